@@ -50,12 +50,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let activities = devices.end_measurement()?;
     let paths = devices.path_records();
     for activity in activities {
-        let at = |histogram: &underlay_record::Histogram| [0.5, 0.99].map(|rank| histogram.quantile_us(rank));
+        let quantiles =
+            |histogram: &underlay_record::Histogram| [0.5, 0.99].map(|rank| histogram.quantile_us(rank));
         let waited = activity
             .delivered
             .as_ref()
             .map(|delivered| path::waited(&paths, delivered).unwrap_or_else(|| delivered.clone()));
-        let (modelled, delivered) = (activity.modelled.as_ref().map(at), waited.as_ref().map(at));
+        let (modelled, delivered) =
+            (activity.modelled.as_ref().map(quantiles), waited.as_ref().map(quantiles));
         let kinds: Vec<_> = paths.iter().flat_map(|path| path.kinds()).collect();
         println!(
             "{}",

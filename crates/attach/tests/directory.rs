@@ -165,14 +165,14 @@ fn root_has_a_directory() {
 /// The process of the test below. Without the variable, as in `cargo test -- --ignored`, it fails at once.
 #[test]
 #[ignore = "what the test of an ordinary user runs in that user's name"]
-fn in_the_name_of_an_ordinary_user() {
+fn ordinary_user_child_uses_directory() {
     assert!(std::env::var_os(DAEMON_VARIABLE).is_some(), "started by a test of this file");
     assert!(privileges::probe_privileges().is_err() && !rustix::process::geteuid().is_root());
     use_a_directory(&attachment().unwrap());
 }
 
 #[test]
-fn an_ordinary_user_has_a_directory() {
+fn ordinary_user_gets_a_directory() {
     if programs::find_program("fusermount3").is_none() {
         assert!(std::env::var_os("CI").is_none(), "fusermount3 is missing: install the Debian package fuse3");
         return eprintln!("\n*** SKIPPED, NOTHING WAS TESTED: fusermount3 is missing ***\n");
@@ -185,7 +185,7 @@ fn an_ordinary_user_has_a_directory() {
     fs::copy(env!("CARGO_BIN_EXE_underlay-device-daemon"), &daemon).unwrap();
     let mut command = Command::new(test);
     command
-        .args(["--exact", "in_the_name_of_an_ordinary_user", "--ignored", "--nocapture"])
+        .args(["--exact", "ordinary_user_child_uses_directory", "--ignored", "--nocapture"])
         .env(DAEMON_VARIABLE, daemon)
         .env("TMPDIR", place.path())
         .env_remove("XDG_RUNTIME_DIR")
@@ -203,7 +203,7 @@ fn an_ordinary_user_has_a_directory() {
 }
 
 #[test]
-fn what_was_synced_outlives_a_killed_daemon_and_the_rest_of_it_is_cleaned_up() {
+fn killed_daemon_keeps_synced_data_and_rest_is_cleaned() {
     let Some(attachment) = attachment() else { return };
     let fixture = Fixture::new();
     let mut spec = directory(&fixture, 64 * MIB);
@@ -218,7 +218,7 @@ fn what_was_synced_outlives_a_killed_daemon_and_the_rest_of_it_is_cleaned_up() {
     File::open(root.join("new")).unwrap().sync_all().unwrap();
     fs::rename(root.join("new"), root.join("synced-0")).unwrap();
     File::open(&root).unwrap().sync_all().unwrap();
-    let daemon = processes::ProcessId::of(attached.daemon_pid().unwrap()).unwrap();
+    let daemon = processes::ProcessId::from_pid(attached.daemon_pid().unwrap()).unwrap();
     daemon.signal(rustix::process::Signal::KILL);
     assert!(daemon.wait_gone(Duration::from_secs(20)));
     assert!(fs::read_dir(&root).is_err(), "a dead disk answers with errors");
@@ -242,10 +242,10 @@ const OWNER_VARIABLE: &str = "UNDERLAY_TEST_OWNER";
 /// The process that the test below kills.
 #[test]
 #[ignore = "the owner that another test here kills"]
-fn an_owner_that_will_be_killed() {
+fn killed_owner_child_holds_directory() {
     let place = std::env::var_os(OWNER_VARIABLE).expect("started by a test of this file");
     let place = Path::new(&place);
-    let registry = ResourceRegistry::at(&place.join("run")).unwrap();
+    let registry = ResourceRegistry::open_at(&place.join("run")).unwrap();
     let volumes = stack(&[("data", 32 * MIB, BackingSpec::File(place.join("backing")))]);
     let spec = fixture::spec(volumes, FilesystemKind::default(), place.join("mnt"));
     let _attached = attachment().unwrap().attach(&spec, &registry).unwrap();
@@ -255,11 +255,11 @@ fn an_owner_that_will_be_killed() {
 }
 
 #[test]
-fn what_a_killed_owner_left_is_cleaned_up_once_nobody_uses_it() {
+fn killed_owner_leftovers_are_cleaned_after_last_use() {
     let Some(attachment) = attachment() else { return };
     let fixture = Fixture::new();
     let mut owner = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "an_owner_that_will_be_killed", "--ignored"])
+        .args(["--exact", "killed_owner_child_holds_directory", "--ignored"])
         .env(OWNER_VARIABLE, fixture.path(""))
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -277,9 +277,9 @@ fn what_a_killed_owner_left_is_cleaned_up_once_nobody_uses_it() {
     // Its daemon serves on, with all that it needs.
     assert_eq!(fs::read(fixture.path("mnt/data/note")).unwrap(), b"not synced");
     drop(used);
-    let mut said = Vec::new();
-    cleanup::clean(&fixture.registry, &mut |line| said.push(line.to_owned())).unwrap();
-    assert!(said.iter().any(|line| line.contains("unmounted")), "{said:?}");
+    let mut lines = Vec::new();
+    cleanup::clean(&fixture.registry, &mut |line| lines.push(line.to_owned())).unwrap();
+    assert!(lines.iter().any(|line| line.contains("unmounted")), "{lines:?}");
     fs::remove_file(fixture.path("ready")).unwrap();
     fixture.assert_nothing_left();
     // What nobody had synced went out with the unmounting.
@@ -294,7 +294,7 @@ fn what_a_killed_owner_left_is_cleaned_up_once_nobody_uses_it() {
 /// A program syncs one file after the other until the lights go out; each that was acknowledged is there, and so is the
 /// last name that a rename gave.
 #[test]
-fn what_was_synced_outlives_a_power_cut() {
+fn power_cut_keeps_synced_data() {
     let Some(attachment) = attachment() else { return };
     let fixture = Fixture::new();
     let mut spec = directory(&fixture, 64 * MIB);
@@ -348,7 +348,7 @@ fn what_was_synced_outlives_a_power_cut() {
 
 /// However short the darkness was: what was in memory only is not acknowledged afterwards.
 #[test]
-fn a_power_cut_is_not_forgotten_when_the_power_is_back_at_once() {
+fn power_cut_counts_after_immediate_return() {
     let Some(attachment) = attachment() else { return };
     let fixture = Fixture::new();
     let mut spec = directory(&fixture, 64 * MIB);
@@ -374,7 +374,7 @@ fn a_power_cut_is_not_forgotten_when_the_power_is_back_at_once() {
 }
 
 #[test]
-fn a_directory_in_use_is_not_taken_away() {
+fn directory_in_use_stays() {
     let Some(attachment) = attachment() else { return };
     let fixture = Fixture::new();
     let mut attached = attachment.attach(&directory(&fixture, 64 * MIB), &fixture.registry).unwrap();
@@ -389,7 +389,7 @@ fn a_directory_in_use_is_not_taken_away() {
 }
 
 #[test]
-fn several_volumes_are_several_directories_and_a_foreign_one_is_refused() {
+fn volumes_become_directories_and_foreign_one_is_refused() {
     let Some(attachment) = attachment() else { return };
     let fixture = Fixture::new();
     let backing = |name: &str| BackingSpec::File(fixture.path(name));

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_says_what_it_is() {
+    fn arguments_have_help() {
         for command in all_commands() {
             for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
                 let help = argument.get_help().map(ToString::to_string).unwrap_or_default();

@@ -64,11 +64,11 @@ fn exposure(line: &str, kind: TextKind) -> Option<&'static str> {
     if !MAY_EXPOSE.iter().chain(&MAKES_SECRETS).any(|one| lower.contains(one)) && !is_secret(&lower) {
         return None;
     }
-    for (at, _) in line.match_indices("$(") {
-        let inner = line[at + 2..].split(')').next().unwrap_or_default().trim().to_lowercase();
+    for (position, _) in line.match_indices("$(") {
+        let inner = line[position + 2..].split(')').next().unwrap_or_default().trim().to_lowercase();
         let reads = ["cat ", "<", "head ", "tail "].iter().any(|word| inner.starts_with(word));
         let makes = MAKES_SECRETS.iter().any(|word| inner.contains(word));
-        let before = line[..at].trim_end_matches('"');
+        let before = line[..position].trim_end_matches('"');
         // A shell's own variable is on nobody's command line.
         let is_assignment = before.strip_suffix('=').is_some_and(|before| {
             let start = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
@@ -116,9 +116,9 @@ fn exposure(line: &str, kind: TextKind) -> Option<&'static str> {
     if is_fetched && is_in_query {
         return Some("an address with a secret is an argument");
     }
-    for (at, _) in line.match_indices("://").filter(|_| kind == TextKind::Shell) {
+    for (start, _) in line.match_indices("://").filter(|_| kind == TextKind::Shell) {
         let authority =
-            line[at + 3..].split(|c: char| c == '/' || c.is_whitespace() || "\"'`".contains(c)).next();
+            line[start + 3..].split(|c: char| c == '/' || c.is_whitespace() || "\"'`".contains(c)).next();
         if authority.and_then(|text| text.rsplit_once('@')).is_some_and(|(user, _)| user.contains(':')) {
             return Some("an address has a password in it");
         }
@@ -234,7 +234,7 @@ fn helps(mut command: clap::Command, name: &str, found: &mut Vec<(String, String
 }
 
 #[test]
-fn no_example_has_a_secret_on_a_command_line_or_in_a_log() {
+fn documented_examples_leak_no_secret() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
     let mut looked_at = 0;

@@ -42,7 +42,7 @@ pub(crate) enum ExitFailure {
 
 impl ExitFailure {
     /// An error that a place brought which the user named: a storage that is full or fails is not their mistake.
-    pub(crate) fn of_place(text: String, error: &std::io::Error) -> ExitFailure {
+    pub(crate) fn from_place_error(text: String, error: &std::io::Error) -> ExitFailure {
         match underlay_files::is_storage_failure(error) {
             true => ExitFailure::Failed(text),
             false => ExitFailure::Mistake(text),

@@ -48,8 +48,8 @@ mod tests {
 
     #[test]
     fn only_colours_reach_the_terminal() {
-        for kept in ["plain\n\täöü", "a,b\r\nc,d\r\n", "\u{1b}[1;31mred\u{1b}[0m \u{1b}[m"] {
-            assert_eq!(harmless(kept), kept);
+        for text in ["plain\n\täöü", "a,b\r\nc,d\r\n", "\u{1b}[1;31mred\u{1b}[0m \u{1b}[m"] {
+            assert_eq!(harmless(text), text);
         }
         let replaced = [
             ("a\u{1b}[2Jb", "a\u{fffd}[2Jb"),

@@ -88,9 +88,9 @@ fn dispatch(command: CliCommand) -> Result<ExitCode, exit_codes::ExitFailure> {
         | CliCommand::Volume(VolumeArguments {
             command: VolumeCommand::Serve(ServeVolumesArguments { log_level, .. }),
         }) => {
-            log::of_server(*log_level);
+            log::init_for_server(*log_level);
         }
-        _ => log::of_command(),
+        _ => log::init_for_command(),
     }
     match command {
         CliCommand::New(arguments) => commands::new::new(&arguments),
@@ -118,7 +118,7 @@ fn dispatch(command: CliCommand) -> Result<ExitCode, exit_codes::ExitFailure> {
         CliCommand::Advise(arguments) => commands::advise::advise(&arguments),
         CliCommand::Doctor { json } => commands::doctor::doctor(json),
         CliCommand::Clean => commands::clean::clean(),
-        CliCommand::Schema { of } => commands::schema::schema(of),
+        CliCommand::Schema { of: kind } => commands::schema::schema(kind),
         CliCommand::Completions { shell } => commands::manual::completions(shell),
         CliCommand::Man { dir } => commands::manual::man(&dir),
         CliCommand::DeviceDaemon { config } => {

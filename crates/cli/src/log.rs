@@ -13,7 +13,7 @@ use crate::harmless::harmless;
 const OWN_TARGETS: &str = "underlay";
 
 /// For a server: with the time.
-pub(crate) fn of_server(level: LogLevel) {
+pub(crate) fn init_for_server(level: LogLevel) {
     let lines = fmt::layer().with_ansi(false).with_writer(|| StderrLog).log_internal_errors(false);
     let chosen = Targets::new().with_target(OWN_TARGETS, filter(level));
     // There is one already where tests run commands in one process.
@@ -21,7 +21,7 @@ pub(crate) fn of_server(level: LogLevel) {
 }
 
 /// For a command that somebody watches: warnings and errors, without the time.
-pub(crate) fn of_command() {
+pub(crate) fn init_for_command() {
     let lines = fmt::layer().with_ansi(false).with_target(false).without_time();
     let lines = lines.with_writer(|| StderrLog).log_internal_errors(false);
     let chosen = Targets::new().with_target(OWN_TARGETS, LevelFilter::WARN);

@@ -87,7 +87,7 @@ pub(crate) fn table(table: &comfy_table::Table) -> String {
 }
 
 /// A mark or name, and beside it a text in as many lines as the terminal makes of it, below each other from column `indent` on.
-pub(crate) fn beside(head: &str, indent: usize, text: &str) -> String {
+pub(crate) fn wrap_after_head(head: &str, indent: usize, text: &str) -> String {
     let Some(columns) = columns() else { return format!("{head:<indent$}{text}") };
     // A narrow one has no room for columns.
     let (first, indent) = match columns < indent + 30 {
@@ -102,7 +102,7 @@ pub(crate) fn beside(head: &str, indent: usize, text: &str) -> String {
 
 /// Sentences in as many lines as the terminal makes of them.
 pub(crate) fn paragraph(text: &str) -> String {
-    beside("", 0, text)
+    wrap_after_head("", 0, text)
 }
 
 /// Columns of the terminal, 100 where there is none.
@@ -124,12 +124,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_of_an_error_is_said_without_its_number() {
-        let of = |text: &str| without_error_numbers(text).into_owned();
-        assert_eq!(of("a: No such file or directory (os error 2)"), "a: No such file or directory");
-        assert_eq!(of("a (os error 2), b (os error 13). c"), "a, b. c");
+    fn error_is_printed_without_number() {
+        let cleaned = |text: &str| without_error_numbers(text).into_owned();
+        assert_eq!(cleaned("a: No such file or directory (os error 2)"), "a: No such file or directory");
+        assert_eq!(cleaned("a (os error 2), b (os error 13). c"), "a, b. c");
         for other in ["", "plain", "(os error )", " (os error x)", " (os error 2", " (os error 2é)"] {
-            assert_eq!(of(other), other);
+            assert_eq!(cleaned(other), other);
         }
     }
 }

@@ -110,16 +110,16 @@ impl RunObserver for TerminalProgress {
         });
     }
 
-    fn notice(&self, what: &str) {
-        self.lock().say(what);
+    fn notice(&self, message: &str) {
+        self.lock().say(message);
     }
 
-    fn preparing(&self, what: &str) {
+    fn preparing(&self, message: &str) {
         let mut state = self.lock();
-        state.label = harmless(what).into_owned();
+        state.label = harmless(message).into_owned();
         state.cell.set_message(state.label.clone());
         if !state.interactive {
-            state.say(what);
+            state.say(message);
         }
     }
 
@@ -171,7 +171,7 @@ impl RunObserver for TerminalProgress {
         let number = record.position as usize + 1;
         let head = format!("{number:>width$}/{} {}", state.total, label(planned));
         let mark = match (record.disturbed_by(), record.is_doubtful()) {
-            (Some(by), _) => format!("  (disturbed {})", by.in_words()),
+            (Some(disturbed_by), _) => format!("  (disturbed {})", disturbed_by.describe()),
             (None, true) => "  (doubtful)".to_owned(),
             (None, false) => String::new(),
         };
@@ -184,12 +184,12 @@ impl RunObserver for TerminalProgress {
             ));
             return;
         }
-        if let (CellStatus::Completed, Some(taken)) = (&record.status, &record.benchmark) {
-            let first = taken.figures.first();
+        if let (CellStatus::Completed, Some(benchmark)) = (&record.status, &record.benchmark) {
+            let first = benchmark.figures.first();
             let figure = first.map_or_else(String::new, |one| {
                 format!("{} {} {}, ", one.name, quantity::number(one.value, 3), one.unit)
             });
-            state.say(&format!("{head}: {figure}{} here{}", quantity::duration(taken.wall_s), mark));
+            state.say(&format!("{head}: {figure}{} here{}", quantity::duration(benchmark.wall_s), mark));
             return;
         }
         state.say(&match (&record.status, &record.measured) {
@@ -207,8 +207,8 @@ impl RunObserver for TerminalProgress {
                 format!("{head}: cannot run here: {missing}; {remedy}")
             }
             (CellStatus::Skipped { failure: None }, _) => format!("{head}: {SKIPPED_ON_COMMAND}"),
-            (CellStatus::Skipped { failure: Some(told) }, _) => {
-                format!("{head}: {SKIPPED_ON_COMMAND}, after it had failed: {told}")
+            (CellStatus::Skipped { failure: Some(failure) }, _) => {
+                format!("{head}: {SKIPPED_ON_COMMAND}, after it had failed: {failure}")
             }
             (CellStatus::Completed, None) => format!("{head}: no figures"),
         });

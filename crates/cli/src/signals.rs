@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_signal_ends_work_at_once_and_twins_are_one_wish() {
+    fn second_signal_ends_work_but_twins_count_once() {
         let (mut state, now) = (SignalState::default(), Instant::now());
         assert_eq!(state.take(SIGTERM, now), SignalAction::Stop);
         assert_eq!(state.take(SIGTERM, now + ONE_WISH / 2), SignalAction::Nothing);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_after_the_work_closes_what_stays_open_and_keeps_the_exit_code() {
+    fn signal_after_work_closes_console_and_keeps_exit_code() {
         let (mut state, now) = (SignalState::default(), Instant::now());
         assert_eq!(state.take(SIGINT, now), SignalAction::Stop);
         state.done = Some(130);

@@ -13,7 +13,7 @@ fn documented() -> String {
 }
 
 #[test]
-fn the_documented_study_runs_and_compares_and_resumes() {
+fn documented_study_runs_compares_and_resumes() {
     if !can_mount() {
         return;
     }
@@ -35,8 +35,8 @@ fn the_documented_study_runs_and_compares_and_resumes() {
     let all = records(&playground.path("out"));
     assert_eq!(all.len(), 6);
     for record in &all {
-        let taken = record.benchmark.as_ref().unwrap();
-        let [figure] = taken.figures.as_slice() else { panic!("{:?}", taken.figures) };
+        let benchmark = record.benchmark.as_ref().unwrap();
+        let [figure] = benchmark.figures.as_slice() else { panic!("{:?}", benchmark.figures) };
         assert_eq!((figure.name.as_str(), figure.unit.as_str()), ("duration", "s"));
         assert!((figure.wall_value / figure.value - 8.0).abs() < 1e-9, "slow motion is divided out");
         let read: u64 = record.devices.iter().map(|device| device.totals.read_bytes).sum();
@@ -83,7 +83,7 @@ time = 1
 
 /// Each goes wrong in its own way, and is told with the end of its log; nothing stays.
 #[test]
-fn whatever_a_program_does_is_told_and_cleared_away() {
+fn failing_program_is_reported_and_cleaned_up() {
     if !can_mount() {
         return;
     }
@@ -107,22 +107,22 @@ fn whatever_a_program_does_is_told_and_cleared_away() {
             "left processes behind",
         ),
     ];
-    for (what, system, workload, told) in cases {
+    for (name, system, workload, expected) in cases {
         let playground = Playground::new();
         playground.write("hostile.toml", &study(system, workload));
         let output = playground.output(&["run", "hostile.toml", "--out", "out"]);
-        assert!(!output.status.success(), "{what}: {}", stdout(&output));
+        assert!(!output.status.success(), "{name}: {}", stdout(&output));
         let all = records(&playground.path("out"));
-        let [record] = all.as_slice() else { panic!("{what}: {} records; {}", all.len(), stderr(&output)) };
-        let CellStatus::Failed { reason } = &record.status else { panic!("{what}: {:?}", record.status) };
-        assert!(reason.contains(told), "{what}: {reason}");
-        assert_eq!(playground.left_behind(), [""; 0], "{what}");
+        let [record] = all.as_slice() else { panic!("{name}: {} records; {}", all.len(), stderr(&output)) };
+        let CellStatus::Failed { reason } = &record.status else { panic!("{name}: {:?}", record.status) };
+        assert!(reason.contains(expected), "{name}: {reason}");
+        assert_eq!(playground.left_behind(), [""; 0], "{name}");
     }
 }
 
 /// Their errors quote the last lines only.
 #[test]
-fn logs_of_a_program_that_does_not_get_to_its_benchmark_are_kept() {
+fn program_failing_before_benchmark_keeps_its_logs() {
     if !can_mount() {
         return;
     }
@@ -152,7 +152,7 @@ fn logs_of_a_program_that_does_not_get_to_its_benchmark_are_kept() {
 
 /// What is read is what was printed, and faults happen when they should.
 #[test]
-fn a_benchmark_has_its_faults_and_its_output_is_whole() {
+fn benchmark_has_its_faults_and_whole_output() {
     if !can_mount() {
         return;
     }
@@ -203,7 +203,7 @@ fn ctrl_c_is_heard_while_a_program_prepares() {
 
 /// Without a file system the program has the device.
 #[test]
-fn a_program_has_a_bare_device() {
+fn program_gets_a_bare_device() {
     if !can_mount() {
         return;
     }

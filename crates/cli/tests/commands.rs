@@ -50,15 +50,18 @@ fn quantities_are_read_as_they_are_printed() {
     for micro in ["100 \u{b5}s", "100 \u{3bc}s", "100us"] {
         let bound = format!("p99={micro}");
         let output = playground.output(&["ycsb", "run", "null", "--rate", "1,2", "--find-rate", &bound]);
-        let told = stderr(&output);
-        assert!(output.status.code() == Some(2) && told.contains("begins with one rate"), "{micro}: {told}");
+        let message = stderr(&output);
+        assert!(
+            output.status.code() == Some(2) && message.contains("begins with one rate"),
+            "{micro}: {message}"
+        );
     }
     let output = playground.output(&["ycsb", "run", "null", "--rate", "9", "--find-rate", "p99=10 kg"]);
     assert!(stderr(&output).contains("expected one of ns, us, ms, s, min, h"), "{}", stderr(&output));
 }
 
 #[test]
-fn a_load_that_runs_out_of_time_says_so_and_ends_with_one() {
+fn load_timeout_is_reported_with_exit_code_one() {
     let playground = Playground::new();
     let load = [
         "ycsb",
@@ -72,19 +75,25 @@ fn a_load_that_runs_out_of_time_says_so_and_ends_with_one() {
         "maxexecutiontime=1",
     ];
     let output = playground.output(&load);
-    let told = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("of 2,000,000,000 records were inserted: the maximum execution time"), "{told}");
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("of 2,000,000,000 records were inserted: the maximum execution time"),
+        "{message}"
+    );
     let output = playground.output(&["ycsb", "load", "null", "--threads", "1", "-p", "recordcount=1000"]);
     assert!(output.status.success() && !stderr(&output).contains("were inserted"), "{}", stderr(&output));
     let run = ["ycsb", "run", "null", "--mix", "c", "-p", "operationcount=2000000000", "--duration", "1 s"];
     let output = playground.output(&run);
-    let told = stderr(&output);
-    assert!(output.status.success() && told.contains("of 2,000,000,000 operations were done"), "{told}");
+    let message = stderr(&output);
+    assert!(
+        output.status.success() && message.contains("of 2,000,000,000 operations were done"),
+        "{message}"
+    );
 }
 
 #[test]
-fn a_volume_of_a_size_that_nobody_sells_is_not_mounted() {
+fn volume_of_unsold_size_is_not_mounted() {
     let playground = Playground::new();
     for (medium, size, message) in [
         ("ebs-gp2", "17 TiB", "from 1 to 16384 GiB"),
@@ -92,8 +101,8 @@ fn a_volume_of_a_size_that_nobody_sells_is_not_mounted() {
         ("ebs-gp3-16k", "8 GiB", "500 IOPS for each GiB"),
     ] {
         let output = playground.output(&["mount", medium, "here", "--size", size]);
-        let told = stderr(&output);
-        assert!(output.status.code() == Some(2) && told.contains(message), "{medium}: {told}");
+        let printed = stderr(&output);
+        assert!(output.status.code() == Some(2) && printed.contains(message), "{medium}: {printed}");
     }
 }
 
@@ -162,13 +171,13 @@ fn check(playground: &Playground, text: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_device_is_no_larger_than_its_medium() {
+fn device_larger_than_medium_is_refused() {
     let playground = Playground::new();
     let larger = ONE_CELL.replace("\"hdd-7200-sata\"", "\"hdd-7200-sata\", capacity = \"60 TB\"");
-    let (code, said) = check(&playground, &larger);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("study.toml:6:") && said.contains("larger than its medium"), "{said}");
-    assert!(said.contains("\"hdd-7200-sata\" has 6 TB"), "{said}");
+    let (code, message) = check(&playground, &larger);
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("study.toml:6:") && message.contains("larger than its medium"), "{message}");
+    assert!(message.contains("\"hdd-7200-sata\" has 6 TB"), "{message}");
     let smaller = ONE_CELL.replace("\"hdd-7200-sata\"", "\"hdd-7200-sata\", capacity = \"6 TB\"");
     assert_eq!(check(&playground, &smaller).0, Some(0));
     let output = playground.output(&["mount", "hdd-7200-sata", "here", "--size", "60 TB", "--", "true"]);
@@ -177,22 +186,22 @@ fn a_device_is_no_larger_than_its_medium() {
 }
 
 #[test]
-fn a_system_under_another_name_is_known() {
+fn system_alias_is_suggested() {
     let playground = Playground::new();
-    let (_, said) = check(&playground, &ONE_CELL.replace("[system.rocksdb]", "[system.kvstore]"));
-    assert!(said.contains("did you mean `oracle-nosql`?"), "{said}");
+    let (_, message) = check(&playground, &ONE_CELL.replace("[system.rocksdb]", "[system.kvstore]"));
+    assert!(message.contains("did you mean `oracle-nosql`?"), "{message}");
 }
 
 #[test]
-fn every_place_that_is_no_toml_is_told_and_nothing_stands_before_it() {
+fn invalid_toml_positions_are_all_reported() {
     let playground = Playground::new();
     let broken = "name = \n[system.rocksdb]\nmemory = \"1 GiB\nnodes = 1x\n[storage\n";
-    let (code, said) = check(&playground, broken);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, message) = check(&playground, broken);
+    assert_eq!(code, Some(2), "{message}");
     for line in [1, 3, 4, 5] {
-        assert!(said.contains(&format!("study.toml:{line}:")), "line {line} is not told of:\n{said}");
+        assert!(message.contains(&format!("study.toml:{line}:")), "line {line} is not told of:\n{message}");
     }
-    assert!(said.starts_with("error: this is not valid TOML\n"), "{said}");
+    assert!(message.starts_with("error: this is not valid TOML\n"), "{message}");
     let (_, twice) = check(&playground, &ONE_CELL.replace("threads = 1", "threads = 1\nthreads = 2"));
     assert_eq!(twice.matches("error:").count(), 1, "{twice}");
 }
@@ -206,10 +215,10 @@ fn mistakes_of_a_study_are_for_scripts_too() {
         assert_eq!(stderr(&output), "");
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
     };
-    let (code, said) = checked(&ONE_CELL.replace("threads = 1", "thread = 1"));
+    let (code, report) = checked(&ONE_CELL.replace("threads = 1", "thread = 1"));
     assert_eq!(code, Some(2));
-    let errors = said["errors"].as_array().unwrap();
-    assert_eq!(errors.len(), 2, "{said}");
+    let errors = report["errors"].as_array().unwrap();
+    assert_eq!(errors.len(), 2, "{report}");
     let unknown = &errors[1];
     assert_eq!(
         (&unknown["file"], &unknown["line"], &unknown["column"]),
@@ -218,24 +227,24 @@ fn mistakes_of_a_study_are_for_scripts_too() {
     assert!(unknown["message"].as_str().unwrap().contains("unknown key `thread`"), "{unknown}");
     assert_eq!(checked(ONE_CELL).1.as_array().map(Vec::len), Some(1), "a sound one gives its cells");
     let absent = playground.output(&["check", "absent.toml", "--json"]);
-    let said: serde_json::Value = serde_json::from_slice(&absent.stdout).unwrap();
-    assert_eq!((absent.status.code(), said["errors"].as_array().map(Vec::len)), (Some(2), Some(1)));
+    let report: serde_json::Value = serde_json::from_slice(&absent.stdout).unwrap();
+    assert_eq!((absent.status.code(), report["errors"].as_array().map(Vec::len)), (Some(2), Some(1)));
 }
 
 #[test]
-fn the_version_names_the_commit_and_the_build() {
+fn version_names_commit_and_build() {
     let playground = Playground::new();
-    let said = stdout(&playground.output(&["--version"]));
+    let printed = stdout(&playground.output(&["--version"]));
     let head = format!("underlay {} (commit ", env!("CARGO_PKG_VERSION"));
-    assert!(said.starts_with(&head) && said.contains(" build for "), "{said}");
+    assert!(printed.starts_with(&head) && printed.contains(" build for "), "{printed}");
 }
 
 #[test]
-fn one_is_not_many() {
+fn counts_use_singular_and_plural() {
     let playground = Playground::new();
-    let (code, said) = check(&playground, ONE_CELL);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("1 cell, 1 repetition each"), "{said}");
+    let (code, printed) = check(&playground, ONE_CELL);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("1 cell, 1 repetition each"), "{printed}");
     std::fs::create_dir(playground.path("disk")).unwrap();
     let null = ONE_CELL.replace("[system.rocksdb]\nmemory = \"64 MiB\"", "[system.null]");
     let null = null.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"disk\"]");
@@ -246,7 +255,7 @@ fn one_is_not_many() {
 }
 
 #[test]
-fn a_negative_number_is_judged_by_whoever_takes_it() {
+fn negative_number_reaches_its_option() {
     let playground = Playground::new();
     let cases: [(&[&str], &str); 5] = [
         (&["mount", "ssd-sata", "here", "--time", "-1"], "--time is -1: expected a factor"),
@@ -264,7 +273,7 @@ fn a_negative_number_is_judged_by_whoever_takes_it() {
 }
 
 #[test]
-fn a_running_cluster_needs_neither_a_directory_nor_a_budget() {
+fn external_cluster_needs_no_directory_or_budget() {
     let playground = Playground::new();
     // Nobody listens there.
     let of_cluster = ["ycsb", "load", "cassandra", "--set", "endpoints=127.0.0.1:1", "-p", "recordcount=10"];
@@ -289,7 +298,7 @@ fn a_running_cluster_needs_neither_a_directory_nor_a_budget() {
 }
 
 #[test]
-fn what_others_serve_is_not_called_nothing() {
+fn services_of_other_users_are_mentioned() {
     if !can_mount() {
         return;
     }
@@ -318,12 +327,12 @@ fn what_others_serve_is_not_called_nothing() {
         let _ = std::fs::remove_dir(closed);
     }
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let said = stdout(&output);
-    assert!(said.contains("this user serves nothing") && said.contains("/run/underlay"), "{said}");
+    let printed = stdout(&output);
+    assert!(printed.contains("this user serves nothing") && printed.contains("/run/underlay"), "{printed}");
 }
 
 #[test]
-fn a_layout_is_mounted_as_it_is() {
+fn layout_is_mounted_unchanged() {
     if !can_mount() {
         return;
     }
@@ -404,7 +413,7 @@ fn ycsb_loads_and_runs_and_prints_as_ycsb_does() {
 }
 
 #[test]
-fn mount_gives_a_program_a_disk_and_takes_it_away() {
+fn mount_provides_disk_and_removes_it() {
     if !can_mount() {
         return;
     }
@@ -415,9 +424,9 @@ fn mount_gives_a_program_a_disk_and_takes_it_away() {
     let output = playground.output(&[&arguments[..], &["sh", "-c", write]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stdout(&output).trim(), "xfs");
-    let did: serde_json::Value =
+    let outcome: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(playground.path("did.json")).unwrap()).unwrap();
-    let devices = did["devices"].as_array().unwrap();
+    let devices = outcome["devices"].as_array().unwrap();
     assert_eq!(devices.len(), 2);
     assert!(devices.iter().any(|device| device["activity"]["totals"]["flushes"].as_u64().unwrap() > 0));
     assert_eq!(playground.left_behind(), [""; 0]);
@@ -504,22 +513,22 @@ fn mount_gives_a_program_the_storage_of_a_study() {
         let output = playground.output(&[&first[..], more, &["--", "sh", "-c", script]].concat());
         assert!(output.status.success(), "{}", stderr(&output));
         assert_eq!(playground.left_behind(), [""; 0]);
-        let did = std::fs::read_to_string(playground.path("did.json")).unwrap();
-        (stdout(&output), serde_json::from_str::<serde_json::Value>(&did).unwrap())
+        let written = std::fs::read_to_string(playground.path("did.json")).unwrap();
+        (stdout(&output), serde_json::from_str::<serde_json::Value>(&written).unwrap())
     };
     let write =
         "ls mnt; echo kept > mnt/disks-1/file && sync mnt/disks-1/file && df --output=fstype mnt/disks-0";
-    let (said, did) = mounted("disks", &["--keep", "images", "--time", "2"], write);
-    assert_eq!(said.split_whitespace().collect::<Vec<_>>(), ["disks-0", "disks-1", "Type", "xfs"]);
-    assert_eq!(did["time"], 2.0);
-    assert_eq!(did["devices"].as_array().unwrap().len(), 4, "two disks, and a cache for each");
-    assert_eq!(did["layers"].as_array().unwrap().len(), 2, "{}", did["layers"]);
+    let (printed, outcome) = mounted("disks", &["--keep", "images", "--time", "2"], write);
+    assert_eq!(printed.split_whitespace().collect::<Vec<_>>(), ["disks-0", "disks-1", "Type", "xfs"]);
+    assert_eq!(outcome["time"], 2.0);
+    assert_eq!(outcome["devices"].as_array().unwrap().len(), 4, "two disks, and a cache for each");
+    assert_eq!(outcome["layers"].as_array().unwrap().len(), 2, "{}", outcome["layers"]);
     // A kept storage is found again, the cache's dirty blocks with it.
     assert_eq!(mounted("disks", &["--keep", "images"], "cat mnt/disks-1/file").0, "kept\n");
 
-    let (said, _) = mounted("parts", &[], "df --output=fstype mnt; ls -d mnt/dir-*");
+    let (printed, _) = mounted("parts", &[], "df --output=fstype mnt; ls -d mnt/dir-*");
     assert_eq!(
-        said.split_whitespace().collect::<Vec<_>>(),
+        printed.split_whitespace().collect::<Vec<_>>(),
         ["Type", "ext4", "mnt/dir-0", "mnt/dir-1", "mnt/dir-2"]
     );
 }
@@ -541,7 +550,7 @@ fn doctor_and_media_say_what_there_is() {
 
 /// The page that says what is promised lists the exit codes that `--help` does.
 #[test]
-fn the_promised_exit_codes_are_those_of_the_help() {
+fn exit_codes_match_help() {
     let page =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md")).unwrap();
     let help = stdout(&Playground::new().output(&["--help"]));

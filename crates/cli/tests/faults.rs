@@ -25,7 +25,7 @@ fn underlay(playground: &Playground, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_can_not_be_done_is_said_before_anything_happens() {
+fn impossible_fault_is_refused_before_start() {
     let playground = Playground::new();
     assert!(underlay(&playground, &["fault", "list"]).contains("nothing is served"));
     let cases: [(&[&str], &str); 8] = [
@@ -46,7 +46,7 @@ fn what_can_not_be_done_is_said_before_anything_happens() {
 }
 
 #[test]
-fn a_mounted_disk_fails_on_command_and_recovers() {
+fn mounted_disk_fails_on_command_and_recovers() {
     if !can_mount() {
         return;
     }
@@ -60,8 +60,9 @@ fn a_mounted_disk_fails_on_command_and_recovers() {
         for needed in [dir, "ssd-sata.0", "ssd-sata.1", "no fault", "power can be cut"] {
             assert!(list.contains(needed), "{needed} is not in\n{list}");
         }
-        let said = underlay(&playground, &["fault", "ssd-sata.1", "slow", "--factor", "3", "--for", "1 h"]);
-        assert!(said.contains("ssd-sata.1") && !said.contains("ssd-sata.0"), "{said}");
+        let printed =
+            underlay(&playground, &["fault", "ssd-sata.1", "slow", "--factor", "3", "--for", "1 h"]);
+        assert!(printed.contains("ssd-sata.1") && !printed.contains("ssd-sata.0"), "{printed}");
         let json = underlay(&playground, &["fault", dir, "list", "--json"]);
         let listed: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(listed[0]["devices"][1]["faults"][0]["fault"]["factor"], 3.0, "{json}");
@@ -86,9 +87,9 @@ fn a_mounted_disk_fails_on_command_and_recovers() {
 
         // And the power cut: what was synced is there after the return, and the disk works.
         write_synced(&directory.join("synced"), "kept").unwrap();
-        let said =
+        let printed =
             underlay(&playground, &["fault", dir, "power-cut", "--torn", "--reordered", "--seed", "5"]);
-        assert!(said.contains("no power"), "{said}");
+        assert!(printed.contains("no power"), "{printed}");
         assert!(write_synced(&directory.join("in-the-dark"), "lost").is_err());
         assert!(underlay(&playground, &["fault", "list"]).contains("no power"));
         underlay(&playground, &["fault", dir, "return"]);
@@ -104,7 +105,7 @@ fn a_mounted_disk_fails_on_command_and_recovers() {
 struct Aligned([u8; 4096]);
 
 #[test]
-fn a_disk_that_is_not_armed_says_how_to_arm_it() {
+fn unarmed_disk_explains_how_to_arm() {
     if !can_mount() {
         return;
     }
@@ -119,7 +120,7 @@ fn a_disk_that_is_not_armed_says_how_to_arm_it() {
 }
 
 #[test]
-fn a_study_puts_its_faults_where_and_when_it_says() {
+fn study_faults_start_at_their_time_and_device() {
     if !can_mount() {
         return;
     }
@@ -150,9 +151,9 @@ vanish = true
     let hdd = record("hdd");
     assert_eq!(hdd["status"]["state"], "completed", "{}\n{}", hdd["status"], stderr(&output));
     let fault = &hdd["devices"][0]["faults"][0];
-    let (from, until) = (fault["t_s"].as_f64().unwrap(), fault["until_s"].as_f64().unwrap());
+    let (from, end) = (fault["t_s"].as_f64().unwrap(), fault["until_s"].as_f64().unwrap());
     // Its device counts from when it was told, a moment after the window began.
-    assert!((0.0..0.3).contains(&from) && until > from, "{fault}");
+    assert!((0.0..0.3).contains(&from) && end > from, "{fault}");
     assert!(fault["what"].as_str().unwrap().contains("4 times"), "{fault}");
     assert_eq!(
         (&fault["by"], &hdd["certificate"]["verdict"]),
@@ -196,7 +197,7 @@ vanish = true
 
 /// What somebody does to a running cell reaches everything that draws conclusions, and the cell is measured again.
 #[test]
-fn a_fault_by_hand_is_no_finding_of_anything() {
+fn manual_fault_yields_no_finding() {
     if !can_mount() {
         return;
     }
@@ -254,16 +255,18 @@ fn a_fault_by_hand_is_no_finding_of_anything() {
     for advice in [&["storage", "--p99", "1 s"][..], &["memory"]] {
         let asked = [&["advise"], advice, &["--from", "run", "--rate", "100"]].concat();
         let output = playground.output(&asked);
-        let said = stdout(&output) + &stderr(&output);
-        assert!(said.contains("disturbed by hand"), "{asked:?}: {said}");
+        let message = stdout(&output) + &stderr(&output);
+        assert!(message.contains("disturbed by hand"), "{asked:?}: {message}");
     }
 
     let resumed = playground.output(&["run", "--resume", "run", "--quiet"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", stderr(&resumed));
-    let said = stderr(&resumed);
+    let message = stderr(&resumed);
     assert!(
-        said.contains("/hdd/") && said.contains("was disturbed by hand") && said.contains("measured again"),
-        "{said}"
+        message.contains("/hdd/")
+            && message.contains("was disturbed by hand")
+            && message.contains("measured again"),
+        "{message}"
     );
     let hdd: serde_json::Value = serde_json::from_str(&fs::read_to_string(&record).unwrap()).unwrap();
     assert!(hdd["devices"][0]["faults"].is_null() && hdd["certificate"]["verdict"] != "disturbed", "{hdd}");
@@ -272,7 +275,7 @@ fn a_fault_by_hand_is_no_finding_of_anything() {
 
 /// The data of all cells were cloned from what a device had read wrongly, and nothing said so.
 #[test]
-fn data_that_were_loaded_onto_a_failing_device_are_loaded_again() {
+fn data_loaded_onto_failing_device_is_loaded_again() {
     if !can_mount() {
         return;
     }
@@ -299,11 +302,11 @@ fn data_that_were_loaded_onto_a_failing_device_are_loaded_again() {
     }
     // So seldom that it strikes nothing, and over before the data are there. Nobody can know that afterwards.
     let corrupt = ["corrupt", "--rate", "0.000001", "--for", "1 ms"];
-    let said = playground.output(&[&["fault", "hdd-7200-sata.0"], &corrupt[..]].concat());
+    let injected = playground.output(&[&["fault", "hdd-7200-sata.0"], &corrupt[..]].concat());
     // The second load finds it there.
     fs::write(&go, "").unwrap();
     let output = run.wait_with_output().unwrap();
-    assert!(said.status.success(), "{}", stderr(&said));
+    assert!(injected.status.success(), "{}", stderr(&injected));
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("put there again"), "{}", stderr(&output));
     let record = fs::read_to_string(playground.path("run/cells/file.hdd.w.r1.json")).unwrap();
@@ -315,7 +318,7 @@ fn data_that_were_loaded_onto_a_failing_device_are_loaded_again() {
 
 /// RocksDB has its own checksums; without them only the generator can see a wrong bit.
 #[test]
-fn what_a_disk_corrupts_is_noticed() {
+fn corrupted_data_is_noticed() {
     if !can_mount() {
         return;
     }
@@ -345,8 +348,8 @@ fn what_a_disk_corrupts_is_noticed() {
         let rotten = record(system, "hdd");
         let state = rotten["status"]["state"].as_str();
         if state == Some("completed") {
-            let what = rotten["devices"][0]["faults"][0]["what"].as_str().unwrap_or_default();
-            assert!(what.contains("corrupts: 50 % of reads have a wrong bit"), "{rotten}");
+            let description = rotten["devices"][0]["faults"][0]["what"].as_str().unwrap_or_default();
+            assert!(description.contains("corrupts: 50 % of reads have a wrong bit"), "{rotten}");
         }
         let checks = rotten["certificate"]["checks"].as_array();
         let checks: Vec<_> =
@@ -356,8 +359,8 @@ fn what_a_disk_corrupts_is_noticed() {
                 // Nobody is given a wrong value for a sound one.
                 assert_eq!(count(&rotten, "mismatches"), 0, "{rotten}");
                 assert!(rotten["measured"]["errors"].as_u64().unwrap() > 0, "nobody noticed: {rotten}");
-                let said = rotten["measured"]["error_samples"].to_string();
-                assert!(said.contains("Corruption"), "{said}");
+                let samples = rotten["measured"]["error_samples"].to_string();
+                assert!(samples.contains("Corruption"), "{samples}");
             }
             Some("completed") => {
                 assert!(count(&rotten, "mismatches") > 0, "nobody noticed: {rotten}");

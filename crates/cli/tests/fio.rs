@@ -68,18 +68,18 @@ fn checked(job: &str) -> (bool, String) {
 }
 
 #[test]
-fn a_job_outside_of_the_storage_is_refused_before_anything_runs() {
+fn job_outside_storage_is_refused_before_start() {
     let playground = Playground::new();
     let outside = playground.path("outside.bin");
     let job = format!("[t]\nfilename={}\nsize=16m\nrw=randwrite\nruntime={{duration_s}}", outside.display());
     playground.write("f.toml", &study("ssd-sata", &job));
     for command in [&["check", "f.toml"][..], &["run", "f.toml", "--time", "1", "--out", "out"]] {
         let output = playground.output(command);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(
-            told.contains("f.toml:14:1") && told.contains("outside.bin") && told.contains("{data}"),
-            "{told}"
+            message.contains("f.toml:14:1") && message.contains("outside.bin") && message.contains("{data}"),
+            "{message}"
         );
     }
     assert!(!outside.exists(), "nothing was written");
@@ -159,8 +159,8 @@ fn mistakes_in_jobs_are_told_at_their_lines() {
     let playground = Playground::new();
     playground.write("f.toml", WRONG);
     let output = playground.output(&["check", "f.toml"]);
-    let told = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{message}");
     let line_of = |text: &str| WRONG.lines().position(|line| line == text).expect("it stands there") + 1;
     for (text, words) in [
         ("filename=/dev/sda", "which is not on the storage"),
@@ -171,22 +171,22 @@ fn mistakes_in_jobs_are_told_at_their_lines() {
         ("rate_iops=10", "divided by 4"),
     ] {
         assert!(
-            told.contains(&format!("f.toml:{}:1", line_of(text))) && told.contains(words),
-            "{text}: {told}"
+            message.contains(&format!("f.toml:{}:1", line_of(text))) && message.contains(words),
+            "{text}: {message}"
         );
     }
-    assert!(told.contains("line 1 of the job: fio's job [reads] names no file"), "{told}");
-    assert!(told.contains("direct requests of 512 bytes"), "{told}");
+    assert!(message.contains("line 1 of the job: fio's job [reads] names no file"), "{message}");
+    assert!(message.contains("direct requests of 512 bytes"), "{message}");
     // Notes are told once the mistakes are mended.
     let mended: Vec<&str> = WRONG.split("\n[workload.").collect();
-    let elsewhere = mended.iter().find(|section| section.starts_with("elsewhere]")).unwrap();
-    let text = format!("{}\n[workload.{elsewhere}", mended[0]);
+    let outside = mended.iter().find(|section| section.starts_with("elsewhere]")).unwrap();
+    let text = format!("{}\n[workload.{outside}", mended[0]);
     playground.write("f.toml", &text);
     let output = playground.output(&["check", "f.toml"]);
-    let told = stderr(&output);
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("`--rate_iops=500`") && told.contains("`--filename=/tmp/x`"), "{told}");
-    assert!(told.contains("names {data} or {device}"), "{told}");
+    let message = stderr(&output);
+    assert!(output.status.success(), "{message}");
+    assert!(message.contains("`--rate_iops=500`") && message.contains("`--filename=/tmp/x`"), "{message}");
+    assert!(message.contains("names {data} or {device}"), "{message}");
 }
 
 /// A command that runs fio, whose job has a rate and a file of this host, and a script that hides another rate.
@@ -216,12 +216,12 @@ time = 4
 "#;
 
 #[test]
-fn fio_in_commands_and_their_jobs_is_judged_by_the_table_of_options() {
+fn fio_options_are_judged_by_the_table() {
     let playground = Playground::new();
     playground.write("f.toml", HIDDEN);
     let output = playground.output(&["check", "f.toml"]);
-    let told = stdout(&output) + &stderr(&output);
-    assert!(output.status.success(), "{told}");
+    let message = stdout(&output) + &stderr(&output);
+    assert!(output.status.success(), "{message}");
     for words in [
         "`filename=/dev/sda` names `/dev/sda`, which is not on the storage",
         "`rate_iops=100` counts by this machine's clock",
@@ -231,23 +231,23 @@ fn fio_in_commands_and_their_jobs_is_judged_by_the_table_of_options() {
         "in `start` of [system.program], fio",
         "names {data} or {device}",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(message.contains(words), "{words}: {message}");
     }
     let line = HIDDEN.lines().position(|line| line == "rate_iops=100").unwrap() + 1;
-    assert!(told.contains(&format!("f.toml:{line}:1")), "{told}");
+    assert!(message.contains(&format!("f.toml:{line}:1")), "{message}");
 }
 
 #[test]
-fn a_stonewall_in_the_only_section_is_taken() {
-    let (is_good, told) = checked(&section("rw=randread\nioengine=libaio\niodepth=4\nstonewall"));
-    assert!(is_good, "{told}");
-    let (is_good, told) = checked(&section("rw=randread\niodeptth=4"));
-    assert!(!is_good && told.contains("did you mean `iodepth`?"), "{told}");
+fn stonewall_in_single_section_is_accepted() {
+    let (is_good, message) = checked(&section("rw=randread\nioengine=libaio\niodepth=4\nstonewall"));
+    assert!(is_good, "{message}");
+    let (is_good, message) = checked(&section("rw=randread\niodeptth=4"));
+    assert!(!is_good && message.contains("did you mean `iodepth`?"), "{message}");
 }
 
 /// fio counts its rate by this machine's clock.
 #[test]
-fn a_jobs_own_rate_is_the_modelled_disks() {
+fn job_rate_is_in_modelled_time() {
     if !can_mount() {
         return;
     }
@@ -264,7 +264,7 @@ fn a_jobs_own_rate_is_the_modelled_disks() {
 }
 
 #[test]
-fn figures_that_a_job_does_not_have_are_left_out() {
+fn absent_job_figures_are_left_out() {
     if !can_mount() {
         return;
     }
@@ -274,14 +274,14 @@ fn figures_that_a_job_does_not_have_are_left_out() {
         "4",
     );
     assert_eq!(names(&reduced), ["read operations", "read bandwidth", "write operations", "write bandwidth"]);
-    assert!(reduced.warnings.iter().any(|told| told.contains("gtod_reduce")), "{:?}", reduced.warnings);
+    assert!(reduced.warnings.iter().any(|warning| warning.contains("gtod_reduce")), "{:?}", reduced.warnings);
     let writes = run("ssd-sata", &section("rw=randrw\nrwmixread=0\nioengine=libaio\niodepth=16"), "4");
     assert!(names(&writes).iter().all(|name| name.starts_with("write ")), "{:?}", names(&writes));
     let only_writer = "[global]\nfilename={data}/file\ndirect=1\nbs=4k\nrw=randread\ntime_based\nruntime={duration_s}\n[only-writer]\nrw=randwrite";
     let global = run("ssd-sata", only_writer, "4");
     assert!(
         names(&global).iter().all(|name| name.starts_with("write "))
-            && !global.warnings.iter().any(|told| told.contains("made no")),
+            && !global.warnings.iter().any(|warning| warning.contains("made no")),
         "{:?}",
         global.warnings
     );
@@ -290,7 +290,7 @@ fn figures_that_a_job_does_not_have_are_left_out() {
 }
 
 #[test]
-fn requests_of_512_bytes_work_on_media_that_are_sold_as_512e() {
+fn requests_of_512_bytes_work_on_512e_media() {
     if !can_mount() {
         return;
     }

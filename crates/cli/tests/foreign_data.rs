@@ -20,10 +20,10 @@ const MIB: u64 = 1 << 20;
 const BTRFS_MAGIC_OFFSET: u64 = (64 << 10) + 64;
 const BTRFS_MAGIC: &[u8] = b"_BHRfS_M";
 
-fn refused(output: &Output, why: &str) {
-    let said = stderr(output);
-    assert!(said.contains(why), "{said}");
-    assert_eq!(output.status.code(), Some(MISTAKE), "{said}");
+fn refused(output: &Output, reason: &str) {
+    let message = stderr(output);
+    assert!(message.contains(reason), "{message}");
+    assert_eq!(output.status.code(), Some(MISTAKE), "{message}");
 }
 
 fn image(playground: &Playground, name: &str, length_bytes: u64) -> PathBuf {
@@ -42,7 +42,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
 struct Loop(String);
 
 impl Loop {
-    fn of(image: &Path) -> Loop {
+    fn attach(image: &Path) -> Loop {
         Loop(run("losetup", &["--find", "--show", image.to_str().unwrap()]))
     }
 }
@@ -62,7 +62,7 @@ impl Drop for MountPoint {
 }
 
 #[test]
-fn a_kept_disk_remembers_what_it_is() {
+fn kept_disk_remembers_its_description() {
     if !can_mount() {
         return;
     }
@@ -112,7 +112,7 @@ fn a_kept_disk_remembers_what_it_is() {
     File::options().write(true).open(&path).unwrap().write_all_at(&[0; 4096], 0).unwrap();
     assert_eq!(stdout(&mount("ssd-sata", &[], "ls mnt")), "lost+found\n");
     // Whoever says so begins anew, unless somebody uses it.
-    let device = Loop::of(&path);
+    let device = Loop::attach(&path);
     refused(&mount("ssd-sata", &["--format"], "true"), &device.0);
     drop(device);
     let anew =
@@ -123,7 +123,7 @@ fn a_kept_disk_remembers_what_it_is() {
 }
 
 #[test]
-fn a_kept_disk_is_not_put_together_otherwise() {
+fn kept_disk_refuses_other_layout() {
     if !can_mount() {
         return;
     }
@@ -151,7 +151,7 @@ fn a_kept_disk_is_not_put_together_otherwise() {
 }
 
 #[test]
-fn of_two_that_mount_one_kept_disk_the_second_is_refused_and_harms_nothing() {
+fn second_mount_of_kept_disk_is_refused_harmlessly() {
     if !can_mount() {
         return;
     }
@@ -175,7 +175,7 @@ fn destroying(file: &str) -> [&str; 9] {
 }
 
 #[test]
-fn an_image_that_holds_a_file_system_or_is_served_is_not_measured_to_death() {
+fn image_in_use_is_not_measured() {
     let playground = Playground::new();
     let path = image(&playground, "disk.img", 64 * MIB);
     run("/usr/sbin/mkfs.ext4", &["-q", "-F", path.to_str().unwrap()]);
@@ -187,7 +187,7 @@ fn an_image_that_holds_a_file_system_or_is_served_is_not_measured_to_death() {
         return;
     }
     let blank = image(&playground, "blank.img", 64 * MIB);
-    let device = Loop::of(&blank);
+    let device = Loop::attach(&blank);
     refused(&measure("blank.img"), &device.0);
     // Where nobody can be asked what it is, it is not overwritten either. The other `wipefs` is there for this process alone.
     let broken = playground.write("wipefs", "#!/bin/sh\nexit 1\n");
@@ -203,7 +203,7 @@ fn an_image_that_holds_a_file_system_or_is_served_is_not_measured_to_death() {
 }
 
 #[test]
-fn a_pool_takes_no_device_that_is_mounted_or_served_or_holds_something() {
+fn pool_refuses_device_in_use() {
     let playground = Playground::new();
     let serve = |device: &Path, more: &[&str]| {
         let pool = format!("name = \"tank\"\nlisten = \"127.0.0.1:0\"\npaths = [\"{}\"]\n", device.display());
@@ -232,10 +232,10 @@ fn a_pool_takes_no_device_that_is_mounted_or_served_or_holds_something() {
     }
     let mounted = image(&playground, "mounted.img", 512 * MIB);
     run("/usr/sbin/mkfs.ext4", &["-q", "-F", mounted.to_str().unwrap()]);
-    let device = Loop::of(&mounted);
-    let at = MountPoint(playground.path("at"));
-    fs::create_dir(&at.0).unwrap();
-    run("mount", &[&device.0, at.0.to_str().unwrap()]);
+    let device = Loop::attach(&mounted);
+    let mount_point = MountPoint(playground.path("at"));
+    fs::create_dir(&mount_point.0).unwrap();
+    run("mount", &[&device.0, mount_point.0.to_str().unwrap()]);
     // Not even with an explicit word.
     for more in [&[][..], &["--format"]] {
         let node = serve(Path::new(&device.0), more);
@@ -243,7 +243,7 @@ fn a_pool_takes_no_device_that_is_mounted_or_served_or_holds_something() {
         let file = serve(&mounted, more);
         assert!(stderr(&file).contains(&device.0), "{}", stderr(&file));
     }
-    fs::write(at.0.join("file"), "there").unwrap();
+    fs::write(mount_point.0.join("file"), "there").unwrap();
 }
 
 /// A pool with the blank volume `data`.
@@ -255,7 +255,7 @@ fn serve_one_volume(playground: &Playground) -> VolumeServer {
 }
 
 #[test]
-fn a_volume_that_holds_something_else_gets_no_file_system() {
+fn volume_with_foreign_content_is_not_formatted() {
     if !can_mount() {
         return;
     }
@@ -284,7 +284,7 @@ fn a_volume_that_holds_something_else_gets_no_file_system() {
 
 /// A directory of ours is no file system that a kernel knows, and is found again as what it is.
 #[test]
-fn a_volume_that_holds_a_directory_is_mounted_as_one() {
+fn volume_with_directory_is_mounted_as_directory() {
     if !can_mount() {
         return;
     }

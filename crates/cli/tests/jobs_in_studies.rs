@@ -66,7 +66,7 @@ fn end_while_containers_are_there(playground: &Playground, disk: Mounted) -> (Ex
 }
 
 #[test]
-fn jobs_run_in_order_on_one_cluster_and_leave_a_record_each() {
+fn jobs_run_in_order_on_one_cluster() {
     if !can_mount() {
         return;
     }
@@ -128,8 +128,8 @@ fn jobs_run_in_order_on_one_cluster_and_leave_a_record_each() {
     let teragen = records[0].job.as_ref().unwrap();
     let blocks: Vec<u64> = [0, 1, 2]
         .map(|index| {
-            let of = teragen.directories.iter().filter(|one| one.role == "hdfs" && one.directory == index);
-            of.map(|one| one.files).sum()
+            let uses = teragen.directories.iter().filter(|one| one.role == "hdfs" && one.directory == index);
+            uses.map(|one| one.files).sum()
         })
         .into();
     // 48 MB in blocks of 8 MiB, each directory in its turn.

@@ -15,7 +15,7 @@ fn probe_files(folder: &Path) -> usize {
 }
 
 #[test]
-fn what_would_do_harm_or_make_no_sense_is_refused() {
+fn harmful_or_senseless_measurement_is_refused() {
     let playground = Playground::new();
     playground.write("there.toml", "not ours");
     playground.write("small", "a few bytes");
@@ -39,7 +39,7 @@ fn what_would_do_harm_or_make_no_sense_is_refused() {
 }
 
 #[test]
-fn a_directory_becomes_a_medium_and_is_left_as_it_was() {
+fn measured_directory_becomes_medium_and_stays_unchanged() {
     let playground = Playground::new();
     let output = playground.output(&[
         "media",
@@ -78,7 +78,7 @@ fn a_directory_becomes_a_medium_and_is_left_as_it_was() {
 }
 
 #[test]
-fn a_stopped_measurement_leaves_nothing() {
+fn stopped_measurement_leaves_nothing() {
     let playground = Playground::new();
     let mut child = playground
         .underlay(&["media", "measure", ".", "--size", "16 MiB", "-o", "disk.toml"])

@@ -9,7 +9,7 @@ const SATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/ssd-sata.to
 const LAYOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/layouts/oracle-hdd.toml");
 
 #[test]
-fn the_list_has_media_by_kind_and_layouts() {
+fn media_list_groups_by_kind_with_layouts() {
     let playground = Playground::new();
     let list = stdout(&playground.output(&["media", "list"]));
     for expected in ["Hard disks", "Cloud volumes", "hdd-7200-sata", "ebs-gp3", "Layouts", "oracle-hdd"] {
@@ -27,7 +27,7 @@ fn the_list_has_media_by_kind_and_layouts() {
 }
 
 #[test]
-fn a_medium_is_shown_beside_its_model() {
+fn shown_medium_includes_its_model() {
     let playground = Playground::new();
     let shown = stdout(&playground.output(&["media", "show", "hdd-7200-sas"]));
     for expected in ["published", "modelled", "difference", "random-read-iops", "rotation_rpm 7200 [manual]"]
@@ -44,7 +44,7 @@ fn a_medium_is_shown_beside_its_model() {
 }
 
 #[test]
-fn a_file_is_checked_for_mistakes_and_for_what_its_model_gives() {
+fn checked_file_reports_mistakes_and_model_results() {
     let playground = Playground::new();
     let sound = playground.output(&["media", "check", SATA]);
     assert!(sound.status.success(), "{}", stderr(&sound));

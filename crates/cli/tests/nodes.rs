@@ -49,7 +49,7 @@ fn checked(text: &str) -> (bool, String) {
 }
 
 #[test]
-fn an_event_that_meets_no_node_is_a_mistake_and_what_will_happen_is_told() {
+fn node_event_without_match_is_a_mistake() {
     assert!(checked(STUDY).0, "{}", checked(STUDY).1);
     for (from, to, expected) in [
         ("master of shard 1", "shard1-nod2", "did you mean \"shard1-node2\"?"),
@@ -67,17 +67,20 @@ fn an_event_that_meets_no_node_is_a_mistake_and_what_will_happen_is_told() {
         ),
     ] {
         assert!(STUDY.contains(from));
-        let (is_sound, said) = checked(&STUDY.replace(from, to));
-        assert!(!is_sound && said.contains(expected), "{to}: {said}");
+        let (is_sound, printed) = checked(&STUDY.replace(from, to));
+        assert!(!is_sound && printed.contains(expected), "{to}: {printed}");
     }
     // Allowed, and told.
-    let (is_sound, said) = checked(&STUDY.replace("nodes = 3", "nodes = 3\nreplication = 2"));
-    assert!(is_sound && said.contains("neither is a majority") && said.contains("takes no writes"), "{said}");
+    let (is_sound, printed) = checked(&STUDY.replace("nodes = 3", "nodes = 3\nreplication = 2"));
+    assert!(
+        is_sound && printed.contains("neither is a majority") && printed.contains("takes no writes"),
+        "{printed}"
+    );
 }
 
 /// A storage node may have the master of one shard and a replica of another.
 #[test]
-fn the_master_of_any_shard_of_oracle_nosql_can_be_meant() {
+fn oracle_nosql_shard_masters_are_selectable() {
     let of_two = "[system.oracle-nosql]\nmemory = \"3 GB\"\nnodes = 3\ncapacity = 2\npartitions = 20";
     let study = STUDY.replace("[system.je-ha]\nmemory = \"560 MiB\"\nnodes = 3", of_two);
     assert!(study.contains(of_two));
@@ -88,14 +91,17 @@ fn the_master_of_any_shard_of_oracle_nosql_can_be_meant() {
         ("master of shard 3", Some("its nodes can be: master, replica of shard 1 to 2")),
         ("sn4", Some("did you mean")),
     ] {
-        let (is_sound, said) = checked(&study.replace("master of shard 1", node));
-        assert_eq!(is_sound, expected.is_none(), "{node}: {said}");
-        assert!(said.contains(expected.unwrap_or_default()), "{node}: {said}");
+        let (is_sound, printed) = checked(&study.replace("master of shard 1", node));
+        assert_eq!(is_sound, expected.is_none(), "{node}: {printed}");
+        assert!(printed.contains(expected.unwrap_or_default()), "{node}: {printed}");
     }
     // Two machines of three are gone, whichever shards these two masters are of.
     let two = study.replace("[run]", "[event.other]\nat = \"2 s\"\nnode = \"master of shard 2\"\n\n[run]");
-    let (is_sound, said) = checked(&two);
-    assert!(is_sound && said.contains("2 nodes away at once") && said.contains("takes no writes"), "{said}");
+    let (is_sound, printed) = checked(&two);
+    assert!(
+        is_sound && printed.contains("2 nodes away at once") && printed.contains("takes no writes"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -117,7 +123,7 @@ fn nodes(playground: &Playground) -> Option<Vec<NodeState>> {
 }
 
 #[test]
-fn a_master_is_killed_by_the_study_and_a_replica_by_hand() {
+fn master_is_killed_by_study_and_replica_by_hand() {
     if !can_mount() {
         return;
     }
@@ -136,8 +142,8 @@ fn a_master_is_killed_by_the_study_and_a_replica_by_hand() {
         });
         let killed = playground.output(&["node", "kill", "any replica"]);
         assert!(killed.status.success(), "{}", stderr(&killed));
-        let said = stdout(&killed);
-        let name = said.split(':').next().unwrap();
+        let printed = stdout(&killed);
+        let name = printed.split(':').next().unwrap();
         let again = playground.output(&["node", "stop", name]);
         assert!(stderr(&again).contains("does not run"), "{}", stderr(&again));
         let started = playground.output(&["node", "start", name]);
@@ -168,16 +174,16 @@ fn a_master_is_killed_by_the_study_and_a_replica_by_hand() {
     let checks = &record.certificate.as_ref().unwrap().checks;
     let check = |name: &str| checks.iter().find(|check| check.name == name).unwrap();
     assert!(check("acknowledged writes").passed && check("operations answered").passed, "{checks:?}");
-    the_reports_tell(&playground, &playground.path("run"));
+    assert_reports_name_events(&playground, &playground.path("run"));
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
-fn the_reports_tell(playground: &Playground, run: &Path) {
+fn assert_reports_name_events(playground: &Playground, run: &Path) {
     // In lines as wide as a terminal.
-    let told = stdout(&playground.output(&["report", "run"]));
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let printed = stdout(&playground.output(&["report", "run"]));
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
-    for text in [&told, &page] {
+    for text in [&printed, &page] {
         assert!(text.contains("Nodes that went away"), "{text}");
         assert!(text.contains("all acknowledged writes are there"), "{text}");
     }

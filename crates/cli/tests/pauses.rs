@@ -68,8 +68,10 @@ fn stop_others(playground: &Playground, word: &str) -> usize {
         };
         let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
         let (line, environment) = (read("cmdline"), read("environ"));
-        let has = |text: &[u8], word: &str| text.windows(word.len()).any(|part| part == word.as_bytes());
-        if has(&line, word) && (has(&line, folder) || has(&environment, folder)) {
+        let contains_word =
+            |text: &[u8], word: &str| text.windows(word.len()).any(|part| part == word.as_bytes());
+        if contains_word(&line, word) && (contains_word(&line, folder) || contains_word(&environment, folder))
+        {
             // SAFETY: signals to processes of this test.
             unsafe { libc::kill(pid, libc::SIGSTOP) };
             stopped.push(pid);
@@ -100,7 +102,7 @@ const READS: &str =
     "[workload.w]\nrecords = 1_000\nrecord = { fields = 1, bytes = 100 }\nmixes = [\"c\"]\nthreads = 1";
 
 #[test]
-fn a_run_that_was_stopped_inside_its_window_is_doubtful() {
+fn run_paused_inside_window_is_doubtful() {
     let playground = Playground::new();
     std::fs::create_dir_all(playground.path("disk")).unwrap();
     let run = Run::start(&playground, &null_study(READS));
@@ -116,7 +118,7 @@ fn a_run_that_was_stopped_inside_its_window_is_doubtful() {
 
 /// A program that is measured by a command of its own goes on while the run is stopped.
 #[test]
-fn a_command_whose_run_was_stopped_is_doubtful() {
+fn command_of_paused_run_is_doubtful() {
     let playground = Playground::new();
     std::fs::create_dir_all(playground.path("disk")).unwrap();
     let study = "name = \"stopped\"\nbaseline = \"here\"\n[system.s]\nkind = \"command\"\nmemory = \"64 MiB\"\n\
@@ -135,7 +137,7 @@ fn a_command_whose_run_was_stopped_is_doubtful() {
 
 /// Of two cells, the engine of one is stopped, and the process behind the devices of the other: each alone, while the run itself goes on.
 #[test]
-fn a_system_or_devices_that_were_stopped_are_doubtful() {
+fn paused_system_or_devices_make_cell_doubtful() {
     if !can_mount() {
         return;
     }
@@ -157,7 +159,7 @@ fn a_system_or_devices_that_were_stopped_are_doubtful() {
 
 /// The engine of an embedded system is a process of its own: stopped alone, it is no less than the generator.
 #[test]
-fn a_load_whose_engine_was_stopped_says_so_and_is_incomplete() {
+fn load_with_paused_engine_is_incomplete() {
     let playground = Playground::new();
     let dir = playground.path("data");
     let dir = dir.to_str().unwrap();
@@ -171,14 +173,14 @@ fn a_load_whose_engine_was_stopped_says_so_and_is_incomplete() {
     std::thread::sleep(Duration::from_secs(2));
     assert!(stop_others(&playground, "\0engine\0") > 0);
     let status = run.0.wait().unwrap();
-    let said = std::fs::read_to_string(&log).unwrap();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains(" was stopped for "), "{said}");
+    let log_text = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(status.code(), Some(1), "{log_text}");
+    assert!(log_text.contains(" was stopped for "), "{log_text}");
 }
 
 /// The figures that `underlay ycsb` prints are of a generator that ran.
 #[test]
-fn a_load_that_was_stopped_says_so_and_is_incomplete() {
+fn paused_load_is_incomplete() {
     let playground = Playground::new();
     let mut command = playground.underlay(&["ycsb", "run", "null", "--duration", "6", "--rate", "100"]);
     let log = playground.path("log");
@@ -189,7 +191,7 @@ fn a_load_that_was_stopped_says_so_and_is_incomplete() {
     std::thread::sleep(STOPPED_FOR);
     run.signal_group(libc::SIGCONT);
     let status = run.0.wait().unwrap();
-    let said = std::fs::read_to_string(&log).unwrap();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("note: the measuring process stood still for"), "{said}");
+    let log_text = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(status.code(), Some(1), "{log_text}");
+    assert!(log_text.contains("note: the measuring process stood still for"), "{log_text}");
 }

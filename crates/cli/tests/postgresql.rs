@@ -37,7 +37,7 @@ struct Disk {
 
 impl Disk {
     fn make(folder: &Path) -> Disk {
-        let registry = ResourceRegistry::at(&folder.join("runtime")).unwrap();
+        let registry = ResourceRegistry::open_at(&folder.join("runtime")).unwrap();
         let medium = Some(catalogue::find("ssd-sata").unwrap());
         let mut device = DeviceSpec::new("disk.0", medium, 512 << 20, BackingSpec::Memory);
         device.power_cut_armed = true;
@@ -70,7 +70,7 @@ impl Disk {
         let scratch = self.folder.join(format!("scratch-{}", self.lives));
         std::fs::create_dir(&scratch).unwrap();
         let paths = StoragePaths { data: self.attached.paths().to_vec(), scratch, ..StoragePaths::default() };
-        CommandSystem.start(&paths, &SystemResources::of(128 << 20), &self.settings).unwrap()
+        CommandSystem.start(&paths, &SystemResources::with_budget(128 << 20), &self.settings).unwrap()
     }
 
     /// What a writer has been told of, in this life.
@@ -112,8 +112,8 @@ fn ask(running: &dyn RunningSystem, run: &str) -> Result<f64, String> {
         duration: Duration::from_secs(1),
         warmup: Duration::ZERO,
     };
-    let taken = running.run_benchmark(&request, &|_| true).unwrap().map_err(|error| error.to_string())?;
-    Ok(taken.figures[0].value)
+    let benchmark = running.run_benchmark(&request, &|_| true).unwrap().map_err(|error| error.to_string())?;
+    Ok(benchmark.figures[0].value)
 }
 
 fn newest(running: &dyn RunningSystem, writer: usize) -> i64 {
@@ -159,7 +159,7 @@ fn live(
 ) -> ([i64; WRITERS], [i64; WRITERS]) {
     let running = disk.start();
     let from = std::array::from_fn(|writer| newest(running.as_ref(), writer) + 1);
-    let told = |disk: &Disk| std::array::from_fn(|writer| disk.acknowledged(writer));
+    let all_acknowledged = |disk: &Disk| std::array::from_fn(|writer| disk.acknowledged(writer));
     let is_over = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         let writers = scope.spawn(|| {
@@ -174,9 +174,9 @@ fn live(
             std::thread::sleep(Duration::from_millis(20));
         }
         std::thread::sleep(wait.saturating_sub(before));
-        let earlier = told(disk);
+        let earlier = all_acknowledged(disk);
         std::thread::sleep(before);
-        let last = told(disk);
+        let last = all_acknowledged(disk);
         match end {
             End::PowerCut(seed) => {
                 disk.served.cut_power(&[], PowerCut { seed, torn: true, reordered: true }).unwrap();
@@ -210,13 +210,13 @@ fn postgresql_keeps_what_it_acknowledged() {
     let ends = [End::PowerCut(1), End::Killed, End::PowerCut(2), End::PowerCut(3)];
     for (round, end) in ends.into_iter().enumerate() {
         let wait = Duration::from_millis(300 * (round as u64 + 1));
-        let (_, told) = live(&mut disk, "on", wait, Duration::ZERO, end);
+        let (_, acknowledged) = live(&mut disk, "on", wait, Duration::ZERO, end);
         let running = disk.start();
-        for (writer, told) in told.into_iter().enumerate() {
+        for (writer, acknowledged) in acknowledged.into_iter().enumerate() {
             let (newest, count) = (newest(running.as_ref(), writer), count(running.as_ref(), writer));
             assert!(
-                newest >= told,
-                "{end:?}: writer {writer} was told of {told}, and {newest} is the newest"
+                newest >= acknowledged,
+                "{end:?}: writer {writer} was told of {acknowledged}, and {newest} is the newest"
             );
             assert_eq!(count, newest + 1, "{end:?}: some of writer {writer} are missing");
         }
@@ -226,7 +226,7 @@ fn postgresql_keeps_what_it_acknowledged() {
     // Off: what is lost is no older than three rounds of the log writer, and there is something to lose.
     let mut lost = 0;
     for seed in 4..14 {
-        let (earlier, told) = live(
+        let (earlier, acknowledged) = live(
             &mut disk,
             "off",
             MAX_LOST_TIME + Duration::from_secs(3),
@@ -238,7 +238,7 @@ fn postgresql_keeps_what_it_acknowledged() {
             let newest = newest(running.as_ref(), writer);
             assert!(newest >= earlier[writer], "writer {writer} lost more than the last {MAX_LOST_TIME:?}");
             assert_eq!(count(running.as_ref(), writer), newest + 1, "some of writer {writer} are missing");
-            lost += (told[writer] - newest).max(0);
+            lost += (acknowledged[writer] - newest).max(0);
         }
         running.stop().unwrap();
         if lost > 0 {

@@ -38,13 +38,13 @@ struct Disk {
 
 impl Disk {
     /// `what` is a medium, or a study that is written first, and further options.
-    fn mount(what: &str, options: &[&str]) -> Disk {
+    fn mount(configuration: &str, options: &[&str]) -> Disk {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let playground = Playground::new();
         let directory = playground.path("disk");
-        let medium = match what.contains('\n') {
-            true => playground.write("study.toml", what).display().to_string(),
-            false => what.to_owned(),
+        let medium = match configuration.contains('\n') {
+            true => playground.write("study.toml", configuration).display().to_string(),
+            false => configuration.to_owned(),
         };
         let arguments = ["mount", medium.as_str(), directory.to_str().unwrap(), "--power-cut"];
         let mounted = Mounted::start(&playground, &[&arguments[..], options].concat());
@@ -58,17 +58,17 @@ impl Disk {
     }
 
     fn fault_done(&self, action: &[&str]) -> String {
-        let (code, said) = self.fault(action);
-        assert_eq!(code, Some(0), "{action:?}: {said}");
-        said
+        let (code, message) = self.fault(action);
+        assert_eq!(code, Some(0), "{action:?}: {message}");
+        message
     }
 
     /// What is refused changes nothing, however often it is tried.
     fn return_is_refused(&self, because: &str) {
         let before = mounted_at(&self.directory).unwrap();
         for _ in 0..2 {
-            let (code, said) = self.fault(&["return"]);
-            assert!(code == Some(4) && said.contains(because), "{code:?}: {said}");
+            let (code, message) = self.fault(&["return"]);
+            assert!(code == Some(4) && message.contains(because), "{code:?}: {message}");
             assert_eq!(mounted_at(&self.directory).as_ref(), Some(&before));
             assert!(self.fault_done(&["list"]).contains("no power"));
         }
@@ -76,7 +76,7 @@ impl Disk {
 }
 
 #[test]
-fn a_return_that_layers_refuse_leaves_the_mount_where_it_is() {
+fn return_refused_by_layers_keeps_mount() {
     if !can_mount() {
         return;
     }
@@ -90,7 +90,7 @@ fn a_return_that_layers_refuse_leaves_the_mount_where_it_is() {
 }
 
 #[test]
-fn a_second_mount_of_the_device_is_named_before_anything_is_unmounted() {
+fn second_mount_of_device_is_named_before_unmounting() {
     if !can_mount() {
         return;
     }
@@ -109,7 +109,7 @@ fn a_second_mount_of_the_device_is_named_before_anything_is_unmounted() {
 }
 
 #[test]
-fn a_mount_in_another_namespace_is_named_with_its_process() {
+fn mount_in_other_namespace_is_named_with_process() {
     if !can_mount() {
         return;
     }
@@ -131,20 +131,20 @@ fn a_mount_in_another_namespace_is_named_with_its_process() {
 }
 
 #[test]
-fn a_program_with_an_open_file_is_named_and_nothing_has_changed() {
+fn program_with_open_file_is_named_without_changes() {
     if !can_mount() {
         return;
     }
     let disk = Disk::mount("ssd-sata", &["--size", "320 MiB"]);
-    let held = File::create(disk.directory.join("held")).unwrap();
+    let open_file = File::create(disk.directory.join("held")).unwrap();
     disk.fault_done(&["power-cut"]);
     disk.return_is_refused(&format!("(process {}) uses", std::process::id()));
-    drop(held);
+    drop(open_file);
     disk.fault_done(&["return"]);
 }
 
 #[test]
-fn a_mount_comes_back_with_its_flags_and_options() {
+fn mount_returns_with_flags_and_options() {
     if !can_mount() {
         return;
     }
@@ -168,7 +168,7 @@ fn a_mount_comes_back_with_its_flags_and_options() {
 }
 
 #[test]
-fn a_second_fault_while_file_systems_recover_leaves_a_way_back() {
+fn second_fault_during_recovery_leaves_a_remedy() {
     if !can_mount() {
         return;
     }
@@ -176,11 +176,11 @@ fn a_second_fault_while_file_systems_recover_leaves_a_way_back() {
     write_synced(&disk.directory.join("synced"), "kept");
     disk.fault_done(&["power-cut"]);
     disk.fault_done(&["errors", "--rate", "1", "--operation", "read"]);
-    let (code, said) = disk.fault(&["return"]);
+    let (code, message) = disk.fault(&["return"]);
     let place = disk.directory.canonicalize().unwrap().display().to_string();
-    assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains(&format!("not mounted now: {place}")), "{said}");
-    assert!(said.contains(&format!("`underlay fault {place} return`")), "{said}");
+    assert_eq!(code, Some(4), "{message}");
+    assert!(message.contains(&format!("not mounted now: {place}")), "{message}");
+    assert!(message.contains(&format!("`underlay fault {place} return`")), "{message}");
     assert_eq!(mounted_at(&disk.directory), None);
     // Its directory still names it, and its owner waits for the next return.
     assert!(disk.fault_done(&["list"]).contains(&place));
@@ -190,12 +190,12 @@ fn a_second_fault_while_file_systems_recover_leaves_a_way_back() {
     assert!(disk.fault_done(&["return"]).contains("mounted again"));
     assert_eq!(fs::read_to_string(disk.directory.join("synced")).unwrap(), "kept");
     write_synced(&disk.directory.join("afterwards"), "works");
-    let (code, said) = disk.fault(&["return"]);
-    assert!(code == Some(2) && said.contains("has not vanished"), "{said}");
+    let (code, message) = disk.fault(&["return"]);
+    assert!(code == Some(2) && message.contains("has not vanished"), "{message}");
 }
 
 #[test]
-fn a_device_that_vanished_without_power_comes_back_before_it_is_mounted() {
+fn vanished_device_returns_before_mount() {
     if !can_mount() {
         return;
     }

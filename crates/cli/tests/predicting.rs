@@ -60,21 +60,21 @@ fn study(playground: &Playground, name: &str, change: impl Fn(String) -> String)
 }
 
 #[test]
-fn each_measured_cell_is_predicted_from_the_others() {
+fn measured_cells_are_predicted_from_the_others() {
     let playground = Playground::new();
     let run = &sound_run(&playground, as_it_is);
     let found = json_of("held-out", &playground, &["predict", "--held-out", "--from", run]);
     let summaries = found["summaries"].as_array().unwrap();
-    let of = |kind: &str| summaries.iter().find(|one| one["without"] == kind).unwrap();
-    let by_size = of("a size");
+    let summary_of = |kind: &str| summaries.iter().find(|one| one["without"] == kind).unwrap();
+    let by_size = summary_of("a size");
     assert!(by_size["throughput"]["median"].as_f64().unwrap() < 0.25, "{by_size}");
     assert!(by_size["throughput"]["covered"].as_f64().unwrap() > 0.7, "{by_size}");
     // Of two storages one is left, which does not tell how wrong an answer about another one is.
-    let by_storage = of("a storage");
+    let by_storage = summary_of("a storage");
     assert_eq!(by_storage["refused"], by_storage["cells"], "{by_storage}");
     let of_storage = found["cells"].as_array().unwrap().iter().filter(|cell| cell["without"] == "a storage");
     let whys: Vec<&str> = of_storage.filter_map(|cell| cell["refused"].as_str()).collect();
-    assert!(whys.iter().any(|why| why.contains("measure a second storage")), "{whys:?}");
+    assert!(whys.iter().any(|reason| reason.contains("measure a second storage")), "{whys:?}");
 }
 
 #[test]
@@ -92,12 +92,13 @@ fn other_storages_and_sizes_are_answered_and_others_refused() {
         &["predict", other.to_str().unwrap(), "--from", run, "--only", "distribution=uniform"],
     );
     let cells = found["cells"].as_array().unwrap();
-    let of = |part: &str| cells.iter().find(|cell| cell["cell"].as_str().unwrap().ends_with(part)).unwrap();
-    let answer = &of("flash/ycsb-b-uniform-90t-700-gb")["prediction"];
+    let find_cell =
+        |part: &str| cells.iter().find(|cell| cell["cell"].as_str().unwrap().ends_with(part)).unwrap();
+    let answer = &find_cell("flash/ycsb-b-uniform-90t-700-gb")["prediction"];
     let figure = |metric: &str, end: &str| answer[metric][end].as_f64().unwrap();
     assert!(figure("throughput_per_s", "low") < figure("throughput_per_s", "value"), "{answer}");
     assert!(figure("mean_us", "value") < figure("p99_us", "value"), "{answer}");
-    let refused = &of("flash/ycsb-f-uniform-90t-700-gb")["refused"];
+    let refused = &find_cell("flash/ycsb-f-uniform-90t-700-gb")["refused"];
     assert_eq!(refused["reason"], "mix");
     assert!(refused["why"].as_str().unwrap().contains("measure it"), "{refused}");
     // A script sees that some are missing.
@@ -107,7 +108,7 @@ fn other_storages_and_sizes_are_answered_and_others_refused() {
 }
 
 #[test]
-fn caches_and_pools_are_answered_and_what_is_not_known_of_layers_is_refused() {
+fn caches_and_pools_are_predicted_and_unknown_layers_refused() {
     let playground = Playground::new();
     let run = &sound_run(&playground, as_it_is);
     let other = study(&playground, "layers.toml", |text| {
@@ -135,21 +136,22 @@ fn caches_and_pools_are_answered_and_what_is_not_known_of_layers_is_refused() {
         &[&["predict", other.to_str().unwrap(), "--from", run], &only[..]].concat(),
     );
     let cells = found["cells"].as_array().unwrap();
-    let of = |storage: &str, mix: &str| {
+    let find_cell = |storage: &str, mix: &str| {
         let part = format!("/{storage}/ycsb-{mix}-");
         cells.iter().find(|cell| cell["cell"].as_str().unwrap().contains(&part)).unwrap()
     };
-    let rate = |storage, mix| of(storage, mix)["prediction"]["throughput_per_s"]["value"].as_f64().unwrap();
+    let rate =
+        |storage, mix| find_cell(storage, mix)["prediction"]["throughput_per_s"]["value"].as_f64().unwrap();
     assert!(rate("cached", "c") > 1.05 * rate("hdd", "c"), "{found}");
     assert!(rate("written-back", "a") > 0.9 * rate("hdd", "a"), "{found}");
-    let cached = &of("cached", "c")["prediction"];
+    let cached = &find_cell("cached", "c")["prediction"];
     let share = cached["cached_share"].as_f64().unwrap();
     assert!(share > 0.02 && share < 0.9, "{cached}");
     assert!(cached["assumptions"].to_string().contains("not full when measuring begins"), "{cached}");
-    let remote = &of("remote", "c")["prediction"];
+    let remote = &find_cell("remote", "c")["prediction"];
     assert!(remote["assumptions"].to_string().contains("NVMe over TCP"), "{remote}");
     assert!(rate("remote", "c") > 2.0 * rate("hdd", "c"), "{remote}");
-    let refused = &of("packed", "c")["refused"];
+    let refused = &find_cell("packed", "c")["refused"];
     assert_eq!(refused["reason"], "layer", "{refused}");
     assert!(refused["why"].as_str().unwrap().contains("how far the data shrinks"), "{refused}");
 }
@@ -176,7 +178,7 @@ fn jobs_and_commands_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_run_is_explained() {
+fn run_is_explained() {
     let playground = Playground::new();
     let run = &sound_run(&playground, as_it_is);
     let found = json_of("explain", &playground, &["explain", run, "--only", "mix=c"]);
@@ -208,7 +210,7 @@ fn a_run_is_explained() {
 }
 
 #[test]
-fn the_report_says_where_the_time_goes() {
+fn report_attributes_time() {
     let playground = Playground::new();
     let run = &sound_run(&playground, as_it_is);
     let output = playground.output(&["report", run, "--out", "page.html"]);
@@ -219,7 +221,7 @@ fn the_report_says_where_the_time_goes() {
 }
 
 #[test]
-fn advice_names_the_cheapest_and_writes_the_study_that_verifies_it() {
+fn advice_names_cheapest_and_writes_verifying_study() {
     let playground = Playground::new();
     let run = &sound_run(&playground, as_it_is);
     let asked = [
@@ -318,10 +320,10 @@ fn advice_on_memory_has_a_curve_and_a_price() {
     // The catalogue's price, with its date, unless another one is given.
     let catalogue_usd = found["usd_per_gib"].as_f64().unwrap();
     assert!(found["price_source"].as_str().unwrap().starts_with("2025-11"), "{found}");
-    let given = json(&playground, &[&asked[..], &["--usd-per-gib", "4"]].concat());
+    let priced = json(&playground, &[&asked[..], &["--usd-per-gib", "4"]].concat());
     let interval = |found: &serde_json::Value| found["break_even"][0]["interval_s"].as_f64().unwrap();
-    assert_eq!(given["usd_per_gib"], 4.0);
-    assert!((interval(&given) / interval(&found) - catalogue_usd / 4.0).abs() < 1e-9);
+    assert_eq!(priced["usd_per_gib"], 4.0);
+    assert!((interval(&priced) / interval(&found) - catalogue_usd / 4.0).abs() < 1e-9);
 }
 
 #[test]
@@ -352,7 +354,7 @@ fn mistakes_are_told_with_what_to_do() {
 
 /// The host could not give what was due: the figures are the host's.
 #[test]
-fn cells_that_are_doubtful_are_neither_explained_nor_learnt_from() {
+fn doubtful_cells_are_neither_explained_nor_learned_from() {
     let playground = Playground::new();
     // As it was measured: its certificate doubts every cell.
     for asked in [
@@ -363,12 +365,12 @@ fn cells_that_are_doubtful_are_neither_explained_nor_learnt_from() {
         study(&playground, "other.toml", |text| text);
         let output = playground.output(asked);
         assert_eq!(output.status.code(), Some(2), "{asked:?}: {}", stdout(&output));
-        let said = stderr(&output);
+        let message = stderr(&output);
         assert!(
-            said.contains("nothing to learn from") && said.contains("its certificate is doubtful"),
-            "{said}"
+            message.contains("nothing to learn from") && message.contains("its certificate is doubtful"),
+            "{message}"
         );
-        assert!(said.contains("rocksdb/flash/ycsb-c-uniform-90t-1-tb"), "cell by cell: {said}");
+        assert!(message.contains("rocksdb/flash/ycsb-c-uniform-90t-1-tb"), "cell by cell: {message}");
     }
     let output = playground.output(&["explain", RUN, "--only", "mix=c"]);
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
@@ -389,7 +391,7 @@ fn cells_that_are_doubtful_are_neither_explained_nor_learnt_from() {
 
 /// What is wrong with a cell leaves that cell out, and nothing else, in each command by name.
 #[test]
-fn disturbed_and_unsteady_cells_are_left_out_with_the_reason() {
+fn disturbed_and_unsteady_cells_are_excluded_with_reason() {
     let playground = Playground::new();
     let run = &sound_run(&playground, |name, record| match name {
         "rocksdb.flash.ycsb-c-uniform-90t-512-gb.r1.json" => {
@@ -412,20 +414,20 @@ fn disturbed_and_unsteady_cells_are_left_out_with_the_reason() {
         [json_of("advise-storage", &playground, &storage), json_of("advise-memory", &playground, &memory)];
     for found in [&predicted, &advised[0], &advised[1]] {
         let left_out = found["left_out"].as_array().unwrap();
-        let of = |part: &str| {
+        let find_cell = |part: &str| {
             left_out
                 .iter()
                 .find(|one| one["cell"].as_str().unwrap().contains(part))
                 .unwrap_or_else(|| panic!("{left_out:?}"))
         };
-        let disturbed = of("flash/ycsb-c-uniform-90t-512-gb");
+        let disturbed = find_cell("flash/ycsb-c-uniform-90t-512-gb");
         assert_eq!(
             (&disturbed["because"], &disturbed["by"]),
             (&"disturbed".into(), &"hand".into()),
             "{disturbed}"
         );
         assert!(disturbed["why"].as_str().unwrap().contains("10 times as long"), "{disturbed}");
-        let unsteady = of("flash/ycsb-b-uniform-90t-512-gb");
+        let unsteady = find_cell("flash/ycsb-b-uniform-90t-512-gb");
         assert_eq!(
             (&unsteady["because"], &unsteady["unsteady"]),
             (&"unsteady".into(), &"drift".into()),
@@ -450,7 +452,7 @@ fn disturbed_and_unsteady_cells_are_left_out_with_the_reason() {
 }
 
 #[test]
-fn one_storage_does_not_tell_of_another() {
+fn single_storage_predicts_no_other() {
     let playground = Playground::new();
     let run = &sound_run(&playground, |_, _| {});
     for entry in std::fs::read_dir(Path::new(run).join("cells")).unwrap() {
@@ -461,14 +463,14 @@ fn one_storage_does_not_tell_of_another() {
     }
     let other = study(&playground, "other.toml", |text| text);
     let found = json_of("predict", &playground, &["predict", other.to_str().unwrap(), "--from", run]);
-    let of = |part: &str| {
+    let find_cells = |part: &str| {
         let cells = found["cells"].as_array().unwrap().iter();
         cells.filter(|cell| cell["cell"].as_str().unwrap().contains(part)).cloned().collect::<Vec<_>>()
     };
-    let refused = of("/hdd/ycsb-c-uniform");
+    let refused = find_cells("/hdd/ycsb-c-uniform");
     assert!(
         !refused.is_empty() && refused.iter().all(|cell| cell["refused"]["reason"] == "one-storage"),
         "{refused:?}"
     );
-    assert!(of("/flash/ycsb-c-uniform").iter().any(|cell| cell["prediction"].is_object()));
+    assert!(find_cells("/flash/ycsb-c-uniform").iter().any(|cell| cell["prediction"].is_object()));
 }

@@ -67,7 +67,7 @@ struct Disk {
 
 impl Disk {
     fn make(folder: &Path, medium: &str) -> Disk {
-        let registry = ResourceRegistry::at(&folder.join("runtime")).unwrap();
+        let registry = ResourceRegistry::open_at(&folder.join("runtime")).unwrap();
         let medium = Some(catalogue::find(medium).unwrap());
         let mut device = DeviceSpec::new("disk.0", medium, 512 << 20, BackingSpec::Memory);
         device.power_cut_armed = true;
@@ -103,7 +103,7 @@ impl Disk {
             scratch: self.scratch.clone(),
             ..StoragePaths::default()
         };
-        let resources = SystemResources::of(32 << 20);
+        let resources = SystemResources::with_budget(32 << 20);
         let settings = SystemSettings {
             values: [("wal".to_owned(), "sync".to_owned())].into(),
             fields: 1,
@@ -219,7 +219,7 @@ fn rocksdb_keeps_every_synced_write() {
 
 /// The same on a disk that answers flushes without carrying them out: the checks must see it.
 #[test]
-fn a_disk_that_ignores_flushes_loses_records() {
+fn disk_ignoring_flushes_loses_records() {
     if !support::can_mount() {
         return;
     }

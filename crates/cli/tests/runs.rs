@@ -31,7 +31,7 @@ fn assert_kept_to_budget(record: &RunRecord, budget_mib: u64) {
 
 /// Loaded once and cloned for its cell, which is a Java process in a budget.
 #[test]
-fn a_study_runs_on_an_engine_in_java() {
+fn study_runs_on_java_engine() {
     if !can_mount() {
         return;
     }
@@ -73,7 +73,7 @@ fn run_to_the_first_record(playground: &Playground) -> std::process::Child {
 }
 
 #[test]
-fn a_study_runs_from_its_file_to_its_report() {
+fn study_runs_from_file_to_report() {
     if !can_mount() {
         return;
     }
@@ -150,7 +150,7 @@ fn a_study_runs_from_its_file_to_its_report() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_is_finished_and_resume_goes_on() {
+fn ctrl_c_keeps_finished_cells_and_resume_continues() {
     if !can_mount() {
         return;
     }
@@ -162,8 +162,8 @@ fn ctrl_c_keeps_what_is_finished_and_resume_goes_on() {
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(130));
     assert_eq!(playground.left_behind(), [""; 0]);
-    let kept = recorded(&run);
-    assert!((1..4).contains(&kept), "{kept} of 4 cells were recorded");
+    let record_count = recorded(&run);
+    assert!((1..4).contains(&record_count), "{record_count} of 4 cells were recorded");
     let before: Vec<String> = records(&run).iter().map(|record| record.started_at.clone()).collect();
 
     // Without a value it is the newest run below runs/.
@@ -174,12 +174,15 @@ fn ctrl_c_keeps_what_is_finished_and_resume_goes_on() {
     assert!(output.status.success(), "{}", stderr(&output));
     let after = records(&run);
     assert_eq!(after.len(), 4);
-    assert_eq!(before[..], after.iter().map(|record| record.started_at.clone()).collect::<Vec<_>>()[..kept]);
+    assert_eq!(
+        before[..],
+        after.iter().map(|record| record.started_at.clone()).collect::<Vec<_>>()[..record_count]
+    );
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
 #[test]
-fn a_run_may_be_stopped_at_any_moment() {
+fn run_stops_at_any_moment() {
     if !can_mount() {
         return;
     }
@@ -235,7 +238,7 @@ fn clean_removes_what_a_killed_run_left() {
 }
 
 #[test]
-fn a_cell_that_fails_is_recorded_with_its_reason() {
+fn failed_cell_is_recorded_with_reason() {
     if !can_mount() {
         return;
     }
@@ -268,14 +271,14 @@ fn a_cell_that_fails_is_recorded_with_its_reason() {
 
 /// Before anything is measured or loaded, and without a trace.
 #[test]
-fn what_a_run_can_not_use_is_found_at_its_beginning() {
+fn unusable_setting_is_found_before_run() {
     let playground = Playground::new();
-    let on = |disk: &str| {
+    let run_on = |disk: &str| {
         let study = support::NULL_STUDY.replace("paths = [\"disk\"]", &format!("paths = [\"{disk}\"]"));
         assert!(study.contains(disk), "{study}");
         playground.write("null.toml", &(study + "[machine]\ncores = 1\n"));
     };
-    on("/nowhere/disk");
+    run_on("/nowhere/disk");
     let refused = playground.output(&["run", "null.toml", "--out", "out"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("/nowhere/disk"), "{}", stderr(&refused));
@@ -284,7 +287,7 @@ fn what_a_run_can_not_use_is_found_at_its_beginning() {
 
     std::fs::create_dir(playground.path("disk")).unwrap();
     playground.write("file", "mine");
-    on(&playground.path("disk").display().to_string());
+    run_on(&playground.path("disk").display().to_string());
     let refused = playground.output(&["run", "null.toml", "--out", "out", "--work", "file"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
     assert!(!stderr(&refused).contains("measuring"), "{}", stderr(&refused));
@@ -315,7 +318,7 @@ fn what_a_run_can_not_use_is_found_at_its_beginning() {
 
 /// Without FUSE or privileges every cell is recorded as one that cannot run here, with the remedy.
 #[test]
-fn a_host_that_lacks_everything_is_told_so() {
+fn host_without_capabilities_gets_explanation() {
     if !can_mount() {
         return;
     }
@@ -350,7 +353,7 @@ fn a_host_that_lacks_everything_is_told_so() {
 }
 
 #[test]
-fn real_paths_are_used_in_a_folder_of_their_own() {
+fn real_paths_are_used_in_own_folder() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("disk")).unwrap();
     std::fs::write(playground.path("disk/mine"), "untouched").unwrap();
@@ -379,15 +382,15 @@ fn real_paths_are_used_in_a_folder_of_their_own() {
 }
 
 #[test]
-fn a_run_limited_to_one_cell_is_completed_by_resuming_it() {
+fn run_limited_to_one_cell_is_completed_by_resume() {
     let playground = Playground::new();
     playground.write("null.toml", support::NULL_STUDY);
     std::fs::create_dir_all(playground.path("disk")).unwrap();
     let part = ["--only", "mix=c,threads=2", "--set", "workload.w.records=2_000", "--repetitions", "1"];
-    let with = |arguments: &[&'static str]| playground.output(&[arguments, &part[..]].concat());
-    let checked = with(&["check", "null.toml"]);
+    let output_with = |arguments: &[&'static str]| playground.output(&[arguments, &part[..]].concat());
+    let checked = output_with(&["check", "null.toml"]);
     assert!(stdout(&checked).contains("1 cell, 1 repetition each"), "{}", stdout(&checked));
-    let output = with(&["run", "null.toml", "--out", "out"]);
+    let output = output_with(&["run", "null.toml", "--out", "out"]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(recorded(&playground.path("out")), 1);
     let again = playground.output(&["run", "--resume", "out", "--only", "mix=c"]);

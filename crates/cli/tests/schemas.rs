@@ -22,17 +22,20 @@ const ALL: [&str; 11] = [
 
 /// `make schema` renews them.
 #[test]
-fn the_published_schemas_are_current() {
+fn published_schemas_are_current() {
     let playground = Playground::new();
-    for of in ALL {
-        let printed: Value = serde_json::from_str(&stdout(&playground.output(&["schema", of]))).unwrap();
-        assert!(published(of) == printed, "docs/schemas/{of}.json is not what `underlay schema {of}` prints");
+    for name in ALL {
+        let printed: Value = serde_json::from_str(&stdout(&playground.output(&["schema", name]))).unwrap();
+        assert!(
+            published(name) == printed,
+            "docs/schemas/{name}.json is not what `underlay schema {name}` prints"
+        );
     }
     assert_eq!(stdout(&playground.output(&["schema"])), stdout(&playground.output(&["schema", "record"])));
 }
 
 #[test]
-fn what_is_printed_keeps_to_its_schema() {
+fn printed_json_matches_schema() {
     let playground = Playground::new();
     playground.write("sound.toml", TINY_STUDY);
     playground.write("broken.toml", &TINY_STUDY.replace("hdd-7200-sata", "hdd-7200-stata"));

@@ -61,7 +61,7 @@ fn listening(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn what_a_service_makes_is_for_its_user_alone() {
+fn service_files_are_private() {
     let playground = Playground::new();
     playground.write("pool.toml", POOL);
     let mut command = playground.underlay(&["volume", "serve", "pool.toml", "--immediate"]);
@@ -87,7 +87,7 @@ fn what_a_service_makes_is_for_its_user_alone() {
 }
 
 #[test]
-fn a_service_listens_where_it_is_told_to_and_nowhere_else() {
+fn service_listens_only_on_its_address() {
     let playground = Playground::new();
     playground.write("pool.toml", POOL);
     let server = VolumeServer::start(&playground, &["--immediate"]);
@@ -118,7 +118,7 @@ fn a_service_listens_where_it_is_told_to_and_nowhere_else() {
 
 /// As in a container that is entered from outside: the leader of the session has no number there.
 #[test]
-fn a_service_starts_where_the_leader_of_its_session_is_out_of_sight() {
+fn service_starts_without_visible_session_leader() {
     if !can_mount() {
         return;
     }
@@ -135,12 +135,12 @@ fn a_service_starts_where_the_leader_of_its_session_is_out_of_sight() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    let said = fs::read_to_string(playground.path("server.log")).unwrap();
-    assert!(line.contains("\"pool\":\"tank\""), "{line:?}, {said}");
+    let log_text = fs::read_to_string(playground.path("server.log")).unwrap();
+    assert!(line.contains("\"pool\":\"tank\""), "{line:?}, {log_text}");
 }
 
 #[test]
-fn what_lies_on_a_mounted_disk_gives_nobody_rights_or_devices() {
+fn mounted_disk_grants_no_rights_or_devices() {
     if !can_mount() {
         return;
     }
@@ -173,7 +173,7 @@ fn what_lies_on_a_mounted_disk_gives_nobody_rights_or_devices() {
 
 /// A umask of 0 opens what is made to everybody, and one of 0777 closes it to us: neither does here, and a user's own command has it.
 #[test]
-fn no_umask_opens_or_closes_what_is_made() {
+fn umask_never_changes_modes() {
     let playground = Playground::new();
     let under = |mask: libc::mode_t, arguments: &[&str]| {
         let mut command = playground.underlay(arguments);
@@ -201,16 +201,16 @@ fn no_umask_opens_or_closes_what_is_made() {
         assert_eq!(mode(&format!("{data}/rocksdb")) & 0o722, 0o700, "{mask:o}");
         if can_mount() {
             under(mask, &["run", "one.toml", "--out", &out]);
-            let said =
+            let umask_text =
                 under(mask, &["mount", "nvme-9300-max", "mnt", "--immediate", "--", "sh", "-c", "umask"]);
-            assert_eq!(u32::from_str_radix(said.trim(), 8), Ok(mask));
+            assert_eq!(u32::from_str_radix(umask_text.trim(), 8), Ok(mask));
         }
     }
 }
 
 /// A promise without its test is one that nobody keeps.
 #[test]
-fn the_tests_that_the_page_names_are_there() {
+fn tests_named_on_the_page_exist() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(project.join("docs/security.md")).unwrap();
     let (_, table) = page.split_once("## What is tested").unwrap();

@@ -50,10 +50,10 @@ fn plant_run(directory: &Path, title: &str, plan: &str) {
     fs::write(directory.join("run.json"), head(title, plan)).unwrap();
 }
 
-fn refused(output: &Output, why: &str) {
-    let said = stderr(output);
-    assert!(said.contains(why), "{said}");
-    assert_eq!(output.status.code(), Some(MISTAKE), "{said}");
+fn refused(output: &Output, reason: &str) {
+    let message = stderr(output);
+    assert!(message.contains(reason), "{message}");
+    assert_eq!(output.status.code(), Some(MISTAKE), "{message}");
 }
 
 /// The program with no more than this much address space.
@@ -72,7 +72,7 @@ fn bounded(playground: &Playground, arguments: &[&str], most_bytes: u64) -> Outp
 
 /// A line of authorized_keys came to root this way.
 #[test]
-fn a_report_is_not_written_into_a_directory_of_someone_else() {
+fn report_into_foreign_directory_is_refused() {
     if !is_root() {
         return;
     }
@@ -112,7 +112,7 @@ fn links_in_a_run_of_ours_are_not_followed() {
 }
 
 #[test]
-fn the_newest_run_is_one_of_this_user() {
+fn newest_run_belongs_to_this_user() {
     if !is_root() {
         return;
     }
@@ -130,7 +130,7 @@ fn the_newest_run_is_one_of_this_user() {
 }
 
 #[test]
-fn a_run_is_not_kept_where_someone_else_can_exchange_it() {
+fn run_in_exchangeable_place_is_refused() {
     if !is_root() {
         return;
     }
@@ -148,14 +148,14 @@ fn a_run_is_not_kept_where_someone_else_can_exchange_it() {
 
 /// It replaced /dev/full, and the link /dev/stdout.
 #[test]
-fn a_raw_log_replaces_regular_files_only() {
+fn raw_log_replaces_regular_files_only() {
     let playground = Playground::new();
     let victim = playground.write("victim", "kept");
     symlink(&victim, playground.path("link")).unwrap();
     let fifo = std::process::Command::new("mkfifo").arg(playground.path("fifo")).status().unwrap();
     assert!(fifo.success());
     for option in ["--raw", "--hlog"] {
-        for (name, why) in [("link", "a link is there"), ("fifo", "a pipe is there")] {
+        for (name, reason) in [("link", "a link is there"), ("fifo", "a pipe is there")] {
             let arguments = [
                 "ycsb",
                 "run",
@@ -169,7 +169,7 @@ fn a_raw_log_replaces_regular_files_only() {
                 option,
                 name,
             ];
-            refused(&playground.output(&arguments), why);
+            refused(&playground.output(&arguments), reason);
         }
     }
     assert!(playground.path("link").is_symlink());
@@ -181,7 +181,7 @@ fn a_raw_log_replaces_regular_files_only() {
 }
 
 #[test]
-fn what_is_endless_is_not_read_to_its_end() {
+fn endless_file_is_not_read_to_end() {
     let playground = Playground::new();
     let long = fs::File::create(playground.path("long.toml")).unwrap();
     long.set_len(1 << 40).unwrap();
@@ -199,18 +199,18 @@ fn what_is_endless_is_not_read_to_its_end() {
         ("folder.toml", "it is a directory: expected a regular file"),
         ("long.toml", "longer than"),
     ];
-    let refuses = |arguments: &[&str], why: &str| {
+    let refuses = |arguments: &[&str], reason: &str| {
         let output = bounded(&playground, arguments, 2 << 30);
-        let said = stderr(&output);
-        assert!(said.contains(why), "{arguments:?}: {said}");
-        assert_eq!(output.status.code(), Some(MISTAKE), "{arguments:?}: {said}");
+        let message = stderr(&output);
+        assert!(message.contains(reason), "{arguments:?}: {message}");
+        assert_eq!(output.status.code(), Some(MISTAKE), "{arguments:?}: {message}");
     };
-    for (file, why) in files {
-        refuses(&["run", file], why);
-        refuses(&["check", file], why);
-        refuses(&["media", "check", file], why);
-        refuses(&["volume", "list", file], why);
-        refuses(&["ycsb", "run", "null", "-P", file], why);
+    for (file, reason) in files {
+        refuses(&["run", file], reason);
+        refuses(&["check", file], reason);
+        refuses(&["media", "check", file], reason);
+        refuses(&["volume", "list", file], reason);
+        refuses(&["ycsb", "run", "null", "-P", file], reason);
     }
     for command in [
         &["media", "verify", "pipe.toml"][..],
@@ -224,7 +224,7 @@ fn what_is_endless_is_not_read_to_its_end() {
 }
 
 #[test]
-fn a_plan_names_no_files_outside_of_its_run() {
+fn plan_cannot_name_files_outside_run() {
     let playground = Playground::new();
     let secret = playground.write("secret.json", "{\"schema\": \"what is in it\"}");
     let run = playground.path("run");
@@ -235,7 +235,7 @@ fn a_plan_names_no_files_outside_of_its_run() {
 }
 
 #[test]
-fn a_page_replaces_no_record_and_waits_for_no_reader() {
+fn report_page_replaces_no_record_or_pipe() {
     let playground = Playground::new();
     let run = playground.path("run");
     plant_run(&run, "a", &planned("a.json"));
@@ -256,7 +256,7 @@ fn a_page_replaces_no_record_and_waits_for_no_reader() {
 
 /// 56 characters took 4.2 GB.
 #[test]
-fn a_distribution_takes_no_more_memory_than_it_has_counts() {
+fn distribution_memory_is_bounded_by_its_counts() {
     use base64::Engine as _;
     let playground = Playground::new();
     let run = playground.path("run");
@@ -283,16 +283,16 @@ fn titles_do_not_move_the_cursor() {
     let run = playground.path("run");
     plant_run(&run, r"good\u001b[2J\u001b]0;bad\u0007\u009b31m", &planned("a.json"));
     let output = playground.output(&["report", run.to_str().unwrap()]);
-    let said = stdout(&output);
-    assert!(output.status.success() && said.contains("good"), "{said}{}", stderr(&output));
-    assert!(!said.contains(|letter: char| letter.is_control() && letter != '\n'), "{said:?}");
+    let printed = stdout(&output);
+    assert!(output.status.success() && printed.contains("good"), "{printed}{}", stderr(&output));
+    assert!(!printed.contains(|letter: char| letter.is_control() && letter != '\n'), "{printed:?}");
     let title = support::TINY_STUDY.replace("baseline", "title = \"a\\u001b[2Jb\"\nbaseline");
     let study = playground.write("tiny.toml", &title);
     refused(&playground.output(&["check", study.to_str().unwrap()]), "control character in a string");
 }
 
 #[test]
-fn the_images_of_a_mounted_disk_are_for_this_user_alone() {
+fn mounted_disk_images_are_private() {
     if !can_mount() {
         return;
     }
@@ -327,8 +327,8 @@ fn the_images_of_a_mounted_disk_are_for_this_user_alone() {
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "the temporary disk is gone");
     // One that was kept by an earlier version.
     fs::remove_file(playground.path("kept/disk.json")).unwrap();
-    let mut kept = fs::read_dir(playground.path("kept")).unwrap().map(|entry| entry.unwrap().path());
-    let image = kept.find(|path| path.extension().is_some_and(|extension| extension == "img")).unwrap();
+    let mut entries = fs::read_dir(playground.path("kept")).unwrap().map(|entry| entry.unwrap().path());
+    let image = entries.find(|path| path.extension().is_some_and(|extension| extension == "img")).unwrap();
     fs::set_permissions(&image, fs::Permissions::from_mode(0o644)).unwrap();
     let arguments =
         ["mount", "nvme-9300-max", "mnt", "--size", "512MiB", "--immediate", "--keep", "kept", "--", "true"];
@@ -337,7 +337,7 @@ fn the_images_of_a_mounted_disk_are_for_this_user_alone() {
 }
 
 #[test]
-fn a_disk_is_not_kept_or_mounted_where_someone_else_can_exchange_it() {
+fn disk_in_exchangeable_place_is_refused() {
     if !can_mount() {
         return;
     }
@@ -350,20 +350,20 @@ fn a_disk_is_not_kept_or_mounted_where_someone_else_can_exchange_it() {
         playground.output(&arguments)
     };
     refused(&mount("mnt", "theirs/disk"), "belongs to user 65534");
-    let said = stderr(&mount("theirs/mnt", "disk"));
-    assert!(said.contains("belongs to user 65534"), "{said}");
+    let message = stderr(&mount("theirs/mnt", "disk"));
+    assert!(message.contains("belongs to user 65534"), "{message}");
     let open = playground.path("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
     symlink(&theirs, open.join("mnt")).unwrap();
     std::os::unix::fs::lchown(open.join("mnt"), Some(SOMEONE), Some(SOMEONE)).unwrap();
-    let said = stderr(&mount("open/mnt", "disk"));
-    assert!(said.contains("is a link of user 65534"), "{said}");
+    let message = stderr(&mount("open/mnt", "disk"));
+    assert!(message.contains("is a link of user 65534"), "{message}");
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
 }
 
 #[test]
-fn nothing_is_written_where_a_pool_s_directory_was_exchanged() {
+fn exchanged_pool_directory_is_not_written() {
     if !is_root() {
         return;
     }

@@ -45,7 +45,7 @@ fn delayed(
         .stderr(std::fs::File::create(&log).unwrap())
         .spawn();
     let mut child = Running(child.unwrap());
-    let registry = ResourceRegistry::at(&playground.path("runtime")).unwrap();
+    let registry = ResourceRegistry::open_at(&playground.path("runtime")).unwrap();
     let status = loop {
         if let Some(status) = child.0.try_wait().unwrap() {
             break status;
@@ -67,7 +67,7 @@ fn head(run: &Path) -> RunHeader {
 }
 
 #[test]
-fn a_run_that_is_too_fast_begins_again_with_the_cells_that_it_had() {
+fn slow_motion_too_fast_restarts_run_and_keeps_cells() {
     if !can_mount() {
         return;
     }

@@ -21,7 +21,7 @@ const STORAGES: [&str; 8] = [
 ];
 
 #[test]
-fn every_system_starts_on_every_kind_of_storage() {
+fn systems_start_on_each_kind_of_storage() {
     let playground = Playground::new();
     for system in SYSTEMS {
         for (number, storages) in STORAGES.iter().enumerate() {
@@ -34,7 +34,7 @@ fn every_system_starts_on_every_kind_of_storage() {
 }
 
 #[test]
-fn every_medium_and_layout_is_a_start() {
+fn media_and_layouts_start_a_study() {
     let playground = Playground::new();
     let listed = stdout(&playground.output(&["media", "list", "--json"]));
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
@@ -72,7 +72,7 @@ fn check(playground: &Playground, file: &str) {
 }
 
 #[test]
-fn a_bundled_study_is_copied_under_its_new_name() {
+fn bundled_study_is_copied_under_new_name() {
     let playground = Playground::new();
     let made = playground.output(&["new", "mine", "--like", "quickstart"]);
     assert!(made.status.success(), "{}", stderr(&made));
@@ -88,7 +88,7 @@ fn a_bundled_study_is_copied_under_its_new_name() {
 }
 
 #[test]
-fn a_study_is_written_where_out_says() {
+fn study_is_written_to_out() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("studies")).unwrap();
     let made = playground.output(&["new", "mine", "--out", "studies/first.toml"]);
@@ -102,7 +102,7 @@ fn a_study_is_written_where_out_says() {
 }
 
 #[test]
-fn a_study_is_printed_where_out_is_standard_output() {
+fn study_is_printed_for_standard_output() {
     let playground = Playground::new();
     let made = playground.output(&["new", "mine", "--storage", "hdd,nvme"]);
     assert!(made.status.success(), "{}", stderr(&made));
@@ -114,7 +114,7 @@ fn a_study_is_printed_where_out_is_standard_output() {
 }
 
 #[test]
-fn what_is_there_stays_as_it_is() {
+fn existing_file_is_not_overwritten() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("folder.toml")).unwrap();
     std::os::unix::fs::symlink("elsewhere", playground.path("link.toml")).unwrap();
@@ -130,7 +130,7 @@ fn what_is_there_stays_as_it_is() {
 }
 
 #[test]
-fn what_is_not_known_is_said_with_what_was_meant() {
+fn unknown_name_gets_a_suggestion() {
     let playground = Playground::new();
     let refusals: [(&[&str], &str); 14] = [
         (&["new", "a", "--system", "casandra"], "did you mean 'cassandra'?"),
@@ -200,11 +200,11 @@ fn completions_and_man_pages_know_the_commands() {
 }
 
 #[test]
-fn what_is_no_study_is_said_to_be_none() {
+fn invalid_study_file_is_refused() {
     let playground = Playground::new();
-    let nothing = playground.output(&["run"]);
-    assert_eq!(nothing.status.code(), Some(2));
-    assert!(stderr(&nothing).contains("name a study"), "{}", stderr(&nothing));
+    let without_study = playground.output(&["run"]);
+    assert_eq!(without_study.status.code(), Some(2));
+    assert!(stderr(&without_study).contains("name a study"), "{}", stderr(&without_study));
 
     let pipe = playground.path("pipe.toml");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -224,23 +224,23 @@ fn what_is_no_study_is_said_to_be_none() {
 }
 
 #[test]
-fn a_study_of_a_database_that_nobody_supplied_makes_nothing_and_says_how_to_supply_it() {
+fn study_without_database_makes_nothing_and_has_remedy() {
     let playground = Playground::new();
     playground.output(&["new", "mine", "--like", "oracle-nosql-flash"]);
     let refused =
         playground.underlay(&["run", "mine.toml", "--short"]).env_remove("KVHOME").output().unwrap();
     assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
-    let said = stderr(&refused);
-    assert!(said.contains("KVHOME is not set") && said.contains("lib/kvclient.jar"), "{said}");
-    assert_eq!(said.matches("KVHOME is not set").count(), 1, "{said}");
+    let message = stderr(&refused);
+    assert!(message.contains("KVHOME is not set") && message.contains("lib/kvclient.jar"), "{message}");
+    assert_eq!(message.matches("KVHOME is not set").count(), 1, "{message}");
     assert_eq!(files(playground.folder.path()), ["mine.toml"]);
 
     let text = std::fs::read_to_string(playground.path("mine.toml")).unwrap();
     playground.write("small.toml", &text.replace("fixed_memory = \"1.4 GB\"", "fixed_memory = \"600 MB\""));
     let refused = playground.output(&["check", "small.toml"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-    let said = stderr(&refused);
-    assert!(said.contains("expected at least 1478 MiB for the agents of 3 storage nodes"), "{said}");
+    let message = stderr(&refused);
+    assert!(message.contains("expected at least 1478 MiB for the agents of 3 storage nodes"), "{message}");
     playground.write("five.toml", &text.replace("replication = 3", "replication = 5"));
     let refused = playground.output(&["check", "five.toml"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));

@@ -49,7 +49,7 @@ fn runs_beside_in(
 }
 
 #[test]
-fn a_command_that_works_beside_the_storage_gets_no_headline() {
+fn command_beside_storage_gets_no_headline() {
     if !can_mount() {
         return;
     }
@@ -58,7 +58,7 @@ fn a_command_that_works_beside_the_storage_gets_no_headline() {
 
 /// What was loaded lies on the storage, and nothing of it is read.
 #[test]
-fn data_that_nobody_reads_make_no_use_of_a_storage() {
+fn unread_data_is_no_use_of_storage() {
     if !can_mount() {
         return;
     }
@@ -70,7 +70,7 @@ fn data_that_nobody_reads_make_no_use_of_a_storage() {
 
 /// The kernel keeps no pages of a device that nobody has open.
 #[test]
-fn a_bare_device_that_nobody_reads_is_not_used() {
+fn unread_bare_device_is_unused() {
     if !can_mount() {
         return;
     }
@@ -80,7 +80,7 @@ fn a_bare_device_that_nobody_reads_is_not_used() {
 }
 
 #[test]
-fn what_is_read_from_the_page_cache_was_on_the_storage() {
+fn page_cache_reads_count_as_storage_use() {
     if !can_mount() {
         return;
     }

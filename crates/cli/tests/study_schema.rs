@@ -202,7 +202,7 @@ departures = ["One."]
 "#;
 
 #[test]
-fn every_study_that_there_is_keeps_to_it() {
+fn existing_studies_match_schema() {
     let mut studies: Vec<(String, String)> = bundled()
         .into_iter()
         .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap()))
@@ -227,7 +227,7 @@ fn every_study_that_there_is_keeps_to_it() {
 }
 
 #[test]
-fn a_key_that_is_not_known_is_refused_in_every_table() {
+fn unknown_key_is_refused_in_all_tables() {
     let whole = json_of(FULL);
     let mut places = Vec::new();
     tables(&whole, String::new(), &mut places);
@@ -261,7 +261,7 @@ fn tables(value: &Value, place: String, found: &mut Vec<String>) {
 }
 
 #[test]
-fn a_value_of_the_wrong_kind_is_refused() {
+fn value_of_wrong_kind_is_refused() {
     let wrong = [
         ("/scale/time", json!(0.5)),
         ("/run/duration", json!("20")),
@@ -287,7 +287,7 @@ fn a_value_of_the_wrong_kind_is_refused() {
 
 /// The reader lists the keys that it knows when it meets one that it does not.
 #[test]
-fn its_keys_are_those_that_the_reader_knows() {
+fn schema_keys_match_reader() {
     let schema = published("study");
     let requests = "/properties/workload/additionalProperties/anyOf/0";
     let batch = "/properties/workload/additionalProperties/anyOf/1";
@@ -316,19 +316,20 @@ fn its_keys_are_those_that_the_reader_knows() {
         ("/fault/spikes/spikes", format!("{fault}/properties/spikes")),
         ("/fault/cut/power_cut", format!("{fault}/properties/power_cut/anyOf/1")),
     ]
-    .map(|(place, of)| (place.to_owned(), of))
+    .map(|(place, pointer)| (place.to_owned(), pointer))
     .to_vec();
     places.extend(
         underlay_systems::names()
             .into_iter()
             .map(|system| (format!("/system/{system}"), format!("/$defs/{system}"))),
     );
-    for (place, of) in places {
-        let known = keys_of_the_reader(&place);
-        let keys =
-            schema.pointer(&of).unwrap_or_else(|| panic!("no {of}"))["properties"].as_object().unwrap();
+    for (place, pointer) in places {
+        let accepted = keys_of_the_reader(&place);
+        let keys = schema.pointer(&pointer).unwrap_or_else(|| panic!("no {pointer}"))["properties"]
+            .as_object()
+            .unwrap();
         let ours: BTreeSet<String> = keys.keys().cloned().collect();
-        assert_eq!(ours, known, "{place}");
+        assert_eq!(ours, accepted, "{place}");
         let undescribed: Vec<&String> = keys
             .iter()
             .filter(|(_, value)| value["description"].as_str().is_none_or(str::is_empty))

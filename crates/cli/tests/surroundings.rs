@@ -21,7 +21,7 @@ fn full() -> Stdio {
 }
 
 #[test]
-fn a_run_goes_on_when_nobody_reads_its_progress() {
+fn run_continues_without_progress_reader() {
     for unread in [closed_pipe as fn() -> Stdio, full] {
         let playground = Playground::new();
         playground.write("null.toml", NULL_STUDY);
@@ -35,7 +35,7 @@ fn a_run_goes_on_when_nobody_reads_its_progress() {
 }
 
 #[test]
-fn a_mistake_has_its_exit_code_when_nobody_reads_it() {
+fn mistake_has_exit_code_without_reader() {
     let playground = Playground::new();
     let status = |command: &mut Command| command.stderr(full()).status().unwrap().code();
     assert_eq!(status(&mut playground.underlay(&["check", "absent.toml"])), Some(2));
@@ -43,7 +43,7 @@ fn a_mistake_has_its_exit_code_when_nobody_reads_it() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_an_error_and_a_reader_that_has_enough_is_none() {
+fn unwritable_output_fails_but_closed_reader_does_not() {
     let playground = Playground::new();
     finished_run(&playground);
     for arguments in [
@@ -65,7 +65,7 @@ fn output_that_cannot_be_written_is_an_error_and_a_reader_that_has_enough_is_non
 }
 
 #[test]
-fn a_run_that_needs_more_room_than_there_is_does_not_begin() {
+fn run_without_enough_space_does_not_start() {
     let playground = Playground::new();
     let huge = TINY_STUDY.replace("records = 100_000", "data = \"15 TB\"");
     let huge = huge
@@ -81,7 +81,7 @@ fn a_run_that_needs_more_room_than_there_is_does_not_begin() {
 }
 
 #[test]
-fn a_mounted_disk_that_can_outgrow_its_host_is_said_to() {
+fn disk_that_can_outgrow_host_is_reported() {
     if !can_mount() {
         return;
     }
@@ -95,7 +95,7 @@ fn a_mounted_disk_that_can_outgrow_its_host_is_said_to() {
 }
 
 #[test]
-fn a_record_that_was_cut_short_is_told_of_and_its_cell_run_again() {
+fn truncated_record_is_reported_and_measured_again() {
     let playground = Playground::new();
     finished_run(&playground);
     let run = playground.path("out");
@@ -104,26 +104,26 @@ fn a_record_that_was_cut_short_is_told_of_and_its_cell_run_again() {
     cells.sort();
     let whole = std::fs::read(&cells[1]).unwrap();
     std::fs::write(&cells[1], &whole[..whole.len() / 2]).unwrap();
-    let kept = std::fs::read(&cells[0]).unwrap();
+    let original = std::fs::read(&cells[0]).unwrap();
     let name = cells[1].file_name().unwrap().to_string_lossy().into_owned();
 
     // The report says so, and goes on with the others.
     let output = playground.output(&["report", "out"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let said = stdout(&output) + &stderr(&output);
-    assert!(said.contains("A record was left out") && said.contains(&name), "{said}");
+    let message = stdout(&output) + &stderr(&output);
+    assert!(message.contains("A record was left out") && message.contains(&name), "{message}");
 
     let output = playground.output(&["run", "--resume", "out"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let said = stderr(&output);
-    assert!(said.contains(&format!("{name} is damaged")) && said.contains("run again"), "{said}");
+    let message = stderr(&output);
+    assert!(message.contains(&format!("{name} is damaged")) && message.contains("run again"), "{message}");
     assert_eq!(records(&run).len(), 4);
-    assert_eq!(std::fs::read(&cells[0]).unwrap(), kept, "what was whole was kept");
+    assert_eq!(std::fs::read(&cells[0]).unwrap(), original, "what was whole was kept");
 }
 
 /// The registry is in memory on most machines, and a work directory is not.
 #[test]
-fn a_run_goes_on_after_a_restart_of_its_host() {
+fn run_continues_after_host_restart() {
     let playground = Playground::new();
     finished_run(&playground);
     std::fs::create_dir(playground.path("out/work")).unwrap();
@@ -135,7 +135,7 @@ fn a_run_goes_on_after_a_restart_of_its_host() {
 }
 
 #[test]
-fn a_work_directory_that_can_t_be_used_leaves_no_run() {
+fn unusable_work_directory_leaves_no_run() {
     let playground = Playground::new();
     playground.write("null.toml", NULL_STUDY);
     std::fs::create_dir_all(playground.path("disk")).unwrap();
@@ -146,7 +146,7 @@ fn a_work_directory_that_can_t_be_used_leaves_no_run() {
 }
 
 #[test]
-fn a_run_goes_on_with_its_own_study_and_no_other() {
+fn run_resumes_with_own_study_only() {
     let playground = Playground::new();
     finished_run(&playground);
     playground.write("other.toml", &NULL_STUDY.replace("name = \"null\"", "name = \"other\""));
@@ -166,7 +166,7 @@ fn a_run_goes_on_with_its_own_study_and_no_other() {
 }
 
 #[test]
-fn a_run_takes_no_directory_that_holds_something() {
+fn run_refuses_nonempty_directory() {
     let playground = Playground::new();
     playground.write("null.toml", NULL_STUDY);
     std::fs::create_dir_all(playground.path("disk")).unwrap();
@@ -184,7 +184,7 @@ fn a_run_takes_no_directory_that_holds_something() {
 
 /// Two modelled disks as directories, which need no right to mount.
 #[test]
-fn a_study_on_directories_runs_without_root() {
+fn study_on_directories_runs_without_root() {
     use std::os::unix::process::CommandExt as _;
     if !can_mount() {
         return;
@@ -206,8 +206,8 @@ fn a_study_on_directories_runs_without_root() {
     run.env("UNDERLAY_RUNTIME_DIR", playground.path("runtime")).uid(NOBODY).gid(NOBODY);
     let output = run.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let said = stderr(&output);
-    assert_eq!(said.matches("measuring this machine's own overhead").count(), 1, "{said}");
+    let message = stderr(&output);
+    assert_eq!(message.matches("measuring this machine's own overhead").count(), 1, "{message}");
     let records = records(&playground.path("out"));
     assert_eq!(records.len(), 4);
     for record in records {

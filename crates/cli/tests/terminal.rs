@@ -7,7 +7,7 @@ use std::process::{Output, Stdio};
 use support::{Playground, finished_run, records, stdout};
 
 /// In a terminal of this many columns; what it was sent is on standard output.
-fn in_terminal(playground: &Playground, columns: u32, arguments: &str) -> Output {
+fn run_in_terminal(playground: &Playground, columns: u32, arguments: &str) -> Output {
     let program = env!("CARGO_BIN_EXE_underlay");
     let inside = format!("stty cols {columns} rows 24; exec '{program}' {arguments}");
     // It makes a terminal for what it runs.
@@ -40,7 +40,7 @@ fn without_orders(text: &str) -> String {
 }
 
 #[test]
-fn a_narrow_terminal_gets_lines_that_fit() {
+fn narrow_terminal_gets_fitting_lines() {
     let playground = Playground::new();
     finished_run(&playground);
     for arguments in [
@@ -51,14 +51,14 @@ fn a_narrow_terminal_gets_lines_that_fit() {
         "advise split hdd=6@120MB/s ssd=1@1300MB/s",
         "doctor",
     ] {
-        let output = in_terminal(&playground, 40, arguments);
-        let said = without_orders(&stdout(&output));
-        assert!(said.lines().count() > 3, "{arguments}: {said}");
+        let output = run_in_terminal(&playground, 40, arguments);
+        let printed = without_orders(&stdout(&output));
+        assert!(printed.lines().count() > 3, "{arguments}: {printed}");
         // A word that is longer than a line can't be helped, nor what is meant to be copied.
         let is_whole =
             |line: &str| line.contains('<') || line.split_whitespace().any(|word| word.chars().count() > 34);
-        for line in said.lines().map(str::trim_end).filter(|line| !is_whole(line)) {
-            assert!(line.chars().count() <= 40, "{arguments}: {line}\n{said}");
+        for line in printed.lines().map(str::trim_end).filter(|line| !is_whole(line)) {
+            assert!(line.chars().count() <= 40, "{arguments}: {line}\n{printed}");
         }
     }
 }
@@ -74,13 +74,13 @@ fn notices_stay_and_files_give_no_orders() {
     cells.sort();
     let whole = std::fs::read(&cells[1]).unwrap();
     std::fs::write(&cells[1], &whole[..whole.len() / 2]).unwrap();
-    let output = in_terminal(&playground, 100, "run --resume out");
-    let said = stdout(&output);
-    assert!(output.status.success(), "{said}");
-    let (_, after) = said.split_once("is damaged").unwrap_or_else(|| panic!("{said:?}"));
-    let (rest, _) = after.split_once("its cell is run again").unwrap_or_else(|| panic!("{said:?}"));
-    assert!(!rest.contains("\x1b[2K") && !rest.contains("\x1b[1A"), "{said:?}");
-    assert!(after.contains('\n'), "{said:?}");
+    let output = run_in_terminal(&playground, 100, "run --resume out");
+    let printed = stdout(&output);
+    assert!(output.status.success(), "{printed}");
+    let (_, after) = printed.split_once("is damaged").unwrap_or_else(|| panic!("{printed:?}"));
+    let (rest, _) = after.split_once("its cell is run again").unwrap_or_else(|| panic!("{printed:?}"));
+    assert!(!rest.contains("\x1b[2K") && !rest.contains("\x1b[1A"), "{printed:?}");
+    assert!(after.contains('\n'), "{printed:?}");
     assert_eq!(records(&run).len(), 4);
 
     let head = run.join("run.json");
@@ -88,10 +88,10 @@ fn notices_stay_and_files_give_no_orders() {
     let title = "A study whose title is longer";
     assert!(text.contains(title), "{text}");
     std::fs::write(&head, text.replace(title, r"A \u001b[2Jstudy\u001b]0;bad\u0007\u009b31m whose")).unwrap();
-    let said = stdout(&in_terminal(&playground, 100, "report out"));
-    assert!(without_orders(&said).contains("study"), "{said:?}");
+    let printed = stdout(&run_in_terminal(&playground, 100, "report out"));
+    assert!(without_orders(&printed).contains("study"), "{printed:?}");
     // Colours alone: nothing is cleared, moved or named.
-    let orders = orders(&said);
+    let orders = orders(&printed);
     assert!(orders.iter().all(|order| order.starts_with('[') && order.ends_with('m')), "{orders:?}");
-    assert!(!said.contains(['\u{9b}', '\u{7}']), "{said:?}");
+    assert!(!printed.contains(['\u{9b}', '\u{7}']), "{printed:?}");
 }

@@ -49,7 +49,7 @@ fn volume<'a>(state: &'a serde_json::Value, name: &str) -> Option<&'a serde_json
 }
 
 #[test]
-fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
+fn served_volumes_are_created_resized_cloned_and_deleted() {
     let playground = Playground::new();
     playground.write("pool.toml", POOL);
     let server = VolumeServer::start(&playground, &["--immediate"]);
@@ -81,10 +81,10 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
     let found = state(&playground);
     let monday = volume(&found, "monday").unwrap();
     assert_eq!((monday["snapshot_of"].as_str(), monday["writable"].as_bool()), (Some("data"), Some(false)));
-    let (kept, snapshot) = server.connect(monday["nqn"].as_str().unwrap());
+    let (monday_controller, snapshot) = server.connect(monday["nqn"].as_str().unwrap());
     let read = snapshot.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
     assert!(read.iter().all(|&byte| byte == 7), "{:?}", &read[..4]);
-    drop((kept, snapshot));
+    drop((monday_controller, snapshot));
 
     // A host that is connected learns of another size.
     done(&playground, &["volume", "resize", "pool.toml", "data", "256 MiB"]);
@@ -132,7 +132,7 @@ fn volumes_are_made_resized_kept_and_deleted_while_they_are_served() {
 }
 
 #[test]
-fn a_second_server_a_taken_port_and_a_change_that_loses_data_are_refused() {
+fn second_server_used_port_and_lossy_change_are_refused() {
     let playground = Playground::new();
     playground.write("pool.toml", POOL);
     playground.write("other.toml", &POOL.replace("tank", "other"));
@@ -160,14 +160,14 @@ fn a_second_server_a_taken_port_and_a_change_that_loses_data_are_refused() {
 }
 
 #[test]
-fn a_killed_server_leaves_a_socket_that_clean_removes_and_the_next_one_replaces() {
+fn killed_server_socket_is_removed_or_replaced() {
     let playground = Playground::new();
     playground.write("pool.toml", POOL);
     let socket = playground.path("tank.pool/control");
     VolumeServer::start(&playground, &[]).kill();
     assert!(socket.exists());
-    let said = done(&playground, &["clean"]);
-    assert!(said.contains("tank.pool/control") && !socket.exists(), "{said}");
+    let printed = done(&playground, &["clean"]);
+    assert!(printed.contains("tank.pool/control") && !socket.exists(), "{printed}");
     VolumeServer::start(&playground, &[]).kill();
     let server = VolumeServer::start(&playground, &[]);
     // The dead one's socket is the living one's by now.
@@ -179,7 +179,7 @@ fn a_killed_server_leaves_a_socket_that_clean_removes_and_the_next_one_replaces(
 }
 
 #[test]
-fn only_hosts_on_the_list_that_know_the_secret_are_let_in() {
+fn hosts_need_listing_and_secret() {
     let playground = Playground::new();
     let host = "nqn.2014-08.org.nvmexpress:uuid:5e1f7a52-9d0b-4c1f-8a43-2b6f0c9d7e11";
     let pool = format!(
@@ -189,11 +189,11 @@ fn only_hosts_on_the_list_that_know_the_secret_are_let_in() {
     let problem = refused(&playground, &["volume", "serve", "pool.toml"], 2);
     assert!(problem.contains("UNDERLAY_TEST_SECRET is not set"), "{problem}");
     let secret = |seed: u8| AuthSecret::new(Some(AuthHash::Sha256), vec![seed; 32]).unwrap();
-    let known = secret(1).reveal();
-    let server = VolumeServer::start_with(&playground, &[], &[("UNDERLAY_TEST_SECRET", known.as_str())]);
+    let revealed = secret(1).reveal();
+    let server = VolumeServer::start_with(&playground, &[], &[("UNDERLAY_TEST_SECRET", revealed.as_str())]);
     let nqn = server.nqn("closed");
     let options = ControllerOptions::new(&server.address, &nqn).with_host_nqn(host);
-    let with = |seed: u8| {
+    let options_with = |seed: u8| {
         let secrets = Some(HostSecrets { host: secret(seed), controller: None });
         ControllerOptions { secrets, ..options.clone() }
     };
@@ -202,14 +202,14 @@ fn only_hosts_on_the_list_that_know_the_secret_are_let_in() {
         "a host that is not on the list"
     );
     assert!(NvmeController::connect(options.clone()).is_err(), "without a secret");
-    assert!(NvmeController::connect(with(2)).is_err(), "with a wrong secret");
-    let controller = NvmeController::connect(with(1)).unwrap();
+    assert!(NvmeController::connect(options_with(2)).is_err(), "with a wrong secret");
+    let controller = NvmeController::connect(options_with(1)).unwrap();
     controller.namespace(1).unwrap().execute(DeviceRequest::Flush).unwrap();
     // Others don't even learn of it.
     let seen = |options: &ControllerOptions| -> Vec<String> {
         discover(options).unwrap().into_iter().map(|entry| entry.subsystem_nqn).collect()
     };
-    assert!(seen(&with(1)).contains(&nqn));
+    assert!(seen(&options_with(1)).contains(&nqn));
     assert!(!seen(&ControllerOptions::new(&server.address, &nqn)).contains(&nqn));
     // A snapshot is for the same hosts.
     done(&playground, &["volume", "snapshot", "pool.toml", "closed", "copy"]);
@@ -225,7 +225,7 @@ fn only_hosts_on_the_list_that_know_the_secret_are_let_in() {
 }
 
 #[test]
-fn both_sides_prove_themselves_to_each_other() {
+fn host_and_controller_authenticate_each_other() {
     let playground = Playground::new();
     let host = "nqn.2014-08.org.nvmexpress:uuid:5e1f7a52-9d0b-4c1f-8a43-2b6f0c9d7e11";
     let pool = format!(
@@ -246,20 +246,20 @@ fn both_sides_prove_themselves_to_each_other() {
     keep("controller.secret", 2, 0o600);
     let server = VolumeServer::start(&playground, &["--immediate"]);
 
-    let with = |nqn: &str, own: u8, controller: u8| {
+    let options_with = |nqn: &str, own: u8, controller: u8| {
         let secrets = Some(HostSecrets { host: secret(own), controller: Some(secret(controller)) });
         ControllerOptions { secrets, ..ControllerOptions::new(&server.address, nqn).with_host_nqn(host) }
     };
     let refusal = |options: ControllerOptions| NvmeController::connect(options).err().expect("it was let in");
     let closed = server.nqn("closed");
-    let controller = NvmeController::connect(with(&closed, 1, 2)).unwrap();
+    let controller = NvmeController::connect(options_with(&closed, 1, 2)).unwrap();
     controller.namespace(1).unwrap().execute(DeviceRequest::Flush).unwrap();
-    let wrong = refusal(with(&closed, 1, 3));
+    let wrong = refusal(options_with(&closed, 1, 3));
     assert!(matches!(wrong, InitiatorError::Authentication(AuthError::ControllerUnproved)), "{wrong}");
-    let wrong = refusal(with(&closed, 3, 2));
+    let wrong = refusal(options_with(&closed, 3, 2));
     assert!(matches!(wrong, InitiatorError::Authentication(AuthError::Refused(_))), "{wrong}");
     // As one does that took the server's place and does not know its secret.
-    let silent = refusal(with(&server.nqn("data"), 1, 2));
+    let silent = refusal(options_with(&server.nqn("data"), 1, 2));
     assert!(matches!(silent, InitiatorError::NoAuthentication(_)), "{silent}");
     drop(controller);
 
@@ -272,15 +272,16 @@ fn both_sides_prove_themselves_to_each_other() {
     done(&playground, &[&create[..], &hosts, &secrets].concat());
     let found = state(&playground);
     let second = volume(&found, "second").unwrap()["nqn"].as_str().unwrap().to_owned();
-    drop(NvmeController::connect(with(&second, 1, 2)).unwrap());
-    refusal(with(&second, 1, 3));
+    drop(NvmeController::connect(options_with(&second, 1, 2)).unwrap());
+    refusal(options_with(&second, 1, 3));
 
     if can_mount() {
         let url = format!("nvme-tcp://{}/closed", server.address);
         let mount = ["mount", &url, "mnt", "--host-nqn", host, "--secret-file", "host.secret"];
-        let by = |controller| [&mount[..], &["--controller-secret-file", controller, "--", "true"]].concat();
-        done(&playground, &by("controller.secret"));
-        let problem = refused(&playground, &by("other.secret"), 2);
+        let mount_with =
+            |controller| [&mount[..], &["--controller-secret-file", controller, "--", "true"]].concat();
+        done(&playground, &mount_with("controller.secret"));
+        let problem = refused(&playground, &mount_with("other.secret"), 2);
         assert!(problem.contains("did not prove"), "{problem}");
         let url = format!("nvme-tcp://{}/data", server.address);
         let open = ["mount", &url, "mnt", "--secret-file", "host.secret"];
@@ -293,7 +294,7 @@ fn both_sides_prove_themselves_to_each_other() {
 }
 
 #[test]
-fn a_pool_may_be_of_files_that_are_there() {
+fn pool_accepts_existing_files() {
     let playground = Playground::new();
     for name in ["one.img", "two.img"] {
         std::fs::File::create(playground.path(name)).unwrap().set_len(256 << 20).unwrap();
@@ -322,7 +323,7 @@ fn a_pool_may_be_of_files_that_are_there() {
 }
 
 #[test]
-fn a_program_gets_a_file_system_on_a_served_volume() {
+fn program_gets_filesystem_on_served_volume() {
     if !can_mount() {
         return;
     }
@@ -350,7 +351,7 @@ fn a_program_gets_a_file_system_on_a_served_volume() {
 }
 
 #[test]
-fn a_full_pool_says_so_to_its_hosts_and_goes_on_when_they_discard() {
+fn full_pool_refuses_writes_until_discard() {
     let playground = Playground::new();
     playground.write(
         "pool.toml",
@@ -360,29 +361,31 @@ fn a_full_pool_says_so_to_its_hosts_and_goes_on_when_they_discard() {
     let (_data, data) = server.connect(&server.nqn("data"));
     let noise: Vec<u8> =
         (0..1 << 18).flat_map(|word: u32| word.wrapping_mul(0x9E37_79B9).to_le_bytes()).collect();
-    let write = |at: u64| {
+    let write = |megabyte: u64| {
         let mut data_here = noise.clone();
-        data_here[..8].copy_from_slice(&at.to_le_bytes());
-        data.execute(DeviceRequest::Write { offset_bytes: at << 20, data: data_here, fua: false }).map(|_| ())
+        data_here[..8].copy_from_slice(&megabyte.to_le_bytes());
+        data.execute(DeviceRequest::Write { offset_bytes: megabyte << 20, data: data_here, fua: false })
+            .map(|_| ())
     };
-    let written =
-        (0..128).find(|at| write(*at) == Err(DeviceError::NoSpace)).expect("128 MiB are not in a pool of 64");
+    let written = (0..128)
+        .find(|megabyte| write(*megabyte) == Err(DeviceError::NoSpace))
+        .expect("128 MiB are not in a pool of 64");
     assert!(written > 40, "{written} MiB of 64");
     // Nothing else breaks, not even a flush.
     data.execute(DeviceRequest::Flush).unwrap();
-    let read = |at: u64| {
-        data.execute(DeviceRequest::Read { offset_bytes: at << 20, buffer: vec![0; 4096] }).map(|_| ())
+    let read = |megabyte: u64| {
+        data.execute(DeviceRequest::Read { offset_bytes: megabyte << 20, buffer: vec![0; 4096] }).map(|_| ())
     };
-    assert!((0..written).all(|at| read(at).is_ok()));
+    assert!((0..written).all(|megabyte| read(megabyte).is_ok()));
     data.execute(DeviceRequest::Discard { offset_bytes: 0, length_bytes: 8 << 20 }).unwrap();
-    (0..6).for_each(|at| write(at).unwrap());
+    (0..6).for_each(|megabyte| write(megabyte).unwrap());
     done(&playground, &["volume", "check", "pool.toml"]);
     assert_eq!(server.stop(), Some(130));
 }
 
 /// One of two files lies on a file system that is full before the file is.
 #[test]
-fn a_device_that_was_left_out_is_shown_and_taken_back() {
+fn excluded_device_is_listed_and_readmitted() {
     if !can_mount() {
         return;
     }
@@ -396,10 +399,10 @@ fn a_device_that_was_left_out_is_shown_and_taken_back() {
     playground.write("pool.toml", pool);
     let write = |server: &VolumeServer, megabytes: std::ops::Range<u64>| {
         let (_data, data) = server.connect(&server.nqn("data"));
-        for at in megabytes {
+        for megabyte in megabytes {
             let request = DeviceRequest::Write {
-                offset_bytes: at << 20,
-                data: vec![at as u8 + 1; 1 << 20],
+                offset_bytes: megabyte << 20,
+                data: vec![megabyte as u8 + 1; 1 << 20],
                 fua: false,
             };
             data.execute(request).unwrap();
@@ -417,8 +420,8 @@ fn a_device_that_was_left_out_is_shown_and_taken_back() {
     assert_eq!(server.stop(), Some(130));
 
     // Where no server runs, and the file system is as full as before.
-    let (two, is) = member(&state(&playground));
-    assert_eq!(is, "out");
+    let (two, member_state) = member(&state(&playground));
+    assert_eq!(member_state, "out");
     assert!(done(&playground, &["volume", "list", "pool.toml"]).contains(&format!("{two} is out of use")));
     let problem = refused(&playground, &["volume", "resync", "pool.toml", &two], 4);
     assert!(problem.contains("still failing"), "{problem}");
@@ -439,25 +442,26 @@ fn a_device_that_was_left_out_is_shown_and_taken_back() {
     assert_eq!(member(&found).1, "in-use");
     assert_eq!(volume(&found, "data").unwrap()["degraded"].as_bool(), Some(false));
     let (_data, data) = server.connect(&server.nqn("data"));
-    for at in 0..60u64 {
-        let read =
-            data.execute(DeviceRequest::Read { offset_bytes: at << 20, buffer: vec![0; 1 << 20] }).unwrap();
-        assert!(read.iter().all(|byte| *byte == at as u8 + 1), "MiB {at}");
+    for megabyte in 0..60u64 {
+        let read = data
+            .execute(DeviceRequest::Read { offset_bytes: megabyte << 20, buffer: vec![0; 1 << 20] })
+            .unwrap();
+        assert!(read.iter().all(|byte| *byte == megabyte as u8 + 1), "MiB {megabyte}");
     }
     done(&playground, &["volume", "check", "pool.toml"]);
     assert_eq!(server.stop(), Some(130));
 }
 
 #[test]
-fn a_service_manager_is_told_and_everybody_s_address_is_warned_of() {
+fn service_manager_is_notified_and_public_address_warns() {
     let playground = Playground::new();
     playground.write("pool.toml", &POOL.replace("127.0.0.1:0", "0.0.0.0:0"));
     let manager = std::os::unix::net::UnixDatagram::bind(playground.path("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut told = [0; 256];
+    let mut buffer = [0; 256];
     let mut next = || {
-        let length = manager.recv(&mut told).unwrap();
-        String::from_utf8_lossy(&told[..length]).trim().to_owned()
+        let length = manager.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
     };
     let notify = playground.path("notify");
     let variables = [("NOTIFY_SOCKET", notify.to_str().unwrap())];
@@ -479,10 +483,10 @@ fn a_service_manager_is_told_and_everybody_s_address_is_warned_of() {
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
     let mut child = command.spawn().unwrap();
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    let said: Vec<String> =
+    let output_lines: Vec<String> =
         lines.map(|line| line.unwrap()).take_while(|line| !line.contains("nvme connect")).collect();
     let _ = child.kill();
     let _ = child.wait();
-    let mount = said.iter().find(|line| line.contains("underlay mount")).unwrap();
-    assert!(mount.contains("nvme-tcp://") && !mount.contains("0.0.0.0"), "{said:?}");
+    let mount = output_lines.iter().find(|line| line.contains("underlay mount")).unwrap();
+    assert!(mount.contains("nvme-tcp://") && !mount.contains("0.0.0.0"), "{output_lines:?}");
 }

@@ -105,9 +105,9 @@ fn volumes_of_a_pool_stand_beside_local_drives() {
     });
     for parts in of_pool {
         let [_, second] = parts.servers.as_slice() else { panic!("{parts:?}") };
-        let kept = &parts.directories[second.keeps[0].directory as usize];
-        assert_eq!((second.server, kept.volume.as_deref()), (Some(2), Some("server-1")));
-        assert_eq!(kept.devices.len(), 2, "all devices of the pool: {parts:?}");
+        let directory_part = &parts.directories[second.keeps[0].directory as usize];
+        assert_eq!((second.server, directory_part.volume.as_deref()), (Some(2), Some("server-1")));
+        assert_eq!(directory_part.devices.len(), 2, "all devices of the pool: {parts:?}");
     }
     // What a cell of a second reads may be in memory by then, but not what all of them do.
     assert!(requests_of.values().all(|&requests| requests > 0), "{requests_of:?}");
@@ -146,7 +146,7 @@ fn run_to_a_volume_server(playground: &Playground, place: &str) -> Child {
 }
 
 #[test]
-fn a_killed_run_leaves_no_volume_server() {
+fn killed_run_leaves_no_volume_server() {
     if !can_mount() {
         return;
     }
@@ -161,7 +161,7 @@ fn a_killed_run_leaves_no_volume_server() {
 }
 
 #[test]
-fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
+fn volume_server_requires_secret_of_its_cell() {
     if !can_mount() {
         return;
     }
@@ -179,7 +179,7 @@ fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
         address.is_some()
     });
     let name = std::fs::read_to_string(pool.join("pool.name")).unwrap();
-    let volume = nqn::of_volume(&name, "server-0");
+    let volume = nqn::volume_nqn(&name, "server-0");
     let options = ControllerOptions {
         loss_timeout: Duration::ZERO,
         ..ControllerOptions::new(address.unwrap(), &volume)
@@ -192,12 +192,12 @@ fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
     let seen = discover(&stranger).unwrap();
     assert!(seen.iter().all(|entry| entry.subsystem_nqn != volume), "{seen:?}");
     assert!(matches!(refused(options.clone()), InitiatorError::AuthenticationRequired(_)));
-    let with = |host, controller| ControllerOptions {
+    let options_with = |host, controller| ControllerOptions {
         secrets: Some(HostSecrets { host, controller }),
         ..options.clone()
     };
     let guess = || AuthSecret::generate(AuthHash::Sha256).unwrap();
-    let wrong = refused(with(guess(), None));
+    let wrong = refused(options_with(guess(), None));
     assert!(matches!(wrong, InitiatorError::Authentication(AuthError::Refused(_))), "{wrong}");
 
     // Who may read the cell's secrets is let in, and the server proves that it knows its own.
@@ -209,17 +209,17 @@ fn a_volume_server_lets_in_only_who_knows_the_secret_of_its_cell() {
     };
     let (host, controller) = (secret("host.secret"), secret("controller.secret"));
     assert_ne!(host, controller);
-    drop(NvmeController::connect(with(host.clone(), Some(controller))).unwrap());
-    let wrong = refused(with(host, Some(guess())));
+    drop(NvmeController::connect(options_with(host.clone(), Some(controller))).unwrap());
+    let wrong = refused(options_with(host, Some(guess())));
     assert!(matches!(wrong, InitiatorError::Authentication(AuthError::ControllerUnproved)), "{wrong}");
 
     // Nor is a secret where others could read it.
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
         let line = read("cmdline");
-        let has = |text: &[u8], word: &[u8]| text.windows(word.len()).any(|part| part == word);
-        if has(&line, playground.path("").to_str().unwrap().as_bytes()) {
-            assert!(!has(&line, b"DHHC-1:") && !has(&read("environ"), b"DHHC-1:"));
+        let contains_word = |text: &[u8], word: &[u8]| text.windows(word.len()).any(|part| part == word);
+        if contains_word(&line, playground.path("").to_str().unwrap().as_bytes()) {
+            assert!(!contains_word(&line, b"DHHC-1:") && !contains_word(&read("environ"), b"DHHC-1:"));
         }
     }
 

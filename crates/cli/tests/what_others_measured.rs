@@ -33,7 +33,7 @@ time = 1
 "#;
 
 #[test]
-fn a_cell_has_the_read_ahead_of_its_study_and_the_device_its_own_again() {
+fn cell_sets_read_ahead_and_restores_it() {
     if !can_mount() {
         return;
     }
@@ -43,9 +43,9 @@ fn a_cell_has_the_read_ahead_of_its_study_and_the_device_its_own_again() {
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
     let [record] = &records(&playground.path("out"))[..] else { panic!("one cell") };
     assert!(record.storage.layout.contains("read-ahead of 16 KiB"), "{}", record.storage.layout);
-    let taken = record.benchmark.as_ref().unwrap();
-    assert_eq!(taken.figures[0].wall_value, 16.0, "{}", taken.output_tail);
-    let device = taken.output_tail.split_whitespace().nth(1).unwrap();
+    let benchmark = record.benchmark.as_ref().unwrap();
+    assert_eq!(benchmark.figures[0].wall_value, 16.0, "{}", benchmark.output_tail);
+    let device = benchmark.output_tail.split_whitespace().nth(1).unwrap();
     // Where the kernel keeps the device, it is as any other that nobody has set up.
     if let Ok(now) = fs::read_to_string(format!("/sys/class/bdi/{device}/read_ahead_kb")) {
         assert_ne!(now.trim(), "16", "{device}");
@@ -76,7 +76,7 @@ time = 2
 "#;
 
 #[test]
-fn proportions_a_writer_beside_them_and_a_changed_figure_are_what_is_measured() {
+fn proportions_background_writer_and_changed_figure_are_measured() {
     if !can_mount() {
         return;
     }
@@ -90,9 +90,12 @@ fn proportions_a_writer_beside_them_and_a_changed_figure_are_what_is_measured() 
     let measured = record.measured.as_ref().unwrap();
     let share = measured.by_operation["read"].count as f64 / measured.operations as f64;
     assert!((0.7..0.9).contains(&share), "{share} of {} operations", measured.operations);
-    let beside = measured.beside.as_ref().unwrap();
-    assert_eq!((beside.mix.as_str(), beside.threads, beside.rate_per_s), ("update100", 1, Some(200.0)));
-    assert!(beside.operations > 0 && !beside.by_operation.contains_key("read"), "{beside:?}");
+    let background = measured.beside.as_ref().unwrap();
+    assert_eq!(
+        (background.mix.as_str(), background.threads, background.rate_per_s),
+        ("update100", 1, Some(200.0))
+    );
+    assert!(background.operations > 0 && !background.by_operation.contains_key("read"), "{background:?}");
     let medium = record.storage.devices[0].medium.as_deref();
     assert_eq!(medium, Some("ebs-io2-20-gb-instance-iops-18750"));
 
@@ -108,8 +111,8 @@ fn proportions_a_writer_beside_them_and_a_changed_figure_are_what_is_measured() 
     let [wall] = &run().walls[..] else { panic!("one go") };
     assert_eq!((wall.cells, wall.estimated.measure_s, wall.given_up_s), (1, 1.0, 0.0));
     assert!(wall.took.total_s() >= parts.total_s() && wall.took.measure_s == parts.measure_s, "{wall:?}");
-    let told = stderr(&output);
-    assert!(told.contains("\ntook ") && told.contains(", estimated "), "{told}");
+    let message = stderr(&output);
+    assert!(message.contains("\ntook ") && message.contains(", estimated "), "{message}");
     // Nothing is left, and nothing is said of how long that took.
     let output = playground.output(&["run", "--resume", "out"]);
     assert!(output.status.success() && !stderr(&output).contains("took "), "{}", stderr(&output));
@@ -118,7 +121,7 @@ fn proportions_a_writer_beside_them_and_a_changed_figure_are_what_is_measured() 
 
 /// What a load in fast-forward waits for is this host alone, and is told.
 #[test]
-fn a_mount_in_fast_forward_tells_what_its_host_took() {
+fn fast_forward_mount_reports_host_time() {
     if !can_mount() {
         return;
     }
@@ -137,8 +140,8 @@ fn a_mount_in_fast_forward_tells_what_its_host_took() {
         load,
     ]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let told = stderr(&output);
-    assert!(told.contains("flushes, each answered by this host in "), "{told}");
-    assert!(!told.contains("modelled and"), "{told}");
+    let message = stderr(&output);
+    assert!(message.contains("flushes, each answered by this host in "), "{message}");
+    assert!(!message.contains("modelled and"), "{message}");
     assert_eq!(playground.left_behind(), [""; 0]);
 }

@@ -26,7 +26,7 @@ fn stranger() -> (String, impl Fn() -> usize) {
 }
 
 #[test]
-fn a_password_goes_only_where_the_worker_s_host_says() {
+fn password_goes_only_to_listed_host() {
     let playground = Playground::new();
     let path = fake_ssh(&playground, "for last; do :; done\nexec sh -c \"$last\"");
     for (system, key, variables) in
@@ -68,18 +68,18 @@ fn a_password_goes_only_where_the_worker_s_host_says() {
             (Some("127.0.0.1:1,db.example"), "may not connect to"),
             (Some("127.0.0.1:x"), "is not a host"),
         ] {
-            let said = run(list);
-            assert!(said.contains(words), "{system}, {list:?}: {said}");
+            let message = run(list);
+            assert!(message.contains(words), "{system}, {list:?}: {message}");
             if words != "is not a host" {
-                assert!(said.contains(&format!("--may-connect {endpoint}")), "{system}: {said}");
+                assert!(message.contains(&format!("--may-connect {endpoint}")), "{system}: {message}");
             }
-            assert!(!said.contains("not for everybody"), "{said}");
+            assert!(!message.contains("not for everybody"), "{message}");
             assert_eq!(came(), 0, "{system}, {list:?}");
         }
         // Accumulo is left out here: it would wait too long for its ZooKeeper.
         if system == "cassandra" {
-            let said = run(Some(&endpoint));
-            assert!(said.contains(&format!("can't connect to {endpoint}")), "{said}");
+            let message = run(Some(&endpoint));
+            assert!(message.contains(&format!("can't connect to {endpoint}")), "{message}");
             assert!(came() > 0);
         }
     }
@@ -87,7 +87,7 @@ fn a_password_goes_only_where_the_worker_s_host_says() {
 
 /// As a user starts it to listen, with the option instead of the variable.
 #[test]
-fn a_worker_that_listens_connects_to_its_list_with_and_without_a_password() {
+fn listening_worker_connects_to_its_list_with_passwords() {
     let playground = Playground::new();
     secret(&playground, "token", "correct horse battery staple");
     let (endpoint, came) = stranger();

@@ -94,7 +94,7 @@ impl Hosts {
     }
 
     /// The same, started by another command.
-    fn worker_by(&mut self, by: &[&str], trust: &[&str]) -> Worker {
+    fn worker_by(&mut self, launcher: &[&str], trust: &[&str]) -> Worker {
         let number = self.count;
         self.count += 1;
         let namespace = NetworkNamespace::create("test").unwrap();
@@ -103,7 +103,7 @@ impl Hosts {
         arguments.extend(trust);
         let mut plain = self.playground.underlay(&arguments);
         plain.env("TMPDIR", self.temporary());
-        let mut command = match by {
+        let mut command = match launcher {
             [] => plain,
             [first, rest @ ..] => {
                 let mut command = Command::new(first);
@@ -137,13 +137,13 @@ impl Hosts {
             let output = command.output().unwrap();
             assert!(output.status.success(), "ip {words}: {}", stderr(&output));
         };
-        let (here, there) = (&self.coordinator, &worker._namespace);
+        let (here, remote) = (&self.coordinator, &worker._namespace);
         let pid = worker.child.id();
         ip(here, format!("link add v{number} type veth peer name cable netns {pid}"));
         ip(here, format!("addr add 10.77.{number}.1/24 dev v{number}"));
         ip(here, format!("link set v{number} up"));
-        ip(there, format!("addr add 10.77.{number}.2/24 dev cable"));
-        ip(there, "link set cable up".to_owned());
+        ip(remote, format!("addr add 10.77.{number}.2/24 dev cable"));
+        ip(remote, "link set cable up".to_owned());
     }
 
     /// `underlay ycsb` on workers, with the rest of its arguments in a line.
@@ -167,13 +167,13 @@ const TOKEN: [&str; 2] = ["--token-file", "token"];
 
 /// Waits until the status lines of a run tell of operations, and gives what was said until then.
 fn until_under_way(errors: &mut impl BufRead) -> String {
-    let mut said = String::new();
+    let mut log = String::new();
     loop {
-        let begin = said.len();
-        assert!(errors.read_line(&mut said).unwrap() > 0, "{said}");
-        let status = said[begin..].split_once(" sec: ").and_then(|(_, rest)| rest.split_once(" operations"));
+        let begin = log.len();
+        assert!(errors.read_line(&mut log).unwrap() > 0, "{log}");
+        let status = log[begin..].split_once(" sec: ").and_then(|(_, rest)| rest.split_once(" operations"));
         if status.is_some_and(|(count, _)| count.parse::<u64>().unwrap() > 0) {
-            return said;
+            return log;
         }
     }
 }
@@ -224,7 +224,7 @@ fn two_workers_do_exactly_what_was_asked_for() {
 }
 
 #[test]
-fn a_worker_that_is_killed_is_named_and_what_the_other_measured_is_kept() {
+fn killed_worker_is_named_and_other_results_are_kept() {
     if !can_lay_cables() {
         return;
     }
@@ -234,15 +234,15 @@ fn a_worker_that_is_killed_is_named_and_what_the_other_measured_is_kept() {
     let mut command = hosts.ycsb("run", &[&one, &other], rest);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut said = until_under_way(&mut errors);
+    let mut log = until_under_way(&mut errors);
     other.kill();
-    errors.read_to_string(&mut said).unwrap();
+    errors.read_to_string(&mut log).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert_eq!(output.status.code(), Some(4), "{log}");
     let lost = format!("worker {} was lost: the connection ended", other.address);
-    let last = said.trim_end().lines().last().unwrap();
-    assert!(last.starts_with(&format!("underlay: {lost}")), "{said}");
-    assert!(last.ends_with("what the other 1 of 2 workers measured was kept"), "{said}");
+    let last = log.trim_end().lines().last().unwrap();
+    assert!(last.starts_with(&format!("underlay: {lost}")), "{log}");
+    assert!(last.ends_with("what the other 1 of 2 workers measured was kept"), "{log}");
     let text = stdout(&output);
     let reads = text.lines().find_map(|line| line.strip_prefix("[READ], Operations, ")).unwrap();
     assert!((1..=750).contains(&reads.parse::<u64>().unwrap()), "{text}");
@@ -255,7 +255,7 @@ fn a_worker_that_is_killed_is_named_and_what_the_other_measured_is_kept() {
 }
 
 #[test]
-fn a_coordinator_that_is_killed_leaves_its_workers_free() {
+fn killed_coordinator_frees_its_workers() {
     if !can_lay_cables() {
         return;
     }
@@ -278,7 +278,7 @@ fn a_coordinator_that_is_killed_leaves_its_workers_free() {
 }
 
 #[test]
-fn whoever_does_not_know_the_token_is_refused() {
+fn client_without_token_is_refused() {
     if !can_lay_cables() {
         return;
     }
@@ -299,7 +299,7 @@ fn whoever_does_not_know_the_token_is_refused() {
 }
 
 /// An authority, or a certificate that it signed for an address.
-fn certificate(by: Option<&(X509, PKey<Private>)>, name: &str) -> (X509, PKey<Private>) {
+fn certificate(issuer: Option<&(X509, PKey<Private>)>, name: &str) -> (X509, PKey<Private>) {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
     let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
     let mut subject = X509NameBuilder::new().unwrap();
@@ -308,11 +308,11 @@ fn certificate(by: Option<&(X509, PKey<Private>)>, name: &str) -> (X509, PKey<Pr
     let mut builder = X509::builder().unwrap();
     builder.set_version(2).unwrap();
     builder.set_subject_name(&subject).unwrap();
-    builder.set_issuer_name(by.map_or(&subject, |(authority, _)| authority.subject_name())).unwrap();
+    builder.set_issuer_name(issuer.map_or(&subject, |(authority, _)| authority.subject_name())).unwrap();
     builder.set_pubkey(&key).unwrap();
     builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
     builder.set_not_after(&Asn1Time::days_from_now(2).unwrap()).unwrap();
-    let extension = match by {
+    let extension = match issuer {
         None => BasicConstraints::new().critical().ca().build().unwrap(),
         Some((authority, _)) => {
             let context = builder.x509v3_context(Some(authority), None);
@@ -320,7 +320,7 @@ fn certificate(by: Option<&(X509, PKey<Private>)>, name: &str) -> (X509, PKey<Pr
         }
     };
     builder.append_extension(extension).unwrap();
-    builder.sign(by.map_or(&key, |(_, key)| key), MessageDigest::sha256()).unwrap();
+    builder.sign(issuer.map_or(&key, |(_, key)| key), MessageDigest::sha256()).unwrap();
     (builder.build(), key)
 }
 
@@ -346,7 +346,7 @@ fn certificates(
 }
 
 #[test]
-fn whoever_holds_no_certificate_is_refused() {
+fn client_without_certificate_is_refused() {
     if !can_lay_cables() {
         return;
     }
@@ -378,7 +378,7 @@ fn whoever_holds_no_certificate_is_refused() {
 
 /// Its clock is a day ahead of everybody's.
 #[test]
-fn a_worker_with_another_clock_begins_with_the_others() {
+fn worker_with_other_clock_starts_with_others() {
     let ahead = ["unshare", "--time", "--monotonic", "86400", "--fork", "--kill-child"];
     let works = |command: &[&str]| Command::new(command[0]).args(&command[1..]).arg("true").status();
     if !can_lay_cables() {
@@ -450,17 +450,17 @@ fn ctrl_c_ends_a_run_over_ssh_in_order() {
     command.env("PATH", path).process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut said = until_under_way(&mut errors);
+    let mut log = until_under_way(&mut errors);
     let group = format!("-{}", child.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
-    errors.read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
-    assert!(!said.contains("lost"), "{said}");
+    errors.read_to_string(&mut log).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{log}");
+    assert!(!log.contains("lost"), "{log}");
     wait_for("its workers to end", Duration::from_secs(20), || playground.left_behind().is_empty());
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_reached() {
+fn senseless_request_is_refused_before_connecting() {
     let playground = Playground::new();
     secret(&playground, "token", "correct horse battery staple");
     secret(&playground, "short", "password");
@@ -508,7 +508,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_reached() {
 }
 
 #[test]
-fn a_worker_that_nobody_visits_ends_by_itself() {
+fn idle_worker_ends() {
     let playground = Playground::new();
     secret(&playground, "token", "correct horse battery staple");
     let line = "worker --listen 127.0.0.1:0 --token-file token --end-when-idle 0.2";

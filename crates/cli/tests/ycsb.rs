@@ -23,14 +23,14 @@ fn interrupted(playground: &Playground, arguments: &[&str]) -> Interrupted {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut reader = BufReader::new(child.stderr.take().unwrap());
     let mut err = String::new();
     while !err.lines().any(|line| line.contains(" operations;") && !line.contains(" 0 operations;")) {
-        assert_ne!(said.read_line(&mut err).unwrap(), 0, "it ended by itself: {err}");
+        assert_ne!(reader.read_line(&mut err).unwrap(), 0, "it ended by itself: {err}");
     }
     // SAFETY: the child has not been waited for, so its id is still its own.
     unsafe { libc::kill(libc::pid_t::try_from(child.id()).unwrap(), libc::SIGINT) };
-    std::io::Read::read_to_string(&mut said, &mut err).unwrap();
+    std::io::Read::read_to_string(&mut reader, &mut err).unwrap();
     let output = child.wait_with_output().unwrap();
     Interrupted { status: output.status, out: stdout(&output), err }
 }
@@ -40,7 +40,7 @@ fn is_written(file: &Path) -> bool {
 }
 
 #[test]
-fn a_signal_leaves_what_was_measured_by_then() {
+fn signal_keeps_measured_part() {
     let playground = Playground::new();
     let arguments = ["ycsb", "run", "null", "--mix", "a", "--duration", "3600", "--hlog", "hlog"];
     let export = ["-p", "exportfile=figures", "-p", "measurement.interval=op"];
@@ -73,15 +73,15 @@ fn a_signal_leaves_what_was_measured_by_then() {
 }
 
 #[test]
-fn a_signal_keeps_the_records_that_were_loaded() {
+fn signal_keeps_loaded_records() {
     let playground = Playground::new();
     let records = "recordcount=1000000000";
     let load = ["ycsb", "load", "rocksdb", "--dir", "db", "-p", records];
     let Interrupted { status, out, err } = interrupted(&playground, &load);
     assert_eq!(status.code(), Some(130), "{err}");
     assert!(out.contains("[INSERT], Operations, "), "{out}");
-    let kept = format!("the records loaded so far are in {}", playground.path("db").display());
-    assert!(err.contains(&kept), "{err}");
+    let expected = format!("the records loaded so far are in {}", playground.path("db").display());
+    assert!(err.contains(&expected), "{err}");
     let run = ["ycsb", "run", "rocksdb", "--dir", "db", "-p", "recordcount=100", "-p", "operationcount=200"];
     let output = playground.output(&[&run[..], &["-p", "requestdistribution=uniform"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
@@ -95,19 +95,19 @@ fn a_signal_keeps_the_records_that_were_loaded() {
         .spawn()
         .unwrap();
     let mut first = String::new();
-    let mut said = BufReader::new(child.stderr.take().unwrap());
-    said.read_line(&mut first).unwrap();
+    let mut reader = BufReader::new(child.stderr.take().unwrap());
+    reader.read_line(&mut first).unwrap();
     // SAFETY: the child has not been waited for, so its id is still its own.
     unsafe { libc::kill(libc::pid_t::try_from(child.id()).unwrap(), libc::SIGINT) };
     let mut rest = String::new();
-    std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
+    std::io::Read::read_to_string(&mut reader, &mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{first}{rest}");
     assert!(rest.contains("stopped before the search had found a rate"), "{first}{rest}");
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
 #[test]
-fn a_run_without_data_makes_no_database() {
+fn run_without_data_creates_no_database() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("empty")).unwrap();
     // What a load leaves that was stopped before it began.
@@ -115,9 +115,9 @@ fn a_run_without_data_makes_no_database() {
     for directory in ["absent", "empty", "begun"] {
         let output = playground.output(&["ycsb", "run", "rocksdb", "--dir", directory, "--duration", "1"]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-        let said = stderr(&output);
-        assert!(said.contains(&format!("no rocksdb data in {directory}: load some first")), "{said}");
-        assert!(said.contains(&format!("`underlay ycsb load rocksdb --dir {directory}`")), "{said}");
+        let message = stderr(&output);
+        assert!(message.contains(&format!("no rocksdb data in {directory}: load some first")), "{message}");
+        assert!(message.contains(&format!("`underlay ycsb load rocksdb --dir {directory}`")), "{message}");
     }
     assert!(!playground.path("absent").exists());
     assert_eq!(std::fs::read_dir(playground.path("empty")).unwrap().count(), 0);
@@ -129,7 +129,7 @@ fn a_run_without_data_makes_no_database() {
 }
 
 #[test]
-fn what_cannot_run_is_refused_before_anything_starts() {
+fn impossible_run_is_refused_before_start() {
     let playground = Playground::new();
     let cases: [(&[&str], &str); 6] = [
         (
@@ -151,8 +151,8 @@ fn what_cannot_run_is_refused_before_anything_starts() {
     for (arguments, expected) in cases {
         let output = playground.output(&[&["ycsb"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
-        let said = stderr(&output);
-        assert!(said.contains(expected) && said.len() < 300, "{arguments:?}: {said}");
+        let message = stderr(&output);
+        assert!(message.contains(expected) && message.len() < 300, "{arguments:?}: {message}");
     }
     assert!(!playground.path("here").exists());
 }

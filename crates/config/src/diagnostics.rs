@@ -60,13 +60,13 @@ impl Diagnostic {
         span: Range<usize>,
         message: impl Into<String>,
         word: UnknownName<'_>,
-        known: impl IntoIterator<Item = &'a str>,
+        names: impl IntoIterator<Item = &'a str>,
         expected: impl Into<String>,
     ) -> Self {
         let meant = match word {
-            UnknownName::Key(key) => closest(key, known).map(|meant| format!("did you mean `{meant}`?")),
+            UnknownName::Key(key) => closest(key, names).map(|meant| format!("did you mean `{meant}`?")),
             UnknownName::Value(value) => {
-                closest(value, known).map(|meant| format!("did you mean \"{meant}\"?"))
+                closest(value, names).map(|meant| format!("did you mean \"{meant}\"?"))
             }
         };
         match (meant, word) {
@@ -77,7 +77,7 @@ impl Diagnostic {
     }
 
     /// What is wrong and what was expected, for a message that has no lines to show.
-    pub fn in_one_line(&self) -> String {
+    pub fn to_one_line(&self) -> String {
         match self.label.is_empty() {
             true => self.message.clone(),
             false => format!("{}: {}", self.message, self.label),
@@ -235,18 +235,18 @@ impl Diagnostics {
             primary = primary.label(finding.label.as_str());
         }
         let mut snippet = Snippet::source(text).path(name).annotation(primary);
-        let mut elsewhere = None;
+        let mut second_snippet = None;
         if let Some((span, label)) = &finding.context {
             let (name, its_begin, text) = self.source(span.start);
             let context = AnnotationKind::Context.span(visible(text, its_begin, span)).label(label.as_str());
             match its_begin == begin {
                 true => snippet = snippet.annotation(context),
-                false => elsewhere = Some(Snippet::source(text).path(name).annotation(context)),
+                false => second_snippet = Some(Snippet::source(text).path(name).annotation(context)),
             }
         }
         let mut group = level.primary_title(finding.message.as_str()).element(snippet);
-        if let Some(elsewhere) = elsewhere {
-            group = group.element(elsewhere);
+        if let Some(second_snippet) = second_snippet {
+            group = group.element(second_snippet);
         }
         if let Some(help) = &finding.help {
             group = group.element(Level::HELP.message(help.as_str()));

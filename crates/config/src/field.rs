@@ -31,7 +31,7 @@ pub(crate) enum ValueNode<'a> {
 }
 
 impl<'a> ValueNode<'a> {
-    pub(crate) fn of(item: &'a Item) -> Option<Self> {
+    pub(crate) fn from_item(item: &'a Item) -> Option<Self> {
         match item {
             Item::None => None,
             Item::Value(Value::InlineTable(table)) => Some(ValueNode::Table(table)),
@@ -95,10 +95,10 @@ impl<'a> Field<'a> {
     }
 
     /// One word of a closed list.
-    pub fn word(&self, known: &[&'static str], findings: &mut Diagnostics) -> Option<Spanned<&'static str>> {
-        let list = known.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
+    pub fn word(&self, words: &[&'static str], findings: &mut Diagnostics) -> Option<Spanned<&'static str>> {
+        let list = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
         let text = self.text(&format!("one of {list}"), findings)?;
-        if let Some(word) = known.iter().find(|word| **word == text.value) {
+        if let Some(word) = words.iter().find(|word| **word == text.value) {
             return Some(Spanned::new(word, text.span));
         }
         let message = format!("unknown value \"{}\" for {}", text.value.escape_debug(), self.place);
@@ -106,7 +106,7 @@ impl<'a> Field<'a> {
             text.span,
             message,
             UnknownName::Value(&text.value),
-            known.iter().copied(),
+            words.iter().copied(),
             format!("expected one of {list}"),
         ));
         None

@@ -14,12 +14,12 @@ const EXPECTED: &str = "expected `key.path=value`, as in `scale.data=100`";
 /// string. `None` after a mistake, which then stands in `findings`.
 pub fn overridden(document: &Table, overrides: &[String], findings: &mut Diagnostics) -> Option<Table> {
     let mut table = document.clone();
-    let mut given: Vec<String> = Vec::new();
+    let mut paths: Vec<String> = Vec::new();
     for option in overrides {
         let (keys, value) = read(option, findings)?;
         let path = path_of(&keys);
         let span = keys.first().and_then(Key::span).unwrap_or(0..0);
-        if given.contains(&path) {
+        if paths.contains(&path) {
             findings.push(Diagnostic::error(span, format!("`{path}` is set twice"), "leave one of them out"));
             return None;
         }
@@ -28,7 +28,7 @@ pub fn overridden(document: &Table, overrides: &[String], findings: &mut Diagnos
             findings.push(Diagnostic::error(span, message, "expected the whole value of a key"));
             return None;
         }
-        given.push(path);
+        paths.push(path);
     }
     Some(table)
 }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_shown_in_the_option() {
+    fn override_mistake_points_into_option() {
         for (options, message) in [
             (&["scale.data"][..], "without a value"),
             (&["scale.data=[1, 2"], "not valid TOML"),
@@ -180,8 +180,8 @@ mod tests {
             (&["storage.nvme.medium.x=1"], "leads through `storage.nvme.medium`"),
             (&["storage.many.a=1"], "leads through `storage.many`"),
         ] {
-            let told = set(options).unwrap_err();
-            assert!(told.contains(message) && told.contains("--set:1:"), "{options:?}:\n{told}");
+            let problem = set(options).unwrap_err();
+            assert!(problem.contains(message) && problem.contains("--set:1:"), "{options:?}:\n{problem}");
         }
     }
 
@@ -199,7 +199,10 @@ mod tests {
         let places: Vec<_> =
             findings.findings().iter().map(|finding| findings.place(finding.span.start)).collect();
         assert_eq!(places, [("--set", 1, 12), ("--set", 1, 7)]);
-        let told = findings.to_string();
-        assert!(told.contains("scale.data=\"many\"") && told.contains("did you mean `data`?"), "{told}");
+        let problem = findings.to_string();
+        assert!(
+            problem.contains("scale.data=\"many\"") && problem.contains("did you mean `data`?"),
+            "{problem}"
+        );
     }
 }

@@ -79,7 +79,7 @@ impl<'a> Section<'a> {
     /// Reports the keys that nobody asked for.
     pub fn finish(&self, findings: &mut Diagnostics) {
         for (key, item) in self.table.iter() {
-            if self.taken.iter().any(|taken| taken == key) {
+            if self.taken.iter().any(|used_key| used_key == key) {
                 continue;
             }
             let span = self.key_span(key, item);
@@ -100,7 +100,7 @@ impl<'a> Section<'a> {
 
     fn field(&self, key: &str) -> Option<Field<'a>> {
         let item = self.table.get(key)?;
-        let node = ValueNode::of(item)?;
+        let node = ValueNode::from_item(item)?;
         let key_span = self.key_span(key, item);
         let span = match node {
             ValueNode::Value(_) => item.span().unwrap_or_else(|| key_span.clone()),

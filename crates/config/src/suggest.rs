@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_fingers_finds_its_word() {
+    fn suggestion_for_typo_is_found() {
         let media = ["hdd-7200-sata", "hdd-7200-sas", "ssd-sata", "nvme-9300-max"];
         assert_eq!(closest("hdd-7200-stat", media), Some("hdd-7200-sata"));
         assert_eq!(closest("nvme-9300", media), None, "four letters are missing, three may be");

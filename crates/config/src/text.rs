@@ -29,30 +29,30 @@ pub fn parse<'t>(text: &'t str, findings: &mut Diagnostics) -> Option<Document<&
 
 /// Where the first key or text of a document is that holds a control character other than a tab or a line's end.
 fn control_character(document: &Table) -> Option<Range<usize>> {
-    in_table(document)
+    find_table_span(document)
 }
 
-fn in_table(table: &dyn TableLike) -> Option<Range<usize>> {
+fn find_table_span(table: &dyn TableLike) -> Option<Range<usize>> {
     table.iter().find_map(|(name, item)| {
         let of_key = || table.key(name).and_then(|key| key.span()).or_else(|| item.span()).unwrap_or(0..0);
-        if has_control(name) { Some(of_key()) } else { in_item(item) }
+        if has_control(name) { Some(of_key()) } else { find_item_span(item) }
     })
 }
 
-fn in_item(item: &Item) -> Option<Range<usize>> {
+fn find_item_span(item: &Item) -> Option<Range<usize>> {
     match item {
         Item::None => None,
-        Item::Value(value) => in_value(value),
-        Item::Table(table) => in_table(table),
-        Item::ArrayOfTables(tables) => tables.iter().find_map(|table| in_table(table)),
+        Item::Value(value) => find_value_span(value),
+        Item::Table(table) => find_table_span(table),
+        Item::ArrayOfTables(tables) => tables.iter().find_map(|table| find_table_span(table)),
     }
 }
 
-fn in_value(value: &Value) -> Option<Range<usize>> {
+fn find_value_span(value: &Value) -> Option<Range<usize>> {
     match value {
         Value::String(text) => has_control(text.value()).then(|| text.span().unwrap_or(0..0)),
-        Value::Array(values) => values.iter().find_map(in_value),
-        Value::InlineTable(table) => in_table(table),
+        Value::Array(values) => values.iter().find_map(find_value_span),
+        Value::InlineTable(table) => find_table_span(table),
         _ => None,
     }
 }

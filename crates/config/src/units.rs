@@ -85,7 +85,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
         .char_indices()
         .zip(std::iter::once(' ').chain(text.chars()))
         .filter(|((_, now), before)| now.is_ascii_digit() && is_blank(*before))
-        .map(|((at, _), _)| at)
+        .map(|((index, _), _)| index)
         .collect();
     if starts.len() < 2 {
         return one(text);
@@ -318,7 +318,7 @@ mod tests {
 
     /// Both letters that look like it: U+00B5, which keyboards and tables have, and U+03BC, the Greek one.
     #[test]
-    fn a_micro_sign_is_read_as_it_is_printed() {
+    fn micro_sign_is_parsed_in_printed_forms() {
         for text in ["193 us", "193 \u{b5}s", "193 \u{3bc}s", "193\u{a0}\u{b5}s", "193\u{202f}\u{b5}s"] {
             assert_eq!(parse_duration(text), Ok(Duration::from_micros(193)), "{text}");
         }
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_of_two_units_are_read_as_they_are_printed() {
+    fn duration_of_two_units_is_parsed_as_printed() {
         assert_eq!(parse_duration("3 min 20 s"), Ok(Duration::from_secs(200)));
         assert_eq!(parse_duration("2 h 5 min"), Ok(Duration::from_secs(7500)));
         for wrong in ["20 s 3 min", "3 min 20", "5 s 5 s", "x 3 min 20 s"] {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_on_the_command_line_are_read_as_tables_print_them() {
+    fn number_argument_is_parsed_as_printed() {
         for (text, expected) in
             [("1105", 1105.0), ("1,105", 1105.0), ("1,105 ops/s", 1105.0), ("2_000/s", 2000.0)]
         {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused_with_the_reason() {
+    fn invalid_quantity_is_refused_with_reason() {
         for text in ["", "GB", "12", ".5 GB", "5. GB", "1.2.3 GB", "-1 GB", "1e3 GB"] {
             assert!(
                 matches!(parse_bytes(text), Err(QuantityError::Form { .. } | QuantityError::Unit { .. })),
@@ -383,17 +383,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_printed_size_reads_back(bytes in prop_oneof![any::<u64>(), (0u64..5000, 0usize..12).prop_map(|(n, unit)| n * SIZE_UNITS[unit].1)]) {
+        fn printed_size_reads_back(bytes in prop_oneof![any::<u64>(), (0u64..5000, 0usize..12).prop_map(|(n, unit)| n * SIZE_UNITS[unit].1)]) {
             prop_assert_eq!(parse_bytes(&format_bytes(bytes)), Ok(bytes));
         }
 
         #[test]
-        fn a_printed_duration_reads_back(ns in any::<u64>()) {
+        fn printed_duration_reads_back(ns in any::<u64>()) {
             prop_assert_eq!(parse_duration(&format_duration(Duration::from_nanos(ns))), Ok(Duration::from_nanos(ns)));
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC{0,30}", number in "[0-9., _]{0,40}", unit in "[A-Za-zµ$%/]{0,5}") {
+        fn arbitrary_text_never_panics(text in "\\PC{0,30}", number in "[0-9., _]{0,40}", unit in "[A-Za-zµ$%/]{0,5}") {
             let _ = parse_bytes(&text);
             for text in [&text, &format!("{number} {unit}"), &format!("{unit}{number}")] {
                 let _ = parse_duration(text);

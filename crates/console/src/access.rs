@@ -34,7 +34,7 @@ impl AccessSecret {
     ///
     /// # Errors
     /// When it is too short, or would have to be escaped in an address.
-    pub fn of(text: &str) -> Result<AccessSecret, String> {
+    pub fn parse(text: &str) -> Result<AccessSecret, String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
         match text {
             short if short.len() < MIN_LENGTH => {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_what_follows_the_name() {
+    fn port_follows_host_name() {
         for (host, port) in [
             ("127.0.0.1:7100", Some("7100")),
             ("[::1]:7", Some("7")),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_ours_by_its_name_and_port() {
+    fn page_is_ours_by_name_and_port() {
         assert!(is_own_origin("http://127.0.0.1:7777", "http", "127.0.0.1:7777"));
         assert!(is_own_origin("https://Lab.example:7", "https", "lab.example:7"));
         assert!(!is_own_origin("http://lab.example:7", "https", "lab.example:7"));
@@ -189,15 +189,15 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_long_and_needs_no_escaping() {
+    fn secret_is_long_and_needs_no_escaping() {
         let secret = AccessSecret::generate().unwrap();
         assert!(
             secret.reveal().len() == 48 && secret.is(secret.reveal()) && !secret.is("") && !secret.is("x")
         );
         assert!(!format!("{secret:?}").contains(secret.reveal()));
-        assert!(AccessSecret::of("0123456789abcdef").unwrap().is("0123456789abcdef"));
+        assert!(AccessSecret::parse("0123456789abcdef").unwrap().is("0123456789abcdef"));
         for wrong in ["short", "0123456789abcde&", "0123456789abcde\n", &"x".repeat(300)] {
-            assert!(AccessSecret::of(wrong).is_err(), "{wrong}");
+            assert!(AccessSecret::parse(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_panics(text in "\\PC{0,60}", other in "\\PC{0,30}") {
+        fn host_header_of_any_bytes_never_panics(text in "\\PC{0,60}", other in "\\PC{0,30}") {
             let _ = HostNames::default().allow(&text);
             let _ = is_own_origin(&text, "https", &other);
             let _ = cookie(&text, &other);

@@ -38,7 +38,7 @@ pub(crate) fn run(run: &FollowedRun) -> Value {
         "doing": run.watched.doing,
         "running_position": run.watched.running,
         "remaining_s": run.watched.remaining.map(|(_, remaining_s)| remaining_s),
-        "ended": run.watched.ended.as_ref().map(|(at_s, how)| json!({ "at_s": at_s, "how": how })),
+        "ended": run.watched.ended.as_ref().map(|(at_s, ending)| json!({ "at_s": at_s, "how": ending })),
         "cells": cells,
         "latest": latest.map(|latest| json!({ "at_s": latest.at_s, "sample": latest.sample })),
         "storage": run.watched.storage,
@@ -51,8 +51,8 @@ pub(crate) fn run(run: &FollowedRun) -> Value {
 
 /// All samples that are kept from a moment on, in seconds since 1970.
 pub(crate) fn samples(run: &FollowedRun, since_s: f64) -> Value {
-    let kept = run.watched.history.since(since_s).iter();
-    Value::Array(kept.map(|moment| json!({ "at_s": moment.at_s, "sample": moment.sample })).collect())
+    let moments = run.watched.history.moments_since(since_s).iter();
+    Value::Array(moments.map(|moment| json!({ "at_s": moment.at_s, "sample": moment.sample })).collect())
 }
 
 #[derive(Serialize)]
@@ -73,8 +73,8 @@ pub(crate) fn events(run: &FollowedRun) -> Value {
             repetition: planned.map(|planned| planned.repetition),
         }
     };
-    let kept: Vec<EventEntry<'_>> = run.watched.events.iter().map(entry).collect();
-    json!(kept)
+    let entries: Vec<EventEntry<'_>> = run.watched.events.iter().map(entry).collect();
+    json!(entries)
 }
 
 pub(crate) fn host(hub: &ConsoleHub) -> Value {

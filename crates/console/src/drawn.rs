@@ -67,29 +67,29 @@ impl DrawnPages {
         topic: &str,
         draw: impl FnOnce() -> Result<Vec<(String, Markup)>, String>,
     ) -> Result<PageFragments, String> {
-        let kept = {
+        let drawn_topic = {
             let mut all = self.0.lock();
             if all.len() >= MAX_DRAWN && !all.contains_key(topic) {
                 // Those that nobody looks at now.
-                all.retain(|_, kept| Arc::strong_count(kept) > 1);
+                all.retain(|_, drawn_topic| Arc::strong_count(drawn_topic) > 1);
             }
             Arc::clone(all.entry(topic.to_owned()).or_default())
         };
         // Where somebody draws it, what was there before will do: drawing may take long, and nobody else is to be kept.
-        if let Some(known) = kept.known(kept.is_drawn.load(Ordering::SeqCst)) {
-            return Ok(known);
+        if let Some(known_pieces) = drawn_topic.known(drawn_topic.is_drawn.load(Ordering::SeqCst)) {
+            return Ok(known_pieces);
         }
-        let _turn = kept.drawing.lock();
-        if let Some(known) = kept.known(false) {
-            return Ok(known);
+        let _turn = drawn_topic.drawing.lock();
+        if let Some(known_pieces) = drawn_topic.known(false) {
+            return Ok(known_pieces);
         }
-        kept.is_drawn.store(true, Ordering::SeqCst);
-        let _lowered = LoweredOnDrop(&kept.is_drawn);
+        drawn_topic.is_drawn.store(true, Ordering::SeqCst);
+        let _lowered = LoweredOnDrop(&drawn_topic.is_drawn);
         let pieces = draw()?;
         let fragments: PageFragments = Arc::new(
             pieces.into_iter().map(|(id, markup)| PagePiece::new(id, &markup.into_string())).collect(),
         );
-        *kept.last.lock() = Some((Instant::now(), Arc::clone(&fragments)));
+        *drawn_topic.last.lock() = Some((Instant::now(), Arc::clone(&fragments)));
         Ok(fragments)
     }
 }
@@ -98,7 +98,7 @@ impl DrawnTopic {
     fn known(&self, however_old: bool) -> Option<PageFragments> {
         let last = self.last.lock();
         last.as_ref()
-            .filter(|(at, _)| however_old || at.elapsed() < FRESH)
+            .filter(|(instant, _)| however_old || instant.elapsed() < FRESH)
             .map(|(_, fragments)| Arc::clone(fragments))
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_looks_at_the_same_at_the_same_time_has_it_drawn_once() {
+    fn concurrent_viewers_share_one_drawing() {
         let (drawn, count) = (DrawnPages::default(), AtomicUsize::new(0));
         let draw = || {
             count.fetch_add(1, Ordering::SeqCst);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_looks_at_is_forgotten_where_there_is_much() {
+    fn unwatched_topics_are_forgotten_when_full() {
         let drawn = DrawnPages::default();
         for topic in 0..3 * MAX_DRAWN {
             drawn.kept(&topic.to_string(), || Ok(Vec::new())).unwrap();

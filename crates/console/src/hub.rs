@@ -82,10 +82,10 @@ struct RunIdentity {
 }
 
 impl RunIdentity {
-    fn of(directory: &Path) -> Result<RunIdentity, String> {
-        let gone = |error: std::io::Error| format!("{}: {error}", directory.display());
-        let found = std::fs::symlink_metadata(directory).map_err(gone)?;
-        let head = std::fs::metadata(directory.join("run.json")).map_err(gone)?;
+    fn from_directory(directory: &Path) -> Result<RunIdentity, String> {
+        let describe = |error: std::io::Error| format!("{}: {error}", directory.display());
+        let found = std::fs::symlink_metadata(directory).map_err(describe)?;
+        let head = std::fs::metadata(directory.join("run.json")).map_err(describe)?;
         Ok(RunIdentity {
             directory: (found.dev(), found.ino(), found.created().ok()),
             head: (head.ino(), head.ctime(), head.ctime_nsec()),
@@ -98,7 +98,7 @@ impl FollowedRun {
         Ok(FollowedRun {
             name: name.to_owned(),
             // Before its text: whatever replaces that later is noticed.
-            identity: RunIdentity::of(directory)?,
+            identity: RunIdentity::from_directory(directory)?,
             run: hub.runs.head(name)?,
             tail: FeedTail::new(directory),
             directory: directory.to_owned(),
@@ -114,8 +114,8 @@ impl FollowedRun {
 
     /// What is known of a cell: while its run goes on by the feed first, which knows more, and afterwards by the records alone.
     pub(crate) fn cell(&self, position: u32) -> CellView {
-        let told = self.watched.cells.get(&position).filter(|_| self.is_running());
-        let mut view = told.or_else(|| self.recorded.get(&position)).cloned().unwrap_or_default();
+        let watched_view = self.watched.cells.get(&position).filter(|_| self.is_running());
+        let mut view = watched_view.or_else(|| self.recorded.get(&position)).cloned().unwrap_or_default();
         view.skip_asked =
             self.is_running() && !view.state.has_ended() && self.watched.skips.contains(&position);
         view
@@ -123,7 +123,7 @@ impl FollowedRun {
 
     /// How many cells are in each state.
     pub(crate) fn tally(&self) -> StateTally {
-        StateTally::of((0..self.run.plan.len()).map(|position| self.cell(position as u32).state))
+        StateTally::from_states((0..self.run.plan.len()).map(|position| self.cell(position as u32).state))
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -194,9 +194,9 @@ impl ConsoleHub {
 
     fn follow(&self, name: &str) -> Result<Arc<UnsimulatedMutex<FollowedRun>>, String> {
         let directory = self.runs.directory(name).ok_or_else(|| format!("there is no run {name:?} here"))?;
-        if let Some(known) = self.followed.lock().iter_mut().find(|known| known.name == name) {
-            known.asked = Instant::now();
-            return Ok(Arc::clone(&known.run));
+        if let Some(entry) = self.followed.lock().iter_mut().find(|entry| entry.name == name) {
+            entry.asked = Instant::now();
+            return Ok(Arc::clone(&entry.run));
         }
         let run = Arc::new(UnsimulatedMutex::new(FollowedRun::begin(self, name, &directory)?));
         let mut followed = self.followed.lock();
@@ -217,8 +217,8 @@ impl ConsoleHub {
         let directory = self.runs.directory(name).ok_or_else(|| format!("there is no run {name:?} here"))?;
         let stamp = stamp_of(&directory);
         let is_known = |one: &&CachedRun| one.name == name && one.stamp == stamp;
-        if let Some(known) = self.loaded.lock().iter().find(is_known) {
-            return Ok(Arc::clone(&known.run));
+        if let Some(entry) = self.loaded.lock().iter().find(is_known) {
+            return Ok(Arc::clone(&entry.run));
         }
         let run = Arc::new(RunDirectory::load(&directory).map_err(|error| error.to_string())?);
         let mut loaded = self.loaded.lock();
@@ -244,7 +244,7 @@ fn stamp_of(directory: &Path) -> RecordsStamp {
 
 impl FollowedRun {
     fn refresh(&mut self, hub: &ConsoleHub) -> Result<(), String> {
-        let identity = RunIdentity::of(&self.directory)?;
+        let identity = RunIdentity::from_directory(&self.directory)?;
         if identity != self.identity {
             // The factor of slow motion, or the plan; or another run has this name now.
             let run = hub.runs.head(&self.name)?;
@@ -270,11 +270,12 @@ impl FollowedRun {
         }
         match process {
             Some(process) if self.watched.running.is_some() => {
-                if self.nodes_at.is_none_or(|at| at.elapsed() >= NODES_FRESH) {
+                if self.nodes_at.is_none_or(|instant| instant.elapsed() >= NODES_FRESH) {
                     self.nodes = hub.host.nodes(process);
                     self.nodes_at = Some(Instant::now());
-                    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                    self.watched.nodes_seen(since.as_secs_f64(), &self.nodes);
+                    let since_epoch =
+                        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                    self.watched.nodes_seen(since_epoch.as_secs_f64(), &self.nodes);
                 }
             }
             _ => {

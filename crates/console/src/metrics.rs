@@ -81,19 +81,19 @@ pub(crate) fn text(hub: &ConsoleHub) -> String {
     let mut metrics = MetricFamilies::default();
     metrics.add(("underlay_console_up", "The console answers.", "gauge"), &[], 1.0);
     for name in hub.running_below() {
-        let _ = hub.with(&name, |run| of_run(&mut metrics, run));
+        let _ = hub.with(&name, |run| add_run(&mut metrics, run));
     }
     for storage in hub.host.storages() {
-        of_storage(&mut metrics, &storage);
+        add_storage(&mut metrics, &storage);
     }
     for service in hub.host.services() {
-        of_service(&mut metrics, &service, now_s());
+        add_service(&mut metrics, &service, now_s());
     }
     metrics.text()
 }
 
 /// The devices of a mount, of a cell's storage or of a pool.
-fn of_storage(metrics: &mut MetricFamilies, storage: &ServedStorageInfo) {
+fn add_storage(metrics: &mut MetricFamilies, storage: &ServedStorageInfo) {
     let directory = storage.directories.first().map(|path| path.display().to_string());
     let directory =
         directory.or_else(|| Some(format!("pool {}", storage.pool.as_ref()?))).unwrap_or_default();
@@ -142,7 +142,7 @@ fn of_storage(metrics: &mut MetricFamilies, storage: &ServedStorageInfo) {
 }
 
 /// A load, a worker, a gateway, a volume server.
-fn of_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f64) {
+fn add_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f64) {
     let process = service.process.to_string();
     let labels = [("kind", service.kind.as_str()), ("process", process.as_str())];
     metrics.add(("underlay_service_up", "Something of this user's serves.", "gauge"), &labels, 1.0);
@@ -156,15 +156,15 @@ fn of_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f6
     }
     // What a load did before it ended, or hung, is no figure of now.
     if let Some(latest) = latest.filter(|_| service.is_current(now_s)) {
-        let of = [labels[0], labels[1], ("host", "")];
-        of_load(metrics, &of, latest.operations, &latest.load);
+        let load_labels = [labels[0], labels[1], ("host", "")];
+        add_load(metrics, &load_labels, latest.operations, &latest.load);
         for worker in &latest.workers {
-            let of = [labels[0], labels[1], ("host", worker.name.as_str())];
-            of_load(metrics, &of, worker.operations, &worker.load);
+            let load_labels = [labels[0], labels[1], ("host", worker.name.as_str())];
+            add_load(metrics, &load_labels, worker.operations, &worker.load);
             let is_lost = f64::from(u8::from(worker.state == "lost"));
             metrics.add(
                 ("underlay_load_host_lost", "A host of a load stopped responding.", "gauge"),
-                &of,
+                &load_labels,
                 is_lost,
             );
         }
@@ -195,7 +195,7 @@ fn of_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f6
 }
 
 /// All hosts together where `host` is empty.
-fn of_load(metrics: &mut MetricFamilies, labels: MetricLabels<'_>, operations: u64, load: &LiveLoad) {
+fn add_load(metrics: &mut MetricFamilies, labels: MetricLabels<'_>, operations: u64, load: &LiveLoad) {
     metrics.add(
         (
             "underlay_load_throughput_per_second",
@@ -228,7 +228,7 @@ fn of_load(metrics: &mut MetricFamilies, labels: MetricLabels<'_>, operations: u
     );
 }
 
-fn of_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
+fn add_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
     let name = [("run", run.name.as_str())];
     for (state, count) in run.tally().all() {
         let labels = [name[0], ("state", state.key())];
@@ -332,11 +332,11 @@ fn of_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
             &labels,
             device.queue_depth,
         );
-        for (which, us) in [
+        for (statistic, us) in [
             ("modelled", [device.modelled_us, device.modelled_p50_us, device.modelled_p99_us]),
             ("delivered", [device.delivered_us, device.delivered_p50_us, device.delivered_p99_us]),
         ] {
-            let labels = [labels[0], labels[1], labels[2], ("which", which)];
+            let labels = [labels[0], labels[1], labels[2], ("which", statistic)];
             metrics.latency(
                 [
                     (
@@ -413,7 +413,7 @@ mod tests {
     use crate::host::StorageDevice;
 
     #[test]
-    fn a_load_that_is_over_has_a_time_and_no_rate() {
+    fn ended_load_has_time_without_rate() {
         let moment = ServiceMoment {
             at_ms: 1_000_000,
             load: LiveLoad { throughput_per_s: 5.0, ..LiveLoad::default() },
@@ -422,20 +422,20 @@ mod tests {
         let live = Some(LiveService { moments: vec![moment], ..LiveService::default() });
         let service =
             LiveServiceInfo { kind: "worker".to_owned(), process: 7, live, ..LiveServiceInfo::default() };
-        let told = |now_s| {
+        let text_at = |now_s| {
             let mut metrics = MetricFamilies::default();
-            of_service(&mut metrics, &service, now_s);
+            add_service(&mut metrics, &service, now_s);
             metrics.text()
         };
         let rate = "underlay_load_throughput_per_second{kind=\"worker\",process=\"7\",host=\"\"} 5\n";
         let time = "underlay_load_sample_timestamp_seconds{kind=\"worker\",process=\"7\"} 1000\n";
-        assert!(told(1_001.0).contains(rate) && told(1_001.0).contains(time), "{}", told(1_001.0));
-        let later = told(4_600.0);
+        assert!(text_at(1_001.0).contains(rate) && text_at(1_001.0).contains(time), "{}", text_at(1_001.0));
+        let later = text_at(4_600.0);
         assert!(!later.contains("underlay_load_throughput") && later.contains(time), "{later}");
     }
 
     #[test]
-    fn no_series_is_told_twice_and_a_resync_is_no_fault() {
+    fn series_are_unique_and_resync_is_no_fault() {
         let device = StorageDevice {
             name: "ssd.0".to_owned(),
             powered: true,
@@ -449,7 +449,7 @@ mod tests {
             ..ServedStorageInfo::default()
         };
         let mut metrics = MetricFamilies::default();
-        ["a", "b"].iter().for_each(|id| of_storage(&mut metrics, &storage(id)));
+        ["a", "b"].iter().for_each(|id| add_storage(&mut metrics, &storage(id)));
         let text = metrics.text();
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let mut series: Vec<&str> =
@@ -463,13 +463,13 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_load_tells_passes_the_rules() {
+    fn load_metrics_pass_rules() {
         let moment = ServiceMoment { at_ms: 1_000_000, ..ServiceMoment::default() };
         let live = Some(LiveService { moments: vec![moment], ..LiveService::default() });
         let service =
             LiveServiceInfo { kind: "load".to_owned(), process: 7, live, ..LiveServiceInfo::default() };
         let mut metrics = MetricFamilies::default();
-        of_service(&mut metrics, &service, 1_001.0);
+        add_service(&mut metrics, &service, 1_001.0);
         let text = metrics.text();
         assert_eq!(rules::broken(&text), Vec::<String>::new(), "{text}");
         assert!(text.contains("# TYPE underlay_load_latency_seconds summary"), "{text}");
@@ -477,7 +477,7 @@ mod tests {
 
     /// Also of metrics that no run of these tests has.
     #[test]
-    fn every_name_of_a_metric_passes_the_rules() {
+    fn metric_names_pass_rules() {
         let mut names: Vec<&str> =
             include_str!("metrics.rs").split('"').filter(|text| text.starts_with("underlay_")).collect();
         names.retain(|name| {
@@ -489,25 +489,25 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_find_what_promtool_finds() {
+    fn rules_match_promtool() {
         // Split, so that the test above does not find them here.
         assert_eq!(rules::name_problems(concat!("underlay", "_cell_gauge")).len(), 1);
         assert_eq!(rules::name_problems(concat!("underlay", "_cell_latency_us")).len(), 1);
-        let of = |body: &str| rules::broken(body);
+        let broken_rules = |body: &str| rules::broken(body);
         let quantile = "# HELP underlay_x_seconds H.\n# TYPE underlay_x_seconds gauge\nunderlay_x_seconds{quantile=\"0.5\"} 1\n";
-        assert_eq!(of(quantile).len(), 1, "{:?}", of(quantile));
+        assert_eq!(broken_rules(quantile).len(), 1, "{:?}", broken_rules(quantile));
         let mean = "# HELP underlay_x_seconds H.\n# TYPE underlay_x_seconds summary\nunderlay_x_seconds{quantile=\"mean\"} 1\n";
-        assert_eq!(of(mean).len(), 1, "{:?}", of(mean));
+        assert_eq!(broken_rules(mean).len(), 1, "{:?}", broken_rules(mean));
         let counter = "# HELP underlay_x H.\n# TYPE underlay_x counter\nunderlay_x{} 1\n";
-        assert_eq!(of(counter).len(), 1, "{:?}", of(counter));
-        assert_eq!(of("underlay_x{} 1\n").len(), 1);
+        assert_eq!(broken_rules(counter).len(), 1, "{:?}", broken_rules(counter));
+        assert_eq!(broken_rules("underlay_x{} 1\n").len(), 1);
         let twice =
             "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{a=\"b\"} 1\nunderlay_x{a=\"b\"} 2\n";
-        assert_eq!(of(twice).len(), 1, "{:?}", of(twice));
+        assert_eq!(broken_rules(twice).len(), 1, "{:?}", broken_rules(twice));
     }
 
     #[test]
-    fn a_family_is_told_once_and_labels_are_escaped() {
+    fn family_is_declared_once_and_labels_escaped() {
         let mut metrics = MetricFamilies::default();
         let family = ("underlay_x", "Help.", "gauge");
         metrics.add(family, &[("run", "a\"b\\c\nd")], 1.0);

@@ -51,7 +51,7 @@ pub(crate) enum ChartSpan {
 impl ChartSpan {
     pub(crate) const ALL: [ChartSpan; 3] = [ChartSpan::Minutes5, ChartSpan::Minutes30, ChartSpan::All];
 
-    pub(crate) fn of(text: &str) -> Option<ChartSpan> {
+    pub(crate) fn parse(text: &str) -> Option<ChartSpan> {
         ChartSpan::ALL.into_iter().find(|span| span.key() == text)
     }
 
@@ -99,7 +99,7 @@ impl PageTopic {
             None if text == "host" => Some(PageTopic::Host),
             Some(("run", rest)) => {
                 let (span, name) = rest.split_once('/')?;
-                Some(PageTopic::Run { span: ChartSpan::of(span)?, name: name.to_owned() })
+                Some(PageTopic::Run { span: ChartSpan::parse(span)?, name: name.to_owned() })
             }
             Some(("log", rest)) => {
                 let (name, file) = rest.split_once('/')?;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_reads_back() {
+    fn topic_reads_back() {
         for topic in [
             PageTopic::Runs,
             PageTopic::Host,

@@ -14,7 +14,7 @@ use crate::feed::CellView;
 pub(crate) struct StateTally([usize; CellState::ALL.len()]);
 
 impl StateTally {
-    pub(crate) fn of(states: impl Iterator<Item = CellState>) -> StateTally {
+    pub(crate) fn from_states(states: impl Iterator<Item = CellState>) -> StateTally {
         let mut tally = StateTally::default();
         for state in states {
             if let Some(place) = CellState::ALL.iter().position(|other| *other == state) {
@@ -61,7 +61,7 @@ struct FileStamp {
 }
 
 impl FileStamp {
-    fn of(file: &Path) -> Option<FileStamp> {
+    fn from_file(file: &Path) -> Option<FileStamp> {
         let found = std::fs::symlink_metadata(file).ok()?;
         Some(FileStamp {
             changed: (found.ctime(), found.ctime_nsec()),
@@ -84,12 +84,12 @@ impl RecordedRun {
         let cells = directory.join("cells");
         let mut found = HashMap::new();
         for (position, planned) in (0..).zip(&run.plan) {
-            let Some(stamp) = FileStamp::of(&cells.join(&planned.file)) else {
+            let Some(stamp) = FileStamp::from_file(&cells.join(&planned.file)) else {
                 self.known.remove(&planned.file);
                 continue;
             };
             let view = match self.known.get(&planned.file) {
-                Some((known, view)) if *known == stamp => view.clone(),
+                Some((cached_stamp, view)) if *cached_stamp == stamp => view.clone(),
                 _ => {
                     let view = view(directory, run, planned);
                     self.known.insert(planned.file.clone(), (stamp, view.clone()));
@@ -104,14 +104,14 @@ impl RecordedRun {
     /// Whether the files that were read are still the same ones.
     pub(crate) fn are_unchanged(&self, directory: &Path) -> bool {
         let cells = directory.join("cells");
-        self.known.iter().all(|(file, (stamp, _))| FileStamp::of(&cells.join(file)) == Some(*stamp))
+        self.known.iter().all(|(file, (stamp, _))| FileStamp::from_file(&cells.join(file)) == Some(*stamp))
     }
 
     /// How many cells of the plan are in each state, by their records alone.
     pub(crate) fn tally(&mut self, directory: &Path, run: &RunHeader) -> StateTally {
         let found = self.read(directory, run);
         let state = |position| found.get(&position).map_or(CellState::Planned, |view| view.state);
-        StateTally::of((0..).take(run.plan.len()).map(state))
+        StateTally::from_states((0..).take(run.plan.len()).map(state))
     }
 }
 
@@ -119,7 +119,7 @@ impl RecordedRun {
 fn view(directory: &Path, run: &RunHeader, planned: &PlannedCell) -> Option<CellView> {
     match RunDirectory::record(directory, run, planned) {
         Ok(Some(record)) if record.scale == run.scale => Some(CellView {
-            state: CellState::of_record(&record),
+            state: CellState::from_record(&record),
             reason: record.reason(),
             wall_s: Some(record.wall_s).filter(|wall_s| *wall_s > 0.0),
             ..CellView::default()
@@ -138,14 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tally_tells_sound_runs_from_those_with_any_other_cell() {
+    fn tally_distinguishes_sound_runs() {
         use CellState::{Completed, Doubtful, Planned, Running, Skipped, Unreadable};
-        let of = |states: &[CellState]| StateTally::of(states.iter().copied());
-        assert!(of(&[Completed, Completed]).is_sound());
+        let tally = |states: &[CellState]| StateTally::from_states(states.iter().copied());
+        assert!(tally(&[Completed, Completed]).is_sound());
         for other in [Doubtful, Skipped, Unreadable, Planned] {
-            assert!(!of(&[Completed, other]).is_sound(), "{other:?}");
+            assert!(!tally(&[Completed, other]).is_sound(), "{other:?}");
         }
-        let mixed = of(&[Completed, Skipped, Unreadable, Running, Planned]);
+        let mixed = tally(&[Completed, Skipped, Unreadable, Running, Planned]);
         assert_eq!((mixed.total(), mixed.ended()), (5, 2), "an unreadable record is measured again");
     }
 }

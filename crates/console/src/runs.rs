@@ -34,7 +34,7 @@ pub(crate) struct RunSummary {
     /// Cells with a record, whatever it says.
     pub recorded: usize,
     /// How many cells are in each state, by their records; absent where they have not been read yet.
-    #[serde(serialize_with = "by_key")]
+    #[serde(serialize_with = "serialize_by_key")]
     pub cells: Option<StateTally>,
     /// A process goes on with it now.
     pub is_running: bool,
@@ -42,7 +42,7 @@ pub(crate) struct RunSummary {
     pub problem: Option<String>,
 }
 
-fn by_key<S: serde::Serializer>(tally: &Option<StateTally>, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_by_key<S: serde::Serializer>(tally: &Option<StateTally>, to: S) -> Result<S::Ok, S::Error> {
     match tally {
         Some(tally) => to.collect_map(tally.all().map(|(state, count)| (state.key(), count))),
         None => to.serialize_none(),
@@ -165,15 +165,20 @@ impl RunCatalog {
 
     /// Nothing of what is no run.
     fn summary(&self, name: &str, running: &[PathBuf]) -> Option<(RunSummary, Option<HeadStamp>)> {
-        let nothing = || RunSummary { name: name.to_owned(), ..RunSummary::default() };
+        let empty_summary = || RunSummary { name: name.to_owned(), ..RunSummary::default() };
         let Some(directory) = self.directory(name) else {
-            let problem = self.what_lacks_its_head(name)?;
-            return Some((RunSummary { problem: Some(problem), ..nothing() }, None));
+            let problem = self.describe_missing_head(name)?;
+            return Some((RunSummary { problem: Some(problem), ..empty_summary() }, None));
         };
         let found = std::fs::metadata(directory.join(HEAD)).ok()?;
         let stamp = (found.mtime(), found.mtime_nsec(), found.len(), found.ino());
-        let known = self.heads.lock().get(name).filter(|(at, _)| *at == stamp).map(|(_, head)| head.clone());
-        let head = known.unwrap_or_else(|| {
+        let cached = self
+            .heads
+            .lock()
+            .get(name)
+            .filter(|(cached_stamp, _)| *cached_stamp == stamp)
+            .map(|(_, head)| head.clone());
+        let head = cached.unwrap_or_else(|| {
             let head = self.head(name).map(|run| RunHead {
                 study: run.name,
                 title: run.title,
@@ -190,7 +195,7 @@ impl RunCatalog {
         let head = match head {
             Ok(head) => head,
             Err(problem) => {
-                return Some((RunSummary { problem: Some(problem), is_running, ..nothing() }, None));
+                return Some((RunSummary { problem: Some(problem), is_running, ..empty_summary() }, None));
             }
         };
         let records = std::fs::read_dir(directory.join(CELLS)).into_iter().flatten().flatten();
@@ -213,7 +218,7 @@ impl RunCatalog {
     }
 
     /// Why a directory is no run, where it has what only runs have: one that is just being prepared has none of it yet.
-    fn what_lacks_its_head(&self, name: &str) -> Option<String> {
+    fn describe_missing_head(&self, name: &str) -> Option<String> {
         let directory = self.root.join(name);
         let is_real = std::fs::symlink_metadata(&directory).is_ok_and(|found| found.is_dir());
         if name.starts_with('.') || !is_real {
@@ -235,16 +240,17 @@ impl RunCatalog {
         let changed = std::fs::metadata(directory.join(CELLS)).ok();
         let changed = changed.map_or((0, 0), |found| (found.ctime(), found.ctime_nsec()));
         let mut counted = self.counted.lock();
-        let known = counted.remove(&summary.name).filter(|known| known.of == stamp);
-        let is_fresh = |known: &CountedRecords| known.changed == changed && known.at.elapsed() < LOOK_AGAIN;
-        let known = match known {
-            Some(known) if is_fresh(&known) || !may_read => known,
+        let cached = counted.remove(&summary.name).filter(|cached| cached.of == stamp);
+        let is_fresh =
+            |cached: &CountedRecords| cached.changed == changed && cached.at.elapsed() < LOOK_AGAIN;
+        let cached = match cached {
+            Some(cached) if is_fresh(&cached) || !may_read => cached,
             None if !may_read => return None,
-            Some(known) if known.changed == changed && known.records.are_unchanged(&directory) => {
-                CountedRecords { at: Instant::now(), ..known }
+            Some(cached) if cached.changed == changed && cached.records.are_unchanged(&directory) => {
+                CountedRecords { at: Instant::now(), ..cached }
             }
-            known => {
-                let mut records = known.map(|known| known.records).unwrap_or_default();
+            cached => {
+                let mut records = cached.map(|cached| cached.records).unwrap_or_default();
                 // Others may list meanwhile, and count this one too.
                 drop(counted);
                 let run = self.head(&summary.name).ok()?;
@@ -253,8 +259,8 @@ impl RunCatalog {
                 CountedRecords { of: stamp, changed, at: Instant::now(), records, tally }
             }
         };
-        let tally = known.tally;
-        counted.insert(summary.name.clone(), known);
+        let tally = cached.tally;
+        counted.insert(summary.name.clone(), cached);
         Some(tally)
     }
 }
@@ -266,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leads_to_a_run_and_nowhere_else() {
+    fn run_name_cannot_leave_directory() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("runs");
         for run in ["one", "hidden/inner"] {
@@ -291,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_finds_all_of_its_words() {
+    fn search_requires_all_words() {
         let run = RunSummary {
             name: "quickstart-2026".to_owned(),
             study: "quickstart".to_owned(),
@@ -301,7 +307,9 @@ mod tests {
             storages: vec!["hdd".to_owned(), "nvme".to_owned()],
             planned: 4,
             recorded: 4,
-            cells: Some(StateTally::of([CellState::Completed; 3].into_iter().chain([CellState::Doubtful]))),
+            cells: Some(StateTally::from_states(
+                [CellState::Completed; 3].into_iter().chain([CellState::Doubtful]),
+            )),
             is_running: false,
             problem: None,
         };
@@ -312,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_its_head_is_listed_and_one_that_is_being_prepared_is_not() {
+    fn headless_run_is_listed_unless_being_prepared() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["prepared", "beheaded", "folder"] {
             std::fs::create_dir_all(folder.path().join(name).join(CELLS)).unwrap();

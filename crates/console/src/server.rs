@@ -128,25 +128,25 @@ impl ConsoleServer {
         host: Arc<dyn ConsoleHost>,
     ) -> Result<ConsoleServer, ConsoleError> {
         let ConsoleOptions { listen, runs, opens_on, studies, names, token, own_folder, tls } = options;
-        let given = match &listen {
+        let requested = match &listen {
             ListenAddress::At(address) => Ok(*address),
             ListenAddress::Passed(listener) => listener.local_addr(),
         };
-        let given = given
+        let requested = requested
             .map_err(|error| ConsoleError::Mistake(format!("the passed socket is no TCP socket: {error}")))?;
-        if !given.ip().is_loopback() && tls.is_none() {
+        if !requested.ip().is_loopback() && tls.is_none() {
             return Err(ConsoleError::Mistake(format!(
-                "{given} can be reached from other hosts, and without certificates the console speaks plain HTTP: give --authority, \
+                "{requested} can be reached from other hosts, and without certificates the console speaks plain HTTP: give --authority, \
                  --certificate and --key, or listen on 127.0.0.1 and forward the port, as `ssh -L 7100:127.0.0.1:7100 HOST` does"
             )));
         }
-        if given.ip().is_unspecified() && names.first().is_none() {
+        if requested.ip().is_unspecified() && names.first().is_none() {
             return Err(ConsoleError::Mistake(format!(
-                "{given} is every address of this host: give --name with what other hosts call it, as its certificate does"
+                "{requested} is every address of this host: give --name with what other hosts call it, as its certificate does"
             )));
         }
         let cannot =
-            |error: std::io::Error| ConsoleError::Failed(format!("cannot listen on {given}: {error}"));
+            |error: std::io::Error| ConsoleError::Failed(format!("cannot listen on {requested}: {error}"));
         let listener = match listen {
             ListenAddress::At(address) => TcpListener::bind(address).map_err(cannot)?,
             ListenAddress::Passed(listener) => listener,
@@ -184,7 +184,7 @@ impl ConsoleServer {
             session: random()?,
             name,
             is_tls: tls.is_some(),
-            streams: PermitPool::of(stream::MAX_STREAMS),
+            streams: PermitPool::new(stream::MAX_STREAMS),
             work: WorkPermits::new(),
             under_way: RunningCommands::default(),
             saving: UnsimulatedMutex::new(()),

@@ -142,7 +142,7 @@ impl Connections {
         let mut all = self.0.lock();
         if all.len() >= MAX_CONNECTIONS {
             let idle_since = |peer: &Arc<Peer>| match *peer.state.lock() {
-                PeerState::Idle(since) => Some(since),
+                PeerState::Idle(instant) => Some(instant),
                 PeerState::Answered | PeerState::SentAway => None,
             };
             let idle = all.iter().enumerate().filter_map(|(index, peer)| Some((idle_since(peer)?, index)));
@@ -283,14 +283,14 @@ impl<C: Serialize, R: DeserializeOwned> Connection<C, R> {
     /// # Errors
     /// When the other side went away, took too long, or answered with something else than a reply.
     pub fn ask(&mut self, command: &C) -> io::Result<R> {
-        let mut said = self.ask_once(command)?;
-        if let Said::NotObeyed(error) = said {
+        let mut response = self.ask_once(command)?;
+        if let Said::NotObeyed(error) = response {
             // Nobody listens any more: then the first error is the one to tell.
             let Ok(anew) = Connection::open(&self.path, self.limit) else { return Err(error) };
             *self = anew;
-            said = self.ask_once(command)?;
+            response = self.ask_once(command)?;
         }
-        match said {
+        match response {
             Said::Replied(reply) => Ok(serde_json::from_slice(&reply)?),
             Said::NotObeyed(error) => Err(error),
         }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_has_its_reply_and_one_that_is_too_long_is_the_last() {
+    fn control_socket_answers_lines_until_one_is_too_long() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let (socket, afterwards) = listening(&path);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_not_said_again_where_it_may_have_been_obeyed() {
+    fn possibly_obeyed_command_is_not_repeated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let heard = answering_with(&path, &[b"", b"6\n"]);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_was_not_obeyed_is_said_again_once() {
+    fn unobeyed_command_is_repeated_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let heard = answering_with(&path, &[NOT_OBEYED, b"6\n"]);
@@ -412,16 +412,16 @@ mod tests {
     }
 
     #[test]
-    fn who_is_being_answered_is_not_sent_away() {
+    fn peer_being_answered_is_not_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let (began, has_begun) = mpsc::channel();
-        let (release, held) = mpsc::channel::<()>();
-        let (began, held) = (Mutex::new(began), Mutex::new(held));
+        let (release, released) = mpsc::channel::<()>();
+        let (began, released) = (Mutex::new(began), Mutex::new(released));
         let answer = move |line: &[u8]| {
             if line.len() > 3 {
                 began.lock().send(()).unwrap();
-                held.lock().recv().unwrap();
+                released.lock().recv().unwrap();
             }
             Answer::from(line.len() - 1)
         };

@@ -65,10 +65,12 @@ pub fn left_behind() -> Vec<PathBuf> {
 }
 
 fn left_behind_in(directory: &Path) -> Vec<PathBuf> {
-    let user = User::of_this_process();
+    let user = User::current();
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let is_left = |path: &PathBuf| {
-        let Some(maker) = path.file_name().and_then(|name| Maker::of(name.to_str()?)) else { return false };
+        let Some(maker) = path.file_name().and_then(|name| Maker::parse(name.to_str()?)) else {
+            return false;
+        };
         rustix::fs::lstat(path).is_ok_and(|found| {
             rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::Directory
                 && user.owns(&found)
@@ -87,7 +89,7 @@ struct Maker {
 
 impl Maker {
     /// Of `PURPOSE-nNAMESPACE-PROCESS-NUMBER`, or without the namespace.
-    fn of(name: &str) -> Option<Maker> {
+    fn parse(name: &str) -> Option<Maker> {
         let rest = name.strip_prefix(PURPOSE)?.strip_prefix('-')?;
         let (namespace, rest) = match rest.strip_prefix('n') {
             Some(noted) => {
@@ -127,12 +129,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_of_its_process() {
+    fn scratch_name_contains_its_process() {
         let (process, namespace) = (std::process::id(), pid_namespace());
         assert!(namespace.is_some());
-        assert_eq!(Maker::of(&name()), Some(Maker { process, namespace }));
+        assert_eq!(Maker::parse(&name()), Some(Maker { process, namespace }));
         // As earlier versions wrote them.
-        assert_eq!(Maker::of(&unique_name(PURPOSE)), Some(Maker { process, namespace: None }));
+        assert_eq!(Maker::parse(&unique_name(PURPOSE)), Some(Maker { process, namespace: None }));
         for other in [
             "underlay-fleeting-7",
             "underlay-fleeting-7-abc",
@@ -141,12 +143,12 @@ mod tests {
             "underlay-7-0123456789abcdef",
             "",
         ] {
-            assert_eq!(Maker::of(other), None, "{other}");
+            assert_eq!(Maker::parse(other), None, "{other}");
         }
     }
 
     #[test]
-    fn one_is_locked_for_as_long_as_it_is_kept() {
+    fn scratch_directory_is_locked_while_kept() {
         let place = tempfile::tempdir().unwrap();
         let folder = make_in(place.path()).unwrap();
         let path = folder.path().to_path_buf();
@@ -156,39 +158,39 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_found_and_nothing_else() {
+    fn killed_process_leftovers_are_found_and_others_stay() {
         let place = tempfile::tempdir().unwrap();
         let named = |process: u32| place.path().join(format!("{PURPOSE}-{process}-0123456789abcdef"));
         // No process has so high a number.
-        let (gone, alive, link) = (named(u32::MAX), named(std::process::id()), named(u32::MAX - 1));
-        std::fs::create_dir(&gone).unwrap();
+        let (dead, alive, link) = (named(u32::MAX), named(std::process::id()), named(u32::MAX - 1));
+        std::fs::create_dir(&dead).unwrap();
         std::fs::create_dir(&alive).unwrap();
         std::fs::create_dir(place.path().join("other")).unwrap();
         std::os::unix::fs::symlink(&alive, &link).unwrap();
         std::fs::write(named(u32::MAX - 2), "a file").unwrap();
-        assert_eq!(left_behind_in(place.path()), [gone]);
+        assert_eq!(left_behind_in(place.path()), [dead]);
     }
 
     #[test]
-    fn what_another_pid_namespace_made_is_left_alone_for_a_day() {
+    fn scratch_of_other_pid_namespace_stays_a_day() {
         let place = tempfile::tempdir().unwrap();
         let named = |namespace: u64| {
             let folder = place.path().join(format!("{PURPOSE}-n{namespace}-{}-0123456789abcdef", u32::MAX));
             std::fs::create_dir(&folder).unwrap();
             folder
         };
-        let (here, elsewhere) = (named(pid_namespace().unwrap()), named(7));
+        let (here, foreign) = (named(pid_namespace().unwrap()), named(7));
         assert_eq!(left_behind_in(place.path()), std::slice::from_ref(&here));
         let old = std::fs::FileTimes::new().set_modified(SystemTime::now() - 2 * OTHERS_LIMIT);
-        std::fs::File::open(&elsewhere).unwrap().set_times(old).unwrap();
+        std::fs::File::open(&foreign).unwrap().set_times(old).unwrap();
         // One that is still in use is locked.
-        let used = Folder::open(&elsewhere).unwrap();
+        let used = Folder::open(&foreign).unwrap();
         used.try_lock().unwrap();
         assert_eq!(left_behind_in(place.path()), std::slice::from_ref(&here));
         drop(used);
         let mut found = left_behind_in(place.path());
         found.sort();
-        let mut expected = [here, elsewhere];
+        let mut expected = [here, foreign];
         expected.sort();
         assert_eq!(found, expected);
     }

@@ -36,8 +36,8 @@ impl Folder {
     /// # Errors
     /// When it is not there, belongs to another user, or can be written to or exchanged by one.
     pub fn open(path: &Path) -> io::Result<Folder> {
-        let user = User::of_this_process();
-        Folder::of(open_trusted_path(path, &user)?, &user)
+        let user = User::current();
+        Folder::from_descriptor(open_trusted_path(path, &user)?, &user)
     }
 
     /// Makes the folder where it is not there, and those above it.
@@ -60,7 +60,7 @@ impl Folder {
     /// # Errors
     /// When it is there, can't be made, or someone else could exchange it.
     pub fn make_new(path: &Path, access: Access) -> io::Result<Folder> {
-        let user = User::of_this_process();
+        let user = User::current();
         let path = std::path::absolute(path)?;
         let Some((parent, name)) = path.parent().zip(path.file_name()) else {
             return Err(Errno::EXIST.into());
@@ -70,8 +70,8 @@ impl Folder {
             _ => {}
         }
         let above = open_trusted_path(parent, &user)?;
-        if let Some(why) = user.exchange(&above, &fstat(&above)?) {
-            return Err(refused(&path, parent, &why));
+        if let Some(reason) = user.exchange(&above, &fstat(&above)?) {
+            return Err(refused(&path, parent, &reason));
         }
         Folder::make_in(above.as_fd(), name, access)
     }
@@ -93,21 +93,21 @@ impl Folder {
     /// When it is not there, or is something else than a folder of this user.
     pub fn inner(&self, name: &str) -> io::Result<Folder> {
         let descriptor = openat(&self.descriptor, name, OPEN, Mode::empty())?;
-        Folder::of(descriptor, &User::of_this_process())
+        Folder::from_descriptor(descriptor, &User::current())
     }
 
     fn make_in(above: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::Result<Folder> {
-        mkdirat(above, name, access.of_folder())?;
+        mkdirat(above, name, access.folder_mode())?;
         // `mkdirat` returns no descriptor, so `of` checks what the name leads to by now.
         let descriptor = openat(above, name, OPEN, Mode::empty())?;
         if access == Access::Private {
             // A umask can take away what we need ourselves.
-            fchmod(&descriptor, access.of_folder())?;
+            fchmod(&descriptor, access.folder_mode())?;
         }
-        Folder::of(descriptor, &User::of_this_process())
+        Folder::from_descriptor(descriptor, &User::current())
     }
 
-    fn of(descriptor: OwnedFd, user: &User) -> io::Result<Folder> {
+    fn from_descriptor(descriptor: OwnedFd, user: &User) -> io::Result<Folder> {
         // Opened again, since `fsync` refuses a descriptor that was opened with `O_PATH`.
         let descriptor = openat(&descriptor, ".", OPEN, Mode::empty())?;
         let path = place_of(&descriptor)?;
@@ -119,9 +119,9 @@ impl Folder {
             )));
         }
         match user.mistrust(&descriptor, &found) {
-            Some(why) => {
-                Err(denied(&format!("it {why}: give it to this user alone (`chmod go-w`), or name another")))
-            }
+            Some(reason) => Err(denied(&format!(
+                "it {reason}: give it to this user alone (`chmod go-w`), or name another"
+            ))),
             None => Ok(Folder { descriptor, path }),
         }
     }
@@ -145,9 +145,9 @@ impl Folder {
 
     /// Whether the open file is still the one of this name: it may have been removed, and another made.
     pub fn holds(&self, name: &str, open: &File) -> bool {
-        let there = statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
-        let (Ok(open), Ok(there)) = (fstat(open), there) else { return false };
-        (open.st_dev, open.st_ino) == (there.st_dev, there.st_ino)
+        let on_disk = statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+        let (Ok(open), Ok(on_disk)) = (fstat(open), on_disk) else { return false };
+        (open.st_dev, open.st_ino) == (on_disk.st_dev, on_disk.st_ino)
     }
 
     /// The file of this name, for reading and writing, made where it is not there: for this user alone, never emptied.
@@ -156,7 +156,7 @@ impl Folder {
     /// When it is a link or anything else than a regular file, or can't be opened.
     pub fn file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&self.descriptor, name, flags, Access::Private.of_file())?;
+        let file = openat(&self.descriptor, name, flags, Access::Private.file_mode())?;
         if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
             return Err(io::Error::other("it is not a regular file"));
         }
@@ -169,7 +169,7 @@ impl Folder {
     /// When something of that name is there, or it can't be made.
     pub fn new_file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Access::Private.of_file();
+        let mode = Access::Private.file_mode();
         let file = openat(&self.descriptor, name, flags, mode)?;
         fchmod(&file, mode)?;
         Ok(file.into())

@@ -58,25 +58,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_it_leads_elsewhere() {
+    fn foreign_directory_links_are_not_followed() {
         let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
-        std::fs::create_dir_all(at("run/cells")).unwrap();
-        std::fs::write(at("run/cells/one"), "it").unwrap();
-        std::fs::write(at("secret"), "secret").unwrap();
-        symlink(at("secret"), at("run/cells/two")).unwrap();
-        symlink(at("run/cells"), at("run/others")).unwrap();
-        symlink(at("run"), at("named")).unwrap();
-        let run = ForeignFolder::open(&at("named")).unwrap();
+        let path_of = |name: &str| place.path().join(name);
+        std::fs::create_dir_all(path_of("run/cells")).unwrap();
+        std::fs::write(path_of("run/cells/one"), "it").unwrap();
+        std::fs::write(path_of("secret"), "secret").unwrap();
+        symlink(path_of("secret"), path_of("run/cells/two")).unwrap();
+        symlink(path_of("run/cells"), path_of("run/others")).unwrap();
+        symlink(path_of("run"), path_of("named")).unwrap();
+        let run = ForeignFolder::open(&path_of("named")).unwrap();
         let cells = run.inner("cells").unwrap().unwrap();
         // What stands there by now does not matter.
-        std::fs::rename(at("run/cells"), at("run/before")).unwrap();
-        symlink(place.path(), at("run/cells")).unwrap();
+        std::fs::rename(path_of("run/cells"), path_of("run/before")).unwrap();
+        symlink(place.path(), path_of("run/cells")).unwrap();
         assert_eq!(cells.read("one", 9).unwrap().as_deref(), Some(&b"it"[..]));
         assert_eq!(cells.read("none", 9).unwrap(), None);
         assert!(cells.read("two", 9).is_err() && cells.read("one", 1).is_err());
         assert!(run.inner("cells").is_err() && run.inner("others").is_err());
         assert!(run.inner("nowhere").unwrap().is_none());
-        assert!(ForeignFolder::open(&at("secret")).is_err());
+        assert!(ForeignFolder::open(&path_of("secret")).is_err());
     }
 }

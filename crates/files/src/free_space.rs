@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_has_the_room_of_what_is_above_it() {
+    fn missing_path_has_space_of_its_ancestor() {
         let folder = tempfile::tempdir().unwrap();
         assert!(free_bytes(&folder.path().join("not/yet")).is_some_and(|bytes| bytes > 0));
         let total = total_bytes(&folder.path().join("not/yet"));

@@ -46,14 +46,14 @@ pub enum Access {
 }
 
 impl Access {
-    fn of_folder(self) -> rustix::fs::Mode {
+    fn folder_mode(self) -> rustix::fs::Mode {
         rustix::fs::Mode::from_raw_mode(match self {
             Access::Private => 0o700,
             Access::Readable => 0o755,
         })
     }
 
-    fn of_file(self) -> rustix::fs::Mode {
+    fn file_mode(self) -> rustix::fs::Mode {
         rustix::fs::Mode::from_raw_mode(match self {
             Access::Private => 0o600,
             Access::Readable => 0o644,

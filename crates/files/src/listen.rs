@@ -21,7 +21,7 @@ const BACKLOG: i32 = 4096;
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Linux gives the file the mode that the socket has when it is bound.
-    fchmod(&socket, Access::Private.of_file())?;
+    fchmod(&socket, Access::Private.file_mode())?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     wait(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_escape_stays_as_it_is() {
+    fn unfinished_escape_is_kept() {
         assert_eq!(unescape(b"a\\04"), Path::new("a\\04"));
         assert_eq!(unescape(b"a\\999"), Path::new("a\\999"));
         assert_eq!(unescape(b"a\\777b\\134"), Path::new("a\\777b\\"));

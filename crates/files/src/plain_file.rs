@@ -51,18 +51,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_plain_file_is_not_read() {
+    fn irregular_file_is_not_read_as_plain() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        assert_eq!(read(&at("none"), 9).unwrap(), None);
-        std::fs::write(at("plain"), "it").unwrap();
-        assert_eq!(read(&at("plain"), 2).unwrap().as_deref(), Some(&b"it"[..]));
-        assert!(read(&at("plain"), 1).is_err());
-        std::os::unix::fs::symlink(at("plain"), at("link")).unwrap();
+        let path_of = |name: &str| folder.path().join(name);
+        assert_eq!(read(&path_of("none"), 9).unwrap(), None);
+        std::fs::write(path_of("plain"), "it").unwrap();
+        assert_eq!(read(&path_of("plain"), 2).unwrap().as_deref(), Some(&b"it"[..]));
+        assert!(read(&path_of("plain"), 1).is_err());
+        std::os::unix::fs::symlink(path_of("plain"), path_of("link")).unwrap();
         let fifo = rustix::fs::FileType::Fifo;
-        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, path_of("fifo"), fifo, rustix::fs::Mode::RUSR, 0).unwrap();
         for name in ["link", "fifo", "."] {
-            assert!(read(&at(name), 9).is_err(), "{name}");
+            assert!(read(&path_of(name), 9).is_err(), "{name}");
         }
     }
 }

@@ -32,7 +32,7 @@ pub fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As `read`, or when it is not UTF-8.
 pub fn read_text(path: &Path, most_bytes: u64) -> io::Result<String> {
-    of_text(read(path, most_bytes)?)
+    decode_text(read(path, most_bytes)?)
 }
 
 /// As [`read`], or what a pipe without a name gives: `<(...)` in a shell, or standard input. Somebody holds its other end,
@@ -55,7 +55,7 @@ pub fn read_or_pipe(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As `read_or_pipe`, or when it is not UTF-8.
 pub fn read_text_or_pipe(path: &Path, most_bytes: u64) -> io::Result<String> {
-    of_text(read_or_pipe(path, most_bytes)?)
+    decode_text(read_or_pipe(path, most_bytes)?)
 }
 
 /// Waits neither for somebody to write to a pipe nor for a device.
@@ -85,8 +85,8 @@ pub(crate) fn check_regular(file: &File) -> io::Result<()> {
     }
 }
 
-fn not_regular(what: &str) -> io::Error {
-    io::Error::other(format!("it is {what}: expected a regular file"))
+fn not_regular(kind: &str) -> io::Error {
+    io::Error::other(format!("it is {kind}: expected a regular file"))
 }
 
 /// What the user knows it as.
@@ -118,10 +118,10 @@ fn check_length(length_bytes: u64, most_bytes: u64) -> io::Result<()> {
 }
 
 pub(crate) fn text(file: File, most_bytes: u64) -> io::Result<String> {
-    of_text(bytes(file, most_bytes)?)
+    decode_text(bytes(file, most_bytes)?)
 }
 
-fn of_text(content: Vec<u8>) -> io::Result<String> {
+fn decode_text(content: Vec<u8>) -> io::Result<String> {
     String::from_utf8(content)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text (UTF-8)"))
 }
@@ -151,21 +151,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_regular_file_is_refused_at_once() {
+    fn irregular_file_is_refused_immediately() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let socket = folder.path().join("socket");
         let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        for (path, what) in [
+        for (path, expected) in [
             (pipe.as_path(), "it is a pipe: expected a regular file"),
             (folder.path(), "it is a directory: expected a regular file"),
             (Path::new("/dev/zero"), "it is a device: expected a regular file"),
             (&socket, "it is a socket or a device without a driver: expected a regular file"),
         ] {
-            assert_eq!(read(path, 9).unwrap_err().to_string(), what);
-            assert_eq!(read_text(path, 9).unwrap_err().to_string(), what);
-            assert_eq!(read_or_pipe(path, 9).unwrap_err().to_string(), what);
+            assert_eq!(read(path, 9).unwrap_err().to_string(), expected);
+            assert_eq!(read_text(path, 9).unwrap_err().to_string(), expected);
+            assert_eq!(read_or_pipe(path, 9).unwrap_err().to_string(), expected);
         }
         assert_eq!(read(Path::new("/dev/null"), 9).unwrap(), b"");
         // Not even where somebody does write.
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_of_the_shell_is_waited_for_where_it_is_allowed() {
+    fn shell_pipe_is_awaited_if_allowed() {
         let (reader, mut writer) = io::pipe().unwrap();
         let path = format!("/dev/fd/{}", reader.as_raw_fd());
         let path = Path::new(&path);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, statat, unlinkat};
 
-use crate::trusted_path::{User, in_proc, open_straight};
+use crate::trusted_path::{User, open_straight, proc_path};
 
 /// Removes the folder with everything in it. Its path has no links; none in it is followed.
 ///
@@ -17,7 +17,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (above, name) = above(path)?;
     check_ours(&above, name)?;
     // By descriptor from here on; `std` uses descriptors below this folder as well.
-    std::fs::remove_dir_all(in_proc(&above).join(name))
+    std::fs::remove_dir_all(proc_path(&above).join(name))
 }
 
 /// Removes a file or socket of this user.
@@ -47,7 +47,7 @@ fn above(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
 
 fn check_ours(above: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let found = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    let user = User::of_this_process();
+    let user = User::current();
     if !user.owns(&found) || FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
         let problem = format!("it now belongs to user {}, so it is not what was created", found.st_uid);
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));

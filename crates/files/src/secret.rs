@@ -30,8 +30,8 @@ fn read(path: &Path, most_bytes: u64, is_given: impl Fn(&Stat) -> bool) -> io::R
     // A pipe is not waited for.
     let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if let Some(why) = exposure(&file, is_given)? {
-        let problem = format!("it {why}: `chown` it to this user, and `chmod 600` it");
+    if let Some(reason) = exposure(&file, is_given)? {
+        let problem = format!("it {reason}: `chown` it to this user, and `chmod 600` it");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
     }
     crate::read::text(file, most_bytes)
@@ -46,7 +46,7 @@ fn is_given_by_root(found: &Stat) -> bool {
 fn exposure(file: &File, is_given: impl Fn(&Stat) -> bool) -> io::Result<Option<String>> {
     check_regular(file)?;
     let found = fstat(file)?;
-    if !User::of_this_process().trusts(&found) {
+    if !User::current().trusts(&found) {
         return Ok(Some(format!("belongs to user {}", found.st_uid)));
     }
     let mode = Mode::from_raw_mode(found.st_mode);
@@ -59,8 +59,7 @@ fn exposure(file: &File, is_given: impl Fn(&Stat) -> bool) -> io::Result<Option<
     // With an access control list the group's bits are its mask: the most that anyone whom it names can have. systemd lets the user of a unit
     // read its credentials by one that names nobody else.
     if has_access_list(file) {
-        let is_ours_alone =
-            access_list(file).is_ok_and(|list| names_only(&list, User::of_this_process().number));
+        let is_ours_alone = access_list(file).is_ok_and(|list| names_only(&list, User::current().number));
         return Ok((!is_ours_alone).then(|| "is open to those on its access control list".to_owned()));
     }
     // A group with the owner's number has only the owner in it, as most distributions make users.
@@ -105,29 +104,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_for_one_user() {
+    fn secret_must_be_private() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let secret = at("secret");
+        let path_of = |name: &str| folder.path().join(name);
+        let secret = path_of("secret");
         fs::write(&secret, "word\n").unwrap();
-        let with = |mode: u32| {
+        let read_with_mode = |mode: u32| {
             fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
             read_secret(&secret, 16).map_err(|error| error.to_string())
         };
-        assert_eq!(with(0o600).unwrap(), "word\n");
-        assert_eq!(with(0o400).unwrap(), "word\n");
+        assert_eq!(read_with_mode(0o600).unwrap(), "word\n");
+        assert_eq!(read_with_mode(0o400).unwrap(), "word\n");
         for open in [0o604, 0o602, 0o644, 0o666] {
-            let refused = with(open).unwrap_err();
+            let refused = read_with_mode(open).unwrap_err();
             assert!(refused.contains("everybody") && refused.contains("chmod 600"), "{open:o}: {refused}");
         }
-        with(0o600).unwrap();
+        read_with_mode(0o600).unwrap();
         // As containers have them.
-        std::os::unix::fs::symlink(&secret, at("link")).unwrap();
-        assert_eq!(read_secret(&at("link"), 16).unwrap(), "word\n");
+        std::os::unix::fs::symlink(&secret, path_of("link")).unwrap();
+        assert_eq!(read_secret(&path_of("link"), 16).unwrap(), "word\n");
         assert!(read_secret(&secret, 4).is_err());
-        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, path_of("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR, 0)
+            .unwrap();
         for wrong in ["pipe", ".", "none"] {
-            assert!(read_secret(&at(wrong), 16).is_err(), "{wrong}");
+            assert!(read_secret(&path_of(wrong), 16).is_err(), "{wrong}");
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
     const NOBODY: u32 = u32::MAX;
 
     #[test]
-    fn a_credential_of_systemd_is_for_one_user_though_it_has_an_access_control_list() {
+    fn systemd_credential_with_acl_is_accepted() {
         let credential = [(1, 4, NOBODY), (2, 4, 990), (4, 0, NOBODY), (16, 4, NOBODY), (32, 0, NOBODY)];
         assert!(names_only(&list(&credential), 990));
         // Another user's, or open to somebody besides.
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_list_names_this_user_alone_is_read_and_one_that_names_another_is_not() {
+    fn secret_with_acl_is_read_for_this_user_alone() {
         let folder = tempfile::tempdir().unwrap();
         let secret = folder.path().join("secret");
         fs::write(&secret, "word\n").unwrap();

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_back_every_text_as_one_word() {
+    fn shell_quoting_reads_back_as_one_word() {
         for text in [
             "/usr/bin/java",
             "/home/o'neil/jdk 21/bin/java",
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_keeps_its_bytes() {
+    fn shell_path_keeps_its_bytes() {
         let path = Path::new(OsStr::from_bytes(b"/a\xff'b"));
         assert_eq!(path_word(path), b"'/a\xff'\\''b'");
         assert_eq!(path_word(Path::new("/usr/bin/unshare")), b"/usr/bin/unshare");

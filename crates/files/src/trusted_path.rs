@@ -27,10 +27,10 @@ pub(crate) const PASSING: OFlags =
 /// # Errors
 /// When that is so, or the path can't be walked.
 pub fn check_trusted_path(path: &Path) -> io::Result<()> {
-    let user = User::of_this_process();
+    let user = User::current();
     let descriptor = open_trusted_path(path, &user)?;
     let folder = fstat(&descriptor)?;
-    user.exchange(&descriptor, &folder).map_or(Ok(()), |why| Err(refused(path, path, &why)))
+    user.exchange(&descriptor, &folder).map_or(Ok(()), |reason| Err(refused(path, path, &reason)))
 }
 
 /// As [`check_trusted_path`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted over.
@@ -38,7 +38,7 @@ pub fn check_trusted_path(path: &Path) -> io::Result<()> {
 /// # Errors
 /// As `check_trusted_path`.
 pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
-    open_trusted_path(path, &User::of_this_process()).map(drop)
+    open_trusted_path(path, &User::current()).map(drop)
 }
 
 /// The folder `path`, to be mounted on by its descriptor: found as [`check_trusted_path_to`] lets it pass, and without a link on the way,
@@ -47,7 +47,7 @@ pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
 /// # Errors
 /// As `check_trusted_path_to`, and when a link leads elsewhere.
 pub fn open_mount_point(path: &Path) -> io::Result<OwnedFd> {
-    let folder = open_trusted_path(path, &User::of_this_process())?;
+    let folder = open_trusted_path(path, &User::current())?;
     let place = place_of(&folder)?;
     if place != path {
         let problem = format!("a link leads to {} now", place.display());
@@ -62,7 +62,7 @@ pub fn open_mount_point(path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// As `check_trusted_path`, and when the file can't be found.
 pub fn check_trusted_file(path: &Path) -> io::Result<()> {
-    let user = User::of_this_process();
+    let user = User::current();
     let absolute = std::path::absolute(path)?;
     // Both ways count: the one to a link, which others could replace, and the one to what it leads to.
     let resolved = std::fs::canonicalize(&absolute)?;
@@ -75,10 +75,10 @@ pub fn check_trusted_file(path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(rustix::fs::CWD, &resolved, flags, Mode::empty())?;
     let mistrust = user.mistrust(&file, &fstat(&file)?).filter(|_| user.number == 0);
-    mistrust.map_or(Ok(()), |why| {
+    mistrust.map_or(Ok(()), |reason| {
         let path = absolute.display();
         let problem = format!(
-            "{path} {why}, so it could be exchanged before root runs it: give it to root, and take write permission from all others"
+            "{path} {reason}, so it could be exchanged before root runs it: give it to root, and take write permission from all others"
         );
         Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
     })
@@ -93,7 +93,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    pub(crate) fn of_this_process() -> User {
+    pub(crate) fn current() -> User {
         let number = rustix::process::geteuid().as_raw();
         let caller = || std::env::var(SUDO_USER).ok()?.parse().ok();
         User { number, behind: if number == 0 { caller() } else { None } }
@@ -147,15 +147,15 @@ pub(crate) fn open_trusted_path(path: &Path, user: &User) -> io::Result<OwnedFd>
     let absolute = std::path::absolute(path)?;
     let mut left: VecDeque<OsString> = parts(&absolute);
     let root = || openat(rustix::fs::CWD, "/", PASSING, Mode::empty());
-    let (mut at, mut so_far, mut links) = (root()?, PathBuf::from("/"), 0);
+    let (mut directory, mut so_far, mut links) = (root()?, PathBuf::from("/"), 0);
     while let Some(name) = left.pop_front() {
-        let folder = fstat(&at)?;
+        let folder = fstat(&directory)?;
         let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX);
-        let mistrust = user.mistrust(&at, &folder);
-        if let Some(why) = mistrust.as_ref().filter(|_| user.may_lose_from(&folder)) {
-            return Err(refused(path, &so_far, why));
+        let mistrust = user.mistrust(&directory, &folder);
+        if let Some(reason) = mistrust.as_ref().filter(|_| user.may_lose_from(&folder)) {
+            return Err(refused(path, &so_far, reason));
         }
-        let found = statat(&at, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let found = statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
             links += 1;
             if links > MAX_LINKS {
@@ -165,42 +165,42 @@ pub(crate) fn open_trusted_path(path: &Path, user: &User) -> io::Result<OwnedFd>
                 let link = so_far.join(&name);
                 return Err(refused(path, &link, &format!("is a link of user {}", found.st_uid)));
             }
-            let target = OsString::from_vec(readlinkat(&at, &name, Vec::new())?.into_bytes());
+            let target = OsString::from_vec(readlinkat(&directory, &name, Vec::new())?.into_bytes());
             if Path::new(&target).is_absolute() {
-                (at, so_far) = (root()?, PathBuf::from("/"));
+                (directory, so_far) = (root()?, PathBuf::from("/"));
             }
             for part in parts(Path::new(&target)).into_iter().rev() {
                 left.push_front(part);
             }
             continue;
         }
-        at = openat(&at, &name, PASSING, Mode::empty())?;
+        directory = openat(&directory, &name, PASSING, Mode::empty())?;
         if name.as_os_str() == ".." {
             so_far.pop();
         } else {
             so_far.push(&name);
         }
         // In a sticky folder an entry stays where it is only as its owner wants.
-        if is_sticky && mistrust.is_some() && !user.trusts(&fstat(&at)?) {
+        if is_sticky && mistrust.is_some() && !user.trusts(&fstat(&directory)?) {
             return Err(refused(path, &so_far, &format!("belongs to user {}", found.st_uid)));
         }
     }
-    Ok(at)
+    Ok(directory)
 }
 
 /// The folder `path`, which no link is on the way to: as it was when the path was found out.
 pub(crate) fn open_straight(path: &Path) -> io::Result<OwnedFd> {
-    let mut at = openat(rustix::fs::CWD, "/", PASSING, Mode::empty())?;
+    let mut directory = openat(rustix::fs::CWD, "/", PASSING, Mode::empty())?;
     for name in parts(&std::path::absolute(path)?) {
-        at = openat(&at, &name, PASSING, Mode::empty())?;
+        directory = openat(&directory, &name, PASSING, Mode::empty())?;
     }
-    Ok(at)
+    Ok(directory)
 }
 
 /// POSIX access control lists (acl(5)); a file system that has none says so.
 pub(crate) fn has_access_list(folder: impl AsFd) -> bool {
     // Through /proc, since `fgetxattr` refuses a descriptor that was opened with `O_PATH`.
-    match rustix::fs::getxattr_query(in_proc(folder), "system.posix_acl_access") {
+    match rustix::fs::getxattr_query(proc_path(folder), "system.posix_acl_access") {
         Ok(length) => length > 0,
         Err(Errno::NODATA | Errno::NOTSUP) => false,
         // Unknown counts as open to others.
@@ -211,18 +211,18 @@ pub(crate) fn has_access_list(folder: impl AsFd) -> bool {
 /// The list as the kernel gives it, up to what any file system keeps.
 pub(crate) fn access_list(file: impl AsFd) -> Result<Vec<u8>, Errno> {
     let mut list = vec![0; 64 << 10];
-    let length = rustix::fs::getxattr(in_proc(file), "system.posix_acl_access", &mut list[..])?;
+    let length = rustix::fs::getxattr(proc_path(file), "system.posix_acl_access", &mut list[..])?;
     list.truncate(length);
     Ok(list)
 }
 
 /// Where a folder is, without links.
 pub(crate) fn place_of(folder: impl AsFd) -> io::Result<PathBuf> {
-    std::fs::read_link(in_proc(&folder))
+    std::fs::read_link(proc_path(&folder))
 }
 
 /// A path to what is open here, for calls that take paths only.
-pub(crate) fn in_proc(folder: impl AsFd) -> PathBuf {
+pub(crate) fn proc_path(folder: impl AsFd) -> PathBuf {
     use std::os::fd::AsRawFd as _;
     PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()))
 }
@@ -232,10 +232,13 @@ fn parts(path: &Path) -> VecDeque<OsString> {
     path.components().filter(is_step).map(|part| part.as_os_str().to_owned()).collect()
 }
 
-pub(crate) fn refused(path: &Path, at: &Path, why: &str) -> io::Error {
-    let (path, at) = (path.display(), at.display());
-    let problem =
-        if path.to_string() == at.to_string() { format!("it {why}") } else { format!("{at} {why}") };
+pub(crate) fn refused(path: &Path, location: &Path, reason: &str) -> io::Error {
+    let (path, location) = (path.display(), location.display());
+    let problem = if path.to_string() == location.to_string() {
+        format!("it {reason}")
+    } else {
+        format!("{location} {reason}")
+    };
     io::Error::new(
         io::ErrorKind::PermissionDenied,
         format!(
@@ -249,16 +252,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_point_that_was_replaced_by_a_link_is_refused() {
+    fn mount_point_replaced_by_link_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let above = folder.path().canonicalize().unwrap();
-        let (place, elsewhere) = (above.join("place"), above.join("elsewhere"));
+        let (place, target) = (above.join("place"), above.join("elsewhere"));
         std::fs::create_dir(&place).unwrap();
-        std::fs::create_dir(&elsewhere).unwrap();
+        std::fs::create_dir(&target).unwrap();
         assert_eq!(place_of(open_mount_point(&place).unwrap()).unwrap(), place);
         std::fs::remove_dir(&place).unwrap();
-        std::os::unix::fs::symlink(&elsewhere, &place).unwrap();
+        std::os::unix::fs::symlink(&target, &place).unwrap();
         let refused = open_mount_point(&place).unwrap_err().to_string();
-        assert!(refused.contains(elsewhere.to_str().unwrap()), "{refused}");
+        assert!(refused.contains(target.to_str().unwrap()), "{refused}");
     }
 }

@@ -62,7 +62,7 @@ pub fn replace(path: &Path, access: Access, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// When something else than a regular file is there, or it can't be written.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let place = Place::of(path)?;
+    let place = Place::from_path(path)?;
     match place.target()? {
         Target::Replaced => replace_with(path, Access::Readable, |mut file| file.write_all(content)),
         Target::Through => place.open(OFlags::TRUNC)?.write_all(content),
@@ -74,7 +74,7 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// When something else than a regular file is there, or it can't be opened.
 pub fn append(path: &Path) -> io::Result<File> {
-    let place = Place::of(path)?;
+    let place = Place::from_path(path)?;
     match place.target()? {
         Target::Through => place.open(OFlags::APPEND),
         Target::Replaced => {
@@ -82,7 +82,7 @@ pub fn append(path: &Path) -> io::Result<File> {
             // Something else may have come there meanwhile.
             match FileType::from_raw_mode(fstat(&file)?.st_mode) {
                 FileType::RegularFile => Ok(file),
-                _ => Err(no_file("something else")),
+                _ => Err(refuse_kind("something else")),
             }
         }
     }
@@ -93,7 +93,7 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As `write`.
 pub fn check_writable(path: &Path) -> io::Result<()> {
-    let place = Place::of(path)?;
+    let place = Place::from_path(path)?;
     if let Target::Replaced = place.target()? {
         use rustix::fs::{Access as Asked, accessat};
         accessat(&place.folder, ".", Asked::WRITE_OK | Asked::EXEC_OK, AtFlags::EACCESS)?;
@@ -123,7 +123,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn of(path: &Path) -> io::Result<Place<'_>> {
+    fn from_path(path: &Path) -> io::Result<Place<'_>> {
         let (folder, name) = folder_and_name(path)?;
         Ok(Place { folder, name })
     }
@@ -131,19 +131,17 @@ impl Place<'_> {
     fn target(&self) -> io::Result<Target> {
         match there(self.folder.as_fd(), self.name)? {
             There::Nothing | There::File => Ok(Target::Replaced),
-            There::Other(what) => {
-                match User::of_this_process().mistrust(&self.folder, &fstat(&self.folder)?) {
-                    None => Ok(Target::Through),
-                    Some(_) => Err(no_file(what)),
-                }
-            }
+            There::Other(kind) => match User::current().mistrust(&self.folder, &fstat(&self.folder)?) {
+                None => Ok(Target::Through),
+                Some(_) => Err(refuse_kind(kind)),
+            },
         }
     }
 
     fn open(&self, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
         // A pipe that nobody reads would keep its writer waiting, deaf to signals.
-        let opened = openat(&self.folder, self.name, flags | OFlags::NONBLOCK, Access::Readable.of_file());
+        let opened = openat(&self.folder, self.name, flags | OFlags::NONBLOCK, Access::Readable.file_mode());
         let file = opened.map_err(|errno| match errno {
             Errno::NXIO => io::Error::other("it is a pipe that nobody reads: name a file"),
             other => other.into(),
@@ -165,11 +163,11 @@ pub(crate) fn replace_in<T, E: From<io::Error>>(
     // Created anew with `EXCL`, so that it can't be a link that someone planted.
     unlink(folder, part)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(folder, part, flags, access.of_file()).map_err(io::Error::from)?;
+    let file = openat(folder, part, flags, access.file_mode()).map_err(io::Error::from)?;
     let written = (|| {
         if access == Access::Private {
             // A umask can take away what we need ourselves.
-            fchmod(&file, access.of_file()).map_err(io::Error::from)?;
+            fchmod(&file, access.file_mode()).map_err(io::Error::from)?;
         }
         let answer = write(File::from(file.try_clone()?))?;
         // Before the rename: a crash after it must not leave the name with content that never reached the
@@ -197,7 +195,7 @@ pub(crate) fn unlink(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 fn check_there(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     match there(folder, name)? {
         There::Nothing | There::File => Ok(()),
-        There::Other(what) => Err(no_file(what)),
+        There::Other(kind) => Err(refuse_kind(kind)),
     }
 }
 
@@ -210,8 +208,8 @@ fn check_is_there(folder: BorrowedFd<'_>, part: &OsStr, file: &OwnedFd) -> io::R
     }
 }
 
-fn no_file(what: &str) -> io::Error {
-    io::Error::other(format!("{what} is there, and only regular files are replaced: name another file"))
+fn refuse_kind(kind: &str) -> io::Error {
+    io::Error::other(format!("{kind} is there, and only regular files are replaced: name another file"))
 }
 
 fn there(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<There> {

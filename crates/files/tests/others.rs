@@ -34,20 +34,20 @@ fn refusal<T>(outcome: std::io::Result<T>) -> String {
 }
 
 #[test]
-fn a_way_that_someone_else_can_change_is_refused() {
+fn exchangeable_path_is_refused() {
     if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let theirs = made(at("theirs"), 0o755, SOMEONE);
+    let path_of = |name: &str| folder.path().join(name);
+    let theirs = made(path_of("theirs"), 0o755, SOMEONE);
     made(theirs.join("ours"), 0o700, 0);
-    let open = made(at("open"), 0o777, 0);
+    let open = made(path_of("open"), 0o777, 0);
     made(open.join("ours"), 0o700, 0);
-    let of_a_group = made(at("group"), 0o775, 0);
+    let of_a_group = made(path_of("group"), 0o775, 0);
     chown(&of_a_group, None, Some(SOMEONE)).unwrap();
     made(of_a_group.join("ours"), 0o700, 0);
-    let sticky = made(at("sticky"), 0o1777, 0);
+    let sticky = made(path_of("sticky"), 0o1777, 0);
     made(sticky.join("ours"), 0o700, 0);
     made(sticky.join("theirs"), 0o755, SOMEONE);
     symlink(sticky.join("ours"), sticky.join("our-link")).unwrap();
@@ -55,7 +55,7 @@ fn a_way_that_someone_else_can_change_is_refused() {
     std::os::unix::fs::lchown(sticky.join("their-link"), Some(SOMEONE), Some(SOMEONE)).unwrap();
 
     for safe in ["sticky", "sticky/ours", "sticky/our-link", "sticky/ours/../ours"] {
-        check_trusted_path(&at(safe)).unwrap_or_else(|error| panic!("{safe}: {error}"));
+        check_trusted_path(&path_of(safe)).unwrap_or_else(|error| panic!("{safe}: {error}"));
     }
     let refused = [
         ("theirs", "belongs to user 65534"),
@@ -66,49 +66,51 @@ fn a_way_that_someone_else_can_change_is_refused() {
         ("sticky/their-link", "is a link of user 65534"),
         ("sticky/ours/../their-link", "is a link of user 65534"),
     ];
-    for (path, why) in refused {
-        let said = refusal(check_trusted_path(&at(path)));
-        assert!(said.contains(why) && said.contains("name a directory"), "{path}: {said}");
-        assert!(Folder::open(&at(path)).is_err(), "{path}");
-        assert!(Folder::make(&at(path).join("new"), Access::Private).is_err(), "{path}");
-        assert!(!at(path).join("new").exists(), "{path}");
+    for (path, reason) in refused {
+        let message = refusal(check_trusted_path(&path_of(path)));
+        assert!(message.contains(reason) && message.contains("name a directory"), "{path}: {message}");
+        assert!(Folder::open(&path_of(path)).is_err(), "{path}");
+        assert!(Folder::make(&path_of(path).join("new"), Access::Private).is_err(), "{path}");
+        assert!(!path_of(path).join("new").exists(), "{path}");
     }
     // What is mounted over may be anybody's, if it stays where it is.
-    check_trusted_path_to(&at("theirs")).unwrap();
-    assert!(refusal(check_trusted_path_to(&at("sticky/their-link"))).contains("is a link of user 65534"));
-    assert!(refusal(check_trusted_path_to(&at("theirs/ours"))).contains("belongs to user 65534"));
+    check_trusted_path_to(&path_of("theirs")).unwrap();
+    assert!(
+        refusal(check_trusted_path_to(&path_of("sticky/their-link"))).contains("is a link of user 65534")
+    );
+    assert!(refusal(check_trusted_path_to(&path_of("theirs/ours"))).contains("belongs to user 65534"));
     Folder::make(&sticky.join("new/newer"), Access::Private).unwrap();
     assert!(refusal(Folder::open(&sticky)).contains("everybody"), "it is no folder of ours alone");
 }
 
 #[test]
-fn a_file_that_someone_else_can_change_is_not_run_by_root() {
+fn exchangeable_program_is_not_run_by_root() {
     if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let path_of = |name: &str| folder.path().join(name);
     for (name, mode, owner, group) in [
         ("ours.jar", 0o644, 0, 0),
         ("theirs.jar", 0o644, SOMEONE, 0),
         ("open.jar", 0o666, 0, 0),
         ("group.jar", 0o664, 0, SOMEONE),
     ] {
-        fs::write(at(name), "").unwrap();
-        fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
-        chown(at(name), Some(owner), Some(group)).unwrap();
+        fs::write(path_of(name), "").unwrap();
+        fs::set_permissions(path_of(name), fs::Permissions::from_mode(mode)).unwrap();
+        chown(path_of(name), Some(owner), Some(group)).unwrap();
     }
-    made(at("theirs"), 0o755, SOMEONE);
-    fs::write(at("theirs/ours.jar"), "").unwrap();
-    symlink(at("ours.jar"), at("theirs/link.jar")).unwrap();
-    symlink(at("ours.jar"), at("link.jar")).unwrap();
-    symlink(at("theirs.jar"), at("bad-link.jar")).unwrap();
-    symlink(at("theirs/ours.jar"), at("far-link.jar")).unwrap();
+    made(path_of("theirs"), 0o755, SOMEONE);
+    fs::write(path_of("theirs/ours.jar"), "").unwrap();
+    symlink(path_of("ours.jar"), path_of("theirs/link.jar")).unwrap();
+    symlink(path_of("ours.jar"), path_of("link.jar")).unwrap();
+    symlink(path_of("theirs.jar"), path_of("bad-link.jar")).unwrap();
+    symlink(path_of("theirs/ours.jar"), path_of("far-link.jar")).unwrap();
 
     for safe in ["ours.jar", "link.jar"] {
-        check_trusted_file(&at(safe)).unwrap_or_else(|error| panic!("{safe}: {error}"));
+        check_trusted_file(&path_of(safe)).unwrap_or_else(|error| panic!("{safe}: {error}"));
     }
-    for (path, why) in [
+    for (path, reason) in [
         ("theirs.jar", "belongs to user 65534"),
         ("bad-link.jar", "belongs to user 65534"),
         ("open.jar", "can be written to by everybody"),
@@ -117,123 +119,124 @@ fn a_file_that_someone_else_can_change_is_not_run_by_root() {
         ("theirs/link.jar", "belongs to user 65534"),
         ("far-link.jar", "belongs to user 65534"),
     ] {
-        let said = refusal(check_trusted_file(&at(path)));
-        assert!(said.contains(why), "{path}: {said}");
+        let message = refusal(check_trusted_file(&path_of(path)));
+        assert!(message.contains(reason), "{path}: {message}");
     }
-    assert!(check_trusted_file(&at("none.jar")).is_err());
+    assert!(check_trusted_file(&path_of("none.jar")).is_err());
 }
 
 #[test]
-fn a_folder_is_made_anew_or_not_at_all() {
+fn folder_is_created_new_or_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    fs::create_dir(at("there")).unwrap();
-    symlink(at("elsewhere"), at("dangling")).unwrap();
-    symlink(at("there"), at("link")).unwrap();
+    let path_of = |name: &str| folder.path().join(name);
+    fs::create_dir(path_of("there")).unwrap();
+    symlink(path_of("elsewhere"), path_of("dangling")).unwrap();
+    symlink(path_of("there"), path_of("link")).unwrap();
     for name in ["there", "dangling", "link"] {
-        let error = Folder::make_new(&at(name), Access::Private).unwrap_err();
+        let error = Folder::make_new(&path_of(name), Access::Private).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{name}");
     }
-    assert!(!at("elsewhere").exists());
+    assert!(!path_of("elsewhere").exists());
 }
 
 #[test]
 fn links_in_a_folder_of_ours_are_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    let at = |name: &str| folder.path().join(name);
-    fs::write(at("victim"), "kept").unwrap();
-    let ours = Folder::make(&at("ours"), Access::Private).unwrap();
+    let path_of = |name: &str| folder.path().join(name);
+    fs::write(path_of("victim"), "kept").unwrap();
+    let ours = Folder::make(&path_of("ours"), Access::Private).unwrap();
     for name in ["page", "lock", "run.json.part"] {
-        symlink(at("victim"), at("ours").join(name)).unwrap();
+        symlink(path_of("victim"), path_of("ours").join(name)).unwrap();
     }
     assert!(refusal(ours.replace("page", Access::Readable, b"new")).contains("a link is there"));
     assert!(ours.file("lock").is_err());
     assert!(ours.read_text("page", 99).is_err());
     // What a crash has left is taken away, and not what it points to.
     ours.replace("run.json", Access::Readable, b"new").unwrap();
-    assert_eq!(fs::read(at("ours/run.json")).unwrap(), b"new");
-    assert_eq!(fs::read(at("victim")).unwrap(), b"kept");
+    assert_eq!(fs::read(path_of("ours/run.json")).unwrap(), b"new");
+    assert_eq!(fs::read(path_of("victim")).unwrap(), b"kept");
     // However its path is changed meanwhile.
-    fs::rename(at("ours"), at("moved")).unwrap();
-    fs::create_dir(at("ours")).unwrap();
+    fs::rename(path_of("ours"), path_of("moved")).unwrap();
+    fs::create_dir(path_of("ours")).unwrap();
     ours.replace("late", Access::Readable, b"new").unwrap();
-    assert!(at("moved/late").exists() && !at("ours/late").exists());
+    assert!(path_of("moved/late").exists() && !path_of("ours/late").exists());
 }
 
 #[test]
 fn only_regular_files_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    fs::write(at("victim"), "kept").unwrap();
-    symlink(at("victim"), at("link")).unwrap();
+    let path_of = |name: &str| folder.path().join(name);
+    fs::write(path_of("victim"), "kept").unwrap();
+    symlink(path_of("victim"), path_of("link")).unwrap();
     let fifo = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, rustix::fs::Mode::RUSR, 0).unwrap();
-    let replace =
-        |name: &str| replace_with(&at(name), Access::Readable, |mut file: fs::File| file.write_all(b"new"));
-    for (name, what) in [("link", "a link is there"), ("fifo", "a pipe is there")] {
-        assert!(refusal(replace(name)).contains(what), "{name}");
-        assert!(underlay_files::check_replaceable(&at(name)).is_err(), "{name}");
+    rustix::fs::mknodat(rustix::fs::CWD, path_of("fifo"), fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    let replace = |name: &str| {
+        replace_with(&path_of(name), Access::Readable, |mut file: fs::File| file.write_all(b"new"))
+    };
+    for (name, problem) in [("link", "a link is there"), ("fifo", "a pipe is there")] {
+        assert!(refusal(replace(name)).contains(problem), "{name}");
+        assert!(underlay_files::check_replaceable(&path_of(name)).is_err(), "{name}");
     }
     assert!(replace(".").is_err());
     replace("new").unwrap();
     replace("new").unwrap();
     // What fails leaves what was there, and nothing beside it.
-    let failing = replace_with(&at("new"), Access::Readable, |mut file: fs::File| {
+    let failing = replace_with(&path_of("new"), Access::Readable, |mut file: fs::File| {
         file.write_all(b"half")?;
         Err::<(), _>(std::io::Error::other("no more"))
     });
     assert_eq!(refusal(failing), "no more");
-    assert_eq!(fs::read(at("new")).unwrap(), b"new");
-    assert_eq!(fs::read(at("victim")).unwrap(), b"kept");
+    assert_eq!(fs::read(path_of("new")).unwrap(), b"new");
+    assert_eq!(fs::read(path_of("victim")).unwrap(), b"kept");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
 }
 
 /// As `--out /dev/stdout`, a link in a folder of root's.
 #[test]
-fn what_the_user_names_is_written_through_where_nobody_else_could_have_put_it() {
+fn named_link_is_followed_if_trusted() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    fs::write(at("file"), "long before").unwrap();
-    symlink(at("file"), at("link")).unwrap();
-    write(&at("link"), b"it").unwrap();
-    append(&at("link")).unwrap().write_all(b" and more").unwrap();
-    assert_eq!(fs::read(at("file")).unwrap(), b"it and more");
-    assert!(at("link").symlink_metadata().unwrap().is_symlink());
+    let path_of = |name: &str| folder.path().join(name);
+    fs::write(path_of("file"), "long before").unwrap();
+    symlink(path_of("file"), path_of("link")).unwrap();
+    write(&path_of("link"), b"it").unwrap();
+    append(&path_of("link")).unwrap().write_all(b" and more").unwrap();
+    assert_eq!(fs::read(path_of("file")).unwrap(), b"it and more");
+    assert!(path_of("link").symlink_metadata().unwrap().is_symlink());
     write(Path::new("/dev/null"), b"it").unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    assert!(refusal(write(&at("link"), b"no")).contains("a link is there"));
-    assert!(refusal(append(&at("link"))).contains("a link is there"));
-    assert_eq!(fs::read(at("file")).unwrap(), b"it and more");
+    assert!(refusal(write(&path_of("link"), b"no")).contains("a link is there"));
+    assert!(refusal(append(&path_of("link"))).contains("a link is there"));
+    assert_eq!(fs::read(path_of("file")).unwrap(), b"it and more");
 }
 
 #[test]
-fn nothing_is_removed_behind_a_link_that_came_into_the_way() {
+fn link_on_path_stops_removal() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
-    let at = |name: &str| root.join(name);
-    fs::create_dir_all(at("ours/tree")).unwrap();
-    fs::create_dir_all(at("victim/tree/inner")).unwrap();
-    fs::rename(at("ours"), at("away")).unwrap();
-    symlink(at("victim"), at("ours")).unwrap();
-    assert!(refusal(remove_tree(&at("ours/tree"))).contains("no longer a directory"));
-    assert!(at("victim/tree/inner").exists());
-    symlink(at("victim"), at("away/tree/link")).unwrap();
-    remove_tree(&at("away/tree")).unwrap();
-    assert!(!at("away/tree").exists() && at("victim/tree/inner").exists());
+    let path_of = |name: &str| root.join(name);
+    fs::create_dir_all(path_of("ours/tree")).unwrap();
+    fs::create_dir_all(path_of("victim/tree/inner")).unwrap();
+    fs::rename(path_of("ours"), path_of("away")).unwrap();
+    symlink(path_of("victim"), path_of("ours")).unwrap();
+    assert!(refusal(remove_tree(&path_of("ours/tree"))).contains("no longer a directory"));
+    assert!(path_of("victim/tree/inner").exists());
+    symlink(path_of("victim"), path_of("away/tree/link")).unwrap();
+    remove_tree(&path_of("away/tree")).unwrap();
+    assert!(!path_of("away/tree").exists() && path_of("victim/tree/inner").exists());
     if is_root() {
-        made(at("theirs"), 0o755, SOMEONE);
-        assert!(refusal(remove_tree(&at("theirs"))).contains("belongs to user 65534"));
+        made(path_of("theirs"), 0o755, SOMEONE);
+        assert!(refusal(remove_tree(&path_of("theirs"))).contains("belongs to user 65534"));
     }
 }
 
 #[test]
-fn what_is_too_long_is_read_no_further() {
+fn long_file_is_not_read_beyond_limit() {
     let folder = tempfile::tempdir().unwrap();
     let long = fs::File::create(folder.path().join("long")).unwrap();
     long.set_len(1 << 40).unwrap();
-    let said = refusal(underlay_files::read_text(&folder.path().join("long"), 4 << 20));
-    assert_eq!(said, "it is longer than 4 MiB");
+    let message = refusal(underlay_files::read_text(&folder.path().join("long"), 4 << 20));
+    assert_eq!(message, "it is longer than 4 MiB");
     fs::write(folder.path().join("a"), "äb").unwrap();
     assert_eq!(underlay_files::read_text(&folder.path().join("a"), 3).unwrap(), "äb");
     assert_eq!(refusal(underlay_files::read_text(&folder.path().join("a"), 2)), "it is longer than 2 bytes");
@@ -244,7 +247,7 @@ const ACCESS_LIST: [(u16, u16, u32); 5] =
     [(1, 7, u32::MAX), (2, 7, SOMEONE), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 5, u32::MAX)];
 
 #[test]
-fn a_folder_that_an_access_control_list_opens_is_refused() {
+fn folder_opened_by_acl_is_refused() {
     if !is_root() {
         return;
     }
@@ -270,7 +273,7 @@ fn a_folder_that_an_access_control_list_opens_is_refused() {
 }
 
 #[test]
-fn what_killed_writers_left_goes_and_nothing_else() {
+fn killed_writer_leftovers_are_removed_and_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.parquet.4711.part", "b.json.part", "c.json", "part"] {
         fs::write(folder.path().join(name), "x").unwrap();
@@ -285,7 +288,7 @@ fn what_killed_writers_left_goes_and_nothing_else() {
 }
 
 #[test]
-fn of_two_writers_of_one_file_the_slower_learns_of_the_other() {
+fn slower_of_two_writers_notices_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let outcome = replace_with(&path, Access::Readable, |mut file| {

@@ -121,7 +121,7 @@ fn bug_names() -> String {
 }
 
 fn bug_of_name(name: &str) -> Result<PlantedBug, String> {
-    PlantedBug::of_name(name)
+    PlantedBug::from_name(name)
         .filter(|bug| bugs().contains(bug))
         .ok_or_else(|| format!("there is no such bug; there are {}", bug_names()))
 }

@@ -11,7 +11,7 @@ pub struct ClockOffset {
 
 impl ClockOffset {
     /// From one round trip: sent and received by our clock, and answered in between by theirs.
-    pub fn of(sent_ns: u64, theirs_ns: u64, received_ns: u64) -> Self {
+    pub fn new(sent_ns: u64, theirs_ns: u64, received_ns: u64) -> Self {
         let middle_ns = (i128::from(sent_ns) + i128::from(received_ns)) / 2;
         ClockOffset {
             ahead_ns: i128::from(theirs_ns) - middle_ns,
@@ -52,7 +52,7 @@ mod tests {
     proptest! {
         /// Whatever the ways there and back take, the truth lies within the uncertainty.
         #[test]
-        fn the_true_offset_is_within_the_uncertainty(
+        fn true_offset_is_within_uncertainty(
             sent_ns in 0u64..1 << 60,
             there_ns in 0u64..1_000_000_000,
             back_ns in 0u64..1_000_000_000,
@@ -60,7 +60,7 @@ mod tests {
         ) {
             let arrived_ns = i128::from(sent_ns + there_ns) + ahead_ns;
             prop_assume!(arrived_ns >= 0);
-            let found = ClockOffset::of(sent_ns, arrived_ns as u64, sent_ns + there_ns + back_ns);
+            let found = ClockOffset::new(sent_ns, arrived_ns as u64, sent_ns + there_ns + back_ns);
             prop_assert!((found.ahead_ns - ahead_ns).unsigned_abs() <= u128::from(found.uncertainty_ns));
         }
 
@@ -75,32 +75,32 @@ mod tests {
             start_ns in 10_000_000_000u64..1 << 59,
         ) {
             let mut begins = Vec::new();
-            let mut said = Vec::new();
+            let mut estimates = Vec::new();
             for (ahead_ns, there_ns, back_ns, late_ns) in hosts {
                 let sent_ns = 1_000_000_000;
                 let offset =
-                    ClockOffset::of(sent_ns, sent_ns + there_ns + ahead_ns, sent_ns + there_ns + back_ns);
+                    ClockOffset::new(sent_ns, sent_ns + there_ns + ahead_ns, sent_ns + there_ns + back_ns);
                 // It begins by its own clock; here we look at ours.
                 begins.push(i128::from(offset.theirs_ns(start_ns) + late_ns) - i128::from(ahead_ns));
-                said.push((late_ns, offset.uncertainty_ns));
+                estimates.push((late_ns, offset.uncertainty_ns));
             }
             let apart_ns = begins.iter().max().unwrap() - begins.iter().min().unwrap();
-            prop_assert!(apart_ns <= i128::from(spread_ns(said)));
+            prop_assert!(apart_ns <= i128::from(spread_ns(estimates)));
         }
     }
 
     #[test]
-    fn the_shortest_way_counts() {
+    fn clock_offset_uses_shortest_exchange() {
         let trips = [(0, 1_000_500, 900), (2_000, 1_002_010, 2_020), (5_000, 1_005_400, 5_500)];
-        let trips = trips.map(|(sent, theirs, received)| ClockOffset::of(sent, theirs, received));
+        let trips = trips.map(|(sent, theirs, received)| ClockOffset::new(sent, theirs, received));
         let best = ClockOffset::best(trips).unwrap();
         assert_eq!(best, ClockOffset { ahead_ns: 1_000_000, uncertainty_ns: 11 });
-        assert_eq!((best.theirs_ns(7), ClockOffset::of(500, 0, 500).theirs_ns(100)), (1_000_007, 0));
-        assert_eq!(ClockOffset::of(9, 5, 3).uncertainty_ns, 1, "a clock that went back");
+        assert_eq!((best.theirs_ns(7), ClockOffset::new(500, 0, 500).theirs_ns(100)), (1_000_007, 0));
+        assert_eq!(ClockOffset::new(9, 5, 3).uncertainty_ns, 1, "a clock that went back");
     }
 
     #[test]
-    fn the_spread_is_from_the_earliest_to_the_latest_begin() {
+    fn spread_covers_earliest_to_latest_start() {
         assert_eq!(spread_ns([]), 0);
         assert_eq!(spread_ns([(0, 50)]), 100);
         assert_eq!(spread_ns([(0, 50), (200, 10)]), 260);

@@ -110,8 +110,9 @@ impl WorkerCoordinator {
             Some(trust) => Some((trust.clone(), trust.context(PeerSide::Coordinator)?)),
         };
         let origin = Instant::now();
-        let connections =
-            at_once(workers.iter(), |worker| RemoteHost::connect(worker, trust.as_ref(), origin, patience));
+        let connections = run_concurrently(workers.iter(), |worker| {
+            RemoteHost::connect(worker, trust.as_ref(), origin, patience)
+        });
         let hosts = connections.into_iter().collect::<Result<_, _>>()?;
         Ok(WorkerCoordinator { hosts, origin })
     }
@@ -153,43 +154,44 @@ impl WorkerCoordinator {
         let unprepared = AtomicUsize::new(parts.len());
         let is_first_prepared = AtomicBool::new(false);
         let has_failed = AtomicBool::new(false);
-        let prepared = at_once((0..).zip(self.hosts.iter_mut().zip(parts)), |(place, (host, part))| {
-            let mut prepare = || {
-                while place > 0 && !is_first_prepared.load(Ordering::SeqCst) {
-                    // The error of the worker that failed is the one to report.
-                    if has_failed.load(Ordering::SeqCst) {
-                        return Ok(());
+        let prepared =
+            run_concurrently((0..).zip(self.hosts.iter_mut().zip(parts)), |(place, (host, part))| {
+                let mut prepare = || {
+                    while place > 0 && !is_first_prepared.load(Ordering::SeqCst) {
+                        // The error of the worker that failed is the one to report.
+                        if has_failed.load(Ordering::SeqCst) {
+                            return Ok(());
+                        }
+                        std::thread::sleep(PING_INTERVAL);
+                        host.look_at_clock(stop)?;
                     }
+                    host.prepare(part, stop)
+                };
+                let prepared = prepare();
+                if place == 0 {
+                    is_first_prepared.store(prepared.is_ok(), Ordering::SeqCst);
+                }
+                has_failed.fetch_or(prepared.is_err(), Ordering::SeqCst);
+                unprepared.fetch_sub(1, Ordering::SeqCst);
+                prepared?;
+                // Workers take silence for our end, so those that are prepared early are polled until all are.
+                while unprepared.load(Ordering::SeqCst) > 0 {
                     std::thread::sleep(PING_INTERVAL);
                     host.look_at_clock(stop)?;
                 }
-                host.prepare(part, stop)
-            };
-            let prepared = prepare();
-            if place == 0 {
-                is_first_prepared.store(prepared.is_ok(), Ordering::SeqCst);
-            }
-            has_failed.fetch_or(prepared.is_err(), Ordering::SeqCst);
-            unprepared.fetch_sub(1, Ordering::SeqCst);
-            prepared?;
-            // Workers take silence for our end, so those that are prepared early are polled until all are.
-            while unprepared.load(Ordering::SeqCst) > 0 {
-                std::thread::sleep(PING_INTERVAL);
-                host.look_at_clock(stop)?;
-            }
-            Ok(())
-        });
+                Ok(())
+            });
         prepared.into_iter().collect()
     }
 
     fn start(&mut self, stop: &AtomicBool) -> Result<Vec<ClockOffset>, HostError> {
-        let offsets = at_once(self.hosts.iter_mut(), |host| host.clock_offset(stop));
+        let offsets = run_concurrently(self.hosts.iter_mut(), |host| host.clock_offset(stop));
         let offsets: Vec<ClockOffset> = offsets.into_iter().collect::<Result<_, _>>()?;
         let round_trip_ns = offsets.iter().map(|offset| offset.uncertainty_ns).max().unwrap_or(0);
         let delay = START_DELAY + Duration::from_nanos(round_trip_ns.saturating_mul(DELAY_TRIPS));
         let start = self.origin.elapsed() + delay;
         let start_ns = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
-        let started = at_once(self.hosts.iter_mut().zip(&offsets), |(host, offset)| {
+        let started = run_concurrently(self.hosts.iter_mut().zip(&offsets), |(host, offset)| {
             // As an instant of its own clock: it doesn't matter how long the request takes, if it is there
             // in time.
             host.start(offset.theirs_ns(start_ns), stop)
@@ -307,7 +309,7 @@ impl WorkerCoordinator {
 }
 
 /// Runs `work` for all items in parallel and returns the results in their order.
-fn at_once<I: Send, T: Send>(each: impl Iterator<Item = I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
+fn run_concurrently<I: Send, T: Send>(each: impl Iterator<Item = I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = each.map(|one| scope.spawn(move || work(one))).collect();

@@ -137,13 +137,13 @@ mod tests {
     }
 
     impl Read for Halting<'_> {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             self.waits = !self.waits;
             if self.waits {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let piece = self.pieces.next().unwrap_or_else(|| std::mem::take(&mut self.rest));
-            into[..piece.len()].copy_from_slice(piece);
+            buffer[..piece.len()].copy_from_slice(piece);
             Ok(piece.len())
         }
     }
@@ -173,7 +173,7 @@ mod tests {
 
         /// Whatever comes is a message or an error, and no more of it is kept than came.
         #[test]
-        fn no_bytes_make_the_receiver_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn receiver_arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let (mut stream, mut reader) = (bytes.as_slice(), FrameReader::new());
             while reader.receive::<Vec<String>>(&mut stream, MAX_BYTES).is_ok() {}
             prop_assert!(reader.bytes.len() <= bytes.len());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_too_long_or_cut_off_are_refused() {
+    fn long_or_truncated_frame_is_refused() {
         let mut wire = Vec::new();
         send(&mut wire, &"x".repeat(5000)).unwrap();
         let receive =
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_understood_is_not_read_twice() {
+    fn message_not_understood_is_read_once() {
         let mut wire = Vec::new();
         send(&mut wire, &17).unwrap();
         send(&mut wire, &"after it").unwrap();

@@ -125,8 +125,8 @@ impl RemoteHost {
         match host.take_welcome() {
             Ok(()) => Ok(host),
             Err(WorkerRefusal::Unheard(problem)) => {
-                let said = host.last_words().unwrap_or_else(|| hint.to_owned());
-                Err(HostError::Refused { worker: host.name, problem: format!("{problem}; {said}") })
+                let reason = host.last_words().unwrap_or_else(|| hint.to_owned());
+                Err(HostError::Refused { worker: host.name, problem: format!("{problem}; {reason}") })
             }
             Err(WorkerRefusal::Heard(problem)) => Err(HostError::Refused { worker: host.name, problem }),
         }
@@ -143,9 +143,9 @@ impl RemoteHost {
         let mut preface = [0; PREFACE.len()];
         self.stream.read_exact(&mut preface).map_err(|error| unheard(error.into()))?;
         if preface != PREFACE {
-            let said = String::from_utf8_lossy(&preface);
+            let text = String::from_utf8_lossy(&preface);
             return Err(WorkerRefusal::Heard(format!(
-                "it sent {said:?} first: expected a worker of the same version, and no other output"
+                "it sent {text:?} first: expected a worker of the same version, and no other output"
             )));
         }
         let welcome: WorkerWelcome =
@@ -211,7 +211,7 @@ impl RemoteHost {
     }
 
     fn confused(&self, answer: &WorkerAnswer) -> HostError {
-        let problem = format!("it answered with {} instead", answer.in_words());
+        let problem = format!("it answered with {} instead", answer.describe());
         HostError::Lost { worker: self.name.clone(), problem }
     }
 
@@ -241,7 +241,7 @@ impl RemoteHost {
     pub(crate) fn look_at_clock(&mut self, stop: &AtomicBool) -> Result<ClockOffset, HostError> {
         let sent_ns = self.now_ns();
         match self.ask(&CoordinatorRequest::Time, self.patience, stop)? {
-            WorkerAnswer::Time { now_ns } => Ok(ClockOffset::of(sent_ns, now_ns, self.now_ns())),
+            WorkerAnswer::Time { now_ns } => Ok(ClockOffset::new(sent_ns, now_ns, self.now_ns())),
             other => Err(self.confused(&other)),
         }
     }

@@ -88,13 +88,15 @@ impl RemoteJob {
                 self.threads
             ));
         }
-        let (what, number) = match self.operation_limit {
+        let (subject, number) = match self.operation_limit {
             _ if mix.visits_every_record() => ("records", workload.insert_count),
             Some(limit) => ("operations", limit),
             None => ("operations", u64::MAX),
         };
         if number < u64::from(workers) {
-            return refused(format!("{number} {what} for {workers} workers: expected at least one for each"));
+            return refused(format!(
+                "{number} {subject} for {workers} workers: expected at least one for each"
+            ));
         }
         if !mix.visits_every_record() && mix.changes_the_key_set() {
             return refused(format!(
@@ -168,7 +170,7 @@ impl RemoteJob {
             [] => None,
             changes => {
                 let parts: Vec<RatePart> = changes.iter().map(|&change| change.into()).collect();
-                Some(RateProfile::of(&parts)?)
+                Some(RateProfile::from_parts(&parts)?)
             }
         };
         let workload = self.workload()?;
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_divided_says_why() {
+    fn indivisible_job_is_refused_with_reason() {
         let error = |job: RemoteJob| job.divided(4).unwrap_err().to_string();
         assert_eq!(error(job("a", 3)), "3 client threads for 4 workers: expected at least one for each");
         let few = RemoteJob { operation_limit: Some(3), ..job("a", 8) };
@@ -270,18 +272,18 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_run_says_why() {
+    fn impossible_job_is_refused_with_reason() {
         let error = |job: RemoteJob| job.spec().unwrap_err();
         let crooked = RemoteJob { arrivals: "crooked".to_owned(), ..job("a", 1) };
         assert_eq!(error(crooked), "arrivals are 'crooked': expected constant or poisson");
         let endless = RemoteJob { series_intervals: u32::MAX, ..job("a", 1) };
         assert!(error(endless).ends_with("intervals: expected 1 to 10000"));
-        let nothing = RateChange::Steady { rate_per_s: 0.0, length: Duration::from_secs(1) };
-        assert!(error(RemoteJob { rate_changes: vec![nothing], ..job("a", 1) }).contains("offers nothing"));
+        let zero_rate = RateChange::Steady { rate_per_s: 0.0, length: Duration::from_secs(1) };
+        assert!(error(RemoteJob { rate_changes: vec![zero_rate], ..job("a", 1) }).contains("offers nothing"));
     }
 
     #[test]
-    fn workers_know_which_threads_are_theirs_and_the_whole_rate() {
+    fn workers_share_threads_and_know_whole_rate() {
         let steps = [RatePart::Steady { rate_per_s: 5.0, length: Duration::from_secs(1) }];
         let whole = RemoteJob {
             rate_per_s: Some(900.0),
@@ -291,14 +293,14 @@ mod tests {
         };
         let specs: Vec<RunSpec> = whole.divided(3).unwrap().iter().map(|part| part.spec().unwrap()).collect();
         assert!(specs.iter().all(|spec| spec.rate_per_s == Some(900.0) && spec.threads == 2));
-        let profile = RateProfile::of(&steps).unwrap();
+        let profile = RateProfile::from_parts(&steps).unwrap();
         assert!(specs.iter().all(|spec| spec.rate_profile.as_ref() == Some(&profile)));
         let shares: Vec<u32> = specs.iter().map(|spec| spec.share.unwrap().first_thread).collect();
         assert_eq!(shares, [0, 2, 4]);
     }
 
     #[test]
-    fn the_properties_own_mix_has_their_own_distribution() {
+    fn properties_mix_keeps_own_distribution() {
         let own = RemoteJob { mix: None, ..job("a", 2) };
         let spec = own.divided(1).unwrap()[0].spec().unwrap();
         assert_eq!(spec.mix.name(), "b", "CoreWorkload's own default");

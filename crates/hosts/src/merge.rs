@@ -127,13 +127,13 @@ fn series(parts: &[MeasuredWindow]) -> Vec<SeriesPoint> {
 }
 
 fn generator(parts: &[MeasuredWindow]) -> GeneratorCost {
-    let of = |figure: fn(&GeneratorCost) -> f64| parts.iter().map(move |part| figure(&part.generator));
+    let figures = |figure: fn(&GeneratorCost) -> f64| parts.iter().map(move |part| figure(&part.generator));
     let ceilings: Option<Vec<f64>> = parts.iter().map(|part| part.generator.ceiling_per_s).collect();
     let lateness = parts.iter().filter_map(|part| part.generator.lateness_p99_us);
     let pauses = parts.iter().filter_map(|part| part.generator.pauses);
     GeneratorCost {
-        cpu_cores: of(|one| one.cpu_cores).sum(),
-        machine_busy: of(|one| one.machine_busy).fold(0.0, f64::max),
+        cpu_cores: figures(|one| one.cpu_cores).sum(),
+        machine_busy: figures(|one| one.machine_busy).fold(0.0, f64::max),
         ceiling_per_s: ceilings.filter(|each| !each.is_empty()).map(|each| each.iter().sum()),
         lateness_p99_us: lateness.reduce(f64::max),
         pauses: pauses.reduce(Pauses::worst),
@@ -150,7 +150,7 @@ mod tests {
     fn measured(latencies_us: &[u64]) -> MeasuredWindow {
         let mut histogram = Histogram::default();
         latencies_us.iter().for_each(|&us| histogram.record_ns(us * 1000));
-        let latency = RecordedLatency::of(histogram);
+        let latency = RecordedLatency::new(histogram);
         let count = latencies_us.len() as u64;
         let stats = OperationStats {
             count,
@@ -196,7 +196,7 @@ mod tests {
 
         /// Intervals of whatever widths: no operation of them is lost or counted twice, and they follow one another.
         #[test]
-        fn every_interval_finds_its_place(
+        fn intervals_are_merged_by_time(
             hosts in prop::collection::vec((0u32..4, prop::collection::vec(0u64..1000, 0..40)), 1..5),
         ) {
             let parts: Vec<MeasuredWindow> = hosts.iter().map(|(doublings, counts)| with_series(*doublings, counts)).collect();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_how_sure_it_is_takes_the_worst_host() {
+    fn uncertainty_is_that_of_worst_host() {
         let mut parts = [measured(&[1]), measured(&[2])];
         parts[0].generator = GeneratorCost {
             cpu_cores: 0.5,

@@ -46,7 +46,7 @@ pub enum WorkerAnswer {
 }
 
 impl WorkerAnswer {
-    pub(crate) fn in_words(&self) -> &'static str {
+    pub(crate) fn describe(&self) -> &'static str {
         match self {
             WorkerAnswer::Time { .. } => "a time",
             WorkerAnswer::Done => "'done'",
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_of_all_workers_is_that_of_their_operations() {
+    fn mean_over_workers_is_weighted_by_operations() {
         let report = |throughput_per_s: f64, mean_us: f64, p99_us: f64| ProgressReport {
             operations: 10,
             throughput_per_s,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_ended_has_operations_and_no_rates() {
+    fn ended_worker_has_operations_without_rates() {
         let report = ProgressReport {
             operations: 7,
             errors: 1,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_an_earlier_build_is_read() {
+    fn report_of_earlier_build_is_parsed() {
         let text = r#"{"operations":7,"errors":0,"throughput_per_s":5.0,"mean_us":3.0,"has_ended":false}"#;
         let report: ProgressReport = serde_json::from_str(text).unwrap();
         assert_eq!((report.operations, report.p99_us), (7, 0.0));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_added_up() {
+    fn sent_particulars_are_summed() {
         let mut whole = YcsbStatistics::default();
         for values_ns in [&[1_000, 2_000][..], &[3_000_000]] {
             let sent = SentParticulars::from(particulars(values_ns));

@@ -166,8 +166,8 @@ impl<'a> WorkerSession<'a> {
             self.end_run();
             return Err(format!("it was told to start only in {} s", wait.as_secs()));
         }
-        let at = self.generator.instant(now_ns) + wait;
-        running.start.try_send(Some(at)).map_err(|_| "it has already started".to_owned())
+        let start_time = self.generator.instant(now_ns) + wait;
+        running.start.try_send(Some(start_time)).map_err(|_| "it has already started".to_owned())
     }
 
     fn report(&self) -> Result<ProgressReport, String> {
@@ -244,10 +244,10 @@ fn starter(
     Box::new(move || {
         // Fails if the session is gone, and then there is no start either.
         let _ = connected.send(());
-        let at = starts.lock().recv().ok().flatten()?;
+        let start_time = starts.lock().recv().ok().flatten()?;
         let earliest = Instant::now() + GATE_TIME;
-        let lateness = earliest.saturating_duration_since(at);
+        let lateness = earliest.saturating_duration_since(start_time);
         lateness_ns.store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        Some(at)
+        Some(start_time)
     })
 }

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_never_reaches_ssh() {
+    fn invalid_host_never_reaches_ssh() {
         for wrong in ["", "-oProxyCommand=evil", "a b", "a;b", "$(a)", "a'b", "a/b"] {
             let error = SshHost::new(wrong, "underlay").unwrap_err().to_string();
             assert!(error.contains("expected ssh:HOST"), "{error}");

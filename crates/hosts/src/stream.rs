@@ -86,14 +86,14 @@ impl PeerStream {
     fn shake_hands(
         ssl: Ssl,
         wire: DeadlineSocket,
-        with: fn(&mut SslStream<DeadlineSocket>) -> Result<(), openssl::ssl::Error>,
+        handshake: fn(&mut SslStream<DeadlineSocket>) -> Result<(), openssl::ssl::Error>,
     ) -> io::Result<Self> {
         let mut stream = SslStream::new(ssl, wire)?;
-        let Err(error) = with(&mut stream) else { return Ok(PeerStream::Encrypted(Box::new(stream))) };
+        let Err(error) = handshake(&mut stream) else { return Ok(PeerStream::Encrypted(Box::new(stream))) };
         if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake timed out"));
         }
-        let mut problem = format!("the TLS handshake failed: {}", in_words(&error));
+        let mut problem = format!("the TLS handshake failed: {}", describe_error(&error));
         let verified = stream.ssl().verify_result();
         if verified != X509VerifyResult::OK {
             problem = format!("{problem}: {}", verified.error_string());
@@ -137,7 +137,7 @@ impl Write for PeerStream {
 }
 
 /// OpenSSL's reasons without locations in its source, and without the names of older protocols in its alerts.
-fn in_words(error: &openssl::ssl::Error) -> String {
+fn describe_error(error: &openssl::ssl::Error) -> String {
     let Some(stack) = error.ssl_error() else { return error.to_string() };
     let reason = |error: &openssl::error::Error| {
         let reason = error.reason().unwrap_or("for an unknown reason");
@@ -152,7 +152,7 @@ fn in_words(error: &openssl::ssl::Error) -> String {
 /// Replaces TLS errors with their reasons. Errors of the socket stay as they are.
 fn said(error: io::Error) -> io::Error {
     let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<openssl::ssl::Error>());
-    of_tls.map(in_words).map_or(error, io::Error::other)
+    of_tls.map(describe_error).map_or(error, io::Error::other)
 }
 
 #[cfg(test)]

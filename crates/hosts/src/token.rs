@@ -43,9 +43,10 @@ impl SharedToken {
     /// # Errors
     /// When it can't be read, is another user's or open to others, or when the token is too short.
     pub fn read(file: &Path) -> Result<Self, HostError> {
-        let said = |problem: String| HostError::Trust(format!("{}: {problem}", file.display()));
+        let trust_error = |problem: String| HostError::Trust(format!("{}: {problem}", file.display()));
         let text = read_private(file)?;
-        SharedToken::new(text.lines().next().unwrap_or_default()).map_err(|error| said(error.to_string()))
+        SharedToken::new(text.lines().next().unwrap_or_default())
+            .map_err(|error| trust_error(error.to_string()))
     }
 
     /// The key for TLS. The token can't be derived from it.
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_s_first_line_is_a_token_unless_everybody_reads_it() {
+    fn token_is_first_line_of_private_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         assert!(SharedToken::read(&file).unwrap_err().to_string().contains("can't be read"));

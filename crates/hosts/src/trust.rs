@@ -111,21 +111,21 @@ fn with_token(token: &SharedToken, side: PeerSide) -> Result<SslContext, ErrorSt
     let mut builder = builder(side, SUITES_WITH_TOKEN)?;
     let key = token.key();
     match side {
-        PeerSide::Worker => builder.set_psk_server_callback(move |_, identity, into| {
+        PeerSide::Worker => builder.set_psk_server_callback(move |_, identity, buffer| {
             let is_ours = identity == Some(IDENTITY);
-            Ok(into.get_mut(..key.len()).filter(|_| is_ours).map_or(0, |into| {
-                into.copy_from_slice(&key);
+            Ok(buffer.get_mut(..key.len()).filter(|_| is_ours).map_or(0, |buffer| {
+                buffer.copy_from_slice(&key);
                 key.len()
             }))
         }),
         PeerSide::Coordinator => {
-            builder.set_psk_client_callback(move |_, _, identity, into| {
+            builder.set_psk_client_callback(move |_, _, identity, buffer| {
                 let name = identity.get_mut(..=IDENTITY.len());
-                let (Some(name), Some(into)) = (name, into.get_mut(..key.len())) else { return Ok(0) };
+                let (Some(name), Some(buffer)) = (name, buffer.get_mut(..key.len())) else { return Ok(0) };
                 name[..IDENTITY.len()].copy_from_slice(IDENTITY);
                 // OpenSSL reads the identity as a C string.
                 name[IDENTITY.len()] = 0;
-                into.copy_from_slice(&key);
+                buffer.copy_from_slice(&key);
                 Ok(key.len())
             });
             // A server that doesn't know the token could continue with a certificate. With no trusted authority, none is accepted.
@@ -154,17 +154,18 @@ impl CertificateFiles {
 
     fn context_with(&self, side: PeerSide, key: &[u8]) -> Result<SslContext, HostError> {
         let (authority, certificate) = (read_some(&self.authority)?, read_some(&self.certificate)?);
-        let of = |file: &Path, problem: &str| HostError::Trust(format!("{}: {problem}", file.display()));
+        let trust_error =
+            |file: &Path, problem: &str| HostError::Trust(format!("{}: {problem}", file.display()));
         let no_certificate = "not a certificate in PEM format";
         let authorities = X509::stack_from_pem(&authority).unwrap_or_default();
         let mut chain = X509::stack_from_pem(&certificate).unwrap_or_default().into_iter();
-        let own = chain.next().ok_or_else(|| of(&self.certificate, no_certificate))?;
+        let own = chain.next().ok_or_else(|| trust_error(&self.certificate, no_certificate))?;
         if authorities.is_empty() {
-            return Err(of(&self.authority, no_certificate));
+            return Err(trust_error(&self.authority, no_certificate));
         }
         // Without this, OpenSSL would prompt for the password of an encrypted key.
         let key = PKey::private_key_from_pem_callback(key, |_| Ok(0))
-            .map_err(|_| of(&self.key, "not an unencrypted private key in PEM format"))?;
+            .map_err(|_| trust_error(&self.key, "not an unencrypted private key in PEM format"))?;
         let build = || -> Result<SslContext, ErrorStack> {
             let mut builder = builder(side, SUITES_WITH_CERTIFICATES)?;
             // Replaces the authorities that the host trusts.
@@ -183,7 +184,7 @@ impl CertificateFiles {
             Ok(builder.build())
         };
         build().map_err(|error| {
-            of(&self.certificate, &format!("can't be used with {}: {error}", self.key.display()))
+            trust_error(&self.certificate, &format!("can't be used with {}: {error}", self.key.display()))
         })
     }
 }

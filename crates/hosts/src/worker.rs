@@ -93,7 +93,7 @@ impl WorkerListener {
         if !has_port {
             return Err(HostError::Job(format!("cannot listen on '{address}': expected HOST:PORT")));
         }
-        let said = |error: std::io::Error| HostError::Listen {
+        let listen_error = |error: std::io::Error| HostError::Listen {
             address: address.to_owned(),
             problem: match error.kind() {
                 std::io::ErrorKind::AddrInUse => format!("{error}: expected a port that is not in use"),
@@ -101,9 +101,9 @@ impl WorkerListener {
                 _ => error.to_string(),
             },
         };
-        let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(said)?.collect();
-        let listener = TcpListener::bind(&addresses[..]).map_err(said)?;
-        listener.set_nonblocking(true).map_err(said)?;
+        let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(listen_error)?.collect();
+        let listener = TcpListener::bind(&addresses[..]).map_err(listen_error)?;
+        listener.set_nonblocking(true).map_err(listen_error)?;
         Ok(WorkerListener { listener, context, waiting: PendingHandshakes::default() })
     }
 
@@ -174,7 +174,7 @@ impl WorkerServer {
                 listener.waiting.add(number, same);
                 let visit = move || {
                     let welcomed = listener.welcome(stream);
-                    let refused = |why: &str| tell(ConnectionEvent::Refused { from, why });
+                    let refused = |reason: &str| tell(ConnectionEvent::Refused { from, why: reason });
                     if !listener.waiting.remove(number) {
                         return refused("too many other connections are waiting for their handshake");
                     }

@@ -67,13 +67,13 @@ fn started(trust: &TrustMethod, worker: WorkerServer) -> Running {
     let listener = WorkerListener::open("127.0.0.1:0", trust).unwrap();
     let address = listener.address().unwrap().to_string();
     let stop = Arc::new(AtomicBool::new(false));
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let (own_stop, own_said) = (Arc::clone(&stop), Arc::clone(&said));
+    let messages = Arc::new(Mutex::new(Vec::new()));
+    let (own_stop, own_said) = (Arc::clone(&stop), Arc::clone(&messages));
     let thread = std::thread::spawn(move || {
         worker
             .serve(&listener, None, &own_stop, &|event| own_said.lock().unwrap().push(format!("{event:?}")));
     });
-    Running { address, stop, said, thread: Some(thread) }
+    Running { address, stop, said: messages, thread: Some(thread) }
 }
 
 fn token(words: &str) -> TrustMethod {
@@ -94,17 +94,21 @@ fn job(mix: &str) -> RemoteJob {
     }
 }
 
-fn at(addresses: &[&str]) -> Vec<HostAddress> {
+fn parse_addresses(addresses: &[&str]) -> Vec<HostAddress> {
     addresses.iter().map(|address| HostAddress::parse(address, "underlay").unwrap()).collect()
 }
 
 fn run(workers: &[&Running], trust: &TrustMethod, job: &RemoteJob) -> Result<CombinedResults, HostError> {
     let addresses: Vec<&str> = workers.iter().map(|worker| worker.address.as_str()).collect();
-    WorkerCoordinator::connect(&at(&addresses), Some(trust))?.run(job, &AtomicBool::new(false), &|_, _| ())
+    WorkerCoordinator::connect(&parse_addresses(&addresses), Some(trust))?.run(
+        job,
+        &AtomicBool::new(false),
+        &|_, _| (),
+    )
 }
 
 #[test]
-fn several_workers_load_every_record_once_and_share_a_rate() {
+fn workers_load_records_once_and_share_rate() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let workers = [worker(&trust, &store), worker(&trust, &store), worker(&trust, &store)];
     let workers = workers.each_ref();
@@ -134,16 +138,16 @@ fn several_workers_load_every_record_once_and_share_a_rate() {
 
 /// Clients in Java run in a process of their own.
 #[test]
-fn a_worker_tells_who_was_stopped_and_what_it_did_outside_of_the_window() {
+fn worker_reports_pauses_and_operations_outside_window() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let client =
         StoppedProcess { name: "java".to_owned(), pid: 7, stopped_wall_s: 2.0, ..StoppedProcess::default() };
-    let told = client.clone();
+    let stopped = client.clone();
     let watch = move || -> StoppedIn {
-        let told = told.clone();
+        let stopped = stopped.clone();
         Box::new(move |window: &RunWindow| {
             assert!(window.began < window.ended && window.warm_up == Duration::from_millis(100));
-            vec![told.clone()]
+            vec![stopped.clone()]
         })
     };
     let worker = started(&trust, working(&store).watched_by(Box::new(watch)));
@@ -155,10 +159,10 @@ fn a_worker_tells_who_was_stopped_and_what_it_did_outside_of_the_window() {
 }
 
 /// What a stranger hears who says these bytes, and then waits.
-fn heard_by_stranger(worker: &Running, says: &[u8]) -> Vec<u8> {
+fn heard_by_stranger(worker: &Running, bytes: &[u8]) -> Vec<u8> {
     let mut stranger = TcpStream::connect(&worker.address).unwrap();
     stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let _ = stranger.write_all(says);
+    let _ = stranger.write_all(bytes);
     let _ = stranger.shutdown(Shutdown::Write);
     let mut heard = Vec::new();
     let _ = stranger.read_to_end(&mut heard);
@@ -175,8 +179,8 @@ fn strangers_get_nowhere() {
     // Whoever speaks without a handshake hears at most TLS's own alert, and never the preface.
     let mut request = Vec::new();
     send(&mut request, &CoordinatorRequest::Prepare(Box::new(job("load")))).unwrap();
-    for says in [&[0xff; 100][..], b"", b"GET / HTTP/1.1\r\n\r\n", &request] {
-        let heard = heard_by_stranger(&worker, says);
+    for bytes in [&[0xff; 100][..], b"", b"GET / HTTP/1.1\r\n\r\n", &request] {
+        let heard = heard_by_stranger(&worker, bytes);
         assert!(heard.len() <= 7, "{heard:?}");
     }
     assert_eq!(store.record_count(), 0);
@@ -207,7 +211,7 @@ fn strangers_who_say_nothing_keep_nobody_out() {
 
 /// Several workers that make a table at the same time could make two.
 #[test]
-fn what_a_system_lacks_is_made_by_the_first_worker_alone() {
+fn first_worker_alone_creates_missing_data() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let has_table = Arc::new(AtomicBool::new(false));
     let worker = |makes_table: bool| {
@@ -237,29 +241,30 @@ fn what_a_system_lacks_is_made_by_the_first_worker_alone() {
 }
 
 #[test]
-fn a_worker_has_one_coordinator_at_a_time() {
+fn worker_accepts_a_single_coordinator() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let worker = worker(&trust, &store);
-    let first = WorkerCoordinator::connect(&at(&[&worker.address]), Some(&trust)).unwrap();
-    let error = WorkerCoordinator::connect(&at(&[&worker.address]), Some(&trust)).map(drop).unwrap_err();
+    let first = WorkerCoordinator::connect(&parse_addresses(&[&worker.address]), Some(&trust)).unwrap();
+    let error =
+        WorkerCoordinator::connect(&parse_addresses(&[&worker.address]), Some(&trust)).map(drop).unwrap_err();
     assert!(
         error.to_string().ends_with("it is working for another coordinator: wait until that has finished"),
         "{error}"
     );
     first.run(&job("load"), &AtomicBool::new(false), &|_, _| ()).unwrap();
-    let twice = at(&[&worker.address, &worker.address]);
+    let twice = parse_addresses(&[&worker.address, &worker.address]);
     let error = WorkerCoordinator::connect(&twice, Some(&trust)).map(drop).unwrap_err();
     assert!(error.to_string().contains("is listed twice"), "{error}");
-    let error = WorkerCoordinator::connect(&at(&[&worker.address]), None).map(drop).unwrap_err();
+    let error = WorkerCoordinator::connect(&parse_addresses(&[&worker.address]), None).map(drop).unwrap_err();
     assert!(error.to_string().contains("give a token or certificates"), "{error}");
 }
 
 #[test]
-fn what_a_worker_can_not_do_is_said_before_anything_begins() {
+fn impossible_job_is_refused_before_start() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let workers = [worker(&trust, &store), worker(&trust, &store)];
-    let elsewhere = RemoteJob { system: "oracle".to_owned(), ..job("load") };
-    let error = run(&workers.each_ref(), &trust, &elsewhere).unwrap_err();
+    let other_job = RemoteJob { system: "oracle".to_owned(), ..job("load") };
+    let error = run(&workers.each_ref(), &trust, &other_job).unwrap_err();
     assert!(error.to_string().ends_with("failed: there is no system 'oracle' here"), "{error}");
     assert_eq!(store.record_count(), 0);
     let error = run(&workers.each_ref(), &trust, &job("d")).unwrap_err();
@@ -315,7 +320,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, weather: &Weather) {
 }
 
 #[test]
-fn a_worker_that_is_lost_is_named_and_the_others_count() {
+fn lost_worker_is_named_and_others_count() {
     let trust = token(WORDS);
     for (cut, expected) in
         [(true, "was lost: the connection ended"), (false, "was lost: it was silent for 2 s")]
@@ -324,7 +329,7 @@ fn a_worker_that_is_lost_is_named_and_the_others_count() {
         let workers = [worker(&trust, &store), worker(&trust, &store)];
         run(&workers.each_ref(), &trust, &job("load")).unwrap();
         let (relayed, weather) = relay(&workers[1].address);
-        let addresses = at(&[&workers[0].address, &relayed]);
+        let addresses = parse_addresses(&[&workers[0].address, &relayed]);
         let coordinator =
             WorkerCoordinator::connect_with_patience(&addresses, Some(&trust), Duration::from_secs(2))
                 .unwrap();
@@ -350,18 +355,18 @@ fn a_worker_that_is_lost_is_named_and_the_others_count() {
         assert!(whole.operations >= 600);
         // The one has ended and the other is lost: none of them does anything now.
         assert_eq!((whole.has_ended, whole.throughput_per_s), (true, 0.0));
-        let told: Vec<(&str, bool)> = each.iter().map(|one| (one.worker.as_str(), one.is_lost)).collect();
-        assert_eq!(told, [(workers[0].address.as_str(), false), (relayed.as_str(), true)]);
+        let outcomes: Vec<(&str, bool)> = each.iter().map(|one| (one.worker.as_str(), one.is_lost)).collect();
+        assert_eq!(outcomes, [(workers[0].address.as_str(), false), (relayed.as_str(), true)]);
         assert!(each[0].report.operations >= 500, "{:?}", each[0]);
     }
 }
 
 #[test]
-fn a_run_with_no_worker_left_is_an_error() {
+fn run_without_workers_is_an_error() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let worker = worker(&trust, &store);
     let (relayed, weather) = relay(&worker.address);
-    let coordinator = WorkerCoordinator::connect(&at(&[&relayed]), Some(&trust)).unwrap();
+    let coordinator = WorkerCoordinator::connect(&parse_addresses(&[&relayed]), Some(&trust)).unwrap();
     let long = RemoteJob { rate_per_s: Some(400.0), duration: Duration::from_secs(600), ..job("c") };
     let cut = |_: &ProgressReport, _: &[WorkerProgress]| weather.is_cut.store(true, Ordering::Relaxed);
     let error = coordinator.run(&long, &AtomicBool::new(false), &cut).unwrap_err();
@@ -371,14 +376,15 @@ fn a_run_with_no_worker_left_is_an_error() {
 /// One way is long, and one clock began later. Nobody begins before all were told when to, and how exactly they began together is
 /// recorded.
 #[test]
-fn a_worker_behind_a_slow_link_begins_with_the_others() {
+fn worker_behind_slow_link_starts_with_others() {
     let trust = token(WORDS);
     let stores = [MemoryStore::new(), MemoryStore::new()];
     let near = worker(&trust, &stores[0]);
     std::thread::sleep(Duration::from_millis(30));
     let far = worker(&trust, &stores[1]);
     let (relayed, weather) = relay(&far.address);
-    let coordinator = WorkerCoordinator::connect(&at(&[&near.address, &relayed]), Some(&trust)).unwrap();
+    let coordinator =
+        WorkerCoordinator::connect(&parse_addresses(&[&near.address, &relayed]), Some(&trust)).unwrap();
     let delay = Duration::from_millis(40);
     weather.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     let first = Mutex::new(None);
@@ -396,10 +402,10 @@ fn a_worker_behind_a_slow_link_begins_with_the_others() {
 }
 
 #[test]
-fn a_stop_ends_the_run_on_every_worker() {
+fn stop_ends_run_on_all_workers() {
     let (store, trust) = (MemoryStore::new(), token(WORDS));
     let workers = [worker(&trust, &store), worker(&trust, &store)];
-    let addresses = at(&[&workers[0].address, &workers[1].address]);
+    let addresses = parse_addresses(&[&workers[0].address, &workers[1].address]);
     let stop = AtomicBool::new(false);
     let endless = RemoteJob { duration: Duration::from_secs(3600), rate_per_s: Some(100.0), ..job("c") };
     let coordinator = WorkerCoordinator::connect(&addresses, Some(&trust)).unwrap();
@@ -412,7 +418,7 @@ fn a_stop_ends_the_run_on_every_worker() {
 
 /// Over two pipes, as ssh gives them: nothing is to be proven, the rest is the same.
 #[test]
-fn a_worker_answers_on_its_standard_streams() {
+fn worker_answers_on_standard_streams() {
     let store = MemoryStore::new();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let output = theirs.try_clone().unwrap();
@@ -454,7 +460,7 @@ fn a_worker_answers_on_its_standard_streams() {
 }
 
 /// An authority, or a certificate that it signed for a host.
-fn certificate(by: Option<(&X509, &PKey<Private>)>, host: &str) -> (X509, PKey<Private>) {
+fn certificate(issuer: Option<(&X509, &PKey<Private>)>, host: &str) -> (X509, PKey<Private>) {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
     let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
     let mut name = X509NameBuilder::new().unwrap();
@@ -466,11 +472,11 @@ fn certificate(by: Option<(&X509, &PKey<Private>)>, host: &str) -> (X509, PKey<P
     serial.rand(64, MsbOption::MAYBE_ZERO, false).unwrap();
     builder.set_serial_number(&serial.to_asn1_integer().unwrap()).unwrap();
     builder.set_subject_name(&name).unwrap();
-    builder.set_issuer_name(by.map_or(&name, |(authority, _)| authority.subject_name())).unwrap();
+    builder.set_issuer_name(issuer.map_or(&name, |(authority, _)| authority.subject_name())).unwrap();
     builder.set_pubkey(&key).unwrap();
     builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
     builder.set_not_after(&Asn1Time::days_from_now(2).unwrap()).unwrap();
-    match by {
+    match issuer {
         None => {
             builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
         }
@@ -487,7 +493,7 @@ fn certificate(by: Option<(&X509, &PKey<Private>)>, host: &str) -> (X509, PKey<P
             builder.append_extension(extension).unwrap();
         }
     }
-    builder.sign(by.map_or(&key, |(_, key)| key), MessageDigest::sha256()).unwrap();
+    builder.sign(issuer.map_or(&key, |(_, key)| key), MessageDigest::sha256()).unwrap();
     (builder.build(), key)
 }
 
@@ -534,8 +540,8 @@ fn certificates_let_in_those_who_hold_them() {
     let loaded = run(&[&worker], &good, &job("load")).unwrap();
     assert_eq!((loaded.measured.operations, store.record_count()), (1000, 1000));
     // A worker with a good certificate that is another host's.
-    let elsewhere = self::worker(&files("elsewhere", &ours, "elsewhere.example"), &store);
-    let error = run(&[&elsewhere], &good, &job("load")).unwrap_err();
+    let other_worker = self::worker(&files("elsewhere", &ours, "elsewhere.example"), &store);
+    let error = run(&[&other_worker], &good, &job("load")).unwrap_err();
     assert!(matches!(error, HostError::Refused { .. }), "{error}");
     // No certificate at all: TLS without one gets as far as the worker's alert.
     let bare = bare_tls_client(&worker.address);

@@ -67,7 +67,7 @@ pub struct SglDescriptor {
 }
 
 impl SglDescriptor {
-    pub fn in_capsule(length_bytes: u32) -> SglDescriptor {
+    pub fn new_in_capsule(length_bytes: u32) -> SglDescriptor {
         SglDescriptor { address: 0, length_bytes, identifier: IN_CAPSULE }
     }
 
@@ -76,7 +76,7 @@ impl SglDescriptor {
     }
 
     /// What a command without data carries.
-    pub fn none() -> SglDescriptor {
+    pub fn empty() -> SglDescriptor {
         SglDescriptor::transport(0)
     }
 
@@ -145,9 +145,9 @@ impl NvmeCommand {
             flags: bytes[1],
             cid: u16_at(bytes, 2),
             nsid: dword(1),
-            reserved: std::array::from_fn(|at| dword(2 + at)),
+            reserved: std::array::from_fn(|index| dword(2 + index)),
             sgl: SglDescriptor { address: u64_at(bytes, 24), length_bytes: dword(8), identifier: bytes[39] },
-            dwords: std::array::from_fn(|at| dword(10 + at)),
+            dwords: std::array::from_fn(|index| dword(10 + index)),
         }
     }
 
@@ -157,14 +157,14 @@ impl NvmeCommand {
         bytes[1] = self.flags;
         put(&mut bytes, 2, &self.cid.to_le_bytes());
         put(&mut bytes, 4, &self.nsid.to_le_bytes());
-        for (at, dword) in self.reserved.iter().enumerate() {
-            put(&mut bytes, 8 + at * 4, &dword.to_le_bytes());
+        for (index, dword) in self.reserved.iter().enumerate() {
+            put(&mut bytes, 8 + index * 4, &dword.to_le_bytes());
         }
         put(&mut bytes, 24, &self.sgl.address.to_le_bytes());
         put(&mut bytes, 32, &self.sgl.length_bytes.to_le_bytes());
         bytes[39] = self.sgl.identifier;
-        for (at, dword) in self.dwords.iter().enumerate() {
-            put(&mut bytes, 40 + at * 4, &dword.to_le_bytes());
+        for (index, dword) in self.dwords.iter().enumerate() {
+            put(&mut bytes, 40 + index * 4, &dword.to_le_bytes());
         }
         bytes
     }

@@ -99,8 +99,11 @@ impl ConnectCommand {
 
     /// The command, whose data is a [`ConnectData`] in the capsule.
     pub fn to_command(&self, cid: u16) -> NvmeCommand {
-        let mut command =
-            fabrics_command(fabrics_type::CONNECT, cid, SglDescriptor::in_capsule(ConnectData::BYTES as u32));
+        let mut command = fabrics_command(
+            fabrics_type::CONNECT,
+            cid,
+            SglDescriptor::new_in_capsule(ConnectData::BYTES as u32),
+        );
         command.dwords[0] = u32::from(self.record_format) | u32::from(self.queue_id) << 16;
         command.dwords[1] = u32::from(self.sq_size) | u32::from(self.attributes) << 16;
         command.dwords[2] = self.kato_ms;
@@ -177,7 +180,7 @@ impl PropertyGet {
     }
 
     pub fn to_command(&self, cid: u16) -> NvmeCommand {
-        let mut command = fabrics_command(fabrics_type::PROPERTY_GET, cid, SglDescriptor::none());
+        let mut command = fabrics_command(fabrics_type::PROPERTY_GET, cid, SglDescriptor::empty());
         command.dwords[0] = u32::from(self.is_wide);
         command.dwords[1] = self.offset;
         command
@@ -202,7 +205,7 @@ impl PropertySet {
     }
 
     pub fn to_command(&self, cid: u16) -> NvmeCommand {
-        let mut command = fabrics_command(fabrics_type::PROPERTY_SET, cid, SglDescriptor::none());
+        let mut command = fabrics_command(fabrics_type::PROPERTY_SET, cid, SglDescriptor::empty());
         command.dwords[0] = u32::from(self.is_wide);
         command.dwords[1] = self.offset;
         command.dwords[2] = self.value as u32;
@@ -238,7 +241,11 @@ impl AuthCommand {
 
     /// An Authentication Send, whose data is in the capsule: `length_bytes` of it.
     pub fn to_send_command(&self, cid: u16) -> NvmeCommand {
-        self.to_command(fabrics_type::AUTHENTICATION_SEND, cid, SglDescriptor::in_capsule(self.length_bytes))
+        self.to_command(
+            fabrics_type::AUTHENTICATION_SEND,
+            cid,
+            SglDescriptor::new_in_capsule(self.length_bytes),
+        )
     }
 
     pub fn to_receive_command(&self, cid: u16) -> NvmeCommand {
@@ -260,5 +267,5 @@ impl AuthCommand {
 
 /// A Disconnect (base 6.4), which deletes an I/O queue.
 pub fn disconnect_command(cid: u16) -> NvmeCommand {
-    fabrics_command(fabrics_type::DISCONNECT, cid, SglDescriptor::none())
+    fabrics_command(fabrics_type::DISCONNECT, cid, SglDescriptor::empty())
 }

@@ -54,7 +54,7 @@ impl GetFeatures {
 
     /// Asks for the current value of a feature whose value is the result itself.
     pub fn current(feature: u8, cid: u16) -> NvmeCommand {
-        let mut command = NvmeCommand::new(admin::GET_FEATURES, cid, 0, SglDescriptor::none());
+        let mut command = NvmeCommand::new(admin::GET_FEATURES, cid, 0, SglDescriptor::empty());
         command.dwords[0] = u32::from(feature);
         command
     }
@@ -78,7 +78,7 @@ impl SetFeatures {
     }
 
     pub fn to_command(&self, cid: u16) -> NvmeCommand {
-        let mut command = NvmeCommand::new(admin::SET_FEATURES, cid, 0, SglDescriptor::none());
+        let mut command = NvmeCommand::new(admin::SET_FEATURES, cid, 0, SglDescriptor::empty());
         command.dwords[0] = u32::from(self.feature) | u32::from(self.save) << 31;
         command.dwords[1] = self.dword11;
         command

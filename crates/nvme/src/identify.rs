@@ -162,7 +162,7 @@ impl ControllerData {
 
     /// How many bytes of data the command capsule of an I/O queue may carry right behind the command; none where the controller
     /// wants it elsewhere.
-    pub fn in_capsule_data_bytes(&self) -> u64 {
+    pub fn capsule_data_bytes(&self) -> u64 {
         if self.in_capsule_data_offset_units != 0 {
             return 0;
         }

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_what_is_wrong_with_it() {
+    fn invalid_name_is_explained() {
         for (name, expected) in [
             ("", NqnError::Date),
             ("hello", NqnError::Date),
@@ -148,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "\\PC{0,40}", tail in "[a-z0-9.:-]{0,60}") {
+        fn name_of_any_text_never_panics(text in "\\PC{0,40}", tail in "[a-z0-9.:-]{0,60}") {
             for name in [text.clone(), format!("nqn.{text}"), format!("nqn.2014-08.{tail}")] {
                 prop_assert!(check(&name).is_err() || is_usable(&name));
             }

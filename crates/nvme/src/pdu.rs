@@ -232,9 +232,9 @@ pub struct ProtocolError {
 }
 
 impl ProtocolError {
-    pub fn new(status: FatalStatus, information: u32, header: &[u8], what: &'static str) -> ProtocolError {
+    pub fn new(status: FatalStatus, information: u32, header: &[u8], problem: &'static str) -> ProtocolError {
         let header = header[..header.len().min(MAX_TERM_DATA_BYTES)].to_vec();
-        ProtocolError { status, information, header, what }
+        ProtocolError { status, information, header, what: problem }
     }
 
     pub fn term_req(&self) -> TermReq {

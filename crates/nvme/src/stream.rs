@@ -27,7 +27,7 @@ pub struct StreamReadiness {
 /// A stream of bytes in both directions. One thread receives; any may send, one at a time.
 pub trait ByteStream: Send + Sync {
     /// Waits for bytes. 0 is the end.
-    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+    fn receive(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
     /// Sends what goes at once: `WouldBlock` when nothing does.
     fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize>;
@@ -85,10 +85,10 @@ impl TcpSocket {
 }
 
 impl ByteStream for TcpSocket {
-    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match into {
+    fn receive(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match buffers {
             [only] => (&self.stream).read(only),
-            _ => (&self.stream).read_vectored(into),
+            _ => (&self.stream).read_vectored(buffers),
         }
     }
 
@@ -165,8 +165,8 @@ pub(crate) struct RecordedStream {
 }
 
 impl RecordedStream {
-    pub(crate) fn new(said: &[u8]) -> RecordedStream {
-        RecordedStream { said: Mutex::new(io::Cursor::new(said.to_vec())), answered: Mutex::default() }
+    pub(crate) fn new(input: &[u8]) -> RecordedStream {
+        RecordedStream { said: Mutex::new(io::Cursor::new(input.to_vec())), answered: Mutex::default() }
     }
 
     pub(crate) fn into_answer(self: std::sync::Arc<Self>) -> Vec<u8> {
@@ -175,8 +175,8 @@ impl RecordedStream {
 }
 
 impl ByteStream for RecordedStream {
-    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.said.lock().read_vectored(into)
+    fn receive(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.said.lock().read_vectored(buffers)
     }
 
     fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -193,8 +193,8 @@ impl ByteStream for RecordedStream {
     fn wake(&self) {}
 
     fn close(&self) {
-        let mut said = self.said.lock();
-        said.set_position(u64::MAX);
+        let mut cursor = self.said.lock();
+        cursor.set_position(u64::MAX);
     }
 
     fn close_sending(&self) {}

@@ -149,7 +149,7 @@ fn messages_are_those_that_the_formulas_give() {
 }
 
 #[test]
-fn one_reply_byte_by_byte() {
+fn reply_matches_reference_bytes() {
     let (_, messages) = run(&mut both_prove(AuthHash::Sha256, DhGroup::Null), untouched);
     let expected = "010200009fa6200001000000838a9198cc503ad78a68deebb57940006fe8b1c9585ac63f421a0374\
                     2537709de4e335f0030a11181f262d343b424950575e656c737a81888f969da4abb2b9c0c7ced5dc";
@@ -158,7 +158,7 @@ fn one_reply_byte_by_byte() {
 }
 
 #[test]
-fn every_hash_and_group_with_and_without_a_proof_of_the_controller() {
+fn exchange_succeeds_for_all_hashes_and_groups() {
     for hash in AuthHash::ALL {
         for group in DhGroup::ALL {
             for asks in [false, true] {
@@ -190,15 +190,17 @@ fn host_error(sides: &mut Sides) -> AuthError {
 fn wrong_secrets_are_refused_by_whoever_meets_them() {
     let (host, other) = (secret(HOST_SECRET), AuthSecret::generate(AuthHash::Sha256).unwrap());
     let controller = secret(CONTROLLER_SECRET);
-    let session =
-        |host: &AuthSecret, controller: Option<&AuthSecret>, known: &AuthSecret, own: Option<&AuthSecret>| {
-            sides(
-                HostSecrets { host: host.clone(), controller: controller.cloned() },
-                ControllerSecrets { host: known.clone(), controller: own.cloned() },
-                AuthHash::Sha256,
-                DhGroup::Ffdhe2048,
-            )
-        };
+    let session = |host: &AuthSecret,
+                   controller: Option<&AuthSecret>,
+                   expected: &AuthSecret,
+                   own: Option<&AuthSecret>| {
+        sides(
+            HostSecrets { host: host.clone(), controller: controller.cloned() },
+            ControllerSecrets { host: expected.clone(), controller: own.cloned() },
+            AuthHash::Sha256,
+            DhGroup::Ffdhe2048,
+        )
+    };
     let mut wrong_host = session(&other, None, &host, None);
     assert_eq!(host_error(&mut wrong_host), AuthError::Refused(FailureCode::AuthenticationFailed));
     assert_eq!(wrong_host.controller.progress(), &AuthProgress::Failed(AuthError::HostUnproved));
@@ -216,7 +218,7 @@ fn wrong_secrets_are_refused_by_whoever_meets_them() {
 }
 
 #[test]
-fn what_a_controller_sent_does_not_serve_as_its_own_challenge() {
+fn reflected_challenge_is_refused() {
     let mut sides = both_prove(AuthHash::Sha256, DhGroup::Null);
     let mut seen = Vec::new();
     let (end, _) = run(&mut sides, |index, message| match index {
@@ -229,7 +231,7 @@ fn what_a_controller_sent_does_not_serve_as_its_own_challenge() {
 }
 
 #[test]
-fn what_the_two_do_not_share_is_named() {
+fn missing_common_parameter_is_named() {
     let mut sides = both_prove(AuthHash::Sha256, DhGroup::Ffdhe3072);
     sides.host = sides.host.with_groups(vec![DhGroup::Null]);
     assert_eq!(host_error(&mut sides), AuthError::Refused(FailureCode::DhGroupNotUsable));
@@ -280,13 +282,13 @@ proptest! {
 
     /// A byte changed on the way is noticed by one of the two, but for bytes that mean nothing.
     #[test]
-    fn no_change_of_a_message_that_matters_goes_unnoticed(
+    fn message_tampering_is_noticed(
         index in 1_usize..4, position in any::<prop::sample::Index>(), flip in 1_u8..=255,
     ) {
         let mut sides = both_prove(AuthHash::Sha256, DhGroup::Null);
         let mut is_reserved = false;
-        let (end, _) = run(&mut sides, |at, message| {
-            if at == index {
+        let (end, _) = run(&mut sides, |number, message| {
+            if number == index {
                 let position = position.index(message.len());
                 // Reserved bytes, and all but the lowest bit of the flags that say what follows.
                 is_reserved = matches!((index, position), (_, 2 | 3 | 7) | (2, 9) | (3, 9..16))

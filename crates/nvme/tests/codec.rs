@@ -106,10 +106,10 @@ struct Pieces {
 }
 
 impl Read for Pieces {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = self.lengths[self.turn % self.lengths.len()].min(into.len());
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.lengths[self.turn % self.lengths.len()].min(buffer.len());
         self.turn += 1;
-        self.bytes.read(&mut into[..length])
+        self.bytes.read(&mut buffer[..length])
     }
 }
 
@@ -149,19 +149,19 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_bit_is_noticed_under_digests(
+    fn flipped_bit_is_noticed_under_digests(
         (pdu, data, side) in pdu().prop_filter("with digests", |(pdu, ..)| {
             matches!(pdu, Pdu::CapsuleCmd(_) | Pdu::CapsuleResp(_) | Pdu::H2cData(_) | Pdu::C2hData(_) | Pdu::R2t(_))
         }),
         data_alignment_bytes in alignment(),
-        at in any::<prop::sample::Index>(),
+        index in any::<prop::sample::Index>(),
         bit in 0..8_u32,
     ) {
         let framing = PduFraming { digests: Digests { header: true, data: true }, data_alignment_bytes };
         let mut bytes = framing.encode(&pdu, &data);
         let head = framing.head(&pdu, data.len());
         let headed = usize::from(head.as_bytes()[2]) + 4;
-        let place = at.index(bytes.len());
+        let place = index.index(bytes.len());
         // What aligns the data is protected by nothing.
         prop_assume!(place < headed || place >= head.as_bytes().len());
         bytes[place] ^= 1 << bit;
@@ -174,14 +174,14 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_cut_anywhere_is_truncated(
+    fn truncated_stream_is_reported(
         (pdu, data, side) in pdu(),
         digests in digests(),
-        at in any::<prop::sample::Index>(),
+        index in any::<prop::sample::Index>(),
     ) {
         let framing = PduFraming { digests, data_alignment_bytes: 4 };
         let bytes = framing.encode(&pdu, &data);
-        let cut = at.index(bytes.len());
+        let cut = index.index(bytes.len());
         let mut receiver = PduReceiver::new(&bytes[..cut], arriving(side, framing), 512);
         let outcome = receiver.next().and_then(|found| receiver.skip_data().map(|_| found));
         match outcome {
@@ -350,7 +350,7 @@ fn bytes_are_where_the_specification_has_them() {
     // The check value of CRC32C, of the digits 1 to 9.
     assert_eq!(u32::from_le_bytes(PduFraming::data_digest(b"123456789")), 0xe306_9283);
     let framing = PduFraming { digests: Digests { header: true, data: true }, data_alignment_bytes: 64 };
-    let command = NvmeCommand::new(1, 0x1234, 1, SglDescriptor::in_capsule(4));
+    let command = NvmeCommand::new(1, 0x1234, 1, SglDescriptor::new_in_capsule(4));
     let bytes = framing.encode(&Pdu::CapsuleCmd(command.encode()), &[1, 2, 3, 4]);
     assert_eq!(&bytes[..8], &[4, 3, 72, 128, 136, 0, 0, 0]);
     assert_eq!(&bytes[8..12], &[1, 0x40, 0x34, 0x12]);

@@ -37,8 +37,8 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<CellExp
         .into_iter()
         .filter(|(_, change)| change.cores == 1.0 || cell.point.cores.is_some())
         .map(|(words, change)| match not_known(&mean) {
-            Some(why) => refused(words, why),
-            None => what_if(calibration, cell, words, change),
+            Some(reason) => refused(words, reason),
+            None => answer_what_if(calibration, cell, words, change),
         })
         .map(|one| if p99.carries_what_if() { one } else { WhatIf { p99_us: None, ..one } })
         .collect();
@@ -74,19 +74,24 @@ fn not_known(mean: &TimeAccount) -> Option<String> {
     ))
 }
 
-fn refused(words: &str, why: String) -> WhatIf {
+fn refused(words: &str, reason: String) -> WhatIf {
     WhatIf {
         change: words.to_owned(),
         throughput_per_s: None,
         mean_us: None,
         p99_us: None,
         gain: None,
-        refused: Some(why),
+        refused: Some(reason),
     }
 }
 
-fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: QuestionChange) -> WhatIf {
-    let [throughput, mean, _, p99] = match calibration.what_if(cell, change) {
+fn answer_what_if(
+    calibration: &Calibration,
+    cell: &MeasuredCell,
+    words: &str,
+    change: QuestionChange,
+) -> WhatIf {
+    let [throughput, mean, _, p99] = match calibration.predict_change(cell, change) {
         Ok(factors) => factors,
         Err(refusal) => return refused(words, refusal.to_string()),
     };
@@ -188,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_part_is_more_than_all() {
+    fn parts_never_exceed_whole() {
         assert_eq!((share_of(56.0, 100.0).as_str(), share_of(120.0, 100.0).as_str()), ("56 %", "all"));
     }
 }

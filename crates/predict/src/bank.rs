@@ -160,7 +160,7 @@ impl DeviceNetwork {
                 }
                 other => (other, None),
             };
-            let tree = NetworkTree::of(node, &mut found)?;
+            let tree = NetworkTree::from_node(node, &mut found)?;
             let capacity_bytes = tree.capacity_bytes(&found.devices);
             let least = front.as_ref().map_or(u64::MAX, |front| front.capacity_bytes).min(capacity_bytes);
             if least < 16 * BLOCK_BYTES {
@@ -186,7 +186,7 @@ impl DeviceNetwork {
     ///
     /// # Panics
     /// Without a model.
-    pub fn of_models(models: Vec<Box<dyn MediumModel>>) -> DeviceNetwork {
+    pub fn from_models(models: Vec<Box<dyn MediumModel>>) -> DeviceNetwork {
         assert!(!models.is_empty(), "a bank of no devices");
         let volumes = models.iter().enumerate().map(|(place, model)| NetworkVolume {
             tree: NetworkTree::Device(place),
@@ -197,7 +197,7 @@ impl DeviceNetwork {
             directories: 1,
         });
         let volumes = volumes.collect();
-        let devices = models.into_iter().map(|model| SimulatedDevice::of(model, 1.0)).collect();
+        let devices = models.into_iter().map(|model| SimulatedDevice::from_model(model, 1.0)).collect();
         DeviceNetwork::with(volumes, devices, u64::MAX, 1)
     }
 

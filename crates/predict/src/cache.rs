@@ -36,7 +36,7 @@ pub enum AccessDistribution {
 
 impl AccessDistribution {
     /// By the name that studies and records have for it; `None` for one that is not modelled.
-    pub fn of(distribution: &str) -> Option<AccessDistribution> {
+    pub fn parse(distribution: &str) -> Option<AccessDistribution> {
         match distribution {
             "uniform" => Some(AccessDistribution::Uniform),
             "zipfian" => Some(AccessDistribution::Zipfian),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_is_that_of_a_simulated_cache() {
+    fn miss_curve_matches_simulated_cache() {
         for (cached, scattered) in [(500, true), (2_000, true), (6_000, true), (1_000, false), (5_000, false)]
         {
             let law = if scattered { AccessDistribution::Zipfian } else { AccessDistribution::Latest };
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fit_finds_what_the_points_were_made_with() {
+    fn fit_recovers_generating_parameters() {
         for law in [AccessDistribution::Uniform, AccessDistribution::Zipfian] {
             let truth = MissCurve { law, useful_share: 0.6, reads_per_miss: 1.4, is_assumed: false };
             let point = |records: f64| CachePoint {

@@ -135,7 +135,7 @@ pub struct CellPrediction {
 }
 
 impl CellPrediction {
-    pub fn of(&self, metric: PredictedMetric) -> EstimatedValue {
+    pub fn estimate(&self, metric: PredictedMetric) -> EstimatedValue {
         match metric {
             PredictedMetric::Throughput => self.throughput_per_s,
             PredictedMetric::Mean => self.mean_us,
@@ -201,7 +201,7 @@ impl Calibration {
         let mut assumptions = raw.assumptions.clone();
         let mut errors = Vec::new();
         for kind in kinds {
-            let of_kind = self.errors(kind).of_system(&question.system);
+            let of_kind = self.errors(kind).find_system(&question.system);
             if !of_kind.tell(PredictedMetric::Throughput) {
                 if kind == LeftOut::Storage {
                     return Err(PredictionRefusal::OneStorage { system: question.system.clone() });
@@ -286,7 +286,7 @@ impl Calibration {
     ///
     /// # Errors
     /// When the change leads out of what was measured.
-    pub fn what_if(
+    pub fn predict_change(
         &self,
         cell: &MeasuredCell,
         change: QuestionChange,
@@ -298,8 +298,9 @@ impl Calibration {
         let mut demand = cell.demand.clone();
         if change.memory != 1.0 {
             let alike = self.alike(point);
-            let of = |memory: f64| demand::demand(point, &sources, &alike, memory).map(|asked| asked.demand);
-            let (now, then) = (of(1.0)?, of(change.memory)?);
+            let demand_at =
+                |memory: f64| demand::demand(point, &sources, &alike, memory).map(|asked| asked.demand);
+            let (now, then) = (demand_at(1.0)?, demand_at(change.memory)?);
             let of_reads = then.reads() / now.reads().max(1e-9);
             let of_cpu = then.cpu_us() / now.cpu_us().max(1e-9);
             for class in &mut demand.classes {
@@ -311,9 +312,9 @@ impl Calibration {
         if change.memory != 1.0 && cached > 0.0 {
             // More memory keeps from the device what it would have answered.
             let curve = measured::miss_curve(point, &sources);
-            let of = |memory: f64| cached::cached(point, &demand, curve.as_ref(), memory);
+            let share_at = |memory: f64| cached::cached(point, &demand, curve.as_ref(), memory);
             let share = |found: Option<CachedShare>| found.map_or(0.0, |cached| cached.share);
-            let (now, then) = (share(of(1.0)?), share(of(change.memory)?));
+            let (now, then) = (share(share_at(1.0)?), share(share_at(change.memory)?));
             cached = (cached * then / now.max(1e-9)).clamp(0.0, 1.0);
         }
         let mut scenario = point.scenario(&demand, cell.cores_at_once, cached);
@@ -326,7 +327,7 @@ impl Calibration {
             QuestionChange { memory, .. } if memory != 1.0 => LeftOut::Size,
             _ => LeftOut::Threads,
         };
-        let errors = self.errors(kind).of_system(&point.system);
+        let errors = self.errors(kind).find_system(&point.system);
         if kind == LeftOut::Storage && !errors.tell(PredictedMetric::Throughput) {
             return Err(PredictionRefusal::OneStorage { system: point.system.clone() });
         }
@@ -352,8 +353,8 @@ impl Calibration {
     fn simulate(&self, question: &CellPoint) -> Result<RawPrediction<'_>, PredictionRefusal> {
         let sources = self.sources(question)?;
         check_reach(question, &sources, QuestionChange::NONE)?;
-        if let Some(what) = &question.not_modelled {
-            return Err(PredictionRefusal::Layer { what: what.clone() });
+        if let Some(layer) = &question.not_modelled {
+            return Err(PredictionRefusal::Layer { what: layer.clone() });
         }
         let OperationDemand { demand, reads, mut assumptions } =
             demand::demand(question, &sources, &self.alike(question), 1.0)?;
@@ -368,7 +369,7 @@ impl Calibration {
         assumptions.extend(question.assumed.clone());
         let scenario = question.scenario(
             &demand,
-            at_once(question, &sources),
+            scale_concurrent_cores(question, &sources),
             cached.map_or(0.0, |cached| cached.share),
         );
         let outcome = crate::simulation::simulate(scenario)?;
@@ -384,7 +385,7 @@ impl Calibration {
             .map(|cell| cell.operations / cell.figures.throughput_per_s.value.max(1e-9))
             .sum::<f64>()
             / sources.len().max(1) as f64;
-        let doubt = KindAmbiguity::of_answer(&reads, &demand, length_s * outcome.throughput_per_s);
+        let doubt = KindAmbiguity::from_answer(&reads, &demand, length_s * outcome.throughput_per_s);
         Ok(RawPrediction { sources, outcome, demand, doubt, cached, assumptions })
     }
 
@@ -511,10 +512,11 @@ impl Calibration {
 /// A simulated figure with its correction, and what it may as well be, each end with a correction of its own.
 fn corrected(question: &CellPoint, raw: &RawPrediction<'_>, metric: PredictedMetric) -> EstimatedValue {
     let outcome = &raw.outcome;
-    let of = |simulated: f64| simulated * correction(question, outcome, &raw.sources, metric, simulated);
-    let value = of(metric.simulated(outcome));
+    let adjusted =
+        |simulated: f64| simulated * correction(question, outcome, &raw.sources, metric, simulated);
+    let value = adjusted(metric.simulated(outcome));
     let (below, above) = raw.doubt.around(metric, outcome);
-    EstimatedValue { value, low: of(below).min(value), high: of(above).max(value) }
+    EstimatedValue { value, low: adjusted(below).min(value), high: adjusted(above).max(value) }
 }
 
 /// The same with a cache device that answers less and more than is reckoned with; nothing without one.
@@ -526,7 +528,7 @@ fn around(
     [share - CACHED_ERROR, share + CACHED_ERROR]
         .into_iter()
         .map(|share| {
-            let cores_at_once = at_once(question, &raw.sources);
+            let cores_at_once = scale_concurrent_cores(question, &raw.sources);
             let scenario = question.scenario(&raw.demand, cores_at_once, share.clamp(0.0, 1.0));
             crate::simulation::simulate(scenario)
         })
@@ -554,7 +556,7 @@ fn widened(
 }
 
 /// How many cores run at a time, as on the host that the nearest cell was measured on: its slow motion is part of what was measured.
-fn at_once(question: &CellPoint, sources: &[&MeasuredCell]) -> Option<u32> {
+fn scale_concurrent_cores(question: &CellPoint, sources: &[&MeasuredCell]) -> Option<u32> {
     let (cores, measured) = (question.cores?, sources.first()?);
     let (of_cores, at_once) = (measured.point.cores?, measured.cores_at_once?);
     Some((f64::from(cores) * f64::from(at_once) / f64::from(of_cores)).round().max(1.0) as u32)
@@ -565,10 +567,10 @@ fn check_reach(
     sources: &[&MeasuredCell],
     change: QuestionChange,
 ) -> Result<(), PredictionRefusal> {
-    let range = |of: fn(&CellPoint) -> f64| {
+    let range = |input_of: fn(&CellPoint) -> f64| {
         sources
             .iter()
-            .map(|cell| of(&cell.point))
+            .map(|cell| input_of(&cell.point))
             .fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)))
     };
     let (from, to) = range(CellPoint::data_to_memory);

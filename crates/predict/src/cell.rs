@@ -105,7 +105,7 @@ pub struct CellMetric {
 }
 
 impl CellMetric {
-    fn of(values: &[f64]) -> CellMetric {
+    fn from_values(values: &[f64]) -> CellMetric {
         let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();
         let count = logs.len() as f64;
         let mean = logs.iter().sum::<f64>() / count;
@@ -178,19 +178,25 @@ impl MeasuredCell {
     ) -> Result<MeasuredCell, PredictionRefusal> {
         let fronts = layers::cache_devices(&point.volumes);
         // Behind a cache it is what was asked of the volumes already.
-        let fan =
-            if fronts.is_empty() { FanOut::of(&point.volumes) } else { FanOut { copies: 1.0, flushed: 1.0 } };
+        let fan = if fronts.is_empty() {
+            FanOut::from_volumes(&point.volumes)
+        } else {
+            FanOut { copies: 1.0, flushed: 1.0 }
+        };
         let raws: Vec<RawRepetition> = sound(records)?
             .into_iter()
-            .map(|record| RawRepetition::of(record, &fronts).map(|raw| raw.of_volumes(fan)))
+            .map(|record| RawRepetition::from_record(record, &fronts).map(|raw| raw.to_volumes(fan)))
             .collect::<Result<_, _>>()?;
         if raws.is_empty() {
             return Err(PredictionRefusal::Record {
                 what: format!("{} has no repetition that was measured", point.id),
             });
         }
-        let figure = |of: fn(&RawRepetition) -> f64| CellMetric::of(&raws.iter().map(of).collect::<Vec<_>>());
-        let mean = |of: fn(&RawRepetition) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+        let figure = |value_of: fn(&RawRepetition) -> f64| {
+            CellMetric::from_values(&raws.iter().map(value_of).collect::<Vec<_>>())
+        };
+        let mean =
+            |value_of: fn(&RawRepetition) -> f64| raws.iter().map(value_of).sum::<f64>() / raws.len() as f64;
         let demand = demand(&raws, &point, block_bytes);
         let waited = demand.reads();
         let answered = mean(|raw| raw.cached_reads);
@@ -222,7 +228,7 @@ impl MeasuredCell {
     /// When its storage can't be simulated.
     pub fn simulated(&self) -> Result<&SimulationOutcome, PredictionRefusal> {
         let simulate = || match &self.point.not_modelled {
-            Some(what) => Err(PredictionRefusal::Layer { what: what.clone() }),
+            Some(layer) => Err(PredictionRefusal::Layer { what: layer.clone() }),
             None => {
                 let scenario = self.point.scenario(&self.demand, self.cores_at_once, self.cached);
                 simulation::simulate(scenario)
@@ -234,7 +240,7 @@ impl MeasuredCell {
 
 /// The repetitions of a cell that something can be learnt from.
 fn sound<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, PredictionRefusal> {
-    soundness::of_cell(records).map_err(|unsound| PredictionRefusal::Unsound { unsound })
+    soundness::select_sound(records).map_err(|unsound| PredictionRefusal::Unsound { unsound })
 }
 
 /// The mean length of the reads of cells that only read: what the system reads at once. `None` where no cell does.
@@ -243,7 +249,7 @@ pub fn read_bytes_of(records: &[&RunRecord]) -> Option<f64> {
         .iter()
         // A cache divides them.
         .filter(|record| record.layers.is_empty())
-        .filter_map(|record| RawRepetition::of(record, &[]).ok())
+        .filter_map(|record| RawRepetition::from_record(record, &[]).ok())
         .filter(|raw| raw.reads > 0.05 && raw.classes.iter().all(|(name, ..)| !writes(name)))
         .map(|raw| raw.read_bytes / raw.reads)
         .collect();
@@ -260,7 +266,7 @@ fn reads(operation: &str) -> bool {
 
 impl RawRepetition {
     /// What was asked of the volumes, where the figures are those of devices.
-    fn of_volumes(self, fan: FanOut) -> RawRepetition {
+    fn to_volumes(self, fan: FanOut) -> RawRepetition {
         RawRepetition {
             writes: self.writes / fan.copies,
             write_bytes: self.write_bytes / fan.copies,
@@ -270,9 +276,9 @@ impl RawRepetition {
     }
 
     /// `fronts` are the names of cache devices: their requests are the cache's own, and not what the system asked for.
-    fn of(record: &RunRecord, fronts: &[&str]) -> Result<RawRepetition, PredictionRefusal> {
+    fn from_record(record: &RunRecord, fronts: &[&str]) -> Result<RawRepetition, PredictionRefusal> {
         let refused =
-            |what: String| PredictionRefusal::Record { what: format!("{}: {what}", record.cell.id) };
+            |problem: String| PredictionRefusal::Record { what: format!("{}: {problem}", record.cell.id) };
         let Some(measured) = &record.measured else {
             return Err(refused("it has no measured operations".to_owned()));
         };
@@ -283,8 +289,8 @@ impl RawRepetition {
         }
         let each = |count: u64| count as f64 / measured.operations as f64;
         let asked = match fronts.is_empty() {
-            true => VolumeDemand::of_devices(record),
-            false => VolumeDemand::of_volumes(record, fronts)?,
+            true => VolumeDemand::from_devices(record),
+            false => VolumeDemand::from_volumes(record, fronts)?,
         };
         let cpu_us = record.cpu.as_ref().map_or(0.0, |cpu| {
             cpu.used_at_reference_cpus() * measured.wall_s * 1e6 / measured.operations as f64
@@ -345,7 +351,8 @@ const COMMITS: f64 = 0.4;
 const BACKGROUND_READ_BYTES: f64 = 131_072.0;
 
 fn demand(raws: &[RawRepetition], point: &CellPoint, block_bytes: Option<f64>) -> MixDemand {
-    let mean = |of: fn(&RawRepetition) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+    let mean =
+        |value_of: fn(&RawRepetition) -> f64| raws.iter().map(value_of).sum::<f64>() / raws.len() as f64;
     let mut classes: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for raw in raws {
         for (name, share, p50_us) in &raw.classes {

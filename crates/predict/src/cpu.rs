@@ -52,7 +52,7 @@ impl CpuTime {
     }
 
     /// Of an operation with so many reads of devices, and so many writes (0 or 1, or the share of operations that write).
-    pub(crate) fn of(&self, reads: f64, writes: f64) -> f64 {
+    pub(crate) fn estimate(&self, reads: f64, writes: f64) -> f64 {
         self.each_us + self.read_us * reads + self.write_us * writes
     }
 }
@@ -75,7 +75,7 @@ pub fn divide_cpu_time(cells: &mut [MeasuredCell]) {
         cell.demand
             .classes
             .iter_mut()
-            .for_each(|class| class.cpu_us = time.of(class.reads, f64::from(u8::from(class.writes))));
+            .for_each(|class| class.cpu_us = time.estimate(class.reads, f64::from(u8::from(class.writes))));
         let divided = cell.demand.cpu_us();
         if divided > 0.0 {
             cell.demand.classes.iter_mut().for_each(|class| class.cpu_us *= whole / divided);
@@ -98,8 +98,8 @@ fn fit(rows: &[FitRow], most_idle_us: f64) -> Option<CpuTime> {
         term == 0 || high > 1.1 * low + 1e-12
     };
     // Two cells can't tell four figures apart: what is spent when idle is taken for the least likely.
-    let known = rows.len().min(TERMS);
-    let free: Vec<usize> = (0..TERMS).filter(|&term| is_varied(term)).take(known).collect();
+    let term_count = rows.len().min(TERMS);
+    let free: Vec<usize> = (0..TERMS).filter(|&term| is_varied(term)).take(term_count).collect();
     for _ in 0..ROUNDS {
         for &term in &free {
             let (mut up, mut down) = (0.0, 0.0);
@@ -131,17 +131,17 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_those_that_the_cells_were_made_of() {
-        let of = |reads: f64, writes: f64, per_s: f64| {
+    fn fitted_cpu_parts_match_generated_cells() {
+        let sample_row = |reads: f64, writes: f64, per_s: f64| {
             row(reads, writes, per_s, 15.0 + 60.0 * reads + 30.0 * writes + 2e5 / per_s)
         };
         let rows = [
-            of(0.0, 0.0, 1e6),
-            of(0.6, 0.05, 2.8e5),
-            of(0.9, 0.0, 1.9e5),
-            of(0.3, 0.5, 2e5),
-            of(0.7, 0.05, 3.8e3),
-            of(1.0, 0.0, 2.5e3),
+            sample_row(0.0, 0.0, 1e6),
+            sample_row(0.6, 0.05, 2.8e5),
+            sample_row(0.9, 0.0, 1.9e5),
+            sample_row(0.3, 0.5, 2e5),
+            sample_row(0.7, 0.05, 3.8e3),
+            sample_row(1.0, 0.0, 2.5e3),
         ];
         let found = fit(&rows, 8e5).unwrap();
         assert!((found.each_us - 15.0).abs() < 1.0, "{found:?}");
@@ -154,8 +154,11 @@ mod tests {
     fn few_cells_tell_few_parts() {
         assert_eq!(fit(&[], 8e5), None);
         let one = fit(&[row(0.9, 0.0, 1e5, 70.0)], 8e5).unwrap();
-        assert!((one.of(0.9, 0.0) - 70.0).abs() < 1e-6 && one.read_us == 0.0, "{one:?}");
+        assert!((one.estimate(0.9, 0.0) - 70.0).abs() < 1e-6 && one.read_us == 0.0, "{one:?}");
         let two = fit(&[row(0.0, 0.0, 1e6, 15.0), row(1.0, 0.0, 1e5, 75.0)], 8e5).unwrap();
-        assert!((two.of(1.0, 0.0) - 75.0).abs() < 0.5 && (two.of(0.0, 0.0) - 15.0).abs() < 0.5, "{two:?}");
+        assert!(
+            (two.estimate(1.0, 0.0) - 75.0).abs() < 0.5 && (two.estimate(0.0, 0.0) - 15.0).abs() < 0.5,
+            "{two:?}"
+        );
     }
 }

@@ -41,9 +41,9 @@ pub(crate) struct VolumeDemand {
 
 impl VolumeDemand {
     /// Where every request is a device's, or one each of several.
-    pub(crate) fn of_devices(record: &RunRecord) -> VolumeDemand {
-        let sum = |of: fn(&underlay_record::DeviceTotals) -> u64| {
-            record.devices.iter().fold(0u64, |sum, device| sum.saturating_add(of(&device.totals)))
+    pub(crate) fn from_devices(record: &RunRecord) -> VolumeDemand {
+        let sum = |count_of: fn(&underlay_record::DeviceTotals) -> u64| {
+            record.devices.iter().fold(0u64, |sum, device| sum.saturating_add(count_of(&device.totals)))
         };
         VolumeDemand {
             reads: sum(|totals| totals.reads),
@@ -59,7 +59,10 @@ impl VolumeDemand {
     ///
     /// # Errors
     /// When the record has neither.
-    pub(crate) fn of_volumes(record: &RunRecord, fronts: &[&str]) -> Result<VolumeDemand, PredictionRefusal> {
+    pub(crate) fn from_volumes(
+        record: &RunRecord,
+        fronts: &[&str],
+    ) -> Result<VolumeDemand, PredictionRefusal> {
         let caches = || record.layers.iter().filter(|layer| layer.kind == "cache");
         if caches().next().is_none() || record.paths.is_empty() {
             return Err(PredictionRefusal::Record {
@@ -75,10 +78,10 @@ impl VolumeDemand {
                 caches().map(|layer| names.iter().map(|name| figure(layer, name)).sum::<f64>()).sum();
             (all.clamp(0.0, 1e15) * BLOCK_BYTES) as u64
         };
-        let requests = |of: fn(&underlay_record::PathRecord) -> u64| {
-            record.paths.iter().fold(0u64, |sum, path| sum.saturating_add(of(path)))
+        let requests = |count_of: fn(&underlay_record::PathRecord) -> u64| {
+            record.paths.iter().fold(0u64, |sum, path| sum.saturating_add(count_of(path)))
         };
-        let behind = record
+        let device_reads = record
             .devices
             .iter()
             .filter(|device| !fronts.contains(&device.description.id.name.as_str()))
@@ -86,7 +89,7 @@ impl VolumeDemand {
         let reads = requests(|path| path.reads.requests);
         Ok(VolumeDemand {
             reads,
-            cached_reads: reads.saturating_sub(behind),
+            cached_reads: reads.saturating_sub(device_reads),
             read_bytes: blocks(["read_hits", "read_misses"]),
             writes: requests(|path| path.writes.requests),
             write_bytes: blocks(["write_hits", "write_misses"]),
@@ -105,7 +108,7 @@ pub(crate) struct FanOut {
 }
 
 impl FanOut {
-    pub(crate) fn of(volumes: &[VolumeSpec]) -> FanOut {
+    pub(crate) fn from_volumes(volumes: &[VolumeSpec]) -> FanOut {
         fn copies(node: &StackNode) -> f64 {
             match node {
                 StackNode::Mirror { members } => members.len() as f64 * members.first().map_or(1.0, copies),

@@ -68,7 +68,7 @@ pub struct SimulationOutcome {
 }
 
 impl SimulationOutcome {
-    pub(crate) fn of(
+    pub(crate) fn new(
         mut finished: Vec<FinishedOperation>,
         span_ns: u64,
         usage: &[(f64, f64)],
@@ -86,8 +86,11 @@ impl SimulationOutcome {
         let latencies = OperationLatencies::new(finished.iter().map(latency).collect());
         // What an operation at a percentile went through is the mean over its neighbours.
         let around = |share: f64, width: f64| {
-            let at = |share: f64| ((count as f64) * share.clamp(0.0, 1.0)) as usize;
-            let (from, to) = (at(share - width), at(share + width).max(at(share - width) + 1).min(count));
+            let index_at = |share: f64| ((count as f64) * share.clamp(0.0, 1.0)) as usize;
+            let (from, to) = (
+                index_at(share - width),
+                index_at(share + width).max(index_at(share - width) + 1).min(count),
+            );
             shares(&finished[from.min(to)..to])
         };
         let busiest =

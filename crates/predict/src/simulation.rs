@@ -102,7 +102,7 @@ impl RequestOwner {
         kind << KIND_SHIFT | value
     }
 
-    fn of(tag: u64) -> RequestOwner {
+    fn from_tag(tag: u64) -> RequestOwner {
         let value = tag & ((1 << KIND_SHIFT) - 1);
         match tag >> KIND_SHIFT {
             0 => RequestOwner::Read(value as usize),
@@ -208,7 +208,7 @@ pub fn simulate_on(
         now_ns,
         operations: Vec::new(),
         free: Vec::new(),
-        cores: CoreQueue::new(at_once(&scenario)),
+        cores: CoreQueue::new(limit_concurrent_cores(&scenario)),
         core_speed: core_speed(&scenario),
         backlog: BackgroundBacklog::new(&scenario.demand.background),
         stalled: VecDeque::new(),
@@ -258,7 +258,7 @@ impl QueueSimulation<'_> {
                 return;
             }
             let device_ns = self.bank.next_ns();
-            let event_ns = self.events.peek().map(|Reverse((at, ..))| *at);
+            let event_ns = self.events.peek().map(|Reverse((time_ns, ..))| *time_ns);
             match (device_ns, event_ns) {
                 (None, None) => return,
                 (Some(device), event) if event.is_none_or(|event| device <= event) => {
@@ -268,18 +268,18 @@ impl QueueSimulation<'_> {
                         if one.at_ns > self.now_ns {
                             self.push(one.at_ns, SimulationEvent::Answer(one.tag, one.network_ns));
                         } else {
-                            self.answered(RequestOwner::of(one.tag), one.network_ns);
+                            self.answered(RequestOwner::from_tag(one.tag), one.network_ns);
                         }
                     }
                 }
                 _ => {
-                    let Some(Reverse((at, _, event))) = self.events.pop() else { return };
-                    self.now_ns = self.now_ns.max(at);
+                    let Some(Reverse((time_ns, _, event))) = self.events.pop() else { return };
+                    self.now_ns = self.now_ns.max(time_ns);
                     match event {
                         SimulationEvent::Arrival => self.arrive(),
                         SimulationEvent::Cpu(operation) => self.computed(operation),
                         SimulationEvent::Answer(tag, network_ns) => {
-                            self.answered(RequestOwner::of(tag), network_ns)
+                            self.answered(RequestOwner::from_tag(tag), network_ns)
                         }
                     }
                 }
@@ -383,7 +383,7 @@ impl QueueSimulation<'_> {
             self.operations[place].reads_left -= 1;
             let (length_bytes, is_sequential) = (class.read_bytes as u64, class.is_sequential);
             let (volume, offset_bytes) = match is_sequential {
-                true => (0, self.in_order(length_bytes)),
+                true => (0, self.next_in_order(length_bytes)),
                 false => {
                     let volume = self.volume();
                     (volume, self.place_in(volume))
@@ -458,14 +458,14 @@ impl QueueSimulation<'_> {
     }
 
     /// Where the next read of those is that go through the data in order.
-    fn in_order(&mut self, length_bytes: u64) -> u64 {
-        let at = self.next_read_bytes;
+    fn next_in_order(&mut self, length_bytes: u64) -> u64 {
+        let offset = self.next_read_bytes;
         let end = self.scenario.footprint_bytes.min(self.bank.capacity_bytes(0));
-        self.next_read_bytes = at.saturating_add(length_bytes);
+        self.next_read_bytes = offset.saturating_add(length_bytes);
         if self.next_read_bytes > end.saturating_sub(length_bytes) {
             self.next_read_bytes = 0;
         }
-        at
+        offset
     }
 
     fn work_off(&mut self) {
@@ -566,23 +566,23 @@ impl QueueSimulation<'_> {
         let cpu = self.cores.utilisation(span_ns);
         let inside = self.inside_ns as f64 / span_ns as f64;
         let cache_full_s = self.bank.dirty_room_blocks().zip(self.room_then).and_then(|(now, then)| {
-            let taken = then.saturating_sub(now);
+            let elapsed = then.saturating_sub(now);
             // A batch more or less says nothing.
-            (taken > 256).then(|| now as f64 / taken as f64 * span_ns as f64 / 1e9)
+            (elapsed > 256).then(|| now as f64 / elapsed as f64 * span_ns as f64 / 1e9)
         });
-        let outcome = SimulationOutcome::of(self.finished, span_ns, &usage, cpu, inside, is_saturated);
+        let outcome = SimulationOutcome::new(self.finished, span_ns, &usage, cpu, inside, is_saturated);
         SimulationOutcome { cache_full_s, ..outcome }
     }
 }
 
-fn at_once(scenario: &SimulationScenario<'_>) -> Option<u32> {
+fn limit_concurrent_cores(scenario: &SimulationScenario<'_>) -> Option<u32> {
     scenario.cores.map(|cores| scenario.cores_at_once.unwrap_or(cores).clamp(1, cores))
 }
 
 fn core_speed(scenario: &SimulationScenario<'_>) -> f64 {
     scenario
         .cores
-        .zip(at_once(scenario))
+        .zip(limit_concurrent_cores(scenario))
         .map_or(1.0, |(cores, at_once)| f64::from(cores) / f64::from(at_once))
 }
 

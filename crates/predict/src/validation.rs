@@ -39,13 +39,13 @@ pub struct ComparedMetric {
 }
 
 impl ComparedMetric {
-    fn of(
+    fn new(
         metric: PredictedMetric,
         cell: &MeasuredCell,
         prediction: Option<&CellPrediction>,
     ) -> ComparedMetric {
         let measured = metric.measured(cell);
-        let predicted = prediction.map(|prediction| prediction.of(metric));
+        let predicted = prediction.map(|prediction| prediction.estimate(metric));
         ComparedMetric {
             measured,
             predicted,
@@ -61,7 +61,7 @@ pub fn held_out(calibration: &Calibration) -> Vec<HeldOut> {
     let mut all = Vec::new();
     for kind in LeftOut::ALL {
         // Cells that leave out the same others share the calibration, and with it the errors that its intervals are from.
-        let mut known: Vec<(&CellPoint, Calibration)> = Vec::new();
+        let mut calibrations: Vec<(&CellPoint, Calibration)> = Vec::new();
         for cell in calibration.cells() {
             let point = &cell.point;
             let is_alone = !calibration
@@ -71,12 +71,12 @@ pub fn held_out(calibration: &Calibration) -> Vec<HeldOut> {
             if is_alone {
                 continue;
             }
-            let place = known.iter().position(|(first, _)| kind.leaves_out(first, point));
+            let place = calibrations.iter().position(|(first, _)| kind.leaves_out(first, point));
             let place = place.unwrap_or_else(|| {
-                known.push((point, calibration.without(point, kind)));
-                known.len() - 1
+                calibrations.push((point, calibration.without(point, kind)));
+                calibrations.len() - 1
             });
-            let others = &known[place].1;
+            let others = &calibrations[place].1;
             let answer = others.predict(point);
             let prediction = answer.as_ref().ok();
             let nearest = nearest(others, point);
@@ -84,10 +84,10 @@ pub fn held_out(calibration: &Calibration) -> Vec<HeldOut> {
                 cell: point.id.clone(),
                 without: kind.name(),
                 repetitions: cell.repetitions,
-                throughput_per_s: ComparedMetric::of(PredictedMetric::Throughput, cell, prediction),
-                mean_us: ComparedMetric::of(PredictedMetric::Mean, cell, prediction),
-                p50_us: ComparedMetric::of(PredictedMetric::P50, cell, prediction),
-                p99_us: ComparedMetric::of(PredictedMetric::P99, cell, prediction),
+                throughput_per_s: ComparedMetric::new(PredictedMetric::Throughput, cell, prediction),
+                mean_us: ComparedMetric::new(PredictedMetric::Mean, cell, prediction),
+                p50_us: ComparedMetric::new(PredictedMetric::P50, cell, prediction),
+                p99_us: ComparedMetric::new(PredictedMetric::P99, cell, prediction),
                 refused: answer.as_ref().err().map(ToString::to_string),
                 nearest_per_s: nearest.map(|near| PredictedMetric::Throughput.measured(near)),
                 by_iops_per_s: nearest

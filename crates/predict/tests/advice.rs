@@ -59,7 +59,7 @@ fn ask(calibration: &Calibration, rate_per_s: f64, p99_us: f64, names: &[&str]) 
 }
 
 #[test]
-fn devices_side_by_side_need_a_system_that_was_seen_on_several() {
+fn several_devices_need_a_system_measured_on_several() {
     let names = ["hdd-7200-sata", "optane-p4800x"];
     let is_excluded =
         |advice: &StorageAdvice| advice.excluded.iter().any(|one| one.name.contains("side by side"));

@@ -52,7 +52,7 @@ fn calibration() -> Calibration {
 }
 
 #[test]
-fn a_system_that_the_model_knows_is_predicted_from_the_others() {
+fn system_of_known_model_is_predicted_from_others() {
     let all = held_out(&calibration());
     for kind in [LeftOut::Storage, LeftOut::Size] {
         let of_kind: Vec<_> = all.iter().filter(|cell| cell.without == kind.name()).collect();
@@ -75,14 +75,14 @@ fn a_system_that_the_model_knows_is_predicted_from_the_others() {
 }
 
 #[test]
-fn what_was_not_measured_is_refused_with_the_reason() {
+fn unmeasured_input_is_refused_with_reason() {
     let calibration = calibration();
-    let known = point("new", storage("optane-p4800x", 1), 4e5, 32);
-    let answer = calibration.predict(&known).unwrap();
+    let known_point = point("new", storage("optane-p4800x", 1), 4e5, 32);
+    let answer = calibration.predict(&known_point).unwrap();
     assert!(answer.throughput_per_s.low < answer.throughput_per_s.value);
     assert!(answer.throughput_per_s.value < answer.throughput_per_s.high);
     let refused = |change: fn(&mut CellPoint)| {
-        let mut asked = known.clone();
+        let mut asked = known_point.clone();
         change(&mut asked);
         calibration.predict(&asked).unwrap_err()
     };
@@ -121,22 +121,23 @@ fn better_machines_are_never_predicted_to_be_slower() {
             QuestionChange { memory: 2.0, ..QuestionChange::NONE },
             QuestionChange { cores: 2.0, ..QuestionChange::NONE },
         ] {
-            let [throughput, mean, ..] = calibration.what_if(cell, change).unwrap();
+            let [throughput, mean, ..] = calibration.predict_change(cell, change).unwrap();
             assert!(throughput.value >= 1.0 && mean.value <= 1.0, "{}: {change:?}", cell.point.id);
             assert!(throughput.low < throughput.value && throughput.value < throughput.high);
         }
         let faster = calibration
-            .what_if(cell, QuestionChange { device_speed: 2.0, ..QuestionChange::NONE })
+            .predict_change(cell, QuestionChange { device_speed: 2.0, ..QuestionChange::NONE })
             .unwrap()[0];
         let is_device_bound = cell.point.storage.starts_with("hdd");
         assert!(!is_device_bound || faster.value > 1.7, "{}: {faster:?}", cell.point.id);
-        let gone = calibration.what_if(cell, QuestionChange { memory: 64.0, ..QuestionChange::NONE });
-        assert!(matches!(gone, Err(PredictionRefusal::Size { .. })), "{gone:?}");
+        let answer =
+            calibration.predict_change(cell, QuestionChange { memory: 64.0, ..QuestionChange::NONE });
+        assert!(matches!(answer, Err(PredictionRefusal::Size { .. })), "{answer:?}");
     }
 }
 
 #[test]
-fn an_offered_rate_has_its_latency_or_is_too_much() {
+fn offered_rate_has_latency_or_is_too_high() {
     let calibration = calibration();
     let asked = |per_s| CellPoint {
         arrivals: OperationArrivals::Even { per_s },
@@ -183,7 +184,7 @@ proptest! {
 
 /// Half of the operations read, and nearly each of these waits: the median is of one kind or of the other, as chance has it.
 #[test]
-fn a_median_between_two_kinds_may_be_of_either() {
+fn median_between_two_kinds_covers_either() {
     let of_mix = |reads: f64| MixDemand {
         classes: vec![
             OperationClass {

@@ -81,11 +81,11 @@ fn told(point: &CellPoint, job: DeviceJob) -> RunRecord {
 fn cell(name: &str, medium: &str, threads: u32, job: DeviceJob) -> Arc<MeasuredCell> {
     let point = asked(name, medium, threads);
     let record = told(&point, job);
-    Arc::new(MeasuredCell::of_job(point, &[&record], job).unwrap())
+    Arc::new(MeasuredCell::from_job(point, &[&record], job).unwrap())
 }
 
 #[test]
-fn a_device_is_answered_from_others() {
+fn device_is_predicted_from_others() {
     let reads = DeviceJob { writes: false, sequential: false, block_bytes: BLOCK_BYTES };
     for (job, threads) in [
         (reads, 16),
@@ -115,10 +115,11 @@ fn reads_in_order_are_not_reads_anywhere() {
 #[test]
 fn memory_is_no_help_and_other_sizes_are_answered() {
     let job = DeviceJob { writes: false, sequential: false, block_bytes: BLOCK_BYTES };
-    let known = cell("ssd", "ssd-sata", 16, job);
-    let calibration = Calibration::new(vec![known.clone()]);
-    let [throughput, ..] =
-        calibration.what_if(&known, QuestionChange { memory: 2.0, ..QuestionChange::NONE }).unwrap();
+    let measured_cell = cell("ssd", "ssd-sata", 16, job);
+    let calibration = Calibration::new(vec![measured_cell.clone()]);
+    let [throughput, ..] = calibration
+        .predict_change(&measured_cell, QuestionChange { memory: 2.0, ..QuestionChange::NONE })
+        .unwrap();
     assert!((throughput.value - 1.0).abs() < 0.02, "{throughput:?}");
     let mut larger = asked("ssd", "ssd-sata", 16);
     larger.records *= 3.0;
@@ -127,13 +128,13 @@ fn memory_is_no_help_and_other_sizes_are_answered() {
 }
 
 #[test]
-fn a_system_says_nothing_of_a_job() {
+fn system_predicts_no_job() {
     let job = DeviceJob { writes: false, sequential: false, block_bytes: BLOCK_BYTES };
     let of_system = point("ssd", storage("ssd-sata", 1), 4e5, 16);
     let requests = record(&of_system, &demand(job), 1.0);
-    assert!(MeasuredCell::of_job(of_system.clone(), &[&requests], job).is_err());
-    let known = Calibration::new(vec![Arc::new(measured(of_system, &[requests]))]);
-    let refusal = known.predict(&asked("nvme", "nvme-9300-max", 16)).unwrap_err();
+    assert!(MeasuredCell::from_job(of_system.clone(), &[&requests], job).is_err());
+    let calibration = Calibration::new(vec![Arc::new(measured(of_system, &[requests]))]);
+    let refusal = calibration.predict(&asked("nvme", "nvme-9300-max", 16)).unwrap_err();
     assert!(matches!(refusal, PredictionRefusal::Mix { .. }), "{refusal}");
 }
 
@@ -145,7 +146,7 @@ fn figures_that_no_run_has_are_refused() {
     let refused = |change: &dyn Fn(&mut RunRecord)| {
         let mut record = sound.clone();
         change(&mut record);
-        MeasuredCell::of_job(point.clone(), &[&record], job).unwrap_err()
+        MeasuredCell::from_job(point.clone(), &[&record], job).unwrap_err()
     };
     for value in [f64::NAN, f64::INFINITY, 0.0, -1.0, 1e300] {
         let refusal = refused(&|record| record.benchmark.as_mut().unwrap().figures[0].value = value);

@@ -83,7 +83,7 @@ fn simulate(
 }
 
 #[test]
-fn a_cache_answers_its_share_and_the_disk_the_rest() {
+fn cache_answers_its_share_and_disk_the_rest() {
     let demand = reading(1.0);
     let volumes = cached(CacheMode::Read, 1 << 28);
     let alone = simulate(&demand, &storage("hdd-7200-sata", 1), 0.0, false);
@@ -98,7 +98,7 @@ fn a_cache_answers_its_share_and_the_disk_the_rest() {
 }
 
 #[test]
-fn a_write_back_cache_takes_flushes_off_the_disk() {
+fn write_back_cache_spares_disk_flushes() {
     let demand = writing(4096.0, true);
     let [through, back] = [CacheMode::Read, CacheMode::WriteBack]
         .map(|mode| simulate(&demand, &cached(mode, 1 << 28), 0.0, false));
@@ -106,7 +106,7 @@ fn a_write_back_cache_takes_flushes_off_the_disk() {
 }
 
 #[test]
-fn a_write_back_cache_that_fills_up_is_told() {
+fn filling_write_back_cache_is_reported() {
     // More small writes than a disk takes back.
     let fills = simulate(&writing(4096.0, false), &cached(CacheMode::WriteBack, 1 << 30), 0.0, false);
     assert!(fills.cache_full_s.is_some_and(|seconds| seconds > 0.0), "{fills:?}");
@@ -164,7 +164,7 @@ fn on_disks() -> Calibration {
 }
 
 #[test]
-fn a_cache_in_front_of_measured_disks_is_predicted() {
+fn cache_over_measured_disks_is_predicted() {
     let calibration = on_disks();
     let ask = |volumes: Vec<VolumeSpec>, change: fn(&mut CellPoint)| {
         let mut asked = point("cached", volumes, 4e5, 16);
@@ -187,12 +187,12 @@ fn a_cache_in_front_of_measured_disks_is_predicted() {
 }
 
 #[test]
-fn what_is_not_known_of_layers_is_refused() {
+fn unknown_layers_are_refused() {
     let calibration = on_disks();
     let refused = |root: StackNode| {
         let asked = point("odd", vec![VolumeSpec::new("volume", root)], 4e5, 16);
         match calibration.predict(&asked).unwrap_err() {
-            PredictionRefusal::Layer { what } => what,
+            PredictionRefusal::Layer { what: layer } => layer,
             other => panic!("{other:?}"),
         }
     };

@@ -111,13 +111,13 @@ fn mva(demands_us: &[f64], clients: u32) -> f64 {
 }
 
 #[test]
-fn a_closed_network_has_the_throughput_of_exact_mean_value_analysis() {
+fn closed_network_matches_mean_value_analysis() {
     for (cpu_us, read_us, threads) in
         [(100.0, 100.0, 1), (100.0, 100.0, 8), (300.0, 100.0, 4), (50.0, 400.0, 20), (200.0, 180.0, 40)]
     {
         // Half of the CPU time comes before the read and half after it, both exponential.
         let demand = demand(cpu_us, 1.0);
-        let bank = DeviceNetwork::of_models(vec![Exponential::boxed(read_us)]);
+        let bank = DeviceNetwork::from_models(vec![Exponential::boxed(read_us)]);
         let found = simulation::simulate_on(bank, scenario(&demand, &[], threads, 1)).unwrap();
         let expected = mva(&[cpu_us, read_us], threads);
         let error = found.throughput_per_s / expected - 1.0;
@@ -132,12 +132,12 @@ fn a_closed_network_has_the_throughput_of_exact_mean_value_analysis() {
 }
 
 #[test]
-fn directories_of_their_own_devices_are_stations_that_share_the_reads() {
+fn directories_on_own_devices_share_reads() {
     // A record is in any of them alike: each station has its share of the visits.
     let reads_us = [100.0, 101.0, 102.0, 103.0];
     let demand = demand(20.0, 1.0);
     for threads in [1, 4, 16, 60] {
-        let bank = DeviceNetwork::of_models(reads_us.map(Exponential::boxed).into());
+        let bank = DeviceNetwork::from_models(reads_us.map(Exponential::boxed).into());
         let found = simulation::simulate_on(bank, scenario(&demand, &[], threads, 1)).unwrap();
         let stations: Vec<f64> = [20.0].into_iter().chain(reads_us.map(|read_us| read_us / 4.0)).collect();
         let expected = mva(&stations, threads);
@@ -147,10 +147,10 @@ fn directories_of_their_own_devices_are_stations_that_share_the_reads() {
 }
 
 #[test]
-fn an_open_queue_waits_as_theory_has_it() {
+fn open_queue_wait_matches_theory() {
     // M/M/1 at 70 %: the time in the system is the service over 1 - utilisation, the p99 is ln(100) times that.
     let demand = demand(0.0, 1.0);
-    let bank = DeviceNetwork::of_models(vec![Exponential::boxed(100.0)]);
+    let bank = DeviceNetwork::from_models(vec![Exponential::boxed(100.0)]);
     let open = SimulationScenario {
         arrivals: OperationArrivals::Poisson { per_s: 7_000.0 },
         operations: 100_000,
@@ -164,9 +164,9 @@ fn an_open_queue_waits_as_theory_has_it() {
 }
 
 #[test]
-fn a_rate_above_what_devices_do_is_said_to_be() {
+fn rate_above_device_limit_is_reported() {
     let demand = demand(0.0, 1.0);
-    let bank = DeviceNetwork::of_models(vec![Exponential::boxed(100.0)]);
+    let bank = DeviceNetwork::from_models(vec![Exponential::boxed(100.0)]);
     let open = SimulationScenario {
         arrivals: OperationArrivals::Even { per_s: 12_000.0 },
         operations: 5_000,
@@ -203,7 +203,7 @@ fn commits_are_shared_by_those_who_wait() {
     demand.classes[0].commits = true;
     demand.commit_bytes = Some(4096.0);
     let volumes = volumes("hdd-7200-sata", 6_000_000_000);
-    let at = |threads| {
+    let throughput_at = |threads| {
         simulation::simulate(SimulationScenario {
             operations: 2_000,
             ..scenario(&demand, &volumes, threads, 16)
@@ -211,7 +211,7 @@ fn commits_are_shared_by_those_who_wait() {
         .unwrap()
         .throughput_per_s
     };
-    let (one, many) = (at(1), at(16));
+    let (one, many) = (throughput_at(1), throughput_at(16));
     assert!(many > 6.0 * one, "{one} alone, {many} with sixteen");
 }
 
@@ -252,9 +252,9 @@ fn operations_that_the_end_cuts_off_are_under_way() {
     );
 }
 
-/// A shrunk failure of `a_faster_device_is_never_slower`, which then drew 3,000 operations: too few to tell a difference of 3 %.
+/// A shrunk failure of `faster_device_is_never_slower`, which then drew 3,000 operations: too few to tell a difference of 3 %.
 #[test]
-fn where_cores_are_the_limit_a_faster_device_changes_nothing() {
+fn core_bound_system_ignores_faster_device() {
     let demand = writing(0.2, 6_000.0);
     let volumes = volumes("nvme-9300-max", 6_000_000_000);
     for device_speed in [1.0, 3.03] {
@@ -269,18 +269,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_faster_device_is_never_slower(
+    fn faster_device_is_never_slower(
         medium in prop::sample::select(vec!["hdd-7200-sata", "ssd-sata", "nvme-9300-max", "ebs-gp3"]),
         reads in 0.2f64..3.0, threads in 1u32..64, speed in 1.5f64..4.0, writes in prop::bool::ANY,
     ) {
         let demand = if writes { writing(reads, 6_000.0) } else { demand(30.0, reads) };
         let volumes = volumes(medium, 6_000_000_000);
-        let at = |device_speed| {
+        let simulate_at = |device_speed| {
             let one = SimulationScenario {
                 device_speed, operations: 40_000, ..scenario(&demand, &volumes, threads, 16) };
             simulation::simulate(one).unwrap()
         };
-        let (slow, fast) = (at(1.0), at(speed));
+        let (slow, fast) = (simulate_at(1.0), simulate_at(speed));
         // Two draws of 40,000 exponential times differ by 0.6 % (a standard deviation) where CPU time is the limit.
         prop_assert!(fast.throughput_per_s > 0.97 * slow.throughput_per_s, "{slow:?} {fast:?}");
     }
@@ -301,13 +301,13 @@ proptest! {
             return Ok(());
         }
         keeps_to_littles_law(&found, threads, 4_000.0);
-        let told = found.of_mean.total_us();
-        prop_assert!((told / found.mean_us - 1.0).abs() < 0.01, "{told} of {}", found.mean_us);
+        let total_us = found.of_mean.total_us();
+        prop_assert!((total_us / found.mean_us - 1.0).abs() < 0.01, "{total_us} of {}", found.mean_us);
         prop_assert!(found.device_busy <= 1.0 && found.p50_us <= found.p99_us);
     }
 
     #[test]
-    fn the_same_question_has_the_same_answer(threads in 1u32..32, reads in 0.0f64..2.0) {
+    fn simulation_of_same_question_is_deterministic(threads in 1u32..32, reads in 0.0f64..2.0) {
         let demand = writing(reads, 2_000.0);
         let volumes = volumes("nvme-9300-max", 1_000_000_000);
         let one = || {

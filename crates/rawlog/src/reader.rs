@@ -38,7 +38,7 @@ pub fn read(path: &Path, mut visit: impl FnMut(RawOperation)) -> std::result::Re
     }
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(failed)?;
-        let columns = RowGroupColumns::of(group.as_ref()).map_err(failed)?;
+        let columns = RowGroupColumns::from_group(group.as_ref()).map_err(failed)?;
         for row in 0..columns.threads.len() {
             visit(columns.operation(row).map_err(content)?);
         }
@@ -54,7 +54,7 @@ struct RowGroupColumns {
 }
 
 impl RowGroupColumns {
-    fn of(group: &dyn RowGroupReader) -> Result<RowGroupColumns> {
+    fn from_group(group: &dyn RowGroupReader) -> Result<RowGroupColumns> {
         debug_assert_eq!(group.num_columns(), COLUMNS);
         Ok(RowGroupColumns {
             words: [column::<ByteArrayType>(group, 0)?, column::<ByteArrayType>(group, 1)?],

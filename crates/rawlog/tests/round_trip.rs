@@ -56,7 +56,7 @@ fn percentiles_are_those_worked_out_anew_from_the_file() {
 /// Constant, independent and stepped arrivals: the time from the intended start and the time from the actual one, of each
 /// kind of operation, in slow motion.
 #[test]
-fn an_offered_rates_two_latencies_are_those_worked_out_anew_from_the_file() {
+fn offered_rate_latencies_match_recalculation_from_file() {
     let steps: Vec<RatePart> = [1_000.0, 8_000.0, 500.0]
         .map(|rate_per_s| RatePart::Steady { rate_per_s, length: Duration::from_millis(25) })
         .into();
@@ -74,7 +74,7 @@ fn an_offered_rates_two_latencies_are_those_worked_out_anew_from_the_file() {
             threads: 2,
             arrivals,
             rate_per_s: Some(4_000.0),
-            rate_profile: changes.then(|| RateProfile::of(&steps).unwrap()),
+            rate_profile: changes.then(|| RateProfile::from_parts(&steps).unwrap()),
             warmup: Duration::from_millis(20),
             duration: Duration::from_millis(150),
             dilation: 2.0,
@@ -89,14 +89,14 @@ fn an_offered_rates_two_latencies_are_those_worked_out_anew_from_the_file() {
             writer.join().unwrap().unwrap();
             measured
         });
-        let within = |ns: i64| (0..75_000_000).contains(&ns);
+        let is_in_range = |ns: i64| (0..75_000_000).contains(&ns);
         let mut kinds: BTreeMap<&str, [Histogram; 2]> = BTreeMap::new();
         for one in all(&file).iter().filter(|one| one.answer.is_timed()) {
             let [latency, service] = kinds.entry(one.kind.name()).or_default();
-            if within(one.intended_ns) {
+            if is_in_range(one.intended_ns) {
                 latency.record_ns((one.end_ns - one.intended_ns) as u64);
             }
-            if one.answer != RawAnswer::Unstarted && within(one.start_ns) {
+            if one.answer != RawAnswer::Unstarted && is_in_range(one.start_ns) {
                 service.record_ns((one.end_ns - one.start_ns) as u64);
             }
         }
@@ -113,7 +113,7 @@ fn an_offered_rates_two_latencies_are_those_worked_out_anew_from_the_file() {
 }
 
 #[test]
-fn what_is_no_raw_log_is_refused() {
+fn invalid_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("text");
     assert!(matches!(read(&file, |_| ()), Err(RawLogError::Read { .. })));
@@ -127,7 +127,7 @@ fn what_is_no_raw_log_is_refused() {
 }
 
 #[test]
-fn a_run_without_operations_is_a_file_without_rows() {
+fn run_without_operations_has_no_rows() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("empty.parquet");
     let (log, operations) = RawLog::new();

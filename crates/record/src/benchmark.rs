@@ -141,9 +141,9 @@ impl MetricDilation {
         [("time", MetricDilation::Time), ("rate", MetricDilation::Rate), ("none", MetricDilation::None)];
 
     /// What a unit says of it; `None` where it says nothing.
-    pub fn of_unit(unit: &str) -> Option<MetricDilation> {
+    pub fn from_unit(unit: &str) -> Option<MetricDilation> {
         let unit: &str = &usual_unit(unit);
-        let is_one_of = |known: &[&str]| known.contains(&unit);
+        let is_one_of = |units: &[&str]| units.contains(&unit);
         if is_one_of(&TIMES) {
             Some(MetricDilation::Time)
         } else if RATES.iter().any(|one| unit.eq_ignore_ascii_case(one)) || is_rate(unit) {
@@ -165,7 +165,7 @@ impl MetricDilation {
     }
 
     /// What was done to a figure, in words.
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             MetricDilation::Time => "divided by slow motion",
             MetricDilation::Rate => "multiplied by slow motion",
@@ -206,21 +206,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_says_what_slow_motion_does_to_it() {
+    fn unit_determines_slow_motion_effect() {
         for unit in ["ms", "s", "µs", "min"] {
-            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::Time), "{unit}");
+            assert_eq!(MetricDilation::from_unit(unit), Some(MetricDilation::Time), "{unit}");
         }
         for unit in ["tps", "IOPS", "MB/s", "transactions/min", "new orders / min"] {
-            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::Rate), "{unit}");
+            assert_eq!(MetricDilation::from_unit(unit), Some(MetricDilation::Rate), "{unit}");
         }
         for unit in ["%", "count", "MiB"] {
-            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::None), "{unit}");
+            assert_eq!(MetricDilation::from_unit(unit), Some(MetricDilation::None), "{unit}");
         }
         // The Greek letter and the micro sign look alike.
         for unit in ["\u{b5}s", "\u{3bc}s"] {
-            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::Time), "{unit}");
+            assert_eq!(MetricDilation::from_unit(unit), Some(MetricDilation::Time), "{unit}");
             assert_eq!(
-                MetricDilation::of_unit(&format!("pages/{unit}")),
+                MetricDilation::from_unit(&format!("pages/{unit}")),
                 Some(MetricDilation::Rate),
                 "{unit}"
             );
@@ -228,15 +228,15 @@ mod tests {
         }
         // What tables print of sizes.
         for unit in ["TB", "PiB"] {
-            assert_eq!(MetricDilation::of_unit(unit), Some(MetricDilation::None), "{unit}");
+            assert_eq!(MetricDilation::from_unit(unit), Some(MetricDilation::None), "{unit}");
         }
         for unit in ["bogo", "MB/core", "frames"] {
-            assert_eq!(MetricDilation::of_unit(unit), None, "{unit}");
+            assert_eq!(MetricDilation::from_unit(unit), None, "{unit}");
         }
     }
 
     #[test]
-    fn slow_motion_is_divided_out_of_each_figure_as_its_kind_needs() {
+    fn slow_motion_is_removed_by_kind_of_figure() {
         let figure = |value, slow_motion, series: &[(f64, f64)]| BenchmarkFigure {
             value,
             slow_motion,
@@ -248,13 +248,13 @@ mod tests {
             figure(100.0, MetricDilation::Time, &[]),
             figure(100.0, MetricDilation::None, &[(4.0, 50.0)]),
         ];
-        let taken = BenchmarkRecord { duration_s: 20.0, figures, ..BenchmarkRecord::default() };
-        let told = taken.without_slow_motion(4.0);
-        assert_eq!((told.duration_s, told.wall_s), (5.0, 20.0));
-        let values: Vec<f64> = told.figures.iter().map(|one| one.value).collect();
+        let benchmark = BenchmarkRecord { duration_s: 20.0, figures, ..BenchmarkRecord::default() };
+        let modelled = benchmark.without_slow_motion(4.0);
+        assert_eq!((modelled.duration_s, modelled.wall_s), (5.0, 20.0));
+        let values: Vec<f64> = modelled.figures.iter().map(|one| one.value).collect();
         assert_eq!(values, [400.0, 25.0, 100.0]);
-        assert!(told.figures.iter().all(|one| one.wall_value == 100.0));
-        assert_eq!(told.figures[0].series, [FigureSample { t_s: 1.0, value: 200.0 }]);
-        assert_eq!(told.figures[2].series, [FigureSample { t_s: 1.0, value: 50.0 }]);
+        assert!(modelled.figures.iter().all(|one| one.wall_value == 100.0));
+        assert_eq!(modelled.figures[0].series, [FigureSample { t_s: 1.0, value: 200.0 }]);
+        assert_eq!(modelled.figures[2].series, [FigureSample { t_s: 1.0, value: 50.0 }]);
     }
 }

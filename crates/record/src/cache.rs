@@ -177,18 +177,18 @@ mod tests {
 
     #[test]
     fn hits_are_of_blocks_where_blocks_are_counted() {
-        let of = |hits, misses, read_bytes, fetched_bytes| {
+        let share_of = |hits, misses, read_bytes, fetched_bytes| {
             CacheUse { hits, misses, read_bytes, fetched_bytes, ..CacheUse::default() }.hit_share()
         };
-        assert_eq!(of(Some(3), Some(1), 100, 100), Some(0.75));
-        assert_eq!(of(Some(0), Some(0), 100, 0), None);
-        assert_eq!(of(None, None, 100, 25), Some(0.75));
-        assert_eq!(of(None, None, 100, 400), Some(0.0), "it fetched ahead");
-        assert_eq!(of(None, None, 0, 0), None);
+        assert_eq!(share_of(Some(3), Some(1), 100, 100), Some(0.75));
+        assert_eq!(share_of(Some(0), Some(0), 100, 0), None);
+        assert_eq!(share_of(None, None, 100, 25), Some(0.75));
+        assert_eq!(share_of(None, None, 100, 400), Some(0.0), "it fetched ahead");
+        assert_eq!(share_of(None, None, 0, 0), None);
     }
 
     #[test]
-    fn what_was_never_uploaded_was_avoided() {
+    fn blocks_never_uploaded_count_as_avoided() {
         let status = GatewayStatus {
             accepted_objects: 10,
             flushed_objects: 4,

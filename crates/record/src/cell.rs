@@ -192,7 +192,7 @@ impl Cell {
     /// What the highest rate that is looked for keeps to; absent where none is looked for.
     pub fn rate_within(&self) -> Option<&str> {
         match &self.requests()?.rate {
-            OfferedRate::Highest { within } => Some(within),
+            OfferedRate::Highest { within: latency_limit } => Some(latency_limit),
             _ => None,
         }
     }
@@ -257,8 +257,8 @@ impl CellStatus {
             CellStatus::Failed { reason } => Some(reason.clone()),
             CellStatus::Unavailable { missing, remedy } => Some(format!("{missing}; {remedy}")),
             CellStatus::Skipped { failure: None } => Some(SKIPPED_ON_COMMAND.to_owned()),
-            CellStatus::Skipped { failure: Some(told) } => {
-                Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {told}"))
+            CellStatus::Skipped { failure: Some(message) } => {
+                Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {message}"))
             }
         }
     }

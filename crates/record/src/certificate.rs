@@ -19,7 +19,7 @@ pub enum CertificateVerdict {
 
 impl CertificateVerdict {
     /// As people read it.
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             CertificateVerdict::Faithful => "faithful",
             CertificateVerdict::Doubtful => "doubtful",

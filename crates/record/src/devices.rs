@@ -173,7 +173,7 @@ pub struct FlashWear {
 
 impl FlashWear {
     /// What happened since `earlier`, over so much modelled time.
-    pub fn since(&self, earlier: &FlashWear, duration_s: f64) -> FlashWear {
+    pub fn delta_since(&self, earlier: &FlashWear, duration_s: f64) -> FlashWear {
         let host_write_bytes = self.host_write_bytes.saturating_sub(earlier.host_write_bytes);
         let programmed_bytes = self.programmed_bytes.saturating_sub(earlier.programmed_bytes);
         let wrote = host_write_bytes > 0;

@@ -29,34 +29,34 @@ const TOLD: usize = 3;
 
 /// Several, in a sentence without its full stop: `hdd.0: slow: everything takes 10 times as long, from 1.2 s to 4.0 s`. Equal ones are told
 /// once. Who did it is said only where it was not always the same.
-pub fn in_words(all: &[Disturbance]) -> String {
-    let mut told: Vec<(&Disturbance, usize)> = Vec::new();
+pub fn describe(all: &[Disturbance]) -> String {
+    let mut groups: Vec<(&Disturbance, usize)> = Vec::new();
     for one in all {
-        let is_same = |known: &Disturbance| {
-            known.subject == one.subject && known.what == one.what && known.by == one.by
+        let is_same = |listed: &Disturbance| {
+            listed.subject == one.subject && listed.what == one.what && listed.by == one.by
         };
-        match told.iter_mut().find(|(known, _)| is_same(known)) {
+        match groups.iter_mut().find(|(listed, _)| is_same(listed)) {
             Some((_, times)) => *times += 1,
-            None => told.push((one, 1)),
+            None => groups.push((one, 1)),
         }
     }
     let has_both = all.iter().any(|one| one.by != all[0].by);
     let one_in_words = |(one, times): &(&Disturbance, usize)| {
-        let Disturbance { by, subject, what, from_s, until_s } = one;
-        let mut words = format!("{subject}: {what}");
+        let Disturbance { by: disturbed_by, subject, what: description, from_s, until_s } = one;
+        let mut words = format!("{subject}: {description}");
         match (*times, until_s) {
             (1, Some(until_s)) => words += &format!(", from {from_s:.1} s to {until_s:.1} s"),
             (1, None) => words += &format!(", from {from_s:.1} s"),
             (several, _) => words += &format!(", {several} times, first at {from_s:.1} s"),
         }
         if has_both {
-            words += &format!(", {}", by.in_words());
+            words += &format!(", {}", disturbed_by.describe());
         }
         words
     };
-    let mut words: Vec<String> = told.iter().take(TOLD).map(one_in_words).collect();
-    if told.len() > TOLD {
-        words.push(format!("and {} more", told.len() - TOLD));
+    let mut words: Vec<String> = groups.iter().take(TOLD).map(one_in_words).collect();
+    if groups.len() > TOLD {
+        words.push(format!("and {} more", groups.len() - TOLD));
     }
     words.join("; ")
 }
@@ -65,9 +65,9 @@ impl RunRecord {
     /// What was done to it that its figures may show, by the study and by hand. A fault that had ended before the measurement counts unless it
     /// [has passed](crate::EarlierFault::has_passed); where the rate was looked for, all count, since the search met them.
     pub fn disturbances(&self) -> Vec<Disturbance> {
-        let by_or_hand = |by: DisturbedBy, ended_by_hand: bool| match ended_by_hand {
+        let by_or_hand = |disturbed_by: DisturbedBy, ended_by_hand: bool| match ended_by_hand {
             true => DisturbedBy::Hand,
-            false => by,
+            false => disturbed_by,
         };
         let mut all = Vec::new();
         for device in &self.devices {
@@ -95,11 +95,11 @@ impl RunRecord {
 
     /// Who disturbed it, by hand before by the study; `None` where nobody did.
     pub fn disturbed_by(&self) -> Option<DisturbedBy> {
-        let by = self.disturbances().iter().map(|one| one.by).max();
+        let cause = self.disturbances().iter().map(|one| one.by).max();
         // Of a version that knows of more.
         let says_so =
             || self.certificate.as_ref().is_some_and(|seal| seal.verdict == CertificateVerdict::Disturbed);
-        by.or_else(|| says_so().then_some(DisturbedBy::Hand))
+        cause.or_else(|| says_so().then_some(DisturbedBy::Hand))
     }
 
     /// How long was measured, in modelled seconds; infinite where nothing tells.
@@ -125,7 +125,7 @@ impl RunRecord {
 
 fn node_disturbance(event: &NodeEventRecord, window_s: f64) -> Option<Disturbance> {
     let away_s = event.away_s.filter(|away_s| *away_s <= window_s)?;
-    let how = match event.how {
+    let verb = match event.how {
         NodeExit::Stop => "stopped",
         NodeExit::Kill => "killed",
     };
@@ -133,7 +133,7 @@ fn node_disturbance(event: &NodeEventRecord, window_s: f64) -> Option<Disturbanc
     Some(Disturbance {
         by: if is_by_study { DisturbedBy::Study } else { DisturbedBy::Hand },
         subject: event.node.clone().unwrap_or_else(|| event.chosen.clone()),
-        what: how.to_owned(),
+        what: verb.to_owned(),
         from_s: away_s,
         until_s: event.served_s.or(event.process_back_s),
     })
@@ -212,9 +212,9 @@ impl StudyFault {
         id.role.is_none() && self.device.is_none_or(|device| id.server.is_none() && place() == Some(device))
     }
 
-    fn is_recorded_as(&self, what: &str) -> bool {
-        let has_factor = |factor: f64| what.contains(&format!(" {factor} times "));
-        what.starts_with(self.recorded_as) && self.factor.is_none_or(has_factor)
+    fn is_recorded_as(&self, description: &str) -> bool {
+        let has_factor = |factor: f64| description.contains(&format!(" {factor} times "));
+        description.starts_with(self.recorded_as) && self.factor.is_none_or(has_factor)
     }
 }
 
@@ -235,28 +235,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_done_again_and_again_is_told_once() {
-        let spikes = |from_s: f64, by: DisturbedBy| Disturbance {
-            by,
+    fn repeated_disturbance_is_listed_once() {
+        let spikes = |from_s: f64, disturbed_by: DisturbedBy| Disturbance {
+            by: disturbed_by,
             subject: "hdd.0".to_owned(),
             what: "spikes".to_owned(),
             from_s,
             until_s: None,
         };
         let by_hand = |from_s| spikes(from_s, DisturbedBy::Hand);
-        assert_eq!(in_words(&[]), "");
-        assert_eq!(in_words(&[by_hand(1.25)]), "hdd.0: spikes, from 1.2 s");
-        assert_eq!(in_words(&[by_hand(0.0), by_hand(3.0)]), "hdd.0: spikes, 2 times, first at 0.0 s");
+        assert_eq!(describe(&[]), "");
+        assert_eq!(describe(&[by_hand(1.25)]), "hdd.0: spikes, from 1.2 s");
+        assert_eq!(describe(&[by_hand(0.0), by_hand(3.0)]), "hdd.0: spikes, 2 times, first at 0.0 s");
         let ended = Disturbance { until_s: Some(4.0), ..by_hand(1.0) };
-        assert_eq!(in_words(&[ended]), "hdd.0: spikes, from 1.0 s to 4.0 s");
+        assert_eq!(describe(&[ended]), "hdd.0: spikes, from 1.0 s to 4.0 s");
         let both = [by_hand(0.0), spikes(1.0, DisturbedBy::Study)];
         assert_eq!(
-            in_words(&both),
+            describe(&both),
             "hdd.0: spikes, from 0.0 s, by hand; hdd.0: spikes, from 1.0 s, by the study"
         );
         let many: Vec<Disturbance> = (0..5u32)
             .map(|number| Disturbance { subject: format!("hdd.{number}"), ..by_hand(0.0) })
             .collect();
-        assert!(in_words(&many).ends_with("; hdd.2: spikes, from 0.0 s; and 2 more"), "{}", in_words(&many));
+        assert!(describe(&many).ends_with("; hdd.2: spikes, from 0.0 s; and 2 more"), "{}", describe(&many));
     }
 }

@@ -16,7 +16,7 @@ pub enum DisturbedBy {
 
 impl DisturbedBy {
     /// `by hand`
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             DisturbedBy::Study => "by the study",
             DisturbedBy::Hand => "by hand",

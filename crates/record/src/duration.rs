@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latency_is_told_in_the_unit_that_fits() {
+    fn latency_is_printed_in_fitting_unit() {
         for (us, words) in [
             (0.3, "0.30 µs"),
             (36.0, "36.0 µs"),

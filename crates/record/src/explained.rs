@@ -144,7 +144,7 @@ pub struct RunExplanation {
 }
 
 impl RunExplanation {
-    pub fn of(&self, cell: &str) -> Option<&CellExplanation> {
+    pub fn find_cell(&self, cell: &str) -> Option<&CellExplanation> {
         self.cells.iter().find(|one| one.cell == cell)
     }
 

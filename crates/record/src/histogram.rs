@@ -147,9 +147,9 @@ impl Histogram {
         let mut others = other.values_ns().peekable();
         for (ns, count) in self.values_ns() {
             while others.next_if(|&(value, _)| value < ns).is_some() {}
-            let taken = others.next_if(|&(value, _)| value == ns).map_or(0, |(_, taken)| taken);
-            if count > taken {
-                left.record_n_ns(ns, count - taken);
+            let removed = others.next_if(|&(value, _)| value == ns).map_or(0, |(_, removed)| removed);
+            if count > removed {
+                left.record_n_ns(ns, count - removed);
             }
         }
         *self = left;
@@ -252,8 +252,9 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
         return Err(wrong("it is longer than any of three significant digits"));
     }
     // The head: cookie, length, offset and digits of 4 bytes each, then bounds and ratio of 8 each.
-    let word =
-        |at: usize| plain.get(at..at + 4).map(|word| u32::from_be_bytes(word.try_into().unwrap_or_default()));
+    let word = |offset: usize| {
+        plain.get(offset..offset + 4).map(|word| u32::from_be_bytes(word.try_into().unwrap_or_default()))
+    };
     let (Some(length), Some(digits)) = (word(4), word(12)) else { return Err(wrong("it is cut short")) };
     if length as usize > plain.len().saturating_sub(HEAD_BYTES) {
         return Err(wrong("it claims to be longer than it is"));
@@ -305,7 +306,7 @@ impl JsonSchema for Histogram {
 mod tests {
     use super::*;
 
-    fn of(values_ns: &[u64]) -> Histogram {
+    fn make_histogram(values_ns: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();
         for &value in values_ns {
             histogram.record_ns(value);
@@ -314,9 +315,9 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_survives_its_encoding() {
+    fn histogram_survives_encoding() {
         for values in [&[][..], &[1], &[0, 90_000, 90_001, 15_000_000, MAX_NS, u64::MAX]] {
-            let histogram = of(values);
+            let histogram = make_histogram(values);
             let decoded = Histogram::decode(&histogram.encode()).unwrap();
             assert_eq!(decoded, histogram);
             assert_eq!(decoded.summary_us(), histogram.summary_us());
@@ -325,9 +326,9 @@ mod tests {
 
     /// What was read takes as much memory as it has values, and is recorded to as any other.
     #[test]
-    fn what_was_read_is_small_until_it_is_recorded_to() {
+    fn decoded_histogram_stays_small_until_recording() {
         let before_bytes = decoded_bytes();
-        let whole = of(&[1_000, 2_000, 2_000, 7_000_000]);
+        let whole = make_histogram(&[1_000, 2_000, 2_000, 7_000_000]);
         let mut read = Histogram::decode(&whole.encode()).unwrap();
         assert_eq!(decoded_bytes() - before_bytes, 3 * 16);
         assert_eq!(
@@ -335,40 +336,44 @@ mod tests {
             (4, whole.quantile_us(0.9), whole.mean_us())
         );
         assert_eq!(read.encode(), whole.encode());
-        read.merge(&of(&[]));
+        read.merge(&make_histogram(&[]));
         read.merge(&read.clone());
         read.record_ns(9);
-        assert_eq!(read, of(&[9, 1_000, 1_000, 2_000, 2_000, 2_000, 2_000, 7_000_000, 7_000_000]));
+        assert_eq!(
+            read,
+            make_histogram(&[9, 1_000, 1_000, 2_000, 2_000, 2_000, 2_000, 7_000_000, 7_000_000])
+        );
         read.clear();
-        assert_eq!(read, of(&[]));
+        assert_eq!(read, make_histogram(&[]));
     }
 
     #[test]
     fn merged_histograms_are_those_of_all_values() {
-        let mut merged = of(&[1_000, 2_000]);
-        merged.merge(&Histogram::decode(&of(&[3_000, 4_000_000]).encode()).unwrap());
-        assert_eq!(merged, of(&[1_000, 2_000, 3_000, 4_000_000]));
-        assert_ne!(merged, of(&[1_000, 2_000, 3_000]));
+        let mut merged = make_histogram(&[1_000, 2_000]);
+        merged.merge(&Histogram::decode(&make_histogram(&[3_000, 4_000_000]).encode()).unwrap());
+        assert_eq!(merged, make_histogram(&[1_000, 2_000, 3_000, 4_000_000]));
+        assert_ne!(merged, make_histogram(&[1_000, 2_000, 3_000]));
     }
 
     #[test]
-    fn what_was_merged_can_be_taken_away() {
-        let (first, second) = (of(&[1_000, 2_000, 2_000, 7_000_000]), of(&[2_000, 3_000]));
+    fn merged_histogram_can_be_subtracted() {
+        let (first, second) =
+            (make_histogram(&[1_000, 2_000, 2_000, 7_000_000]), make_histogram(&[2_000, 3_000]));
         let mut both = first.clone();
         both.merge(&second);
         both.subtract(&second);
         assert_eq!(both, first);
         assert_eq!(both.summary_us(), first.summary_us());
         // What is not there cannot be taken.
-        both.subtract(&of(&[1_000, 1_000, 5_000]));
-        assert_eq!(both, of(&[2_000, 2_000, 7_000_000]));
+        both.subtract(&make_histogram(&[1_000, 1_000, 5_000]));
+        assert_eq!(both, make_histogram(&[2_000, 2_000, 7_000_000]));
         both.subtract(&first);
         assert_eq!(both.summary_us(), LatencySummary::default());
     }
 
     /// Its 56 characters had the reader take 4.2 GB.
     #[test]
-    fn a_head_that_asks_for_much_memory_is_refused() {
+    fn head_demanding_much_memory_is_refused() {
         use std::io::Write as _;
         let encoded = |digits: u32, length: u32, counts: &[u8]| {
             let mut plain = 0x1c84_9313_u32.to_be_bytes().to_vec();
@@ -385,10 +390,10 @@ mod tests {
             let bytes = [&COMPRESSED[..], &(packed.len() as u32).to_be_bytes(), &packed].concat();
             (base64_encode(&bytes), base64_encode(&plain))
         };
-        let refused = |(packed, plain): (String, String), why: &str| {
+        let refused = |(packed, plain): (String, String), reason: &str| {
             for text in [packed, plain] {
                 let error = Histogram::decode(&text).unwrap_err().to_string();
-                assert!(error.contains(why), "{text}: {error}");
+                assert!(error.contains(reason), "{text}: {error}");
             }
         };
         assert!(Histogram::decode(&encoded(3, 1, &[2]).0).is_ok());
@@ -399,7 +404,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        let cut = &of(&[5_000, 7_000]).encode()[..20];
+        let cut = &make_histogram(&[5_000, 7_000]).encode()[..20];
         for text in ["", "!", "AAAA", "HISTFAAAAB", cut] {
             assert!(Histogram::decode(text).is_err(), "{text:?} was taken for a histogram");
         }

@@ -103,14 +103,14 @@ impl InputCertificate {
     pub const LIMIT_OWN_TIME: f64 = 1.25;
 
     /// Of devices, each with the time that it was busy; none where none is known.
-    pub fn of(devices: &[(f64, &DeviceInputs)]) -> Option<InputCertificate> {
+    pub fn from_devices(devices: &[(f64, &DeviceInputs)]) -> Option<InputCertificate> {
         let devices: Vec<_> = devices.iter().filter(|(_, inputs)| inputs.requests > 0).collect();
         let busy: f64 = devices.iter().map(|(busy, _)| busy.max(1e-9)).sum();
         if devices.is_empty() {
             return None;
         }
-        let mean = |of: &dyn Fn(&DeviceInputs) -> f64| {
-            devices.iter().map(|(weight, inputs)| weight.max(1e-9) / busy * of(inputs)).sum::<f64>()
+        let mean = |value_of: &dyn Fn(&DeviceInputs) -> f64| {
+            devices.iter().map(|(weight, inputs)| weight.max(1e-9) / busy * value_of(inputs)).sum::<f64>()
         };
         let covered = CoveredShare {
             kind: mean(&|one| one.covered.kind),
@@ -127,7 +127,10 @@ impl InputCertificate {
         }
         let share_of = |name: &str| {
             mean(&|one| {
-                one.estimates.iter().find(|known| known.name == name).map_or(0.0, |known| known.share)
+                one.estimates
+                    .iter()
+                    .find(|own_estimate| own_estimate.name == name)
+                    .map_or(0.0, |own_estimate| own_estimate.share)
             })
         };
         let mut estimates: Vec<EstimateShare> = names
@@ -171,7 +174,7 @@ impl InputCertificate {
             (UnknownInput::Estimates, self.estimated > Self::MAX_ESTIMATED),
             (UnknownInput::OwnTime, self.own_time.is_some_and(|times| times >= Self::LIMIT_OWN_TIME)),
         ];
-        all.into_iter().filter(|(_, is_so)| *is_so).map(|(why, _)| why).collect()
+        all.into_iter().filter(|(_, is_so)| *is_so).map(|(input, _)| input).collect()
     }
 }
 
@@ -194,20 +197,21 @@ mod tests {
 
     #[test]
     fn devices_count_by_the_time_that_they_were_busy() {
-        let (known, guessed) = (device(1.0, 0.0), device(0.0, 1.0));
-        let certificate = InputCertificate::of(&[(3.0, &known), (1.0, &guessed)]).unwrap();
+        let (known_device, guessed) = (device(1.0, 0.0), device(0.0, 1.0));
+        let certificate = InputCertificate::from_devices(&[(3.0, &known_device), (1.0, &guessed)]).unwrap();
         assert_eq!((certificate.covered.all, certificate.estimated), (0.75, 0.25));
         assert_eq!(certificate.verdict, InputVerdict::Known);
         assert_eq!((certificate.estimates[0].share, certificate.time_if_slow), (0.25, 1.25));
-        let certificate = InputCertificate::of(&[(1.0, &known), (3.0, &guessed)]).unwrap();
+        let certificate = InputCertificate::from_devices(&[(1.0, &known_device), (3.0, &guessed)]).unwrap();
         assert_eq!(certificate.verdict, InputVerdict::Uncertain);
-        assert_eq!(InputCertificate::of(&[(1.0, &DeviceInputs::default())]), None);
+        assert_eq!(InputCertificate::from_devices(&[(1.0, &DeviceInputs::default())]), None);
     }
 
     #[test]
-    fn a_program_that_decides_as_much_as_its_devices_is_no_known_input() {
-        let certificate =
-            |own_time| InputCertificate::of(&[(1.0, &device(1.0, 0.0))]).unwrap().with_own_time(own_time);
+    fn program_deciding_like_devices_is_an_unknown_input() {
+        let certificate = |own_time| {
+            InputCertificate::from_devices(&[(1.0, &device(1.0, 0.0))]).unwrap().with_own_time(own_time)
+        };
         for (own_time, verdict) in [
             (None, InputVerdict::Known),
             (Some(1.24), InputVerdict::Known),
@@ -217,18 +221,20 @@ mod tests {
             assert_eq!(certificate(own_time).verdict, verdict, "{own_time:?}");
         }
         assert_eq!(certificate(Some(1.6)).unknown(), [UnknownInput::OwnTime]);
-        let nothing = InputCertificate::of(&[(1.0, &device(0.0, 1.0))]).unwrap().with_own_time(Some(2.0));
+        let unmeasured =
+            InputCertificate::from_devices(&[(1.0, &device(0.0, 1.0))]).unwrap().with_own_time(Some(2.0));
         assert_eq!(
-            nothing.unknown(),
+            unmeasured.unknown(),
             [UnknownInput::Coverage, UnknownInput::Estimates, UnknownInput::OwnTime]
         );
         assert!(certificate(None).unknown().is_empty());
     }
 
     #[test]
-    fn device_time_rests_on_measured_figures_as_far_as_both_coverage_and_values_do() {
-        let measured =
-            |all, estimated| InputCertificate::of(&[(1.0, &device(all, estimated))]).unwrap().measured();
+    fn measured_share_is_bounded_by_coverage_and_values() {
+        let measured = |all, estimated| {
+            InputCertificate::from_devices(&[(1.0, &device(all, estimated))]).unwrap().measured()
+        };
         assert!((measured(0.9, 0.8) - 0.2).abs() < 1e-9);
         assert!((measured(0.1, 0.2) - 0.1).abs() < 1e-9);
         assert_eq!((measured(1.0, 0.0), measured(0.0, 1.0)), (1.0, 0.0));
@@ -236,17 +242,18 @@ mod tests {
 
     /// As a version before this one wrote it.
     #[test]
-    fn a_certificate_without_own_time_is_read() {
+    fn certificate_without_own_time_is_parsed() {
         let written = certificate_text();
         assert!(!written.contains("own_time"));
         let read: InputCertificate = serde_json::from_str(&written).unwrap();
         assert_eq!((read.own_time, read.verdict), (None, InputVerdict::Known));
-        let with = read.with_own_time(Some(1.5));
-        let again: InputCertificate = serde_json::from_str(&serde_json::to_string(&with).unwrap()).unwrap();
-        assert_eq!(again, with);
+        let complete = read.with_own_time(Some(1.5));
+        let again: InputCertificate =
+            serde_json::from_str(&serde_json::to_string(&complete).unwrap()).unwrap();
+        assert_eq!(again, complete);
     }
 
     fn certificate_text() -> String {
-        serde_json::to_string(&InputCertificate::of(&[(1.0, &device(1.0, 0.0))]).unwrap()).unwrap()
+        serde_json::to_string(&InputCertificate::from_devices(&[(1.0, &device(1.0, 0.0))]).unwrap()).unwrap()
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_that_of_the_format() {
+    fn interval_log_head_matches_format() {
         let head = "#rocksdb on hdd\n#workload a\n#[Histogram log format version 1.3]\n\
             #[BaseTime: 1500000000.250 (seconds since epoch)]\n#[StartTime: 1500000000.250 (seconds since epoch)]\n\
             \"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n\
@@ -106,7 +106,7 @@ mod tests {
 
     /// By the library's own reader, which follows the Java one.
     #[test]
-    fn a_log_reads_back_as_what_was_written() {
+    fn interval_log_reads_back() {
         let log = log();
         let mut intervals = Vec::new();
         let mut starts = Vec::new();

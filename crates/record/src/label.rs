@@ -61,7 +61,7 @@ impl Cell {
 /// A rate that changes or is looked for is never left out.
 fn rate(rate: &OfferedRate, is_named: bool) -> Option<String> {
     match rate {
-        OfferedRate::Highest { within } => Some(format!("highest rate with {within}")),
+        OfferedRate::Highest { within: latency_limit } => Some(format!("highest rate with {latency_limit}")),
         OfferedRate::Changing { parts, wall_s, .. } => Some(changing(parts, *wall_s)),
         OfferedRate::Steady { per_s } => is_named.then(|| format!("{}/s", grouped(*per_s))),
         OfferedRate::Unthrottled => is_named.then(|| "unthrottled".to_owned()),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_changes_or_is_looked_for_is_always_named() {
+    fn changing_or_searched_rate_is_always_named() {
         let step = |per_s| RatePart { from_per_s: per_s, to_per_s: per_s, length_s: 1.0 };
         let label = |rate| cell(requests(1, rate), CellLabels::default()).label();
         let parts = vec![step(500.0), step(1_000.0)];
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_called_by_its_name() {
+    fn job_label_is_its_name() {
         let job = cell(RecordedWork::Job(JobWork { name: "terasort".to_owned() }), CellLabels::default());
         assert_eq!((job.label(), job.label_in_mix()), ("terasort".to_owned(), String::new()));
     }

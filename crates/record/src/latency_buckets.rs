@@ -35,8 +35,8 @@ fn bucket_of(ns: u64) -> usize {
     if octave < FIRST_OCTAVE {
         return 0;
     }
-    let within = (ns >> (octave - PER_OCTAVE_BITS)) as usize & (PER_OCTAVE - 1);
-    (1 + (octave - FIRST_OCTAVE) as usize * PER_OCTAVE + within).min(BUCKETS - 1)
+    let sub_bucket = (ns >> (octave - PER_OCTAVE_BITS)) as usize & (PER_OCTAVE - 1);
+    (1 + (octave - FIRST_OCTAVE) as usize * PER_OCTAVE + sub_bucket).min(BUCKETS - 1)
 }
 
 /// The middle of a bucket.
@@ -44,9 +44,9 @@ fn middle_us(bucket: usize) -> f64 {
     if bucket == 0 {
         return f64::from(1 << FIRST_OCTAVE) / 2.0 / 1e3;
     }
-    let (octave, within) = ((bucket - 1) / PER_OCTAVE, (bucket - 1) % PER_OCTAVE);
+    let (octave, sub_bucket) = ((bucket - 1) / PER_OCTAVE, (bucket - 1) % PER_OCTAVE);
     let low_ns = f64::from(1 << FIRST_OCTAVE) * 2f64.powi(octave as i32);
-    low_ns * (1.0 + (within as f64 + 0.5) / PER_OCTAVE as f64) / 1e3
+    low_ns * (1.0 + (sub_bucket as f64 + 0.5) / PER_OCTAVE as f64) / 1e3
 }
 
 impl LatencyBuckets {
@@ -67,7 +67,7 @@ impl SparseBuckets {
     }
 
     /// What was counted since an earlier copy; all of it where counting began anew meanwhile.
-    pub fn since(&self, earlier: &SparseBuckets) -> SparseBuckets {
+    pub fn delta_since(&self, earlier: &SparseBuckets) -> SparseBuckets {
         let before =
             |bucket: u16| earlier.0.iter().find(|(other, _)| *other == bucket).map_or(0, |(_, count)| *count);
         let is_later = earlier.0.iter().all(|(bucket, count)| {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extremes_have_buckets() {
+    fn extreme_latencies_have_buckets() {
         let found = counted(&[0, 1, u64::MAX]);
         assert_eq!(found.0, [(0, 2), (BUCKETS as u16 - 1, 1)]);
         assert_eq!(counted(&[]).quantile_us(0.5), None);
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn counting_that_began_anew_is_told_as_it_is() {
         let before = counted(&[1_000, 2_000, 2_000]);
-        assert_eq!(counted(&[2_000]).since(&before), counted(&[2_000]));
-        assert_eq!(counted(&[1_000, 2_000, 2_000, 9_000]).since(&before), counted(&[9_000]));
+        assert_eq!(counted(&[2_000]).delta_since(&before), counted(&[2_000]));
+        assert_eq!(counted(&[1_000, 2_000, 2_000, 9_000]).delta_since(&before), counted(&[9_000]));
     }
 
     /// Latencies that look like chance, from 1 µs to 4 minutes.
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_is_within_a_sixteenth() {
+    fn quantile_error_is_within_a_sixteenth() {
         for seed in 0..200 {
             let mut all_ns = latencies_ns(seed, 1 + seed as usize);
             let found = counted(&all_ns);
@@ -144,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn the_time_between_two_copies_is_all_that_differs() {
+    fn bucket_difference_covers_time_between_copies() {
         for seed in 0..100 {
             let all_ns = latencies_ns(seed, 60);
             let (first, second) = all_ns.split_at(seed as usize % 60);
-            assert_eq!(counted(&all_ns).since(&counted(first)), counted(second));
+            assert_eq!(counted(&all_ns).delta_since(&counted(first)), counted(second));
         }
     }
 }

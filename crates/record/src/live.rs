@@ -158,7 +158,7 @@ impl CellState {
     ];
 
     /// The state that a record says its cell is in. What somebody did by hand goes before doubts, and those before what the study asked for.
-    pub fn of_record(record: &RunRecord) -> CellState {
+    pub fn from_record(record: &RunRecord) -> CellState {
         match &record.status {
             CellStatus::Completed => match record.disturbed_by() {
                 Some(DisturbedBy::Hand) => CellState::Disturbed,
@@ -387,25 +387,25 @@ pub struct DeviceGlance {
 
 impl DeviceGlance {
     /// The device between an earlier glance and this one. Counting may have begun anew meanwhile.
-    pub fn since(&self, earlier: Option<&DeviceGlance>) -> LiveDevice {
-        let nothing = DeviceGlance::default();
+    pub fn delta_since(&self, earlier: Option<&DeviceGlance>) -> LiveDevice {
+        let zero = DeviceGlance::default();
         let then = earlier.filter(|then| then.since_s <= self.since_s && then.answered <= self.answered);
-        let then = then.unwrap_or(&nothing);
+        let then = then.unwrap_or(&zero);
         let span_s = self.since_s - then.since_s;
         let rate = |now: f64, then: f64| if span_s > 0.0 { ((now - then) / span_s).max(0.0) } else { 0.0 };
-        let (now, was) = (&self.totals, &then.totals);
+        let (now, previous) = (&self.totals, &then.totals);
         let answered = self.answered.saturating_sub(then.answered) as f64;
         let mean = |now: f64, then: f64| (answered > 0.0).then(|| ((now - then) / answered).max(0.0));
         let (modelled, delivered) =
-            (self.modelled.since(&then.modelled), self.delivered.since(&then.delivered));
+            (self.modelled.delta_since(&then.modelled), self.delivered.delta_since(&then.delivered));
         LiveDevice {
             id: self.id.clone(),
-            read_iops: rate(now.reads as f64, was.reads as f64),
-            write_iops: rate(now.writes as f64, was.writes as f64),
-            read_bytes_per_s: rate(now.read_bytes as f64, was.read_bytes as f64),
-            write_bytes_per_s: rate(now.write_bytes as f64, was.write_bytes as f64),
-            queue_depth: rate(now.queue_us, was.queue_us) / 1e6,
-            busy: (rate(now.busy_us, was.busy_us) / 1e6).min(1.0),
+            read_iops: rate(now.reads as f64, previous.reads as f64),
+            write_iops: rate(now.writes as f64, previous.writes as f64),
+            read_bytes_per_s: rate(now.read_bytes as f64, previous.read_bytes as f64),
+            write_bytes_per_s: rate(now.write_bytes as f64, previous.write_bytes as f64),
+            queue_depth: rate(now.queue_us, previous.queue_us) / 1e6,
+            busy: (rate(now.busy_us, previous.busy_us) / 1e6).min(1.0),
             modelled_us: self.modelled_us.and_then(|us| mean(us, then.modelled_us.unwrap_or(0.0))),
             delivered_us: mean(self.delivered_us, then.delivered_us),
             modelled_p50_us: modelled.quantile_us(0.5),
@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_reads_back_and_noise_is_nothing() {
+    fn live_line_reads_back_and_noise_is_ignored() {
         let sample = LiveSample {
             position: Some(3),
             phase: "measuring".to_owned(),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_two_glances_is_told_whatever_was_counted_before() {
+    fn glance_difference_ignores_earlier_counts() {
         let glance = |since_s: f64, reads: u64, queue_us: f64| DeviceGlance {
             since_s,
             answered: reads,
@@ -466,12 +466,12 @@ mod tests {
             totals: DeviceTotals { reads, queue_us, read_bytes: reads * 4096, ..DeviceTotals::default() },
             ..DeviceGlance::default()
         };
-        let seen = glance(3.0, 500, 4e6).since(Some(&glance(1.0, 100, 1e6)));
+        let seen = glance(3.0, 500, 4e6).delta_since(Some(&glance(1.0, 100, 1e6)));
         assert_eq!((seen.read_iops, seen.read_bytes_per_s), (200.0, 819_200.0));
         assert_eq!((seen.queue_depth, seen.modelled_us, seen.delivered_us), (1.5, Some(100.0), Some(150.0)));
         // A measurement began meanwhile, and with it the counting.
-        let anew = glance(0.5, 50, 0.0).since(Some(&glance(9.0, 900, 1e6)));
+        let anew = glance(0.5, 50, 0.0).delta_since(Some(&glance(9.0, 900, 1e6)));
         assert_eq!((anew.read_iops, anew.delivered_us), (100.0, Some(150.0)));
-        assert_eq!(glance(0.0, 0, 0.0).since(None).delivered_us, None);
+        assert_eq!(glance(0.0, 0, 0.0).delta_since(None).delivered_us, None);
     }
 }

@@ -17,7 +17,7 @@ pub struct RecordedLatency {
 }
 
 impl RecordedLatency {
-    pub fn of(histogram: Histogram) -> Self {
+    pub fn new(histogram: Histogram) -> Self {
         RecordedLatency { us: histogram.summary_us(), histogram }
     }
 }

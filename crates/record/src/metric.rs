@@ -105,7 +105,7 @@ impl TimeUnit {
 
 impl PublishedMetric {
     /// `throughput, ops/s`, `mean latency, ms`, `p99.9 read latency, ms`.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         if let Some((_, _, words)) = plain().into_iter().find(|(_, metric, _)| metric == self) {
             return words.to_owned();
         }
@@ -161,8 +161,8 @@ impl fmt::Display for PublishedMetric {
                 if let Some(operation) = operation {
                     write!(f, "{operation}_")?;
                 }
-                let statistic = STATISTICS.into_iter().find(|(_, known)| known == statistic);
-                let unit = UNITS.into_iter().find(|(_, known)| known == unit);
+                let statistic = STATISTICS.into_iter().find(|(_, candidate)| candidate == statistic);
+                let unit = UNITS.into_iter().find(|(_, candidate)| candidate == unit);
                 let (statistic, unit) = statistic.zip(unit).map_or(("", ""), |(one, other)| (one.0, other.0));
                 write!(f, "{statistic}_latency_{unit}")
             }
@@ -179,10 +179,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_stays_as_it_was_written() {
+    fn metric_names_keep_their_spelling() {
         let latencies = STATISTICS.into_iter().flat_map(|(statistic, _)| {
             UNITS.into_iter().flat_map(move |(unit, _)| {
-                ["", "read_", "read_modify_write_"].map(|of| format!("{of}{statistic}_latency_{unit}"))
+                ["", "read_", "read_modify_write_"]
+                    .map(|prefix| format!("{prefix}{statistic}_latency_{unit}"))
             })
         });
         let others = ["p95_latency_ms", "mean_latency_h", "speed", ""].map(str::to_owned);
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn metrics_are_told_in_words() {
-        let words = |name: &str| PublishedMetric::from(name).in_words();
+        let words = |name: &str| PublishedMetric::from(name).describe();
         assert_eq!(words("throughput_per_s"), "throughput, ops/s");
         assert_eq!(words("read_p999_latency_us"), "p99.9 read latency, µs");
         assert_eq!(words("p95_latency_ms"), "p95 latency, ms");

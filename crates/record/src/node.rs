@@ -126,7 +126,7 @@ pub struct NodeShard {
 
 impl NodeShard {
     /// `shard 1`, or `master of shard 1` where a node has copies of several.
-    fn in_words(self, is_only: bool) -> String {
+    fn describe(self, is_only: bool) -> String {
         match self.role.filter(|_| !is_only) {
             Some(role) => format!("{role} of shard {}", self.shard),
             None => format!("shard {}", self.shard),
@@ -135,7 +135,7 @@ impl NodeShard {
 
     /// Those of a node, whose role stands beside them.
     pub fn all_in_words(shards: &[NodeShard]) -> String {
-        let words: Vec<String> = shards.iter().map(|shard| shard.in_words(shards.len() == 1)).collect();
+        let words: Vec<String> = shards.iter().map(|shard| shard.describe(shards.len() == 1)).collect();
         words.join(", ")
     }
 }
@@ -216,9 +216,9 @@ impl NodeChoice {
             NodeChoice::First { role: wanted, shard: None } => {
                 wanted.is_none_or(|wanted| role == Some(wanted))
             }
-            NodeChoice::First { role: wanted, shard: Some(of) } => {
-                shards.iter().any(|own| own.shard == *of && wanted.is_none_or(|role| own.role == Some(role)))
-            }
+            NodeChoice::First { role: wanted, shard: Some(wanted_shard) } => shards
+                .iter()
+                .any(|own| own.shard == *wanted_shard && wanted.is_none_or(|role| own.role == Some(role))),
         }
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_is_read_as_it_is_written() {
+    fn node_choice_reads_back() {
         let first = |role, shard| NodeChoice::First { role, shard };
         for (text, expected) in [
             ("shard1-node2", NodeChoice::Named("shard1-node2".to_owned())),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_means_those_that_have_it() {
+    fn role_selects_its_nodes() {
         let master = NodeChoice::parse("master of shard 2").unwrap();
         let is_master = |shards: &[(u32, Option<NodeRole>)]| {
             let shards: Vec<NodeShard> =
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_told_with_their_roles_where_there_are_several() {
+    fn copies_are_listed_with_roles_if_several() {
         let one = NodeShard { shard: 1, role: Some(NodeRole::Master) };
         let other = NodeShard { shard: 2, role: Some(NodeRole::Replica) };
         assert_eq!(NodeShard::all_in_words(&[]), "");

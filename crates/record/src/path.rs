@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn of_paths_below_layers_of_their_own_requests_nothing_follows() {
+    fn layered_paths_yield_no_request_waits() {
         let layered = PathRecord { is_direct: false, ..path(80.0, 0.0, None) };
         assert_eq!(waited(&[layered, PathRecord::default()], &histogram(&[100])), None);
         assert_eq!(
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_reads_back() {
+    fn path_record_reads_back() {
         let path = path(80.0, 30.0, Some(histogram(&[20, 30])));
         let text = serde_json::to_string(&path).unwrap();
         assert_eq!(serde_json::from_str::<PathRecord>(&text).unwrap(), path);

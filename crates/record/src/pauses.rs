@@ -84,11 +84,11 @@ pub fn allowed_wall_s(pauses: u64, window_wall_s: f64) -> f64 {
 }
 
 /// Why a warm-up was none, in words; `None` where it may stand.
-fn warm_up_problem(who: &str, stopped_wall_s: f64, warm_up_wall_s: f64) -> Option<String> {
+fn warm_up_problem(subject: &str, stopped_wall_s: f64, warm_up_wall_s: f64) -> Option<String> {
     let allowed_s = (WARM_UP_TOLERANCE * warm_up_wall_s).max(SINGLE_PAUSE_WALL_S);
     (stopped_wall_s > allowed_s).then(|| {
         format!(
-            "{who} stood still for {stopped_wall_s:.2} s of the {warm_up_wall_s:.2} s of the warm-up (allowed: {allowed_s:.2} s)"
+            "{subject} stood still for {stopped_wall_s:.2} s of the {warm_up_wall_s:.2} s of the warm-up (allowed: {allowed_s:.2} s)"
         )
     })
 }
@@ -169,8 +169,8 @@ impl PauseRecord {
             ));
         }
         let in_warm_up = |process: &StoppedProcess| {
-            let who = format!("{} (process {})", process.name, process.pid);
-            warm_up_problem(&who, process.warm_up_stopped_wall_s, self.own.warm_up_wall_s)
+            let subject = format!("{} (process {})", process.name, process.pid);
+            warm_up_problem(&subject, process.warm_up_stopped_wall_s, self.own.warm_up_wall_s)
         };
         self.stopped.iter().find_map(in_warm_up)
     }
@@ -193,7 +193,7 @@ mod tests {
     const MINUTE_S: f64 = 60.0;
 
     #[test]
-    fn what_a_busy_host_does_is_no_pause() {
+    fn busy_host_is_no_pause() {
         let delays = |each_s: f64, count: f64| Pauses {
             longest_wall_s: each_s,
             delayed_wall_s: each_s * count,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_short_pause_is_allowed_in_a_short_window_and_several_are_not() {
+    fn short_window_allows_a_single_short_pause() {
         let paused = |each_s: f64, pauses: u64| Pauses {
             longest_wall_s: each_s,
             paused_wall_s: each_s * pauses as f64,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_counts_by_its_share_of_the_window() {
+    fn pause_counts_by_share_of_window() {
         let stopped = |seconds: f64| Pauses {
             longest_wall_s: seconds,
             paused_wall_s: seconds,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stood_still_is_named() {
+    fn paused_process_is_named() {
         let stopped = |stopped_wall_s| StoppedProcess {
             name: "java".into(),
             pid: 7,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_up_that_stood_still_warmed_nothing_up() {
+    fn paused_warm_up_is_a_problem() {
         let own = |warm_up_paused_wall_s, warm_up_wall_s| Pauses {
             warm_up_wall_s,
             warm_up_paused_wall_s,
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_host_decides() {
+    fn worst_host_decides() {
         let one = Pauses { longest_wall_s: 1.0, paused_wall_s: 1.0, pauses: 1, ..Pauses::default() };
         let other = Pauses { longest_wall_s: 0.05, delayed_wall_s: 2.0, ..Pauses::default() };
         assert_eq!(one.worst(other), Pauses { delayed_wall_s: 2.0, ..one });

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rent_is_called_a_rent_and_so_is_a_part_of_a_sum() {
+    fn rent_is_named_also_within_a_sum() {
         let dollars = |usd: f64| format!("${usd}");
         let (drive, volume) = (PriceSum::new(200.0, false), PriceSum::new(2_880.0, true));
         assert_eq!(drive.remark(dollars), None);

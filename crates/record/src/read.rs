@@ -44,7 +44,7 @@ pub fn cell(text: &str) -> Result<RunRecord, ReadError> {
     if let CellStatus::Failed { reason } = &record.status
         && serde_json::from_str::<EarlierSkip>(text)?.skipped
     {
-        let failure = reason.split_once(EARLIER_FAILURE).map(|(_, told)| told.to_owned());
+        let failure = reason.split_once(EARLIER_FAILURE).map(|(_, message)| message.to_owned());
         record.status = CellStatus::Skipped { failure };
     }
     Ok(record)
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_that_an_earlier_version_skipped_is_skipped_and_did_not_fail() {
+    fn cell_skipped_by_earlier_version_has_not_failed() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-1/cells");
         let text =
             std::fs::read_to_string(format!("{folder}/rocksdb.local.ycsb-a-uniform-4t.r1.json")).unwrap();
@@ -99,9 +99,9 @@ mod tests {
             }
             cell(&earlier.to_string()).unwrap().status
         };
-        let told = "skipped on command; `underlay run --resume` measures it";
-        assert_eq!(status_of(told, true), CellStatus::Skipped { failure: None });
-        let failed = format!("{told}\nit had ended by: no space left");
+        let note = "skipped on command; `underlay run --resume` measures it";
+        assert_eq!(status_of(note, true), CellStatus::Skipped { failure: None });
+        let failed = format!("{note}\nit had ended by: no space left");
         let failure = Some("no space left".to_owned());
         assert_eq!(status_of(&failed, true), CellStatus::Skipped { failure });
         assert_eq!(status_of("no space", false), CellStatus::Failed { reason: "no space".to_owned() });

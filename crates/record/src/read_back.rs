@@ -112,13 +112,13 @@ impl fmt::Display for ReadBackRecord {
         if self.left_out > 0 {
             write!(f, "; {} writes of later records were not noted", self.left_out)?;
         }
-        for (count, what) in [
+        for (count, outcome) in [
             (self.unreadable, "could not be read"),
             (self.unchecked, "were not reached in time"),
             (self.unjudged, "could hold anything, since writes of them got no answer"),
         ] {
             if count > 0 {
-                write!(f, "; {count} {what}")?;
+                write!(f, "; {count} {outcome}")?;
             }
         }
         Ok(())
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_of_it_is_told_in_a_sentence() {
+    fn read_back_is_summarized_in_a_sentence() {
         let all = ReadBackRecord { noted: 5, one_in: 1, checked: 5, ..ReadBackRecord::default() };
         assert_eq!(all.to_string(), "5 written records were read back: all acknowledged writes are there");
         let example = LostWrite { record: "user7".to_owned(), field: 2, problem: LostWriteProblem::Missing };
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_not_said_to_be_there() {
+    fn unread_records_are_not_reported_present() {
         let some =
             ReadBackRecord { noted: 7, one_in: 1, checked: 5, unchecked: 2, ..ReadBackRecord::default() };
         assert_eq!(
@@ -158,7 +158,7 @@ mod tests {
         assert!(ReadBackRecord { acknowledged: Some(0), ..ReadBackRecord::default() }.is_sound());
         // A record of before these were counted.
         assert!(!ReadBackRecord { one_in: 9, ..ReadBackRecord::default() }.to_string().contains("none was"));
-        let anything = ReadBackRecord {
+        let uncertain = ReadBackRecord {
             noted: 7,
             one_in: 1,
             unjudged: 7,
@@ -166,15 +166,15 @@ mod tests {
             ..ReadBackRecord::default()
         };
         assert_eq!(
-            anything.to_string(),
+            uncertain.to_string(),
             "0 written records were read back; 7 could hold anything, since writes of them got no answer"
         );
-        assert!(!anything.is_sound());
+        assert!(!uncertain.is_sound());
         // A sample in which none of them was: 9 writes were acknowledged, and nothing is known of any.
         let missed = ReadBackRecord { one_in: 50_000, acknowledged: Some(9), ..ReadBackRecord::default() };
         assert_eq!(missed.to_string(), "0 written records were read back, a sample of one in 50000");
         assert!(!missed.is_sound());
-        let failed = ReadBackRecord { acknowledged: Some(0), ..anything };
+        let failed = ReadBackRecord { acknowledged: Some(0), ..uncertain };
         assert!(failed.is_sound() && failed.to_string().contains("since none was acknowledged"), "{failed}");
         let more =
             ReadBackRecord { noted: 5, one_in: 1, checked: 5, left_out: 3, ..ReadBackRecord::default() };

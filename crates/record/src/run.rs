@@ -178,7 +178,7 @@ impl CellLimit {
     }
 
     /// `storage=nvme,mix=c, 1 repetition`
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let mut parts: Vec<String> =
             if self.only.is_empty() { Vec::new() } else { vec![self.only.join(",")] };
         parts.extend(self.repetitions.map(|count| match count {
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_lie_right_in_their_folder_and_each_has_its_own() {
+    fn record_names_are_distinct_and_inside_folder() {
         let checked = |files: &[&'static str]| check_names(files.iter().copied());
         assert_eq!(checked(&["a-1.json", "a-2.json"]), Ok(()));
         for file in ["/etc/a.json", "../a.json", "a/b.json", ".json", "a", "", "a\0.json"] {

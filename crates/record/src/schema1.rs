@@ -54,8 +54,8 @@ pub(crate) fn lift_run(run: &mut Value) -> Result<(), serde_json::Error> {
         storages.push(cell.storage.clone());
         *planned = serde_json::to_value(cell)?;
     }
-    run["systems"] = in_study_order(systems, "system", &study).into();
-    run["storages"] = in_study_order(storages, "storage", &study).into();
+    run["systems"] = sort_as_in_study(systems, "system", &study).into();
+    run["storages"] = sort_as_in_study(storages, "storage", &study).into();
     if is_short {
         run["shortened"] = serde_json::to_value(shortened(&study))?;
     }
@@ -75,7 +75,7 @@ pub(crate) fn lift_record(record: &mut Value) -> Result<(), serde_json::Error> {
     each(record, "/storage/devices").for_each(lift_description);
     each(record, "/devices").filter_map(|device| device.get_mut("description")).for_each(lift_description);
     for layer in each(record, "/layers") {
-        if let Some((server, rest)) = layer["name"].as_str().and_then(of_server) {
+        if let Some((server, rest)) = layer["name"].as_str().and_then(parse_server) {
             let name = rest.to_owned();
             layer["server"] = server.into();
             layer["name"] = name.into();
@@ -137,7 +137,7 @@ fn lift_cell(cell: &Value) -> Result<Cell, serde_json::Error> {
             threads: old.threads,
             records: old.records,
             rate: match (old.find_rate.clone(), old.rate_per_s) {
-                (Some(within), _) => OfferedRate::Highest { within },
+                (Some(latency_limit), _) => OfferedRate::Highest { within: latency_limit },
                 (None, None) => OfferedRate::Unthrottled,
                 (None, Some(mean_per_s)) if !old.rate_parts.is_empty() => {
                     OfferedRate::Changing { mean_per_s, parts: old.rate_parts.clone(), wall_s }
@@ -167,7 +167,7 @@ fn workload(old: &OldCell, is_job: bool) -> String {
         true => format!("/{}", old.mix),
         false => format!("-{}-{}-{}t", old.mix, old.distribution, old.threads),
     };
-    last.find(&end).map_or_else(String::new, |at| last[..at].to_owned())
+    last.find(&end).map_or_else(String::new, |position| last[..position].to_owned())
 }
 
 /// What the label of requests names, the data set as the study writes it, and how long a rate that changes takes.
@@ -175,22 +175,23 @@ fn read_label(old: &OldCell) -> (CellLabels, Option<String>, Option<f64>) {
     let mut named = CellLabels::default();
     let mut rest = old.workload.as_str();
     let mut wall_s = None;
-    if let Some(without) = rest
+    if let Some(remainder) = rest
         .strip_prefix(&workload(old, false))
         .and_then(|rest| rest.strip_prefix(' '))
         .filter(|_| !is_mix(rest, &old.mix))
     {
-        (named.workload, rest) = (true, without);
+        (named.workload, rest) = (true, remainder);
     }
     rest = rest.strip_prefix(old.mix.as_str()).unwrap_or(rest);
     rest = rest.strip_suffix(", compacted midway").unwrap_or(rest);
     if old.find_rate.is_some() {
-        rest = rest.find(", highest rate with ").map_or(rest, |at| &rest[..at]);
+        rest = rest.find(", highest rate with ").map_or(rest, |position| &rest[..position]);
     } else if !old.rate_parts.is_empty() {
-        if let Some(at) = [", ramp ", ", steps "].iter().find_map(|kind| rest.find(kind)) {
-            let length = rest[at..].rsplit_once("/s over ").or_else(|| rest[at..].rsplit_once("/s of "));
+        if let Some(position) = [", ramp ", ", steps "].iter().find_map(|kind| rest.find(kind)) {
+            let length =
+                rest[position..].rsplit_once("/s over ").or_else(|| rest[position..].rsplit_once("/s of "));
             wall_s = length.and_then(|(_, length)| seconds(length.trim_end_matches(" each")));
-            rest = &rest[..at];
+            rest = &rest[..position];
         }
     } else if let Some((before, last)) = rest.rsplit_once(", ")
         && (last == "unthrottled" || last.ends_with("/s"))
@@ -246,7 +247,7 @@ fn lift_description(device: &mut Value) {
 
 /// `server 2: wal: ssd.0`
 fn device_id(text: &str) -> DeviceId {
-    let (server, rest) = match of_server(text) {
+    let (server, rest) = match parse_server(text) {
         Some((server, rest)) => (Some(server), rest),
         None => (None, text),
     };
@@ -259,7 +260,7 @@ fn device_id(text: &str) -> DeviceId {
     }
 }
 
-fn of_server(name: &str) -> Option<(u32, &str)> {
+fn parse_server(name: &str) -> Option<(u32, &str)> {
     let (number, rest) = name.strip_prefix("server ")?.split_once(": ")?;
     Some((number.parse().ok()?, rest))
 }
@@ -271,9 +272,9 @@ fn lift_samples(measured: &mut Value) -> Result<(), serde_json::Error> {
     };
     let mut wrong_values = Vec::new();
     samples.retain(|sample| {
-        let told = sample.as_str().and_then(|text| text.strip_prefix("data integrity: record "));
-        let Some(told) = told else { return true };
-        let (record, words) = told.split_once(' ').unwrap_or((told, ""));
+        let message = sample.as_str().and_then(|text| text.strip_prefix("data integrity: record "));
+        let Some(message) = message else { return true };
+        let (record, words) = message.split_once(' ').unwrap_or((message, ""));
         let problem = WrongValueProblem::InWords { words: words.to_owned() };
         wrong_values.push(WrongValue { record: record.to_owned(), problem });
         false
@@ -287,7 +288,7 @@ fn lift_samples(measured: &mut Value) -> Result<(), serde_json::Error> {
 /// Names without repeats, in the order in which the study's text declares their tables.
 ///
 /// A plan's order is random; a name whose table is not found (written inline, say) keeps to the end, by name.
-fn in_study_order(mut names: Vec<String>, table: &str, study: &str) -> Vec<String> {
+fn sort_as_in_study(mut names: Vec<String>, table: &str, study: &str) -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     let place = |name: &str| {
@@ -306,7 +307,7 @@ fn shortened(study: &str) -> Option<ShortenedAmount> {
     let study: DocumentMut = study.parse().ok()?;
     let short = study.get("short")?;
     let short_bytes = one_size(short.get("data")?)?;
-    let kept: Option<Vec<&str>> = short
+    let selected: Option<Vec<&str>> = short
         .get("workloads")
         .and_then(Item::as_array)
         .map(|names| names.iter().filter_map(|name| name.as_str()).collect());
@@ -314,11 +315,11 @@ fn shortened(study: &str) -> Option<ShortenedAmount> {
     let mut full_bytes = None;
     for (name, workload) in workloads.iter() {
         let is_of_jobs = workload.get("kind").and_then(Item::as_str) == Some("jobs");
-        if is_of_jobs || kept.as_ref().is_some_and(|kept| !kept.contains(&name)) {
+        if is_of_jobs || selected.as_ref().is_some_and(|selected| !selected.contains(&name)) {
             continue;
         }
         let size = one_size(workload.get("data")?)?;
-        if full_bytes.is_some_and(|known| known != size) {
+        if full_bytes.is_some_and(|expected_size| expected_size != size) {
             return None;
         }
         full_bytes = Some(size);
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn one_amount_gives_way_to_another() {
+    fn shortened_study_needs_unambiguous_amounts() {
         let found = |study: &str| shortened(study).map(|one| (one.full_bytes, one.short_bytes));
         let two = "[workload.x]\ndata = \"400 GB\"\n[workload.y]\ndata = [\"400 GB\"]\n[workload.z]\ndata = \"1 TB\"\n";
         let short = "[short]\ndata = \"48 GB\"\n";
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn how_devices_are_put_together_is_told_by_the_first_words() {
+    fn device_layout_is_parsed_from_first_words() {
         for (layout, expected) in [
             ("single, lz4", Some(DeviceArrangement::Single)),
             ("stripe, chunks of 64 KiB", Some(DeviceArrangement::Stripe)),
@@ -407,8 +408,8 @@ mod tests {
     fn how_bad_a_finding_is_was_its_first_percentage() {
         let finding = "modelled 36 us, delivered 30 us: -16.7 % (allowed: 10 %)";
         assert!((first_share(finding).unwrap() - 0.167).abs() < 1e-9);
-        for without in ["", "%", "nothing held the page cache to the budget", "a hundred % of it"] {
-            assert_eq!(first_share(without), None, "{without}");
+        for text in ["", "%", "nothing held the page cache to the budget", "a hundred % of it"] {
+            assert_eq!(first_share(text), None, "{text}");
         }
     }
 
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_made_again_from_what_it_was_taken_apart_into() {
+    fn parsed_label_is_rebuilt() {
         for label in [
             "a",
             "a, zipfian",
@@ -446,24 +447,25 @@ mod tests {
             assert_eq!((cell.label().as_str(), cell.workload.as_str()), (label, "ycsb"));
             assert_eq!(cell.named.data, label.contains("GB") || label.contains("records"));
         }
-        let with = |label: &str, key: &str, value: serde_json::Value| {
+        let cell_with = |label: &str, key: &str, value: serde_json::Value| {
             let mut cell = old(label);
             cell[key] = value;
             cell
         };
-        let sought = with("a, highest rate with p99 within 10 ms", "find_rate", json!("p99 within 10 ms"));
+        let sought =
+            cell_with("a, highest rate with p99 within 10 ms", "find_rate", json!("p99 within 10 ms"));
         let parts = json!([{ "from_per_s": 1000.0, "to_per_s": 9000.0, "length_s": 5.0 }]);
-        let mut ramp = with("a, 256 GB, ramp 1,000/s to 9,000/s over 20 s", "rate_parts", parts);
+        let mut ramp = cell_with("a, 256 GB, ramp 1,000/s to 9,000/s over 20 s", "rate_parts", parts);
         ramp["rate_per_s"] = 5000.0.into();
-        let steady = with("a, 20,000/s", "rate_per_s", json!(20_000.0));
-        let compacted = with("a, zipfian, unthrottled, compacted midway", "compacts_at", json!(0.5));
+        let steady = cell_with("a, 20,000/s", "rate_per_s", json!(20_000.0));
+        let compacted = cell_with("a, zipfian, unthrottled, compacted midway", "compacts_at", json!(0.5));
         for cell in [sought, ramp, steady, compacted] {
             assert_eq!(lift_cell(&cell).unwrap().label(), cell["workload"].as_str().unwrap());
         }
     }
 
     #[test]
-    fn what_is_no_record_is_an_error_and_no_panic() {
+    fn invalid_record_is_an_error_without_panic() {
         for text in [
             "[1]",
             "{\"schema\":1}",
@@ -477,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_no_threads_was_a_job() {
+    fn cell_without_threads_is_a_job() {
         let mut job = old("terasort");
         for (key, value) in [("threads", json!(0)), ("records", json!(0)), ("mix", json!("terasort"))] {
             job[key] = value;

@@ -13,7 +13,7 @@ use crate::steadiness::{self, UnsteadyReason};
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, thiserror::Error)]
 #[serde(tag = "because", rename_all = "kebab-case")]
 pub enum UnsoundReason {
-    #[error("it was disturbed {}: {what}", .by.in_words())]
+    #[error("it was disturbed {}: {what}", .by.describe())]
     Disturbed { by: DisturbedBy, what: String },
     #[error("its certificate is doubtful, {check}: {finding}")]
     CheckFailed { check: String, finding: String },
@@ -45,14 +45,14 @@ impl RunRecord {
     /// Why the cell has no figures, or what was done to those that it has.
     pub fn reason(&self) -> Option<String> {
         let done = || {
-            let by = self.disturbed_by()?;
-            Some(format!("disturbed {}: {}", by.in_words(), self.disturbances_in_words()))
+            let disturbed_by = self.disturbed_by()?;
+            Some(format!("disturbed {}: {}", disturbed_by.describe(), self.disturbances_in_words()))
         };
         self.status.reason().or_else(done)
     }
 
     pub fn disturbances_in_words(&self) -> String {
-        disturbance::in_words(&self.disturbances())
+        disturbance::describe(&self.disturbances())
     }
 
     /// Whether nothing was done to it, and its certificate holds. Whether it was steady is for [`of_cell`] to say, which sees all repetitions.
@@ -60,8 +60,8 @@ impl RunRecord {
     /// # Errors
     /// Why nothing is to be concluded from it.
     fn check_certified(&self) -> Result<(), UnsoundReason> {
-        if let Some(by) = self.disturbed_by() {
-            return Err(UnsoundReason::Disturbed { by, what: self.disturbances_in_words() });
+        if let Some(disturbed_by) = self.disturbed_by() {
+            return Err(UnsoundReason::Disturbed { by: disturbed_by, what: self.disturbances_in_words() });
         }
         let certificate = self.certificate.as_ref().ok_or(UnsoundReason::NotCertified)?;
         match certificate.failed().next() {
@@ -79,7 +79,7 @@ impl RunRecord {
 ///
 /// # Errors
 /// Why there are none, or why the others don't count either: one that is doubtful makes the cell doubtful.
-pub fn of_cell<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, UnsoundReason> {
+pub fn select_sound<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, UnsoundReason> {
     let is_completed = |record: &&RunRecord| record.status == CellStatus::Completed;
     let (counted, left_out) = disturbance::leave_out_by_hand(records);
     let counted: Vec<&RunRecord> = counted.into_iter().filter(is_completed).collect();

@@ -32,7 +32,7 @@ pub enum SteadinessMetric {
 }
 
 impl SteadinessMetric {
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             SteadinessMetric::Throughput => "throughput",
             SteadinessMetric::MeanLatency => "mean latency",
@@ -48,23 +48,27 @@ impl WarmUp {
     /// data set that grows or shrinks.
     pub fn longest(records: &[&RunRecord]) -> Option<WarmUp> {
         let measured = records.iter().filter(|record| record.measured.is_some()).count();
-        let found: Vec<WarmUp> = records.iter().filter_map(|record| WarmUp::of(record)).collect();
+        let found: Vec<WarmUp> = records.iter().filter_map(|record| WarmUp::from_record(record)).collect();
         let longest = found.iter().copied().max_by(|a, b| a.lacking_wall_s.total_cmp(&b.lacking_wall_s));
         longest.filter(|_| 2 * found.len() > measured)
     }
 
-    fn of(record: &RunRecord) -> Option<WarmUp> {
+    fn from_record(record: &RunRecord) -> Option<WarmUp> {
         let cell = &record.cell;
         if is_meant_to_change(record) || record.status != CellStatus::Completed {
             return None;
         }
         let figure =
             if cell.is_unthrottled() { SteadinessMetric::Throughput } else { SteadinessMetric::MeanLatency };
-        WarmUp::of_measurement(record.measured.as_ref()?, figure, record.scale.time)
+        WarmUp::from_measurement(record.measured.as_ref()?, figure, record.scale.time)
     }
 
     /// What one measurement shows, of which `time` seconds here are one. None where it is steady, or too short to tell.
-    pub fn of_measurement(measured: &MeasuredWindow, figure: SteadinessMetric, time: f64) -> Option<WarmUp> {
+    pub fn from_measurement(
+        measured: &MeasuredWindow,
+        figure: SteadinessMetric,
+        time: f64,
+    ) -> Option<WarmUp> {
         let samples = samples(measured, figure);
         let (count, difference) = match settling(&samples)? {
             SettlingVerdict::Steady => return None,
@@ -146,11 +150,11 @@ pub fn check(records: &[&RunRecord]) -> Result<(), UnsteadyReason> {
         let all = match (&record.measured, &record.benchmark) {
             (Some(measured), _) => samples(measured, figure_of(record)),
             (None, Some(benchmark)) => {
-                let told = benchmark.figures.first().map_or(&[][..], |first| &first.series);
-                if told.len() < NEEDED_SAMPLES {
+                let series = benchmark.figures.first().map_or(&[][..], |first| &first.series);
+                if series.len() < NEEDED_SAMPLES {
                     continue;
                 }
-                told.iter().map(|sample| sample.value).collect()
+                series.iter().map(|sample| sample.value).collect()
             }
             (None, None) => continue,
         };

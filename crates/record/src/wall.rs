@@ -103,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_part_that_is_furthest_off_is_named() {
+    fn part_furthest_from_estimate_is_named() {
         let estimated = WallParts { load_s: 100.0, start_s: 30.0, measure_s: 300.0, ..WallParts::default() };
-        let took = WallParts { load_s: 20.0, start_s: 90.0, measure_s: 310.0, ..WallParts::default() };
-        let record = WallRecord { estimated, took, ..WallRecord::default() };
-        assert_eq!((estimated.total_s(), took.total_s()), (430.0, 420.0));
+        let actual = WallParts { load_s: 20.0, start_s: 90.0, measure_s: 310.0, ..WallParts::default() };
+        let record = WallRecord { estimated, took: actual, ..WallRecord::default() };
+        assert_eq!((estimated.total_s(), actual.total_s()), (430.0, 420.0));
         assert_eq!(record.furthest_off(), ("loading data", 20.0, 100.0));
         let text = serde_json::to_string(&record).unwrap();
         assert!(["given_up_s", "left", "measuring_host_s"].iter().all(|key| !text.contains(key)), "{text}");

@@ -69,7 +69,7 @@ pub fn rate(per_s: f64) -> String {
 
 /// A value in a unit of a benchmark's: times, bytes and rates of bytes as everywhere else (`1.8 ms`, `512 MB/s`), others with the
 /// unit as it is given: `2,310 tps`.
-pub fn of_unit(value: f64, unit: &str) -> String {
+pub fn format_with_unit(value: f64, unit: &str) -> String {
     // A record may have the other letter that looks like a micro sign.
     let unit: &str = &usual_unit(unit);
     let us_of = |unit: &str| match unit {
@@ -91,7 +91,7 @@ pub fn of_unit(value: f64, unit: &str) -> String {
 /// The same beside an axis that names the unit: a unit of the benchmark's own is left out.
 pub fn on_axis_of(value: f64, unit: &str) -> String {
     let unit: &str = &usual_unit(unit);
-    let text = of_unit(value, unit);
+    let text = format_with_unit(value, unit);
     match text.strip_suffix(unit).and_then(|number| number.strip_suffix(' ')) {
         Some(number) if number.len() + unit.len() > 9 => number.to_owned(),
         _ => text,
@@ -264,9 +264,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_letters_that_look_like_a_micro_sign_are_microseconds() {
-        assert_eq!(of_unit(1840.0, "\u{3bc}s"), of_unit(1840.0, "\u{b5}s"));
-        assert_eq!(of_unit(1840.0, "\u{3bc}s"), "1.8 ms");
+    fn micro_sign_and_mu_mean_microseconds() {
+        assert_eq!(format_with_unit(1840.0, "\u{3bc}s"), format_with_unit(1840.0, "\u{b5}s"));
+        assert_eq!(format_with_unit(1840.0, "\u{3bc}s"), "1.8 ms");
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_an_interval_have_the_digits_that_its_width_carries() {
+    fn interval_ends_have_digits_of_its_width() {
         let words = |low, high| times(ConfidenceInterval { low, high }).join(" to ");
         for (low, high, expected) in [
             (114.0, 252.0, "110 to 250"),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_panics_on_odd_numbers() {
+    fn odd_numbers_never_panic() {
         for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -3.0, f64::MIN_POSITIVE, f64::MAX] {
             for text in
                 [latency(odd), rate(odd), ratio(odd), percent(odd), dollars(odd), bytes(odd), duration(odd)]

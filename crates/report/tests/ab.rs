@@ -7,13 +7,18 @@ use underlay_report::ab::{AbComparison, ComparedQuantity, MetricChange};
 use underlay_report::{LoadedRun, export, html, terminal};
 
 fn compare(a: &LoadedRun, b: &LoadedRun) -> AbComparison {
-    AbComparison::of(("runs/before", a), ("runs/after", b))
+    AbComparison::new(("runs/before", a), ("runs/after", b))
 }
 
 /// What was measured in cells of this storage, changed.
 fn change(loaded: &mut LoadedRun, storage: &str, act: impl Fn(&mut MeasuredWindow)) {
-    let of = |record: &&mut RunRecord| record.cell.storage == storage;
-    loaded.records.iter_mut().filter(of).filter_map(|record| record.measured.as_mut()).for_each(act);
+    let is_in_storage = |record: &&mut RunRecord| record.cell.storage == storage;
+    loaded
+        .records
+        .iter_mut()
+        .filter(is_in_storage)
+        .filter_map(|record| record.measured.as_mut())
+        .for_each(act);
 }
 
 fn faster(measured: &mut MeasuredWindow, factor: f64) {
@@ -24,7 +29,7 @@ fn faster(measured: &mut MeasuredWindow, factor: f64) {
 }
 
 #[test]
-fn a_run_against_itself_shows_nothing() {
+fn run_compared_with_itself_shows_no_change() {
     let loaded = fixture::small();
     let found = compare(&loaded, &loaded);
     assert_eq!(found.cells.len(), 7);
@@ -42,7 +47,7 @@ fn a_run_against_itself_shows_nothing() {
 }
 
 #[test]
-fn what_changed_is_found_and_nothing_else() {
+fn changed_cells_are_found_without_false_positives() {
     let before = fixture::small();
     let mut after = fixture::small_of(8);
     change(&mut after, "hdd", |measured| faster(measured, 2.0));
@@ -84,7 +89,7 @@ fn what_changed_is_found_and_nothing_else() {
 }
 
 #[test]
-fn only_cells_that_were_asked_for_the_same_are_compared() {
+fn cells_with_different_requests_are_not_compared() {
     let before = fixture::small();
     let mut after = fixture::small();
     let ours = |record: &RunRecord| record.cell.storage == "hdd";
@@ -111,13 +116,13 @@ fn only_cells_that_were_asked_for_the_same_are_compared() {
         ]
     );
     after.records.clear();
-    let nothing = compare(&before, &after);
-    assert_eq!(nothing.sentence(), "The two runs have no cell in common that both have measured.");
-    assert!(!html::ab::render(&nothing).is_empty() && !terminal::ab::text(&nothing, 80, true).is_empty());
+    let disjoint = compare(&before, &after);
+    assert_eq!(disjoint.sentence(), "The two runs have no cell in common that both have measured.");
+    assert!(!html::ab::render(&disjoint).is_empty() && !terminal::ab::text(&disjoint, 80, true).is_empty());
 }
 
 #[test]
-fn with_a_rate_latencies_are_compared_and_of_jobs_durations() {
+fn comparison_uses_latency_at_rates_and_duration_for_jobs() {
     let stepped = fixture::stepped::stepped();
     let found = compare(&stepped, &stepped);
     for cell in &found.cells {
@@ -137,7 +142,7 @@ fn with_a_rate_latencies_are_compared_and_of_jobs_durations() {
 }
 
 #[test]
-fn the_page_stands_alone_and_scripts_read_the_same() {
+fn comparison_page_is_self_contained_and_matches_json() {
     let mut after = fixture::small_of(8);
     change(&mut after, "hdd", |measured| faster(measured, 2.0));
     after.run.versions.insert("</li><script>alert(1)</script>".to_owned(), "1".to_owned());

@@ -74,7 +74,7 @@ fn explained(loaded: &underlay_report::LoadedRun) -> RunExplanation {
 }
 
 #[test]
-fn each_cell_has_its_bar_its_bottleneck_and_its_what_ifs() {
+fn explained_cells_have_bar_bottleneck_and_what_ifs() {
     let loaded = fixture::small();
     let page = html::render_explained(&loaded, &explained(&loaded));
     for needed in [
@@ -118,7 +118,7 @@ fn without_an_explanation_there_is_no_section() {
 
 /// A system is not blamed for what the host did, or somebody's hand.
 #[test]
-fn a_cell_whose_certificate_failed_is_not_explained_and_says_why() {
+fn cell_with_failed_certificate_is_not_explained() {
     let loaded = fixture::small();
     let mut explained = explained(&loaded);
     let cell = explained.cells.remove(0).cell;
@@ -126,8 +126,8 @@ fn a_cell_whose_certificate_failed_is_not_explained_and_says_why() {
         check: "CPU".to_owned(),
         finding: "this machine could not give 61.3 % of what was due".to_owned(),
     };
-    let why = unsound.to_string();
-    explained.refused.push(NotExplained { cell: cell.clone(), why, unsound: Some(unsound) });
+    let reason = unsound.to_string();
+    explained.refused.push(NotExplained { cell: cell.clone(), why: reason, unsound: Some(unsound) });
     let text = terminal::comparison_explained(&loaded, &explained, 200, false);
     assert!(text.contains("not explained: its certificate is doubtful, CPU: this machine"), "{text}");
     let page = html::render_explained(&loaded, &explained);
@@ -147,7 +147,7 @@ fn a_cell_whose_certificate_failed_is_not_explained_and_says_why() {
 }
 
 #[test]
-fn no_share_is_above_all() {
+fn shares_never_exceed_whole() {
     let over = account(1_000.0, -0.25);
     assert_eq!(over.whole_us(), 1_250.0);
     assert!((over.overrun().unwrap() - 1.25).abs() < 1e-9);
@@ -164,7 +164,7 @@ fn no_share_is_above_all() {
 }
 
 #[test]
-fn the_terminal_says_each_bottleneck_within_its_width() {
+fn terminal_lists_bottlenecks_within_width() {
     let loaded = fixture::small();
     for width in [40, 100] {
         let text = terminal::comparison_explained(&loaded, &explained(&loaded), width, false);
@@ -205,7 +205,7 @@ fn priced(name: &str, usd: f64, p99_us: f64) -> PricedStorage {
 }
 
 #[test]
-fn the_frontier_is_drawn_with_its_bound_and_names() {
+fn frontier_is_drawn_with_bound_and_names() {
     let mut storages = vec![
         priced("1 x nvme", 200.0, 300.0),
         priced("2 x <odd>", 400.0, 9_000.0),

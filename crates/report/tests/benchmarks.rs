@@ -19,14 +19,14 @@ fn benchmarks_in_a_terminal() {
 }
 
 #[test]
-fn a_benchmark_has_its_own_figures_and_none_of_ours() {
+fn benchmark_has_only_its_own_figures() {
     let loaded = benchmarks();
     let exported = export::export(&loaded);
     for cell in &exported.cells {
-        let taken = cell.benchmark.as_ref().expect("it is a benchmark");
+        let benchmark = cell.benchmark.as_ref().expect("it is a benchmark");
         assert_eq!((cell.state, cell.repetitions), ("completed", 3));
         assert_eq!((cell.throughput_per_s, cell.latency_us.mean, cell.job.is_none()), (None, None, true));
-        let (first, p99) = (&taken.figures[0], &taken.figures[2]);
+        let (first, p99) = (&benchmark.figures[0], &benchmark.figures[2]);
         assert_eq!((first.name.as_str(), p99.name.as_str()), ("throughput", "latency p99"));
         assert_eq!(first.performance, cell.ratio_to_baseline);
         // Less is better, and better is above 1.
@@ -62,9 +62,9 @@ fn doubled() -> LoadedRun {
 }
 
 #[test]
-fn two_runs_are_compared_by_every_figure_in_its_direction() {
+fn runs_are_compared_by_figures_in_their_direction() {
     let (a, b) = (benchmarks(), doubled());
-    let found = AbComparison::of(("a", &a), ("b", &b));
+    let found = AbComparison::new(("a", &a), ("b", &b));
     assert!(found.left_out.is_empty(), "{:?}", found.left_out);
     for figure in found.figures() {
         let name = figure.metric.name();
@@ -85,15 +85,15 @@ fn two_runs_are_compared_by_every_figure_in_its_direction() {
         }
     }
     other.run.plan.clear();
-    let found = AbComparison::of(("a", &a), ("b", &other));
+    let found = AbComparison::new(("a", &a), ("b", &other));
     assert!(
-        found.cells.is_empty() && found.left_out.iter().all(|why| why.contains("another command")),
+        found.cells.is_empty() && found.left_out.iter().all(|reason| reason.contains("another command")),
         "{found:?}"
     );
 }
 
 #[test]
-fn what_failed_or_is_still_to_come_is_said() {
+fn failed_and_pending_benchmarks_are_named() {
     let mut loaded = benchmarks();
     for record in loaded.records.iter_mut().filter(|record| record.cell.workload == "tpcb") {
         if record.cell.storage == "nvme" {

@@ -10,19 +10,19 @@ use underlay_report::ab::AbComparison;
 use underlay_report::export::{self, CellExport};
 use underlay_report::{LoadedRun, RunComparison, answer, html, terminal};
 
-fn fault(by: Option<DisturbedBy>) -> FaultRecord {
+fn fault(disturbed_by: Option<DisturbedBy>) -> FaultRecord {
     FaultRecord {
         t_s: 2.0,
         until_s: Some(4.0),
         what: "slow: everything takes 10 times as long".to_owned(),
-        by,
+        by: disturbed_by,
         ended_by_hand: false,
     }
 }
 
 /// Slowed down, so that an average with it would show.
-fn disturb(record: &mut RunRecord, by: Option<DisturbedBy>) {
-    record.devices[0].faults.push(fault(by));
+fn disturb(record: &mut RunRecord, disturbed_by: Option<DisturbedBy>) {
+    record.devices[0].faults.push(fault(disturbed_by));
     record.mark_disturbed();
     let measured = record.measured.as_mut().unwrap();
     measured.operations /= 10;
@@ -31,7 +31,7 @@ fn disturb(record: &mut RunRecord, by: Option<DisturbedBy>) {
     }
 }
 
-fn of_cell<'a>(loaded: &'a mut LoadedRun, storage: &str, mix: &str) -> Vec<&'a mut RunRecord> {
+fn find_cell<'a>(loaded: &'a mut LoadedRun, storage: &str, mix: &str) -> Vec<&'a mut RunRecord> {
     let is_it = |record: &&mut RunRecord| {
         record.cell.storage == storage && record.cell.mix_or_job() == mix && record.measured.is_some()
     };
@@ -44,10 +44,10 @@ fn exported(loaded: &LoadedRun, storage: &str, mix: &str) -> CellExport {
 }
 
 #[test]
-fn a_repetition_that_was_disturbed_by_hand_is_not_averaged_with_the_others() {
+fn manually_disturbed_repetition_is_not_averaged() {
     let clean = fixture::small();
     let mut loaded = fixture::small();
-    disturb(of_cell(&mut loaded, "nvme", "a").remove(1), Some(DisturbedBy::Hand));
+    disturb(find_cell(&mut loaded, "nvme", "a").remove(1), Some(DisturbedBy::Hand));
     let (before, after) = (exported(&clean, "nvme", "a"), exported(&loaded, "nvme", "a"));
     assert_eq!((after.state, after.repetitions), ("completed", before.repetitions - 1));
     assert_eq!(after.certificate.verdict, Some(CertificateVerdict::Faithful));
@@ -55,32 +55,32 @@ fn a_repetition_that_was_disturbed_by_hand_is_not_averaged_with_the_others() {
     assert!((0.97..1.03).contains(&ratio), "{ratio}");
     let [left_out] = &after.disturbed[..] else { panic!("{:?}", after.disturbed) };
     assert_eq!((left_out.repetition, left_out.by, left_out.is_left_out), (2, DisturbedBy::Hand, true));
-    let said = "Repetition 2 was disturbed by hand and is left out: ";
+    let expected = "Repetition 2 was disturbed by hand and is left out: ";
     for text in [terminal::comparison(&loaded, 200, false), html::render(&loaded)] {
-        assert!(text.contains(said) && text.contains("--resume"), "{text}");
+        assert!(text.contains(expected) && text.contains("--resume"), "{text}");
     }
 }
 
 #[test]
-fn a_cell_that_was_disturbed_by_hand_has_no_figures_and_no_part_in_the_answer() {
+fn manually_disturbed_cell_has_no_figures_or_conclusions() {
     let mut loaded = fixture::small();
-    for record in of_cell(&mut loaded, "nvme", "a") {
+    for record in find_cell(&mut loaded, "nvme", "a") {
         disturb(record, Some(DisturbedBy::Hand));
     }
     let cell = exported(&loaded, "nvme", "a");
     assert_eq!((cell.state, cell.certificate.verdict), ("disturbed", Some(CertificateVerdict::Disturbed)));
     assert_eq!((cell.throughput_per_s, cell.ratio_to_baseline), (None, None));
     assert!(cell.reason.as_ref().unwrap().contains("10 times as long"), "{:?}", cell.reason);
-    let said = answer::sentence(&loaded);
-    assert!(said.contains("1 cell was disturbed by hand") && said.contains("--resume"), "{said}");
+    let sentence = answer::sentence(&loaded);
+    assert!(sentence.contains("1 cell was disturbed by hand") && sentence.contains("--resume"), "{sentence}");
     // What remains is that of the other mixes.
-    let without = |loaded: &LoadedRun| {
-        let comparison = RunComparison::of(loaded);
-        answer::what_changed(&comparison)
+    let conclude = |loaded: &LoadedRun| {
+        let comparison = RunComparison::from_loaded(loaded);
+        answer::summarize_changes(&comparison)
     };
-    let mut gone = fixture::small();
-    gone.records.retain(|record| !(record.cell.storage == "nvme" && record.cell.mix_or_job() == "a"));
-    assert_eq!(without(&loaded), without(&gone));
+    let mut reduced = fixture::small();
+    reduced.records.retain(|record| !(record.cell.storage == "nvme" && record.cell.mix_or_job() == "a"));
+    assert_eq!(conclude(&loaded), conclude(&reduced));
     let csv = export::csv(&loaded);
     let line = csv.lines().find(|line| line.contains(",rocksdb,nvme,a")).unwrap();
     assert!(line.contains(",disturbed,") && line.ends_with(",hand,3"), "{line}");
@@ -91,7 +91,7 @@ fn a_cell_that_was_disturbed_by_hand_has_no_figures_and_no_part_in_the_answer() 
 }
 
 #[test]
-fn a_baseline_that_was_disturbed_by_hand_is_not_called_unmeasured() {
+fn manually_disturbed_baseline_is_not_called_unmeasured() {
     let disturbed = |are_others: bool, is_baseline: bool| {
         let mut loaded = fixture::small();
         for record in loaded.records.iter_mut().filter(|record| record.measured.is_some()) {
@@ -101,27 +101,30 @@ fn a_baseline_that_was_disturbed_by_hand_is_not_called_unmeasured() {
                 disturb(record, Some(DisturbedBy::Hand));
             }
         }
-        answer::what_changed(&RunComparison::of(&loaded))
+        answer::summarize_changes(&RunComparison::from_loaded(&loaded))
     };
-    let said = disturbed(false, true);
-    assert!(said.contains("what was measured on hdd was disturbed by hand and is left out"), "{said}");
-    let said = disturbed(true, false);
-    assert!(said.contains("what was measured beside hdd was disturbed by hand"), "{said}");
-    let said = disturbed(true, true);
-    assert!(said.contains("No answer yet: all that was measured was disturbed by hand"), "{said}");
+    let sentence = disturbed(false, true);
+    assert!(
+        sentence.contains("what was measured on hdd was disturbed by hand and is left out"),
+        "{sentence}"
+    );
+    let sentence = disturbed(true, false);
+    assert!(sentence.contains("what was measured beside hdd was disturbed by hand"), "{sentence}");
+    let sentence = disturbed(true, true);
+    assert!(sentence.contains("No answer yet: all that was measured was disturbed by hand"), "{sentence}");
 }
 
 #[test]
-fn what_the_study_asks_for_is_compared_and_called_what_it_is() {
+fn study_fault_is_compared_and_named() {
     let mut loaded = fixture::small();
-    for record in of_cell(&mut loaded, "nvme", "a") {
+    for record in find_cell(&mut loaded, "nvme", "a") {
         disturb(record, Some(DisturbedBy::Study));
     }
     let cell = exported(&loaded, "nvme", "a");
     assert_eq!((cell.state, cell.certificate.verdict), ("completed", Some(CertificateVerdict::Disturbed)));
     assert!(cell.ratio_to_baseline.is_some() && cell.disturbed.len() == 3);
-    let said = answer::sentence(&loaded);
-    assert!(said.contains("1 of 7 cells is disturbed by the study"), "{said}");
+    let sentence = answer::sentence(&loaded);
+    assert!(sentence.contains("1 of 7 cells is disturbed by the study"), "{sentence}");
     let text = terminal::comparison(&loaded, 200, false);
     assert!(text.lines().any(|line| line.contains("nvme") && line.contains("disturbed")), "{text}");
     assert!(html::render(&loaded).contains("disturbed by the study"));
@@ -131,10 +134,10 @@ fn what_the_study_asks_for_is_compared_and_called_what_it_is() {
 }
 
 #[test]
-fn repetitions_that_the_studys_own_fault_met_count_beside_those_that_it_missed() {
+fn repetitions_hit_by_study_fault_count_with_others() {
     for met in [1, 2] {
         let mut loaded = fixture::small();
-        for record in of_cell(&mut loaded, "nvme", "a").into_iter().take(met) {
+        for record in find_cell(&mut loaded, "nvme", "a").into_iter().take(met) {
             disturb(record, Some(DisturbedBy::Study));
         }
         let cell = exported(&loaded, "nvme", "a");
@@ -143,15 +146,15 @@ fn repetitions_that_the_studys_own_fault_met_count_beside_those_that_it_missed()
         let text = html::render(&loaded);
         assert!(text.contains(&format!("met only {met} of 3 repetitions")), "{text}");
         let records: Vec<&RunRecord> =
-            of_cell(&mut loaded, "nvme", "a").into_iter().map(|one| &*one).collect();
-        assert!(soundness::of_cell(&records).is_err(), "nothing is learnt from it");
+            find_cell(&mut loaded, "nvme", "a").into_iter().map(|one| &*one).collect();
+        assert!(soundness::select_sound(&records).is_err(), "nothing is learnt from it");
     }
 }
 
 #[test]
-fn a_study_that_disturbs_and_a_hand_that_does_too_is_the_hand() {
+fn manual_disturbance_outweighs_that_of_study() {
     let mut loaded = fixture::small();
-    for record in of_cell(&mut loaded, "nvme", "a") {
+    for record in find_cell(&mut loaded, "nvme", "a") {
         disturb(record, Some(DisturbedBy::Study));
         record.devices[0].faults[0].ended_by_hand = true;
     }
@@ -159,7 +162,7 @@ fn a_study_that_disturbs_and_a_hand_that_does_too_is_the_hand() {
 }
 
 #[test]
-fn records_of_earlier_versions_are_told_apart_by_their_study() {
+fn earlier_records_are_distinguished_by_study() {
     for (study, expected) in [
         ("", DisturbedBy::Hand),
         ("[fault.slow]\nat = \"2 s\"\nstorage = \"hdd\"\nslow = 10\n", DisturbedBy::Hand),
@@ -169,7 +172,7 @@ fn records_of_earlier_versions_are_told_apart_by_their_study() {
     ] {
         let mut loaded = fixture::small();
         loaded.run.study_toml = study.to_owned();
-        let mut record = of_cell(&mut loaded, "nvme", "a").remove(0).clone();
+        let mut record = find_cell(&mut loaded, "nvme", "a").remove(0).clone();
         disturb(&mut record, None);
         loaded.run.attribute_faults(&mut record);
         assert_eq!(record.disturbed_by(), Some(expected), "{study}");
@@ -182,7 +185,7 @@ fn records_of_earlier_versions_are_told_apart_by_their_study() {
 }
 
 #[test]
-fn faults_of_earlier_versions_are_matched_by_device_and_kind() {
+fn earlier_faults_are_matched_by_device_and_kind() {
     for (keys, expected) in [
         ("device = 0\nslow = 10\n", DisturbedBy::Study),
         ("device = 1\nslow = 10\n", DisturbedBy::Hand),
@@ -191,7 +194,7 @@ fn faults_of_earlier_versions_are_matched_by_device_and_kind() {
     ] {
         let mut loaded = fixture::small();
         loaded.run.study_toml = format!("[fault.one]\nat = \"2 s\"\n{keys}");
-        let mut record = of_cell(&mut loaded, "nvme", "a").remove(0).clone();
+        let mut record = find_cell(&mut loaded, "nvme", "a").remove(0).clone();
         record.devices[0].description.id.name = "nvme.0".to_owned();
         disturb(&mut record, None);
         loaded.run.attribute_faults(&mut record);
@@ -200,9 +203,9 @@ fn faults_of_earlier_versions_are_matched_by_device_and_kind() {
 }
 
 #[test]
-fn a_fault_before_the_measurement_counts_unless_it_only_slowed_and_has_passed() {
+fn fault_before_measurement_counts_unless_slow_and_past() {
     let mut loaded = fixture::small();
-    let mut record = of_cell(&mut loaded, "nvme", "a").remove(0).clone();
+    let mut record = find_cell(&mut loaded, "nvme", "a").remove(0).clone();
     let earlier = |only_slows: bool, lasted_s: f64, ended_before_s: f64| EarlierFault {
         what: "slow".to_owned(),
         by: DisturbedBy::Hand,
@@ -222,9 +225,9 @@ fn a_fault_before_the_measurement_counts_unless_it_only_slowed_and_has_passed() 
 }
 
 #[test]
-fn a_node_that_was_sent_away_by_hand_disturbs_and_one_asked_for_in_vain_does_not() {
+fn manual_node_stop_disturbs_unless_in_vain() {
     let mut loaded = fixture::small();
-    let record = of_cell(&mut loaded, "nvme", "a").remove(0).clone();
+    let record = find_cell(&mut loaded, "nvme", "a").remove(0).clone();
     let event = |event: Option<&str>, away_s: Option<f64>, started_by_hand: bool| {
         let event = event.map(str::to_owned);
         let mut record = record.clone();
@@ -245,16 +248,16 @@ fn two_runs_are_not_compared_in_what_somebody_disturbed() {
     let clean = fixture::small();
     let mut by_hand = fixture::small();
     let mut by_study = fixture::small();
-    for record in of_cell(&mut by_hand, "nvme", "a") {
+    for record in find_cell(&mut by_hand, "nvme", "a") {
         disturb(record, Some(DisturbedBy::Hand));
     }
-    for record in of_cell(&mut by_study, "nvme", "a") {
+    for record in find_cell(&mut by_study, "nvme", "a") {
         disturb(record, Some(DisturbedBy::Study));
     }
-    let left_out = |a: &LoadedRun, b: &LoadedRun| AbComparison::of(("a", a), ("b", b)).left_out.join("; ");
+    let left_out = |a: &LoadedRun, b: &LoadedRun| AbComparison::new(("a", a), ("b", b)).left_out.join("; ");
     assert!(left_out(&clean, &by_hand).contains("rocksdb/nvme/a: B was disturbed by hand in it"));
     assert!(left_out(&by_study, &clean).contains("rocksdb/nvme/a: the study of A disturbs it"));
-    let both = AbComparison::of(("a", &by_study), ("b", &by_study));
+    let both = AbComparison::new(("a", &by_study), ("b", &by_study));
     assert!(both.cells.iter().any(|cell| cell.is_disturbed));
     assert!(
         both.cautions.iter().any(|caution| caution.contains("disturbed by the study")),
@@ -265,15 +268,15 @@ fn two_runs_are_not_compared_in_what_somebody_disturbed() {
 
 /// The one decision that predictions and explanations rest on.
 #[test]
-fn only_undisturbed_cells_whose_certificate_holds_and_that_are_steady_are_sound() {
+fn undisturbed_faithful_steady_cells_are_sound() {
     let mut loaded = fixture::small();
     let records: Vec<RunRecord> =
-        of_cell(&mut loaded, "nvme", "a").into_iter().map(|one| one.clone()).collect();
+        find_cell(&mut loaded, "nvme", "a").into_iter().map(|one| one.clone()).collect();
     let judged = |change: &dyn Fn(&mut RunRecord)| {
         let mut records = records.clone();
         change(&mut records[1]);
         let all: Vec<&RunRecord> = records.iter().collect();
-        soundness::of_cell(&all).map(|sound| sound.len()).map_err(|why| why.to_string())
+        soundness::select_sound(&all).map(|sound| sound.len()).map_err(|reason| reason.to_string())
     };
     assert_eq!(judged(&|_| {}), Ok(3));
     assert_eq!(judged(&|record| disturb(record, Some(DisturbedBy::Hand))), Ok(2));
@@ -300,7 +303,7 @@ fn only_undisturbed_cells_whose_certificate_holds_and_that_are_steady_are_sound(
             record
         })
         .collect();
-    let refused = soundness::of_cell(&by_study.iter().collect::<Vec<_>>()).unwrap_err();
+    let refused = soundness::select_sound(&by_study.iter().collect::<Vec<_>>()).unwrap_err();
     assert!(refused.to_string().contains("disturbed by the study"), "{refused}");
     let (counted, left_out) = disturbance::leave_out_by_hand(&by_study.iter().collect::<Vec<_>>());
     assert_eq!((counted.len(), left_out.len()), (3, 0));

@@ -8,7 +8,7 @@ use underlay_record::{CacheUse, CellStatus, Check, DeviceId, RunRecord, Shortene
 use underlay_report::background::CompactionComparison;
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::{CellOutcome, RunComparison};
-use underlay_report::reference::{ReferenceReading, beside};
+use underlay_report::reference::{ReferenceReading, compare};
 use underlay_report::statistics::ratio::RatioDifference;
 use underlay_report::{LoadedRun, answer, directories, export, html, prices, terminal};
 
@@ -26,9 +26,9 @@ fn jobs_in_a_terminal() {
 }
 
 #[test]
-fn a_job_has_a_duration_and_neither_throughput_nor_latency() {
+fn job_has_duration_without_throughput_or_latency() {
     let loaded = mapreduce();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let names: Vec<&str> = comparison.rows.iter().map(|row| row.label()).collect();
     let in_order =
         ["teragen", "terasort", "teravalidate", "hdfs-write", "wordcount", "shuffle", "shuffle-compressed"];
@@ -40,7 +40,8 @@ fn a_job_has_a_duration_and_neither_throughput_nor_latency() {
             cell.data_bytes /= 4;
         }
     }
-    let uneven = RunComparison::of(&uneven).rows.iter().map(|row| row.label().to_owned()).collect::<Vec<_>>();
+    let uneven =
+        RunComparison::from_loaded(&uneven).rows.iter().map(|row| row.label().to_owned()).collect::<Vec<_>>();
     assert_eq!(uneven, in_order, "nor by the size of their data");
     let export = export::export(&loaded);
     assert_eq!(export.cells.len(), 35);
@@ -73,32 +74,35 @@ fn fail_storage_used(record: &mut RunRecord) {
 }
 
 #[test]
-fn of_workloads_that_all_worked_beside_the_storage_nothing_is_concluded() {
+fn workloads_beside_storage_conclude_nothing() {
     let mut loaded = mapreduce();
     assert!(answer::sentence(&loaded).contains("times"));
     loaded.records.iter_mut().for_each(fail_storage_used);
-    let said = answer::sentence(&loaded);
-    assert!(said.contains("did not use the storage under test") && !said.contains("times"), "{said}");
+    let sentence = answer::sentence(&loaded);
+    assert!(
+        sentence.contains("did not use the storage under test") && !sentence.contains("times"),
+        "{sentence}"
+    );
 }
 
 #[test]
-fn one_workload_that_worked_beside_the_storage_is_left_out_and_named() {
+fn single_workload_beside_storage_is_excluded_and_named() {
     let mut loaded = mapreduce();
     let one = loaded.records.iter_mut().find(|record| record.cell.mix_or_job() == "terasort").expect("a job");
     fail_storage_used(one);
-    let said = answer::sentence(&loaded);
+    let sentence = answer::sentence(&loaded);
     let named = "the workload terasort did not use the storage under test and is left out";
-    assert!(said.contains(named) && said.contains("times"), "{said}");
-    let mut without = mapreduce();
-    without.records.retain(|record| record.cell.mix_or_job() != "terasort");
-    let changed = |loaded: &LoadedRun| answer::what_changed(&RunComparison::of(loaded));
-    assert_eq!(changed(&loaded), changed(&without));
+    assert!(sentence.contains(named) && sentence.contains("times"), "{sentence}");
+    let mut reduced = mapreduce();
+    reduced.records.retain(|record| record.cell.mix_or_job() != "terasort");
+    let changed = |loaded: &LoadedRun| answer::summarize_changes(&RunComparison::from_loaded(loaded));
+    assert_eq!(changed(&loaded), changed(&reduced));
 }
 
 #[test]
 fn performance_is_the_baselines_duration_over_this_one() {
     let loaded = mapreduce();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let baseline = comparison.baseline_index().expect("hdd-11");
     for row in comparison.jobs() {
         let base = row.job(baseline).expect("it completed");
@@ -119,9 +123,9 @@ fn performance_is_the_baselines_duration_over_this_one() {
 }
 
 #[test]
-fn one_run_has_no_interval_and_says_so() {
+fn single_run_reports_missing_interval() {
     let loaded = once();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     for row in comparison.jobs() {
         for job in row.cells.iter().flatten().filter_map(|result| result.job()) {
             assert_eq!(job.repetitions, 1);
@@ -139,7 +143,7 @@ fn one_run_has_no_interval_and_says_so() {
 #[test]
 fn claims_in_words_stand_beside_our_ratios() {
     let loaded = mapreduce();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let table = loaded.run.reference.as_ref().unwrap();
     let judged = claims::judge(table, &comparison);
     let verdicts: Vec<ClaimVerdict> = judged.iter().map(|one| one.verdict).collect();
@@ -151,7 +155,7 @@ fn claims_in_words_stand_beside_our_ratios() {
         assert!(judged[0].findings[0].contains(words), "{}", judged[0].findings[0]);
     }
     assert!(judged[5].findings[1].contains("published 50.0x, here 53.8x"), "{:?}", judged[5].findings);
-    let figures = beside(table, &comparison);
+    let figures = compare(table, &comparison);
     assert_eq!(figures.len(), 2);
     for one in &figures {
         assert_eq!((one.published_ratio, one.reading), (Some(1.7), ReferenceReading::SameDirectionSmaller));
@@ -159,9 +163,9 @@ fn claims_in_words_stand_beside_our_ratios() {
 }
 
 #[test]
-fn directories_are_filled_in_turn_and_the_report_says_so() {
+fn directories_filled_in_turn_are_reported() {
     let loaded = mapreduce();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let row = comparison.jobs().find(|row| row.label() == "shuffle").expect("a job");
     let groups = |storage: &str| {
         let index = comparison.storages.iter().position(|name| *name == storage).expect("a storage");
@@ -176,19 +180,19 @@ fn directories_are_filled_in_turn_and_the_report_says_so() {
         let all = groups(storage);
         let sum: f64 = all.iter().map(|group| group.share_of_bytes).sum();
         assert!((sum - 1.0).abs() < 1e-9);
-        let words = directories::in_words(&all, "local").expect("two kinds of device");
+        let words = directories::describe(&all, "local").expect("two kinds of device");
         assert!(words.starts_with("filled alike"), "{words}");
     }
-    assert_eq!(directories::in_words(&groups("hdd-11"), "local"), None, "one kind of device tells nothing");
+    assert_eq!(directories::describe(&groups("hdd-11"), "local"), None, "one kind of device tells nothing");
     // Had the SSD's directory got what it can take, the words would be others.
     let mut skewed = groups("hybrid");
     let files = skewed[0].files + skewed[1].files;
     (skewed[0].files, skewed[1].files) = (0.4 * files, 0.6 * files);
-    let words = directories::in_words(&skewed, "local").expect("two kinds of device");
+    let words = directories::describe(&skewed, "local").expect("two kinds of device");
     assert!(words.starts_with("filled unevenly"), "{words}");
     // Of a handful of files one more or less is chance.
     (skewed[0].files, skewed[1].files) = (7.0, 2.0);
-    let words = directories::in_words(&skewed, "local").expect("two kinds of device");
+    let words = directories::describe(&skewed, "local").expect("two kinds of device");
     assert!(words.starts_with("too few files"), "{words}");
 }
 
@@ -217,9 +221,9 @@ fn idle_devices_are_warned_of() {
 }
 
 #[test]
-fn prices_of_three_times_and_what_an_ssd_may_cost() {
+fn prices_of_three_dates_bound_ssd_price() {
     let loaded = mapreduce();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let table = loaded.run.reference.as_ref();
     let lists = prices::lists(table, &comparison);
     let names: Vec<&str> = lists.iter().map(|list| list.when.as_str()).collect();
@@ -228,7 +232,7 @@ fn prices_of_three_times_and_what_an_ssd_may_cost() {
     for record in &mut changed.records {
         record.storage.devices.iter_mut().for_each(|device| device.price_usd = Some(99.0));
     }
-    let lists = prices::lists(table, &RunComparison::of(&changed));
+    let lists = prices::lists(table, &RunComparison::from_loaded(&changed));
     assert_eq!(lists.last().map(|list| list.when.as_str()), Some(prices::ON_RECORD));
 
     let export = export::export(&loaded);
@@ -244,7 +248,7 @@ fn prices_of_three_times_and_what_an_ssd_may_cost() {
 }
 
 #[test]
-fn a_job_that_failed_keeps_its_place_and_its_reason() {
+fn failed_job_keeps_place_and_reason() {
     let mut loaded = mapreduce();
     let reason = "terasort: task_1 failed: No space left on device";
     for record in &mut loaded.records {
@@ -258,7 +262,7 @@ fn a_job_that_failed_keeps_its_place_and_its_reason() {
         }
     }
     loaded.records.retain(|record| record.cell.mix_or_job() != "shuffle");
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     assert_eq!(comparison.rows.len(), 7);
     let outcome = |mix: &str, storage: &str| {
         let row = comparison.rows.iter().find(|row| row.label() == mix).expect("a row");
@@ -282,7 +286,7 @@ fn a_job_that_failed_keeps_its_place_and_its_reason() {
 }
 
 #[test]
-fn what_a_cache_did_is_beside_the_job_and_no_part_of_its_time() {
+fn cache_activity_is_listed_apart_from_job_time() {
     let mut loaded = mapreduce();
     assert!(!html::render(&loaded).contains("The cache between jobs and the store"));
     for record in &mut loaded.records {
@@ -346,7 +350,7 @@ fn exports_have_jobs_under_documented_keys() {
 }
 
 #[test]
-fn the_page_has_every_section_of_jobs() {
+fn page_has_all_job_sections() {
     let page = html::render(&mapreduce());
     for words in [
         "Performance against hdd-11",
@@ -371,10 +375,10 @@ fn the_page_has_every_section_of_jobs() {
 #[test]
 fn compactions_are_felt_where_they_are() {
     let loaded = fixture::accumulo::accumulo();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     for row in &comparison.rows {
         for result in row.cells.iter().flatten() {
-            let found = CompactionComparison::of(result).expect("the system tells");
+            let found = CompactionComparison::from_result(result).expect("the system tells");
             assert_eq!(found.gauge.as_deref(), Some("major_compactions_running"));
             if row.cell.mix_or_job() == "c" {
                 assert!(found.during.is_none() && found.slowdown.is_none() && found.share == 0.0);
@@ -390,11 +394,16 @@ fn compactions_are_felt_where_they_are() {
             }
         }
     }
-    assert!(CompactionComparison::of(RunComparison::of(&fixture::small()).cells().next().unwrap()).is_none());
+    assert!(
+        CompactionComparison::from_result(
+            RunComparison::from_loaded(&fixture::small()).cells().next().unwrap()
+        )
+        .is_none()
+    );
 }
 
 #[test]
-fn a_compaction_on_command_is_a_workload_of_its_own() {
+fn commanded_compaction_is_a_separate_workload() {
     let mut loaded = fixture::accumulo::accumulo();
     let plain = terminal::comparison(&loaded, 130, false);
     let mut forced: Vec<_> = loaded
@@ -412,31 +421,31 @@ fn a_compaction_on_command_is_a_workload_of_its_own() {
         }
     }
     loaded.records.extend(forced);
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     assert_eq!(comparison.rows.len(), 7);
     let row = comparison.rows.iter().find(|row| row.cell.compacts_at().is_some()).expect("a row of its own");
-    let found =
-        CompactionComparison::of(row.cells[1].as_ref().unwrap()).expect("it is known when it was told to");
+    let found = CompactionComparison::from_result(row.cells[1].as_ref().unwrap())
+        .expect("it is known when it was told to");
     assert_eq!((found.gauge.as_deref(), found.share), (None, 0.5));
     assert!((found.slowdown.unwrap().value - 3.0).abs() < 0.2, "{:?}", found.slowdown);
     // Neither the published figures nor the answer are about it.
-    let with = terminal::comparison(&loaded, 130, false);
+    let extended = terminal::comparison(&loaded, 130, false);
     let published = |text: &str| {
         text.split("Against hdd, as published")
             .nth(1)
             .map(|part| part.split("What the paper").next().unwrap().to_owned())
     };
-    assert_eq!(published(&with), published(&plain));
-    assert_eq!(with.lines().nth(2), plain.lines().nth(2));
-    assert!(!with.contains("Over offered rates"));
+    assert_eq!(published(&extended), published(&plain));
+    assert_eq!(extended.lines().nth(2), plain.lines().nth(2));
+    assert!(!extended.contains("Over offered rates"));
 }
 
 #[test]
-fn a_paper_of_five_machines_stands_beside_one() {
+fn paper_of_five_machines_is_compared_with_one() {
     let loaded = fixture::accumulo::accumulo();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let table = loaded.run.reference.as_ref().unwrap();
-    let figures = beside(table, &comparison);
+    let figures = compare(table, &comparison);
     assert_eq!(figures.len(), 4, "the mean over the mixes is one figure");
     let mean = figures.iter().find(|one| one.figure.mix == "all" && one.figure.storage == "flash").unwrap();
     let (ours, ratio) = (mean.ours.expect("measured"), mean.our_ratio.expect("measured"));
@@ -460,7 +469,7 @@ fn a_paper_of_five_machines_stands_beside_one() {
 }
 
 #[test]
-fn the_short_form_stands_beside_the_paper_and_says_that_it_has_less() {
+fn short_form_is_compared_and_reports_omissions() {
     let mut loaded = fixture::accumulo::accumulo();
     loaded.run.shortened = Some(ShortenedAmount { full_bytes: 400e9, short_bytes: 48e9 });
     loaded.run.short = true;
@@ -469,8 +478,8 @@ fn the_short_form_stands_beside_the_paper_and_says_that_it_has_less() {
         cell.data_bytes = 48_000_000_000;
     }
     let figures_of = |loaded: &LoadedRun| {
-        let comparison = RunComparison::of(loaded);
-        let figures = beside(loaded.run.reference.as_ref().unwrap(), &comparison);
+        let comparison = RunComparison::from_loaded(loaded);
+        let figures = compare(loaded.run.reference.as_ref().unwrap(), &comparison);
         let found = figures.iter().map(|one| (one.ours.is_some(), one.less_data.map(|less| less.bytes)));
         found.collect::<Vec<_>>()
     };
@@ -491,7 +500,7 @@ fn the_short_form_stands_beside_the_paper_and_says_that_it_has_less() {
 }
 
 #[test]
-fn what_a_role_has_for_itself_is_named_and_not_counted() {
+fn unshared_role_directory_is_named_but_not_counted() {
     let plain = mapreduce();
     let mut with_role = mapreduce();
     for record in &mut with_role.records {
@@ -512,13 +521,13 @@ fn what_a_role_has_for_itself_is_named_and_not_counted() {
     };
     assert_eq!(costs(&with_role), costs(&plain));
     let figures = |loaded: &LoadedRun| {
-        let comparison = RunComparison::of(loaded);
+        let comparison = RunComparison::from_loaded(loaded);
         let jobs = comparison.jobs().flat_map(|row| (0..5).filter_map(|index| row.job(index)));
         jobs.map(|job| (job.io_bytes, job.cost.clone())).collect::<Vec<_>>()
     };
     assert_eq!(figures(&with_role), figures(&plain));
     let judged = |loaded: &LoadedRun| {
-        let comparison = RunComparison::of(loaded);
+        let comparison = RunComparison::from_loaded(loaded);
         let judged = claims::judge(loaded.run.reference.as_ref().unwrap(), &comparison);
         judged.into_iter().map(|one| one.findings).collect::<Vec<_>>()
     };

@@ -20,7 +20,7 @@ fn write(loaded: &LoadedRun, directory: &Path, records: usize) {
 }
 
 #[test]
-fn a_run_is_read_as_it_was_written() {
+fn run_reads_back() {
     let made = fixture::small();
     let directory = tempfile::tempdir().expect("a directory");
     write(&made, directory.path(), usize::MAX);
@@ -35,7 +35,7 @@ fn a_run_is_read_as_it_was_written() {
 }
 
 #[test]
-fn an_interrupted_run_says_how_far_it_came() {
+fn interrupted_run_reports_progress() {
     let directory = tempfile::tempdir().expect("a directory");
     write(&fixture::small(), directory.path(), 10);
     let read = RunDirectory::load(directory.path()).expect("a run");
@@ -46,7 +46,7 @@ fn an_interrupted_run_says_how_far_it_came() {
 }
 
 #[test]
-fn a_broken_record_costs_one_repetition_and_is_named() {
+fn broken_record_costs_one_repetition_and_is_named() {
     let made = fixture::small();
     let directory = tempfile::tempdir().expect("a directory");
     write(&made, directory.path(), usize::MAX);
@@ -60,7 +60,7 @@ fn a_broken_record_costs_one_repetition_and_is_named() {
 }
 
 #[test]
-fn what_is_no_run_is_refused_with_a_reason() {
+fn invalid_run_is_refused_with_reason() {
     let directory = tempfile::tempdir().expect("a directory");
     let error = RunDirectory::load(directory.path()).expect_err("empty");
     assert!(matches!(error, LoadError::NotARun(_)), "{error}");
@@ -79,7 +79,7 @@ fn what_is_no_run_is_refused_with_a_reason() {
 const OF_SCHEMA_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-1");
 
 #[test]
-fn a_run_of_schema_1_is_read_into_the_types_of_today() {
+fn schema_1_run_is_converted() {
     let read = RunDirectory::load(OF_SCHEMA_1).expect("a run");
     assert!(read.broken.is_empty(), "{:?}", read.broken);
     assert_eq!((read.run.schema, read.finished(), read.planned()), (SCHEMA_VERSION, 2, 4));
@@ -100,7 +100,7 @@ fn a_run_of_schema_1_is_read_into_the_types_of_today() {
 }
 
 #[test]
-fn a_run_of_schema_1_is_compared_with_one_of_today() {
+fn schema_1_run_is_compared_with_current_one() {
     let old = RunDirectory::load(OF_SCHEMA_1).expect("a run");
     let again = tempfile::tempdir().expect("a directory");
     fs::create_dir(again.path().join("cells")).expect("a new directory");
@@ -113,7 +113,7 @@ fn a_run_of_schema_1_is_compared_with_one_of_today() {
     }
     let new = RunDirectory::load(again.path()).expect("a run");
     assert_eq!((&new.run, &new.records), (&old.run, &old.records));
-    let compared = AbComparison::of(("old", &old), ("new", &new));
+    let compared = AbComparison::new(("old", &old), ("new", &new));
     assert_eq!(compared.cells.len(), 2);
     assert!(
         compared.left_out.iter().all(|one| one.ends_with("neither run measured it")),
@@ -123,7 +123,7 @@ fn a_run_of_schema_1_is_compared_with_one_of_today() {
 }
 
 #[test]
-fn a_record_below_another_ones_name_is_left_out() {
+fn record_under_foreign_name_is_excluded() {
     let made = fixture::small();
     let directory = tempfile::tempdir().expect("a directory");
     write(&made, directory.path(), usize::MAX);
@@ -145,7 +145,7 @@ fn a_record_below_another_ones_name_is_left_out() {
 }
 
 #[test]
-fn a_record_whose_figures_cannot_be_is_left_out() {
+fn record_with_impossible_figures_is_excluded() {
     let made = fixture::small();
     let directory = tempfile::tempdir().expect("a directory");
     write(&made, directory.path(), usize::MAX);
@@ -172,9 +172,9 @@ fn a_record_whose_figures_cannot_be_is_left_out() {
 }
 
 #[test]
-fn a_run_that_was_continued_elsewhere_says_so() {
+fn run_mixing_versions_or_hosts_is_reported() {
     let same = fixture::small();
-    let mixed = |of: &str| of.contains("The run mixes");
+    let mixed = |document: &str| document.contains("The run mixes");
     assert!(!mixed(&terminal::comparison(&same, 400, false)) && !mixed(&html::render(&same)));
     let mut made = fixture::small();
     for record in made.records.iter_mut().skip(18) {
@@ -187,7 +187,7 @@ fn a_run_that_was_continued_elsewhere_says_so() {
         assert!(text.contains(versions) && text.contains(machines), "{text}");
         assert!(!text.contains("mixes versions of rocksdb"), "{text}");
     }
-    let compared = AbComparison::of(("mixed", &made), ("same", &same));
+    let compared = AbComparison::new(("mixed", &made), ("same", &same));
     let text = terminal::ab::text(&compared, 400, false);
     assert!(text.contains("A: The run mixes machines") && !text.contains("B: The run mixes"), "{text}");
     // Beside the warning, the page's facts name each.

@@ -16,7 +16,7 @@ fn rented() -> LoadedRun {
 }
 
 #[test]
-fn a_rent_is_called_a_rent_wherever_a_price_stands() {
+fn rent_is_named_beside_all_prices() {
     let loaded = rented();
     for width in [60, 80, 140] {
         let text = terminal::comparison(&loaded, width, false);
@@ -46,7 +46,7 @@ fn a_rent_is_called_a_rent_wherever_a_price_stands() {
 }
 
 #[test]
-fn the_answer_and_every_storage_are_on_the_first_screen_of_a_terminal() {
+fn answer_and_storages_fit_first_terminal_screen() {
     let text = terminal::comparison(&fixture::small(), 80, false);
     let first: Vec<&str> = text.lines().take(24).collect();
     for words in [" times the throughput of hdd", " nvme      17.5–18.9x", " sata-ssd  11.0–11.7x"] {
@@ -71,23 +71,26 @@ fn benchmarks_are_a_table_at_80_columns() {
 }
 
 #[test]
-fn a_baseline_of_nothing_is_told_in_figures_and_not_by_a_dash() {
+fn baseline_of_zero_is_printed_in_figures() {
     let mut loaded = benchmarks();
     for record in loaded.records.iter_mut().filter(|record| record.cell.storage == "hdd") {
-        let figures = record.benchmark.iter_mut().flat_map(|taken| &mut taken.figures);
+        let figures = record.benchmark.iter_mut().flat_map(|benchmark| &mut benchmark.figures);
         figures.filter(|figure| figure.name == "checkpoints").for_each(|figure| figure.value = 0.0);
     }
     let text = terminal::comparison(&loaded, 100, false);
-    let told = text.lines().filter(|line| line.contains("2 instead of 0")).count();
-    assert_eq!(told, 2, "{text}");
+    let line_count = text.lines().filter(|line| line.contains("2 instead of 0")).count();
+    assert_eq!(line_count, 2, "{text}");
     assert_eq!(html::render(&loaded).matches("2 instead of 0").count(), 2);
 }
 
 #[test]
-fn the_hundredth_percentile_is_called_the_maximum() {
+fn hundredth_percentile_is_called_maximum() {
     let mut loaded = benchmarks();
-    let taken = loaded.records.iter_mut().filter_map(|record| record.benchmark.as_mut());
-    for figure in taken.flat_map(|taken| &mut taken.figures).filter(|figure| figure.name == "latency p99") {
+    let measured_benchmarks = loaded.records.iter_mut().filter_map(|record| record.benchmark.as_mut());
+    for figure in measured_benchmarks
+        .flat_map(|benchmark| &mut benchmark.figures)
+        .filter(|figure| figure.name == "latency p99")
+    {
         figure.name = "latency p100".to_owned();
     }
     let text = terminal::comparison(&loaded, 100, false);
@@ -103,7 +106,7 @@ fn bars_above_a_picture_say_what_they_are() {
 }
 
 #[test]
-fn a_life_says_what_it_was_extrapolated_from() {
+fn lifetime_names_its_extrapolation() {
     let mut loaded = fixture::small();
     let wear = FlashWear {
         host_write_bytes: 1_000_000,
@@ -129,7 +132,7 @@ fn a_life_says_what_it_was_extrapolated_from() {
 }
 
 #[test]
-fn what_assistive_programs_read_has_names() {
+fn elements_for_assistive_programs_have_names() {
     for loaded in
         [fixture::small(), benchmarks(), fixture::rates::searched(), fixture::mapreduce::mapreduce()]
     {
@@ -143,15 +146,15 @@ fn what_assistive_programs_read_has_names() {
 }
 
 #[test]
-fn a_page_in_a_sandbox_has_no_script() {
+fn sandboxed_page_has_no_script() {
     let page = html::render(&fixture::small());
-    let without = html::without_script(&page);
-    assert!(page.contains("<script") && !without.contains("<script"));
-    assert_eq!(page.split("<script").next(), without.split("</body>").next());
+    let stripped = html::without_script(&page);
+    assert!(page.contains("<script") && !stripped.contains("<script"));
+    assert_eq!(page.split("<script").next(), stripped.split("</body>").next());
 }
 
 #[test]
-fn mixes_are_told_to_those_who_do_not_know_their_letters() {
+fn mixes_are_explained_without_letters() {
     let sentence = answer::sentence(&fixture::small());
     assert!(sentence.contains("under C (reads only)") && !sentence.contains("(c)"), "{sentence}");
     let mut cell = fixture::small().records[0].cell.clone();
@@ -173,12 +176,12 @@ fn mixes_are_told_to_those_who_do_not_know_their_letters() {
 }
 
 #[test]
-fn a_headline_calls_a_system_by_its_name_alone() {
+fn headline_names_system_only() {
     assert_eq!(comparison::system_title("je-ha"), "Berkeley DB JE HA");
 }
 
 #[test]
-fn a_long_report_ends_with_its_answer() {
+fn long_report_ends_with_answer() {
     let loaded = fixture::small();
     for width in [40, 80, 140] {
         let text = terminal::answer_again(&loaded, width, false);

@@ -7,16 +7,16 @@ use underlay_record::{
 };
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::RunComparison;
-use underlay_report::reference::{ReferenceReading, beside};
+use underlay_report::reference::{ReferenceReading, compare};
 use underlay_report::{LoadedRun, answer, export, html, rates, terminal};
 
 #[test]
-fn the_answer_is_one_sentence() {
+fn answer_is_a_single_sentence() {
     insta::assert_snapshot!(answer::sentence(&fixture::small()));
 }
 
 #[test]
-fn the_answer_is_honest_when_there_is_little_to_say() {
+fn answer_with_little_evidence_claims_little() {
     let mut answers = Vec::new();
     answers.push(answer::sentence(&fixture::interrupted(0)));
     answers.push(answer::sentence(&fixture::interrupted(10)));
@@ -66,14 +66,14 @@ fn same_storage_twice() -> LoadedRun {
 }
 
 #[test]
-fn the_table_for_a_terminal() {
+fn terminal_table_matches_snapshots() {
     let loaded = fixture::small();
     insta::assert_snapshot!("terminal_100", terminal::comparison(&loaded, 100, false));
     insta::assert_snapshot!("terminal_140", terminal::comparison(&loaded, 140, false));
 }
 
 #[test]
-fn no_line_is_wider_than_asked() {
+fn terminal_lines_fit_width() {
     for loaded in [
         fixture::small(),
         fixture::large(),
@@ -201,9 +201,9 @@ fn fields(line: &str) -> Vec<String> {
 #[test]
 fn published_figures_find_their_cells() {
     let loaded = fixture::large();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let table = loaded.run.reference.as_ref().expect("a table");
-    let all = beside(table, &comparison);
+    let all = compare(table, &comparison);
     assert_eq!(all.len(), 16, "each figure fits one cell");
     for one in &all {
         let row = &comparison.rows[one.row.expect("a row")];
@@ -213,7 +213,7 @@ fn published_figures_find_their_cells() {
         assert_eq!(one.published_ratio.is_some(), one.figure.storage == "nvme");
         assert_eq!(one.our_ratio.is_some(), one.figure.storage == "nvme");
     }
-    let at = |distribution: &str, size: &str| {
+    let find_figure = |distribution: &str, size: &str| {
         all.iter()
             .find(|one| {
                 one.figure.storage == "nvme"
@@ -222,26 +222,26 @@ fn published_figures_find_their_cells() {
             })
             .expect("published")
     };
-    assert_eq!(at("uniform", "256 GB").reading, ReferenceReading::Agrees);
-    assert_eq!(at("uniform", "1 TB").reading, ReferenceReading::SameDirectionSmaller);
-    assert_eq!(at("uniform", "32 GB").reading, ReferenceReading::OnlyHere);
+    assert_eq!(find_figure("uniform", "256 GB").reading, ReferenceReading::Agrees);
+    assert_eq!(find_figure("uniform", "1 TB").reading, ReferenceReading::SameDirectionSmaller);
+    assert_eq!(find_figure("uniform", "32 GB").reading, ReferenceReading::OnlyHere);
 }
 
 #[test]
-fn a_published_figure_without_a_cell_is_kept() {
+fn published_figure_without_cell_is_kept() {
     let mut loaded = fixture::large();
     let table = loaded.run.reference.as_mut().expect("a table");
     (table.figures[0].data, table.figures[0].data_bytes) = (Some("3 PB".to_owned()), Some(3e15));
     table.figures[1].metric = "p95_latency_ms".into();
-    let comparison = RunComparison::of(&loaded);
-    let all = beside(loaded.run.reference.as_ref().expect("a table"), &comparison);
+    let comparison = RunComparison::from_loaded(&loaded);
+    let all = compare(loaded.run.reference.as_ref().expect("a table"), &comparison);
     assert_eq!(all.len(), 16);
     assert!(all[0].row.is_none() && all[0].ours.is_none());
     assert!(all[1].row.is_some() && all[1].ours.is_none());
 }
 
 #[test]
-fn the_page_stands_alone_and_says_what_matters() {
+fn report_page_is_self_contained_and_has_key_facts() {
     let mut loaded = fixture::small();
     loaded.run.study_toml.push_str("# </pre><script>alert(1)</script>\n");
     let page = html::render(&loaded);
@@ -272,10 +272,10 @@ fn the_page_stands_alone_and_says_what_matters() {
 }
 
 #[test]
-fn a_fault_is_marked_where_it_happened() {
+fn fault_is_marked_at_its_time() {
     let mut loaded = fixture::small();
-    let what = "slow: everything takes 10 times as long".to_owned();
-    let words = format!(": {what}");
+    let description = "slow: everything takes 10 times as long".to_owned();
+    let words = format!(": {description}");
     assert!(!html::render(&loaded).contains(&words));
     let is_drawn = |record: &&RunRecord| record.measured.is_some() && !record.devices.is_empty();
     let id = loaded.records.iter().find(is_drawn).unwrap().cell.id.clone();
@@ -285,7 +285,7 @@ fn a_fault_is_marked_where_it_happened() {
         device.faults = vec![FaultRecord {
             t_s: 2.0,
             until_s: Some(4.0),
-            what: what.clone(),
+            what: description.clone(),
             by: Some(DisturbedBy::Study),
             ended_by_hand: false,
         }];
@@ -317,7 +317,7 @@ fn wear_is_told_where_there_is_any() {
 }
 
 #[test]
-fn every_colour_of_a_picture_is_the_style_sheets() {
+fn picture_colours_come_from_style_sheet() {
     let page = html::render(&fixture::small());
     for attribute in ["fill=\"#", "stroke=\"#"] {
         for (start, _) in page.match_indices(&format!(" {attribute}")) {
@@ -328,7 +328,7 @@ fn every_colour_of_a_picture_is_the_style_sheets() {
 }
 
 #[test]
-fn the_largest_study_gives_a_page_that_can_be_mailed() {
+fn page_of_largest_study_fits_a_mail() {
     let page = html::render(&fixture::large());
     assert!(page.len() < 3_000_000, "{} bytes", page.len());
     assert!(page.contains("Of 8 published ratios"));
@@ -370,7 +370,7 @@ fn odd_runs_are_reported_without_a_panic() {
 fn offered_rates_are_one_series_with_claims_beside_them() {
     let loaded = fixture::stepped::stepped();
     insta::assert_snapshot!("terminal_stepped", terminal::comparison(&loaded, 110, false));
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let series = rates::series(&comparison);
     assert_eq!(series.len(), 1);
     let offered: Vec<Option<f64>> = series[0].steps.iter().map(|row| row.cell.rate_per_s()).collect();
@@ -378,9 +378,9 @@ fn offered_rates_are_one_series_with_claims_beside_them() {
 }
 
 #[test]
-fn claims_are_judged_by_the_run_and_by_the_papers_own_figures() {
+fn claims_are_judged_by_run_and_published_figures() {
     let loaded = fixture::stepped::stepped();
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let judged = claims::judge(loaded.run.reference.as_ref().unwrap(), &comparison);
     let verdicts: Vec<ClaimVerdict> = judged.iter().map(|one| one.verdict).collect();
     use ClaimVerdict::{Agrees, NotCompared};
@@ -398,7 +398,7 @@ fn claims_are_judged_by_the_run_and_by_the_papers_own_figures() {
             other => other.to_owned(),
         };
     }
-    let comparison = RunComparison::of(&swapped);
+    let comparison = RunComparison::from_loaded(&swapped);
     let judged = claims::judge(swapped.run.reference.as_ref().unwrap(), &comparison);
     assert_eq!(judged[0].verdict, Agrees);
     assert_eq!(judged[1].verdict, ClaimVerdict::AgreesInPart);
@@ -406,7 +406,7 @@ fn claims_are_judged_by_the_run_and_by_the_papers_own_figures() {
 }
 
 #[test]
-fn the_page_shows_rates_claims_and_the_network() {
+fn page_shows_rates_claims_and_network() {
     let page = html::render(&fixture::stepped::stepped());
     for words in [
         "Over offered rates",
@@ -421,12 +421,12 @@ fn the_page_shows_rates_claims_and_the_network() {
     ] {
         assert!(page.contains(words), "'{words}' is not on the page");
     }
-    let without = html::render(&fixture::small());
-    assert!(!without.contains("Over offered rates") && !without.contains("What the network added"));
+    let plain = html::render(&fixture::small());
+    assert!(!plain.contains("Over offered rates") && !plain.contains("What the network added"));
 }
 
 #[test]
-fn rates_that_were_looked_for_are_shown_with_what_bounds_them() {
+fn searched_rates_are_shown_with_their_bounds() {
     let loaded = fixture::rates::searched();
     insta::assert_snapshot!("terminal_searched", terminal::comparison(&loaded, 100, false));
     let page = html::render(&loaded);
@@ -442,7 +442,7 @@ fn rates_that_were_looked_for_are_shown_with_what_bounds_them() {
     assert_eq!(page.matches("<svg").count(), page.matches("<title>").count() - 1);
     assert!(!html::render(&fixture::small()).contains("Highest rates"));
     // The rate lies anywhere up to what fails, 2.3 % above, however often it is measured.
-    let comparison = RunComparison::of(&loaded);
+    let comparison = RunComparison::from_loaded(&loaded);
     let figures = comparison.rows[0].figures(0).expect("measured");
     let share = figures.throughput_per_s.relative_half_width().expect("an interval");
     assert!((0.012..0.04).contains(&share), "{share}");
@@ -456,7 +456,7 @@ fn rates_that_were_looked_for_are_shown_with_what_bounds_them() {
 }
 
 #[test]
-fn a_search_that_found_no_rate_keeps_its_steps() {
+fn search_without_rate_keeps_its_steps() {
     let mut loaded = fixture::rates::searched();
     let slow = loaded.records[0].cell.storage.clone();
     let reason = "no rate keeps to p99 within 10 ms: 26.8/s, the lowest that was tried, fails too: 80.000 % took longer";
@@ -476,7 +476,7 @@ fn a_search_that_found_no_rate_keeps_its_steps() {
 }
 
 #[test]
-fn a_rate_that_changes_is_shown_stretch_by_stretch() {
+fn changing_rate_is_shown_in_parts() {
     let loaded = fixture::rates::changing();
     insta::assert_snapshot!("terminal_changing", terminal::comparison(&loaded, 100, false));
     let page = html::render(&loaded);
@@ -484,11 +484,11 @@ fn a_rate_that_changes_is_shown_stretch_by_stretch() {
         assert!(page.contains(words), "'{words}' is not on the page");
     }
     assert!(!page.contains("Not steady"), "what is meant to change is no trend");
-    assert!(rates::series(&RunComparison::of(&loaded)).is_empty(), "a rate that changes is no step");
+    assert!(rates::series(&RunComparison::from_loaded(&loaded)).is_empty(), "a rate that changes is no step");
 }
 
 #[test]
-fn a_warm_up_that_was_too_short_is_told_with_what_it_lacks() {
+fn short_warm_up_is_reported_with_missing_time() {
     let mut loaded = fixture::small();
     assert!(!terminal::comparison(&loaded, 100, false).contains("warming up"));
     for record in loaded.records.iter_mut().filter(|record| record.cell.mix_or_job() == "c") {
@@ -512,7 +512,7 @@ fn a_warm_up_that_was_too_short_is_told_with_what_it_lacks() {
 }
 
 #[test]
-fn data_that_fits_in_memory_and_a_generator_at_its_limit_are_told() {
+fn cached_data_and_saturated_generator_are_reported() {
     let mut loaded = fixture::small();
     for record in loaded.records.iter_mut().filter(|record| record.cell.mix_or_job() == "a") {
         record.memory.data_to_memory = 0.8;

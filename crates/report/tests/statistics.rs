@@ -44,7 +44,7 @@ fn share_covered(mut covers: impl FnMut(&mut Noise) -> bool) -> f64 {
 }
 
 #[test]
-fn the_interval_of_a_correlated_series_covers_its_mean() {
+fn interval_of_correlated_series_covers_mean() {
     for (count, correlation) in [(60, 0.0), (60, 0.5), (120, 0.7), (300, 0.9), (30, 0.3)] {
         let covered = share_covered(|noise| {
             let series = mean_error(&noise.ar1(count, correlation)).expect("long enough");
@@ -65,7 +65,7 @@ fn ignoring_the_correlation_would_not_cover() {
 }
 
 #[test]
-fn the_interval_of_a_throughput_covers_it_with_and_without_a_spread_of_repetitions() {
+fn throughput_interval_covers_true_value() {
     // Two repetitions can hardly show their spread; the report says so of such a run.
     for (spread, repetitions, least) in [(0.0, 3, 0.92), (0.05, 3, 0.89), (0.05, 5, 0.92), (0.02, 2, 0.80)] {
         let covered = share_covered(|noise| {
@@ -96,12 +96,12 @@ fn equal_storages_differ_seldom_and_unequal_ones_show() {
         throughput(&measured.iter().collect::<Vec<_>>()).expect("measured")
     };
     let called_equal = share_covered(|noise| {
-        let ratio = EstimateRatio::of(&cell(noise, 5_000.0), &cell(noise, 5_000.0)).expect("both positive");
+        let ratio = EstimateRatio::new(&cell(noise, 5_000.0), &cell(noise, 5_000.0)).expect("both positive");
         ratio.difference() == RatioDifference::NoneSeen
     });
     assert!(called_equal >= 0.91, "{called_equal}");
     let called_more = share_covered(|noise| {
-        let ratio = EstimateRatio::of(&cell(noise, 6_000.0), &cell(noise, 5_000.0)).expect("both positive");
+        let ratio = EstimateRatio::new(&cell(noise, 6_000.0), &cell(noise, 5_000.0)).expect("both positive");
         ratio.difference() == RatioDifference::More
     });
     assert!(called_more >= 0.99, "{called_more}");
@@ -120,11 +120,12 @@ fn cell_of(noise: &mut Noise, level: f64) -> IntervalEstimate {
 }
 
 #[test]
-fn two_runs_without_a_difference_seldom_show_one_in_any_of_their_cells() {
+fn equal_runs_seldom_differ_in_any_cell() {
     let p_values = |noise: &mut Noise, cells: usize, factor: f64| -> Vec<f64> {
         (0..cells)
             .map(|_| {
-                let [a, b] = [1.0, factor].map(|factor| cell_of(noise, 5_000.0 * factor).by_repetitions(3));
+                let [a, b] =
+                    [1.0, factor].map(|factor| cell_of(noise, 5_000.0 * factor).widen_for_repetitions(3));
                 EstimateRatio::p_value(&b, &a).expect("both have errors")
             })
             .collect()
@@ -150,11 +151,11 @@ fn two_runs_without_a_difference_seldom_show_one_in_any_of_their_cells() {
 }
 
 #[test]
-fn a_p_value_is_below_five_percent_where_the_interval_leaves_out_one() {
+fn p_value_below_five_percent_matches_interval() {
     let mut noise = Noise::new(9);
     for _ in 0..300 {
         let (a, b) = (cell_of(&mut noise, 5_000.0), cell_of(&mut noise, 5_200.0));
-        let ratio = EstimateRatio::of(&b, &a).expect("both positive");
+        let ratio = EstimateRatio::new(&b, &a).expect("both positive");
         let p = EstimateRatio::p_value(&b, &a).expect("both have errors");
         assert_eq!(p < 0.05, ratio.difference() != RatioDifference::NoneSeen, "{ratio:?} has {p}");
     }
@@ -165,7 +166,7 @@ fn a_p_value_is_below_five_percent_where_the_interval_leaves_out_one() {
 }
 
 #[test]
-fn the_interval_of_a_quantile_covers_it() {
+fn quantile_interval_covers_quantile() {
     // Exponential with a mean of 1 ms: its quantiles are −ln(1 − q) ms.
     for (quantile, truth) in [(0.5, 693.1), (0.99, 4605.2), (0.999, 6907.8)] {
         let mut noise = Noise::new(5);
@@ -177,7 +178,7 @@ fn the_interval_of_a_quantile_covers_it() {
                     histogram.record_ns((-noise.uniform().ln() * 1e6) as u64);
                 }
                 let measured = MeasuredWindow {
-                    latency: RecordedLatency::of(histogram.clone()),
+                    latency: RecordedLatency::new(histogram.clone()),
                     ..MeasuredWindow::default()
                 };
                 let estimate = quantile_us(&[&measured], &histogram, quantile).expect("enough operations");
@@ -207,7 +208,7 @@ fn operations_of_one_moment_count_as_fewer() {
         });
     }
     let correlated =
-        MeasuredWindow { latency: RecordedLatency::of(histogram), series, ..MeasuredWindow::default() };
+        MeasuredWindow { latency: RecordedLatency::new(histogram), series, ..MeasuredWindow::default() };
     assert!(design_effect(&[&correlated]) > 1000.0, "1,000 operations of an interval share one latency");
     let all = merged(&[&correlated]);
     let wide = quantile_us(&[&correlated], &all, 0.5).expect("measurable").interval.expect("an interval");
@@ -229,7 +230,7 @@ fn warming(noise: &mut Noise, count: usize, first: usize, depth: f64, correlatio
 }
 
 #[test]
-fn a_warm_up_is_found_where_it_is() {
+fn warm_up_end_is_found() {
     for (count, first, correlation) in [(40, 8, 0.0), (40, 12, 0.3), (80, 20, 0.5)] {
         let found = share_covered(|noise| {
             match settling(&warming(noise, count, first, 0.7, correlation)).expect("long enough") {
@@ -247,7 +248,7 @@ fn a_warm_up_is_found_where_it_is() {
 }
 
 #[test]
-fn a_steady_series_is_seldom_said_to_warm_up() {
+fn steady_series_seldom_has_warm_up() {
     for (count, correlation) in [(40, 0.0), (40, 0.5), (80, 0.7)] {
         let alarms = share_covered(|noise| {
             settling(&warming(noise, count, 0, 0.0, correlation)) != Some(SettlingVerdict::Steady)
@@ -257,7 +258,7 @@ fn a_steady_series_is_seldom_said_to_warm_up() {
 }
 
 #[test]
-fn a_series_that_only_settles_at_its_end_never_settles() {
+fn series_steady_only_at_end_never_settles() {
     let mut noise = Noise::new(3);
     assert_eq!(settling(&warming(&mut noise, 40, 30, 0.8, 0.0)), Some(SettlingVerdict::NeverSettles));
     assert_eq!(settling(&[5.0; 15]), None, "too short to tell");
@@ -266,7 +267,7 @@ fn a_series_that_only_settles_at_its_end_never_settles() {
 }
 
 #[test]
-fn a_trend_is_seen_and_noise_is_not() {
+fn trend_is_detected_and_noise_is_not() {
     let falsely = share_covered(|noise| {
         let steady: Vec<f64> = noise.ar1(60, 0.6).iter().map(|x| 1000.0 * (1.0 + 0.1 * x)).collect();
         trend::change(&steady).is_some()
@@ -288,7 +289,7 @@ fn a_trend_is_seen_and_noise_is_not() {
 }
 
 #[test]
-fn what_can_not_be_told_is_absent() {
+fn undetermined_statistics_are_absent() {
     assert!(throughput(&[]).is_none());
     assert!(mean_latency_us(&[&MeasuredWindow::default()]).is_none());
     let brief = repetition(&[100.0, 110.0]);
@@ -298,7 +299,7 @@ fn what_can_not_be_told_is_absent() {
     assert!(is_measurable(10_000, 0.999));
     let mut few = Histogram::default();
     few.record_n_ns(1_000_000, 500);
-    let measured = MeasuredWindow { latency: RecordedLatency::of(few.clone()), ..MeasuredWindow::default() };
+    let measured = MeasuredWindow { latency: RecordedLatency::new(few.clone()), ..MeasuredWindow::default() };
     assert!(quantile_us(&[&measured], &few, 0.99).is_none());
     assert!(quantile_us(&[&measured], &few, 0.5).is_some());
 }
@@ -308,7 +309,7 @@ proptest! {
 
     /// Against the textbook: without correlation the error is s / √n.
     #[test]
-    fn a_shuffled_series_has_the_textbook_error(seed in any::<u64>(), scale in 0.001f64..1e6) {
+    fn shuffled_series_has_textbook_error(seed in any::<u64>(), scale in 0.001f64..1e6) {
         let samples: Vec<f64> = Noise::new(seed).ar1(400, 0.0).iter().map(|x| scale * x).collect();
         let textbook = StandardError::between(&samples).expect("two samples").value;
         let found = mean_error(&samples).expect("long enough").error.value;
@@ -328,10 +329,10 @@ proptest! {
     }
 
     #[test]
-    fn the_larger_error_rules(a in 0.0f64..10.0, b in 0.0f64..10.0, da in 1.0f64..1e3, db in 1.0f64..10.0) {
-        let within = StandardError { value: a, degrees_of_freedom: da };
+    fn combined_error_is_the_larger_one(a in 0.0f64..10.0, b in 0.0f64..10.0, da in 1.0f64..1e3, db in 1.0f64..10.0) {
+        let within_error = StandardError { value: a, degrees_of_freedom: da };
         let between = StandardError { value: b, degrees_of_freedom: db };
-        let larger = StandardError::larger(Some(within), Some(between)).expect("both given");
+        let larger = StandardError::larger(Some(within_error), Some(between)).expect("both given");
         prop_assert_eq!(larger.value, a.max(b));
         prop_assert!(larger.degrees_of_freedom >= da.min(db) * 0.999);
         prop_assert!(larger.half_width() >= 1.95 * larger.value);
@@ -339,15 +340,15 @@ proptest! {
 
     /// The ratio the other way round has the interval the other way round.
     #[test]
-    fn a_ratio_and_its_inverse_agree(x in 1.0f64..1e6, y in 1.0f64..1e6, ex in 0.001f64..0.3, ey in 0.001f64..0.3) {
+    fn ratio_and_its_inverse_agree(x in 1.0f64..1e6, y in 1.0f64..1e6, ex in 0.001f64..0.3, ey in 0.001f64..0.3) {
         let estimate = |value: f64, relative: f64| {
             IntervalEstimate::with_error(value, StandardError { value: value * relative, degrees_of_freedom: 12.0 })
         };
-        let there = EstimateRatio::of(&estimate(x, ex), &estimate(y, ey)).expect("positive");
-        let back = EstimateRatio::of(&estimate(y, ey), &estimate(x, ex)).expect("positive");
-        let (a, b) = (there.interval.expect("an interval"), back.interval.expect("an interval"));
+        let forward = EstimateRatio::new(&estimate(x, ex), &estimate(y, ey)).expect("positive");
+        let back = EstimateRatio::new(&estimate(y, ey), &estimate(x, ex)).expect("positive");
+        let (a, b) = (forward.interval.expect("an interval"), back.interval.expect("an interval"));
         prop_assert!((a.low * b.high - 1.0).abs() < 1e-9 && (a.high * b.low - 1.0).abs() < 1e-9);
-        prop_assert!(a.contains(there.value));
+        prop_assert!(a.contains(forward.value));
     }
 
     /// Against a sorted list of the operations themselves.
@@ -361,7 +362,7 @@ proptest! {
             .map(|latencies| {
                 let mut histogram = Histogram::default();
                 latencies.iter().for_each(|ns| histogram.record_ns(*ns));
-                MeasuredWindow { latency: RecordedLatency::of(histogram), ..MeasuredWindow::default() }
+                MeasuredWindow { latency: RecordedLatency::new(histogram), ..MeasuredWindow::default() }
             })
             .collect();
         let refs: Vec<&MeasuredWindow> = repetitions.iter().collect();

@@ -21,8 +21,8 @@ fn with_inputs(loaded: &mut LoadedRun, estimated: f64, [fast, slow]: [f64; 2], o
             time_if_fast: if is_guessed { fast } else { 1.0 },
             time_if_slow: if is_guessed { slow } else { 1.0 },
         };
-        let known = InputCertificate::of(&[(1.0, &inputs)]);
-        record.inputs = known.map(|inputs| inputs.with_own_time(own_time.filter(|_| is_guessed)));
+        let certificate = InputCertificate::from_devices(&[(1.0, &inputs)]);
+        record.inputs = certificate.map(|inputs| inputs.with_own_time(own_time.filter(|_| is_guessed)));
     }
 }
 
@@ -35,7 +35,7 @@ fn texts(loaded: &LoadedRun, severity: &str) -> Vec<String> {
 
 /// The drives are 18 times as fast: half or double estimates leave them faster by far.
 #[test]
-fn how_much_rests_on_measured_figures_is_told_quietly_where_no_conclusion_can_turn() {
+fn measured_share_is_a_note_without_possible_reversal() {
     let mut loaded = fixture::small();
     let clean = [terminal::comparison(&loaded, 200, false), html::render(&loaded)];
     assert!(clean.iter().all(|text| !text.contains("measured figures") && !text.contains("measured inputs")));
@@ -71,7 +71,7 @@ fn how_much_rests_on_measured_figures_is_told_quietly_where_no_conclusion_can_tu
 }
 
 #[test]
-fn an_alarm_is_raised_where_half_or_double_estimates_turn_who_is_faster() {
+fn alarm_is_raised_when_halved_estimates_reverse_conclusion() {
     let mut loaded = fixture::small();
     // As slow as the hard disks with every estimate at its slower end.
     with_inputs(&mut loaded, 0.9, [0.1, 25.0], None);
@@ -112,7 +112,7 @@ fn storages_of_one_medium_shift_together() {
 
 /// All is known of its devices, and nothing of how long the program computes beside them on the study's machine.
 #[test]
-fn programs_that_decide_as_much_as_devices_raise_an_alarm_only_where_that_can_turn_a_conclusion() {
+fn program_bound_cells_alarm_only_on_possible_reversal() {
     let mut loaded = fixture::small();
     with_inputs(&mut loaded, 0.0, [1.0, 1.0], Some(4.2));
     let notes = texts(&loaded, "note");
@@ -130,7 +130,7 @@ fn programs_that_decide_as_much_as_devices_raise_an_alarm_only_where_that_can_tu
 
 /// Five checks of one cell are one warning, with its remedy once.
 #[test]
-fn checks_that_failed_together_are_one_warning_of_their_cell() {
+fn checks_failed_together_are_one_warning() {
     let mut loaded = fixture::small();
     for record in loaded.records.iter_mut().filter(|record| record.cell.storage == "nvme") {
         let Some(certificate) = &mut record.certificate else { continue };
@@ -160,8 +160,8 @@ fn checks_that_failed_together_are_one_warning_of_their_cell() {
 }
 
 #[test]
-fn cells_that_their_cpus_limit_say_when_these_were_slower() {
-    let told = |took_us: f64, used_cpus: f64| {
+fn cpu_bound_cells_report_slower_cpus() {
+    let warning_for = |took_us: f64, used_cpus: f64| {
         let mut loaded = fixture::small();
         for (index, record) in loaded.records.iter_mut().enumerate() {
             let is_slower = index == 0;
@@ -190,18 +190,18 @@ fn cells_that_their_cpus_limit_say_when_these_were_slower() {
         let warnings = export::export(&loaded).warnings;
         warnings.into_iter().find(|one| one.text.starts_with("This host's CPUs")).map(|one| one.text)
     };
-    assert!(told(60.0, 0.45).is_some_and(|text| text.contains("50 % longer")));
-    assert_eq!(told(44.0, 0.45), None, "repetitions differ by as much");
-    assert_eq!(told(60.0, 0.2), None, "it waited for its storage");
+    assert!(warning_for(60.0, 0.45).is_some_and(|text| text.contains("50 % longer")));
+    assert_eq!(warning_for(44.0, 0.45), None, "repetitions differ by as much");
+    assert_eq!(warning_for(60.0, 0.2), None, "it waited for its storage");
 }
 
 #[test]
-fn a_run_too_short_for_a_percentile_says_how_long_it_should_be() {
+fn short_run_names_duration_needed_for_percentile() {
     let mut loaded = fixture::small();
     for record in &mut loaded.records {
         let Some(measured) = &mut record.measured else { continue };
         // 3 x 1,000 operations are three beyond p99.9.
-        measured.latency = underlay_record::RecordedLatency::of(fixture::log_normal(1_000.0, 0.6, 1_000));
+        measured.latency = underlay_record::RecordedLatency::new(fixture::log_normal(1_000.0, 0.6, 1_000));
     }
     let warnings = export::export(&loaded).warnings;
     let found = warnings.iter().find(|one| one.text.starts_with("No p99.9 latency")).expect("told");

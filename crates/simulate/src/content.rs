@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_tells_its_write_and_a_torn_one_is_none() {
+    fn block_names_its_write_and_torn_block_none() {
         for tag in 0..2000 {
             assert_eq!(tag_of(&block(tag)), Ok(tag));
         }

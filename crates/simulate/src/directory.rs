@@ -105,7 +105,7 @@ pub(crate) fn run(
 ) {
     let new_disk = |_| SimulatedDisk::new(world, DISK_BYTES, setup.forgets_failed_flush);
     let disks: Vec<SimulatedDisk> = (0..setup.tree.disks()).map(new_disk).collect();
-    let nothing = || vec![NameBinding { since: 0, file: None }];
+    let unbound = || vec![NameBinding { since: 0, file: None }];
     let mut rig = DirectoryRig {
         world: world.clone(),
         setup: setup.clone(),
@@ -115,7 +115,7 @@ pub(crate) fn run(
         process: world.new_group(),
         opened: SharedSlot::default(),
         inodes: BTreeMap::new(),
-        names: Arc::new(UnsimulatedMutex::new((0..setup.files).map(|_| nothing()).collect())),
+        names: Arc::new(UnsimulatedMutex::new((0..setup.files).map(|_| unbound()).collect())),
         has_taken_stock: true,
         files: 0,
     };
@@ -227,8 +227,12 @@ impl DirectoryRig {
                     .iter()
                     .map(|binding| binding.file.as_ref().map_or("nothing", |file| file.name.as_str()))
                     .collect();
-                let is = name.unwrap_or_else(|| "nothing".into());
-                panic!("after a crash {} is {is}; it may be {}", name_of(number as u32), possible.join(", "));
+                let found_name = name.unwrap_or_else(|| "nothing".into());
+                panic!(
+                    "after a crash {} is {found_name}; it may be {}",
+                    name_of(number as u32),
+                    possible.join(", ")
+                );
             };
             if let (Some(file), Some((inode, _))) = (&bound.file, found) {
                 core.opened(inode);
@@ -245,8 +249,8 @@ impl DirectoryRig {
     }
 
     fn bind(&self, number: u32, file: Option<Arc<DeviceUser>>) {
-        let since = self.events.next();
-        self.names()[number as usize].push(NameBinding { since, file });
+        let moment = self.events.next();
+        self.names()[number as usize].push(NameBinding { since: moment, file });
     }
 
     /// The file has lost its name.
@@ -299,28 +303,28 @@ impl DirectoryRig {
                     binding.since < began
                         && binding.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, &synced))
                 });
-                if let Some(at) = durable
-                    && bindings.get(at + 1).is_none_or(|next| next.since > began)
+                if let Some(index) = durable
+                    && bindings.get(index + 1).is_none_or(|next| next.since > began)
                 {
-                    bindings.drain(..at);
+                    bindings.drain(..index);
                 }
             }
         };
         self.world.enter(self.process, || user.flush_and(&device, then));
     }
 
-    fn replace(&mut self, number: u32, by: u32) {
-        let (number, by) = (number % self.setup.files, by % self.setup.files);
-        let Some(core) = self.core().filter(|_| number != by) else { return };
-        let Some(user) = self.current(by) else { return };
-        let (from, to) = (name_of(by), name_of(number));
+    fn replace(&mut self, number: u32, replacement: u32) {
+        let (number, replacement) = (number % self.setup.files, replacement % self.setup.files);
+        let Some(core) = self.core().filter(|_| number != replacement) else { return };
+        let Some(user) = self.current(replacement) else { return };
+        let (from, to) = (name_of(replacement), name_of(number));
         let mode = RenameMode::Replace;
         let renamed = self
             .world
             .enter(self.process, || core.rename((ROOT, from.as_bytes()), (ROOT, to.as_bytes()), mode));
         if renamed.is_ok() {
             self.close(&core, number);
-            self.bind(by, None);
+            self.bind(replacement, None);
             self.bind(number, Some(user));
         }
     }
@@ -344,7 +348,7 @@ impl DirectoryRig {
                 }
             }
             ScriptStep::SyncFile { file } | ScriptStep::Flush { volume: file } => self.sync(file),
-            ScriptStep::ReplaceFile { file, by } => self.replace(file, by),
+            ScriptStep::ReplaceFile { file, by: replacement } => self.replace(file, replacement),
             ScriptStep::RemoveFile { file } => {
                 let number = file % self.setup.files;
                 let Some(core) = self.core() else { return };

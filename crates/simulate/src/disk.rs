@@ -108,8 +108,8 @@ impl SimulatedDisk {
     }
 
     /// The next `count` requests of this kind fail.
-    pub fn fail(&self, what: FailurePoint, count: u32) {
-        *self.lock().failing.entry(what).or_default() += count;
+    pub fn fail(&self, point: FailurePoint, count: u32) {
+        *self.lock().failing.entry(point).or_default() += count;
     }
 
     /// Slower by this factor from now on.
@@ -278,23 +278,23 @@ impl SimulatedDisk {
             let mut state = self.lock();
             // It was taken away by a cut.
             let Some(under_way) = state.requests.remove(&number) else { return };
-            let what = match &under_way.request {
+            let point = match &under_way.request {
                 DeviceRequest::Read { .. } => FailurePoint::Read,
                 DeviceRequest::Write { .. } | DeviceRequest::Discard { .. } => FailurePoint::Write,
                 DeviceRequest::Flush => FailurePoint::Flush,
             };
-            let fails = state.failing.get_mut(&what).is_some_and(|left| {
+            let fails = state.failing.get_mut(&point).is_some_and(|left| {
                 let fails = *left > 0;
                 *left -= u32::from(fails);
                 fails
             });
             if fails {
                 state.was_at_fault = true;
-                if what == FailurePoint::Flush && self.shared.forgets_failed_flush {
+                if point == FailurePoint::Flush && self.shared.forgets_failed_flush {
                     state.forget_dirty();
                 }
                 self.shared.world.with_random(|random| state.perform_partly(&under_way, random));
-                let error = DeviceError::Io(format!("the simulated disk fails a {what:?}").to_lowercase());
+                let error = DeviceError::Io(format!("the simulated disk fails a {point:?}").to_lowercase());
                 (under_way.user, under_way.done, Err(error))
             } else {
                 let PendingDiskRequest { request, covers, user, done } = under_way;
@@ -333,10 +333,10 @@ impl SimulatedDiskState {
     fn perform(&mut self, request: DeviceRequest, covers: u64) -> Vec<u8> {
         match request {
             DeviceRequest::Read { offset_bytes, mut buffer } => {
-                for (block, into) in (offset_bytes / BLOCK..).zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
+                for (block, target) in (offset_bytes / BLOCK..).zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
                     match self.content(block) {
-                        Some(content) => into.copy_from_slice(&content),
-                        None => into.fill(0),
+                        Some(content) => target.copy_from_slice(&content),
+                        None => target.fill(0),
                     }
                 }
                 return buffer;
@@ -354,7 +354,7 @@ impl SimulatedDiskState {
             DeviceRequest::Flush => {
                 for (block, mut versions) in std::mem::take(&mut self.cached) {
                     let covered = versions.iter().rposition(|(number, _)| *number <= covers);
-                    let newer = versions.split_off(covered.map_or(0, |at| at + 1));
+                    let newer = versions.split_off(covered.map_or(0, |index| index + 1));
                     if covered.is_some()
                         && let Some((_, content)) = versions.pop()
                     {
@@ -396,9 +396,9 @@ impl SimulatedDiskState {
     fn lose_cache(&mut self, random: &mut SimulationRng) {
         for (block, mut versions) in std::mem::take(&mut self.cached) {
             // Each block by itself: a drive writes its cache in any order.
-            let kept = random.below(versions.len() as u64 + 1) as usize;
-            if kept < versions.len() {
-                let (_, content) = versions.swap_remove(kept);
+            let survivor = random.below(versions.len() as u64 + 1) as usize;
+            if survivor < versions.len() {
+                let (_, content) = versions.swap_remove(survivor);
                 self.settle(block, content);
             }
         }

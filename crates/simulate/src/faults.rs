@@ -55,13 +55,13 @@ impl FaultInjector {
         let may_hide =
             |index: usize| !(is_opening && self.mirrored.contains(&index) && self.has_other_suspect(index));
         match *step {
-            ScriptStep::Fail { member, what, count } => {
+            ScriptStep::Fail { member, what: point, count } => {
                 let index = self.index(member);
                 if may_hide(index) {
-                    if what != FailurePoint::Read || is_opening {
+                    if point != FailurePoint::Read || is_opening {
                         self.suspects.borrow_mut().insert(index);
                     }
-                    self.disks[index].fail(what, count.min(8));
+                    self.disks[index].fail(point, count.min(8));
                 }
             }
             ScriptStep::Vanish { member } => {

@@ -51,10 +51,10 @@ pub(crate) fn run(
     let capacity_bytes = device.geometry().capacity_bytes;
     let least_bytes = u64::from(setup.blocks) << 12;
     if capacity_bytes < least_bytes {
-        let why = format!(
+        let reason = format!(
             "setup.blocks takes {least_bytes} bytes, and the tree has {capacity_bytes}; raise setup.disk_kib"
         );
-        return events.refuse_setup(why);
+        return events.refuse_setup(reason);
     }
     for step in steps {
         rig.step(step);

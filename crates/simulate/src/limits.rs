@@ -71,10 +71,10 @@ pub fn check(script: &FaultScript) -> Result<(), String> {
             within("setup.members", volumes.members, &MEMBERS)?;
             within("setup.extents", volumes.extents, &EXTENTS)?;
             within("the number of setup.volumes", volumes.volumes.len() as u64, &VOLUMES)?;
-            for (at, volume) in volumes.volumes.iter().enumerate() {
-                within(&format!("setup.volumes[{at}].blocks"), volume.blocks, &BLOCKS)?;
+            for (index, volume) in volumes.volumes.iter().enumerate() {
+                within(&format!("setup.volumes[{index}].blocks"), volume.blocks, &BLOCKS)?;
                 if volume.mirror && volumes.members < 2 {
-                    return Err(format!("setup.volumes[{at}].mirror needs 2 setup.members"));
+                    return Err(format!("setup.volumes[{index}].mirror needs 2 setup.members"));
                 }
             }
         }
@@ -120,9 +120,9 @@ fn layers(tree: &DeviceTree) -> Result<u64, String> {
 fn check_steps(steps: &[ScriptStep]) -> Result<(), String> {
     within("the number of steps", steps.len() as u64, &STEPS)?;
     let mut changed: u64 = 0;
-    for (at, step) in steps.iter().enumerate() {
+    for (index, step) in steps.iter().enumerate() {
         let step_within = |key: &str, number: u64, allowed: &RangeInclusive<u64>| {
-            within(&format!("steps[{at}].{key}"), number, allowed)
+            within(&format!("steps[{index}].{key}"), number, allowed)
         };
         match *step {
             ScriptStep::Write { count, .. }
@@ -155,7 +155,7 @@ mod tests {
     ];
 
     #[test]
-    fn whatever_is_drawn_can_be_played() {
+    fn drawn_script_can_be_played() {
         for subject in SUBJECTS {
             for seed in 1..500 {
                 let script = generate(seed, Some(subject));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_script_of_the_tests_can_be_read() {
+    fn test_scripts_can_be_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
         for entry in folder.read_dir().unwrap() {
             read(&entry.unwrap().path()).unwrap();
@@ -198,8 +198,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_says(said: &str, words: &str) {
-        assert!(said.contains(words), "{said}");
+    fn assert_says(message: &str, words: &str) {
+        assert!(message.contains(words), "{message}");
     }
 
     #[test]
@@ -217,17 +217,20 @@ mod tests {
 
     #[test]
     fn steps_have_bounds() {
-        let said = |steps: &str| said_of_volumes("2", "64", steps);
+        let message_of = |steps: &str| said_of_volumes("2", "64", steps);
         let resize = r#"["settle", {"resize": {"volume": 0, "blocks": 4294967295}}]"#;
-        assert_says(&said(resize), "steps[1].blocks is 4294967295; expected 1 to 16384");
+        assert_says(&message_of(resize), "steps[1].blocks is 4294967295; expected 1 to 16384");
         let pause = r#"[{"pause": {"us": 18446744073709551615}}]"#;
-        assert_says(&said(pause), "steps[0].us is 18446744073709551615; expected 0 to 3600000000");
+        assert_says(&message_of(pause), "steps[0].us is 18446744073709551615; expected 0 to 3600000000");
         let write = r#"{"write": {"volume": 0, "block": 0, "count": 4096, "fua": false}}"#;
-        assert_says(&said(&format!("[{write}]")), "it is fine");
+        assert_says(&message_of(&format!("[{write}]")), "it is fine");
         let many = vec![write; 17].join(",");
-        assert_says(&said(&format!("[{many}]")), "the sum of the counts of what the steps change is 69632");
+        assert_says(
+            &message_of(&format!("[{many}]")),
+            "the sum of the counts of what the steps change is 69632",
+        );
         let many = vec![r#""settle""#; 2001].join(",");
-        assert_says(&said(&format!("[{many}]")), "the number of steps is 2001");
+        assert_says(&message_of(&format!("[{many}]")), "the number of steps is 2001");
     }
 
     #[test]
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_subjects_have_bounds() {
+    fn other_subjects_have_bounds() {
         for files in ["0", "4294967295"] {
             let setup = format!(
                 r#"{{"subject": "directory", "tree": "disk", "files": {files}, "forgets_failed_flush": false,
@@ -264,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nobody_knows_is_named() {
+    fn unknown_key_is_named() {
         let setup = r#"{"subject": "journal", "snapshot_mib": 1, "answers_at_once": false, "yield_every": 0, "x": 1}"#;
         assert_says(&said(setup, "[]"), "unknown field `x`");
         assert_says(&said_of_volumes("2", "64", r#"[{"pause": {"us": 1, "ms": 1}}]"#), "unknown field `ms`");
     }
 
     #[test]
-    fn what_is_no_regular_file_or_too_long_is_refused() {
+    fn irregular_or_oversized_file_is_refused() {
         for path in ["/dev/zero", "/"] {
             assert_says(&read(Path::new(path)).unwrap_err().to_string(), "expected a regular file");
         }

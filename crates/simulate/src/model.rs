@@ -209,7 +209,7 @@ impl VolumeModel {
         self.end_all(now);
         for version in self.blocks.iter_mut().flatten() {
             version.observed = None;
-            version.may_be_lost |= version.durable_since.is_none_or(|since| since > moment);
+            version.may_be_lost |= version.durable_since.is_none_or(|durable_since| durable_since > moment);
         }
     }
 
@@ -248,12 +248,12 @@ impl VolumeModel {
                 let others = versions.iter().filter(|other| other.submitted != version.submitted);
                 version.tag == *tag && others.into_iter().all(|other| !other.hides(version, began))
             };
-            let Some(at) = versions.iter().position(is_possible) else {
+            let Some(index) = versions.iter().position(is_possible) else {
                 return Err(format!("block {block} reads as write {tag}; it was {}", describe(versions)));
             };
             // Of two that look the same (zeros) nobody knows which was seen.
             if versions.iter().filter(|version| version.tag == *tag).count() == 1 {
-                versions[at].observed = Some((began, now));
+                versions[index].observed = Some((began, now));
             }
         }
         Ok(())
@@ -319,7 +319,7 @@ fn forget(versions: &mut Vec<BlockVersion>, oldest_read: EventCount) {
         .iter()
         .filter(|version| version.acknowledged && version.ended_before(oldest_read))
         // What became durable while a snapshot was taken says nothing about what the snapshot holds.
-        .filter(|version| version.durable_since.is_some_and(|since| since < oldest_read))
+        .filter(|version| version.durable_since.is_some_and(|durable_since| durable_since < oldest_read))
         .filter_map(|version| Some((version.submitted, version.ended?)))
         .collect();
     versions.retain(|version| {
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_acknowledged_write_hides_what_ended_before_it_began() {
+    fn acknowledged_write_hides_earlier_ended_writes() {
         let mut model = VolumeModel::new(1);
         model.submit(1, 0, &[5], false);
         assert!(model.check_read(0, &[0], 2, 3).is_ok() && model.check_read(0, &[5], 2, 3).is_ok());
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_takes_what_was_not_flushed_and_nothing_else() {
+    fn power_cut_loses_only_unflushed_writes() {
         let mut model = VolumeModel::new(2);
         model.submit(1, 0, &[5, 6], false);
         model.end(1, 2, true, true);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_does_not_cover_what_was_acknowledged_after_it_began() {
+    fn flush_skips_later_acknowledged_writes() {
         let mut model = VolumeModel::new(1);
         model.submit(1, 0, &[5], false);
         model.end(1, 3, true, true);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_may_hold_what_was_flushed_over_while_it_was_taken() {
+    fn snapshot_may_hold_blocks_flushed_meanwhile() {
         let mut model = VolumeModel::new(1);
         model.begin_snapshot(1);
         model.submit(2, 0, &[5], false);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_of_a_server_that_lacks_what_its_host_keeps_may_lack_what_a_flush_covers_since() {
+    fn snapshot_may_lack_later_flushed_host_writes() {
         let mut model = VolumeModel::new(2);
         model.submit(1, 0, &[5, 6], false);
         model.end(1, 2, true, true);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_host_had_written_is_lost_with_the_servers_power_and_another_hosts_is_not() {
+    fn orphaned_writes_are_lost_with_server_power() {
         let mut model = VolumeModel::new(2);
         model.submit(1, 0, &[5, 6], false);
         model.end(1, 2, true, true);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_may_have_happened() {
+    fn failed_write_may_have_happened() {
         let mut model = VolumeModel::new(1);
         model.submit(1, 0, &[5], false);
         model.end(1, 2, false, true);

@@ -130,11 +130,11 @@ impl SimulatedNetwork {
     }
 
     /// One connection breaks, or all do; both ends learn of it.
-    pub(crate) fn break_connections(&self, which: Option<u64>) {
+    pub(crate) fn break_connections(&self, connection: Option<u64>) {
         let wires = self.wires();
         let count = wires.len().max(1) as u64;
         for (number, wire) in wires.iter().enumerate() {
-            if which.is_none_or(|which| which % count == number as u64) {
+            if connection.is_none_or(|connection| connection % count == number as u64) {
                 wire.state.lock().is_broken = [true; 2];
                 wire.changed.notify_all();
             }
@@ -160,12 +160,12 @@ impl SimulatedNetwork {
             return;
         }
         for wire in self.wires() {
-            let held = {
+            let delayed = {
                 let mut ends = wire.state.lock();
                 ends.is_late = false;
                 std::mem::take(&mut ends.held)
             };
-            for (side, items) in held.into_iter().enumerate() {
+            for (side, items) in delayed.into_iter().enumerate() {
                 items.into_iter().for_each(|item| wire.arrive(side, item));
             }
         }
@@ -174,8 +174,8 @@ impl SimulatedNetwork {
     /// A process has ended: the kernel of its host closes its connections.
     pub(crate) fn process_ended(&self, process: TaskGroup) {
         for wire in self.wires() {
-            for (side, of) in [(HOST, wire.host), (SERVER, wire.server)] {
-                if of == process {
+            for (side, group) in [(HOST, wire.host), (SERVER, wire.server)] {
+                if group == process {
                     wire.hang_up(side);
                 }
             }
@@ -190,15 +190,15 @@ impl NetworkWire {
         let trip_us = LATENCY_US + world.with_random(|random| random.below(JITTER_US));
         let to = 1 - from;
         let now = world.now();
-        let at = {
+        let arrival = {
             let mut ends = self.state.lock();
-            let at =
+            let arrival =
                 (now + Duration::from_micros(trip_us)).max(ends.last_arrival[to] + Duration::from_nanos(1));
-            ends.last_arrival[to] = at;
-            at
+            ends.last_arrival[to] = arrival;
+            arrival
         };
         let wire = Arc::clone(self);
-        world.call_after(at.saturating_sub(now), self.network.shared.hardware, move || {
+        world.call_after(arrival.saturating_sub(now), self.network.shared.hardware, move || {
             // Looked at on arrival, not when it was sent: a stall also holds what is already on its way.
             let is_stalled = wire.network.lock().is_stalled;
             let mut ends = wire.state.lock();
@@ -234,14 +234,14 @@ impl NetworkWire {
 }
 
 impl ByteStream for WireEnd {
-    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    fn receive(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut ends = self.wire.state.lock();
         loop {
             if ends.is_broken[self.side] {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             if !ends.arrived[self.side].is_empty() {
-                return io::Read::read_vectored(&mut ends.arrived[self.side], into);
+                return io::Read::read_vectored(&mut ends.arrived[self.side], buffers);
             }
             if ends.has_ended[self.side] {
                 return Ok(0);

@@ -252,8 +252,8 @@ fn generate_for(seed: u64, setup: ScriptSetup, random: &mut SimulationRng) -> Fa
     let count = if is_large { 10 } else { count };
     let mut steps: Vec<ScriptStep> = (0..count).map(|_| mixture.step(&setup, random)).collect();
     for _ in 0..random.below(3) {
-        let at = random.below(steps.len() as u64 + 1) as usize;
-        steps.splice(at..at, scenes::draw(&setup, random));
+        let index = random.below(steps.len() as u64 + 1) as usize;
+        steps.splice(index..index, scenes::draw(&setup, random));
     }
     FaultScript { seed, setup, steps }
 }
@@ -354,10 +354,10 @@ impl StepWeights {
             self.pauses,
             self.settles,
         ];
-        let mut at = random.below(weights.iter().sum());
-        let kind = weights.iter().position(|weight| match at.checked_sub(*weight) {
+        let mut remaining = random.below(weights.iter().sum());
+        let kind = weights.iter().position(|weight| match remaining.checked_sub(*weight) {
             Some(left) => {
-                at = left;
+                remaining = left;
                 false
             }
             None => true,
@@ -430,8 +430,8 @@ fn member_fault(random: &mut SimulationRng) -> ScriptStep {
         7 => ScriptStep::Slow { member, factor: *random.pick(&[1, 10, 300]) },
         8 if random.one_in(8) => ScriptStep::Lie { member },
         _ => {
-            let what = *random.pick(&[FailurePoint::Read, FailurePoint::Write, FailurePoint::Flush]);
-            ScriptStep::Fail { member, what, count: 1 + random.below(3) as u32 }
+            let point = *random.pick(&[FailurePoint::Read, FailurePoint::Write, FailurePoint::Flush]);
+            ScriptStep::Fail { member, what: point, count: 1 + random.below(3) as u32 }
         }
     }
 }

@@ -59,19 +59,19 @@ fn search(
 ) -> Result<(), ScriptProblem> {
     let mut length = best.script.steps.len().div_ceil(2);
     while length > 0 {
-        let mut at = 0;
+        let mut start = 0;
         let mut has_shrunk = false;
-        while at < best.script.steps.len() {
+        while start < best.script.steps.len() {
             let mut candidate = best.script.clone();
-            let end = (at + length).min(candidate.steps.len());
-            candidate.steps.drain(at..end);
+            let end = (start + length).min(candidate.steps.len());
+            candidate.steps.drain(start..end);
             match fails(&candidate, if length > 8 { 2 } else { SEEDS })? {
                 Some(found) => {
                     (best.script, best.report) = found;
                     has_shrunk = true;
                     progress(&best.script);
                 }
-                None => at += length,
+                None => start += length,
             }
         }
         // Single steps are tried again for as long as one goes: another may only have been needed because
@@ -91,15 +91,15 @@ fn search(
 /// The same with a plainer set-up.
 fn simpler(script: &FaultScript) -> Vec<FaultScript> {
     let ScriptSetup::Volumes(volumes) = &script.setup else { return Vec::new() };
-    let with = |change: &dyn Fn(&mut crate::script::VolumesSetup)| {
+    let simplified = |change: &dyn Fn(&mut crate::script::VolumesSetup)| {
         let mut volumes = volumes.clone();
         change(&mut volumes);
         FaultScript { setup: ScriptSetup::Volumes(volumes), ..script.clone() }
     };
     vec![
-        with(&|volumes| volumes.yield_every = 0),
-        with(&|volumes| volumes.volumes.truncate(1)),
-        with(&|volumes| volumes.volumes.iter_mut().for_each(|volume| volume.compress = false)),
-        with(&|volumes| volumes.has_host_memory = false),
+        simplified(&|volumes| volumes.yield_every = 0),
+        simplified(&|volumes| volumes.volumes.truncate(1)),
+        simplified(&|volumes| volumes.volumes.iter_mut().for_each(|volume| volume.compress = false)),
+        simplified(&|volumes| volumes.has_host_memory = false),
     ]
 }

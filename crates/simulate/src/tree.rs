@@ -66,22 +66,22 @@ impl DeviceTree {
         let mut all = |members: &[DeviceTree]| -> Result<Vec<Arc<dyn BlockDevice>>, String> {
             members.iter().map(|member| member.open(disks)).collect()
         };
-        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let message_of = |error: &dyn std::fmt::Display| error.to_string();
         Ok(match self {
             DeviceTree::Disk => disks.next().ok_or("there are too few disks")?,
             DeviceTree::Stripe(members) => {
-                Arc::new(Stripe::new(all(members)?, 8192).map_err(|error| said(&error))?)
+                Arc::new(Stripe::new(all(members)?, 8192).map_err(|error| message_of(&error))?)
             }
             DeviceTree::Mirror(members) => {
                 let settings = MirrorSettings { region_bytes: 16 << 10, marked_regions: 2 };
-                Arc::new(Mirror::open(all(members)?, settings).map_err(|error| said(&error))?)
+                Arc::new(Mirror::open(all(members)?, settings).map_err(|error| message_of(&error))?)
             }
             DeviceTree::Compress(member) => {
                 let codec = CompressionCodec::Lz4;
                 let settings = CompressSettings { codec, chunk_bytes: 16 << 10, capacity_bytes: None };
                 let member = member.open(disks)?;
-                let opened = CompressLayer::open(member, settings, WorkerThreads::at_once());
-                Arc::new(opened.map_err(|error| said(&error))?)
+                let opened = CompressLayer::open(member, settings, WorkerThreads::inline());
+                Arc::new(opened.map_err(|error| message_of(&error))?)
             }
             DeviceTree::ReadCache(members) | DeviceTree::WriteBack(members) => {
                 let mode = match self {
@@ -92,7 +92,7 @@ impl DeviceTree {
                 let settings = CacheSettings { bypass_bytes: 8 * 4096, ..CacheSettings::new(mode) };
                 let [fast, slow] = &opened[..] else { return Err("a cache has two members".into()) };
                 let cache = CacheLayer::open(Arc::clone(fast), Arc::clone(slow), settings);
-                Arc::new(cache.map_err(|error| said(&error))?)
+                Arc::new(cache.map_err(|error| message_of(&error))?)
             }
         })
     }

@@ -44,8 +44,8 @@ impl UserEvents {
     }
 
     /// The set-up can't be played, which is nobody's failure.
-    pub(crate) fn refuse_setup(&self, why: String) {
-        *self.unfit.lock() = Some(why);
+    pub(crate) fn refuse_setup(&self, reason: String) {
+        *self.unfit.lock() = Some(reason);
     }
 
     pub(crate) fn unfit(&self) -> Option<String> {
@@ -96,13 +96,13 @@ impl DeviceUser {
         state.model.end_all(now);
     }
 
-    fn begin(&self, what: String) -> Option<EventCount> {
+    fn begin(&self, description: String) -> Option<EventCount> {
         let mut state = self.lock();
         if state.under_way.len() >= MAX_UNDER_WAY {
             return None;
         }
         let moment = self.events.next();
-        state.under_way.insert(moment, what);
+        state.under_way.insert(moment, description);
         Some(moment)
     }
 
@@ -164,8 +164,8 @@ impl DeviceUser {
         fua: bool,
         then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
     ) {
-        let what = format!("a change of {} blocks at {first} of {}", tags.len(), self.name);
-        let Some(moment) = self.begin(what) else { return };
+        let description = format!("a change of {} blocks at {first} of {}", tags.len(), self.name);
+        let Some(moment) = self.begin(description) else { return };
         self.with_model(|model| model.submit(moment, first, tags, fua));
         let user = Arc::clone(self);
         let answered = move |completion: Result<Vec<u8>, DeviceError>| {
@@ -312,9 +312,9 @@ impl DeviceUser {
 ///
 /// # Panics
 /// When it never does: `what` says what was waited for.
-pub(crate) fn wait_until(world: &SimulatedWorld, what: impl Fn() -> String, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(world: &SimulatedWorld, description: impl Fn() -> String, is_so: impl Fn() -> bool) {
     poll(world, REQUEST_TIMEOUT, Duration::from_millis(2), is_so)
-        .unwrap_or_else(|_| panic!("it never ends: {}", what()));
+        .unwrap_or_else(|_| panic!("it never ends: {}", description()));
 }
 
 /// Looks until a condition holds: often at first, and after a while less so, because each look is a turn.
@@ -341,13 +341,13 @@ pub(crate) fn poll(
 /// Does something that answers later, and waits for the answer.
 pub(crate) fn await_answer<T: Send + 'static>(
     world: &SimulatedWorld,
-    what: &str,
+    description: &str,
     ask: impl FnOnce(Box<dyn FnOnce(T) + Send>),
 ) -> T {
     let slot = Arc::new(UnsimulatedMutex::new(None));
     let filled = Arc::clone(&slot);
     ask(Box::new(move |answer| *filled.lock() = Some(answer)));
-    wait_until(world, || what.to_owned(), || slot.lock().is_some());
+    wait_until(world, || description.to_owned(), || slot.lock().is_some());
     let answer = slot.lock().take();
     answer.expect("it was just there")
 }

@@ -88,7 +88,7 @@ pub(crate) fn run(
     let network = SimulatedNetwork::new(world);
     let leases = VolumeLeases::default();
     let server = SimulatedServer::start(world, setup, &disks, folder.path(), 0, &network, &leases, true);
-    let known: BTreeMap<String, Arc<DeviceUser>> = (0..setup.volumes.len())
+    let users: BTreeMap<String, Arc<DeviceUser>> = (0..setup.volumes.len())
         .map(|number| {
             let name = name_of(number);
             let user = DeviceUser::new(&name, events, VolumeModel::new(setup.volumes[number].blocks));
@@ -110,7 +110,7 @@ pub(crate) fn run(
         serves_other: false,
         server,
         host: None,
-        known: Arc::new(UnsimulatedMutex::new(known)),
+        known: Arc::new(UnsimulatedMutex::new(users)),
         unfinished: Arc::default(),
         snapshots: 0,
         pulled_out: None,
@@ -184,27 +184,27 @@ impl VolumesRig {
         }
         self.server.has_taken_stock = true;
         self.check_members(pool);
-        let there = pool.list();
+        let listed = pool.list();
         let now = self.events.next();
         let missed: Vec<UnfinishedCommand> = std::mem::take(&mut *self.server.missed.lock());
-        let mut known = self.known();
+        let mut users = self.known();
         for one in missed {
             match one {
                 UnfinishedCommand::Snapshot { name, source, began, model } => {
                     source.with_model(|model| model.end_snapshot(began));
-                    if there.iter().any(|volume| volume.name == name) {
+                    if listed.iter().any(|volume| volume.name == name) {
                         let model =
                             model.unwrap_or_else(|| source.with_model(|model| model.snapshot(began, now)));
-                        known.insert(name.clone(), DeviceUser::new(&name, &self.events, model));
+                        users.insert(name.clone(), DeviceUser::new(&name, &self.events, model));
                     }
                 }
                 UnfinishedCommand::Delete { name } => {
-                    if there.iter().all(|volume| volume.name != name) {
-                        known.remove(&name);
+                    if listed.iter().all(|volume| volume.name != name) {
+                        users.remove(&name);
                     }
                 }
                 UnfinishedCommand::Resize { name, blocks } => {
-                    if let Some(user) = known.get(&name) {
+                    if let Some(user) = users.get(&name) {
                         let moment = self.events.next();
                         user.with_model(|model| model.may_be_zeroed(blocks, moment, moment));
                     }
@@ -213,19 +213,19 @@ impl VolumesRig {
         }
         if self.events.anything_goes.load(Ordering::Relaxed) {
             // A disk that lied has lost its power: nothing is promised, not even which volumes there are.
-            known.retain(|name, _| there.iter().any(|volume| volume.name == *name));
+            users.retain(|name, _| listed.iter().any(|volume| volume.name == *name));
         }
-        for (name, user) in known.iter() {
-            let found = there.iter().find(|volume| volume.name == *name);
+        for (name, user) in users.iter() {
+            let found = listed.iter().find(|volume| volume.name == *name);
             let Some(found) = found else {
                 panic!("the volume {name} is gone after the pool was opened again");
             };
             user.with_model(|model| model.resize((found.capacity_bytes / BLOCK) as u32));
         }
-        known.values().for_each(|user| user.with_model(VolumeModel::reopened));
+        users.values().for_each(|user| user.with_model(VolumeModel::reopened));
         let is_void = self.events.anything_goes.load(Ordering::Relaxed);
-        for volume in &there {
-            assert!(is_void || known.contains_key(&volume.name), "nobody made the volume {}", volume.name);
+        for volume in &listed {
+            assert!(is_void || users.contains_key(&volume.name), "nobody made the volume {}", volume.name);
         }
     }
 
@@ -300,7 +300,7 @@ impl VolumesRig {
             ScriptStep::LosePower { member } => self.lose_power(member),
             ScriptStep::Pause { us } => thread::sleep(Duration::from_micros(us)),
             ScriptStep::Settle => self.settle_for_a_while(),
-            ScriptStep::Break { which } => self.network.break_connections(Some(which)),
+            ScriptStep::Break { which: connection } => self.network.break_connections(Some(connection)),
             ScriptStep::BreakAll => self.network.break_connections(None),
             ScriptStep::Strand => self.network.strand_connections(),
             ScriptStep::Stall => self.network.set_stalled(true),

@@ -38,9 +38,9 @@ fn assert_empty(folder: &Path) {
 #[track_caller]
 fn assert_mistake(arguments: &[&str], words: &str) {
     let output = run(arguments);
-    let said = text(&output.stderr);
-    assert_eq!(code(&output), 2, "{arguments:?}: {said}");
-    assert!(said.contains(words), "{arguments:?}: {said}");
+    let message = text(&output.stderr);
+    assert_eq!(code(&output), 2, "{arguments:?}: {message}");
+    assert!(message.contains(words), "{arguments:?}: {message}");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn arguments_out_of_bounds_are_mistakes() {
 }
 
 #[test]
-fn a_bug_that_there_is_not_is_a_mistake_and_all_are_named() {
+fn unknown_bug_is_refused_with_all_names() {
     for arguments in [["run", "--bug", "nothing"], ["prove", "--bug", "nothing"]] {
         assert_mistake(&arguments, "CommitNotForced");
     }
@@ -67,14 +67,14 @@ fn a_bug_that_there_is_not_is_a_mistake_and_all_are_named() {
 }
 
 #[test]
-fn the_last_seed_can_be_played() {
+fn last_seed_can_be_played() {
     let output = run(&["run", "--first-seed", "18446744073709551615", "--subject", "layers"]);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("1 seed, "), "{}", text(&output.stdout));
 }
 
 #[test]
-fn a_pipe_is_no_script() {
+fn pipe_is_refused_as_script() {
     let folder = TempDir::new().unwrap();
     let pipe = folder.path().join("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -83,7 +83,7 @@ fn a_pipe_is_no_script() {
 }
 
 #[test]
-fn a_script_that_does_not_fit_its_disks_is_no_failure_of_the_stack() {
+fn script_unfit_for_disks_is_no_stack_failure() {
     let folder = TempDir::new().unwrap();
     let script = folder.path().join("script.json");
     let setup =
@@ -93,7 +93,7 @@ fn a_script_that_does_not_fit_its_disks_is_no_failure_of_the_stack() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_told_and_a_reader_that_left_is_not() {
+fn unwritable_output_is_reported_unlike_closed_pipe() {
     let folder = TempDir::new().unwrap();
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
     for arguments in [&["show", "1"][..], &["run", "--seeds", "1", "--subject", "layers"]] {
@@ -109,7 +109,7 @@ fn output_that_cannot_be_written_is_told_and_a_reader_that_left_is_not() {
 }
 
 #[test]
-fn without_a_folder_nothing_is_played_and_nothing_has_failed() {
+fn missing_folder_stops_before_playing() {
     let arguments = ["run", "--seeds", "2"];
     let output = command(Path::new("/nonexistent"), &arguments).output().unwrap();
     assert_eq!((code(&output), text(&output.stdout)), (3, String::new()));
@@ -117,7 +117,7 @@ fn without_a_folder_nothing_is_played_and_nothing_has_failed() {
 }
 
 #[test]
-fn failures_are_told_of_at_once_and_again_when_the_user_has_had_enough() {
+fn failures_are_reported_at_once_and_at_interrupt() {
     let folder = TempDir::new().unwrap();
     let mut command =
         command(folder.path(), &["run", "--keep-going", "--subject", "journal", "--bug", "CommitNotForced"]);
@@ -134,7 +134,7 @@ fn failures_are_told_of_at_once_and_again_when_the_user_has_had_enough() {
 }
 
 #[test]
-fn a_stopped_shrink_leaves_its_shortest_script() {
+fn stopped_shrink_leaves_shortest_script() {
     let folder = TempDir::new().unwrap();
     let scripts = TempDir::new().unwrap();
     let path = scripts.path().join("short.json");
@@ -157,7 +157,7 @@ fn a_stopped_shrink_leaves_its_shortest_script() {
 }
 
 #[test]
-fn where_a_short_script_cannot_be_written_is_told_before_the_work() {
+fn unwritable_script_path_is_refused_before_work() {
     let folder = TempDir::new().unwrap();
     for (output, words) in [
         (folder.path().to_owned(), "already exists"),
@@ -168,7 +168,7 @@ fn where_a_short_script_cannot_be_written_is_told_before_the_work() {
 }
 
 #[test]
-fn a_seed_that_passes_is_said_to_pass() {
+fn passing_seed_is_reported_as_passed() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("x.json");
     let output = run(&["shrink", "1", "--subject", "layers", "-o", path.to_str().unwrap()]);
@@ -179,7 +179,7 @@ fn a_seed_that_passes_is_said_to_pass() {
 
 /// A player that was killed removes nothing itself.
 #[test]
-fn a_player_that_dies_leaves_no_folder() {
+fn dying_player_leaves_no_folder() {
     let folder = TempDir::new().unwrap();
     let mut command =
         command(folder.path(), &["run", "--seeds", "1000000", "--jobs", "1", "--subject", "pool"]);

@@ -54,7 +54,7 @@ fn scripts() -> BTreeMap<PathBuf, FaultScript> {
 
 /// Each was shortened from a seed that found a fault, and bears its name.
 #[test]
-fn what_once_failed_fails_no_more() {
+fn recorded_failures_no_longer_fail() {
     let mut player = player(None).unwrap();
     let scripts = scripts();
     assert!(!scripts.is_empty());
@@ -65,7 +65,7 @@ fn what_once_failed_fails_no_more() {
 }
 
 #[test]
-fn a_fixed_number_of_seeds_passes() {
+fn fixed_seeds_pass() {
     for (subject, seeds) in SEEDS {
         let summary = campaign(*subject, *seeds, None);
         let failures: Vec<(u64, Option<String>)> =
@@ -76,7 +76,7 @@ fn a_fixed_number_of_seeds_passes() {
 }
 
 #[test]
-fn a_seed_repeats_itself_to_the_last_turn() {
+fn seed_repeats_to_last_step() {
     for subject in [
         SimulationSubject::Pool,
         SimulationSubject::Remote,
@@ -95,7 +95,7 @@ fn a_seed_repeats_itself_to_the_last_turn() {
 
 /// `make simulate-proof` plants all of them.
 #[test]
-fn what_is_planted_is_found() {
+fn planted_bug_is_found() {
     let some = [
         (PlantedBug::StaleCopyServed, SimulationSubject::Pool),
         (PlantedBug::CommitNotForced, SimulationSubject::Journal),

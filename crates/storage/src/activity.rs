@@ -100,7 +100,8 @@ impl ActivityCounter {
     /// What is about to arrive, for the trace of a measurement.
     pub fn note(&mut self, request: &ModelRequest, now: ModelTime) {
         if self.interval != Duration::MAX {
-            let idle_ns = self.idle_since.map_or(0, |since| now.since(since).as_nanos() as u64);
+            let idle_ns =
+                self.idle_since.map_or(0, |idle_since| now.duration_since(idle_since).as_nanos() as u64);
             self.tracer.note(request, self.depth, idle_ns);
         }
     }
@@ -160,13 +161,13 @@ impl ActivityCounter {
         self.advance(now);
         let now = now.max(self.seen);
         // The last stretch is a sample when it is long enough for its rates to mean something.
-        if self.interval != Duration::MAX && now.since(self.interval_began) * 2 >= self.interval {
+        if self.interval != Duration::MAX && now.duration_since(self.interval_began) * 2 >= self.interval {
             self.close_interval(now);
         }
         let depth = self.depth;
         let ended = std::mem::replace(self, ActivityCounter { depth, ..ActivityCounter::new(now) });
         ActivityMeasurement {
-            duration: now.since(ended.began),
+            duration: now.duration_since(ended.began),
             totals: ended.totals,
             series: ended.series,
             modelled: ended.modelled,
@@ -179,7 +180,7 @@ impl ActivityCounter {
     pub fn glance(&mut self, now: ModelTime) -> ActivityTotals {
         self.advance(now);
         ActivityTotals {
-            since: now.max(self.seen).since(self.began),
+            since: now.max(self.seen).duration_since(self.began),
             totals: self.totals,
             depth: self.depth,
             answered: self.answered,
@@ -203,7 +204,7 @@ impl ActivityCounter {
     }
 
     fn integrate(&mut self, now: ModelTime) {
-        let span_us = now.since(self.seen).as_secs_f64() * 1e6;
+        let span_us = now.duration_since(self.seen).as_secs_f64() * 1e6;
         if self.depth > 0 {
             self.totals.busy_us += span_us;
         }
@@ -212,10 +213,10 @@ impl ActivityCounter {
     }
 
     fn close_interval(&mut self, end: ModelTime) {
-        let span_s = end.since(self.interval_began).as_secs_f64();
+        let span_s = end.duration_since(self.interval_began).as_secs_f64();
         let (now, then) = (&self.totals, &self.interval_totals);
         self.series.push(DeviceSample {
-            t_s: end.since(self.began).as_secs_f64(),
+            t_s: end.duration_since(self.began).as_secs_f64(),
             read_iops: (now.reads - then.reads) as f64 / span_s,
             write_iops: (now.writes - then.writes) as f64 / span_s,
             read_bytes_per_s: (now.read_bytes - then.read_bytes) as f64 / span_s,
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glance_changes_nothing() {
+    fn activity_snapshot_changes_nothing() {
         let mut activity = ActivityCounter::new(ModelTime::ZERO);
         activity.begin(ms(0), Duration::from_millis(100));
         activity.arrived(ms(50));

@@ -185,9 +185,9 @@ pub struct PublishedPerformance {
 impl PublishedPerformance {
     /// What the file says beside the figure: its conditions, and what it contradicts.
     pub fn remarks(&self) -> Vec<String> {
-        let known =
+        let contradictions =
             self.contradicts.iter().map(|one| format!("contradicts {}: {}", one.with.name(), one.why));
-        self.note.iter().cloned().chain(known).collect()
+        self.note.iter().cloned().chain(contradictions).collect()
     }
 }
 
@@ -230,9 +230,9 @@ pub struct UnknownMedium {
     pub known: Vec<String>,
 }
 
-fn advice(suggestions: &[String], known: &[String]) -> String {
+fn advice(suggestions: &[String], names: &[String]) -> String {
     if suggestions.is_empty() {
-        format!("it has {}", known.join(", "))
+        format!("it has {}", names.join(", "))
     } else {
         format!("did you mean {}?", suggestions.join(" or "))
     }
@@ -266,7 +266,7 @@ impl CatalogueMedium {
     ///
     /// # Errors
     /// Why the provider sells no such volume, in words.
-    pub fn of_size(&self, capacity_bytes: u64) -> Result<CatalogueMedium, String> {
+    pub fn with_size(&self, capacity_bytes: u64) -> Result<CatalogueMedium, String> {
         let mut medium = self.clone();
         if let Some(rules) = &self.volume {
             rules.resize(&mut medium, capacity_bytes)?;
@@ -443,8 +443,8 @@ pub fn find(name: &str) -> Result<CatalogueMedium, UnknownMedium> {
     if let Some(medium) = builtin().iter().find(|medium| medium.name == name) {
         return Ok(medium.clone());
     }
-    let known: Vec<String> = builtin().iter().map(|medium| medium.name.clone()).collect();
+    let names: Vec<String> = builtin().iter().map(|medium| medium.name.clone()).collect();
     let suggestions =
-        nearest(name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
-    Err(UnknownMedium { name: name.to_owned(), suggestions, known })
+        nearest(name, names.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+    Err(UnknownMedium { name: name.to_owned(), suggestions, known: names })
 }

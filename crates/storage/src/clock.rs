@@ -33,7 +33,7 @@ impl ModelClock for RealClock {
     }
 
     fn wall_until(&self, instant: ModelTime) -> Duration {
-        instant.since(self.now()).mul_f64(self.dilation)
+        instant.duration_since(self.now()).mul_f64(self.dilation)
     }
 }
 

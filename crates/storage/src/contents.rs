@@ -36,7 +36,7 @@ pub struct DeviceContents {
 ///
 /// # Errors
 /// When it can't be read.
-pub fn of_device(device: &dyn BlockDevice) -> Result<Option<DeviceContents>, DeviceError> {
+pub fn inspect_device(device: &dyn BlockDevice) -> Result<Option<DeviceContents>, DeviceError> {
     look(device.geometry().capacity_bytes, |offset_bytes, length| {
         device.execute(DeviceRequest::Read { offset_bytes, buffer: vec![0; length] })
     })
@@ -46,7 +46,7 @@ pub fn of_device(device: &dyn BlockDevice) -> Result<Option<DeviceContents>, Dev
 ///
 /// # Errors
 /// When it can't be read.
-pub fn of_file(file: &File, length_bytes: u64) -> io::Result<Option<DeviceContents>> {
+pub fn inspect_file(file: &File, length_bytes: u64) -> io::Result<Option<DeviceContents>> {
     look(length_bytes, |offset_bytes, length| {
         let mut buffer = vec![0; length];
         file.read_exact_at(&mut buffer, offset_bytes)?;
@@ -128,7 +128,7 @@ impl DeviceContents {
     }
 
     /// What begins at this offset, where the end that was looked at has it.
-    pub fn at(&self, offset_bytes: u64) -> Option<&[u8]> {
+    pub fn bytes_at(&self, offset_bytes: u64) -> Option<&[u8]> {
         let piece = self.pieces.iter().find(|(start_bytes, piece)| {
             (*start_bytes..*start_bytes + piece.len() as u64).contains(&offset_bytes)
         });
@@ -173,11 +173,11 @@ fn ask_wipefs(copy: &File) -> io::Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn holding(capacity_bytes: u64, at: u64, content: &[u8]) -> Option<DeviceContents> {
+    fn holding(capacity_bytes: u64, offset: u64, content: &[u8]) -> Option<DeviceContents> {
         let file = tempfile::tempfile().unwrap();
         file.set_len(capacity_bytes).unwrap();
-        file.write_all_at(content, at).unwrap();
-        of_file(&file, capacity_bytes).unwrap()
+        file.write_all_at(content, offset).unwrap();
+        inspect_file(&file, capacity_bytes).unwrap()
     }
 
     #[test]
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_at_either_end_is_data() {
+    fn byte_at_either_end_is_data() {
         for capacity_bytes in [4096, END_BYTES + 4096, 3 * END_BYTES + 512, 1 << 33] {
-            for at in [0, capacity_bytes.min(END_BYTES) - 1, capacity_bytes - 1] {
-                let found =
-                    holding(capacity_bytes, at, &[1]).unwrap_or_else(|| panic!("{at} of {capacity_bytes}"));
+            for offset in [0, capacity_bytes.min(END_BYTES) - 1, capacity_bytes - 1] {
+                let found = holding(capacity_bytes, offset, &[1])
+                    .unwrap_or_else(|| panic!("{offset} of {capacity_bytes}"));
                 assert_eq!(found.describe(), "data of an unknown kind");
-                assert_eq!(found.at(at).unwrap()[0], 1);
+                assert_eq!(found.bytes_at(offset).unwrap()[0], 1);
             }
         }
     }
@@ -209,21 +209,21 @@ mod tests {
         let mut md = vec![0u8; 256];
         md[..4].copy_from_slice(&0xa92b_4efcu32.to_le_bytes());
         md[4..8].copy_from_slice(&1u32.to_le_bytes());
-        for at in [4096, capacity_bytes - (8 << 10)] {
+        for offset in [4096, capacity_bytes - (8 << 10)] {
             // Where it is, in sectors.
-            md[144..152].copy_from_slice(&(at / 512).to_le_bytes());
-            let found = holding(capacity_bytes, at, &md).unwrap();
-            assert_eq!(found.describe(), "linux_raid_member", "{at}");
+            md[144..152].copy_from_slice(&(offset / 512).to_le_bytes());
+            let found = holding(capacity_bytes, offset, &md).unwrap();
+            assert_eq!(found.describe(), "linux_raid_member", "{offset}");
         }
     }
 
     #[test]
-    fn a_real_file_system_is_named() {
+    fn file_system_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(16 << 20).unwrap();
         let made = Command::new("/usr/sbin/mkfs.ext4").args(["-q", "-F"]).arg(file.path()).status().unwrap();
         assert!(made.success());
-        let found = of_file(file.as_file(), 16 << 20).unwrap().unwrap();
+        let found = inspect_file(file.as_file(), 16 << 20).unwrap().unwrap();
         assert_eq!(found.describe(), "ext4");
     }
 }

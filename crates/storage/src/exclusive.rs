@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_one_process_s_at_a_time() {
+    fn locked_file_refuses_second_process() {
         let file = tempfile::NamedTempFile::new().unwrap();
         claim(file.as_file()).unwrap();
         let again = File::open(file.path()).unwrap();

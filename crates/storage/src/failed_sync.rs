@@ -90,42 +90,42 @@ fn flush<D: BlockDevice + 'static>(
     state: &Arc<Mutex<FailedSyncState>>,
     done: CompletionCallback,
 ) {
-    let mut held = state.lock();
-    if let Some(refused) = held.failure.as_ref().map(again) {
-        drop(held);
+    let mut guard = state.lock();
+    if let Some(refused) = guard.failure.as_ref().map(again) {
+        drop(guard);
         return done(Err(refused));
     }
-    held.waiting.push(done);
-    if !held.is_under_way {
-        start(device, state, held);
+    guard.waiting.push(done);
+    if !guard.is_under_way {
+        start(device, state, guard);
     }
 }
 
 fn start<D: BlockDevice + 'static>(
     device: &Arc<D>,
     state: &Arc<Mutex<FailedSyncState>>,
-    mut held: MutexGuard<'_, FailedSyncState>,
+    mut guard: MutexGuard<'_, FailedSyncState>,
 ) {
-    held.is_under_way = true;
+    guard.is_under_way = true;
     // Those that come later wait for the next one: this one need not cover what they wrote.
-    let answered = std::mem::take(&mut held.waiting);
-    drop(held);
+    let answered = std::mem::take(&mut guard.waiting);
+    drop(guard);
     let (own_device, own_state) = (Arc::clone(device), Arc::clone(state));
     let flushed = move |completion: DeviceCompletion| {
         let outcome = completion.map(drop);
-        let mut held = own_state.lock();
-        held.is_under_way = false;
+        let mut guard = own_state.lock();
+        guard.is_under_way = false;
         let mut refused = Vec::new();
         if let Err(error) = &outcome
             && !is_planted(PlantedBug::FailedSyncForgotten)
         {
-            held.failure = Some(error.clone());
-            refused = std::mem::take(&mut held.waiting);
+            guard.failure = Some(error.clone());
+            refused = std::mem::take(&mut guard.waiting);
         }
-        if held.waiting.is_empty() {
-            drop(held);
+        if guard.waiting.is_empty() {
+            drop(guard);
         } else {
-            start(&own_device, &own_state, held);
+            start(&own_device, &own_state, guard);
         }
         // Whoever hears of it may drop the device and open it again, so this must not hold it any longer.
         drop(own_device);
@@ -164,9 +164,13 @@ mod tests {
     impl Forgetful {
         fn outcome(&self) -> DeviceCompletion {
             self.flushes.fetch_add(1, Ordering::SeqCst);
-            let told =
+            let decremented =
                 self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-            if told.is_ok() { Err(DeviceError::Io("written back in vain".into())) } else { Ok(Vec::new()) }
+            if decremented.is_ok() {
+                Err(DeviceError::Io("written back in vain".into()))
+            } else {
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -178,8 +182,8 @@ mod tests {
         fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
             match request {
                 DeviceRequest::Flush => {
-                    if let Some(held) = &mut *self.holds.lock() {
-                        return held.push(done);
+                    if let Some(callbacks) = &mut *self.holds.lock() {
+                        return callbacks.push(done);
                     }
                     done(self.outcome());
                 }
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failed_sync_every_flush_and_forced_write_fails() {
+    fn flush_after_failed_sync_fails() {
         for begin in [|| DeviceRequest::Flush, forced] {
             let (inner, device) = device();
             device.execute(begin()).unwrap();
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_write_that_was_refused_says_nothing_of_others() {
+    fn refused_forced_write_affects_no_others() {
         let (inner, device) = device();
         inner.fails_writes.store(1, Ordering::SeqCst);
         assert_eq!(device.execute(forced()), Err(DeviceError::NoSpace));
@@ -231,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_at_once_share_one_that_begins_after_them_and_its_failure() {
+    fn concurrent_flushes_share_one_and_its_failure() {
         let (inner, device) = device();
         *inner.holds.lock() = Some(Vec::new());
         let outcomes = Arc::new(Mutex::new(Vec::new()));
@@ -241,15 +245,15 @@ mod tests {
                 .submit(DeviceRequest::Flush, Box::new(move |outcome| outcomes.lock().push(outcome.is_ok())));
         }
         inner.failures.store(1, Ordering::SeqCst);
-        let held = inner.holds.lock().take().unwrap_or_default();
-        assert_eq!(held.len(), 1, "one at a time");
-        held.into_iter().for_each(|done| done(inner.outcome()));
+        let callbacks = inner.holds.lock().take().unwrap_or_default();
+        assert_eq!(callbacks.len(), 1, "one at a time");
+        callbacks.into_iter().for_each(|done| done(inner.outcome()));
         assert_eq!(*outcomes.lock(), [false; 5]);
         assert_eq!(inner.flushes.load(Ordering::SeqCst), 1);
     }
 
     #[test]
-    fn a_latch_stays_shut() {
+    fn latch_stays_shut() {
         let latch = SyncLatch::default();
         latch.run(|| Ok(())).unwrap();
         latch.run(|| Err(DeviceError::NoSpace)).unwrap_err();

@@ -227,14 +227,14 @@ impl std::fmt::Display for DeviceFault {
         match self {
             DeviceFault::Errors { operations, rate, extent, .. } => {
                 write!(formatter, "errors: {}", share_that(*rate, operations, ["fails", "fail"]))?;
-                in_extent(formatter, *extent)
+                write_extent(formatter, *extent)
             }
             DeviceFault::Corrupt { rate, extent, .. } => {
                 match *rate >= 1.0 {
                     true => write!(formatter, "corrupts: every read has a wrong bit")?,
                     false => write!(formatter, "corrupts: {} % of reads have a wrong bit", percent(*rate))?,
                 }
-                in_extent(formatter, *extent)
+                write_extent(formatter, *extent)
             }
             DeviceFault::Spikes { operations, rate, latency_us, .. } => {
                 let latency = Duration::from_nanos((latency_us * 1e3) as u64);
@@ -256,7 +256,7 @@ impl std::fmt::Display for DeviceFault {
     }
 }
 
-fn in_extent(formatter: &mut std::fmt::Formatter<'_>, extent: Option<ByteExtent>) -> std::fmt::Result {
+fn write_extent(formatter: &mut std::fmt::Formatter<'_>, extent: Option<ByteExtent>) -> std::fmt::Result {
     match extent {
         Some(ByteExtent { start_bytes, end_bytes }) => {
             write!(formatter, " in bytes {start_bytes} to {end_bytes}")

@@ -45,10 +45,10 @@ pub fn certify(
     };
     let few = first(segments, REQUESTS_EACH);
     let base_s = ask(medium, few).busy_s();
-    let held = FigureComparison::by_sources_of(medium);
+    let comparison = FigureComparison::from_medium(medium);
     let mut estimates = Vec::new();
     let (mut fast, mut slow) = (medium.clone(), medium.clone());
-    for estimate in ModelEstimate::of(medium) {
+    for estimate in ModelEstimate::find_all(medium) {
         // What it takes as the medium has it, and with the value as near to half or double as makes a medium that its sources allow.
         let mut times = vec![(1.0, base_s)];
         for factor in [0.5, 2.0] {
@@ -60,7 +60,7 @@ pub fn certify(
             }
             if change < HARDLY {
                 times.push((factor, time_s));
-            } else if let Some((reached, changed)) = held.furthest(&estimate, factor) {
+            } else if let Some((reached, changed)) = comparison.furthest(&estimate, factor) {
                 times.push((reached, ask(&changed, few).busy_s()));
             }
         }
@@ -84,8 +84,8 @@ pub fn certify(
     };
     // Together they need not go where each goes by itself: a disk's head may meet its sector sooner at the slower speed.
     let all = [base, others[0], others[1]];
-    let least = |of: fn(&ReplayResult) -> f64| all.iter().map(of).fold(f64::INFINITY, f64::min);
-    let most = |of: fn(&ReplayResult) -> f64| all.iter().map(of).fold(1e-12, f64::max);
+    let least = |metric: fn(&ReplayResult) -> f64| all.iter().map(metric).fold(f64::INFINITY, f64::min);
+    let most = |metric: fn(&ReplayResult) -> f64| all.iter().map(metric).fold(1e-12, f64::max);
     DeviceInputs {
         requests: requests as u64,
         covered: covered(medium, segments),

@@ -180,7 +180,7 @@ impl Journal {
         if headers.iter().all(|h| !made(h) && *h != HeaderBlock::Damaged) {
             // Never made, cut off while it was made, or robbed of its first header: batches tell.
             if let Some(second) = valid(&headers[1]) {
-                let read = |at, length| read_range(&*device, start_bytes + at, length);
+                let read = |offset, length| read_range(&*device, start_bytes + offset, length);
                 if format::holds_batches(&AreaHeader { generation: 1, ..second }, area_bytes, read)? {
                     let problem = "the header of its first area is missing".into();
                     return Err(JournalError::Damaged { offset_bytes: start_bytes, problem });
@@ -201,7 +201,7 @@ impl Journal {
             unreachable!("both headers are valid");
         };
         let area_start = start_bytes + active * area_bytes;
-        let read = |at, length| read_range(&*device, area_start + at, length);
+        let read = |offset, length| read_range(&*device, area_start + offset, length);
         let AreaContent { snapshot, records, end_bytes, sequence, last_bytes } =
             format::read_area(&header, area_bytes, read)?.map_err(|damage| JournalError::Damaged {
                 offset_bytes: area_start + damage.offset_bytes,

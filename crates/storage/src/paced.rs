@@ -238,9 +238,9 @@ impl Paced {
 
     /// Has requests dated back by what they wait outside of the device, in the model's time.
     pub fn set_path(&self, path: PathCost) {
-        for (kept, us) in self.core.path_ns.iter().zip([path.fixed_us, path.mib_us]) {
+        for (stored_ns, us) in self.core.path_ns.iter().zip([path.fixed_us, path.mib_us]) {
             // A cast of what is negative or no number gives 0.
-            kept.store((us * 1e3) as u64, Ordering::Relaxed);
+            stored_ns.store((us * 1e3) as u64, Ordering::Relaxed);
         }
     }
 
@@ -255,7 +255,7 @@ impl Paced {
     pub fn end_wear(&self, duration: Duration) -> Option<FlashWear> {
         let state = self.core.lock();
         let began = state.wear_began.unwrap_or_default();
-        state.wear().map(|now| now.since(&began, duration.as_secs_f64()))
+        state.wear().map(|now| now.delta_since(&began, duration.as_secs_f64()))
     }
 
     /// What happened since `begin_measurement`.
@@ -340,7 +340,7 @@ impl Paced {
 
 impl PacedCore {
     fn path(&self, length_bytes: u64) -> Duration {
-        let [fixed_ns, mib_ns] = self.path_ns.each_ref().map(|kept| kept.load(Ordering::Relaxed));
+        let [fixed_ns, mib_ns] = self.path_ns.each_ref().map(|stored_ns| stored_ns.load(Ordering::Relaxed));
         Duration::from_nanos(fixed_ns + (mib_ns as f64 * length_bytes as f64 / f64::from(1 << 20)) as u64)
     }
 
@@ -394,7 +394,7 @@ impl PacedCore {
                 let replied = self.clock.now();
                 // As the program sees it that asked.
                 let outside = modelled.map_or(Duration::ZERO, |_| self.path(length_bytes));
-                let served = replied.since(submitted);
+                let served = replied.duration_since(submitted);
                 state.activity.replied(replied, operation, length_bytes, modelled, served + outside);
                 if let Some(modelled) = modelled {
                     state.times.add(operation, modelled, served, outside);
@@ -433,9 +433,9 @@ impl PacedCore {
         model.complete(now, &mut finished);
         state.model_now = now;
         answers.reserve(finished.len());
-        for FinishedRequest { id, at } in finished.drain(..) {
+        for FinishedRequest { id, at: finished_at } in finished.drain(..) {
             let Some(in_flight) = state.in_flight.remove(&id) else { continue };
-            let modelled = at.since(in_flight.given);
+            let modelled = finished_at.duration_since(in_flight.given);
             answers.push(in_flight.succeed(Some(modelled)));
         }
         state.finished = finished;
@@ -487,8 +487,8 @@ impl PacedCore {
         done: CompletionCallback,
     ) {
         let ModelRequest { operation, length_bytes, .. } = request;
-        let (given, done) = (submitted, Some(done));
-        let in_flight = InFlight { operation, length_bytes, submitted, given, answer, done };
+        let (given_at, done) = (submitted, Some(done));
+        let in_flight = InFlight { operation, length_bytes, submitted, given: given_at, answer, done };
         let answers = self.guarded(|state, answers| self.begin(state, request, in_flight, answers));
         if self.modelled {
             self.wake_pacer();
@@ -521,8 +521,8 @@ impl PacedCore {
             let path = self.path(in_flight.length_bytes);
             let now = match state.model.as_ref().is_some_and(|model| model.takes_late()) {
                 // By its way alone: a request that waited for its data is late.
-                true => arrived.before(path),
-                false => in_flight.submitted.before(path).max(state.model_now),
+                true => arrived.saturating_sub(path),
+                false => in_flight.submitted.saturating_sub(path).max(state.model_now),
             };
             in_flight.given = now;
             state.activity.note(&request, arrived);
@@ -534,7 +534,7 @@ impl PacedCore {
                 model.submit(request, now);
             }
             // Some requests cost no time at all, some are over by the time that they come.
-            let is_over = |at: ModelTime| now < at && at <= arrived;
+            let is_over = |instant: ModelTime| now < instant && instant <= arrived;
             let next = state.model.as_ref().and_then(|model| model.next_completion());
             self.carry_on(state, if next.is_some_and(is_over) { arrived } else { now }, answers);
         } else {

@@ -102,20 +102,20 @@ pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> MediumPred
         if over == total {
             break;
         }
-        let Some(at) = model.next_completion() else { break };
-        now = now.max(at);
+        let Some(completed_at) = model.next_completion() else { break };
+        now = now.max(completed_at);
         model.complete(now, &mut finished);
-        for FinishedRequest { id, at } in finished.drain(..) {
+        for FinishedRequest { id, at: finished_at } in finished.drain(..) {
             over += 1;
             if over == load.warmup {
-                began = at;
+                began = finished_at;
             }
             if over > load.warmup {
-                latency.record_ns(at.since(submitted_at[id.0 as usize]).as_nanos() as u64);
+                latency.record_ns(finished_at.duration_since(submitted_at[id.0 as usize]).as_nanos() as u64);
             }
         }
     }
-    let duration_s = now.since(began).as_secs_f64();
+    let duration_s = now.duration_since(began).as_secs_f64();
     let iops = load.requests as f64 / duration_s;
     MediumPrediction { latency, iops, mb_s: iops * load.block_bytes as f64 / 1e6, duration_s }
 }
@@ -276,13 +276,13 @@ fn flushes(model: &mut dyn MediumModel, block_bytes: u32, count: u64, seed: u64)
         model.submit(request, now);
         let submitted = now;
         while finished.is_empty() {
-            let Some(at) = model.next_completion() else { return latency };
-            now = now.max(at);
+            let Some(completed_at) = model.next_completion() else { return latency };
+            now = now.max(completed_at);
             model.complete(now, &mut finished);
         }
         finished.clear();
         if !write {
-            latency.record_ns(now.since(submitted).as_nanos() as u64);
+            latency.record_ns(now.duration_since(submitted).as_nanos() as u64);
         }
     }
     latency
@@ -320,12 +320,12 @@ fn burst_duration_s(model: &mut dyn MediumModel, load: &ClosedLoop, steady_iops:
             if over % WINDOW != 0 {
                 continue;
             }
-            let iops = WINDOW as f64 / now.since(window_began).as_secs_f64();
+            let iops = WINDOW as f64 / now.duration_since(window_began).as_secs_f64();
             match enough_iops {
                 None if iops < 1.05 * steady_iops => return None,
                 None => enough_iops = Some((iops + steady_iops) / 2.0),
                 Some(enough) if iops < enough => {
-                    return Some(window_began.since(ModelTime::ZERO).as_secs_f64());
+                    return Some(window_began.duration_since(ModelTime::ZERO).as_secs_f64());
                 }
                 Some(_) => {}
             }

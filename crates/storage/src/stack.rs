@@ -138,7 +138,7 @@ impl Stack {
         check_spec(spec)?;
         let clock = Arc::new(VirtualClock::default());
         let shared: Arc<dyn ModelClock> = clock.clone();
-        let stack = Stack::build(spec, &shared, WorkerThreads::at_once(), &NoOpener)?;
+        let stack = Stack::build(spec, &shared, WorkerThreads::inline(), &NoOpener)?;
         let devices = stack.driven();
         Ok((stack, VirtualDriver { clock, devices }))
     }
@@ -284,12 +284,12 @@ impl Stack {
     /// The certificate of its inputs: what the requests of the measurement that has ended say of each modelled device, by its name. It
     /// takes a moment, and no device waits for it. Each measurement is told of once.
     pub fn inputs(&self) -> Vec<(String, DeviceInputs)> {
-        let of = |device: &StackDevice| {
+        let inputs_of = |device: &StackDevice| {
             let trace = std::mem::take(&mut *device.trace.lock());
             let DeviceSpec { name, medium, capacity_bytes, initial, .. } = &device.spec;
             Some((name.clone(), inputs::certify(medium.as_ref()?, *capacity_bytes, *initial, &trace)))
         };
-        self.devices.iter().filter_map(of).collect()
+        self.devices.iter().filter_map(inputs_of).collect()
     }
 }
 
@@ -355,7 +355,7 @@ fn open_device(
     };
     let model =
         device.medium.as_ref().map(|medium| medium.model(device.capacity_bytes, seed, device.initial));
-    let arming = PowerCutArming::of(device.power_cut_armed, device.medium.as_ref());
+    let arming = PowerCutArming::new(device.power_cut_armed, device.medium.as_ref());
     Ok(FaultyDevice::new(&device.name, device.capacity_bytes, backing, model, clock, arming))
 }
 

@@ -20,12 +20,12 @@ impl ModelTime {
     }
 
     /// Earlier by this much, the clock's start at the earliest.
-    pub fn before(self, span: Duration) -> ModelTime {
+    pub fn saturating_sub(self, span: Duration) -> ModelTime {
         ModelTime(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// The time from `earlier` to `self`, zero if `earlier` is later.
-    pub fn since(self, earlier: ModelTime) -> Duration {
+    pub fn duration_since(self, earlier: ModelTime) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
@@ -47,6 +47,6 @@ impl AddAssign<Duration> for ModelTime {
 impl Sub for ModelTime {
     type Output = Duration;
     fn sub(self, earlier: ModelTime) -> Duration {
-        self.since(earlier)
+        self.duration_since(earlier)
     }
 }

@@ -56,8 +56,8 @@ impl RequestTimes {
 
     /// What came since `earlier`.
     #[must_use]
-    pub fn since(&self, earlier: &RequestTimes) -> RequestTimes {
-        self.combined(earlier, KindTimes::since)
+    pub fn delta_since(&self, earlier: &RequestTimes) -> RequestTimes {
+        self.combined(earlier, KindTimes::delta_since)
     }
 
     fn combined(
@@ -83,7 +83,7 @@ impl KindTimes {
         }
     }
 
-    fn since(&self, earlier: &KindTimes) -> KindTimes {
+    fn delta_since(&self, earlier: &KindTimes) -> KindTimes {
         KindTimes {
             requests: self.requests.saturating_sub(earlier.requests),
             modelled_us: self.modelled_us - earlier.modelled_us,

@@ -15,7 +15,7 @@ fn tolerance(figure: FigureKind) -> f64 {
 }
 
 #[test]
-fn every_model_keeps_to_its_published_figures() {
+fn catalogue_models_match_published_figures() {
     let mut wrong = Vec::new();
     for medium in catalogue::builtin() {
         for published in &medium.published {
@@ -38,15 +38,15 @@ fn every_model_keeps_to_its_published_figures() {
 }
 
 #[test]
-fn every_medium_is_checked_for_random_and_sequential_reads() {
+fn catalogue_media_have_random_and_sequential_figures() {
     for medium in catalogue::builtin() {
-        let has = |figure| medium.published.iter().any(|published| published.figure == figure);
+        let has_figure = |figure| medium.published.iter().any(|published| published.figure == figure);
         // What someone measured of a rented drive may be random alone, and of memory a stream alone.
-        let random = has(FigureKind::RandomReadIops) || medium.kind == MediumKind::Pmem;
-        let sequential = has(FigureKind::SequentialReadMbS) || medium.kind == MediumKind::Measured;
+        let random = has_figure(FigureKind::RandomReadIops) || medium.kind == MediumKind::Pmem;
+        let sequential = has_figure(FigureKind::SequentialReadMbS) || medium.kind == MediumKind::Measured;
         assert!(random && sequential, "{}", medium.name);
         if medium.kind == MediumKind::Hdd {
-            assert!(has(FigureKind::PositioningReadMs), "{}", medium.name);
+            assert!(has_figure(FigureKind::PositioningReadMs), "{}", medium.name);
         }
         assert!(medium.problems().is_empty());
         assert!(medium.price_usd() > 0.0 && medium.price_source().len() > 10);
@@ -56,19 +56,19 @@ fn every_medium_is_checked_for_random_and_sequential_reads() {
 }
 
 #[test]
-fn what_is_not_the_products_own_says_so() {
+fn borrowed_figure_is_labelled() {
     for medium in catalogue::builtin() {
         for published in &medium.published {
             let note = published.note.as_deref().unwrap_or("");
-            let what = format!("{}: {}", medium.name, published.figure.name());
+            let figure_label = format!("{}: {}", medium.name, published.figure.name());
             assert!(
                 !published.estimate || note.starts_with("derived from ") || note.contains("of the "),
-                "{what}"
+                "{figure_label}"
             );
-            assert!(!note.starts_with("derived from ") || published.estimate, "{what}");
+            assert!(!note.starts_with("derived from ") || published.estimate, "{figure_label}");
             // A figure of a sibling makes the medium a proxy; one of its own file doesn't.
             let own = !published.estimate || note.starts_with("derived from ");
-            assert!(own || medium.label == CalibrationLabel::Proxy, "{what}");
+            assert!(own || medium.label == CalibrationLabel::Proxy, "{figure_label}");
         }
     }
     let label = |name| catalogue::find(name).unwrap().label;
@@ -80,10 +80,10 @@ fn what_is_not_the_products_own_says_so() {
 }
 
 #[test]
-fn a_queue_of_a_disk_earns_throughput() {
+fn disk_queue_raises_throughput() {
     for name in ["hdd-7200-sata", "hdd-7200-sas", "hdd-10k-sas"] {
         let medium = catalogue::find(name).unwrap();
-        let at = |queue_depth| {
+        let prediction_at = |queue_depth| {
             let load = ClosedLoop {
                 pattern: AccessPattern::RandomRead,
                 block_bytes: 4096,
@@ -94,7 +94,7 @@ fn a_queue_of_a_disk_earns_throughput() {
             };
             predict::closed_loop(&mut *medium.model(medium.capacity_bytes(), 1, InitialState::Fresh), &load)
         };
-        let (one, many) = (at(1), at(32));
+        let (one, many) = (prediction_at(1), prediction_at(32));
         // Positioning order halves the way at least; a queue without order would earn nothing.
         assert!(many.iops > 1.8 * one.iops, "{name}: {} at 1, {} at 32", one.iops, many.iops);
         // And the age bound keeps the unlucky ones within sight of it.
@@ -103,7 +103,7 @@ fn a_queue_of_a_disk_earns_throughput() {
 }
 
 #[test]
-fn a_scaled_disk_keeps_its_positioning_time() {
+fn scaled_disk_keeps_positioning_time() {
     let medium = catalogue::find("hdd-7200-sas").unwrap();
     let load = ClosedLoop {
         pattern: AccessPattern::RandomRead,
@@ -141,7 +141,7 @@ fn predictions_are_repeatable() {
 }
 
 #[test]
-fn an_unknown_name_is_answered_with_the_nearest() {
+fn unknown_name_suggests_nearest() {
     let error = catalogue::find("nvme-9300max").unwrap_err();
     assert_eq!(error.suggestions[0], "nvme-9300-max");
     assert!(error.to_string().contains("did you mean nvme-9300-max"));
@@ -161,7 +161,7 @@ fn line_of(text: &str, needle: &str) -> usize {
 }
 
 #[test]
-fn all_mistakes_are_shown_at_once_and_in_place() {
+fn mistakes_are_shown_together_and_in_place() {
     let text = GOOD
         .replace("kind = \"hdd\"", "kind = \"disk\"")
         .replace("price = \"Our", "cost = \"Our")
@@ -180,7 +180,7 @@ fn all_mistakes_are_shown_at_once_and_in_place() {
 }
 
 #[test]
-fn each_kind_of_mistake_is_found() {
+fn mistake_kinds_are_found() {
     for (from, to, expected) in [
         ("heads = { value = 8", "heads = { value = \"8\"", "expected a whole number from 1 to 64"),
         ("heads = { value = 8", "heads = { value = 99", "expected a whole number from 1 to 64"),
@@ -220,7 +220,7 @@ fn impossible_flash_is_refused() {
 }
 
 #[test]
-fn a_medium_survives_json() {
+fn medium_survives_json_round_trip() {
     for medium in catalogue::builtin() {
         let text = serde_json::to_string(medium).unwrap();
         assert_eq!(&serde_json::from_str::<CatalogueMedium>(&text).unwrap(), medium);

@@ -16,7 +16,7 @@ const BLOCK: u64 = 4096;
 const READS: usize = 20_000;
 
 /// In milliseconds, sorted.
-fn in_theory(disk: &HddParameters) -> Vec<f64> {
+fn draw_theoretical(disk: &HddParameters) -> Vec<f64> {
     let mut random = Pcg64Mcg::seed_from_u64(17);
     let curve = SeekCurve::fit(
         disk.seek_track_read_ms.value,
@@ -27,10 +27,10 @@ fn in_theory(disk: &HddParameters) -> Vec<f64> {
     let turn_ms = 60e3 / disk.rotation_rpm.value;
     // A place, as a share of the stroke, with density in proportion to the track's length there.
     let mut place = || loop {
-        let at: f64 = random.random();
-        let rate = outer + (inner - outer) * at;
+        let position: f64 = random.random();
+        let rate = outer + (inner - outer) * position;
         if random.random::<f64>() < rate / outer {
-            return (at, rate, random.random::<f64>());
+            return (position, rate, random.random::<f64>());
         }
     };
     let mut from = place().0;
@@ -66,7 +66,7 @@ fn modelled(medium: &CatalogueMedium) -> Vec<f64> {
             model.complete(model.next_completion().unwrap(), &mut finished);
         }
         let over = finished.drain(..).next().unwrap().at;
-        all.push(over.since(now).as_secs_f64() * 1e3);
+        all.push(over.duration_since(now).as_secs_f64() * 1e3);
         now = ModelTime::from_ns(over.as_ns() + random.random_range(0..50_000_000u64));
         model.complete(now, &mut finished);
     }
@@ -76,11 +76,12 @@ fn modelled(medium: &CatalogueMedium) -> Vec<f64> {
 
 /// The root mean square of the horizontal distance between two distributions, as a share of the first one's mean
 /// (Ruemmler and Wilkes, 1994).
-fn demerit(should: &[f64], is: &[f64]) -> f64 {
-    let at = |sorted: &[f64], share: f64| sorted[(share * sorted.len() as f64) as usize];
+fn demerit(expected: &[f64], actual: &[f64]) -> f64 {
+    let quantile = |sorted: &[f64], share: f64| sorted[(share * sorted.len() as f64) as usize];
     let shares = (0..10_000).map(|index| (f64::from(index) + 0.5) / 10_000.0);
-    let squares: f64 = shares.map(|share| (at(should, share) - at(is, share)).powi(2)).sum();
-    (squares / 10_000.0).sqrt() / (should.iter().sum::<f64>() / should.len() as f64)
+    let squares: f64 =
+        shares.map(|share| (quantile(expected, share) - quantile(actual, share)).powi(2)).sum();
+    (squares / 10_000.0).sqrt() / (expected.iter().sum::<f64>() / expected.len() as f64)
 }
 
 #[test]
@@ -88,8 +89,8 @@ fn random_reads_take_what_theory_says() {
     let mut disks = 0;
     for medium in catalogue::builtin().iter().filter(|medium| medium.kind == MediumKind::Hdd) {
         let ModelParameters::Hdd(disk) = &medium.model else { unreachable!("a disk is a disk") };
-        let (should, is) = (in_theory(disk), modelled(medium));
-        let found = demerit(&should, &is);
+        let (expected, actual) = (draw_theoretical(disk), modelled(medium));
+        let found = demerit(&expected, &actual);
         println!("{}: demerit {:.2} %", medium.name, found * 100.0);
         assert!(found < 0.02, "{}: demerit {found}", medium.name);
         disks += 1;
@@ -98,15 +99,15 @@ fn random_reads_take_what_theory_says() {
 }
 
 #[test]
-fn a_demerit_sees_what_is_wrong() {
+fn demerit_detects_wrong_distribution() {
     let medium = catalogue::find("hdd-7200-sata").unwrap();
     let ModelParameters::Hdd(disk) = &medium.model else { unreachable!("a disk is a disk") };
     let mut other = disk.clone();
     other.rotation_rpm.value = 5400.0;
-    assert!(demerit(&in_theory(&other), &modelled(&medium)) > 0.05);
+    assert!(demerit(&draw_theoretical(&other), &modelled(&medium)) > 0.05);
     // Narrower by a fifth: the right mean, and the wrong distribution.
-    let is = modelled(&medium);
-    let middle = is.iter().sum::<f64>() / is.len() as f64;
-    let narrow: Vec<f64> = is.iter().map(|ms| middle + (ms - middle) * 0.8).collect();
-    assert!(demerit(&in_theory(disk), &narrow) > 0.05);
+    let actual = modelled(&medium);
+    let middle = actual.iter().sum::<f64>() / actual.len() as f64;
+    let narrow: Vec<f64> = actual.iter().map(|ms| middle + (ms - middle) * 0.8).collect();
+    assert!(demerit(&draw_theoretical(disk), &narrow) > 0.05);
 }

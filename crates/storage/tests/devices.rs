@@ -153,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn every_device_agrees_with_an_array(steps in prop::collection::vec(step(), 1..40)) {
+    fn device_agrees_with_array(steps in prop::collection::vec(step(), 1..40)) {
         for subject in subjects() {
             let capacity = subject.device.geometry().capacity_bytes;
             let mut reference = vec![0u8; capacity as usize];
@@ -257,7 +257,7 @@ impl Backing for Failing {
 }
 
 #[test]
-fn a_failing_backing_shows_through_and_the_device_lives_on() {
+fn failing_backing_shows_and_device_continues() {
     let clock = Arc::new(VirtualClock::default());
     let shared: Arc<dyn ModelClock> = clock.clone();
     let failing = Arc::new(Failing::default());
@@ -303,7 +303,7 @@ fn a_failing_backing_shows_through_and_the_device_lives_on() {
 }
 
 #[test]
-fn a_fua_write_syncs_the_backing() {
+fn fua_write_syncs_backing() {
     let failing = Arc::new(Failing::default());
     let device = Paced::new(1 << 20, failing.clone(), None, Arc::new(VirtualClock::default()));
     let write = |fua| device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua });
@@ -314,7 +314,7 @@ fn a_fua_write_syncs_the_backing() {
 }
 
 #[test]
-fn a_stripe_asks_each_device_once() {
+fn stripe_asks_each_device_once() {
     struct Counting(Mutex<Vec<(u64, u64)>>);
     impl BlockDevice for Counting {
         fn geometry(&self) -> DeviceGeometry {
@@ -350,7 +350,7 @@ fn single(medium: Option<&str>, backing: BackingSpec, capacity_bytes: u64) -> St
 }
 
 #[test]
-fn a_measurement_says_what_the_device_did() {
+fn measurement_reports_device_activity() {
     let (stack, driver) =
         Stack::open_virtual(&single(Some("hdd-7200-sas"), BackingSpec::Memory, 1 << 30)).unwrap();
     let volume = &stack.volumes()[0];
@@ -404,9 +404,9 @@ fn fast_forward_takes_no_modelled_time() {
 
 /// The credits of a volume and the SLC cache of an SSD filled while a system started: a gp2 of 50 GiB had 757 reads/s in place of 150.
 #[test]
-fn however_long_fast_forward_takes_what_follows_is_the_same() {
+fn fast_forward_length_changes_nothing_afterwards() {
     let gib = 1u64 << 30;
-    let sized = |name: &str, gibs: u64| catalogue::find(name).unwrap().of_size(gibs * gib).unwrap();
+    let sized = |name: &str, gibs: u64| catalogue::find(name).unwrap().with_size(gibs * gib).unwrap();
     for (medium, operation, requests, bytes) in [
         (sized("ebs-gp2", 50), ModelOperation::Read, 400, 4096),
         (sized("azure-p30", 100), ModelOperation::Read, 1000, 4096),
@@ -433,7 +433,7 @@ fn however_long_fast_forward_takes_what_follows_is_the_same() {
                     };
                     stack.volumes()[0].submit(request, Box::new(|_| ()));
                 }
-                driver.run_until_idle().since(began).as_secs_f64()
+                driver.run_until_idle().duration_since(began).as_secs_f64()
             });
             for later_s in &took_s[1..] {
                 assert!((later_s / took_s[0] - 1.0).abs() < 0.12, "{}, {initial:?}: {took_s:?}", medium.name);
@@ -443,7 +443,7 @@ fn however_long_fast_forward_takes_what_follows_is_the_same() {
 }
 
 #[test]
-fn a_real_stack_answers_every_thread_and_stops() {
+fn real_time_stack_answers_every_thread_and_stops() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("device");
     let spec = single(Some("optane-p4800x"), BackingSpec::File(path.clone()), 64 << 20);
@@ -519,7 +519,7 @@ fn requests_under_way_are_answered_when_the_stack_goes() {
 }
 
 #[test]
-fn a_device_without_a_medium_answers_at_once() {
+fn device_without_medium_answers_at_once() {
     let stack = Stack::open(&single(None, BackingSpec::Null, 1 << 30)).unwrap();
     stack.begin_measurement(1.0);
     let volume = &stack.volumes()[0];
@@ -535,7 +535,7 @@ fn a_device_without_a_medium_answers_at_once() {
 }
 
 #[test]
-fn a_stack_that_makes_no_sense_is_refused_by_name() {
+fn invalid_stack_is_refused_by_name() {
     let good = single(Some("ssd-sata"), BackingSpec::Memory, 1 << 30);
     let refused = |spec: &StackSpec| match Stack::open(spec) {
         Err(error) => error.to_string(),
@@ -581,7 +581,7 @@ fn null_reads_zeros_and_keeps_nothing() {
 }
 
 #[test]
-fn seeks_of_two_devices_of_a_stack_differ_by_their_seed() {
+fn seeks_of_two_devices_differ_by_seed() {
     let medium = catalogue::find("hdd-7200-sas").unwrap();
     let time = |seed| {
         let mut model = medium.model(1 << 30, seed, InitialState::Fresh);

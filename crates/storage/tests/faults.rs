@@ -34,7 +34,7 @@ fn ask(
         .submit(request, Box::new(move |completion| *slot.lock().unwrap() = Some((completion, now(&clock)))));
     while answer.lock().unwrap().is_none() && driver.step() {}
     let (completion, ended) = answer.lock().unwrap().take().expect("every request is answered");
-    (completion, ended.since(began))
+    (completion, ended.duration_since(began))
 }
 
 fn now(driver: &VirtualDriver) -> ModelTime {
@@ -55,7 +55,7 @@ fn errors(rate: f64, operations: Vec<ModelOperation>, extent: Option<ByteExtent>
 }
 
 #[test]
-fn errors_strike_what_was_asked_for_and_are_the_same_by_their_seed() {
+fn errors_strike_requested_range_and_repeat_by_seed() {
     let failing = |seed| {
         let (stack, driver) = stack(Some("ssd-sata"), false);
         stack.inject("disk.0", errors(0.2, vec![ModelOperation::Read], None, seed)).unwrap();
@@ -73,7 +73,7 @@ fn errors_strike_what_was_asked_for_and_are_the_same_by_their_seed() {
 }
 
 #[test]
-fn corrupted_reads_have_one_wrong_bit_and_what_is_stored_has_none() {
+fn corrupted_read_flips_one_bit_and_storage_none() {
     let wrong = |rate, extent, seed| {
         let (stack, driver) = stack(Some("ssd-sata"), false);
         let fault = stack.inject("disk.0", DeviceFault::Corrupt { rate, extent, seed }).unwrap();
@@ -82,7 +82,8 @@ fn corrupted_reads_have_one_wrong_bit_and_what_is_stored_has_none() {
             ask(&stack, &driver, write(block, 0x5a)).0.unwrap();
             let data = ask(&stack, &driver, read(block)).0.unwrap();
             let bits = data.iter().enumerate().filter(|(_, byte)| **byte != 0x5a);
-            let bits: Vec<_> = bits.map(|(at, byte)| (block, at, (byte ^ 0x5a).count_ones())).collect();
+            let bits: Vec<_> =
+                bits.map(|(position, byte)| (block, position, (byte ^ 0x5a).count_ones())).collect();
             assert!(bits.len() <= 1 && bits.iter().all(|bit| bit.2 == 1), "{bits:?}");
             found.extend(bits);
         }
@@ -105,15 +106,15 @@ fn corrupted_reads_have_one_wrong_bit_and_what_is_stored_has_none() {
 }
 
 #[test]
-fn a_bad_extent_fails_where_it_is_touched_and_writes_nothing() {
+fn bad_extent_fails_where_touched_and_writes_nothing() {
     let (stack, driver) = stack(Some("hdd-7200-sata"), false);
     ask(&stack, &driver, write(11, 1)).0.unwrap();
     let extent = ByteExtent { start_bytes: 10 * BLOCK as u64, end_bytes: 12 * BLOCK as u64 };
     stack.inject("disk.0", errors(1.0, Vec::new(), Some(extent), 0)).unwrap();
     for (block, fails) in [(9, false), (10, true), (11, true), (12, false)] {
-        let (answer, took) = ask(&stack, &driver, write(block, 2));
+        let (answer, elapsed) = ask(&stack, &driver, write(block, 2));
         assert_eq!(answer.is_err(), fails, "block {block}");
-        assert!(!fails || took > Duration::ZERO, "a failing request takes its time");
+        assert!(!fails || elapsed > Duration::ZERO, "a failing request takes its time");
     }
     ask(&stack, &driver, DeviceRequest::Flush).0.unwrap();
     stack.clear_faults("disk.0").unwrap();
@@ -122,7 +123,7 @@ fn a_bad_extent_fails_where_it_is_touched_and_writes_nothing() {
 }
 
 #[test]
-fn a_vanished_device_fails_what_is_under_way_and_returns_with_what_it_held() {
+fn vanished_device_fails_in_flight_and_returns_with_data() {
     let (stack, driver) = stack(Some("hdd-7200-sata"), false);
     ask(&stack, &driver, write(5, 3)).0.unwrap();
     let answer = Arc::new(Mutex::new(None));
@@ -144,7 +145,7 @@ fn a_vanished_device_fails_what_is_under_way_and_returns_with_what_it_held() {
 }
 
 #[test]
-fn a_full_device_takes_no_new_blocks() {
+fn full_device_takes_no_new_blocks() {
     let (stack, driver) = stack(None, false);
     ask(&stack, &driver, write(0, 1)).0.unwrap();
     let id = stack.inject("disk.0", DeviceFault::Full).unwrap();
@@ -158,18 +159,18 @@ fn a_full_device_takes_no_new_blocks() {
 #[test]
 fn slowness_and_spikes_change_the_time_and_are_recorded() {
     let (stack, driver) = stack(Some("ssd-sata"), false);
-    let took = |stack: &Stack| ask(stack, &driver, read(1)).1;
+    let time_read = |stack: &Stack| ask(stack, &driver, read(1)).1;
     stack.begin_measurement(1.0);
-    let usual = took(&stack);
+    let usual = time_read(&stack);
     stack.inject("disk.0", DeviceFault::Slow { factor: 20.0 }).unwrap();
-    let slow = took(&stack);
+    let slow = time_read(&stack);
     let ratio = slow.as_secs_f64() / usual.as_secs_f64();
     assert!((19.0..21.0).contains(&ratio), "{usual:?} became {slow:?}");
     stack.clear_faults("disk.0").unwrap();
     let spikes =
         DeviceFault::Spikes { operations: vec![ModelOperation::Read], rate: 1.0, latency_us: 3e5, seed: 0 };
     stack.inject("disk.0", spikes).unwrap();
-    let spiked = took(&stack);
+    let spiked = time_read(&stack);
     assert!(spiked >= Duration::from_millis(300) && spiked < Duration::from_millis(301), "{spiked:?}");
     let activity = stack.end_measurement().remove(0);
     let words: Vec<&str> = activity.faults.iter().map(|fault| fault.what.as_str()).collect();
@@ -179,7 +180,7 @@ fn slowness_and_spikes_change_the_time_and_are_recorded() {
 }
 
 #[test]
-fn a_fault_is_told_in_a_sentence() {
+fn fault_describes_itself_in_one_sentence() {
     let spikes = |rate, operations| DeviceFault::Spikes { operations, rate, latency_us: 2_000.0, seed: 0 };
     for (fault, sentence) in [
         (errors(0.05, Vec::new(), None, 0), "errors: 5 % of requests fail"),
@@ -202,7 +203,7 @@ fn a_fault_is_told_in_a_sentence() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_fault_is_refused() {
     let (stack, _) = stack(None, false);
     let refused = |fault| stack.inject("disk.0", fault).unwrap_err().to_string();
     assert!(refused(errors(0.0, Vec::new(), None, 0)).contains("rate of 0"));
@@ -212,9 +213,11 @@ fn what_makes_no_sense_is_refused() {
             .contains("extent")
     );
     // No request would ever meet it.
-    let beyond = Some(ByteExtent { start_bytes: 500_000_000_000, end_bytes: 600_000_000_000 });
-    assert!(refused(errors(1.0, Vec::new(), beyond, 0)).contains("disk.0 ends at"));
-    assert!(refused(DeviceFault::Corrupt { rate: 1.0, extent: beyond, seed: 0 }).contains("disk.0 ends at"));
+    let beyond_end = Some(ByteExtent { start_bytes: 500_000_000_000, end_bytes: 600_000_000_000 });
+    assert!(refused(errors(1.0, Vec::new(), beyond_end, 0)).contains("disk.0 ends at"));
+    assert!(
+        refused(DeviceFault::Corrupt { rate: 1.0, extent: beyond_end, seed: 0 }).contains("disk.0 ends at")
+    );
     assert!(refused(DeviceFault::Slow { factor: 1.0 }).contains("factor"));
     assert!(refused(DeviceFault::Slow { factor: 2.0 }).contains("no medium"));
     let unknown = stack.inject("disk.1", DeviceFault::Vanish).unwrap_err();

@@ -79,33 +79,37 @@ fn round_trip(name: &str) -> (DeviceProfile, CatalogueMedium, Vec<PointScore>) {
 }
 
 #[test]
-fn a_disk_is_recognised() {
+fn disk_profile_is_fitted_as_disk() {
     let (_, medium, scores) = round_trip("hdd-7200-sata");
     let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
     assert_eq!(parameters.order.value, MeasuredOrder::Any, "a disk's queue reorders");
     assert!(parameters.device.flush_drains.value, "its cache is volatile");
     let reads: Vec<PointScore> =
         scores.iter().filter(|score| score.pattern == AccessPattern::RandomRead).cloned().collect();
-    let (fitted, held_out) =
-        (WorstScore::of(&reads, PointRole::Fitted), WorstScore::of(&reads, PointRole::HeldOut));
+    let (fitted, held_out) = (
+        WorstScore::from_scores(&reads, PointRole::Fitted),
+        WorstScore::from_scores(&reads, PointRole::HeldOut),
+    );
     assert!(fitted.worst_mean < 0.05, "{}", show(&scores));
     assert!(held_out.worst_mean < 0.20 && held_out.median_mean < 0.07, "{}", show(&scores));
-    let all = WorstScore::of(&scores, PointRole::HeldOut);
+    let all = WorstScore::from_scores(&scores, PointRole::HeldOut);
     assert!(all.median_mean < 0.10, "{}", show(&scores));
 }
 
 #[test]
-fn a_flash_drive_is_recognised_and_its_file_is_read_again() {
+fn flash_profile_is_fitted_and_its_file_rereads() {
     let (profile, medium, scores) = round_trip("ssd-sata");
     let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
     assert!(!parameters.device.flush_drains.value, "its buffer outlives a power cut");
     let reads: Vec<PointScore> =
         scores.iter().filter(|score| score.pattern == AccessPattern::RandomRead).cloned().collect();
-    let (fitted, held_out) =
-        (WorstScore::of(&reads, PointRole::Fitted), WorstScore::of(&reads, PointRole::HeldOut));
+    let (fitted, held_out) = (
+        WorstScore::from_scores(&reads, PointRole::Fitted),
+        WorstScore::from_scores(&reads, PointRole::HeldOut),
+    );
     assert!(fitted.worst_mean < 0.05, "{}", show(&scores));
     assert!(held_out.worst_mean < 0.20 && held_out.median_mean < 0.07, "{}", show(&scores));
-    let all = WorstScore::of(&scores, PointRole::HeldOut);
+    let all = WorstScore::from_scores(&scores, PointRole::HeldOut);
     assert!(all.median_mean < 0.10, "{}", show(&scores));
 
     let text = fit::medium_text(&medium);
@@ -117,7 +121,7 @@ fn a_flash_drive_is_recognised_and_its_file_is_read_again() {
 }
 
 #[test]
-fn a_profile_of_reads_makes_a_medium_too() {
+fn read_only_profile_fits_medium() {
     let mut profile = probe("ssd-sata");
     profile
         .points
@@ -136,7 +140,7 @@ fn a_profile_of_reads_makes_a_medium_too() {
 
 /// The two ways of asking a model in virtual time agree where they ask the same.
 #[test]
-fn the_virtual_prober_agrees_with_predictions() {
+fn virtual_prober_agrees_with_predictions() {
     for name in ["hdd-7200-sata", "ssd-sata", "nvme-9300-max"] {
         let medium = catalogue::find(name).unwrap();
         let model = || medium.model(SPAN_BYTES, 1, InitialState::Fresh);
@@ -206,7 +210,7 @@ fn fitted_and_checked(profile: &DeviceProfile) -> CatalogueMedium {
 /// It was written as if eight of 518 requests were slow: with a mean of 74 µs, of which no device answers the 15,585 a second that were
 /// measured.
 #[test]
-fn one_slow_request_at_queue_depth_1_did_not_contradict_the_rate() {
+fn single_slow_request_does_not_contradict_rate() {
     let alone = [
         (39.0, 25),
         (40.8, 26),
@@ -226,9 +230,12 @@ fn one_slow_request_at_queue_depth_1_did_not_contradict_the_rate() {
     ]);
     let medium = fitted_and_checked(&profile);
     let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
-    let of = parameters.service_of(underlay_storage::catalogue::MeasuredLoad::RandomRead)[0];
+    let service = parameters.service_of(underlay_storage::catalogue::MeasuredLoad::RandomRead)[0];
     let measured_us = profile.points[0].latency.mean_us();
-    assert!((of.latency_us.mean() / measured_us - 1.0).abs() < 0.01, "{of:?}, measured {measured_us}");
+    assert!(
+        (service.latency_us.mean() / measured_us - 1.0).abs() < 0.01,
+        "{service:?}, measured {measured_us}"
+    );
     // And so in virtual time, where enough requests are asked for that slow ones come as often as they should.
     for point in &profile.points {
         let load = ClosedLoop {
@@ -246,7 +253,7 @@ fn one_slow_request_at_queue_depth_1_did_not_contradict_the_rate() {
 }
 
 #[test]
-fn probes_that_something_disturbed_are_held_down_or_left_out_and_the_note_says_so() {
+fn disturbed_probes_are_limited_or_dropped_with_note() {
     let profile = profile_of(vec![
         // Something else had the disk for a while.
         point(AccessPattern::RandomRead, 4096, 1, &[(50.0, 300), (20_000.0, 10)]),
@@ -258,11 +265,14 @@ fn probes_that_something_disturbed_are_held_down_or_left_out_and_the_note_says_s
     let note = medium.note.unwrap();
     assert!(note.contains("held to that") && note.contains("random-read of 4096 bytes"), "{note}");
     let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
-    assert_eq!(parameters.service.iter().map(|of| of.block_bytes).collect::<Vec<_>>(), [32_768, 262_144]);
+    assert_eq!(
+        parameters.service.iter().map(|service| service.block_bytes).collect::<Vec<_>>(),
+        [32_768, 262_144]
+    );
 }
 
 #[test]
-fn a_stream_that_something_disturbed_is_left_out_and_its_figure_says_what_it_contradicts() {
+fn disturbed_stream_is_dropped_and_figure_lists_contradiction() {
     let profile = profile_of(vec![
         point(AccessPattern::RandomRead, 4096, 1, &[(100.0, 1000)]),
         // 819 MB/s.
@@ -275,8 +285,8 @@ fn a_stream_that_something_disturbed_is_left_out_and_its_figure_says_what_it_con
     let note = medium.note.as_deref().unwrap();
     assert!(note.contains("Left out: sequential-read of 65536 bytes"), "{note}");
     let stream = medium.published.iter().find(|one| one.figure == FigureKind::SequentialReadMbS).unwrap();
-    let known: Vec<&str> = stream.contradicts.iter().map(|one| one.with.name()).collect();
-    assert_eq!(known, ["random-read"], "{stream:?}");
+    let contradicted: Vec<&str> = stream.contradicts.iter().map(|one| one.with.name()).collect();
+    assert_eq!(contradicted, ["random-read"], "{stream:?}");
     assert_eq!(stream.note, None, "a note is about conditions");
 }
 
@@ -286,7 +296,7 @@ proptest! {
 
     /// Whatever was measured, what `media measure` writes passes `media check`.
     #[test]
-    fn what_is_fitted_is_accepted(
+    fn fitted_medium_is_accepted(
         loops in prop::collection::vec(
             (0..4_usize, 0..3_usize, 0..4_usize, prop::collection::vec((1.0..50_000.0_f64, 1_u64..3_000), 1..5)),
             1..40,

@@ -87,18 +87,18 @@ impl Bench {
             }
             self.now = self.now.max(self.model.next_completion().unwrap());
             self.model.complete(self.now, &mut finished);
-            for FinishedRequest { id, at } in finished.drain(..) {
-                let (operation, since) = under_way.remove(&id).unwrap();
+            for FinishedRequest { id, at: finished_at } in finished.drain(..) {
+                let (operation, submitted_at) = under_way.remove(&id).unwrap();
                 over += 1;
                 if operation == ModelOperation::Read {
-                    reads.record_ns(at.since(since).as_nanos() as u64);
+                    reads.record_ns(finished_at.duration_since(submitted_at).as_nanos() as u64);
                 }
                 due.push(operation);
             }
         }
-        let iops = over as f64 / self.now.since(began).as_secs_f64();
-        while let Some(at) = self.model.next_completion() {
-            self.now = self.now.max(at);
+        let iops = over as f64 / self.now.duration_since(began).as_secs_f64();
+        while let Some(completed_at) = self.model.next_completion() {
+            self.now = self.now.max(completed_at);
             self.model.complete(self.now, &mut finished);
         }
         Outcome { reads, iops }
@@ -106,8 +106,8 @@ impl Bench {
 
     fn discard_all(&mut self) {
         self.submit(ModelOperation::Discard, 0, self.model.capacity_bytes());
-        while let Some(at) = self.model.next_completion() {
-            self.model.complete(at, &mut Vec::new());
+        while let Some(completed_at) = self.model.next_completion() {
+            self.model.complete(completed_at, &mut Vec::new());
         }
     }
 
@@ -117,7 +117,7 @@ impl Bench {
 }
 
 #[test]
-fn a_fresh_device_falls_to_its_steady_state() {
+fn fresh_device_falls_to_steady_state() {
     let medium = catalogue::find("nvme-p4500").unwrap();
     let capacity = 512 * MIB;
     let units = capacity / 4096;
@@ -138,7 +138,7 @@ fn a_fresh_device_falls_to_its_steady_state() {
     assert!((opened / fallen - 1.0).abs() < 0.05, "{fallen} fallen, {opened} opened");
     // 38,000 as published, of the whole device.
     assert!((fallen / 38_000.0 - 1.0).abs() < 0.1, "{fallen}");
-    let wear = steady.wear().since(&FlashWear::default(), 1.0);
+    let wear = steady.wear().delta_since(&FlashWear::default(), 1.0);
     let found = wear.write_amplification.unwrap();
     let expected = uniform_write_amplification(0.082);
     assert!((found / expected - 1.0).abs() < 0.06, "{found}, {expected} expected");
@@ -160,7 +160,7 @@ fn sequential_writes_win_a_steady_device_back() {
     let later = bench.run(stream).iops * 0.131_072;
     eprintln!("{first:.0} MB/s at first, {later:.0} later");
     assert!(first < 700.0 && (later / 1050.0 - 1.0).abs() < 0.05, "{first} MB/s at first, {later} later");
-    let found = bench.wear().since(&worn, 1.0).write_amplification.unwrap();
+    let found = bench.wear().delta_since(&worn, 1.0).write_amplification.unwrap();
     assert!(found < 1.03, "{found}");
 }
 
@@ -176,27 +176,27 @@ fn garbage_collection_shows_in_the_tail_of_reads() {
         let idle = mixed(0, InitialState::Steady);
         let fresh = mixed(32, InitialState::Fresh);
         let steady = mixed(32, InitialState::Steady);
-        let at = |reads: &Histogram, quantile| reads.quantile_us(quantile);
-        for (what, reads) in [("idle", &idle), ("fresh", &fresh), ("steady", &steady)] {
+        let quantile_us = |reads: &Histogram, quantile| reads.quantile_us(quantile);
+        for (state, reads) in [("idle", &idle), ("fresh", &fresh), ("steady", &steady)] {
             eprintln!(
-                "{name}, {what}: p50 {:.0}, p99 {:.0}, p99.9 {:.0}, most {:.0} us",
-                at(reads, 0.5),
-                at(reads, 0.99),
-                at(reads, 0.999),
-                at(reads, 1.0)
+                "{name}, {state}: p50 {:.0}, p99 {:.0}, p99.9 {:.0}, most {:.0} us",
+                quantile_us(reads, 0.5),
+                quantile_us(reads, 0.99),
+                quantile_us(reads, 0.999),
+                quantile_us(reads, 1.0)
             );
         }
         // Programs are there either way; erases only where blocks are used again.
-        assert!(at(&fresh, 0.99) > at(&idle, 0.99) + 20.0, "{name}");
-        assert!(at(&steady, 0.999) > at(&fresh, 0.999), "{name}");
+        assert!(quantile_us(&fresh, 0.99) > quantile_us(&idle, 0.99) + 20.0, "{name}");
+        assert!(quantile_us(&steady, 0.999) > quantile_us(&fresh, 0.999), "{name}");
         // The longest: an erase to suspend, a slow page, a few pages on the channel, and a few reads of the
         // same die.
-        assert!(at(&steady, 1.0) < 1500.0, "{name}: {}", at(&steady, 1.0));
+        assert!(quantile_us(&steady, 1.0) < 1500.0, "{name}: {}", quantile_us(&steady, 1.0));
     }
 }
 
 #[test]
-fn reads_wait_for_an_erase_as_long_as_the_medium_says() {
+fn read_waits_for_erase_as_medium_states() {
     let mut slowest = [0.0; 2];
     for (index, suspend_us) in [100.0, 3500.0].into_iter().enumerate() {
         let mut medium = catalogue::find("nvme-p4500").unwrap();
@@ -211,12 +211,12 @@ fn reads_wait_for_an_erase_as_long_as_the_medium_says() {
 }
 
 #[test]
-fn what_is_written_in_place_has_no_steady_state() {
+fn write_in_place_has_no_steady_state() {
     let medium = catalogue::find("optane-p4800x").unwrap();
     let iops = [InitialState::Fresh, InitialState::Steady].map(|initial| {
         let mut bench = Bench::new(&medium, 64 * MIB, initial);
         let iops = bench.run(Load { requests: 100_000, ..WRITES }).iops;
-        let wear = bench.wear().since(&FlashWear::default(), 1.0);
+        let wear = bench.wear().delta_since(&FlashWear::default(), 1.0);
         assert_eq!((wear.write_amplification, wear.erased_blocks), (Some(1.0), 0));
         iops
     });
@@ -224,7 +224,7 @@ fn what_is_written_in_place_has_no_steady_state() {
 }
 
 #[test]
-fn the_cache_of_a_consumer_ssd_fills_and_empties() {
+fn consumer_ssd_cache_fills_and_empties() {
     let mut medium = catalogue::find("nvme-p4500").unwrap();
     let quantity = |value| Some(SourcedQuantity { value, source: "test".into(), estimate: true });
     let flash = parameters(&mut medium);
@@ -258,7 +258,7 @@ fn wear_is_what_was_written_and_moved() {
     let before = bench.wear();
     assert_eq!(before.host_write_bytes, 0, "the steady state is where counting begins");
     bench.run(Load { requests: 262_144, ..WRITES });
-    let wear = bench.wear().since(&before, 86_400.0);
+    let wear = bench.wear().delta_since(&before, 86_400.0);
     // One GiB, and the writes that were under way at the end.
     assert!((1024 * MIB..1025 * MIB).contains(&wear.host_write_bytes), "{wear:?}");
     let found = wear.write_amplification.unwrap();
@@ -269,7 +269,7 @@ fn wear_is_what_was_written_and_moved() {
     assert!((erased / wear.programmed_bytes as f64 - 1.0).abs() < 0.02, "{wear:?}");
     // 1,752 TB at a GiB a day.
     assert!((wear.life_days.unwrap() / 1_631_652.0 - 1.0).abs() < 0.01, "{wear:?}");
-    let none = bench.wear().since(&bench.wear(), 1.0);
+    let none = bench.wear().delta_since(&bench.wear(), 1.0);
     assert_eq!((none.write_amplification, none.life_days), (None, None));
 }
 
@@ -282,7 +282,7 @@ fn stack(name: &str, initial: InitialState) -> StackSpec {
 }
 
 #[test]
-fn a_measurement_holds_the_wear_since_it_began() {
+fn measurement_covers_wear_since_its_start() {
     let (stack_, driver) = Stack::open_virtual(&stack("nvme-p4500", InitialState::Steady)).unwrap();
     let volume = &stack_.volumes()[0];
     let write = |index: u64| {

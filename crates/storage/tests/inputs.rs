@@ -36,31 +36,31 @@ fn inputs(medium: &CatalogueMedium, requests: &[Vec<TracedRequest>]) -> DeviceIn
 
 /// The issue's own case: a volume whose latency is an estimate, asked one request at a time.
 #[test]
-fn a_latency_that_is_an_estimate_decides_all_of_a_shallow_load() {
+fn estimated_latency_decides_shallow_load() {
     let medium = catalogue::find("ebs-io2").unwrap();
     let found = inputs(&medium, &loop_of(ModelOperation::Read, 16_384, 1, 0));
     assert_eq!(found.requests, 1000);
     assert_eq!(found.estimates[0].name, "read_latency_us");
     assert!(found.estimated > 0.9, "{found:?}");
     assert!((found.time_if_slow - 2.0).abs() < 0.15 && (found.time_if_fast - 0.5).abs() < 0.1, "{found:?}");
-    let certificate = InputCertificate::of(&[(1.0, &found)]).unwrap();
+    let certificate = InputCertificate::from_devices(&[(1.0, &found)]).unwrap();
     assert_eq!(certificate.verdict, InputVerdict::Uncertain);
 }
 
 /// At the rate that its guide states, the same volume's latency decides nothing.
 #[test]
-fn a_rate_that_a_source_states_carries_a_deep_load() {
+fn sourced_rate_carries_deep_load() {
     let medium = catalogue::find("ebs-io2").unwrap();
     let found = inputs(&medium, &loop_of(ModelOperation::Read, 16_384, 64, 0));
     assert!(found.estimated < 0.3, "{found:?}");
     assert!(found.covered.all > 0.9, "{found:?}");
-    let certificate = InputCertificate::of(&[(1.0, &found)]).unwrap();
+    let certificate = InputCertificate::from_devices(&[(1.0, &found)]).unwrap();
     assert_eq!(certificate.verdict, InputVerdict::Known);
 }
 
 /// The program's own time is no device's, and no estimate changes it.
 #[test]
-fn a_program_that_thinks_longer_than_it_waits_is_hardly_faster() {
+fn thinking_program_gains_little_from_faster_device() {
     let medium = catalogue::find("ebs-io2").unwrap();
     let found = inputs(&medium, &loop_of(ModelOperation::Read, 16_384, 1, 5_000_000));
     assert!(found.estimated > 0.9, "of the device's own time: {found:?}");
@@ -68,7 +68,7 @@ fn a_program_that_thinks_longer_than_it_waits_is_hardly_faster() {
 }
 
 #[test]
-fn what_a_study_sets_is_no_estimate_any_more() {
+fn study_value_is_no_estimate() {
     let changed = catalogue::changed(
         catalogue::text_of("ebs-io2").unwrap(),
         &[("request_mb_s", ParameterChange::Number(1000.0))],
@@ -79,7 +79,7 @@ fn what_a_study_sets_is_no_estimate_any_more() {
 }
 
 #[test]
-fn every_medium_of_the_catalogue_has_a_certificate() {
+fn catalogue_media_have_certificates() {
     for medium in catalogue::builtin() {
         let found = inputs(medium, &loop_of(ModelOperation::Write, 65_536, 4, 0));
         assert_eq!(found.requests, 1000, "{}", medium.name);
@@ -90,11 +90,14 @@ fn every_medium_of_the_catalogue_has_a_certificate() {
 
 /// A faster device is asked faster, and gives back the time that it took.
 #[test]
-fn a_replay_takes_as_long_as_a_closed_loop() {
+fn replay_takes_as_long_as_closed_loop() {
     let medium = catalogue::find("hdd-7200-sata").unwrap();
     let requests = loop_of(ModelOperation::Read, 4096, 1, 0);
-    let took = replay(&mut *medium.model(CAPACITY_BYTES, 1, InitialState::Fresh), &requests);
-    assert!(took.idle_s == 0.0 && took.all_s / 1000.0 > 0.002 && took.all_s / 1000.0 < 0.02, "{took:?}");
+    let result = replay(&mut *medium.model(CAPACITY_BYTES, 1, InitialState::Fresh), &requests);
+    assert!(
+        result.idle_s == 0.0 && result.all_s / 1000.0 > 0.002 && result.all_s / 1000.0 < 0.02,
+        "{result:?}"
+    );
     let pausing = loop_of(ModelOperation::Read, 4096, 1, 10_000_000);
     let with_pauses = replay(&mut *medium.model(CAPACITY_BYTES, 1, InitialState::Fresh), &pausing);
     assert!((with_pauses.idle_s - 10.0).abs() < 1e-6, "{with_pauses:?}");
@@ -102,7 +105,7 @@ fn a_replay_takes_as_long_as_a_closed_loop() {
 }
 
 #[test]
-fn a_stack_keeps_the_requests_of_its_last_measurement() {
+fn stack_keeps_requests_of_last_measurement() {
     let medium = catalogue::find("ebs-io2").unwrap();
     let device = DeviceSpec::new("ebs.0", Some(medium), CAPACITY_BYTES, BackingSpec::Null);
     let volume = VolumeSpec { name: "data".into(), root: StackNode::Device(device), directories: 1 };

@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
     #[test]
-    fn a_power_cut_leaves_a_prefix_with_every_committed_record(
+    fn power_cut_leaves_prefix_with_committed_records(
         mut steps in prop::collection::vec(step(), 1..120),
         seed in any::<u64>(),
     ) {
@@ -158,9 +158,9 @@ proptest! {
 
     /// A byte that changed on the medium is an error, or lay where nothing of the journal is.
     #[test]
-    fn a_changed_byte_never_shortens_the_journal(
+    fn changed_byte_never_shortens_journal(
         lengths in prop::collection::vec(8..3000usize, 1..30),
-        at in 0..CAPACITY,
+        position in 0..CAPACITY,
         change in 1..=255u8,
     ) {
         let (owner, _) = open(vec![0; CAPACITY]);
@@ -170,7 +170,7 @@ proptest! {
             owner.journal.commit_and_wait().unwrap();
         }
         let mut image = owner.device.image();
-        image[at] ^= change;
+        image[position] ^= change;
         let device = QueuedDevice::new(image);
         match Journal::open(device.as_device(), RANGE, KIND) {
             Ok((_, recovered)) => {
@@ -187,7 +187,7 @@ proptest! {
 
 /// Found by the property: the header of a checkpoint that had failed was on the medium all the same.
 #[test]
-fn a_commit_after_a_failed_checkpoint_is_not_lost_to_its_header() {
+fn commit_after_failed_checkpoint_survives_header_loss() {
     use Step::{Append, Checkpoint, CleanEnd, Commit, Fail, Run};
     for seed in 0..64 {
         let steps = [Append(1, 8), Checkpoint, Run(2), Fail, Append(1, 8), Commit, CleanEnd];
@@ -196,7 +196,7 @@ fn a_commit_after_a_failed_checkpoint_is_not_lost_to_its_header() {
 }
 
 #[test]
-fn a_full_journal_without_a_source_fails_its_commits_and_lives_on_with_one() {
+fn full_journal_fails_commits_until_source_is_set() {
     let device = QueuedDevice::new(vec![0; CAPACITY]);
     let (journal, recovered) = Journal::open(device.as_device(), RANGE, KIND).unwrap();
     assert_eq!((recovered.snapshot.len(), recovered.records.len()), (0, 0));
@@ -214,7 +214,7 @@ fn a_full_journal_without_a_source_fails_its_commits_and_lives_on_with_one() {
 }
 
 #[test]
-fn what_can_not_fit_is_refused_and_not_tried_for_ever() {
+fn oversized_snapshot_or_record_is_refused() {
     let device = QueuedDevice::new(vec![0; CAPACITY]);
     let (journal, _) = Journal::open(device.as_device(), RANGE, KIND).unwrap();
     journal.set_source(|| JournalSnapshot { state: vec![1; 60_000], covers: 0 });
@@ -227,7 +227,7 @@ fn what_can_not_fit_is_refused_and_not_tried_for_ever() {
 }
 
 #[test]
-fn the_device_is_used_in_one_way_only() {
+fn journal_of_other_kind_or_range_is_refused() {
     let device = QueuedDevice::new(vec![0; CAPACITY]);
     Journal::open(device.as_device(), RANGE, KIND).unwrap();
     let error = Journal::open(device.as_device(), RANGE, *b"a cache ").map(|_| ()).unwrap_err();
@@ -242,7 +242,7 @@ fn the_device_is_used_in_one_way_only() {
 }
 
 #[test]
-fn a_lost_header_is_damage_and_not_a_new_journal() {
+fn lost_header_is_damage_not_new_journal() {
     let (owner, _) = open(vec![0; CAPACITY]);
     owner.device.set_at_once(true);
     owner.append(10);
@@ -276,7 +276,7 @@ impl BlockDevice for Sink {
 }
 
 #[test]
-fn a_large_snapshot_needs_no_more_stack_than_a_small_one() {
+fn large_snapshot_needs_no_more_stack() {
     let checkpoint = || {
         // Between the two, as in a pool, for what a request takes of the stack there.
         let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(Sink), Arc::new(Sink)];

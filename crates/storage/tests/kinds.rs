@@ -31,8 +31,8 @@ fn run(medium: &CatalogueMedium, initial: InitialState, load: &ClosedLoop) -> Me
     predict::closed_loop(&mut *medium.model(medium.capacity_bytes(), 3, initial), load)
 }
 
-fn near(found: f64, expected: f64, tolerance: f64, what: &str) {
-    assert!((found / expected - 1.0).abs() <= tolerance, "{what}: {found}, expected {expected}");
+fn near(found: f64, expected: f64, tolerance: f64, label: &str) {
+    assert!((found / expected - 1.0).abs() <= tolerance, "{label}: {found}, expected {expected}");
 }
 
 /// A volume of which only the gates are left.
@@ -66,7 +66,7 @@ fn change_cloud(medium: &mut CatalogueMedium, change: impl FnOnce(&mut catalogue
 }
 
 #[test]
-fn a_volume_bursts_and_then_keeps_its_baseline() {
+fn volume_bursts_then_keeps_baseline() {
     let medium = gp2();
     let reads = load(AccessPattern::RandomRead, 4096, 16, 20_000);
     near(run(&medium, InitialState::Fresh, &reads).iops, 3000.0, 0.01, "burst");
@@ -109,7 +109,7 @@ fn sequential_requests_are_merged_in_time() {
 }
 
 #[test]
-fn a_machine_holds_its_volume_back() {
+fn machine_limit_holds_volume_back() {
     let mut medium = gp2();
     change_cloud(&mut medium, |volume| {
         volume.baseline_iops = quantity(20_000.0);
@@ -126,7 +126,7 @@ fn a_machine_holds_its_volume_back() {
 
 /// Whoever writes in what an instance lets through keeps the volume's own figures, and the model keeps to them.
 #[test]
-fn a_figure_is_the_volumes_own_unless_it_says_that_it_is_of_an_instance() {
+fn figure_without_instance_is_volumes_own() {
     let text = catalogue::text_of("ebs-io2").unwrap();
     let changes = [
         ("instance_iops", catalogue::ParameterChange::Number(4_000.0)),
@@ -157,7 +157,7 @@ fn a_figure_is_the_volumes_own_unless_it_says_that_it_is_of_an_instance() {
 
 /// Reported of these two: one size is listed, and 64 KiB took 16 times as long as 4 KiB (20 MB/s).
 #[test]
-fn one_listed_size_does_not_scale_latency_with_size() {
+fn single_listed_size_keeps_latency_flat() {
     for name in ["i3-2xlarge", "i4i-xlarge"] {
         let medium = catalogue::find(name).unwrap();
         let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
@@ -173,7 +173,7 @@ fn one_listed_size_does_not_scale_latency_with_size() {
 }
 
 #[test]
-fn a_volume_has_the_latency_that_it_states() {
+fn volume_has_stated_latency() {
     let mut medium = gp2();
     change_cloud(&mut medium, |volume| {
         volume.baseline_iops = quantity(1e6);
@@ -202,7 +202,7 @@ fn a_volume_has_the_latency_that_it_states() {
 }
 
 #[test]
-fn a_volume_is_degraded_for_its_share_of_the_time() {
+fn volume_is_degraded_for_its_share() {
     let mut medium = gp2();
     change_cloud(&mut medium, |volume| {
         volume.degraded_share = Some(quantity(0.2));
@@ -215,7 +215,7 @@ fn a_volume_is_degraded_for_its_share_of_the_time() {
 }
 
 #[test]
-fn a_block_from_a_snapshot_costs_once() {
+fn snapshot_block_costs_once() {
     let mut medium = gp2();
     change_cloud(&mut medium, |volume| {
         volume.baseline_iops = quantity(1e6);
@@ -300,7 +300,7 @@ fn memory_moves_whole_pieces() {
 }
 
 #[test]
-fn a_fence_is_free_where_power_cuts_spare_the_queue() {
+fn fence_is_free_with_persistent_write_queue() {
     let flush_ns = |persistent| {
         let mut medium = kind(include_str!("kinds/pmem.toml"));
         if let ModelParameters::Pmem(memory) = &mut medium.model {
@@ -328,7 +328,7 @@ fn a_fence_is_free_where_power_cuts_spare_the_queue() {
 }
 
 /// A link that is not there.
-fn no_link(medium: &mut CatalogueMedium) {
+fn remove_link(medium: &mut CatalogueMedium) {
     if let ModelParameters::Network(network) = &mut medium.model {
         network.link.to_target_mb_s = quantity(1e6);
         network.link.from_target_mb_s = quantity(1e6);
@@ -345,12 +345,12 @@ fn no_link(medium: &mut CatalogueMedium) {
 #[test]
 fn without_a_link_a_network_volume_is_its_medium() {
     let mut medium = kind(include_str!("kinds/network.toml"));
-    no_link(&mut medium);
-    let behind = catalogue::find("ssd-sata").unwrap();
-    medium.capacity = behind.capacity.clone();
+    remove_link(&mut medium);
+    let inner_medium = catalogue::find("ssd-sata").unwrap();
+    medium.capacity = inner_medium.capacity.clone();
     for pattern in [AccessPattern::RandomRead, AccessPattern::RandomWrite, AccessPattern::SequentialWrite] {
         let load = load(pattern, 4096, 7, 5_000);
-        let alone = predict::closed_loop(&mut *behind.model(1 << 30, 3, InitialState::Steady), &load);
+        let alone = predict::closed_loop(&mut *inner_medium.model(1 << 30, 3, InitialState::Steady), &load);
         let linked = predict::closed_loop(&mut *medium.model(1 << 30, 3, InitialState::Steady), &load);
         // Four nanoseconds of a million MB/s each way.
         near(linked.latency.mean_us(), alone.latency.mean_us(), 0.01, "mean");
@@ -359,9 +359,9 @@ fn without_a_link_a_network_volume_is_its_medium() {
 }
 
 #[test]
-fn a_link_adds_its_way_and_its_bandwidth() {
+fn link_adds_latency_and_bandwidth() {
     let mut medium = kind(include_str!("kinds/network.toml"));
-    no_link(&mut medium);
+    remove_link(&mut medium);
     let mean_us = |medium: &CatalogueMedium, block| {
         run(medium, InitialState::Fresh, &load(AccessPattern::RandomRead, block, 1, 2_000)).latency.mean_us()
     };
@@ -382,7 +382,7 @@ fn a_link_adds_its_way_and_its_bandwidth() {
 }
 
 #[test]
-fn a_tail_is_as_measured() {
+fn tail_matches_measurement() {
     let points = [(0.9, 0.0), (0.99, 2_000.0), (0.999, 9_000.0)];
     let tail = |measure| {
         Some(TailParameters {
@@ -397,12 +397,12 @@ fn a_tail_is_as_measured() {
     let alone_us = latency(&bare, AccessPattern::RandomRead).mean_us();
     for measure in [TailMeasure::Extra, TailMeasure::Total] {
         let medium = CatalogueMedium { tail: tail(measure), ..bare.clone() };
-        let with = latency(&medium, AccessPattern::RandomRead);
-        let beside = if measure == TailMeasure::Extra { alone_us } else { 0.0 };
+        let with_tail = latency(&medium, AccessPattern::RandomRead);
+        let base_us = if measure == TailMeasure::Extra { alone_us } else { 0.0 };
         for (share, us) in &points[1..] {
-            near(with.quantile_us(*share), us + beside, 0.06, "quantile");
+            near(with_tail.quantile_us(*share), us + base_us, 0.06, "quantile");
         }
-        near(with.quantile_us(0.5), alone_us, 0.05, "most are untouched");
+        near(with_tail.quantile_us(0.5), alone_us, 0.05, "most are untouched");
         let writes = |medium: &CatalogueMedium| latency(medium, AccessPattern::RandomWrite);
         assert_eq!(writes(&medium), writes(&bare), "writes have no tail here");
     }
@@ -430,7 +430,7 @@ fn measured(order: MeasuredOrder) -> CatalogueMedium {
 }
 
 #[test]
-fn a_profiled_device_answers_as_it_was_measured() {
+fn profiled_device_matches_measurement() {
     for order in [MeasuredOrder::Any, MeasuredOrder::Fifo] {
         let medium = measured(order);
         let ModelParameters::Measured(device) = &medium.model else { unreachable!() };
@@ -438,8 +438,8 @@ fn a_profiled_device_answers_as_it_was_measured() {
             let block = u64::from(service.block_bytes);
             for &(depth, iops) in &service.iops.as_ref().unwrap().points {
                 let reads = load(AccessPattern::RandomRead, block, depth as usize, 20_000);
-                let what = format!("{order:?}, {block} bytes at {depth}");
-                near(run(&medium, InitialState::Fresh, &reads).iops, iops, 0.02, &what);
+                let label = format!("{order:?}, {block} bytes at {depth}");
+                near(run(&medium, InitialState::Fresh, &reads).iops, iops, 0.02, &label);
             }
             let alone =
                 run(&medium, InitialState::Fresh, &load(AccessPattern::RandomRead, block, 1, 50_000)).latency;
@@ -456,15 +456,15 @@ fn a_profiled_device_answers_as_it_was_measured() {
                 .latency
                 .mean_us()
         };
-        let (small, middle, large, beyond) =
+        let (small, middle, large, extrapolated) =
             (mean_us(4096), mean_us(16_384), mean_us(65_536), mean_us(131_072));
         near(middle, (small * large).sqrt(), 0.02, "between");
-        near(beyond - large, (large - small) * 65_536.0 / 61_440.0, 0.3, "beyond");
+        near(extrapolated - large, (large - small) * 65_536.0 / 61_440.0, 0.3, "beyond");
     }
 }
 
 #[test]
-fn a_profiled_buffer_fills_and_then_shows_the_medium() {
+fn profiled_buffer_fills_then_shows_medium() {
     let medium = measured(MeasuredOrder::Any);
     let few = ClosedLoop { warmup: 0, ..load(AccessPattern::RandomWrite, 4096, 1, 10) };
     let burst = run(&medium, InitialState::Fresh, &few);
@@ -480,7 +480,7 @@ proptest! {
 
     /// The link never lets more through than its bandwidth, whatever is behind it.
     #[test]
-    fn a_link_bounds_its_volume(mb_s in 1.0..500.0f64, depth in 1usize..40, block in 1u64..64) {
+    fn link_bounds_its_volume(mb_s in 1.0..500.0f64, depth in 1usize..40, block in 1u64..64) {
         let mut medium = kind(include_str!("kinds/network.toml"));
         if let ModelParameters::Network(network) = &mut medium.model {
             network.link.from_target_mb_s = quantity(mb_s);
@@ -492,7 +492,7 @@ proptest! {
 }
 
 #[test]
-fn what_seeks_is_rotational_wherever_it_is() {
+fn seeking_medium_is_rotational_anywhere() {
     let rotational = |medium: &CatalogueMedium| medium.model.is_rotational();
     assert!(rotational(&catalogue::find("hdd-7200-sata").unwrap()));
     assert!(!rotational(&catalogue::find("ssd-sata").unwrap()));

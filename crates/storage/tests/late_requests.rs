@@ -30,7 +30,8 @@ fn mean_us(medium: &str, load: &Load, way_ns: u64, is_told: bool) -> f64 {
     let (mut next_id, mut waits_ns, mut finished) = (load.queue_depth, Vec::new(), Vec::new());
     let mut now_ns = 0;
     while waits_ns.len() < REQUESTS {
-        let next_ns = model.next_completion().map_or(u64::MAX, |at| at.as_ns().max(now_ns));
+        let next_ns =
+            model.next_completion().map_or(u64::MAX, |completed_at| completed_at.as_ns().max(now_ns));
         match coming.peek().copied().filter(|Reverse((arrives_ns, ..))| *arrives_ns < next_ns) {
             None => now_ns = next_ns,
             Some(Reverse((arrives_ns, id, asked_ns))) => {
@@ -53,9 +54,9 @@ fn mean_us(medium: &str, load: &Load, way_ns: u64, is_told: bool) -> f64 {
             }
         }
         model.complete(ModelTime::from_ns(now_ns), &mut finished);
-        for FinishedRequest { id, at } in finished.drain(..) {
+        for FinishedRequest { id, at: finished_at } in finished.drain(..) {
             let (asked_ns, arrived_ns) = asked.remove(&id).unwrap();
-            let heard_ns = at.as_ns().max(arrived_ns);
+            let heard_ns = finished_at.as_ns().max(arrived_ns);
             waits_ns.push(heard_ns - asked_ns);
             coming.push(Reverse((heard_ns + way_ns, next_id, heard_ns)));
             next_id += 1;
@@ -66,7 +67,7 @@ fn mean_us(medium: &str, load: &Load, way_ns: u64, is_told: bool) -> f64 {
 }
 
 #[test]
-fn many_requests_at_once_wait_what_the_device_takes_however_long_their_way_is() {
+fn concurrent_requests_wait_device_time_despite_long_path() {
     let loads = [
         Load { queue_depth: 1, block_bytes: 4096, reads: 1.0 },
         Load { queue_depth: 32, block_bytes: 4096, reads: 1.0 },
@@ -82,17 +83,17 @@ fn many_requests_at_once_wait_what_the_device_takes_however_long_their_way_is() 
             let right_us = mean_us(medium, load, 0, true);
             let told_us = mean_us(medium, load, way_ns, true);
             let Load { queue_depth, block_bytes, reads } = load;
-            let what = format!("{medium}, {reads} reads of {block_bytes} at a queue depth of {queue_depth}");
+            let label = format!("{medium}, {reads} reads of {block_bytes} at a queue depth of {queue_depth}");
             assert!(
                 (told_us / right_us - 1.0).abs() < 0.03,
-                "{what}: {told_us} us, and {right_us} without a way"
+                "{label}: {told_us} us, and {right_us} without a way"
             );
         }
     }
 }
 
 #[test]
-fn a_model_that_is_not_told_adds_the_way() {
+fn model_without_path_cost_adds_path() {
     let load = Load { queue_depth: 1, block_bytes: 4096, reads: 1.0 };
     let right_us = mean_us("nvme-9300-max", &load, 0, true);
     let late_us = mean_us("nvme-9300-max", &load, 20_000, false);

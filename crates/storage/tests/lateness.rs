@@ -31,14 +31,14 @@ impl MediumModel for Fixed {
         self.under_way.push((now + Duration::from_millis(1), request.id));
     }
     fn next_completion(&self) -> Option<ModelTime> {
-        self.under_way.iter().map(|(at, _)| *at).min()
+        self.under_way.iter().map(|(due, _)| *due).min()
     }
     fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         self.under_way.sort();
-        while let Some(&(at, id)) = self.under_way.first().filter(|(at, _)| *at <= now) {
+        while let Some(&(due, id)) = self.under_way.first().filter(|(due, _)| *due <= now) {
             assert!(!self.panic_at_complete, "a model's panic, as the test wants");
             self.under_way.remove(0);
-            finished.push(FinishedRequest { id, at });
+            finished.push(FinishedRequest { id, at: due });
         }
     }
     fn absorb(&mut self, _request: ModelRequest) {}
@@ -89,7 +89,7 @@ fn near(us: f64, ms: f64) -> bool {
 }
 
 #[test]
-fn a_slow_transfer_is_lateness() {
+fn slow_transfer_counts_as_lateness() {
     let (device, clock, backing) = virtual_device();
     let slow = Arc::clone(&clock);
     let _ = backing.0.set(Box::new(move || slow.advance_to(ModelTime::from_ns(5 * MS))));
@@ -102,7 +102,7 @@ fn a_slow_transfer_is_lateness() {
 
 /// As above, of a model that takes what comes late: it must not take the host's own time for the device's.
 #[test]
-fn a_slow_transfer_beside_others_is_lateness() {
+fn slow_concurrent_transfer_counts_as_lateness() {
     let clock = Arc::new(VirtualClock::default());
     let backing = Arc::new(Hooked::default());
     let medium = underlay_storage::catalogue::find("nvme-9300-max").unwrap();
@@ -129,7 +129,7 @@ fn a_slow_transfer_beside_others_is_lateness() {
 }
 
 #[test]
-fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
+fn path_cost_shortens_wait_and_counts_as_delivered() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 300.0, mib_us: 0.0 });
     clock.advance_to(ModelTime::from_ns(5 * MS));
@@ -141,7 +141,7 @@ fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
 }
 
 #[test]
-fn running_totals_tell_what_was_modelled_from_what_was_served() {
+fn running_totals_separate_modelled_from_served() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 300.0, mib_us: 0.0 });
     clock.advance_to(ModelTime::from_ns(5 * MS));
@@ -153,7 +153,7 @@ fn running_totals_tell_what_was_modelled_from_what_was_served() {
         // Whoever measures does not disturb them.
         device.begin_measurement(Duration::MAX);
     }
-    let times = device.times().since(&before);
+    let times = device.times().delta_since(&before);
     for kind in [times.reads, times.flushes] {
         assert_eq!(kind.requests, 1);
         assert!(near(kind.modelled_us, 1.0) && near(kind.served_us, 0.7), "{kind:?}");
@@ -167,7 +167,7 @@ fn running_totals_tell_what_was_modelled_from_what_was_served() {
 }
 
 #[test]
-fn the_path_of_data_is_longer() {
+fn data_path_costs_more() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 100.0, mib_us: 800.0 });
     clock.advance_to(ModelTime::from_ns(5 * MS));
@@ -177,7 +177,7 @@ fn the_path_of_data_is_longer() {
 }
 
 #[test]
-fn a_path_longer_than_the_device_takes_answers_at_once_and_shows_as_lateness() {
+fn path_beyond_device_time_answers_late_at_once() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 3000.0, mib_us: 0.0 });
     clock.advance_to(ModelTime::from_ns(5 * MS));
@@ -190,7 +190,7 @@ fn a_path_longer_than_the_device_takes_answers_at_once_and_shows_as_lateness() {
 }
 
 #[test]
-fn no_request_is_dated_back_behind_what_the_model_has_done() {
+fn request_is_never_backdated_behind_model() {
     let (device, clock, _) = virtual_device();
     clock.advance_to(ModelTime::from_ns(5 * MS));
     device.submit(read(0), Box::new(|_| ()));
@@ -207,7 +207,7 @@ fn no_request_is_dated_back_behind_what_the_model_has_done() {
 }
 
 #[test]
-fn a_model_that_went_on_during_the_transfer_hides_no_lateness() {
+fn model_progress_during_transfer_hides_no_lateness() {
     let (device, clock, backing) = virtual_device();
     device.submit(write(), Box::new(|_| ()));
     let (other, slow) = (device.clone(), Arc::clone(&clock));
@@ -261,7 +261,7 @@ fn is_failed(completion: &DeviceCompletion) -> bool {
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_model_that_panics_fails_its_requests() {
+fn panicking_model_fails_its_requests() {
     for (panic_at_submit, panic_at_complete) in [(None, true), (Some(8192), false)] {
         let (device, _pacer) = real_device(Fixed { panic_at_submit, panic_at_complete, ..Fixed::default() });
         let (sender, receiver) = mpsc::channel();
@@ -285,7 +285,7 @@ fn a_model_that_panics_fails_its_requests() {
 }
 
 #[test]
-fn a_caller_that_panics_fails_the_device_and_no_answer_is_missed() {
+fn panicking_caller_fails_device_without_lost_answers() {
     let (device, _pacer) = real_device(Fixed::default());
     let (sender, receiver) = mpsc::channel();
     let sent = Mutex::new(sender.clone());
@@ -303,9 +303,9 @@ fn a_caller_that_panics_fails_the_device_and_no_answer_is_missed() {
         receiver.recv_timeout(TIMEOUT).unwrap().ok();
     }
     // The pacer is gone, and its device with it, as soon as it has got there.
-    let gone = (0..20_000).any(|_| {
+    let is_failed = (0..20_000).any(|_| {
         submit(&device, read(0), &sender);
         matches!(receiver.recv_timeout(TIMEOUT).unwrap(), Err(DeviceError::Gone))
     });
-    assert!(gone);
+    assert!(is_failed);
 }

@@ -60,8 +60,8 @@ impl Virtual {
         let done = move |completion| sender.send((completion, clock.clock().now())).unwrap();
         self.volume().submit(request, Box::new(done));
         self.driver.run_until_idle();
-        let (completion, at) = receiver.try_recv().expect("an answer");
-        (completion, at.as_ns() as f64 / 1e3 - began)
+        let (completion, completed_at) = receiver.try_recv().expect("an answer");
+        (completion, completed_at.as_ns() as f64 / 1e3 - began)
     }
 
     fn now_us(&self) -> f64 {
@@ -92,7 +92,7 @@ fn pattern(blocks: u64, seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_mirror_of_disks_goes_on_without_one_and_says_so() {
+fn mirror_continues_without_one_disk_and_reports_it() {
     let members = vec![device("a", "hdd-7200-sata", 64 * MIB), device("b", "hdd-7200-sata", 64 * MIB)];
     let subject = Virtual::open(StackNode::Mirror { members });
     subject.write(0, pattern(4, 1));
@@ -115,7 +115,7 @@ fn a_mirror_of_disks_goes_on_without_one_and_says_so() {
 
 /// Nothing is under way when the power goes, so no request tells the mirror.
 #[test]
-fn a_member_that_lost_power_between_two_requests_is_brought_up_to_date() {
+fn member_losing_power_between_requests_is_resynced() {
     let member = |name: &str| {
         let medium = Some(catalogue::find("hdd-7200-sata").unwrap());
         let mut device = DeviceSpec::new(name, medium, 64 * MIB, BackingSpec::Memory);
@@ -140,7 +140,7 @@ fn a_member_that_lost_power_between_two_requests_is_brought_up_to_date() {
 
 /// On devices that answer at once each step happens inside the one before.
 #[test]
-fn thousands_of_regions_are_brought_up_to_date_on_the_stack_of_one() {
+fn resync_of_many_regions_needs_no_more_stack() {
     const REGIONS: u64 = 2000;
     let member =
         |name: &str| StackNode::Device(DeviceSpec::new(name, None, (REGIONS + 8) * MIB, BackingSpec::Null));
@@ -175,7 +175,7 @@ fn members_of_another_mirror_are_refused() {
 }
 
 #[test]
-fn a_cache_makes_the_second_read_as_fast_as_its_device() {
+fn cached_second_read_runs_at_cache_speed() {
     let disk = || device("slow", "hdd-7200-sata", 256 * MIB);
     let flash = || device("fast", "nvme-p4500", 16 * MIB);
     let subject = Virtual::open(cache(CacheMode::Read, flash(), disk()));
@@ -193,7 +193,7 @@ fn a_cache_makes_the_second_read_as_fast_as_its_device() {
 }
 
 #[test]
-fn a_write_back_cache_flushes_without_its_slow_device() {
+fn write_back_flush_skips_slow_device() {
     let disk = device("slow", "hdd-7200-sata", 256 * MIB);
     let subject = Virtual::open(cache(CacheMode::WriteBack, device("fast", "nvme-p4500", 64 * MIB), disk));
     // The first flush may have to flush what was there before.
@@ -214,7 +214,7 @@ fn a_write_back_cache_flushes_without_its_slow_device() {
 }
 
 #[test]
-fn a_link_adds_its_latency_and_its_bandwidth_each_way() {
+fn link_adds_latency_and_bandwidth_each_way() {
     let plain = |link: Option<(f64, f64)>| {
         let device = StackNode::Device(DeviceSpec::new("d", None, 64 * MIB, BackingSpec::Memory));
         Virtual::open(match link {
@@ -244,7 +244,7 @@ fn a_link_adds_its_latency_and_its_bandwidth_each_way() {
 
 /// What volumes of one instance share lies above them: each volume's own limit would let the stripe have it twice.
 #[test]
-fn a_link_above_a_stripe_is_what_its_members_share() {
+fn link_above_stripe_limits_members_together() {
     const WRITES: u64 = 200;
     let volume = |name: &str| device(name, "ebs-gp3-16k", 64 * MIB);
     let mb_s = |link_mb_s: Option<f64>| {
@@ -273,7 +273,7 @@ fn a_link_above_a_stripe_is_what_its_members_share() {
 }
 
 #[test]
-fn a_compressed_volume_says_what_it_stores_and_when_it_is_full() {
+fn compressed_volume_reports_stored_bytes_and_fullness() {
     let member = device("d", "nvme-p4500", 8 * MIB);
     let subject = Virtual::open(compress(CompressionCodec::Lz4, Some(32 * MIB), member));
     assert_eq!(subject.volume().geometry().capacity_bytes, 32 * MIB);
@@ -307,7 +307,7 @@ fn a_compressed_volume_says_what_it_stores_and_when_it_is_full() {
 }
 
 #[test]
-fn layers_work_with_many_threads_in_real_time_and_keep_everything_over_a_restart() {
+fn threaded_layers_keep_all_data_over_restart() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, capacity_bytes: u64| {
         let medium = Some(catalogue::find("optane-p4800x").unwrap());
@@ -355,7 +355,7 @@ fn layers_work_with_many_threads_in_real_time_and_keep_everything_over_a_restart
 }
 
 #[test]
-fn a_stack_with_layers_reads_back_from_its_text() {
+fn layered_stack_rereads_from_its_text() {
     let root = compress(
         CompressionCodec::Zstd(3),
         Some(MIB),

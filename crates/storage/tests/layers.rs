@@ -55,7 +55,7 @@ fn build(tree: &Tree, devices: &mut impl Iterator<Item = QueuedDevice>) -> Arc<d
         Tree::Compress(codec, blocks, member) => {
             let capacity_bytes = Some((blocks * BLOCK) as u64);
             let settings = CompressSettings { codec: *codec, chunk_bytes: 16 << 10, capacity_bytes };
-            Arc::new(CompressLayer::open(build(member, devices), settings, WorkerThreads::at_once()).unwrap())
+            Arc::new(CompressLayer::open(build(member, devices), settings, WorkerThreads::inline()).unwrap())
         }
         Tree::Cache(mode, members) => {
             let (fast, slow) = (build(&members[0], devices), build(&members[1], devices));
@@ -188,13 +188,13 @@ impl Shared {
         self.time
     }
 
-    fn answered<T>(&mut self, answer: &Result<T, DeviceError>, what: &str) {
+    fn answered<T>(&mut self, answer: &Result<T, DeviceError>, description: &str) {
         self.under_way -= 1;
         self.failures |= matches!(answer, Err(DeviceError::NoSpace));
         if let Err(error) = answer
             && !self.failures
         {
-            self.problems.push(format!("{what} failed: {error}"));
+            self.problems.push(format!("{description} failed: {error}"));
         }
     }
 
@@ -202,10 +202,10 @@ impl Shared {
     fn readable(&self, sector: usize, began: u64) -> Vec<Content> {
         let versions = &self.history[sector];
         let dead = |version: &Version| {
-            let over = |by: &Version| {
-                by.good
-                    && by.ended.is_some_and(|ended| ended < began)
-                    && version.ended.is_some_and(|e| e < by.began)
+            let over = |successor: &Version| {
+                successor.good
+                    && successor.ended.is_some_and(|ended| ended < began)
+                    && version.ended.is_some_and(|e| e < successor.began)
             };
             versions.iter().any(over)
         };
@@ -216,7 +216,9 @@ impl Shared {
     fn surviving(&self, sector: usize) -> Vec<Content> {
         let versions = &self.history[sector];
         let dead = |version: &Version| {
-            versions.iter().any(|by| by.durable && version.ended.is_some_and(|ended| ended < by.began))
+            versions.iter().any(|successor| {
+                successor.durable && version.ended.is_some_and(|ended| ended < successor.began)
+            })
         };
         versions.iter().filter(|version| !dead(version)).map(|version| version.content).collect()
     }
@@ -246,8 +248,8 @@ impl Rig {
             .enumerate()
             .map(|(sector, allowed)| {
                 let found = &content[sector * SECTOR..][..SECTOR];
-                let is = |content: &&Content| content.sector(sector) == found;
-                let content = *allowed.iter().find(is).unwrap_or_else(|| {
+                let is_found = |content: &&Content| content.sector(sector) == found;
+                let content = *allowed.iter().find(is_found).unwrap_or_else(|| {
                     panic!("sector {sector} holds {:?}..., allowed are {allowed:?}", &found[..8])
                 });
                 vec![Version { content, began: 0, ended: Some(0), good: true, durable: true }]
@@ -475,23 +477,23 @@ proptest! {
     #![proptest_config(cases(200))]
 
     #[test]
-    fn a_device_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
+    fn device_keeps_contract(steps in steps(), seed in any::<u64>()) {
         promises_hold(&Tree::Device, &steps, seed);
     }
 
     #[test]
-    fn a_stripe_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
+    fn stripe_keeps_contract(steps in steps(), seed in any::<u64>()) {
         promises_hold(&Tree::Stripe(vec![Tree::Device; 3]), &steps, seed);
     }
 
     #[test]
-    fn a_mirror_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
+    fn mirror_keeps_contract(steps in steps(), seed in any::<u64>()) {
         promises_hold(&Tree::Mirror(vec![Tree::Device; 2]), &steps, seed);
     }
 
     /// Nobody above a mirror hears of a member that vanishes with what it had not made durable, and returns.
     #[test]
-    fn a_mirror_keeps_its_promises_while_a_member_comes_and_goes(
+    fn mirror_with_flapping_member_keeps_contract(
         steps in prop::collection::vec(step_with_vanishing(), 1..80),
         members in 2..4usize,
         seed in any::<u64>(),
@@ -500,24 +502,24 @@ proptest! {
     }
 
     #[test]
-    fn a_compressed_volume_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
+    fn compressed_volume_keeps_contract(steps in steps(), seed in any::<u64>()) {
         let codec = if seed % 8 == 0 { CompressionCodec::Zstd(1) } else { CompressionCodec::Lz4 };
         promises_hold(&Tree::Compress(codec, 60, Box::new(Tree::Device)), &steps, seed);
     }
 
     /// It runs full, and no request that failed for that has changed anything.
     #[test]
-    fn a_compressed_volume_larger_than_its_device_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
+    fn overcommitted_compressed_volume_keeps_contract(steps in steps(), seed in any::<u64>()) {
         promises_hold(&Tree::Compress(CompressionCodec::Lz4, 200, Box::new(Tree::Device)), &steps, seed);
     }
 
     #[test]
-    fn a_read_cache_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
+    fn read_cache_keeps_contract(steps in steps(), seed in any::<u64>()) {
         promises_hold(&Tree::Cache(CacheMode::Read, Box::new([Tree::Small, Tree::Device])), &steps, seed);
     }
 
     #[test]
-    fn a_write_back_cache_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
+    fn write_back_cache_keeps_contract(steps in steps(), seed in any::<u64>()) {
         promises_hold(&Tree::Cache(CacheMode::WriteBack, Box::new([Tree::Small, Tree::Device])), &steps, seed);
     }
 
@@ -537,7 +539,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tree_of_layers_keeps_its_promises(
+    fn layer_tree_keeps_contract(
         tree in tree(),
         steps in orderly_steps(),
         seed in any::<u64>(),
@@ -546,7 +548,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tree_of_layers_keeps_its_promises_with_failing_requests(
+    fn layer_tree_with_failing_requests_keeps_contract(
         tree in tree(),
         steps in steps(),
         seed in any::<u64>(),

@@ -15,7 +15,7 @@ fn file_names(folder: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_file_of_the_folder_ships_under_its_name() {
+fn folder_files_ship_under_their_names() {
     let media: BTreeSet<String> = catalogue::builtin().iter().map(|medium| medium.name.clone()).collect();
     assert_eq!(media.len(), catalogue::builtin().len(), "a name twice");
     assert_eq!(media, file_names(""));
@@ -27,8 +27,8 @@ fn every_file_of_the_folder_ships_under_its_name() {
 
 /// What the papers behind `studies/references/` had, by the words in which they say it.
 #[test]
-fn the_catalogue_has_what_the_papers_had() {
-    for (paper, had, layout, medium, count) in [
+fn catalogue_has_layouts_of_papers() {
+    for (paper, hardware, layout, medium, count) in [
         ("accumulo-flash", "12 disks, one directory each", "accumulo-hdd", "hdd-7200-2tb", 12),
         ("accumulo-flash", "ioScale 1650 GB", "accumulo-flash", "ioscale-1650", 1),
         ("oracle-nosql-flash", "RAID-0 of 6 TB", "oracle-hdd", "hdd-7200-sas", 6),
@@ -47,7 +47,7 @@ fn the_catalogue_has_what_the_papers_had() {
         assert!(reference.exists(), "{paper}");
         let found = catalogue::find_layout(layout).unwrap();
         let device = found.devices.iter().find(|device| device.medium == medium);
-        assert_eq!(device.map(|device| device.count), Some(count), "{paper}: {had}");
+        assert_eq!(device.map(|device| device.count), Some(count), "{paper}: {hardware}");
     }
     let terabytes = |name: &str| catalogue::find_layout(name).unwrap().capacity_bytes() as f64 / 1e12;
     assert_eq!(terabytes("oracle-hdd"), 6.0);
@@ -80,7 +80,7 @@ us = "made up"
 "#;
 
 #[test]
-fn a_layout_is_read_as_it_is_written() {
+fn layout_rereads_as_written() {
     let layout = LayoutPreset::parse("layout.toml", GOOD).unwrap();
     assert_eq!(layout.layout, PresetLayout::Stripe { chunk_bytes: 64 << 10 });
     assert_eq!(layout.summary(), "2 x hdd-7200-sas, striped by 64 KiB");
@@ -94,7 +94,7 @@ fn a_layout_is_read_as_it_is_written() {
 }
 
 #[test]
-fn each_mistake_is_shown_in_its_place() {
+fn mistakes_are_shown_in_place() {
     for (from, to, line, expected) in [
         ("hdd-7200-sas", "hdd-7200-sass", 5, "did you mean hdd-7200-sas"),
         ("count = 2", "count = 0", 5, "expected a whole number from 1 to 64"),
@@ -121,7 +121,7 @@ fn each_mistake_is_shown_in_its_place() {
         assert!(GOOD.contains(from), "{from}");
         let error = LayoutPreset::parse("layout.toml", &GOOD.replacen(from, to, 1)).expect_err(to);
         let found = error.findings().iter().any(|finding| {
-            error.line_column(finding.span.start).0 == line && finding.in_one_line().contains(expected)
+            error.line_column(finding.span.start).0 == line && finding.to_one_line().contains(expected)
         });
         assert!(found, "{to}: {error}");
     }
@@ -141,14 +141,14 @@ fn more_devices_than_a_storage_takes_are_refused() {
 }
 
 #[test]
-fn an_unknown_layout_is_answered_with_the_nearest() {
+fn unknown_layout_suggests_nearest() {
     let error = catalogue::find_layout("acumulo-hdd").unwrap_err();
     assert_eq!(error.suggestions, ["accumulo-hdd"]);
     assert!(catalogue::find_layout("tape-library").unwrap_err().to_string().contains("it has accumulo-hdd"));
 }
 
 #[test]
-fn a_layout_survives_json() {
+fn layout_survives_json_round_trip() {
     for layout in catalogue::layouts() {
         let text = serde_json::to_string(layout).unwrap();
         assert_eq!(&serde_json::from_str::<LayoutPreset>(&text).unwrap(), layout);
@@ -160,8 +160,8 @@ proptest! {
 
     /// Whatever stands in the file, it is read or refused with a place.
     #[test]
-    fn any_text_is_read_or_refused(at in 0..400usize, cut in 0..40usize, put in "[ -~\n]{0,12}") {
-        let start = at.min(GOOD.len());
+    fn any_text_is_read_or_refused(position in 0..400usize, cut in 0..40usize, put in "[ -~\n]{0,12}") {
+        let start = position.min(GOOD.len());
         let end = (start + cut).min(GOOD.len());
         let text = format!("{}{put}{}", &GOOD[..start], &GOOD[end..]);
         match LayoutPreset::parse("layout.toml", &text) {

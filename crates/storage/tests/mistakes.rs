@@ -24,7 +24,7 @@ fn found(text: &str, from: &str, to: &str, expected: &str) {
 }
 
 #[test]
-fn of_distributions_and_curves() {
+fn distribution_and_curve_mistakes_are_found() {
     let read = "read_latency_us = { quantiles = [[0.5, 600], [0.99, 1500], [0.999, 5000]]";
     for (to, expected) in [
         (
@@ -57,7 +57,7 @@ fn of_distributions_and_curves() {
 }
 
 #[test]
-fn of_volumes() {
+fn volume_mistakes_are_found() {
     for (from, to, expected) in [
         (
             "burst_iops = { value = 3000",
@@ -99,14 +99,14 @@ fn of_volumes() {
 }
 
 #[test]
-fn of_memory() {
+fn memory_mistakes_are_found() {
     found(PMEM, "granule_bytes = { value = 256", "granule_bytes = { value = 300", "must be a power of two");
     let persistent = "write_queue_is_persistent = { value = false";
     found(PMEM, persistent, "write_queue_is_persistent = { value = 0", "expected true or false");
 }
 
 #[test]
-fn of_what_lies_behind_a_link() {
+fn linked_medium_mistakes_are_found() {
     let medium = "medium = \"ssd-sata\"";
     found(NETWORK, medium, "medium = \"ssd-stata\"", "did you mean \"ssd-sata\"?");
     found(NETWORK, medium, "", "expected the name of the medium behind the link");
@@ -116,22 +116,22 @@ fn of_what_lies_behind_a_link() {
         "[tail]",
         "[model.inner]\nkind = \"network\"\ncapacity_bytes = 1_000_000_000\n[model.inner.model]\n\n[tail]",
     );
-    let said = mistakes(&twice);
+    let messages = mistakes(&twice);
     assert!(
-        said.iter().any(|mistake| mistake.contains("a network volume can't be behind another")),
-        "{said:#?}"
+        messages.iter().any(|mistake| mistake.contains("a network volume can't be behind another")),
+        "{messages:#?}"
     );
     let empty =
         twice.replace("kind = \"network\"\ncapacity_bytes = 1_0", "kind = \"pmem\"\ncapacity_bytes = 1_0");
-    let said = mistakes(&empty);
+    let messages = mistakes(&empty);
     assert!(
-        said.iter().any(|mistake| mistake.contains("[model.inner.model] has no `granule_bytes`")),
-        "{said:#?}"
+        messages.iter().any(|mistake| mistake.contains("[model.inner.model] has no `granule_bytes`")),
+        "{messages:#?}"
     );
 }
 
 #[test]
-fn a_medium_may_be_described_behind_its_link() {
+fn linked_medium_may_be_described_inline() {
     let inner = PMEM[PMEM.find("[model]").unwrap()..PMEM.find("[[published]]").unwrap()]
         .replace("[model]", "[model.inner.model]");
     let head = "[model.inner]\nkind = \"pmem\"\ncapacity_bytes = 137_438_953_472\n\n";
@@ -147,14 +147,14 @@ fn a_medium_may_be_described_behind_its_link() {
 }
 
 #[test]
-fn of_tails() {
+fn tail_mistakes_are_found() {
     found(NETWORK, "measure = \"extra\"", "measure = \"more\"", "expected one of \"extra\", \"total\"");
     let read = "read_us = { quantiles = [[0.5, 0], [0.9, 1000], [0.99, 20000]], source = \"test\" }\n";
     found(NETWORK, read, "", "a tail needs `read_us`, `write_us` or both");
 }
 
 #[test]
-fn of_profiles() {
+fn profile_mistakes_are_found() {
     for (from, to, expected) in [
         ("order = { value = \"any\"", "order = { value = \"lifo\"", "expected one of \"fifo\", \"any\""),
         ("load = \"random-read\"", "load = \"reads\"", "unknown value \"reads\" for `load`"),
@@ -269,7 +269,7 @@ fn contradicts(changes: &[(&str, &str)], lines: (&str, &str), words: &str) {
 }
 
 #[test]
-fn of_devices_that_can_not_be() {
+fn impossible_devices_are_found() {
     assert!(contradictions(DRIVE).is_empty(), "{:#?}", contradictions(DRIVE));
     CatalogueMedium::parse("drive.toml", DRIVE).unwrap_or_else(|error| panic!("{error}"));
     // A write of 180 us, of which one at a time is answered 1,780 times a second.
@@ -297,7 +297,7 @@ fn of_devices_that_can_not_be() {
 }
 
 #[test]
-fn of_devices_that_are_not_what_they_are_rated() {
+fn devices_unlike_their_ratings_are_found() {
     // A stream of 331 MB/s on a drive rated 233.
     contradicts(
         &[("[32, 7_000]", "[32, 2_525]"), ("value = 917\n", "value = 233\n")],
@@ -341,7 +341,7 @@ fn of_devices_that_are_not_what_they_are_rated() {
 }
 
 #[test]
-fn of_ratings_that_contradict_each_other() {
+fn contradicting_ratings_are_found() {
     let latency = |us: u32, more: &str| {
         format!(
             "{DRIVE}\n[[published]]\nfigure = \"read-latency-us\"\nvalue = {us}\nblock_bytes = 8_192\nsource = \"test\"\n{more}\n\
@@ -373,7 +373,7 @@ fn of_ratings_that_contradict_each_other() {
 }
 
 #[test]
-fn of_contradictions_that_are_admitted() {
+fn admitted_contradictions_are_checked() {
     let value = "value = 90_100\n";
     let admitting = |value: &str, entry: &str| {
         DRIVE.replace("value = 90_100\n", &format!("{value}\ncontradicts = [{entry}]\n"))
@@ -382,16 +382,16 @@ fn of_contradictions_that_are_admitted() {
     let text = admitting("value = 30_000", service);
     CatalogueMedium::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     // It stands for this one contradiction and for no other, and for none that is not there.
-    let with = |other: &str| service.replace("random-write", other);
-    assert_eq!(contradictions(&admitting("value = 30_000", &with("random-read"))).len(), 1);
+    let contradicting = |other: &str| service.replace("random-write", other);
+    assert_eq!(contradictions(&admitting("value = 30_000", &contradicting("random-read"))).len(), 1);
     for (text, expected) in [
         (admitting("value = 90_100", service), "nothing of random-write contradicts this figure"),
-        (admitting("value = 30_000", &with("random-writes")), "did you mean \"random-write\"?"),
+        (admitting("value = 30_000", &contradicting("random-writes")), "did you mean \"random-write\"?"),
         (admitting("value = 30_000", "{ with = \"random-write\" }"), "has no `why`"),
         (DRIVE.replace(value, &format!("{value}of_instance = true\n")), "no figure can be of one"),
     ] {
-        let said = mistakes(&text);
-        assert!(said.iter().any(|mistake| mistake.contains(expected)), "{expected}: {said:#?}");
+        let messages = mistakes(&text);
+        assert!(messages.iter().any(|mistake| mistake.contains(expected)), "{expected}: {messages:#?}");
     }
 }
 
@@ -400,11 +400,11 @@ fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
     let number = |byte: u8| byte.is_ascii_digit() || byte == b'.' || byte == b'_';
     let mut found = Vec::new();
     let mut from = None;
-    for (at, byte) in text.bytes().chain([b'\n']).enumerate() {
+    for (index, byte) in text.bytes().chain([b'\n']).enumerate() {
         match (number(byte), from) {
-            (true, None) => from = Some(at),
+            (true, None) => from = Some(index),
             (false, Some(first)) => {
-                found.push(first..at);
+                found.push(first..index);
                 from = None;
             }
             _ => {}

@@ -99,23 +99,23 @@ impl Watch {
         model.submit(request, now);
     }
 
-    fn carry_on(&mut self, model: &mut dyn MediumModel, until: ModelTime) -> Result<(), TestCaseError> {
+    fn carry_on(&mut self, model: &mut dyn MediumModel, deadline: ModelTime) -> Result<(), TestCaseError> {
         let mut finished: Vec<FinishedRequest> = Vec::new();
         let mut guard = 0;
-        while let Some(next) = model.next_completion().filter(|next| *next <= until) {
+        while let Some(next) = model.next_completion().filter(|next| *next <= deadline) {
             guard += 1;
             prop_assert!(guard < 2_000_000, "no end of events");
             model.complete(next, &mut finished);
             prop_assert!(model.next_completion().is_none_or(|later| later > next), "an event in the past");
-            for FinishedRequest { id, at } in finished.drain(..) {
+            for FinishedRequest { id, at: finished_at } in finished.drain(..) {
                 let Some((request, submitted, order)) = self.under_way.remove(&id) else {
                     return Err(TestCaseError::fail(format!("{id:?} finished and was not under way")));
                 };
                 prop_assert!(self.finished.insert(id), "{id:?} finished twice");
-                prop_assert!(at >= submitted, "{id:?} finished before it was submitted");
-                prop_assert!(at >= self.last && at <= next, "{id:?} finished out of order");
-                self.last = at;
-                self.times.push((id, at));
+                prop_assert!(finished_at >= submitted, "{id:?} finished before it was submitted");
+                prop_assert!(finished_at >= self.last && finished_at <= next, "{id:?} finished out of order");
+                self.last = finished_at;
+                self.times.push((id, finished_at));
                 let volatile = |block: u64| {
                     let (first, end) = (block * BLOCK, (block + 1) * BLOCK);
                     model.unflushed().iter().any(|&(from, to)| from < end && first < to)
@@ -139,7 +139,7 @@ impl Watch {
                 }
             }
         }
-        model.complete(until, &mut finished);
+        model.complete(deadline, &mut finished);
         prop_assert!(finished.is_empty(), "an event was not announced");
         Ok(())
     }
@@ -229,7 +229,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
     #[test]
-    fn every_model_keeps_the_contract(
+    fn model_keeps_contract(
         calls in prop::collection::vec(call(), 1..80), seed in any::<u64>(), pick in any::<prop::sample::Index>()
     ) {
         static MEDIA: LazyLock<Vec<CatalogueMedium>> = LazyLock::new(media);
@@ -243,7 +243,7 @@ proptest! {
 }
 
 #[test]
-fn a_disk_reads_its_own_cache_without_moving() {
+fn disk_reads_own_cache_without_moving() {
     let medium = catalogue::find("hdd-7200-sata").unwrap();
     let mut model = medium.model(1 << 30, 1, InitialState::Fresh);
     let request = |id, operation| ModelRequest {

@@ -111,7 +111,7 @@ impl Bench {
 
     fn take(&self, step: &Step) {
         let volume = &self.stack.volumes()[0];
-        let known = Arc::clone(&self.known);
+        let expected = Arc::clone(&self.known);
         match *step {
             Step::Wait(events) => {
                 for _ in 0..events {
@@ -119,10 +119,10 @@ impl Bench {
                 }
             }
             Step::Flush => {
-                let limit = known.lock().unwrap().completions;
+                let limit = expected.lock().unwrap().completions;
                 let done = move |answer: Result<_, _>| {
                     if answer.is_ok() {
-                        known.lock().unwrap().keep_completed_before(limit);
+                        expected.lock().unwrap().keep_completed_before(limit);
                     }
                 };
                 volume.submit(DeviceRequest::Flush, Box::new(done));
@@ -133,7 +133,7 @@ impl Bench {
                     _ => (true, false),
                 };
                 let (index, content) = {
-                    let mut state = known.lock().unwrap();
+                    let mut state = expected.lock().unwrap();
                     let index = state.writes.len();
                     let content = if is_discard { 0 } else { index as u64 + 1 };
                     let (completed, is_durable) = (None, false);
@@ -143,7 +143,7 @@ impl Bench {
                 let keeps_completed = self.keeps_completed;
                 let done = move |answer: Result<_, _>| {
                     if answer.is_ok() {
-                        let mut state = known.lock().unwrap();
+                        let mut state = expected.lock().unwrap();
                         state.completions += 1;
                         let order = state.completions - 1;
                         let write = &mut state.writes[index];
@@ -216,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn what_survives_is_within_the_contract(
+    fn surviving_blocks_are_within_contract(
         medium in medium(),
         steps in prop::collection::vec(step(), 0..60),
         seed in any::<u64>(),
@@ -225,9 +225,9 @@ proptest! {
     ) {
         let cut = PowerCut { seed, torn, reordered };
         let (bench, survival, image) = run(medium, &steps, cut);
-        let known = bench.known.lock().unwrap();
+        let expected = bench.known.lock().unwrap();
         for block in 0..BLOCKS {
-            let allowed = known.allowed(block);
+            let allowed = expected.allowed(block);
             prop_assert!(
                 allowed.contains(&image[block as usize]),
                 "block {block} holds {}, allowed are {allowed:?}; {survival:?}", image[block as usize]
@@ -235,12 +235,12 @@ proptest! {
         }
         if !torn && !reordered {
             // Some number of the unflushed writes happened, from the first on, and no other.
-            let unsure = known.unsure();
+            let unsure = expected.unsure();
             let fits = (0..=unsure.len()).any(|count| {
                 let lost = &unsure[count..];
-                known.image(|index, _| !lost.contains(&index)) == image
+                expected.image(|index, _| !lost.contains(&index)) == image
             });
-            prop_assert!(fits, "{image:?} is no beginning of {:?}", known.writes);
+            prop_assert!(fits, "{image:?} is no beginning of {:?}", expected.writes);
         }
         if !torn {
             prop_assert_eq!(survival.torn, 0);
@@ -255,24 +255,24 @@ proptest! {
 fn cuts_lose_tear_and_reorder() {
     let write = |block| Step::Write { block, blocks: 4, fua: false };
     let steps = [write(0), write(4), write(8), write(12), Step::Wait(100)];
-    let (mut lost, mut torn, mut kept, mut gaps) = (0, 0, 0, 0);
+    let (mut lost, mut torn, mut survived, mut gaps) = (0, 0, 0, 0);
     for seed in 0..200 {
         let cut = PowerCut { seed, torn: seed % 2 == 0, reordered: seed % 4 < 2 };
         let (_, survival, image) = run("hdd-7200-sata", &steps, cut);
         lost += survival.lost;
         torn += survival.torn;
-        kept += survival.survived;
+        survived += survival.survived;
         gaps += u32::from(image[0] == 0 && image[4] != 0);
     }
     assert!(
-        lost > 50 && torn > 20 && kept > 50 && gaps > 10,
-        "{lost} lost, {torn} torn, {kept} kept, {gaps} gaps"
+        lost > 50 && torn > 20 && survived > 50 && gaps > 10,
+        "{lost} lost, {torn} torn, {survived} kept, {gaps} gaps"
     );
 }
 
 /// The checks see a disk that answers flushes without carrying them out.
 #[test]
-fn a_device_that_ignores_flushes_is_found_out() {
+fn device_ignoring_flushes_is_detected() {
     let write = |block| Step::Write { block, blocks: 1, fua: false };
     let found_out = (0..50).filter(|seed| {
         let bench = Bench::new("hdd-7200-sata");
@@ -281,15 +281,15 @@ fn a_device_that_ignores_flushes_is_found_out() {
             .iter()
             .for_each(|step| bench.take(step));
         let (_, image) = bench.cut(PowerCut { seed: *seed, torn: false, reordered: false });
-        let known = bench.known.lock().unwrap();
-        (0..2).any(|block| !known.allowed(block).contains(&image[block as usize]))
+        let expected = bench.known.lock().unwrap();
+        (0..2).any(|block| !expected.allowed(block).contains(&image[block as usize]))
     });
     assert!(found_out.count() > 10);
 }
 
 /// A program that never flushes must not take all memory: the device writes out what is oldest.
 #[test]
-fn an_old_write_leaves_the_cache() {
+fn old_write_leaves_cache() {
     let bench = Bench::new("hdd-7200-sata");
     bench.stack.set_pace(PacingMode::Immediate);
     bench.take(&Step::Write { block: 0, blocks: 1, fua: false });

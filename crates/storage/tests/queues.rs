@@ -31,26 +31,27 @@ fn random(pattern: AccessPattern, queue_depth: usize, warmup: u64) -> ClosedLoop
 }
 
 #[test]
-fn a_write_cache_never_costs_throughput() {
+fn write_cache_never_costs_throughput() {
     for name in DISKS {
-        let (with, without) = (disk(name, CACHE_BYTES), disk(name, 0.0));
-        let whole = with.capacity_bytes();
-        let direct = run(&without, whole, &random(AccessPattern::RandomWrite, 32, 1000)).iops;
+        let (cached_disk, uncached_disk) = (disk(name, CACHE_BYTES), disk(name, 0.0));
+        let whole = cached_disk.capacity_bytes();
+        let direct = run(&uncached_disk, whole, &random(AccessPattern::RandomWrite, 32, 1000)).iops;
         for queue_depth in [1, 32] {
-            let cached = run(&with, whole, &random(AccessPattern::RandomWrite, queue_depth, 3000)).iops;
+            let cached =
+                run(&cached_disk, whole, &random(AccessPattern::RandomWrite, queue_depth, 3000)).iops;
             assert!(cached > 0.97 * direct, "{name} at {queue_depth}: {cached} cached, {direct} without");
         }
     }
 }
 
 #[test]
-fn a_deeper_queue_than_the_disk_sees_costs_nothing() {
+fn queue_deeper_than_disk_sees_costs_nothing() {
     for name in DISKS {
         let medium = catalogue::find(name).unwrap();
-        let at = |depth| {
+        let iops_at_depth = |depth| {
             run(&medium, medium.capacity_bytes(), &random(AccessPattern::RandomRead, depth, 500)).iops
         };
-        let (seen, deeper) = (at(32), at(128));
+        let (seen, deeper) = (iops_at_depth(32), iops_at_depth(128));
         assert!(deeper > 0.95 * seen, "{name}: {seen} at 32, {deeper} at 128");
     }
 }
@@ -80,13 +81,13 @@ fn mixed(medium: &CatalogueMedium, readers: u64, writers: u64, requests: u64) ->
         }
         now = now.max(model.next_completion().unwrap());
         model.complete(now, &mut finished);
-        for FinishedRequest { id, at } in finished.drain(..) {
-            let (operation, since) = under_way.remove(&id).unwrap();
+        for FinishedRequest { id, at: finished_at } in finished.drain(..) {
+            let (operation, submitted_at) = under_way.remove(&id).unwrap();
             over += 1;
             match operation {
-                ModelOperation::Flush => flush_s = at.since(since).as_secs_f64(),
+                ModelOperation::Flush => flush_s = finished_at.duration_since(submitted_at).as_secs_f64(),
                 ModelOperation::Read => {
-                    reads.record_ns(at.since(since).as_nanos() as u64);
+                    reads.record_ns(finished_at.duration_since(submitted_at).as_nanos() as u64);
                     due.push(operation);
                 }
                 _ => due.push(operation),
@@ -97,7 +98,7 @@ fn mixed(medium: &CatalogueMedium, readers: u64, writers: u64, requests: u64) ->
         }
         assert!(now.as_ns() < 3_600_000_000_000, "no end of the flush");
     }
-    (reads, over as f64 / now.since(ModelTime::ZERO).as_secs_f64(), flush_s)
+    (reads, over as f64 / now.duration_since(ModelTime::ZERO).as_secs_f64(), flush_s)
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn reads_are_not_starved_by_a_full_write_cache() {
 }
 
 #[test]
-fn a_flush_gets_through_many_readers() {
+fn flush_completes_despite_many_readers() {
     for name in DISKS {
         let medium = disk(name, 65536.0);
         let (_, _, flush_s) = mixed(&medium, 128, 4, 3000);
@@ -128,7 +129,7 @@ fn a_flush_gets_through_many_readers() {
 }
 
 #[test]
-fn no_request_waits_much_longer_than_the_age_bound() {
+fn request_wait_stays_near_age_bound() {
     // Among so few cylinders at the start, one request that lies far away is never the nearest.
     let medium = catalogue::find("hdd-7200-sas").unwrap();
     let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
@@ -209,7 +210,7 @@ impl MediumModel for Confined {
 }
 
 #[test]
-fn a_small_disk_streams_as_fast_and_remembers_less() {
+fn small_disk_streams_as_fast_and_caches_less() {
     for name in DISKS {
         let medium = catalogue::find(name).unwrap();
         let load = ClosedLoop { block_bytes: 131_072, ..random(AccessPattern::SequentialRead, 1, 100) };
@@ -238,7 +239,7 @@ fn a_small_disk_streams_as_fast_and_remembers_less() {
                     model.complete(model.next_completion().unwrap(), &mut finished);
                 }
                 now = ModelTime::from_ns(finished[0].at.as_ns() + 100_000_000);
-                finished[0].at.since(submitted).as_micros()
+                finished[0].at.duration_since(submitted).as_micros()
             };
             let place = |index: u64| capacity_bytes / 20 * index / 4096 * 4096;
             (0..16).for_each(|index| {

@@ -94,7 +94,7 @@ fn always(value: f64) -> SourcedDistribution {
     SourcedDistribution { quantiles: vec![(0.5, value)], source: "test".into(), estimate: false }
 }
 
-fn by_depth(values: &[f64]) -> SourcedCurve {
+fn depth_curve(values: &[f64]) -> SourcedCurve {
     let points = values.iter().enumerate().map(|(index, value)| (index as f64 + 1.0, *value)).collect();
     SourcedCurve { points, source: "test".into(), estimate: false }
 }
@@ -111,7 +111,7 @@ proptest! {
         if let ModelParameters::Pmem(memory) = &mut medium.model {
             memory.command_us = quantity(0.0);
             memory.read_latency_us = always(0.0);
-            memory.read_mb_s_by_requests = by_depth(&mb_s);
+            memory.read_mb_s_by_requests = depth_curve(&mb_s);
         }
         let expected = stepped(
             &arrivals,
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn the_oldest_share_a_profiled_device(
+    fn oldest_requests_share_profiled_device(
         arrivals in arrivals(),
         gains in prop::collection::vec(0.5..1.6f64, 11),
         latency_us in 1.0..8.0f64,
@@ -144,7 +144,7 @@ proptest! {
             let rates: Vec<f64> = speeds.iter().map(|speed| speed * 1e6 / latency_us).collect();
             for service in &mut device.service {
                 service.latency_us = always(latency_us);
-                service.iops = Some(by_depth(&rates));
+                service.iops = Some(depth_curve(&rates));
             }
         }
         prop_assert_eq!(medium.problems(), Vec::<String>::new());

@@ -16,7 +16,7 @@ fn volume(medium: &CatalogueMedium) -> &CloudParameters {
 /// Of this size, both by the file and in memory, which must agree.
 fn sized(name: &str, gib: u64) -> CatalogueMedium {
     let changed = catalogue::sized(catalogue::text_of(name).unwrap(), Some(gib * GIB), false, &[]).unwrap();
-    let medium = catalogue::find(name).unwrap().of_size(gib * GIB).unwrap();
+    let medium = catalogue::find(name).unwrap().with_size(gib * GIB).unwrap();
     assert_eq!(changed.medium.model, medium.model, "{name}, {gib} GiB");
     assert_eq!(changed.medium.price.usd, medium.price.usd, "{name}, {gib} GiB");
     // What is paid by the month is called a rent, also where the rules that say so are gone.
@@ -50,7 +50,7 @@ fn is_near(found: f64, expected: f64) -> bool {
 
 /// 50 GiB once had 1,853 reads a second, and cost $1,800.
 #[test]
-fn a_gp2_of_50_gib_has_150_iops_a_burst_of_3_000_and_costs_180_dollars() {
+fn gp2_of_50_gib_has_documented_rates_and_price() {
     let medium = sized("ebs-gp2", 50);
     assert_eq!(medium.name, "ebs-gp2-50-gib");
     assert!(medium.title.ends_with("with 50 GiB"), "{}", medium.title);
@@ -111,7 +111,7 @@ fn rent_follows_size_and_what_is_bought_beside_it() {
 }
 
 #[test]
-fn rates_follow_the_size_by_the_rules_of_each_provider() {
+fn rates_follow_size_by_provider_rules() {
     for (name, gib, iops, mb_s) in [
         ("ebs-gp2", 1, 100.0, 134.2),
         ("ebs-gp2", 33, 100.0, 134.2),
@@ -134,13 +134,13 @@ fn rates_follow_the_size_by_the_rules_of_each_provider() {
         assert!(is_near(found.0, iops) && is_near(found.1, mb_s), "{name}, {gib} GiB: {found:?}");
     }
     let pd = catalogue::find("gcp-pd-ssd").unwrap();
-    assert_eq!(rates(&pd.of_size(100_000_000_000).unwrap()), (3_000.0, 48.0));
+    assert_eq!(rates(&pd.with_size(100_000_000_000).unwrap()), (3_000.0, 48.0));
     // Sold in whole GB: 10.5 are eleven.
-    assert!(is_near(rates(&pd.of_size(10_500_000_000).unwrap()).0, 330.0));
+    assert!(is_near(rates(&pd.with_size(10_500_000_000).unwrap()).0, 330.0));
 }
 
 #[test]
-fn credits_follow_the_size_and_end_where_the_baseline_is_as_fast() {
+fn credits_follow_size_until_baseline_reaches_burst() {
     let burst = |name: &str, gib: u64| {
         let medium = sized(name, gib);
         let value =
@@ -167,7 +167,7 @@ fn credits_follow_the_size_and_end_where_the_baseline_is_as_fast() {
 }
 
 #[test]
-fn what_no_provider_sells_is_refused_with_the_rule() {
+fn unsold_volume_is_refused_with_rule() {
     let number = |value: f64| ParameterChange::Number(value);
     for (name, gib, changes, blame, rule) in [
         (
@@ -288,9 +288,9 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
             "{name}, {gib} GiB, {changes:?}: {found:?} {reason}"
         );
     }
-    let beyond = catalogue::sized(catalogue::text_of("ebs-gp2").unwrap(), Some(20_000 * GIB), true, &[]);
-    assert_eq!(rates(&beyond.unwrap().medium).0, 16_000.0);
-    assert!(catalogue::find("ebs-gp2").unwrap().of_size(20_000 * GIB).is_err());
+    let oversized = catalogue::sized(catalogue::text_of("ebs-gp2").unwrap(), Some(20_000 * GIB), true, &[]);
+    assert_eq!(rates(&oversized.unwrap().medium).0, 16_000.0);
+    assert!(catalogue::find("ebs-gp2").unwrap().with_size(20_000 * GIB).is_err());
     // A burst where there is none, whole as it may be.
     for (name, gib) in [("ebs-gp3", 1000), ("ebs-gp2", 2000), ("azure-p30", 1024), ("ebs-io2", 1000)] {
         let burst = [("burst_iops", number(30_000.0)), ("io_credits", number(1e6))];
@@ -307,17 +307,17 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
     ] {
         let text = catalogue::text_of(name).unwrap();
         catalogue::sized(text, Some(gib * GIB), false, changes)
-            .unwrap_or_else(|why| panic!("{name}: {why:?}"));
+            .unwrap_or_else(|refusals| panic!("{name}: {refusals:?}"));
     }
 }
 
 /// Its file says more than the rules: a burst of which they do not speak.
 #[test]
-fn a_file_of_ones_own_may_state_a_burst_that_its_rules_leave_out() {
+fn own_file_may_state_unruled_burst() {
     let burst = "[model]\nburst_iops = { value = 30_000, source = \"limits\" }\nio_credits = { value = 1_000_000, source = \"limits\" }\n";
     let text = catalogue::text_of("ebs-gp3").unwrap().replacen("[model]\n", burst, 1);
     let medium = CatalogueMedium::parse("mine.toml", &text).unwrap_or_else(|error| panic!("{error}"));
-    let sized = medium.of_size(50 * GIB).unwrap();
+    let sized = medium.with_size(50 * GIB).unwrap();
     assert_eq!(volume(&sized).burst_iops.as_ref().unwrap().value, 30_000.0);
 }
 
@@ -358,11 +358,11 @@ fn media_without_rules_have_one_size() {
     let text = catalogue::text_of("ssd-sata").unwrap();
     let medium = catalogue::sized(text, Some(GIB), false, &[]).unwrap().medium;
     assert_eq!(medium, catalogue::find("ssd-sata").unwrap());
-    assert_eq!(catalogue::find("ssd-sata").unwrap().of_size(GIB).unwrap(), medium);
+    assert_eq!(catalogue::find("ssd-sata").unwrap().with_size(GIB).unwrap(), medium);
 }
 
 #[test]
-fn a_file_whose_rules_make_no_sense_says_so() {
+fn invalid_rules_are_reported() {
     let text = catalogue::text_of("ebs-gp2").unwrap();
     for (from, to, message) in [
         ("smallest = 1\n", "smallest = 20_000\n", "`smallest` is above `largest`"),
@@ -380,7 +380,7 @@ fn a_file_whose_rules_make_no_sense_says_so() {
         ("value = 536_870_912_000", "value = 53_687_091_200_000", "no volume of this capacity is sold"),
     ] {
         assert!(text.contains(from), "{from}");
-        let told = CatalogueMedium::parse("mine.toml", &text.replace(from, to)).unwrap_err().to_string();
-        assert!(told.contains(message), "{from} -> {to}:\n{told}");
+        let error = CatalogueMedium::parse("mine.toml", &text.replace(from, to)).unwrap_err().to_string();
+        assert!(error.contains(message), "{from} -> {to}:\n{error}");
     }
 }

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_hybrid_is_split_about_as_in_the_paper() {
+    fn hybrid_split_matches_paper() {
         let split = split(&devices(&["hdd=6@120MB/s", "ssd=1@1300MB/s"])).unwrap();
         let each: Vec<u32> = split.parts.iter().map(|part| part.directories).collect();
         assert_eq!(each, [1, 11], "the paper took 10");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     /// What a system gets that writes equal blocks into its directories in turn, block by block.
-    fn by_hand(devices: &[DeviceCount], directories: &[u32]) -> f64 {
+    fn compute_by_hand(devices: &[DeviceCount], directories: &[u32]) -> f64 {
         let mut written = Vec::new();
         for (one, &each) in devices.iter().zip(directories) {
             for _ in 0..one.count {
@@ -298,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_split_never_loses_and_says_what_it_gives(
+        fn split_never_loses_and_reports_gain(
             kinds in prop::collection::vec((1u32..12, 1u64..20_000), 1..5)
         ) {
             let devices: Vec<DeviceCount> = kinds
@@ -313,8 +313,8 @@ mod tests {
             let found = split(&devices).unwrap();
             let each: Vec<u32> = found.parts.iter().map(|part| part.directories).collect();
             let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b;
-            prop_assert!(close(found.after_bytes_per_s, by_hand(&devices, &each)));
-            prop_assert!(close(found.before_bytes_per_s, by_hand(&devices, &vec![1; devices.len()])));
+            prop_assert!(close(found.after_bytes_per_s, compute_by_hand(&devices, &each)));
+            prop_assert!(close(found.before_bytes_per_s, compute_by_hand(&devices, &vec![1; devices.len()])));
             prop_assert!(found.after_bytes_per_s >= found.before_bytes_per_s);
             prop_assert!(found.after_bytes_per_s <= found.bandwidth_bytes_per_s * (1.0 + 1e-9));
             prop_assert!(each.iter().all(|one| (1..=MAX_DIRECTORIES).contains(one)));

@@ -170,7 +170,7 @@ mod tests {
 
     /// On two busy CPUs such a cell took 42.5 to 48.6 s, loading 1 GB some 30 s.
     #[test]
-    fn a_study_that_was_timed_takes_as_long_within_a_half() {
+    fn timed_study_estimate_is_within_half() {
         let study = Study::parse("x.toml", STUDY, false).unwrap();
         let cells = plan::expand(&study);
         let estimate = wall(&study, &cells, 1);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_already_is_not_started() {
+    fn running_cluster_start_is_not_estimated() {
         let text = "name = \"x\"\n[system.oracle-nosql]\nhelpers = [\"h:5000\"]\nstore = \"s\"\nmemory = \"3 GB\"\n\
             [storage.there]\nelsewhere = \"theirs\"\n\
             [workload.w]\nmixes = [\"c\"]\nrecords = 1_000\nrecord = { fields = 1, bytes = 100 }\nthreads = 4\n\
@@ -217,7 +217,7 @@ mod tests {
 
     /// What the same jobs took at x12 without a cache, behind the gateway, and behind Alluxio.
     #[test]
-    fn caches_make_jobs_shorter_and_what_is_around_them_longer() {
+    fn job_estimates_with_caches_match_runs() {
         for (settings, took_s) in
             [("", 785.0), ("cache = \"gateway\"\n", 830.0), ("cache = \"alluxio\"\n", 1_180.0)]
         {
@@ -247,14 +247,14 @@ mod tests {
             )
         };
         let storage = |name: &str| format!("[storage.{name}]\ndevices = [{{ medium = \"ssd-sata\" }}]\n");
-        let of = |storages: &str| {
+        let estimate_for = |storages: &str| {
             let study = Study::parse("x.toml", &text(storages), false)
                 .unwrap_or_else(|mistakes| panic!("{mistakes}"));
             wall(&study, &plan::expand(&study), 1)
         };
-        let one = of(&storage("a"));
+        let one = estimate_for(&storage("a"));
         assert!((680.0 / 1.5..680.0 * 1.5).contains(&one.total_s()), "{one:?}");
-        let two = of(&(storage("a") + &storage("b")));
+        let two = estimate_for(&(storage("a") + &storage("b")));
         for (of_two, of_one) in [(two.job_s, one.job_s), (two.start_s, one.start_s)] {
             assert!(of_one > 1.0 && (of_two - 2.0 * of_one).abs() < 1e-6, "{of_two} {of_one}");
         }

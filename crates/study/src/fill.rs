@@ -68,27 +68,27 @@ mod tests {
     use crate::spec::Study;
 
     #[test]
-    fn in_slow_motion_what_is_compiled_while_it_runs_is_compiled_before() {
+    fn compiled_system_in_slow_motion_is_warmed_up() {
         let text = |system: &str| {
             format!(
                 "name = \"x\"\nbaseline = \"hdd\"\n{system}\n[storage.hdd]\ndevices = [{{ medium = \"hdd-7200-sas\" }}]\n\
                  [workload.w]\nmixes = [\"a\"]\ndata = \"2 MB\"\nthreads = 4\nrecord = {{ fields = 1, bytes = 1000 }}\n"
             )
         };
-        let of = |system: &str, is_slowed: bool| {
+        let records_of = |system: &str, is_slowed: bool| {
             let study = Study::parse("x.toml", &text(system), false).unwrap();
             let sizes = CellSizes { budget_bytes: 1 << 30, data_bytes: 1_000_000, records: 1000 };
             operations(&study.systems[0], &study.storages[0], is_slowed, sizes)
         };
         let group = "[system.je-ha]\nmemory = \"2 GiB\"\nnodes = 3\nshards = 2";
         // Six processes share the reads. Four rounds of the records on three nodes fill the caches.
-        assert_eq!((of(group, true), of(group, false)), (300_000, 12_000));
+        assert_eq!((records_of(group, true), records_of(group, false)), (300_000, 12_000));
         let compiled = "[system.rocksdb]\nmemory = \"2 GiB\"";
-        assert_eq!(of(compiled, true), of(compiled, false));
+        assert_eq!(records_of(compiled, true), records_of(compiled, false));
     }
 
     #[test]
-    fn pages_are_read_once_and_records_until_the_cache_has_what_fits() {
+    fn pages_are_read_once_and_records_until_cached() {
         let (mib, records) = (1 << 20, 50_000);
         assert_eq!(operations_for(64 * mib, 1000 * mib, None), 64 * mib / 4096);
         assert_eq!(operations_for(64 * mib, 16 * mib, None), 16 * mib / 4096, "no more than there is");

@@ -101,7 +101,7 @@ impl FioJob {
     }
 
     /// `randread of 8192 bytes by libaio`: jobs that differ in this say nothing about each other.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let kind = match (self.writes, self.sequential) {
             (true, _) => "flushed write",
             (false, true) => "read",
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_says_what_each_of_its_operations_asks_for() {
+    fn job_describes_its_operations() {
         let reads = parsed("rw=randread\nbs=8k\ndirect=1\nioengine=libaio\niodepth=16\nnumjobs=2").unwrap();
         assert_eq!(
             (reads.writes, reads.sequential, reads.block_bytes, reads.at_once),
@@ -158,13 +158,13 @@ mod tests {
         let single = parsed("readwrite=read\nblocksize=1M\ndirect=1\nioengine=psync\niodepth=16").unwrap();
         assert_eq!((single.sequential, single.block_bytes, single.at_once), (true, 1 << 20, 1));
         let log = parsed("rw=write\nbs=8k\nfdatasync=1").unwrap();
-        assert!(log.writes && log.at_once == 1 && log.in_words().contains("8192"), "{log:?}");
+        assert!(log.writes && log.at_once == 1 && log.describe().contains("8192"), "{log:?}");
         let global = FioJob::parse("[global]\ndirect=1\nrw=randread\n[one]\nfilename=x\nbs=4096").unwrap();
         assert_eq!((global.block_bytes, global.at_once), (4096, 1));
     }
 
     #[test]
-    fn a_flush_at_the_end_is_no_log() {
+    fn final_flush_is_no_log() {
         assert!(waits_for_writes("[log]\nrw=write\n fdatasync = 1\n"));
         assert!(waits_for_writes("[global]\nsync=dsync\n[log]\nrw=write\n"));
         assert!(!waits_for_writes("[reads]\nrw=randread\nfsync=1\n"), "fio flushes after writes only");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_exactly_is_refused_by_name() {
+    fn inexact_job_is_refused_by_name() {
         for (options, words) in [
             ("rw=randread", "page cache"),
             ("rw=randrw\ndirect=1", "rw=randrw"),

@@ -21,7 +21,7 @@ pub fn study_of_run(run: &RunHeader) -> Result<Study, String> {
     let form = StudyForm { short: run.short, overrides: &run.overrides };
     let study = Study::parse_with_media("the run's study", &run.study_toml, form, &stored)
         .map_err(|mistakes| mistakes.to_string())?;
-    Ok(study.at(run.scale.time))
+    Ok(study.with_slow_motion(run.scale.time))
 }
 
 /// The storage of a cell, as far as a model can have it. Backing files have names that nothing uses.

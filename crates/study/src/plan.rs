@@ -47,14 +47,14 @@ pub fn expand(study: &Study) -> Vec<Cell> {
 pub fn measuring_wall(study: &Study) -> Duration {
     let each = study.run.warmup + study.run.duration;
     let points = study.workloads.iter().flat_map(points_of);
-    let of = |point: WorkloadPoint<'_>| match point.find_rate() {
+    let wall_of = |point: WorkloadPoint<'_>| match point.find_rate() {
         Some(wanted) => each + wanted.shortest(study.run.duration, study.scale.time),
         None => each,
     };
     let benchmarks = study.workloads.iter().filter(|workload| workload.benchmark.is_some()).count();
     // Most are told how long to run by {warmup_s} and {duration_s}.
     let of_benchmarks = each * u32::try_from(benchmarks).unwrap_or(u32::MAX);
-    let once: Duration = points.map(of).sum::<Duration>() + of_benchmarks;
+    let once: Duration = points.map(wall_of).sum::<Duration>() + of_benchmarks;
     let times = study.systems.len() * study.storages.len();
     once * u32::try_from(times).unwrap_or(u32::MAX)
 }
@@ -112,8 +112,9 @@ fn group_key(cell: &Cell) -> (&str, &str, &str) {
 /// Whether two plans run the same cells in the same order. How tables call them is no part of that.
 pub fn is_same(a: &[PlannedCell], b: &[PlannedCell]) -> bool {
     let is_same = |a: &PlannedCell, b: &PlannedCell| {
-        let of = |planned: &PlannedCell| (planned.repetition, planned.file.clone(), planned.cell.servers);
-        of(a) == of(b)
+        let identity =
+            |planned: &PlannedCell| (planned.repetition, planned.file.clone(), planned.cell.servers);
+        identity(a) == identity(b)
             && a.cell.id == b.cell.id
             && a.cell.work == b.cell.work
             && a.cell.data_bytes == b.cell.data_bytes

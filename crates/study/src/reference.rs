@@ -182,7 +182,7 @@ impl ReferencePrices {
             .map(|(index, row)| self.read_row(row, source).map_err(|problem| (index + 1, problem)))
             .collect::<Result<Vec<_>, _>>()?;
         for (medium, today) in &self.catalogue {
-            prices.push(self.of_today(medium, today).map_err(|problem| (0, problem))?);
+            prices.push(self.price_today(medium, today).map_err(|problem| (0, problem))?);
         }
         Ok(prices)
     }
@@ -193,8 +193,8 @@ impl ReferencePrices {
 
     fn read_row(&self, row: &[ReferenceEntry], source: &str) -> Result<DevicePrice, String> {
         let entry = |column: &str| {
-            let at = self.columns.iter().position(|name| name == column);
-            at.and_then(|at| row.get(at)).ok_or_else(|| format!("no '{column}'"))
+            let index = self.columns.iter().position(|name| name == column);
+            index.and_then(|index| row.get(index)).ok_or_else(|| format!("no '{column}'"))
         };
         let number = |column: &str| match entry(column)? {
             ReferenceEntry::Number(number) if *number > 0.0 => Ok(*number),
@@ -214,7 +214,7 @@ impl ReferencePrices {
         })
     }
 
-    fn of_today(&self, medium: &str, today: &str) -> Result<DevicePrice, String> {
+    fn price_today(&self, medium: &str, today: &str) -> Result<DevicePrice, String> {
         let found = catalogue::find(today).map_err(|unknown| unknown.to_string())?;
         let sequential =
             [catalogue::FigureKind::SequentialReadMbS, catalogue::FigureKind::SequentialWriteMbS];
@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bundled_paper_reads() {
+    fn bundled_papers_can_be_read() {
         for (paper, text) in FILES {
             let reference = PublishedStudy::parse(paper, text).unwrap_or_else(|error| panic!("{error}"));
             assert!(!reference.figures.is_empty() || !reference.claims.is_empty(), "{paper} says nothing");
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oracle_paper_has_every_printed_figure_once() {
+    fn oracle_paper_lists_every_printed_figure_once() {
         let figures = &find("oracle-nosql-flash").unwrap().figures;
         let count = |mix: &str, metric: &str| {
             figures.iter().filter(|figure| figure.mix == mix && figure.metric.to_string() == metric).count()
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_does_not_fit_is_named() {
+    fn unfit_row_is_named() {
         let table = |rows: &str| {
             format!(
                 "title = 't'\nsource = 's'\n[[table]]\nname = 'n'\nfrom = 'table'\nmix = 'a'\n\
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_about_a_metric_and_a_rate() {
+    fn check_needs_metric_and_rate() {
         let claim = |check: &str| {
             let text = format!(
                 "title = 't'\nsource = 's'\n[[claim]]\nwhat = 'w'\nvalue = 'v'\n[[claim.check]]\n\
@@ -516,14 +516,14 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_machines_has_a_part_of_the_throughput() {
+    fn fraction_of_machines_has_fraction_of_throughput() {
         let table = find("accumulo-flash").unwrap().table(Vec::new(), Some(5));
-        let of = |metric: &str, storage: &str| {
+        let value_of = |metric: &str, storage: &str| {
             let found =
                 table.figures.iter().find(|one| one.metric.to_string() == metric && one.storage == storage);
             found.map(|figure| (figure.value, figure.one_of)).unwrap()
         };
-        assert_eq!(of("throughput_per_s", "flash"), (9600.0, Some(5)));
-        assert_eq!(of("mean_latency_ms", "hdd"), (16.0, None));
+        assert_eq!(value_of("throughput_per_s", "flash"), (9600.0, Some(5)));
+        assert_eq!(value_of("mean_latency_ms", "hdd"), (16.0, None));
     }
 }

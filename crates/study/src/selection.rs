@@ -23,7 +23,7 @@ pub struct CellSelection {
 impl CellSelection {
     /// # Errors
     /// A dimension or a value that no cell of the study has, or pairs that no cell has together; the text lists what there is.
-    pub fn of(study: &Study, limit: &CellLimit) -> Result<CellSelection, String> {
+    pub fn new(study: &Study, limit: &CellLimit) -> Result<CellSelection, String> {
         if let Some(repetitions) = limit.repetitions
             && !(1..=MAX_REPETITIONS).contains(&repetitions)
         {
@@ -52,7 +52,7 @@ impl CellSelection {
         columns.iter().all(|wanted| {
             self.pairs.iter().any(|(dimension, value)| {
                 column(dimension) == *wanted
-                    && value_of(cell, dimension).is_some_and(|its| plain(&its) == plain(value))
+                    && value_of(cell, dimension).is_some_and(|cell_value| plain(&cell_value) == plain(value))
             })
         })
     }
@@ -77,10 +77,10 @@ impl CellSelection {
 pub(crate) struct RunSelections(Vec<CellSelection>);
 
 impl RunSelections {
-    pub(crate) fn of(study: &Study, limits: &[CellLimit]) -> Result<RunSelections, String> {
+    pub(crate) fn new(study: &Study, limits: &[CellLimit]) -> Result<RunSelections, String> {
         limits
             .iter()
-            .map(|limit| CellSelection::of(study, limit))
+            .map(|limit| CellSelection::new(study, limit))
             .collect::<Result<_, _>>()
             .map(RunSelections)
     }
@@ -110,9 +110,9 @@ impl RunSelections {
 pub(crate) fn extended(study: &Study, limits: &[CellLimit], asked: &CellLimit) -> Vec<CellLimit> {
     if asked.is_whole() {
         // Repetitions beyond the study's would be lost from the report.
-        let beyond =
+        let exceeds =
             |limit: &&CellLimit| limit.repetitions.is_some_and(|count| count > study.run.repetitions);
-        let mut limits: Vec<CellLimit> = limits.iter().filter(beyond).cloned().collect();
+        let mut limits: Vec<CellLimit> = limits.iter().filter(exceeds).cloned().collect();
         if !limits.is_empty() {
             limits.push(CellLimit::default());
         }
@@ -153,7 +153,11 @@ fn value_of(cell: &Cell, dimension: &str) -> Option<String> {
 /// A rate that changes, as it stands in the cell's id: `ramp-1000-50000`.
 fn changing(cell: &Cell) -> String {
     let last = cell.id.rsplit('/').next().unwrap_or_default();
-    ["-ramp-", "-steps-"].iter().find_map(|kind| last.find(kind)).map_or("", |at| &last[at + 1..]).to_owned()
+    ["-ramp-", "-steps-"]
+        .iter()
+        .find_map(|kind| last.find(kind))
+        .map_or("", |index| &last[index + 1..])
+        .to_owned()
 }
 
 /// `100 GB` and `100gb` are one value, and so are `1_000_000` and `1000000`.
@@ -172,7 +176,7 @@ fn values(cells: &[Cell], dimension: &str) -> Vec<String> {
 }
 
 fn pair(text: &str, cells: &[Cell]) -> Result<(String, String), String> {
-    let known: Vec<(&str, Vec<String>)> = DIMENSIONS
+    let dimensions: Vec<(&str, Vec<String>)> = DIMENSIONS
         .iter()
         .chain([&RECORDS])
         .map(|&dimension| (dimension, values(cells, dimension)))
@@ -180,21 +184,21 @@ fn pair(text: &str, cells: &[Cell]) -> Result<(String, String), String> {
         .collect();
     let listed = || {
         let one = |(dimension, values): &(&str, Vec<String>)| format!("{dimension} ({})", values.join(", "));
-        format!("this study's cells have {}", known.iter().map(one).collect::<Vec<_>>().join("; "))
+        format!("this study's cells have {}", dimensions.iter().map(one).collect::<Vec<_>>().join("; "))
     };
     let shown = text.escape_debug();
     let Some((dimension, value)) = text.split_once('=') else {
         return Err(format!("--only {shown}: expected `dimension=value`; {}", listed()));
     };
     let (dimension, value) = (dimension.trim(), value.trim());
-    let meant = |word: &str, known: &mut dyn Iterator<Item = &str>| {
-        closest(word, known).map_or(String::new(), |meant| format!("did you mean `{meant}`? "))
+    let meant = |word: &str, candidates: &mut dyn Iterator<Item = &str>| {
+        closest(word, candidates).map_or(String::new(), |meant| format!("did you mean `{meant}`? "))
     };
-    let Some((_, values)) = known.iter().find(|(name, _)| *name == dimension) else {
-        let meant = meant(dimension, &mut known.iter().map(|(name, _)| *name));
+    let Some((_, values)) = dimensions.iter().find(|(name, _)| *name == dimension) else {
+        let meant = meant(dimension, &mut dimensions.iter().map(|(name, _)| *name));
         return Err(format!("--only {shown}: no cell has this dimension; {meant}{}", listed()));
     };
-    let Some(found) = values.iter().find(|its| plain(its) == plain(value)) else {
+    let Some(found) = values.iter().find(|candidate| plain(candidate) == plain(value)) else {
         let meant = meant(value, &mut values.iter().map(String::as_str));
         return Err(format!(
             "--only {shown}: no cell has this {dimension}; {meant}expected one of {}",
@@ -236,10 +240,10 @@ repetitions = 2
     }
 
     #[test]
-    fn values_of_a_dimension_are_alternatives_and_dimensions_hold_together() {
+    fn values_are_alternatives_and_dimensions_combine() {
         let study = study();
         let count =
-            |only: &[&str]| CellSelection::of(&study, &limit(only, None)).unwrap().cells(&study).len();
+            |only: &[&str]| CellSelection::new(&study, &limit(only, None)).unwrap().cells(&study).len();
         assert_eq!(count(&[]), 16);
         assert_eq!(count(&["storage=nvme,mix=c"]), 4);
         assert_eq!(count(&["storage=nvme", "mix=c,threads=8", "rate=max"]), 1);
@@ -248,32 +252,32 @@ repetitions = 2
     }
 
     #[test]
-    fn what_no_cell_has_is_refused_with_what_there_is() {
+    fn unmatched_selection_is_refused_with_choices() {
         let study = study();
-        let told = |only: &str| CellSelection::of(&study, &limit(&[only], None)).unwrap_err();
-        let dimension = told("storag=nvme");
+        let refusal_of = |only: &str| CellSelection::new(&study, &limit(&[only], None)).unwrap_err();
+        let dimension = refusal_of("storag=nvme");
         assert!(dimension.contains("did you mean `storage`?"), "{dimension}");
         assert!(dimension.contains("threads (1, 8)") && !dimension.contains("job"), "{dimension}");
-        let value = told("storage=nvmee");
+        let value = refusal_of("storage=nvmee");
         assert!(value.contains("did you mean `nvme`?") && value.contains("hdd, nvme"), "{value}");
-        assert!(told("nvme").contains("`dimension=value`"));
-        assert!(CellSelection::of(&study, &limit(&[], Some(0))).unwrap_err().contains("--repetitions 0"));
+        assert!(refusal_of("nvme").contains("`dimension=value`"));
+        assert!(CellSelection::new(&study, &limit(&[], Some(0))).unwrap_err().contains("--repetitions 0"));
     }
 
     #[test]
-    fn a_limited_plan_is_part_of_the_whole_one_in_its_order() {
+    fn limited_plan_is_ordered_part_of_whole() {
         let study = study();
         let whole = plan::order(&study);
         let limits = [limit(&["storage=nvme"], Some(1)), limit(&["mix=c"], None)];
-        let part = RunSelections::of(&study, &limits).unwrap().plan(&study);
+        let part = RunSelections::new(&study, &limits).unwrap().plan(&study);
         assert_eq!(part.len(), 8 + 4 + 8, "8 of nvme once, and of mix c the others of the two repetitions");
         let mut rest = whole.iter();
         assert!(part.iter().all(|planned| rest.any(|one| one == planned)));
-        assert!(plan::is_same(&RunSelections::of(&study, &[]).unwrap().plan(&study), &whole));
+        assert!(plan::is_same(&RunSelections::new(&study, &[]).unwrap().plan(&study), &whole));
     }
 
     #[test]
-    fn a_resumed_run_keeps_what_it_has_planned() {
+    fn resumed_run_keeps_its_plan() {
         let study = study();
         let (first, more) = (limit(&["storage=nvme"], Some(1)), limit(&["mix=a"], None));
         assert_eq!(extended(&study, std::slice::from_ref(&first), &CellLimit::default()), []);
@@ -281,7 +285,7 @@ repetitions = 2
         assert_eq!(extended(&study, std::slice::from_ref(&first), &more), [first.clone(), more.clone()]);
         assert_eq!(extended(&study, &[], &more), [], "a whole run stays whole");
         let many = limit(&[], Some(5));
-        let kept = extended(&study, std::slice::from_ref(&many), &CellLimit::default());
-        assert_eq!(kept, [many, CellLimit::default()], "more repetitions than the study's stay");
+        let limits = extended(&study, std::slice::from_ref(&many), &CellLimit::default());
+        assert_eq!(limits, [many, CellLimit::default()], "more repetitions than the study's stay");
     }
 }

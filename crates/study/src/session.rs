@@ -22,7 +22,7 @@ use underlay_workload::client::{Client, ClientError};
 use underlay_workload::{AcknowledgedWrites, RawLog, RunError, RunHandle, RunSpec};
 
 use crate::machine::ServerShare;
-use at_stop::at_stop;
+use at_stop::end_on_stop;
 pub use servers::StartedServers;
 
 /// What one server is started on.
@@ -347,7 +347,7 @@ fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce(
         groups.iter().for_each(|group| group.end_processes());
         ControlFlow::Continue(())
     };
-    at_stop(stop, kill, act)
+    end_on_stop(stop, kill, act)
 }
 
 /// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't do that

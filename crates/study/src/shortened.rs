@@ -7,7 +7,7 @@ use underlay_config::units::parse_bytes;
 
 /// None where the study is no short form, and unless one amount, that of all workloads, gives way to another: of several,
 /// nothing tells which stands for which.
-pub(crate) fn of(study: &Study) -> Option<ShortenedAmount> {
+pub(crate) fn find_amount(study: &Study) -> Option<ShortenedAmount> {
     if !study.short {
         return None;
     }

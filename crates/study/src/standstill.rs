@@ -39,8 +39,8 @@ struct ProcessStop {
 }
 
 impl ProcessStop {
-    fn within(&self, from: Instant, until: Instant) -> Duration {
-        self.until.min(until).saturating_duration_since(self.from.max(from))
+    fn within(&self, from: Instant, to: Instant) -> Duration {
+        self.until.min(to).saturating_duration_since(self.from.max(from))
     }
 }
 
@@ -54,10 +54,10 @@ impl StoppedProcesses {
             return;
         }
         let (_, stops) = self.0.entry(process).or_insert_with(|| (name.to_owned(), Vec::new()));
-        let known = stops.len();
+        let stop_count = stops.len();
         match stops.last_mut() {
             Some(last) if last.until >= stop.from => last.until = stop.until,
-            _ if known >= MAX_STOPS => {}
+            _ if stop_count >= MAX_STOPS => {}
             _ => stops.push(stop),
         }
     }
@@ -65,8 +65,8 @@ impl StoppedProcesses {
     /// Who was stopped while it counted, or in the warm-up before.
     fn over(&self, window: &RunWindow) -> Vec<StoppedProcess> {
         let all = self.0.iter().map(|(id, (name, stops))| {
-            let within_s = |from: Instant, until: Instant| {
-                stops.iter().map(|stop| stop.within(from, until).as_secs_f64()).sum::<f64>()
+            let within_s = |from: Instant, to: Instant| {
+                stops.iter().map(|stop| stop.within(from, to).as_secs_f64()).sum::<f64>()
             };
             StoppedProcess {
                 name: name.clone(),
@@ -112,8 +112,8 @@ fn worked_since(began: Instant, spent: Duration) -> Duration {
 }
 
 /// How long to wait after what took this long.
-fn pause_after(took: Duration, shortest: Duration, longest: Duration) -> Duration {
-    longest.min(took.div_f64(SHARE_OF_A_CPU)).max(shortest)
+fn pause_after(elapsed: Duration, shortest: Duration, longest: Duration) -> Duration {
+    longest.min(elapsed.div_f64(SHARE_OF_A_CPU)).max(shortest)
 }
 
 /// Watches until it is dropped.
@@ -127,9 +127,9 @@ impl PauseMeter {
     /// `groups` are the control groups that the system's processes are in.
     pub fn watch(groups: Vec<PathBuf>) -> PauseMeter {
         let stopped = Arc::<Mutex<StoppedProcesses>>::default();
-        let kept = Arc::clone(&stopped);
+        let shared = Arc::clone(&stopped);
         let ticker = SamplerTicker::start("standstill", EVERY, move || {
-            let mut processes = RunProcesses::in_groups(groups);
+            let mut processes = RunProcesses::from_groups(groups);
             let mut standing = StandingProcesses::new();
             let (mut listed, mut list_after) = (None::<Instant>, LIST_EVERY);
             let mut last = Instant::now();
@@ -154,11 +154,11 @@ impl PauseMeter {
                 let stood = looked.saturating_duration_since(last).min(pause * STANDS_FOR);
                 let found = stood_twice(&mut standing, still.iter().map(|process| process.id), stood);
                 if !found.is_empty() {
-                    let mut kept = kept.lock();
+                    let mut guard = shared.lock();
                     for process in still {
                         let Some(stood) = found.get(&process.id) else { continue };
                         let from = looked.checked_sub(*stood).unwrap_or(looked);
-                        kept.add(process.id, &process.name, ProcessStop { from, until: looked });
+                        guard.add(process.id, &process.name, ProcessStop { from, until: looked });
                     }
                 }
                 last = looked;
@@ -252,8 +252,8 @@ mod tests {
     /// StoppedProcesses in looks of 100 ms between these times.
     fn stopped(origin: Instant, times: &[(u64, u64)]) -> StoppedProcesses {
         let mut stopped = StoppedProcesses::default();
-        for &(from, until) in times {
-            for begin in (from..until).step_by(100) {
+        for &(from, to) in times {
+            for begin in (from..to).step_by(100) {
                 let stop = ProcessStop { from: origin + ms(begin), until: origin + ms(begin + 100) };
                 stopped.add(JAVA, "java", stop);
             }
@@ -262,11 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stopped_before_does_not_count() {
+    fn earlier_stop_does_not_count() {
         let origin = Instant::now();
         let stopped = stopped(origin, &[(0, 500), (1_000, 3_000)]);
         assert_eq!(stopped.0[&JAVA].1.len(), 2, "looks in a row are one stop");
-        let over = |from, until| stopped.over(&RunWindow::alone(origin + ms(from), origin + ms(until)));
+        let over = |from, to| stopped.over(&RunWindow::alone(origin + ms(from), origin + ms(to)));
         assert_eq!(over(500, 1_000), []);
         let expected =
             StoppedProcess { name: "java".into(), pid: 7, stopped_wall_s: 2.0, ..StoppedProcess::default() };
@@ -276,7 +276,7 @@ mod tests {
 
     /// A rate of which the backlog was worked off in the window, and one whose threads had caught up by then.
     #[test]
-    fn a_stop_in_the_warm_up_counts_where_its_backlog_is_left() {
+    fn warm_up_stop_counts_where_backlog_remains() {
         let origin = Instant::now();
         let stopped = stopped(origin, &[(1_000, 4_900)]);
         let over = |behind_since_ms: Option<u64>| {
@@ -284,7 +284,7 @@ mod tests {
                 began: origin + ms(5_000),
                 ended: origin + ms(9_000),
                 warm_up: ms(5_000),
-                behind_since: behind_since_ms.map(|since| origin + ms(since)),
+                behind_since: behind_since_ms.map(|behind_ms| origin + ms(behind_ms)),
             };
             let found = stopped.over(&window);
             (found[0].stopped_wall_s, found[0].warm_up_stopped_wall_s)
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_counts_as_stopped_from_its_second_look_in_a_row_on() {
+    fn process_counts_as_stopped_from_second_consecutive_look() {
         let mut standing = StandingProcesses::new();
         let mut look = |still: &[ProcessId]| stood_twice(&mut standing, still.iter().copied(), ms(50));
         assert!(look(&[JAVA]).is_empty(), "it may have been a moment");
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn looks_stay_cheap_and_go_on() {
-        let after = |took| pause_after(took, EVERY, RAREST_LOOK);
+        let after = |elapsed| pause_after(elapsed, EVERY, RAREST_LOOK);
         assert_eq!(after(Duration::from_micros(100)), EVERY);
         assert_eq!(after(ms(1)), ms(200));
         assert_eq!(after(Duration::from_secs(3600)), RAREST_LOOK);
@@ -318,7 +318,7 @@ mod tests {
 
     /// No figure is asserted, but that it is seen at all: in the window, and as a problem of a step.
     #[test]
-    fn a_process_of_this_run_that_is_stopped_is_told() {
+    fn stopped_process_of_run_is_reported() {
         let meter = PauseMeter::watch(Vec::new());
         let began = Instant::now();
         let steps = StepClock::begin(&meter);

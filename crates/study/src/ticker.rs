@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_notices_the_panic_of_its_ticker() {
+    fn owner_notices_ticker_panic() {
         let ticker = broken();
         let deadline = Instant::now() + Duration::from_secs(60);
         while catch_unwind(AssertUnwindSafe(|| ticker.check())).is_ok() {

@@ -152,7 +152,7 @@ fn read(text: &str) {
 }
 
 #[test]
-fn a_study_with_every_key_is_sound() {
+fn study_with_every_key_is_sound() {
     for short in [false, true] {
         let study =
             Study::parse("every-key.toml", EVERY_KEY, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
@@ -199,8 +199,8 @@ fn change() -> impl Strategy<Value = Change> {
         .prop_map(str::to_owned),
     ];
     prop_oneof![
-        (any::<usize>(), 1usize..40).prop_map(|(at, length)| Change::Cut(at, length)),
-        (any::<usize>(), snippet).prop_map(|(at, text)| Change::Insert(at, text)),
+        (any::<usize>(), 1usize..40).prop_map(|(position, length)| Change::Cut(position, length)),
+        (any::<usize>(), snippet).prop_map(|(position, text)| Change::Insert(position, text)),
         (any::<usize>(), any::<usize>()).prop_map(|(from, to)| Change::RepeatLine(from, to)),
     ]
 }
@@ -208,15 +208,19 @@ fn change() -> impl Strategy<Value = Change> {
 fn apply(text: &str, changes: &[Change]) -> String {
     let mut text = text.to_owned();
     for change in changes {
-        let boundary =
-            |at: usize| (0..=at % (text.len() + 1)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let boundary = |position: usize| {
+            (0..=position % (text.len() + 1))
+                .rev()
+                .find(|&position| text.is_char_boundary(position))
+                .unwrap_or(0)
+        };
         match change {
-            Change::Cut(at, length) => {
-                let start = boundary(*at);
+            Change::Cut(position, length) => {
+                let start = boundary(*position);
                 let end = boundary((start + length).min(text.len()));
                 text.replace_range(start..end.max(start), "");
             }
-            Change::Insert(at, inserted) => text.insert_str(boundary(*at), inserted),
+            Change::Insert(position, inserted) => text.insert_str(boundary(*position), inserted),
             Change::RepeatLine(from, to) => {
                 let mut lines: Vec<&str> = text.lines().collect();
                 if !lines.is_empty() {
@@ -244,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_study_is_answered(
+    fn changed_study_is_answered(
         sound in prop::sample::select(vec![SOUND, EVERY_KEY, BATCH, HIDDEN]),
         changes in prop::collection::vec(change(), 1..5),
     ) {
@@ -261,9 +265,9 @@ proptest! {
         ]),
     ) {
         let mut lines: Vec<String> = sound.lines().map(str::to_owned).collect();
-        let at = line % lines.len();
-        if let Some((key, _)) = lines[at].clone().split_once(" = ") {
-            lines[at] = format!("{key} = {value}");
+        let index = line % lines.len();
+        if let Some((key, _)) = lines[index].clone().split_once(" = ") {
+            lines[index] = format!("{key} = {value}");
         }
         read(&lines.join("\n"));
     }

@@ -7,7 +7,7 @@ use underlay_config::DiagnosticSeverity;
 use underlay_study::spec::Study;
 
 #[test]
-fn each_mistake_is_shown_at_its_place() {
+fn mistakes_are_shown_in_place() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken");
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     files.sort();
@@ -55,7 +55,7 @@ fn mistakes_of(text: &str) -> String {
 
 /// A fault in bytes 500 to 600 GB of a disk of 40 GB was accepted, and never met by a request.
 #[test]
-fn an_extent_that_no_device_has_is_refused_and_one_that_ends_beyond_is_noted() {
+fn extent_off_device_is_refused_and_overlap_noted() {
     let fault = |act: &str, study: &str| {
         let disk = study.replace("\"hdd-7200-sata\"", "\"hdd-7200-sata\", capacity = \"40 GB\"");
         format!("{disk}[fault.rotten]\nat = \"1 s\"\nstorage = \"hdd\"\n{act}\n")
@@ -82,7 +82,7 @@ fn an_extent_that_no_device_has_is_refused_and_one_that_ends_beyond_is_noted() {
 
 /// Scans of at least 200 records and at most 100, the default of mix e.
 #[test]
-fn scans_whose_shortest_is_longer_than_the_default_of_the_longest_are_refused() {
+fn scan_minimum_above_default_maximum_is_refused() {
     let scans = |properties: &str, study: &str| {
         study.replace("mixes = [\"a\"]", &format!("mixes = [\"e\"]\nproperties = {{ {properties} }}"))
     };
@@ -101,7 +101,7 @@ fn scans_whose_shortest_is_longer_than_the_default_of_the_longest_are_refused() 
 
 /// Nothing can be put into /proc, and ext4 has no file of 20 TiB: both were told only after hours of loading.
 #[test]
-fn where_no_file_or_none_so_large_can_be_is_noted() {
+fn file_too_large_for_host_is_noted() {
     let proc =
         notes_of(|study| study.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"/proc\"]"));
     assert!(proc.contains("/proc is on a file system that has no room for files"), "{proc}");
@@ -117,9 +117,9 @@ fn where_no_file_or_none_so_large_can_be_is_noted() {
 
 /// A study may be checked on another host than the one that it is for.
 #[test]
-fn a_directory_that_is_not_there_is_noted_at_its_place() {
-    let there = tempfile::tempdir().unwrap();
-    let missing = there.path().join("none");
+fn missing_directory_is_noted_in_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("none");
     let paths = format!("paths = [{missing:?}]");
     let notes = notes_of(|text| text.replace("devices = [{ medium = \"hdd-7200-sata\" }]", &paths));
     assert!(notes.contains(&format!("there is no directory {} on this host", missing.display())), "{notes}");
@@ -166,7 +166,7 @@ fn too_few_operations_for_a_p999_are_noted() {
 }
 
 #[test]
-fn a_distribution_that_nothing_uses_is_noted() {
+fn unused_distribution_is_noted() {
     insta::assert_snapshot!(
         notes_of(|study| study.replace("[\"a\"]", "[\"load\"]\ndistribution = \"zipfian\"")),
         @r#"
@@ -198,7 +198,7 @@ fn published_figures_for_other_storages_are_noted() {
 }
 
 #[test]
-fn rates_that_change_for_longer_than_they_are_measured_are_noted() {
+fn rate_profile_beyond_window_is_noted() {
     insta::assert_snapshot!(
         notes_of(|study| format!("{study}rate = {{ ramp = [5_000, 90_000], over = \"2 min\" }}\n")),
         @r#"
@@ -254,7 +254,7 @@ fn arrivals_of_a_rate_are_read() {
 }
 
 #[test]
-fn a_rate_to_be_found_is_read_and_named() {
+fn searched_rate_is_read_and_named() {
     let text = fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken/b8-find-rate-of-nothing.toml"),
     )
@@ -307,8 +307,8 @@ fn values_that_cannot_be_checked_are_refused() {
     let mistakes = |lines: &str, system: &str| parse(lines, system).expect_err("it was accepted").to_string();
     let checked = "properties = { dataintegrity = true }";
     assert!(parse(checked, "[system.rocksdb]").is_ok());
-    let nothing = mistakes(checked, "[system.null]");
-    assert!(nothing.contains("`dataintegrity` checks what is read, but null keeps nothing"), "{nothing}");
+    let unchecked = mistakes(checked, "[system.null]");
+    assert!(unchecked.contains("`dataintegrity` checks what is read, but null keeps nothing"), "{unchecked}");
     let output = mistakes("properties = { measurementtype = \"raw\" }", "[system.rocksdb]");
     assert!(output.contains("property `measurementtype` has no place in a study"), "{output}");
     assert!(output.contains("it is about YCSB's output"), "{output}");

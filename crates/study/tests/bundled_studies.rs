@@ -26,16 +26,16 @@ fn study(file: &str, short: bool) -> Study {
 }
 
 #[test]
-fn all_are_sound_and_silent() {
+fn bundled_studies_are_sound_without_notes() {
     let studies = bundled();
     assert!(studies.len() >= 2);
     for (name, text) in studies {
         for short in [false, true] {
             let study = Study::parse(&name, &text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
             // A short form is smaller than Java is: what that takes of the page cache is told, and not mended.
-            let told =
+            let is_expected =
                 |note: &underlay_config::Diagnostic| short && note.message.contains("to cache records in");
-            assert!(study.notes.findings().iter().all(told), "{}", study.notes);
+            assert!(study.notes.findings().iter().all(is_expected), "{}", study.notes);
             assert!(study.title.is_some(), "{name} has no title");
             // A study without a short form is run whole.
             assert_eq!(study.short, short && text.contains("\n[short]"), "{name}");
@@ -45,7 +45,7 @@ fn all_are_sound_and_silent() {
 }
 
 #[test]
-fn all_state_their_machine_and_nothing_about_the_host() {
+fn bundled_studies_state_machine_but_no_host() {
     let outside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies/outside");
     let outside = fs::read_dir(outside).unwrap().map(|entry| entry.unwrap().path());
     let outside = outside.filter(|path| path.file_name().is_some_and(|name| name != "published.toml"));
@@ -53,8 +53,8 @@ fn all_state_their_machine_and_nothing_about_the_host() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap()));
     let all: Vec<_> = bundled().into_iter().chain(outside).collect();
-    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies/outside");
-    let medium = |name: &str| Ok(fs::read_to_string(beside.join(name)).unwrap());
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies/outside");
+    let medium = |name: &str| Ok(fs::read_to_string(directory.join(name)).unwrap());
     assert!(all.len() >= 19, "{}", all.len());
     for (name, text) in all {
         for short in [false, true] {
@@ -71,8 +71,8 @@ fn all_state_their_machine_and_nothing_about_the_host() {
 
 /// What a large factor does to clocks that don't follow it.
 #[test]
-fn what_slow_motion_breaks_is_told() {
-    for (name, time, told) in [
+fn effects_of_large_slow_motion_are_reported() {
+    for (name, time, warning) in [
         ("mapreduce-ssd.toml", 64.0, "a heartbeat every"),
         ("accumulo-flash.toml", 2000.0, "sessions can't be stretched"),
         ("spark-object-store.toml", 64.0, "executors send heartbeats"),
@@ -80,24 +80,24 @@ fn what_slow_motion_breaks_is_told() {
         ("oracle-nosql-flash-je-ha.toml", 64.0, "members send heartbeats"),
     ] {
         let study = study(name, false);
-        let at = |time| machine::left_at_wall_time(&study.at(time)).join(" ");
-        assert!(at(time).contains(told), "{name} at x{time}: {}", at(time));
-        assert_eq!(at(1.0), "", "{name} at its own pace");
+        let left_at = |time| machine::left_at_wall_time(&study.with_slow_motion(time)).join(" ");
+        assert!(left_at(time).contains(warning), "{name} at x{time}: {}", left_at(time));
+        assert_eq!(left_at(1.0), "", "{name} at its own pace");
     }
     // A ring of Cassandra's takes a node for down after a silence by this host's clock.
     let ring = "name = \"x\"\nbaseline = \"a\"\n[system.ring]\nkind = \"cassandra\"\nmemory = \"8 GiB\"\nnodes = 3\n\
                 [storage.a]\ndevices = [{ medium = \"ssd-sata\" }]\nper = \"node\"\n\
                 [workload.w]\nmixes = [\"c\"]\nrecords = 1000\nthreads = 4\n[machine]\ncores = 16\n";
     let ring = Study::parse("ring.toml", ring, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-    let told = machine::left_at_wall_time(&ring.at(64.0)).join(" ");
-    assert!(told.contains("counts as down") && !told.contains("of a CPU here"), "{told}");
+    let warning = machine::left_at_wall_time(&ring.with_slow_motion(64.0)).join(" ");
+    assert!(warning.contains("counts as down") && !warning.contains("of a CPU here"), "{warning}");
     // 48 cores as a quota of a few thousandths.
-    let told = machine::left_at_wall_time(&ring.at(2000.0)).join(" ");
-    assert!(told.contains("the cores of ring are 2.4 % of a CPU here"), "{told}");
+    let warning = machine::left_at_wall_time(&ring.with_slow_motion(2000.0)).join(" ");
+    assert!(warning.contains("the cores of ring are 2.4 % of a CPU here"), "{warning}");
 }
 
 #[test]
-fn the_examples_in_the_documentation_are_one_sound_study() {
+fn documentation_examples_form_one_sound_study() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(root.join("docs/study.md")).unwrap();
     let blocks: Vec<&str> =
@@ -109,13 +109,13 @@ fn the_examples_in_the_documentation_are_one_sound_study() {
     let study = Study::parse_with_media("docs/study.md", &blocks.concat(), StudyForm::default(), &medium)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     // The page has a storage of every kind, and one modelled machine.
-    let told = |note: &underlay_config::Diagnostic| note.message.contains("does not limit the system");
-    assert!(study.notes.findings().iter().all(told), "{}", study.notes);
+    let is_expected = |note: &underlay_config::Diagnostic| note.message.contains("does not limit the system");
+    assert!(study.notes.findings().iter().all(is_expected), "{}", study.notes);
     assert_eq!((blocks.len(), study.storages.len(), study.faults.len()), (6, 9, 1));
 }
 
 #[test]
-fn the_quickstart_is_three_storages_under_data_beyond_memory() {
+fn quickstart_compares_three_storages_beyond_memory() {
     let study = study("quickstart.toml", false);
     let storages: Vec<_> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
     assert_eq!(storages, ["hdd", "sata-ssd", "nvme"]);
@@ -128,13 +128,13 @@ fn the_quickstart_is_three_storages_under_data_beyond_memory() {
         assert!(study.bytes_here(cell.data_bytes) >= 4 * memory, "{}", cell.id);
     }
     // What two CPUs need, of which the system has one.
-    let study = study.at(24.0);
+    let study = study.with_slow_motion(24.0);
     let wall = (study.run.warmup + study.run.duration) * plan::order(&study).len() as u32;
     assert!(wall.as_secs() < 360, "the cells alone take {wall:?}, and loading comes on top");
 }
 
 #[test]
-fn the_oracle_study_has_the_matrix_of_its_paper_on_each_of_three_systems() {
+fn oracle_study_has_matrix_of_paper_per_system() {
     for (file, per_node, short) in [
         ("oracle-nosql-flash.toml", true, 4),
         ("oracle-nosql-flash-je-ha.toml", true, 4),
@@ -171,7 +171,7 @@ fn the_oracle_study_has_the_matrix_of_its_paper_on_each_of_three_systems() {
 }
 
 #[test]
-fn two_shards_and_three_have_the_figures_of_the_paper() {
+fn shard_studies_have_figures_of_paper() {
     for (file, setting) in
         [("oracle-nosql-flash-shards.toml", "capacity"), ("oracle-nosql-flash-shards-je-ha.toml", "shards")]
     {
@@ -181,14 +181,14 @@ fn two_shards_and_three_have_the_figures_of_the_paper() {
         let cells = plan::expand(&full);
         assert_eq!((cells.len(), plan::expand(&study(file, true)).len()), (6, 2), "{file}");
         for figure in &full.reference.as_ref().unwrap().figures {
-            let has = |cell: &Cell| cell.storage == figure.storage && cell.data == figure.data;
-            assert!(cells.iter().any(has), "{file}: no cell for {figure:?}");
+            let matches_figure = |cell: &Cell| cell.storage == figure.storage && cell.data == figure.data;
+            assert!(cells.iter().any(matches_figure), "{file}: no cell for {figure:?}");
         }
     }
 }
 
 #[test]
-fn the_short_form_changes_what_it_names_and_nothing_else() {
+fn short_form_changes_only_named_settings() {
     let (full, short) =
         (study("oracle-nosql-flash-rocksdb.toml", false), study("oracle-nosql-flash-rocksdb.toml", true));
     assert_eq!((full.run.repetitions, short.run.repetitions), (3, 1));
@@ -198,15 +198,16 @@ fn the_short_form_changes_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn the_short_form_may_keep_some_of_the_storages() {
+fn short_form_may_keep_some_storages() {
     let text = "name = \"x\"\nbaseline = \"hdd\"\n[system.je]\nmemory = \"2 GiB\"\n[storage.hdd]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n\
         [storage.ssd]\ndevices = [{ medium = \"ssd-sata\" }]\n[storage.nvme]\ndevices = [{ medium = \"nvme-9300-max\" }]\n\
         [workload.ycsb]\ndata = \"16 GB\"\nmixes = [\"a\"]\nthreads = 8\n\
         [fault.of-ssd]\nstorage = \"ssd\"\nslow = 4\nat = \"1 s\"\n\
         [short]\nstorages = [\"hdd\", \"nvme\"]\n";
-    let of = |short| Study::parse("x.toml", text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let parse_study =
+        |short| Study::parse("x.toml", text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let names = |study: &Study| study.storages.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
-    let (full, short) = (of(false), of(true));
+    let (full, short) = (parse_study(false), parse_study(true));
     assert_eq!((names(&full).len(), full.faults.len()), (3, 1));
     assert_eq!(names(&short), ["hdd", "nvme"]);
     assert!(short.faults.is_empty(), "a fault of a storage that is left out");
@@ -216,7 +217,7 @@ fn the_short_form_may_keep_some_of_the_storages() {
 }
 
 #[test]
-fn the_limit_of_dirty_pages_is_scaled_as_memory_is_and_the_short_form_has_its_own() {
+fn dirty_limit_scales_like_memory_except_in_short_form() {
     let text = |run: &str, short: &str| {
         format!(
             "name = \"x\"\n[system.rocksdb]\nmemory = \"2 GiB\"\n[storage.s]\ndevices = [{{ medium = \"hdd-7200-sata\" }}]\n\
@@ -227,10 +228,10 @@ fn the_limit_of_dirty_pages_is_scaled_as_memory_is_and_the_short_form_has_its_ow
         let study = Study::parse("x.toml", text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         study.run.dirty_limit_bytes.map(|bytes| study.bytes_here(bytes))
     };
-    let without = text("", "repetitions = 1");
-    assert_eq!((here(&without, false), here(&without, true)), (None, None));
-    let with = text("dirty_limit = \"9.6 GB\"", "data_scale = 40");
-    assert_eq!((here(&with, false), here(&with, true)), (Some(480_000_000), Some(240_000_000)));
+    let unlimited = text("", "repetitions = 1");
+    assert_eq!((here(&unlimited, false), here(&unlimited, true)), (None, None));
+    let limited = text("dirty_limit = \"9.6 GB\"", "data_scale = 40");
+    assert_eq!((here(&limited, false), here(&limited, true)), (Some(480_000_000), Some(240_000_000)));
     let own = text("dirty_limit = \"9.6 GB\"", "dirty_limit = \"1.6 GB\"");
     assert_eq!((here(&own, false), here(&own, true)), (Some(480_000_000), Some(80_000_000)));
     // What the short form makes too little of is a mistake of the short form.
@@ -241,7 +242,7 @@ fn the_limit_of_dirty_pages_is_scaled_as_memory_is_and_the_short_form_has_its_ow
 }
 
 #[test]
-fn data_and_memory_of_the_accumulo_study_keep_the_published_ratio_beside_what_java_takes() {
+fn accumulo_study_keeps_published_data_to_memory_ratio() {
     for short in [false, true] {
         let study = study("accumulo-flash.toml", short);
         let system = &study.systems[0];
@@ -257,7 +258,7 @@ fn data_and_memory_of_the_accumulo_study_keep_the_published_ratio_beside_what_ja
 }
 
 #[test]
-fn the_cassandra_study_has_as_many_drives_on_both_sides_in_both_forms() {
+fn cassandra_study_has_equal_drives_in_both_forms() {
     for (short, servers, rates) in [(false, 4, 5), (true, 2, 3)] {
         let study = study("cassandra-nvme-tcp.toml", short);
         assert_eq!(study.systems[0].servers, servers);
@@ -294,7 +295,7 @@ fn the_cassandra_study_has_as_many_drives_on_both_sides_in_both_forms() {
 }
 
 #[test]
-fn the_mapreduce_study_has_every_storage_and_job_of_its_paper() {
+fn mapreduce_study_has_storages_and_jobs_of_paper() {
     let study = study("mapreduce-ssd.toml", false);
     let directories: Vec<(&str, u32, u32)> = study
         .storages
@@ -343,7 +344,7 @@ fn the_mapreduce_study_has_every_storage_and_job_of_its_paper() {
 }
 
 #[test]
-fn the_accumulo_study_stands_for_one_node_of_five() {
+fn accumulo_study_stands_for_one_of_five_nodes() {
     for short in [false, true] {
         let study = study("accumulo-flash.toml", short);
         let reference = study.reference.as_ref().unwrap();
@@ -354,7 +355,7 @@ fn the_accumulo_study_stands_for_one_node_of_five() {
             .find(|figure| figure.metric == underlay_record::PublishedMetric::Throughput)
             .unwrap();
         assert_eq!((published.value, published.one_of), (4759.0 / 5.0, Some(5)));
-        let has = |mix: &str, threads: u32| {
+        let has_cell = |mix: &str, threads: u32| {
             ["hdd", "flash"].iter().all(|storage| {
                 cells.iter().any(|cell| {
                     let requests = cell.requests().unwrap();
@@ -364,8 +365,8 @@ fn the_accumulo_study_stands_for_one_node_of_five() {
                 })
             })
         };
-        assert!(has("a", 64) && has("b", 64) && has("c", 64) && has("a", 256));
-        assert_eq!(has("c", 256), !short);
+        assert!(has_cell("a", 64) && has_cell("b", 64) && has_cell("c", 64) && has_cell("a", 256));
+        assert_eq!(has_cell("c", 256), !short);
         assert!(cells.iter().any(|cell| cell.compacts_at().is_some()));
         let keys: std::collections::BTreeSet<String> =
             cells.iter().map(|cell| plan::dataset_key(&study, cell)).collect();

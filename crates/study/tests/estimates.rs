@@ -144,15 +144,15 @@ const RUNS: [Recorded; 6] = [
 fn estimate_of(run: &Recorded) -> WallParts {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies").join(run.study);
     let mut text = fs::read_to_string(path).unwrap();
-    for (what, by) in run.changed {
-        assert!(text.contains(what), "{} no longer says {what}", run.study);
-        text = text.replace(what, by);
+    for (original, replacement) in run.changed {
+        assert!(text.contains(original), "{} no longer says {original}", run.study);
+        text = text.replace(original, replacement);
     }
     let study = Study::parse(run.study, &text, run.short)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"))
-        .at(run.time);
+        .with_slow_motion(run.time);
     let only = run.only.iter().map(|&one| one.to_owned()).collect();
-    let selection = CellSelection::of(&study, &CellLimit { only, repetitions: None }).unwrap();
+    let selection = CellSelection::new(&study, &CellLimit { only, repetitions: None }).unwrap();
     estimate::wall(&study, &selection.cells(&study), selection.repetitions(&study))
 }
 
@@ -163,20 +163,20 @@ fn is_within(factor: f64, one_s: f64, other_s: f64) -> bool {
 #[test]
 fn runs_on_record_took_what_is_estimated() {
     for run in &RUNS {
-        let (estimated, took) = (estimate_of(run), run.took);
+        let (estimated, actual) = (estimate_of(run), run.took);
         let name = format!("{} x{}", run.study, run.time);
-        let told = format!(
-            "{name}: {:.0} s of {:.0} s\n{estimated:?}\n{took:?}",
+        let message = format!(
+            "{name}: {:.0} s of {:.0} s\n{estimated:?}\n{actual:?}",
             estimated.total_s(),
-            took.total_s()
+            actual.total_s()
         );
-        println!("{told}");
-        assert!(is_within(FACTOR, estimated.total_s(), took.total_s()), "{told}");
+        println!("{message}");
+        assert!(is_within(FACTOR, estimated.total_s(), actual.total_s()), "{message}");
         // The last one is held to its sum alone.
         if run.changed.is_empty() {
-            for ((part, estimated_s), (_, took_s)) in estimated.named().into_iter().zip(took.named()) {
-                let is_large = took_s.max(estimated_s) > LARGE_PART * took.total_s();
-                assert!(!is_large || is_within(PART_FACTOR, estimated_s, took_s), "{part}\n{told}");
+            for ((part, estimated_s), (_, took_s)) in estimated.named().into_iter().zip(actual.named()) {
+                let is_large = took_s.max(estimated_s) > LARGE_PART * actual.total_s();
+                assert!(!is_large || is_within(PART_FACTOR, estimated_s, took_s), "{part}\n{message}");
             }
         }
     }
@@ -199,8 +199,8 @@ fn jobs_of_mapreduce_took_what_is_estimated() {
 
 /// A run of a part of a study is not a part of what the study takes: systems and data sets differ.
 #[test]
-fn of_a_study_only_what_runs_is_estimated() {
-    let of = |only: &'static [&'static str]| {
+fn limited_study_estimate_covers_what_runs() {
+    let estimate_for = |only: &'static [&'static str]| {
         estimate_of(&Recorded {
             study: "accumulo-flash.toml",
             short: true,
@@ -210,8 +210,8 @@ fn of_a_study_only_what_runs_is_estimated() {
             took: NOTHING,
         })
     };
-    let (all, disks) = (of(&[]), of(&["workload=throughput", "storage=hdd"]));
-    let both = of(&["workload=throughput"]);
+    let (all, disks) = (estimate_for(&[]), estimate_for(&["workload=throughput", "storage=hdd"]));
+    let both = estimate_for(&["workload=throughput"]);
     assert_eq!(all.load_s, both.load_s, "the workloads share their data");
     assert!((both.load_s - 2.0 * disks.load_s).abs() < 1e-6, "each storage is loaded by itself");
     assert!(disks.measure_s > 0.0 && (both.measure_s - 2.0 * disks.measure_s).abs() < 1e-6);

@@ -19,7 +19,7 @@ fn study_with(storage: &str, rest: &str) -> Study {
 const NVME: &str = "devices = [{ medium = \"nvme-9300-max\" }]";
 
 #[test]
-fn the_factor_is_open_where_cores_are_named_and_nothing_else_says_it() {
+fn factor_is_open_only_with_named_cores() {
     let open = |storage, rest| study_with(storage, rest).leaves_time_open;
     assert!(open(NVME, "[machine]\ncores = 16"));
     assert!(!open(NVME, ""));
@@ -32,9 +32,9 @@ fn the_factor_is_open_where_cores_are_named_and_nothing_else_says_it() {
 }
 
 #[test]
-fn open_times_are_modelled_and_become_longer_with_the_factor() {
+fn open_times_are_modelled_and_scale_with_factor() {
     let study = study_with(NVME, "[machine]\ncores = 16");
-    let slow = study.at(24.0);
+    let slow = study.with_slow_motion(24.0);
     assert!(!slow.leaves_time_open);
     assert_eq!(
         (slow.scale.time, slow.run.warmup, slow.run.duration),
@@ -44,7 +44,7 @@ fn open_times_are_modelled_and_become_longer_with_the_factor() {
     let names =
         |study: &Study| plan::order(study).into_iter().map(|planned| planned.file).collect::<Vec<_>>();
     assert_eq!(names(&study), names(&slow));
-    assert_eq!(names(&study.at(1.5)), names(&slow));
+    assert_eq!(names(&study.with_slow_motion(1.5)), names(&slow));
     let changing =
         plan::expand(&slow).into_iter().find_map(|cell| match cell.requests().unwrap().rate.clone() {
             OfferedRate::Changing { parts, .. } => Some((cell.id, parts[0].length_s)),
@@ -56,12 +56,12 @@ fn open_times_are_modelled_and_become_longer_with_the_factor() {
 #[test]
 fn given_times_stay_wall_time() {
     let study = study_with(NVME, "[machine]\ncores = 16\n[scale]\ntime = 8");
-    let slower = study.at(16.0);
+    let slower = study.with_slow_motion(16.0);
     assert_eq!((slower.scale.time, slower.run.duration), (16.0, Duration::from_secs(4)));
 }
 
 #[test]
-fn every_node_of_every_server_has_the_cores() {
+fn nodes_of_all_servers_have_the_cores() {
     assert_eq!(study_with(NVME, "").modelled_cores(), None);
     assert_eq!(study_with(NVME, "[machine]\ncores = 16").modelled_cores(), Some(16));
     let text = "name = \"m\"\n[system.cassandra]\nmemory = \"64 GB\"\nnodes = 3\n[storage.a]\n\

@@ -11,7 +11,7 @@ fn study(memory: &str, workload: &str, data: u32) -> Result<Study, String> {
 }
 
 #[test]
-fn a_scaled_budget_in_which_java_does_not_start_is_refused() {
+fn scaled_budget_too_small_for_java_is_refused() {
     let mistakes = study("memory = \"96 GB\"", "threads = 8", 1000).unwrap_err();
     assert!(mistakes.contains("would not run in 96 MB"), "{mistakes}");
     assert!(
@@ -26,7 +26,7 @@ fn a_scaled_budget_in_which_java_does_not_start_is_refused() {
 }
 
 #[test]
-fn requests_that_do_not_fit_in_a_heap_are_refused() {
+fn requests_beyond_heap_are_refused() {
     let memory = "memory = \"96 GB\"\nfixed_memory = \"600 MB\"";
     assert!(study(memory, "threads = 85", 1000).is_ok());
     let large = "threads = 85\nrecord = { fields = 1, bytes = 1_000_000 }";
@@ -36,7 +36,7 @@ fn requests_that_do_not_fit_in_a_heap_are_refused() {
 
 /// Of 2 GB of memory Java takes a part, and the data are no smaller than what it leaves.
 #[test]
-fn data_fit_in_memory_where_they_fit_in_what_can_hold_them() {
+fn data_fit_in_memory_that_can_hold_them() {
     let notes = |data: &str| {
         let text = format!(
             "name = \"java\"\n[system.cassandra]\nmemory = \"2 GB\"\n[storage.hdd]\ndevices = [{{ medium = \"hdd-7200-sata\" }}]\n\
@@ -68,7 +68,7 @@ fn batch_systems_tell_their_memory_before_they_start() {
 }
 
 #[test]
-fn a_heap_that_takes_the_page_cache_is_noted() {
+fn heap_taking_page_cache_is_noted() {
     // A hundredth of 96 GB: the heap and what Java needs leave 0.4 GB for pages of files, and the model has 0.85 GB.
     let notes = study("memory = \"96 GB\"", "threads = 8", 100).unwrap().notes.to_string();
     assert!(notes.contains("to cache records in") && notes.contains("fixed_memory ="), "{notes}");

@@ -102,11 +102,11 @@ struct Answered {
 
 impl Answered {
     fn figure(&self, name: &str) -> f64 {
-        let (kind, of) = name.split_once(' ').unwrap();
+        let (kind, subject) = name.split_once(' ').unwrap();
         // A sync takes as many writes on each storage.
         let histogram = if kind == "read" { &self.reads } else { &self.writes };
         let per_s = histogram.count() as f64 / self.window_s;
-        match of {
+        match subject {
             "operations" => per_s,
             "bandwidth" => per_s * self.block_bytes as f64,
             "mean" => histogram.mean_us(),
@@ -160,7 +160,7 @@ impl Loop {
             let answered = mem::take(&mut *self.answers.lock().unwrap());
             for (sent_at, is_read) in answered {
                 let histogram = if is_read { &mut reads } else { &mut writes };
-                histogram.record_ns(now.since(sent_at).as_nanos() as u64);
+                histogram.record_ns(now.duration_since(sent_at).as_nanos() as u64);
                 self.send();
             }
             if now.as_ns() as f64 >= end_s * 1e9 || !self.driver.step() {
@@ -204,7 +204,7 @@ fn ask(root: StackNode, load: Load, data_scale: f64) -> Answered {
     let began = asking.driver.clock().now();
     asking.stack.begin_measurement(1.0);
     let (reads, writes) = asking.run_until(load.warmup_s + load.window_s);
-    let window_s = asking.driver.clock().now().since(began).as_secs_f64();
+    let window_s = asking.driver.clock().now().duration_since(began).as_secs_f64();
     let activity = asking.stack.end_measurement();
     let inputs = asking.stack.inputs();
     let weighed: Vec<_> = activity
@@ -212,7 +212,7 @@ fn ask(root: StackNode, load: Load, data_scale: f64) -> Answered {
         .zip(&inputs)
         .map(|(activity, (_, inputs))| (activity.totals.busy_us / 1e6, inputs))
         .collect();
-    let inputs = InputCertificate::of(&weighed).unwrap();
+    let inputs = InputCertificate::from_devices(&weighed).unwrap();
     Answered { window_s, reads, writes, block_bytes: load.block_bytes, inputs }
 }
 
@@ -244,7 +244,7 @@ fn answers(name: &str) -> HashMap<(String, String), Answered> {
     found
 }
 
-fn in_words(value: f64) -> String {
+fn describe(value: f64) -> String {
     match value {
         small if small < 10.0 => format!("{small:.3}"),
         middle if middle < 100.0 => format!("{middle:.1}"),
@@ -267,16 +267,16 @@ const SYNC_FACTOR: f64 = 1.4;
 /// Asked "is gp3 good enough for etcd?", the models once answered 205 to 219 syncs a second and a p99 of more than 10 ms. People measured 600 to
 /// 1,100, and 3 to 5 ms.
 #[test]
-fn syncs_of_a_log_on_gp2_and_gp3_are_within_a_factor_of_what_people_measured() {
+fn gp2_and_gp3_log_syncs_are_near_published_rates() {
     let found = answers("fio-etcd-gp2-gp3");
-    for (storage, who, published_per_s, writes_each) in SYNCS {
+    for (storage, author, published_per_s, writes_each) in SYNCS {
         let answered = &found[&(storage.to_owned(), "wal".to_owned())];
         let per_s = answered.figure("write operations") / writes_each;
-        println!("{storage}, {who}: {published_per_s:.0} syncs/s published, {per_s:.0} of the model");
+        println!("{storage}, {author}: {published_per_s:.0} syncs/s published, {per_s:.0} of the model");
         let off = (per_s / published_per_s).max(published_per_s / per_s);
         assert!(
             off < SYNC_FACTOR,
-            "{storage} of {who}: {per_s:.0} syncs a second, {published_per_s:.0} published"
+            "{storage} of {author}: {per_s:.0} syncs a second, {published_per_s:.0} published"
         );
         // etcd wants its p99 below 10 ms. Even three writes that are all at theirs stay below.
         let p99_ms = 3.0 * answered.figure("write p99") / 1e3;
@@ -288,7 +288,7 @@ fn syncs_of_a_log_on_gp2_and_gp3_are_within_a_factor_of_what_people_measured() {
 const TOLERANCE: f64 = 0.03;
 
 #[test]
-fn the_page_has_what_the_models_alone_say() {
+fn page_lists_results_of_models_alone() {
     let text = fs::read_to_string(root().join("studies/outside/published.toml")).unwrap();
     let published: Published = toml_edit::de::from_str(&text).unwrap();
     let page = fs::read_to_string(root().join("docs/outside-studies.md")).unwrap();
@@ -306,8 +306,8 @@ fn the_page_has_what_the_models_alone_say() {
         }
         let found: &HashMap<_, Answered> =
             asked.entry(ratio.study.clone()).or_insert_with(|| answers(&ratio.study));
-        let of = |storage: &str| &found[&(storage.to_owned(), ratio.workload.clone())];
-        let (own, other) = (of(&ratio.storage), of(&ratio.against));
+        let answered_on = |storage: &str| &found[&(storage.to_owned(), ratio.workload.clone())];
+        let (own, other) = (answered_on(&ratio.storage), answered_on(&ratio.against));
         let ours = own.figure(&ratio.figure) / other.figure(&ratio.figure);
         let is_known = [own, other].iter().all(|one| one.inputs.verdict == InputVerdict::Known);
         let inputs = if is_known { "known" } else { "uncertain" };
@@ -315,11 +315,11 @@ fn the_page_has_what_the_models_alone_say() {
             "| {} | {} | {} : {} | {} |",
             ratio.workload, ratio.figure, ratio.storage, ratio.against, ratio.value
         );
-        println!("{head} {} | {:+.0} % | {inputs} |", in_words(ours), (ours / ratio.value - 1.0) * 100.0);
+        println!("{head} {} | {:+.0} % | {inputs} |", describe(ours), (ours / ratio.value - 1.0) * 100.0);
         // A page without any row says that they have not been made.
         let row = section.lines().find(|line| line.starts_with(&head));
-        let told = row.and_then(|row| row[head.len()..].split('|').next()?.trim().parse::<f64>().ok());
-        let is_told = told.is_some_and(|told| (told / ours - 1.0).abs() < TOLERANCE);
+        let printed = row.and_then(|row| row[head.len()..].split('|').next()?.trim().parse::<f64>().ok());
+        let is_told = printed.is_some_and(|printed| (printed / ours - 1.0).abs() < TOLERANCE);
         let is_right = is_told && row.is_some_and(|row| row.contains(&format!("| {inputs} |")));
         if has_rows && !is_right {
             missing.push(head);

@@ -59,7 +59,7 @@ fn published() -> Vec<Ratio> {
 }
 
 #[test]
-fn all_are_sound_and_have_a_published_ratio() {
+fn outside_studies_are_sound_with_published_ratio() {
     let (studies, published) = (studies(), published());
     assert!(studies.len() >= 6);
     for (name, study) in &studies {
@@ -69,23 +69,23 @@ fn all_are_sound_and_have_a_published_ratio() {
 }
 
 #[test]
-fn each_published_ratio_is_of_cells_that_run() {
+fn published_ratios_are_of_running_cells() {
     let studies = studies();
     for ratio in published() {
-        let what = format!("{}: {} {}", ratio.study, ratio.workload, ratio.figure);
-        assert!(ratio.value.is_finite() && ratio.value > 0.0 && !ratio.from.is_empty(), "{what}");
-        let study = studies.get(&ratio.study).unwrap_or_else(|| panic!("{what}: no such study"));
+        let label = format!("{}: {} {}", ratio.study, ratio.workload, ratio.figure);
+        assert!(ratio.value.is_finite() && ratio.value > 0.0 && !ratio.from.is_empty(), "{label}");
+        let study = studies.get(&ratio.study).unwrap_or_else(|| panic!("{label}: no such study"));
         let cells = plan::expand(study);
         for storage in [&ratio.storage, &ratio.against] {
-            let has = |cell: &Cell| cell.storage == *storage && cell.workload == ratio.workload;
-            assert!(cells.iter().any(has), "{what}: no cell on {storage}");
+            let matches_ratio = |cell: &Cell| cell.storage == *storage && cell.workload == ratio.workload;
+            assert!(cells.iter().any(matches_ratio), "{label}: no cell on {storage}");
         }
-        assert_eq!(study.baseline, ratio.against, "{what}");
+        assert_eq!(study.baseline, ratio.against, "{label}");
     }
 }
 
 #[test]
-fn the_page_has_every_published_ratio() {
+fn page_lists_every_published_ratio() {
     let page = fs::read_to_string(root().join("docs/outside-studies.md")).unwrap();
     for ratio in published() {
         let (_, section) = page

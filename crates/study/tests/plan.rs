@@ -37,7 +37,7 @@ impl Lists {
             quoted(&self.mixes),
             match self.distributions.as_slice() {
                 [] => String::new(),
-                given => format!("distribution = [{}]\n", quoted(given)),
+                names => format!("distribution = [{}]\n", quoted(names)),
             },
             joined(self.threads.iter().map(u32::to_string).collect()),
             self.rates.join(", "),
@@ -123,7 +123,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_combination_runs_once_in_each_repetition(lists in lists()) {
+    fn combinations_run_once_per_repetition(lists in lists()) {
         let study = lists.study();
         let cells = plan::expand(&study);
         prop_assert_eq!(cells.len(), lists.cells());
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_follows_from_the_study_alone(lists in lists()) {
+    fn order_depends_on_study_alone(lists in lists()) {
         let planned = plan::order(&lists.study());
         prop_assert_eq!(&planned, &plan::order(&lists.study()));
         // More repetitions come after those that a shorter run has had.
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn cells_share_a_data_set_if_and_only_if_it_would_be_the_same(lists in lists()) {
+    fn cells_share_data_set_exactly_when_equal(lists in lists()) {
         let study = lists.study();
         let mut by_key: BTreeMap<String, BTreeSet<(u64, u64)>> = BTreeMap::new();
         for cell in plan::expand(&study) {
@@ -247,7 +247,7 @@ proptest! {
 }
 
 #[test]
-fn a_cell_of_a_job_says_what_it_is() {
+fn job_cell_describes_itself() {
     let cells = plan::expand(&with_jobs(1, 2, 1, 1));
     let jobs: Vec<_> = cells.iter().filter(|cell| cell.is_job()).collect();
     let ids: Vec<&str> = jobs.iter().map(|cell| cell.id.as_str()).collect();
@@ -257,7 +257,7 @@ fn a_cell_of_a_job_says_what_it_is() {
 }
 
 #[test]
-fn the_seed_decides_the_order() {
+fn seed_decides_order() {
     let ids = |seed: u32| -> Vec<String> {
         plan::order(&ten_cells(seed).study()).into_iter().map(|planned| planned.cell.id).collect()
     };
@@ -268,7 +268,7 @@ fn the_seed_decides_the_order() {
 }
 
 #[test]
-fn a_plan_with_rates_that_change_is_the_same_when_it_is_read_again() {
+fn plan_with_changing_rates_rereads_unchanged() {
     let rates = vec!["{ ramp = [0.1, 333.3], over = \"7 s\" }", "{ steps = [1, 2, 3] }"];
     let mut study = Lists { mixes: vec!["a"], rates, ..ten_cells(1) }.study();
     study.scale.time = 7.0;
@@ -317,7 +317,7 @@ fn labels_say_what_varies_and_no_more() {
 }
 
 #[test]
-fn a_run_of_schema_1_goes_on_with_the_cells_that_it_was_planned_with() {
+fn schema_1_run_resumes_with_planned_cells() {
     let head = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-1/run.json");
     let run = underlay_record::read::run(&std::fs::read_to_string(head).unwrap()).unwrap();
     let study = Study::parse("the study in run.json", &run.study_toml, run.short).unwrap();

@@ -16,7 +16,7 @@ fn read(name: &str, text: &str) -> Result<PoolFile, Diagnostics> {
 }
 
 #[test]
-fn each_mistake_is_shown_at_its_place() {
+fn mistakes_are_shown_in_place() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken_pools");
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     files.sort();
@@ -37,7 +37,7 @@ fn each_mistake_is_shown_at_its_place() {
 }
 
 #[test]
-fn what_is_left_out_is_as_documented() {
+fn omitted_keys_default_as_documented() {
     let pool = read("p.toml", "name = \"tank\"\ndevices = [{ medium = \"nvme-9300-max\", count = 8 }]\n")
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     assert_eq!(pool.listen, "127.0.0.1:4420".parse::<SocketAddr>().unwrap());
@@ -47,7 +47,7 @@ fn what_is_left_out_is_as_documented() {
 }
 
 #[test]
-fn the_documented_pool_is_read() {
+fn documented_pool_is_read() {
     let page =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/volumes.md")).unwrap();
     let (_, rest) = page.split_once("```toml\n").expect("the page shows a pool");

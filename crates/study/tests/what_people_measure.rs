@@ -17,15 +17,15 @@ threads = 8
 "#;
 
 fn study(changes: &[(&str, &str)]) -> Study {
-    let text = changes.iter().fold(STUDY.to_owned(), |text, (what, by)| {
-        assert!(text.contains(what), "{what}");
-        text.replace(what, by)
+    let text = changes.iter().fold(STUDY.to_owned(), |text, (original, replacement)| {
+        assert!(text.contains(original), "{original}");
+        text.replace(original, replacement)
     });
     Study::parse("theirs.toml", &text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
 #[test]
-fn shares_of_operations_are_a_mix_whose_name_spells_them_out() {
+fn operation_shares_make_mix_with_spelled_name() {
     let mixes = "[{ update = 1.0 }, { read = 80, update = 20 }, { rmw = 0.25, scan = 0.75 }]";
     let found = study(&[("[\"a\"]", mixes)]);
     assert_eq!(found.workloads[0].mixes, ["update100", "read80-update20", "scan75-rmw25"]);
@@ -37,15 +37,18 @@ fn shares_of_operations_are_a_mix_whose_name_spells_them_out() {
 }
 
 #[test]
-fn a_writer_beside_readers_is_part_of_the_workload() {
-    let beside = "threads = 8\nbeside = { mix = { update = 1.0 }, rate = 10_000 }";
-    let found = study(&[("[\"a\"]", "[\"c\"]"), ("threads = 8", beside)]);
-    let beside = found.workloads[0].beside.as_ref().unwrap();
-    assert_eq!((beside.mix.as_str(), beside.threads, beside.rate_per_s), ("update100", 1, Some(10_000.0)));
+fn writer_with_readers_is_part_of_workload() {
+    let background = "threads = 8\nbeside = { mix = { update = 1.0 }, rate = 10_000 }";
+    let found = study(&[("[\"a\"]", "[\"c\"]"), ("threads = 8", background)]);
+    let background = found.workloads[0].beside.as_ref().unwrap();
+    assert_eq!(
+        (background.mix.as_str(), background.threads, background.rate_per_s),
+        ("update100", 1, Some(10_000.0))
+    );
 }
 
 #[test]
-fn one_figure_of_a_medium_is_changed_where_it_is_named() {
+fn medium_figure_is_changed_where_named() {
     let found = study(&[("\"ebs-io2\"", "\"ebs-io2\", count = 2, instance_iops = 18_750")]);
     let StorageSource::Modelled { devices, .. } = &found.storages[0].source else { panic!("modelled") };
     let medium = &devices[0].medium;
@@ -76,7 +79,7 @@ fn mistakes(device: &str) -> String {
 
 /// 50 GiB of gp2 once had 1,500 IOPS and cost $1,800.
 #[test]
-fn a_volume_s_rates_and_price_follow_the_size_that_the_study_gives_it() {
+fn volume_rates_and_price_follow_study_size() {
     let volume = device("medium = \"ebs-gp2\", capacity = \"50 GiB\"");
     let ModelParameters::Cloud(model) = &volume.medium.model else { panic!("a cloud volume") };
     assert_eq!((model.baseline_iops.value, volume.medium.price_usd()), (150.0, 180.0));
@@ -88,8 +91,8 @@ fn a_volume_s_rates_and_price_follow_the_size_that_the_study_gives_it() {
         mistakes("medium = \"ebs-gp2\", capacity = \"17 TiB\"")
             .contains("the provider sells from 1 to 16384 GiB")
     );
-    let beyond = device("medium = \"ebs-gp2\", capacity = \"17 TiB\", larger_than_medium = true");
-    assert_eq!(beyond.capacity_bytes, Some(17 << 40));
+    let larger = device("medium = \"ebs-gp2\", capacity = \"17 TiB\", larger_than_medium = true");
+    assert_eq!(larger.capacity_bytes, Some(17 << 40));
     assert!(
         mistakes("medium = \"ebs-gp3\", capacity = \"16 GiB\", baseline_iops = 16_000")
             .contains("500 IOPS for each GiB")
@@ -102,7 +105,7 @@ fn a_volume_s_rates_and_price_follow_the_size_that_the_study_gives_it() {
 
 /// What is scaled is the device that is made, not the volume that is rented.
 #[test]
-fn the_data_scale_leaves_a_volume_s_rates_alone() {
+fn data_scale_leaves_volume_rates_alone() {
     let scaled = "[scale]\ndata = 100\n[workload.ycsb]";
     let found = study(&[
         ("medium = \"ebs-io2\"", "medium = \"ebs-gp2\", capacity = \"50 GiB\""),
@@ -120,7 +123,7 @@ fn the_data_scale_leaves_a_volume_s_rates_alone() {
 }
 
 #[test]
-fn keys_of_a_medium_that_go_together_are_read_together() {
+fn related_medium_keys_are_read_together() {
     let degraded = "medium = \"gcp-pd-ssd\", degraded_share = 0.01, degraded_episode_s = 30";
     let volume = device(&format!("{degraded}, degraded_factor = 0.5"));
     let ModelParameters::Cloud(model) = &volume.medium.model else { panic!("a cloud volume") };
@@ -134,7 +137,7 @@ fn keys_of_a_medium_that_go_together_are_read_together() {
 
 /// `baseline_iops = "16k"` was once an unknown key that might have been meant as `baseline_iops`.
 #[test]
-fn a_wrong_type_is_called_one() {
+fn wrong_type_is_reported_as_one() {
     for (device, message) in [
         ("medium = \"ebs-gp3\", baseline_iops = \"16k\"", "expected a number, found a string"),
         ("medium = \"ebs-gp3\", baseline_iops = [3000]", "expected a number, found an array"),
@@ -149,8 +152,8 @@ fn a_wrong_type_is_called_one() {
         ("medium = \"ebs-gp3\", count = 2.0", "found a float"),
         ("medium = \"ebs-gp3\", larger_than_medium = \"yes\"", "found a string"),
     ] {
-        let told = mistakes(device);
-        assert!(told.contains(message) && !told.contains("unknown key"), "{device}:\n{told}");
+        let error = mistakes(device);
+        assert!(error.contains(message) && !error.contains("unknown key"), "{device}:\n{error}");
     }
     assert!(
         mistakes("medium = \"ebs-gp3\", baseline_iop = \"16k\"").contains("did you mean `baseline_iops`?")
@@ -158,7 +161,7 @@ fn a_wrong_type_is_called_one() {
 }
 
 #[test]
-fn a_rate_may_be_written_as_reports_print_it() {
+fn rate_may_be_written_as_reports_print_it() {
     let found = study(&[("threads = 8", "threads = 8\nrate = [\"1,105 ops/s\", 2000]")]);
     assert_eq!(plan::expand(&found).len(), 2);
     let wrong = STUDY.replace("threads = 8", "threads = 8\nrate = [\"1,10 ops/s\"]");
@@ -168,12 +171,12 @@ fn a_rate_may_be_written_as_reports_print_it() {
 }
 
 #[test]
-fn a_storage_has_its_read_ahead() {
-    let of = |value: &str| {
+fn storage_has_own_read_ahead() {
+    let read_ahead_of = |value: &str| {
         let storage = format!("read_ahead = \"{value}\"\n[workload.ycsb]\ndata");
         study(&[("[workload.ycsb]\ndata", &storage)]).storages[0].read_ahead_bytes
     };
-    assert_eq!([of("16 KiB"), of("none")], [Some(16 << 10), Some(0)]);
+    assert_eq!([read_ahead_of("16 KiB"), read_ahead_of("none")], [Some(16 << 10), Some(0)]);
     assert_eq!(study(&[]).storages[0].read_ahead_bytes, None);
 }
 
@@ -187,8 +190,9 @@ fn compressed_data_needs_less_room() {
     study(&[small, memory]);
     // What does not repeat does not get shorter.
     let random = ("threads = 8", "threads = 8\nproperties = { compressibility = 0.1 }");
-    let text =
-        [small, memory, random].iter().fold(STUDY.to_owned(), |text, (what, by)| text.replace(what, by));
+    let text = [small, memory, random]
+        .iter()
+        .fold(STUDY.to_owned(), |text, (original, replacement)| text.replace(original, replacement));
     let mistakes = Study::parse("theirs.toml", &text, false).unwrap_err().to_string();
     assert!(mistakes.contains("compressed to 91 %"), "{mistakes}");
 }

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_come_in_order_and_an_end_is_seen_on_both_sides() {
+    fn items_arrive_in_order_and_both_sides_see_end() {
         let (sender, receiver) = channel();
         let other = sender.clone();
         let thread = std::thread::spawn(move || (0..1000).for_each(|number| other.send(number).unwrap()));

@@ -190,20 +190,22 @@ where
     /// Releases a claim, and returns those that may start now, in the order in which they were asked for.
     fn give_back(&mut self, id: u64) -> Vec<(u64, R, GrantCallback<K, R, S>)> {
         let mut started = Vec::new();
-        let Some(held) = self.granted.iter().position(|(granted, _)| *granted == id) else { return started };
-        let (_, freed) = self.granted.swap_remove(held);
-        let mut at = 0;
-        while at < self.waiting.len() {
-            let wish = &self.waiting[at].0;
+        let Some(granted_index) = self.granted.iter().position(|(granted, _)| *granted == id) else {
+            return started;
+        };
+        let (_, freed) = self.granted.swap_remove(granted_index);
+        let mut index = 0;
+        while index < self.waiting.len() {
+            let wish = &self.waiting[index].0;
             let mut granted = self.granted.iter().map(|(_, wish)| wish);
-            let mut ahead = self.waiting.iter().take(at).map(|(wish, _)| wish);
+            let mut ahead = self.waiting.iter().take(index).map(|(wish, _)| wish);
             // A claim that doesn't touch what was freed waits for something else.
             let has_to_wait = !freed.excludes(wish)
                 || granted.any(|other| other.excludes(wish))
                 || ahead.any(|other| other.excludes(wish));
             if has_to_wait {
-                at += 1;
-            } else if let Some((wish, start)) = self.waiting.remove(at) {
+                index += 1;
+            } else if let Some((wish, start)) = self.waiting.remove(index) {
                 let region = wish.region.clone();
                 started.push((self.grant(wish), region, start));
             }
@@ -252,8 +254,8 @@ mod tests {
         }
 
         fn ask(&self, name: u32, region: R, access: LockAccess) {
-            let held = Arc::clone(&self.held);
-            self.claims.claim(7, region, access, move |claim| held.lock().push((name, claim)));
+            let locks = Arc::clone(&self.held);
+            self.claims.claim(7, region, access, move |claim| locks.lock().push((name, claim)));
         }
 
         fn names(&self) -> Vec<u32> {
@@ -262,9 +264,9 @@ mod tests {
 
         fn release(&self, name: u32) {
             let claim = {
-                let mut held = self.held.lock();
-                let at = held.iter().position(|(held, _)| *held == name).unwrap();
-                held.remove(at)
+                let mut locks = self.held.lock();
+                let index = locks.iter().position(|(lock_name, _)| *lock_name == name).unwrap();
+                locks.remove(index)
             };
             drop(claim);
         }
@@ -303,13 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_key_is_something_else() {
+    fn lock_with_another_key_is_independent() {
         let claims: Arc<RangeLocks<u32, Range<u64>>> = Arc::default();
-        let held: Held<Range<u64>> = Held::default();
+        let locks: Held<Range<u64>> = Held::default();
         for key in 0..3 {
-            let held = Arc::clone(&held);
-            claims.claim(key, 0..1, LockAccess::Exclusive, move |claim| held.lock().push((key, claim)));
+            let locks = Arc::clone(&locks);
+            claims.claim(key, 0..1, LockAccess::Exclusive, move |claim| locks.lock().push((key, claim)));
         }
-        assert_eq!(held.lock().len(), 3);
+        assert_eq!(locks.lock().len(), 3);
     }
 }

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_goes_on_with_the_panic_of_its_thread_once() {
+    fn owner_rethrows_thread_panic_once() {
         let fate = ThreadFate::default();
         fate.watch(|| {});
         fate.check();

@@ -129,7 +129,7 @@ impl PlantedBug {
         format!("{self:?}")
     }
 
-    pub fn of_name(name: &str) -> Option<PlantedBug> {
+    pub fn from_name(name: &str) -> Option<PlantedBug> {
         PlantedBug::ALL.iter().copied().find(|bug| bug.name() == name)
     }
 }

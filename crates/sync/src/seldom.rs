@@ -23,7 +23,7 @@ impl RateLimitedLog {
     pub fn count(&self) -> Option<u64> {
         let mut state = self.state.lock();
         state.untold += 1;
-        if state.told.is_some_and(|told| told.elapsed() < INTERVAL) {
+        if state.told.is_some_and(|last_logged| last_logged.elapsed() < INTERVAL) {
             return None;
         }
         state.told = Some(Instant::now());
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_the_first_is_told_of() {
+    fn first_of_many_events_is_logged() {
         let seldom = RateLimitedLog::default();
         assert_eq!(seldom.count(), Some(1));
         assert_eq!(seldom.count(), None);

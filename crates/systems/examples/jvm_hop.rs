@@ -113,7 +113,7 @@ enum Server {
 
 fn run(server: &str, load: &Load) -> Result<(), Failure> {
     let scratch = tempfile::TempDir::new()?;
-    let resources = SystemResources::of(HEAP_BYTES);
+    let resources = SystemResources::with_budget(HEAP_BYTES);
     let started = match server {
         "child" => Server::Java(JvmChild::start(&JvmSpec {
             system: "memory",

@@ -98,9 +98,9 @@ fn java_key_store(all: &[&ServerCertificate], now_ms: u128) -> Result<Vec<u8>, E
         bytes.extend(text.as_bytes());
     };
     [MAGIC, VERSION, length(all.len())].into_iter().for_each(|each| number(&mut bytes, each));
-    for (at, certificate) in all.iter().enumerate() {
+    for (index, certificate) in all.iter().enumerate() {
         number(&mut bytes, TRUSTED);
-        text(&mut bytes, &format!("{NAME}-{at}"));
+        text(&mut bytes, &format!("{NAME}-{index}"));
         bytes.extend(u64::try_from(now_ms).unwrap_or(u64::MAX).to_be_bytes());
         text(&mut bytes, "X.509");
         number(&mut bytes, length(certificate.public.len()));
@@ -124,7 +124,7 @@ mod tests {
     use crate::pid_namespace::program_of;
 
     #[test]
-    fn java_trusts_them_and_nobody_else_can_read_their_keys() {
+    fn java_trusts_certificates_and_keys_stay_private() {
         let folder = tempfile::TempDir::new().unwrap();
         let made = [("store", 7), ("between", 6)].map(|(name, last)| {
             let own = folder.path().join(name);
@@ -141,13 +141,13 @@ mod tests {
         let file = trusted_by_java(&file, &[&made[0], &made[1]]).unwrap().unwrap();
         assert_eq!(mode(file.clone()), 0o600);
         let java = program_of("test", &Java::find("test").unwrap()).unwrap();
-        let told = Command::new(java.with_file_name("keytool"))
+        let output = Command::new(java.with_file_name("keytool"))
             .args(["-list", "-v", "-storepass", TRUST_PASSWORD, "-keystore"])
             .arg(file)
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        assert_eq!(told.matches("trustedCertEntry").count(), 2, "{told}");
-        assert!(told.contains("10.9.8.7") && told.contains("10.9.8.6"), "{told}");
+        let listing = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(listing.matches("trustedCertEntry").count(), 2, "{listing}");
+        assert!(listing.contains("10.9.8.7") && listing.contains("10.9.8.6"), "{listing}");
     }
 }

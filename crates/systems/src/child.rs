@@ -357,7 +357,7 @@ impl ChildState {
     pub(crate) fn wait_until(
         &self,
         during: &'static str,
-        what: &str,
+        condition: &str,
         limit: Duration,
         poll: Duration,
         ready: &dyn Fn() -> Result<bool, SystemError>,
@@ -369,7 +369,7 @@ impl ChildState {
             }
             if started.elapsed() > limit {
                 let problem =
-                    format!("{} and not yet {what} after {:.0} s", self.describe(), limit.as_secs_f64());
+                    format!("{} and not yet {condition} after {:.0} s", self.describe(), limit.as_secs_f64());
                 return Err(self.failed(during, problem));
             }
         }
@@ -437,8 +437,8 @@ impl ChildState {
             None => {
                 let ended = format!("{process} exited with status {}", status.code().unwrap_or_default());
                 match self.log_tail().as_deref().and_then(java_memory_that_ran_out) {
-                    Some(which) => format!(
-                        "{ended}, because Java ran out of memory ({which}): give the system more memory, or a larger share of it to Java"
+                    Some(memory_area) => format!(
+                        "{ended}, because Java ran out of memory ({memory_area}): give the system more memory, or a larger share of it to Java"
                     ),
                     None => ended,
                 }

@@ -36,7 +36,7 @@ impl JavaSources {
         class_path: &ClassPath,
         progress: &dyn Fn(&LoadProgress),
     ) -> Result<PathBuf, SystemError> {
-        let cache = cache::root().map_err(|error| error.of_system(system))?;
+        let cache = cache::root().map_err(|error| error.into_system_error(system))?;
         self.classes_in(&cache, system, class_path, progress)
     }
 
@@ -54,7 +54,7 @@ impl JavaSources {
             .map_err(|error| failed(format!("can't read the folders of its class path: {error}")))?;
         let (folder, name) = (cache.join("classes"), format!("{}-{}", self.name, self.digest(&contents)));
         let directory = folder.join(&name);
-        cache::check(&folder).map_err(|error| error.of_system(system))?;
+        cache::check(&folder).map_err(|error| error.into_system_error(system))?;
         // It gets this name only after everything in it has been synced.
         if directory.is_dir() {
             return Ok(directory);
@@ -85,7 +85,7 @@ impl JavaSources {
     ) -> Result<PathBuf, SystemError> {
         let io = |action: &'static str, path: &Path| {
             let path = path.to_owned();
-            move |error: std::io::Error| ArtifactError::io(action, path)(error).of_system(system)
+            move |error: std::io::Error| ArtifactError::io(action, path)(error).into_system_error(system)
         };
         let (sources, classes) = (staging.join("sources"), staging.join("classes"));
         std::fs::create_dir_all(&classes).map_err(io("make", &classes))?;

@@ -99,8 +99,8 @@ impl FramedConnection {
                 // A reply starts with its id, as a request does.
                 Ok(true) if WireRequest::id_of(self.frames.body()) == self.last_id => return Ok(()),
                 Ok(true) => {
-                    let since = *skipping_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > self.timeout {
+                    let started = *skipping_since.get_or_insert_with(Instant::now);
+                    if started.elapsed() > self.timeout {
                         return Err(ClientError::Timeout(self.timeout));
                     }
                 }
@@ -116,8 +116,8 @@ impl FramedConnection {
         }
     }
 
-    fn lose(&mut self, why: impl FnOnce(&ChildState) -> String) -> ClientError {
-        let reason = why(&self.child);
+    fn lose(&mut self, explain: impl FnOnce(&ChildState) -> String) -> ClientError {
+        let reason = explain(&self.child);
         self.lost = Some(reason.clone());
         ClientError::Lost(reason)
     }
@@ -179,7 +179,7 @@ mod tests {
 
     /// A path of the length that Linux takes, and Java does not, goes to the temporary directory.
     #[test]
-    fn a_socket_has_a_path_that_java_takes() {
+    fn socket_path_is_short_enough_for_java() {
         let folder = tempfile::tempdir().unwrap();
         let length = |socket: &SocketPath| socket.as_path().as_os_str().len();
         let here = SocketPath::new(folder.path(), "system").unwrap();

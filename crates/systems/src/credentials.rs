@@ -31,13 +31,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_alone_is_a_mistake_and_the_other_is_named() {
-        let with = |set: &'static [&str]| {
+    fn single_credential_is_refused_naming_the_other() {
+        let login_with = |set: &'static [&str]| {
             read(|name| set.contains(&name).then(|| name.to_lowercase()), ["USER", "PASSWORD"])
         };
-        assert_eq!(with(&["USER", "PASSWORD"]), Ok(Some(("user".to_owned(), "password".to_owned()))));
+        assert_eq!(login_with(&["USER", "PASSWORD"]), Ok(Some(("user".to_owned(), "password".to_owned()))));
         assert_eq!(
-            (with(&[]), with(&["USER"]), with(&["PASSWORD"])),
+            (login_with(&[]), login_with(&["USER"]), login_with(&["PASSWORD"])),
             (Ok(None), Err("PASSWORD"), Err("USER"))
         );
     }

@@ -43,9 +43,9 @@ impl NodeTotals {
         let counted = self.0.entry(node.to_owned()).or_default();
         if counted.process != process {
             counted.process = process;
-            let (kept, ended) =
+            let (retained, ended) =
                 std::mem::take(&mut counted.last).into_iter().partition(|(name, _)| stored(name));
-            counted.last = kept;
+            counted.last = retained;
             let ended: BTreeMap<String, f64> = ended;
             for (name, last) in ended {
                 *counted.before.entry(name).or_insert(0.0) += last;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_of_nodes_go_on_when_one_is_away_or_comes_back() {
+    fn totals_continue_when_node_leaves_or_returns() {
         let figures = |reads: f64, files: f64| {
             BTreeMap::from([
                 ("reads".to_owned(), reads),

@@ -206,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_java_is_named() {
+    fn missing_java_is_named() {
         let problem = look("javac", Some("/no/such".into())).unwrap_err();
         assert!(problem.contains("/no/such/bin/javac"), "{problem}");
     }
 
     #[test]
-    fn a_class_path_keeps_its_order_and_tells_its_jars() {
+    fn class_path_keeps_order_and_lists_jars() {
         let folder = tempfile::TempDir::new().unwrap();
         std::fs::write(folder.path().join("b.jar"), "123").unwrap();
         std::fs::write(folder.path().join("a.jar"), "").unwrap();

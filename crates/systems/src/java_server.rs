@@ -76,7 +76,7 @@ impl JavaServer {
         during: &'static str,
         limit: Duration,
     ) -> Result<String, SystemError> {
-        let process = self.start(java, &resources.of_tools())?;
+        let process = self.start(java, &resources.for_tools())?;
         let state = process.state();
         if !state.wait(limit) {
             let problem = format!("{} did not finish within {:.0} s", self.name, limit.as_secs_f64());
@@ -191,11 +191,11 @@ impl JavaProcess {
     pub(crate) fn wait_until(
         &self,
         during: &'static str,
-        what: &str,
+        condition: &str,
         limit: Duration,
         ready: &dyn Fn() -> Result<bool, SystemError>,
     ) -> Result<(), SystemError> {
-        self.state().wait_until(during, what, limit, POLL, ready)
+        self.state().wait_until(during, condition, limit, POLL, ready)
     }
 
     /// Fails with the end of its log if it has ended.
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_is_named_with_its_last_words() {
+    fn failing_program_is_named_with_last_output() {
         let folder = tempfile::TempDir::new().unwrap();
         let java = Java::find("test").unwrap();
         let mut server = server(folder.path());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_is_started_with() {
+    fn start_command_has_expected_arguments() {
         let mut server = server(Path::new("/scratch"));
         server.namespace = Some(NetworkNamespace::create("test").unwrap());
         let resources = SystemResources { modelled_cores: Some(16), ..SystemResources::unlimited() };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_with_spaces_and_quotes_stays_one() {
+    fn argument_with_spaces_and_quotes_stays_one() {
         let lines = ["-Da=b c".to_owned(), "d\"e\\f".to_owned()];
         assert_eq!(argument_file(&lines), "\"-Da=b c\"\n\"d\\\"e\\\\f\"\n");
     }

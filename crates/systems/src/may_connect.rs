@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_list_is_connected_to_and_nothing_else() {
+    fn only_listed_addresses_are_reachable() {
         let list = listed("127.0.0.1:9042,127.0.0.2,[::1]:9042,localhost:9142");
         for endpoint in [
             "127.0.0.1:9042",

@@ -76,33 +76,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_little_for_batch_systems_is_told_before_they_start() {
+    fn memory_too_small_for_batch_systems_is_reported_early() {
         for name in ["hadoop", "spark"] {
             let system = crate::find(name).unwrap();
-            let told = |budget_bytes| system.memory(&BTreeMap::new(), budget_bytes, ClientLoad::default());
-            let refused = told(GIB).unwrap().unwrap_err();
+            let plan_for =
+                |budget_bytes| system.memory(&BTreeMap::new(), budget_bytes, ClientLoad::default());
+            let refused = plan_for(GIB).unwrap().unwrap_err();
             assert!(refused.contains("is too small: expected at least"), "{refused}");
-            assert!(told(64 * GIB).unwrap().is_ok());
+            assert!(plan_for(64 * GIB).unwrap().is_ok());
         }
     }
 
     #[test]
     fn batch_systems_tell_what_runs_at_once() {
-        let count = |plan: &MemoryPlan, what: &str| {
-            plan.processes.iter().filter(|one| one.what == what).map(|one| one.count).sum::<u64>()
+        let count = |plan: &MemoryPlan, kind: &str| {
+            plan.processes.iter().filter(|one| one.what == kind).map(|one| one.count).sum::<u64>()
         };
         let none = ClientLoad::default();
         let hadoop =
             plan("hadoop", &[("datanodes", "4"), ("containers", "6"), ("replication", "3")], 16 * GIB, none)
                 .unwrap();
-        for (what, expected) in
+        for (kind, expected) in
             [("NameNode", 1), ("DataNode", 4), ("ResourceManager", 1), ("NodeManager", 1), ("task", 6)]
         {
-            assert_eq!(count(&hadoop, what), expected, "{what} of {hadoop:?}");
+            assert_eq!(count(&hadoop, kind), expected, "{kind} of {hadoop:?}");
         }
         let spark = plan("spark", &[("executors", "3")], 16 * GIB, none).unwrap();
-        for (what, expected) in [("Spark worker", 1), ("driver", 1), ("executor", 3), ("DataNode", 3)] {
-            assert_eq!(count(&spark, what), expected, "{what} of {spark:?}");
+        for (kind, expected) in [("Spark worker", 1), ("driver", 1), ("executor", 3), ("DataNode", 3)] {
+            assert_eq!(count(&spark, kind), expected, "{kind} of {spark:?}");
         }
         let store = plan("spark", &[("store", "s3a"), ("osds", "3")], 16 * GIB, none).unwrap();
         assert_eq!((count(&store, "OSD"), count(&store, "DataNode")), (3, 0));
@@ -113,15 +114,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_storage_decides_or_a_running_cluster_has_is_not_told() {
-        let told = |system: &str, settings: &[(&str, &str)]| {
+    fn memory_decided_by_storage_or_cluster_is_not_planned() {
+        let plan_for = |system: &str, settings: &[(&str, &str)]| {
             let settings: BTreeMap<String, String> =
                 settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
             crate::find(system).unwrap().memory(&settings, 16 * GIB, ClientLoad::default())
         };
-        assert!(told("spark", &[("store", "s3a")]).is_none(), "as many OSDs as it has directories");
-        assert!(told("hadoop", &[("configuration", "/etc/hadoop/conf")]).is_none());
-        assert!(told("command", &[("start", "sleep 1")]).is_none(), "all is for its program and pages");
+        assert!(plan_for("spark", &[("store", "s3a")]).is_none(), "as many OSDs as it has directories");
+        assert!(plan_for("hadoop", &[("configuration", "/etc/hadoop/conf")]).is_none());
+        assert!(plan_for("command", &[("start", "sleep 1")]).is_none(), "all is for its program and pages");
     }
 
     #[test]
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_start_or_live_is_refused() {
+    fn memory_too_small_to_run_is_refused() {
         let load = ClientLoad { threads: 85, record_bytes: 1024 };
         for (system, settings) in [
             ("cassandra", &[("nodes", "3")][..]),

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_attached_is_told_from_ones_own_and_from_the_machines() {
+    fn foreign_mounts_are_separated_from_own_and_machine() {
         let mounts = mountinfo::parse(TABLE);
         assert_eq!(mounts.len(), 13);
         assert_eq!(mounts[2].mount_point, Path::new("/run/a/data 0"));
@@ -157,7 +157,7 @@ mod tests {
 
     /// The program's first look at its mounts, which is before anything could be done about them from outside.
     #[test]
-    fn a_program_begins_without_the_mounts_of_other_runs_and_they_stay_outside() {
+    fn program_starts_without_mounts_of_other_runs() {
         let folder = tempfile::tempdir().unwrap();
         let here = std::fs::canonicalize(folder.path()).unwrap();
         let [other, own] = ["other", "own"].map(|name| here.join(name));

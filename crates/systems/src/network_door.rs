@@ -72,12 +72,12 @@ impl NetworkDoor {
     pub(crate) fn open(
         namespace: &NetworkNamespace,
         port: u16,
-        behind: ForwardTarget,
+        target: ForwardTarget,
     ) -> io::Result<NetworkDoor> {
         let listener =
             namespace.within(|| TcpListener::bind(SocketAddr::new(IpAddr::V4(ADDRESS), port)))??;
         let passage = Arc::new(ForwardedConnection {
-            behind,
+            behind: target,
             ended: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -174,11 +174,11 @@ impl ForwardedConnection {
                 far
             }
             Err(error) => {
-                let (now, why) = (Instant::now(), error.to_string());
+                let (now, reason) = (Instant::now(), error.to_string());
                 let mut failures = self.failures.lock();
                 let lasts = failures.as_ref().filter(|failures| now.duration_since(failures.last) < APART);
                 let first = lasts.map_or(now, |failures| failures.first);
-                *failures = Some(ConnectFailures { first, last: now, why });
+                *failures = Some(ConnectFailures { first, last: now, why: reason });
                 return;
             }
         };
@@ -223,7 +223,7 @@ impl ForwardTarget {
 /// Until one end closes. The other one is then told that no more comes, or, after an error, that the connection is over.
 fn carry(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
     let mut part = vec![0; PART_BYTES];
-    let how = loop {
+    let direction = loop {
         match from.read(&mut part) {
             Ok(0) => break Shutdown::Write,
             Ok(length) => {
@@ -236,9 +236,9 @@ fn carry(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
             Err(_) => break Shutdown::Both,
         }
     };
-    let _ = to.shutdown(how);
-    if how == Shutdown::Both {
-        let _ = from.shutdown(how);
+    let _ = to.shutdown(direction);
+    if direction == Shutdown::Both {
+        let _ = from.shutdown(direction);
     }
 }
 
@@ -246,10 +246,10 @@ fn carry(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
 mod tests {
     use super::*;
 
-    fn door(port: u16, behind: ForwardTarget) -> Option<(Arc<NetworkNamespace>, NetworkDoor)> {
+    fn door(port: u16, target: ForwardTarget) -> Option<(Arc<NetworkNamespace>, NetworkDoor)> {
         // Only root has namespaces of its own.
         let namespace = NetworkNamespace::create("test").ok()?;
-        let door = NetworkDoor::open(&namespace, port, behind).unwrap();
+        let door = NetworkDoor::open(&namespace, port, target).unwrap();
         Some((namespace, door))
     }
 
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_behind_it() {
+    fn bytes_pass_through_forward() {
         let outside = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = outside.local_addr().unwrap();
         let Some((namespace, door)) = door(9000, ForwardTarget::Addresses(vec![address])) else { return };
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_behind_it_is_told() {
+    fn unreachable_target_is_reported() {
         // A port that was free a moment ago.
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let Some((namespace, door)) = door(443, ForwardTarget::Name(free.ip().to_string(), free.port()))

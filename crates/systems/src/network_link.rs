@@ -47,14 +47,14 @@ pub(crate) struct LinkShape {
 
 impl LinkShape {
     /// What has left and has not arrived, at full bandwidth. Slow motion leaves it as it is.
-    pub(crate) fn in_flight_bytes(self) -> f64 {
+    pub(crate) fn bytes_in_flight(self) -> f64 {
         self.bytes_per_s * self.latency.as_secs_f64()
     }
 
     /// With what waits to leave.
     fn capacity_bytes(self) -> usize {
         // The cast saturates.
-        QUEUE_BYTES + (self.in_flight_bytes() as usize).min(MAX_IN_FLIGHT_BYTES)
+        QUEUE_BYTES + (self.bytes_in_flight() as usize).min(MAX_IN_FLIGHT_BYTES)
     }
 }
 
@@ -260,15 +260,16 @@ mod tests {
     }
 
     #[test]
-    fn a_long_link_holds_what_is_on_its_way() {
-        let of = |bytes_per_s, latency| LinkShape { bytes_per_s, latency }.capacity_bytes() - QUEUE_BYTES;
-        assert_eq!(of(1.25e9, Duration::from_millis(4)), 5_000_000);
-        assert_eq!(of(1e9, Duration::ZERO), 0);
-        assert_eq!(of(1e12, Duration::from_secs(60)), MAX_IN_FLIGHT_BYTES);
+    fn long_link_holds_bytes_in_flight() {
+        let extra_bytes =
+            |bytes_per_s, latency| LinkShape { bytes_per_s, latency }.capacity_bytes() - QUEUE_BYTES;
+        assert_eq!(extra_bytes(1.25e9, Duration::from_millis(4)), 5_000_000);
+        assert_eq!(extra_bytes(1e9, Duration::ZERO), 0);
+        assert_eq!(extra_bytes(1e12, Duration::from_secs(60)), MAX_IN_FLIGHT_BYTES);
     }
 
     #[test]
-    fn what_is_sent_arrives_and_is_counted() {
+    fn sent_bytes_arrive_and_are_counted() {
         let [near, far] = [(); 2].map(|()| NetworkNamespace::create("test").unwrap());
         let shape = LinkShape { bytes_per_s: 1e9, latency: Duration::from_micros(100) };
         let link = NetworkLink::lay("test", &near, &far, shape).unwrap();

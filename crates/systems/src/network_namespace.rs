@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_apart_from_the_host_and_from_others() {
+    fn namespace_is_apart_from_host_and_others() {
         let [one, other] = [(); 2].map(|()| NetworkNamespace::create("test").unwrap());
         assert_eq!(one.devices().unwrap(), ["lo"]);
         assert_eq!(one.bytes_inside().unwrap(), 0);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_begins_in_it() {
+    fn command_starts_inside() {
         let namespace = NetworkNamespace::create("test").unwrap();
         let mut command = Command::new("readlink");
         command.arg("/proc/self/ns/net");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_a_namespace_are_found_and_others_are_not() {
+    fn only_processes_of_namespace_are_found() {
         let namespace = NetworkNamespace::create("test").unwrap();
         assert_eq!(namespace.processes(), Vec::<u32>::new());
         let mut command = Command::new("sleep");

@@ -23,8 +23,8 @@ pub struct SystemPart {
 }
 
 impl SystemPart {
-    pub(crate) fn new(name: impl Into<String>, what: &'static str) -> SystemPart {
-        SystemPart { name: name.into(), what, ..SystemPart::default() }
+    pub(crate) fn new(name: impl Into<String>, kind: &'static str) -> SystemPart {
+        SystemPart { name: name.into(), what: kind, ..SystemPart::default() }
     }
 
     pub(crate) fn background(self) -> SystemPart {
@@ -40,20 +40,20 @@ impl SystemPart {
         self
     }
 
-    pub(crate) fn keeping(mut self, what: &str, directory: &Path) -> SystemPart {
-        let kept = (what.to_owned(), directory.to_owned());
-        if !self.keeps.contains(&kept) {
-            self.keeps.push(kept);
+    pub(crate) fn keeping(mut self, content: &str, directory: &Path) -> SystemPart {
+        let entry = (content.to_owned(), directory.to_owned());
+        if !self.keeps.contains(&entry) {
+            self.keeps.push(entry);
         }
         self
     }
 
     pub(crate) fn keeping_in<'a>(
         self,
-        what: &str,
+        content: &str,
         directories: impl IntoIterator<Item = &'a PathBuf>,
     ) -> SystemPart {
-        directories.into_iter().fold(self, |part, directory| part.keeping(what, directory))
+        directories.into_iter().fold(self, |part, directory| part.keeping(content, directory))
     }
 
     /// Data in every directory of a node, and each role in its own.

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_in_a_directory_with_a_quote_runs() {
+    fn program_in_quoted_directory_runs() {
         let folder = tempfile::TempDir::new().unwrap();
         let home = folder.path().join("o'neil; touch hit #");
         std::fs::create_dir(&home).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_starts_ends_with_it() {
+    fn children_end_with_program() {
         let folder = tempfile::TempDir::new().unwrap();
         let shell = Java { program: "sh".into(), version: String::new() };
         let script = contained("test", &shell, folder.path(), NamespaceMounts::Shared).unwrap();

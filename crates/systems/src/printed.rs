@@ -134,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_opens_its_output_again_loses_nothing() {
+    fn program_reopening_its_output_loses_nothing() {
         let script =
             "echo tps = 12; echo tps = 345678 > /dev/stdout; echo x; echo y | tee /dev/stderr; echo z";
         assert_eq!(printed_by(script, 1 << 20), "tps = 12\ntps = 345678\nx\ny\ny\nz\n");
     }
 
     #[test]
-    fn what_is_too_much_is_lost_and_nobody_hangs() {
+    fn excess_output_is_lost_without_hanging() {
         assert_eq!(printed_by("yes 1234567 | head -c 10000000", 16), "1234567\n1234567\n");
     }
 
     #[test]
-    fn a_child_that_stays_behind_keeps_nobody_waiting() {
+    fn lingering_child_delays_nobody() {
         assert_eq!(printed_by("echo a; sleep 1 & echo b", 1 << 20), "a\nb\n");
     }
 }

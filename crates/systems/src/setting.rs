@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_all_that_a_setting_needs() {
+    fn setting_needs_only_its_row() {
         settings! {
             #[derive(Clone, Debug, PartialEq)]
             struct Config {

@@ -32,7 +32,7 @@ impl StoragePaths {
     }
 
     /// What the node of this number has, from 0: storage of its own, or what all share.
-    pub(crate) fn of_node(&self, number: usize) -> NodePaths {
+    pub(crate) fn node_paths(&self, number: usize) -> NodePaths {
         match number.checked_sub(1).and_then(|further| self.further_nodes.get(further)) {
             Some(own) => own.clone(),
             None => NodePaths { data: self.data.clone(), roles: self.roles.clone() },

@@ -52,10 +52,10 @@ pub(crate) fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Re
 /// The first role that it does not know.
 pub fn check_roles<'a>(
     system: &'static str,
-    knows: &[(&str, &str)],
-    given: impl IntoIterator<Item = &'a String>,
+    known_roles: &[(&str, &str)],
+    given_roles: impl IntoIterator<Item = &'a String>,
 ) -> Result<(), SystemError> {
-    match given.into_iter().find(|role| knows.iter().all(|(name, _)| name != role)) {
+    match given_roles.into_iter().find(|role| known_roles.iter().all(|(name, _)| name != role)) {
         Some(unknown) => Err(SystemError::starting(system, format!("it has no role called '{unknown}'"))),
         None => Ok(()),
     }
@@ -80,7 +80,7 @@ pub struct SystemResources {
 
 impl SystemResources {
     /// A memory budget that nobody enforces, on the CPUs of this process.
-    pub fn of(budget_bytes: u64) -> SystemResources {
+    pub fn with_budget(budget_bytes: u64) -> SystemResources {
         SystemResources {
             budget_bytes,
             join_files: Vec::new(),
@@ -93,11 +93,11 @@ impl SystemResources {
 
     /// For processes that aren't part of the system under test, and that nobody has to end with it.
     pub fn unlimited() -> SystemResources {
-        SystemResources::of(u64::MAX)
+        SystemResources::with_budget(u64::MAX)
     }
 
     /// For the system's tools and clients: they are not held to anything, and end with the servers when nobody wants these any more.
-    pub(crate) fn of_tools(&self) -> SystemResources {
+    pub(crate) fn for_tools(&self) -> SystemResources {
         SystemResources { join_files: self.client_join_files.clone(), ..SystemResources::unlimited() }
     }
 

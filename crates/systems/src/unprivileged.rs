@@ -180,17 +180,20 @@ impl UnprivilegedSandbox {
         &self,
         folder: &str,
         wanted: impl IntoIterator<Item = (&'a str, u64)> + Clone,
-        into: &Path,
+        target: &Path,
     ) -> Result<(), String> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let unreadable = |what: &str, error: io::Error| format!("{what} can't be read: {error}");
+        let unreadable = |item: &str, error: io::Error| format!("{item} can't be read: {error}");
         let folder = openat(&self.descriptor, folder, flags | OFlags::DIRECTORY, Mode::empty())
             .map_err(|error| unreadable(folder, error.into()))?;
         let listing = Dir::read_from(&folder).map_err(|error| unreadable("the folder", error.into()))?;
         for entry in listing {
             let entry = entry.map_err(|error| unreadable("the folder", error.into()))?;
             let name = entry.file_name().to_string_lossy();
-            if name != "." && name != ".." && wanted.clone().into_iter().all(|(known, _)| name != known) {
+            if name != "."
+                && name != ".."
+                && wanted.clone().into_iter().all(|(wanted_name, _)| name != wanted_name)
+            {
                 return Err(format!("{name:?} is not on the list"));
             }
         }
@@ -205,7 +208,7 @@ impl UnprivilegedSandbox {
             if !found.is_file() || found.uid() != self.user.0.as_raw() {
                 return Err(format!("{name} is not a regular file of the user {USER}"));
             }
-            let written = File::create_new(into.join(name));
+            let written = File::create_new(target.join(name));
             let copied =
                 written.and_then(|mut copy| io::copy(&mut file.take(bytes.saturating_add(1)), &mut copy));
             let copied = copied.map_err(|error| format!("{name} can't be copied: {error}"))?;
@@ -283,9 +286,9 @@ pub(crate) fn program(path: &OsStr, program: &str) -> Option<Result<PathBuf, Str
         }
         match closed_to_others(&found) {
             None => return Some(Ok(found)),
-            Some(why) => {
+            Some(reason) => {
                 closed =
-                    closed.or(Some(format!("{} can't be run by the user {USER}: {why}", found.display())))
+                    closed.or(Some(format!("{} can't be run by the user {USER}: {reason}", found.display())))
             }
         }
     }
@@ -324,8 +327,8 @@ mod tests {
         std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
         let find = |folders: &[&Path]| program(&std::env::join_paths(folders).unwrap(), "mvn");
         assert_eq!(find(&[&closed, &open]), Some(Ok(open.join("mvn"))));
-        let why = find(&[&closed]).unwrap().unwrap_err();
-        assert!(why.contains(&format!("{} is not open to others", closed.display())), "{why}");
+        let reason = find(&[&closed]).unwrap().unwrap_err();
+        assert!(reason.contains(&format!("{} is not open to others", closed.display())), "{reason}");
         assert_eq!(find(&[folder.path(), Path::new("relative")]), None);
         std::fs::set_permissions(open.join("mvn"), std::fs::Permissions::from_mode(0o744)).unwrap();
         assert!(find(&[&open]).unwrap().is_err());

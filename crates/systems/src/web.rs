@@ -115,13 +115,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(answer in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_answer_never_panics(answer in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = body_of(&answer);
             let _ = unchunk(&answer);
         }
 
         #[test]
-        fn what_is_cut_in_pieces_comes_back(pieces in proptest::collection::vec(
+        fn chunked_body_is_reassembled(pieces in proptest::collection::vec(
             proptest::collection::vec(any::<u8>(), 1..50), 0..8)) {
             let mut sent = Vec::new();
             for piece in &pieces {

@@ -39,7 +39,7 @@ impl Ground {
         let values: BTreeMap<String, String> =
             settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
         let settings = SystemSettings { values, ..SystemSettings::default() };
-        CommandSystem.start(&paths, &SystemResources::of(64 << 20), &settings)
+        CommandSystem.start(&paths, &SystemResources::with_budget(64 << 20), &settings)
     }
 
     /// Processes that have to do with this ground.
@@ -47,11 +47,11 @@ impl Ground {
         let folder = self.folder.path().to_str().unwrap();
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let of = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
-            let text = [of("cmdline"), of("environ")].concat();
+            let file_of = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+            let text = [file_of("cmdline"), file_of("environ")].concat();
             let own = entry.file_name().to_str().and_then(|pid| pid.parse().ok()) == Some(std::process::id());
             if !own && String::from_utf8_lossy(&text).contains(folder) {
-                found.push(String::from_utf8_lossy(&of("cmdline")).replace('\0', " "));
+                found.push(String::from_utf8_lossy(&file_of("cmdline")).replace('\0', " "));
             }
         }
         found
@@ -91,7 +91,7 @@ fn measure(running: &dyn RunningSystem, run: &str) -> Result<BenchmarkRecord, Sy
 }
 
 #[test]
-fn a_program_lives_by_its_commands() {
+fn program_runs_by_its_commands() {
     let ground = Ground::new();
     let settings = [
         ("version", "echo 'program 1.2'; echo more"),
@@ -113,12 +113,12 @@ fn a_program_lives_by_its_commands() {
     running.settle(Duration::from_secs(60)).unwrap();
     assert_eq!(running.figures().unwrap(), [("rows".to_owned(), 12.0)].into());
     assert_eq!(running.applied_settings()["program_version"], "program 1.2");
-    let taken = measure(
+    let record = measure(
         running.as_ref(),
         "echo speed $UNDERLAY_SEED; echo speed {duration_s}.5 {warmup_s}; awk 'BEGIN { print \"{{seed}}\" }'",
     );
-    let taken = taken.unwrap();
-    assert_eq!((taken.figures[0].value, taken.output_tail.as_str()), (3.5, "speed 7\nspeed 3.5 1\n{seed}"));
+    let record = record.unwrap();
+    assert_eq!((record.figures[0].value, record.output_tail.as_str()), (3.5, "speed 7\nspeed 3.5 1\n{seed}"));
     running.health().unwrap();
     running.stop().unwrap();
     let story = std::fs::read_to_string(ground.path("disk/program/data/story")).unwrap();
@@ -133,48 +133,51 @@ fn a_program_lives_by_its_commands() {
 
 /// What went wrong, in a message that has the end of the log.
 #[test]
-fn a_command_that_fails_says_what_it_printed() {
+fn failing_command_reports_its_output() {
     let ground = Ground::new();
     let failed = ground.start(&[("prepare", "echo about to; echo no such thing >&2; exit 3")]).err().unwrap();
-    let told = failed.to_string();
-    assert!(told.contains("`prepare` failed") && told.contains("no such thing"), "{told}");
+    let message = failed.to_string();
+    assert!(message.contains("`prepare` failed") && message.contains("no such thing"), "{message}");
     let failed = ground.start(&[("start", "echo port in use; exit 1"), ("ready", "false")]).err().unwrap();
-    let told = failed.to_string();
-    assert!(told.contains("`start` failed") && told.contains("port in use"), "{told}");
+    let message = failed.to_string();
+    assert!(message.contains("`start` failed") && message.contains("port in use"), "{message}");
     let running = ground.start(&[]).unwrap();
-    let told = measure(running.as_ref(), "echo speed is unknown").unwrap_err().to_string();
-    assert!(told.contains("matches nothing") && told.contains("speed is unknown"), "{told}");
-    let told = measure(running.as_ref(), "echo speed 12e; false").unwrap_err().to_string();
-    assert!(told.contains("`benchmark` failed") && told.contains("speed 12e"), "{told}");
+    let message = measure(running.as_ref(), "echo speed is unknown").unwrap_err().to_string();
+    assert!(message.contains("matches nothing") && message.contains("speed is unknown"), "{message}");
+    let message = measure(running.as_ref(), "echo speed 12e; false").unwrap_err().to_string();
+    assert!(message.contains("`benchmark` failed") && message.contains("speed 12e"), "{message}");
     assert_eq!(ground.processes(), Vec::<String>::new());
 }
 
 #[test]
-fn a_command_that_hangs_is_killed_at_its_limit() {
+fn hanging_command_is_killed_at_limit() {
     let ground = Ground::new();
-    let told = ground.start(&[("prepare", "echo waiting; sleep 1000"), ("limit", "1 s")]).err().unwrap();
-    let told = told.to_string();
-    assert!(told.contains("not done after 1 s") && told.contains("`limit`"), "{told}");
+    let error = ground.start(&[("prepare", "echo waiting; sleep 1000"), ("limit", "1 s")]).err().unwrap();
+    let message = error.to_string();
+    assert!(message.contains("not done after 1 s") && message.contains("`limit`"), "{message}");
     let settings = [("start", "sleep 1000"), ("ready", "echo not yet; false"), ("limit", "1 s")];
-    let told = ground.start(&settings).err().unwrap().to_string();
-    assert!(told.contains("not `ready` after 1 s") && told.contains("not yet"), "{told}");
+    let message = ground.start(&settings).err().unwrap().to_string();
+    assert!(message.contains("not `ready` after 1 s") && message.contains("not yet"), "{message}");
     assert_eq!(ground.processes(), Vec::<String>::new());
 }
 
 #[test]
-fn a_command_that_prints_without_end_is_killed() {
+fn endlessly_printing_command_is_killed() {
     let ground = Ground::new();
     let endless = "echo so it begins; yes";
-    let told = ground.start(&[("prepare", endless), ("limit", "60 s")]).err().unwrap().to_string();
-    assert!(told.contains("`prepare` was killed") && told.contains("printed more than 256 MiB"), "{told}");
-    let told =
+    let message = ground.start(&[("prepare", endless), ("limit", "60 s")]).err().unwrap().to_string();
+    assert!(
+        message.contains("`prepare` was killed") && message.contains("printed more than 256 MiB"),
+        "{message}"
+    );
+    let message =
         ground.start(&[("start", endless), ("ready", "false"), ("limit", "60 s")]).err().unwrap().to_string();
-    assert!(told.contains("printed more than 256 MiB") && told.contains("start.log"), "{told}");
+    assert!(message.contains("printed more than 256 MiB") && message.contains("start.log"), "{message}");
     // What the program itself prints counts as well, whatever runs beside it.
     let later = format!("sleep 1; {endless} and on");
     let running = ground.start(&[("start", later.as_str()), ("limit", "60 s")]).unwrap();
-    let told = measure(running.as_ref(), "sleep 60").unwrap_err().to_string();
-    assert!(told.contains("`benchmark` was killed") && told.contains("start.log"), "{told}");
+    let message = measure(running.as_ref(), "sleep 60").unwrap_err().to_string();
+    assert!(message.contains("`benchmark` was killed") && message.contains("start.log"), "{message}");
     drop(running);
     assert_eq!(ground.processes(), Vec::<String>::new());
 }
@@ -184,8 +187,8 @@ fn children_in_another_session_are_found_and_killed() {
     let ground = Ground::new();
     let running = ground.start(&[]).unwrap();
     let away = "setsid sleep 1000 > /dev/null 2>&1 & sleep 0.3; echo speed 1";
-    let told = measure(running.as_ref(), away).unwrap_err().to_string();
-    assert!(told.contains("left processes behind") && told.contains("sleep ("), "{told}");
+    let message = measure(running.as_ref(), away).unwrap_err().to_string();
+    assert!(message.contains("left processes behind") && message.contains("sleep ("), "{message}");
     assert_eq!(ground.processes(), Vec::<String>::new());
     // A server that goes into the background is a server; its end is the system's end.
     let settings = [("start", "setsid sleep 1000 > /dev/null 2>&1 &"), ("ready", "true")];
@@ -205,7 +208,7 @@ fn children_in_another_session_are_found_and_killed() {
 }
 
 #[test]
-fn whoever_stops_a_benchmark_leaves_none_of_it() {
+fn stopped_benchmark_leaves_nothing() {
     let ground = Ground::new();
     let running = ground.start(&[]).unwrap();
     let outcome = running.run_benchmark(&benchmark("sleep 1000"), &|_| false).unwrap();
@@ -215,12 +218,12 @@ fn whoever_stops_a_benchmark_leaves_none_of_it() {
 
 /// A program that a user may not start as another one, or that asks for what is not there.
 #[test]
-fn what_is_missing_is_said() {
+fn missing_prerequisite_is_reported() {
     let ground = Ground::new();
-    let told = ground.start(&[("user", "nobody-of-that-name")]).err().unwrap();
-    assert!(matches!(told, SystemError::Missing { .. }), "{told}");
-    let told = ground.start(&[("wal_directory", "2")]).err().unwrap().to_string();
-    assert!(told.contains("wal_directory") && told.contains("1 directories"), "{told}");
+    let error = ground.start(&[("user", "nobody-of-that-name")]).err().unwrap();
+    assert!(matches!(error, SystemError::Missing { .. }), "{error}");
+    let message = ground.start(&[("wal_directory", "2")]).err().unwrap().to_string();
+    assert!(message.contains("wal_directory") && message.contains("1 directories"), "{message}");
 }
 
 fn is_root() -> bool {
@@ -229,7 +232,7 @@ fn is_root() -> bool {
 
 /// Its data lies in directories that the user can't enter outside.
 #[test]
-fn a_program_of_another_user_reaches_its_storage_and_nothing_else_of_ours() {
+fn program_of_another_user_reaches_only_its_storage() {
     if !is_root() {
         return;
     }

@@ -38,7 +38,7 @@ fn refusing() -> Vec<Box<dyn System>> {
 /// With room for what the system is made of.
 fn resources_of(system: &dyn System) -> SystemResources {
     let is_java = system.versions().contains_key("java");
-    SystemResources::of(match (system.name(), is_java) {
+    SystemResources::with_budget(match (system.name(), is_java) {
         ("oracle-nosql", _) => 512 << 20,
         (_, true) => 256 << 20,
         (_, false) => 32 << 20,
@@ -110,7 +110,7 @@ fn key_of(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn every_operation_means_what_it_means_in_a_map() {
+fn operations_agree_with_a_map() {
     for system in systems() {
         // A Java process takes a second to start.
         let cases = if system.versions().contains_key("java") { 8 } else { 64 };
@@ -130,7 +130,7 @@ fn every_operation_means_what_it_means_in_a_map() {
 
 fn replay(system: &dyn System, steps: &[Step]) {
     let directory = directory_in_memory();
-    let can = system.capabilities();
+    let capabilities = system.capabilities();
     let mut running = start_on(system, directory.path(), &[]).unwrap();
     let mut client = running.connect().unwrap();
     let store = MemoryStore::new();
@@ -144,7 +144,7 @@ fn replay(system: &dyn System, steps: &[Step]) {
                 assert_eq!(outcome, reference.read(&key_of(*key), *fields, &mut expected));
                 assert_eq!(values, expected);
             }
-            Step::Scan(key, limit, fields) if can.scan => {
+            Step::Scan(key, limit, fields) if capabilities.scan => {
                 let outcome = client.scan(&key_of(*key), *limit, *fields);
                 assert_eq!(outcome, reference.scan(&key_of(*key), *limit, *fields));
                 let outcome = client.scan_records(&key_of(*key), *limit, *fields, &mut records);
@@ -170,7 +170,7 @@ fn replay(system: &dyn System, steps: &[Step]) {
                 let fields = record(fields);
                 assert_eq!(client.insert(&key_of(*key), &fields), reference.insert(&key_of(*key), &fields));
             }
-            Step::Delete(key) if can.delete => {
+            Step::Delete(key) if capabilities.delete => {
                 reference.delete(&key_of(*key)).unwrap();
                 // A system need not look for what it deletes.
                 assert!(matches!(
@@ -240,7 +240,7 @@ fn wrong_settings_are_all_found_before_the_start() {
 }
 
 #[test]
-fn a_budget_that_is_too_small_is_refused() {
+fn budget_too_small_is_refused() {
     for system in refusing() {
         let directory = TempDir::new().unwrap();
         let paths = StoragePaths {
@@ -248,14 +248,14 @@ fn a_budget_that_is_too_small_is_refused() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let resources = SystemResources::of(1 << 20);
+        let resources = SystemResources::with_budget(1 << 20);
         let error = system.start(&paths, &resources, &SystemSettings::default()).err().unwrap();
         assert!(error.to_string().contains("1.0 MiB is too small"), "{error}");
     }
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_is_named() {
+fn unusable_directory_is_named() {
     for system in refusing() {
         let directory = TempDir::new().unwrap();
         let file = directory.path().join("file");
@@ -284,7 +284,7 @@ fn a_directory_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn what_was_started_is_gone_after_a_stop_and_after_a_drop() {
+fn started_system_is_gone_after_stop_or_drop() {
     for system in systems() {
         for orderly in [true, false] {
             let directory = TempDir::new().unwrap();
@@ -311,7 +311,7 @@ fn what_was_started_is_gone_after_a_stop_and_after_a_drop() {
 }
 
 #[test]
-fn it_tells_what_it_did() {
+fn system_reports_versions_settings_and_figures() {
     for system in systems() {
         let directory = TempDir::new().unwrap();
         assert!(system.versions().contains_key(system.name()), "{:?}", system.versions());

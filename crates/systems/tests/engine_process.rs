@@ -36,7 +36,7 @@ impl Bench {
             timeout: Duration::from_secs(30),
             ..SystemSettings::default()
         };
-        let resources = SystemResources::of(32 << 20);
+        let resources = SystemResources::with_budget(32 << 20);
         Bench { directory: TempDir::new().unwrap(), resources, settings }
     }
 
@@ -98,7 +98,7 @@ fn value(bytes: &[u8]) -> FieldValues {
 }
 
 #[test]
-fn a_killed_engine_loses_nothing_that_it_acknowledged() {
+fn killed_engine_keeps_acknowledged_writes() {
     let bench = Bench::new(&[("wal", "sync")]);
     let mut acknowledged = 0u32;
     for round in 0..20u32 {
@@ -128,7 +128,7 @@ fn a_killed_engine_loses_nothing_that_it_acknowledged() {
 }
 
 #[test]
-fn the_write_ahead_log_is_on_the_storage_that_its_role_names() {
+fn write_ahead_log_is_on_its_role_storage() {
     let bench = Bench::new(&[("wal", "sync")]);
     let storage = TempDir::new().unwrap();
     let logs_below = |directory: &Path| {
@@ -157,7 +157,7 @@ fn the_write_ahead_log_is_on_the_storage_that_its_role_names() {
 }
 
 #[test]
-fn a_dead_engine_is_named_with_the_way_it_died() {
+fn dead_engine_is_named_with_cause_of_death() {
     let bench = Bench::new(&[]);
     let running = bench.start();
     let mut client = running.connect().unwrap();
@@ -179,7 +179,7 @@ fn a_dead_engine_is_named_with_the_way_it_died() {
 }
 
 #[test]
-fn a_kill_for_want_of_memory_is_told_from_others() {
+fn oom_kill_is_distinguished_from_others() {
     for killed_by_budget in [true, false] {
         let mut bench = Bench::new(&[]);
         // What the kernel shows in a cgroup's directory, in a directory of ours.
@@ -205,7 +205,7 @@ fn a_kill_for_want_of_memory_is_told_from_others() {
 }
 
 #[test]
-fn a_budget_that_cannot_be_enforced_is_an_error() {
+fn unenforceable_budget_is_an_error() {
     let mut bench = Bench::new(&[]);
     bench.resources.join_files.push(bench.directory.path().join("missing/cgroup.procs"));
     let error = bench.try_start().err().unwrap().to_string();
@@ -213,7 +213,7 @@ fn a_budget_that_cannot_be_enforced_is_an_error() {
 }
 
 #[test]
-fn the_engine_runs_on_its_own_cpus_though_this_thread_is_confined_to_others() {
+fn engine_runs_on_own_cpus_despite_confined_thread() {
     let before = sched_getaffinity(None).unwrap();
     let mut available = (0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu));
     let (Some(own), Some(other)) = (available.next(), available.next()) else {
@@ -241,7 +241,7 @@ fn the_engine_runs_on_its_own_cpus_though_this_thread_is_confined_to_others() {
 }
 
 #[test]
-fn a_stuck_engine_times_out_and_its_late_answer_is_not_taken_for_another() {
+fn stuck_engine_times_out_and_late_answer_is_ignored() {
     let mut bench = Bench::new(&[]);
     bench.settings.timeout = Duration::from_millis(200);
     let running = bench.start();
@@ -262,7 +262,7 @@ fn a_stuck_engine_times_out_and_its_late_answer_is_not_taken_for_another() {
 }
 
 #[test]
-fn the_engine_outlives_the_thread_that_started_it() {
+fn engine_outlives_starting_thread() {
     let bench = Bench::new(&[]);
     let running = std::thread::scope(|scope| scope.spawn(|| bench.start()).join().unwrap());
     running.health().unwrap();
@@ -270,7 +270,7 @@ fn the_engine_outlives_the_thread_that_started_it() {
 }
 
 #[test]
-fn a_terminals_interrupt_does_not_reach_the_engine() {
+fn terminal_interrupt_does_not_reach_engine() {
     let bench = Bench::new(&[]);
     let running = bench.start();
     let pid = Pid::from_raw(i32::try_from(running.processes()[0]).unwrap()).unwrap();
@@ -278,7 +278,7 @@ fn a_terminals_interrupt_does_not_reach_the_engine() {
 }
 
 #[test]
-fn a_scratch_path_too_long_for_a_socket_is_no_obstacle() {
+fn scratch_path_too_long_for_socket_works() {
     let bench = Bench::new(&[]);
     let scratch = bench.directory.path().join("s".repeat(120));
     let paths =
@@ -297,7 +297,7 @@ fn a_scratch_path_too_long_for_a_socket_is_no_obstacle() {
 }
 
 #[test]
-fn a_program_that_does_not_start_is_explained() {
+fn unstartable_program_is_explained() {
     let bench = Bench::new(&[]);
     let paths = StoragePaths {
         data: vec![bench.directory.path().into()],
@@ -314,7 +314,7 @@ fn a_program_that_does_not_start_is_explained() {
 }
 
 #[test]
-fn a_database_in_use_is_refused_with_rocksdbs_own_words() {
+fn database_in_use_is_refused_with_rocksdb_message() {
     let bench = Bench::new(&[]);
     let first = bench.start();
     let text = bench.try_start().err().unwrap().to_string();
@@ -323,8 +323,8 @@ fn a_database_in_use_is_refused_with_rocksdbs_own_words() {
 }
 
 #[test]
-fn compression_that_the_library_lacks_is_missing_and_not_a_failure() {
-    let mut taken = 0;
+fn unavailable_compression_is_missing_not_failed() {
+    let mut accepted = 0;
     for compression in ["none", "lz4", "zstd", "snappy"] {
         let bench = Bench::new(&[("compression", compression), ("io", "buffered")]);
         match bench.try_start() {
@@ -335,16 +335,16 @@ fn compression_that_the_library_lacks_is_missing_and_not_a_failure() {
                 let mut values = FieldValues::default();
                 client.read(b"user", FieldSelection::One(0), &mut values).unwrap();
                 assert_eq!(values, value(&[b'x'; 10_000]));
-                taken += 1;
+                accepted += 1;
             }
             Err(error) => assert!(matches!(error, SystemError::Missing { .. }), "{error}"),
         }
     }
-    assert!(taken > 0, "none at least is always there");
+    assert!(accepted > 0, "none at least is always there");
 }
 
 #[test]
-fn a_load_larger_than_its_memory_stays_in_it() {
+fn load_beyond_memory_stays_within_it() {
     let bench = Bench::new(&[("wal", "off")]);
     let running = bench.start();
     let mut client = running.connect().unwrap();
@@ -421,7 +421,7 @@ fn nonsense_ends_a_connection_and_never_the_engine() {
 }
 
 #[test]
-fn a_malformed_request_is_answered_with_what_is_wrong() {
+fn malformed_request_is_answered_with_error() {
     let bench = Bench::new(&[]);
     let running = bench.start();
     let mut frame = Vec::new();

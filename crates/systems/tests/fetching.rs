@@ -61,7 +61,7 @@ impl Host {
     }
 
     fn fetch_by(&self, mut command: Command, variables: &[(&str, &str)]) -> Result<String, String> {
-        command.args(["--exact", "as_a_process_of_its_own", "--ignored", "--nocapture"]);
+        command.args(["--exact", "fetch_in_own_process", "--ignored", "--nocapture"]);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.path("bin").display());
         // The cache is where only root gets to.
         command.env(CACHE, self.path("home")).env("PATH", path).env("HOME", self.path("home"));
@@ -92,7 +92,7 @@ impl Host {
 
 #[test]
 #[ignore = "the other tests run it"]
-fn as_a_process_of_its_own() {
+fn fetch_in_own_process() {
     let Some(cache) = std::env::var_os(CACHE) else { return };
     if let Err(error) = LIST.directory_in(Path::new(&cache), &|progress| println!("{}", progress.what)) {
         panic!("{error}");
@@ -165,7 +165,7 @@ fn without_namespaces_maven_has_a_private_folder() {
 }
 
 #[test]
-fn what_maven_plants_is_not_taken() {
+fn files_planted_by_maven_are_ignored() {
     if !is_root() {
         return;
     }
@@ -185,15 +185,15 @@ fn what_maven_plants_is_not_taken() {
         ("exit 0", "abc.jar can't be read"),
     ] {
         let host = Host::new(script);
-        let said = host.fetch(&[]).unwrap_err();
-        assert!(said.contains(words), "{script}: {said}");
+        let message = host.fetch(&[]).unwrap_err();
+        assert!(message.contains(words), "{script}: {message}");
         host.assert_nothing_left();
     }
     assert_eq!(std::fs::read(&victim).unwrap(), b"abc");
 }
 
 #[test]
-fn what_maven_leaves_running_ends_with_it() {
+fn maven_children_end_with_it() {
     if !is_root() {
         return;
     }
@@ -217,7 +217,7 @@ fn until_ended(seconds: &str) {
 }
 
 #[test]
-fn a_maven_that_only_root_can_run_is_told_of_with_a_way_out() {
+fn root_only_maven_is_reported_with_remedy() {
     if !is_root() {
         return;
     }
@@ -225,16 +225,16 @@ fn a_maven_that_only_root_can_run_is_told_of_with_a_way_out() {
     host.open("bin", 0o700);
     let only = host.path("bin").display().to_string();
     let path = ("PATH", only.as_str());
-    let said = host.fetch(&[path]).unwrap_err();
+    let message = host.fetch(&[path]).unwrap_err();
     let mut expected = String::new();
     let _ = write!(expected, "{} is not open to others", host.path("bin").display());
     for words in [expected.as_str(), "UNDERLAY_FETCH_AS_ROOT=1", "apt install maven"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(message.contains(words), "{words}: {message}");
     }
     let wide = format!("{only}:/usr/bin:/bin");
     // As before, and only when it is asked for.
     std::fs::set_permissions(host.path("bin/mvn"), std::fs::Permissions::from_mode(0o700)).unwrap();
-    let said = host.fetch(&[("PATH", &wide), ("UNDERLAY_FETCH_AS_ROOT", "1")]).unwrap();
-    assert!(said.contains("fetching abc, 1 files as root"), "{said}");
+    let message = host.fetch(&[("PATH", &wide), ("UNDERLAY_FETCH_AS_ROOT", "1")]).unwrap();
+    assert!(message.contains("fetching abc, 1 files as root"), "{message}");
     assert_eq!(std::fs::read(host.fetched()).unwrap(), b"abc");
 }

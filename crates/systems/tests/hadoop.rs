@@ -31,7 +31,7 @@ fn settings(pairs: &[(&str, &str)]) -> SystemSettings {
 }
 
 fn resources() -> SystemResources {
-    SystemResources::of(BUDGET_BYTES)
+    SystemResources::with_budget(BUDGET_BYTES)
 }
 
 fn job(name: &str) -> JobRequest {
@@ -75,14 +75,14 @@ fn lasting_processes(cluster: &HadoopCluster) -> Vec<u32> {
     let mut lasting = cluster.processes();
     for _ in 0..10 {
         std::thread::sleep(Duration::from_millis(100));
-        let there = cluster.processes();
-        lasting.retain(|process| there.contains(process));
+        let running = cluster.processes();
+        lasting.retain(|process| running.contains(process));
     }
     lasting
 }
 
 #[test]
-fn a_cluster_runs_every_job() {
+fn cluster_runs_every_job() {
     let directory = TempDir::new().unwrap();
     let own = |name: &str| {
         let folder = directory.path().join(name);
@@ -231,8 +231,9 @@ fn a_job_that_fails_is_told_with_the_words_of_its_task(cluster: &HadoopCluster, 
     let paths = StoragePaths { scratch: directory.join("joined"), ..StoragePaths::default() };
     std::fs::create_dir(&paths.scratch).unwrap();
     let values = settings(&[("configuration", broken.to_str().unwrap())]);
-    let nothing = SystemResources::of(0);
-    let joined = cluster.namespace().unwrap().within(|| INSTALLED.start(&paths, &nothing, &values)).unwrap();
+    let no_memory = SystemResources::with_budget(0);
+    let joined =
+        cluster.namespace().unwrap().within(|| INSTALLED.start(&paths, &no_memory, &values)).unwrap();
     let joined = joined.unwrap();
     joined.health().unwrap();
     assert!(joined.processes().is_empty() && joined.figures().unwrap().is_empty());
@@ -267,7 +268,7 @@ fn mistakes_are_found_before_anything_is_started() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let resources = SystemResources::of(budget_bytes);
+        let resources = SystemResources::with_budget(budget_bytes);
         INSTALLED.start(&paths, &resources, &settings(pairs)).err().unwrap().to_string()
     };
     let error = start(directory.path(), 1 << 30, &[]);

@@ -43,14 +43,14 @@ fn plan(directory: &Path) -> HdfsPlan {
         short_circuit_bytes: None,
         address: Ipv4Addr::LOCALHOST,
         scratch: directory.join("scratch"),
-        heaps: ServerHeaps::of(0),
+        heaps: ServerHeaps::from_budget(0),
         slow_motion: 1.0,
     }
 }
 
 fn resources(plan: &HdfsPlan) -> SystemResources {
     let budget_bytes = plan.heaps.resident_bytes(plan.datanodes.len() as u64);
-    SystemResources::of(budget_bytes)
+    SystemResources::with_budget(budget_bytes)
 }
 
 fn start(plan: &HdfsPlan) -> Result<(Hdfs, Arc<NetworkNamespace>), SystemError> {
@@ -81,7 +81,7 @@ fn is_process(pid: u32) -> bool {
 }
 
 #[test]
-fn a_file_system_from_its_format_to_its_restart() {
+fn file_system_from_format_to_restart() {
     let directory = tempfile::TempDir::new().unwrap();
     let plan = plan(directory.path());
     let (hdfs, namespace) = start(&plan).unwrap();
@@ -224,14 +224,14 @@ fn too_little_memory_is_refused_before_anything_starts() {
     let directory = tempfile::TempDir::new().unwrap();
     let plan = plan(directory.path());
     let namespace = NetworkNamespace::create(plan.system).unwrap();
-    let resources = SystemResources::of(resources(&plan).budget_bytes - 1);
+    let resources = SystemResources::with_budget(resources(&plan).budget_bytes - 1);
     let error = Hdfs::start(&plan, &namespace, &resources).unwrap_err().to_string();
     assert!(error.contains("need 704 MiB"), "{error}");
     assert!(!plan.scratch.exists());
 }
 
 #[test]
-fn a_server_that_can_t_start_is_named_with_its_last_words() {
+fn unstartable_server_is_named_with_last_output() {
     let directory = tempfile::TempDir::new().unwrap();
     let mut plan = plan(directory.path());
     plan.datanodes.truncate(1);

@@ -47,7 +47,7 @@ fn try_start(
         options: Vec::new(),
         scratch: scratch.path(),
         heap_bytes,
-        resources: &SystemResources::of(heap_bytes),
+        resources: &SystemResources::with_budget(heap_bytes),
         namespace: None,
         timeout,
         start_limit: LIMIT,
@@ -200,7 +200,7 @@ fn operations_mean_what_they_mean_in_a_map() {
 }
 
 #[test]
-fn many_connections_at_once_in_little_memory_and_long_records() {
+fn many_connections_with_long_records_need_little_memory() {
     const THREADS: usize = 256;
     // For the long ones.
     let bench = Bench::with_heap(128 << 20, LIMIT);
@@ -256,7 +256,7 @@ fn many_connections_at_once_in_little_memory_and_long_records() {
 }
 
 #[test]
-fn commands_are_the_drivers_own_and_its_words_come_back() {
+fn driver_commands_pass_and_its_output_returns() {
     let bench = Bench::new(LIMIT);
     let command = |name: &str, argument: &str| bench.child.command("testing", name, argument, LIMIT);
     assert_eq!(command("echo", "gr\u{fc}n\n\"x\"").unwrap(), "gr\u{fc}n\n\"x\"");
@@ -271,7 +271,7 @@ fn commands_are_the_drivers_own_and_its_words_come_back() {
 }
 
 #[test]
-fn it_connects_to_what_is_on_its_list_and_to_nothing_else() {
+fn connections_go_only_to_allowlist() {
     let [one, other, six] = ["127.0.0.1:0", "127.0.0.1:0", "[::1]:0"].map(TcpListener::bind);
     let (one, other) = (one.unwrap(), other.unwrap());
     let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
@@ -297,7 +297,7 @@ fn it_connects_to_what_is_on_its_list_and_to_nothing_else() {
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_told() {
+fn start_failure_is_explained() {
     let scratch = TempDir::new().unwrap();
     let start = |driver: &str, properties: &[(&str, &str)], heap| {
         try_start(&scratch, driver, properties, heap, LIMIT).unwrap_err().to_string()
@@ -316,7 +316,7 @@ fn what_keeps_it_from_starting_is_told() {
 }
 
 #[test]
-fn a_killed_child_is_named_with_the_way_it_died() {
+fn killed_child_is_named_with_cause_of_death() {
     let bench = Bench::new(LIMIT);
     let mut client = bench.connect();
     client.insert(b"key", &record(&[(0, b"x".to_vec())])).unwrap();
@@ -338,7 +338,7 @@ fn a_killed_child_is_named_with_the_way_it_died() {
 }
 
 #[test]
-fn a_child_out_of_memory_ends_and_says_so() {
+fn child_out_of_memory_ends_and_reports_it() {
     let bench = Bench::new(LIMIT);
     let mut client = bench.connect();
     let record = record(&[(0, vec![0; 4 << 20])]);
@@ -352,7 +352,7 @@ fn a_child_out_of_memory_ends_and_says_so() {
 }
 
 #[test]
-fn a_stuck_child_times_out_by_name_and_its_late_answer_is_not_taken_for_another() {
+fn stuck_child_times_out_and_late_answer_is_ignored() {
     let bench = Bench::new(Duration::from_millis(500));
     let mut client = bench.connect();
     let (first, second) = (record(&[(0, b"first".to_vec())]), record(&[(0, b"second".to_vec())]));
@@ -411,7 +411,7 @@ fn replies(bytes: &[u8]) -> Vec<(u32, WireStatus, String)> {
 }
 
 #[test]
-fn whatever_comes_is_answered_or_refused_as_the_other_side_would() {
+fn jvm_agrees_with_rust_about_arbitrary_requests() {
     let bench = Bench::new(LIMIT);
     let socket = bench.socket();
     let mut runner =
@@ -436,8 +436,8 @@ fn whatever_comes_is_answered_or_refused_as_the_other_side_would() {
                 tail.extend_from_slice(&key);
                 append_values(&values, &mut tail).unwrap();
                 if let Some(changed) = changed {
-                    let at = changed.index(tail.len());
-                    tail[at] = byte;
+                    let index = changed.index(tail.len());
+                    tail[index] = byte;
                 }
                 tail
             }),

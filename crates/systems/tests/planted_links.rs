@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 #[test]
-fn looking_up_the_version_of_rocksdb_follows_no_planted_link() {
+fn rocksdb_version_lookup_follows_no_planted_link() {
     let folder = tempfile::tempdir().unwrap();
     let victim = folder.path().join("victim");
     fs::write(&victim, "kept").unwrap();

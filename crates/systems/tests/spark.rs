@@ -26,7 +26,7 @@ fn requests(record: &JobRecord, kind: &str) -> u64 {
 }
 
 #[test]
-fn each_committer_sorts_on_ceph_and_tells_of_itself() {
+fn committers_sort_on_ceph_and_name_themselves() {
     let folder = TempDir::new().unwrap();
     let mut cluster = start(&SPARK, folder.path(), 8 << 30, &[&ON_CEPH[..], &BACK].concat());
     cluster.health().unwrap();
@@ -105,7 +105,7 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
 }
 
 #[test]
-fn a_directory_that_s3a_renames_costs_the_store_an_upload_of_each_object() {
+fn s3a_directory_rename_uploads_each_object() {
     s3a::rename_a_directory("3.5", 1_000);
 }
 
@@ -179,11 +179,11 @@ fn the_death_of_the_only_worker_ends_a_job(cluster: &SparkCluster) {
 }
 
 #[test]
-fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
+fn jobs_run_on_hdfs_over_link() {
     let folder = TempDir::new().unwrap();
     let refused = |budget_bytes: u64, pairs: &[(&str, &str)], data: Vec<std::path::PathBuf>| {
         let paths = StoragePaths { data, scratch: folder.path().join("none"), ..StoragePaths::default() };
-        let started = SPARK.start(&paths, &SystemResources::of(budget_bytes), &settings(pairs));
+        let started = SPARK.start(&paths, &SystemResources::with_budget(budget_bytes), &settings(pairs));
         started.map(drop).unwrap_err()
     };
     let small = refused(1 << 30, &[], vec![folder.path().to_owned()]);
@@ -191,15 +191,18 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     let missing = refused(8 << 30, &[], vec![folder.path().join("missing")]).to_string();
     assert!(missing.contains("is the storage attached?"), "{missing}");
     assert!(!folder.path().join("missing").exists());
-    let without = Spark::with_variables(|_| Some("/no/such/underlay-gateway".to_owned()));
+    let without_gateway = Spark::with_variables(|_| Some("/no/such/underlay-gateway".to_owned()));
     let paths = StoragePaths {
         data: vec![folder.path().to_owned()],
         scratch: folder.path().join("none"),
         ..StoragePaths::default()
     };
     let cached = settings(&[("store", "s3a"), ("cache", "gateway")]);
-    let missing =
-        without.start(&paths, &SystemResources::of(8 << 30), &cached).map(drop).unwrap_err().to_string();
+    let missing = without_gateway
+        .start(&paths, &SystemResources::with_budget(8 << 30), &cached)
+        .map(drop)
+        .unwrap_err()
+        .to_string();
     assert!(missing.contains("/no/such/underlay-gateway") && missing.contains("make gateway"), "{missing}");
 
     let pairs = [
@@ -215,8 +218,11 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     assert!(record.stages.iter().all(|stage| stage.requests.is_empty()));
     // HDFS is on a machine of its own, and all that is read and written goes over the link.
     let at_store = cluster.store_namespace().unwrap().listeners().unwrap();
-    let beside = cluster.namespace().unwrap().listeners().unwrap();
-    assert!(!at_store.is_empty() && at_store.iter().all(|address| !beside.contains(address)), "{at_store:?}");
+    let listeners = cluster.namespace().unwrap().listeners().unwrap();
+    assert!(
+        !at_store.is_empty() && at_store.iter().all(|address| !listeners.contains(address)),
+        "{at_store:?}"
+    );
     let figures = cluster.figures().unwrap();
     for way in ["link_to_store_bytes", "link_from_store_bytes"] {
         assert!(figures[way] > DATA_BYTES as f64, "{figures:?}");

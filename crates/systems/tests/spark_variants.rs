@@ -29,7 +29,7 @@ use underlay_systems::system::{JobProgress, JobRequest, RunningSystem, StoragePa
 const POLL: Duration = Duration::from_millis(20);
 
 fn requests(record: &JobRecord, kind: &str, stage: &dyn Fn(&str) -> bool) -> u64 {
-    let stages = record.stages.iter().filter(|told| stage(&told.name));
+    let stages = record.stages.iter().filter(|stage_record| stage(&stage_record.name));
     stages.filter_map(|stage| stage.requests.get(kind)).map(|sum| sum.requests).sum()
 }
 
@@ -61,7 +61,7 @@ fn events(scratch: &Path) -> String {
 
 #[test]
 #[ignore = "minutes: `make spark-variants` runs it"]
-fn shuffle_files_outlive_their_executor_and_a_cluster_that_runs_already_runs_jobs() {
+fn shuffle_files_outlive_executor_and_external_cluster_runs_jobs() {
     let folder = TempDir::new().unwrap();
     let scratch = folder.path().join("scratch");
     let pairs =
@@ -199,7 +199,7 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
 /// Each answer is held against DuckDB's.
 #[test]
 #[ignore = "minutes: `make spark-variants` runs it"]
-fn every_query_is_answered() {
+fn tpcds_queries_are_all_answered() {
     let folder = TempDir::new().unwrap();
     let pairs = [("datanodes", "1"), ("replication", "1"), ("executors", "2")];
     let cluster = start(&INSTALLED, folder.path(), 6 << 30, &pairs);
@@ -373,7 +373,7 @@ fn nothing_is_shown_to_others(cluster: &SparkCluster, scratch: &Path) {
 
 #[test]
 #[ignore = "minutes: `make spark-variants` runs it"]
-fn a_large_directory_that_s3a_renames_costs_the_store_an_upload_of_each_object() {
+fn large_s3a_directory_rename_uploads_each_object() {
     for version in ["3.5", "4.1"] {
         s3a::rename_a_directory(version, 10_000);
     }
@@ -434,14 +434,14 @@ fn the_gateway_is_killed_with_what_ceph_lacks(cluster: &mut SparkCluster, settin
     assert!(cluster.gauges().unwrap()["current_cache_unstored_objects"] > 0.0);
     kill_all(cluster, b"gateway.toml");
     let began = Instant::now();
-    let told = loop {
+    let message = loop {
         match cluster.health() {
             Err(error) => break error.to_string(),
             Ok(()) => assert!(began.elapsed() < LIMIT, "nobody notices"),
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    assert!(told.contains("the S3 gateway") && told.contains("was killed"), "{told}");
+    assert!(message.contains("the S3 gateway") && message.contains("was killed"), "{message}");
     cluster.abandon_cache();
     put(cluster, settings);
     cluster.verify_job(&sort, &quiet).unwrap_or_else(|error| panic!("past the cache: {error}"));

@@ -31,14 +31,14 @@ struct Pieces<'a> {
 }
 
 impl Read for Pieces<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.interrupt = !self.interrupt;
         if self.interrupt {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        let size = self.sizes.next().copied().unwrap_or(1).min(into.len()).min(self.bytes.len());
+        let size = self.sizes.next().copied().unwrap_or(1).min(buffer.len()).min(self.bytes.len());
         let (now, later) = self.bytes.split_at(size);
-        into[..size].copy_from_slice(now);
+        buffer[..size].copy_from_slice(now);
         self.bytes = later;
         Ok(size)
     }
@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_request_comes_out_as_it_went_in(
+    fn request_survives_round_trip(
         id in any::<u32>(),
         opcode in prop::sample::select(&WireOpcode::ALL[..]),
         fields in selector(),
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reply_comes_out_as_it_went_in(
+    fn reply_survives_round_trip(
         id in any::<u32>(),
         status in prop::sample::select(&WireStatus::ALL[..]),
         service_ns in any::<u64>(),
@@ -187,7 +187,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_message_cannot_hold_is_refused() {
+fn unrepresentable_message_is_refused() {
     let mut frame = Vec::new();
     let mut encode = |key: &[u8], values: &FieldValues| {
         encode_request(&mut frame, 1, WireOpcode::Insert, FieldSelection::All, 0, key, Some(values))
@@ -205,7 +205,7 @@ fn what_a_message_cannot_hold_is_refused() {
 }
 
 #[test]
-fn a_long_error_is_cut_to_a_frame() {
+fn long_error_is_cut_to_frame() {
     let mut frame = Vec::new();
     encode_text_reply(&mut frame, 7, WireStatus::Failed, &"x".repeat(MAX_FRAME_BYTES + 1));
     let reply = WireReply::decode(&frame[4..]).unwrap();
@@ -213,7 +213,7 @@ fn a_long_error_is_cut_to_a_frame() {
 }
 
 #[test]
-fn a_claimed_length_makes_no_memory() {
+fn claimed_length_allocates_nothing() {
     let mut frames = FrameBuffer::new();
     let mut stream = &(MAX_FRAME_BYTES as u32 + 1).to_le_bytes()[..];
     assert_eq!(frames.receive(&mut stream).unwrap_err().kind(), io::ErrorKind::InvalidData);

@@ -40,8 +40,8 @@ impl BlockDevice for Null {
 
 fn null() -> Arc<dyn BlockDevice> {
     let clock = || Arc::new(RealClock::new(1.0));
-    let kept = Arc::new(underlay_storage::backing::MemoryBacking::new());
-    let journal = Paced::new(CAPACITY_BYTES, kept, None, clock());
+    let backing = Arc::new(underlay_storage::backing::MemoryBacking::new());
+    let journal = Paced::new(CAPACITY_BYTES, backing, None, clock());
     let rest = Paced::new(CAPACITY_BYTES, Arc::new(NullBacking), None, clock());
     Arc::new(Null { journal, rest })
 }

@@ -98,21 +98,21 @@ impl NullMember {
     fn carry_out(&self, request: DeviceRequest) -> DeviceCompletion {
         request.check(&self.geometry())?;
         let (offset_bytes, length_bytes) = request.extent();
-        let mut kept = self.kept.lock();
-        let end = (offset_bytes + length_bytes).min(kept.len() as u64);
+        let mut stored = self.kept.lock();
+        let end = (offset_bytes + length_bytes).min(stored.len() as u64);
         let range = offset_bytes.min(end) as usize..end as usize;
         Ok(match request {
             DeviceRequest::Read { mut buffer, .. } => {
-                buffer[..range.len()].copy_from_slice(&kept[range]);
+                buffer[..range.len()].copy_from_slice(&stored[range]);
                 buffer
             }
             DeviceRequest::Write { data, .. } => {
-                kept[range.clone()].copy_from_slice(&data[..range.len()]);
+                stored[range.clone()].copy_from_slice(&data[..range.len()]);
                 Vec::new()
             }
             DeviceRequest::Flush => Vec::new(),
             DeviceRequest::Discard { .. } => {
-                kept[range].fill(0);
+                stored[range].fill(0);
                 Vec::new()
             }
         })
@@ -354,8 +354,9 @@ fn answer(stream: TcpStream) -> std::io::Result<()> {
     let (mut request, mut received, mut replies) = ([0; REQUEST_BYTES], Vec::new(), Vec::new());
     loop {
         reader.read_exact(&mut request)?;
-        let word =
-            |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap_or_default()) as usize;
+        let word = |offset: usize| {
+            u64::from_le_bytes(request[offset..offset + 8].try_into().unwrap_or_default()) as usize
+        };
         received.resize(word(0), 0);
         reader.read_exact(&mut received)?;
         replies.resize(replies.len() + REPLY_BYTES + word(8), 0);

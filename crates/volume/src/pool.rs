@@ -118,8 +118,8 @@ impl VolumePool {
         if let Some(problem) = spec.compress.and_then(|codec| codec.problem()) {
             return Err(PoolError::Codec(problem));
         }
-        if spec.mirror && self.core.members.in_use() < 2 {
-            return Err(PoolError::TooFewToMirror(self.core.members.in_use()));
+        if spec.mirror && self.core.members.count_in_use() < 2 {
+            return Err(PoolError::TooFewToMirror(self.core.members.count_in_use()));
         }
         self.check_new(name, VOLUME_MAP_BYTES)?;
         let header =

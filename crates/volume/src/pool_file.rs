@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_numbered_over_all_entries_and_lie_in_the_directory() {
+    fn devices_are_numbered_over_all_entries() {
         let medium = underlay_storage::catalogue::find("nvme-9300-max").unwrap();
         let some = |count, capacity_bytes| ModelledDevices { medium: medium.clone(), count, capacity_bytes };
         let pool = PoolFile {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_qualified_name_begins_as_one_and_is_not_too_long() {
+    fn qualified_name_has_prefix_and_limited_length() {
         assert_eq!(check_nqn("nqn.2014-08.org.nvmexpress:uuid:5e1f7a52-9d0b-4c1f-8a43-2b6f0c9d7e11"), Ok(()));
         let long = format!("nqn.2014-08.org.example:{}", "x".repeat(200));
         for wrong in ["", "nqn.", "iqn.2001-04.com.example:x", "nqn.2014-08.org.a b", long.as_str()] {

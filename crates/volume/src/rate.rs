@@ -58,7 +58,7 @@ impl TokenBucket {
     }
 
     fn take(&mut self, tokens: f64, now: ModelTime) -> ModelTime {
-        self.tokens = (self.tokens + now.since(self.at).as_secs_f64() * self.rate).min(self.depth);
+        self.tokens = (self.tokens + now.duration_since(self.at).as_secs_f64() * self.rate).min(self.depth);
         self.at = self.at.max(now);
         self.tokens -= tokens;
         if self.tokens >= 0.0 { now } else { now + Duration::from_secs_f64(-self.tokens / self.rate) }
@@ -229,7 +229,7 @@ mod tests {
     proptest! {
         /// Whenever requests come: in no span are there more than the rate allows, beside what was saved up before it.
         #[test]
-        fn no_span_holds_more_than_the_rate(
+        fn span_holds_at_most_the_rate(
             iops in 1..100_000u64,
             bytes_per_second in 4096..1_000_000_000u64,
             requests in prop::collection::vec((0..5_000_000u64, 1..257u64), 1..200),
@@ -240,14 +240,14 @@ mod tests {
             let mut begun: Vec<(ModelTime, u64)> = Vec::new();
             for (gap_ns, blocks) in requests {
                 now += Duration::from_nanos(gap_ns);
-                let at = limiter.admit(blocks * 4096, now);
-                prop_assert!(at >= now && begun.last().is_none_or(|(last, _)| *last <= at));
-                begun.push((at, blocks * 4096));
+                let admitted_at = limiter.admit(blocks * 4096, now);
+                prop_assert!(admitted_at >= now && begun.last().is_none_or(|(last, _)| *last <= admitted_at));
+                begun.push((admitted_at, blocks * 4096));
             }
             for first in 0..begun.len() {
                 let mut bytes = 0;
                 for last in first..begun.len() {
-                    let span_s = begun[last].0.since(begun[first].0).as_secs_f64() + BURST_S + 1e-6;
+                    let span_s = begun[last].0.duration_since(begun[first].0).as_secs_f64() + BURST_S + 1e-6;
                     // The first one of a span may have been waiting with its debt paid.
                     let count = (last - first) as f64;
                     prop_assert!(count <= span_s * iops as f64 + 1.0);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_kept_busy_gets_its_rate() {
+    fn busy_volume_gets_its_rate() {
         let mut limiter =
             RateLimiter::new(RateLimits { iops: Some(1000), bytes_per_second: None }, ModelTime::ZERO);
         let last = (0..10_050).map(|_| limiter.admit(4096, ModelTime::ZERO)).last().unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_panics_leaves_no_other_one_waiting() {
+    fn panicking_job_leaves_no_other_waiting() {
         let clock: Arc<dyn ModelClock> = Arc::new(RealClock::new(1.0));
         let timer = JobTimer::new(Arc::clone(&clock));
         let (sender, ran) = std::sync::mpsc::channel();
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn jobs_run_in_order_and_none_is_forgotten_at_the_end() {
+    fn jobs_run_in_order_and_finish_at_end() {
         let clock: Arc<dyn ModelClock> = Arc::new(RealClock::new(1.0));
         let timer = JobTimer::new(Arc::clone(&clock));
         let ran = Arc::new(Mutex::new(Vec::new()));
         let far = clock.now() + Duration::from_secs(3600);
-        for (name, at) in [(2, far), (1, clock.now()), (3, far)] {
+        for (name, due) in [(2, far), (1, clock.now()), (3, far)] {
             let ran = Arc::clone(&ran);
-            timer.run_at(at, Box::new(move || ran.lock().push(name)));
+            timer.run_at(due, Box::new(move || ran.lock().push(name)));
         }
         timer.end();
         assert_eq!(*ran.lock(), [1, 2, 3]);

@@ -67,7 +67,7 @@ const KINDS: [(&str, bool, bool); 4] = [
 /// The volume has left a slab that it shared, in memory; in the journal it still points there. If the snapshot took it
 /// for its own by now and wrote in place, a power cut would show the snapshot's data in the volume.
 #[test]
-fn a_slab_that_was_left_is_shared_until_the_journal_knows() {
+fn left_slab_is_shared_until_journalled() {
     for seed in 0..20 {
         let supply = Supply::new(seed);
         let devices = devices(&supply, 1);
@@ -93,7 +93,7 @@ fn a_slab_that_was_left_is_shared_until_the_journal_knows() {
 
 /// The power fails when one copy has been written over and the other has not, or has in part.
 #[test]
-fn copies_are_made_alike_after_a_cut_in_an_overwrite() {
+fn copies_are_repaired_after_cut_overwrite() {
     let mut differed = 0;
     for seed in 0..20 {
         let supply = Supply::new(seed);
@@ -167,7 +167,7 @@ fn contents(pool: &VolumePool) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn a_killed_process_takes_nothing_along_that_was_answered() {
+fn killed_process_loses_nothing_answered() {
     let host = TempDir::new().unwrap();
     let devices = devices(&Supply::new(3), 3);
     let pool = made(&devices, memory(&host, "first"));
@@ -176,10 +176,10 @@ fn a_killed_process_takes_nothing_along_that_was_answered() {
     assert_ne!(flushed, answered);
     let killed = again(&devices, PowerDevice::image);
     // Where nothing was noted, it is as a power cut would leave it.
-    let without = open(&again(&killed, PowerDevice::image));
-    let found = contents(&without);
+    let reopened = open(&again(&killed, PowerDevice::image));
+    let found = contents(&reopened);
     assert!(found.iter().zip(&answered).all(|(found, answered)| found[200] == 0 && answered[200] == 27));
-    assert_consistent(&without);
+    assert_consistent(&reopened);
     let restarted = open_with(&again(&killed, PowerDevice::image), memory(&host, "second")).unwrap();
     assert_eq!(contents(&restarted)[0][200], 0, "the host has lost what it noted before");
     assert_consistent(&restarted);
@@ -226,7 +226,7 @@ fn pool_again(devices: &[PowerDevice]) -> VolumePool {
 
 /// A member was left out, and the journal has not heard of it: its copy is old.
 #[test]
-fn a_member_that_was_left_out_is_out_after_a_kill() {
+fn left_out_member_stays_out_after_kill() {
     let host = TempDir::new().unwrap();
     for lost in 0..2 {
         let devices = devices(&Supply::new(6), 2);
@@ -250,7 +250,7 @@ fn a_member_that_was_left_out_is_out_after_a_kill() {
 
 /// Flushes that fail on a member leave what lies there to later ones, and the files take turns meanwhile.
 #[test]
-fn what_flushes_could_not_take_along_is_there_after_a_kill() {
+fn unflushed_blocks_survive_kill() {
     let host = TempDir::new().unwrap();
     let devices = devices(&Supply::new(8), 2);
     let pool = open_with(&devices, memory(&host, "first")).unwrap();
@@ -286,7 +286,7 @@ fn notes_that_are_long_are_followed_by_a_flush() {
 }
 
 #[test]
-fn a_host_memory_that_is_not_there_is_named() {
+fn missing_host_memory_is_named() {
     let host = TempDir::new().unwrap();
     let directory = host.path().join("nowhere");
     let devices = devices(&Supply::new(7), 1);

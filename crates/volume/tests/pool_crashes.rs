@@ -144,10 +144,10 @@ impl Bench {
         self.devices = images.iter().map(|image| self.supply.device(image.clone())).collect();
         self.pool = open(&self.devices, &self.host, self.boot);
         assert_consistent(&self.pool);
-        let there: Vec<String> = self.pool.list().into_iter().map(|info| info.name).collect();
-        assert!(there.iter().all(|name| self.models.contains_key(name)), "{there:?}");
+        let names: Vec<String> = self.pool.list().into_iter().map(|info| info.name).collect();
+        assert!(names.iter().all(|name| self.models.contains_key(name)), "{names:?}");
         self.models.retain(|name, model| {
-            let found = there.contains(name);
+            let found = names.contains(name);
             assert!(found || !model.certain, "volume {name} is lost");
             found
         });
@@ -179,8 +179,8 @@ impl Bench {
                 VolumePool::open(members(&devices), PoolSettings::default()).expect("one member may be lost");
             for (name, model) in self.models.iter().filter(|(_, model)| model.mirror) {
                 let found = read_all(&pool.volume(name).expect("it is listed"));
-                let known = model.known.lock().unwrap().now();
-                assert_eq!(found, known, "{name} without member {lost}");
+                let expected = model.known.lock().unwrap().now();
+                assert_eq!(found, expected, "{name} without member {lost}");
             }
         }
     }
@@ -245,17 +245,17 @@ impl Bench {
                 };
                 let (mirror, mut histories) = (origin.mirror, origin.known.lock().unwrap().blocks.clone());
                 if made.is_ok() {
-                    let mut known = origin.known.lock().unwrap();
+                    let mut expected = origin.known.lock().unwrap();
                     let all = u64::MAX;
-                    known.keep_completed(all);
-                    histories = known.blocks.clone();
+                    expected.keep_completed(all);
+                    histories = expected.blocks.clone();
                 }
                 let model = VolumeModel { read_only: !writable, ..VolumeModel::new(Vec::new(), mirror) };
                 let model = VolumeModel { lengths: vec![histories.len()], ..model };
                 {
-                    let mut known = model.known.lock().unwrap();
-                    known.resize(histories.len());
-                    known.blocks = histories;
+                    let mut expected = model.known.lock().unwrap();
+                    expected.resize(histories.len());
+                    expected.blocks = histories;
                 }
                 self.made(volume, made, model);
             }
@@ -275,10 +275,10 @@ impl Bench {
                 let off = self.supply.is_off();
                 if let Some((_, model)) = self.model(volume) {
                     let read_only = model.read_only;
-                    let mut known = model.known.lock().unwrap();
+                    let mut expected = model.known.lock().unwrap();
                     match resized {
                         Ok(()) => {
-                            known.resize(blocks);
+                            expected.resize(blocks);
                             model.lengths = vec![blocks];
                         }
                         Err(_) => {
@@ -287,7 +287,11 @@ impl Bench {
                                 "{resized:?}"
                             );
                             // What lies behind the new end may be discarded already.
-                            known.blocks.iter_mut().skip(blocks).for_each(|history| history.push((0, None)));
+                            expected
+                                .blocks
+                                .iter_mut()
+                                .skip(blocks)
+                                .for_each(|history| history.push((0, None)));
                             model.lengths.push(blocks);
                         }
                     }
@@ -372,7 +376,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
-    fn a_cut_loses_nothing_that_was_flushed_and_a_kill_nothing_that_was_answered(
+    fn cut_loses_nothing_flushed_and_kill_nothing_answered(
         members in 1..5usize,
         extents in prop_oneof![Just(6usize), Just(20)],
         steps in steps(),
@@ -384,7 +388,7 @@ proptest! {
 
 /// The cut struck one member before the other. The pool had left it out, and said so; until it is brought up to date there is one copy.
 #[test]
-fn a_cut_in_the_flush_of_a_mirrored_write_leaves_both_copies_readable() {
+fn cut_in_mirrored_flush_leaves_both_copies_readable() {
     let create = |volume, compress, mirror| Step::Create { volume, blocks: 500, compress, mirror };
     let steps = [
         create(0, false, false),

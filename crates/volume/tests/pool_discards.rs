@@ -52,7 +52,7 @@ fn slabs_that_lie_together_are_discarded_together() {
 }
 
 #[test]
-fn slabs_that_lie_apart_are_discarded_a_few_at_a_time() {
+fn scattered_slabs_are_discarded_few_at_a_time() {
     for delete in [true, false] {
         let (device, pool, discards) = pool();
         let volumes =

@@ -63,17 +63,17 @@ impl BlockDevice for Cached {
         let mut guard = self.0.lock().unwrap();
         let state = &mut *guard;
         let mut change = |offset_bytes: u64, data: &[u8]| {
-            let at = offset_bytes as usize;
-            state.cached[at..at + data.len()].copy_from_slice(data);
-            state.dirty.extend(at / BLOCK..(at + data.len()) / BLOCK);
+            let offset = offset_bytes as usize;
+            state.cached[offset..offset + data.len()].copy_from_slice(data);
+            state.dirty.extend(offset / BLOCK..(offset + data.len()) / BLOCK);
         };
         let mut is_forced = false;
         let answer = match request {
             _ if state.health == Health::Gone => Err(DeviceError::Gone),
             DeviceRequest::Read { offset_bytes, mut buffer } => {
-                let at = offset_bytes as usize;
-                let end = at + buffer.len();
-                buffer.copy_from_slice(&state.cached[at..end]);
+                let offset = offset_bytes as usize;
+                let end = offset + buffer.len();
+                buffer.copy_from_slice(&state.cached[offset..end]);
                 Ok(buffer)
             }
             DeviceRequest::Write { offset_bytes, data, fua } => {
@@ -170,7 +170,7 @@ fn assert_durable(devices: &[Cached], memory: &Path) {
 }
 
 #[test]
-fn what_was_written_over_in_place_before_a_failed_flush_is_written_again() {
+fn overwrite_before_failed_flush_is_written_again() {
     let memory = tempfile::tempdir().unwrap();
     let devices = with_a_failed_flush(memory.path());
     let pool = open(&devices, memory.path()).unwrap();
@@ -179,7 +179,7 @@ fn what_was_written_over_in_place_before_a_failed_flush_is_written_again() {
 }
 
 #[test]
-fn a_pool_opens_while_a_member_in_doubt_is_gone_and_its_flushes_fail_until_it_is_written_again() {
+fn pool_with_absent_doubtful_member_fails_flushes_until_rewritten() {
     let memory = tempfile::tempdir().unwrap();
     let devices = with_a_failed_flush(memory.path());
     // Twice: the doubt outlives another process.
@@ -205,7 +205,7 @@ fn a_pool_opens_while_a_member_in_doubt_is_gone_and_its_flushes_fail_until_it_is
 }
 
 #[test]
-fn a_flush_that_fails_while_the_pool_is_opened_is_known_at_the_next_opening() {
+fn failed_flush_at_opening_is_remembered() {
     let memory = tempfile::tempdir().unwrap();
     let devices = vec![Cached::new(vec![0; CAPACITY_BYTES])];
     let pool = open(&devices, memory.path()).unwrap();

@@ -119,8 +119,8 @@ impl Bench {
     fn verify(&self, volume: usize) {
         let model = &self.models[volume];
         let handle = model.handle.as_ref().expect("a handle");
-        let known = model.known.lock().unwrap();
-        for (block, history) in known.blocks.iter().enumerate() {
+        let expected = model.known.lock().unwrap();
+        for (block, history) in expected.blocks.iter().enumerate() {
             let read = DeviceRequest::Read { offset_bytes: block as u64 * 4096, buffer: vec![1; 4096] };
             let Ok(read) = handle.execute(read) else { continue };
             let found = content_of(&read);
@@ -217,7 +217,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
-    fn members_that_fail_two_at_a_time_lose_nothing_that_was_flushed(
+    fn double_member_failures_lose_nothing_flushed(
         steps in prop::collection::vec(step(), 1..60),
         seed in any::<u32>(),
     ) {

@@ -88,7 +88,7 @@ fn with_one_out(devices: &[PowerDevice], compress: bool) -> (VolumePool, VolumeH
 }
 
 #[test]
-fn a_stale_copy_is_not_served_where_the_good_one_can_not_be_read() {
+fn stale_copy_is_not_served_for_unreadable_one() {
     for lost in 0..2 {
         // Packed chunks go to a new place: with a member out they are on the other two.
         let devices = devices(&Supply::new(1), 3);
@@ -120,12 +120,12 @@ fn a_stale_copy_is_not_served_where_the_good_one_can_not_be_read() {
         pool.close().unwrap();
         let pool = open(&devices);
         let volume = pool.volume("twice").unwrap();
-        for (gone, device) in devices.iter().enumerate() {
+        for (failed, device) in devices.iter().enumerate() {
             device.set_gone(true);
-            assert!(read_firsts(&volume).into_iter().all(|found| found == Ok(21)), "without {gone}");
+            assert!(read_firsts(&volume).into_iter().all(|found| found == Ok(21)), "without {failed}");
             device.set_gone(false);
-            if states(&pool)[gone] == MemberState::Out {
-                pool.resync(gone).unwrap();
+            if states(&pool)[failed] == MemberState::Out {
+                pool.resync(failed).unwrap();
             }
         }
         assert_consistent(&pool);
@@ -134,7 +134,7 @@ fn a_stale_copy_is_not_served_where_the_good_one_can_not_be_read() {
 
 /// Nothing may be written that a member misses which can't be recorded as out.
 #[test]
-fn a_member_that_was_not_read_at_opening_misses_nothing() {
+fn member_unread_at_opening_misses_nothing() {
     let devices = devices(&Supply::new(1), 3);
     let (pool, _) = with_one_out(&devices, false);
     pool.close().unwrap();
@@ -165,7 +165,7 @@ fn a_member_that_was_not_read_at_opening_misses_nothing() {
 
 /// A device that shows another label when it answers is not the member.
 #[test]
-fn a_member_that_comes_back_as_another_device_is_not_touched() {
+fn member_replaced_by_other_device_is_not_touched() {
     let devices = devices(&Supply::new(1), 3);
     let (pool, _) = with_one_out(&devices, false);
     pool.close().unwrap();
@@ -184,7 +184,7 @@ fn a_member_that_comes_back_as_another_device_is_not_touched() {
 
 /// The power failed in an overwrite, and one member can't be written to when the copies are made alike.
 #[test]
-fn the_member_that_fails_is_left_out_when_copies_are_made_alike() {
+fn failing_member_is_left_out_of_repair() {
     for failing in 0..2 {
         let devices = devices(&Supply::new(1), 2);
         let pool = open(&devices);
@@ -211,7 +211,7 @@ fn the_member_that_fails_is_left_out_when_copies_are_made_alike() {
 
 /// A block that can't be read is written anew from the other copy; where neither can be read nobody is left out.
 #[test]
-fn a_block_that_can_not_be_read_costs_no_member_when_copies_are_made_alike() {
+fn unreadable_block_costs_no_member() {
     for failing in [vec![0], vec![1], vec![0, 1]] {
         let devices = devices(&Supply::new(1), 2);
         let pool = open(&devices);
@@ -238,7 +238,7 @@ fn a_block_that_can_not_be_read_costs_no_member_when_copies_are_made_alike() {
 }
 
 #[test]
-fn what_can_not_be_flushed_is_no_contradiction() {
+fn failing_flush_is_no_inconsistency() {
     let devices = devices(&Supply::new(1), 3);
     let (pool, _) = with_one_out(&devices, false);
     let volume = pool.create("later", &twice(false)).unwrap();
@@ -251,7 +251,7 @@ fn what_can_not_be_flushed_is_no_contradiction() {
 
 /// With a member out another one fails its flush, and can't be left out: what it has not made durable is still read.
 #[test]
-fn a_flush_that_a_second_member_fails_is_not_acknowledged() {
+fn flush_failed_by_second_member_is_not_acknowledged() {
     let mut acknowledged = 0;
     for (seed, compress) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
         let supply = Supply::new(seed);
@@ -277,7 +277,7 @@ fn a_flush_that_a_second_member_fails_is_not_acknowledged() {
 }
 
 #[test]
-fn a_flush_that_one_member_fails_is_acknowledged_once_it_is_out() {
+fn flush_failed_by_one_member_is_acknowledged_without_it() {
     for seed in 0..10 {
         let supply = Supply::new(seed);
         let devices = devices(&supply, 3);
@@ -298,7 +298,7 @@ fn a_flush_that_one_member_fails_is_acknowledged_once_it_is_out() {
 /// One copy of a first write is under way while the member with the other one goes, loses it, and is brought up to date: the
 /// map does not have the extent yet, so it is not copied.
 #[test]
-fn a_first_write_that_a_resync_overtakes_lists_no_copy_that_was_lost() {
+fn first_write_overtaken_by_resync_lists_no_lost_copy() {
     for compress in [false, true] {
         let devices = devices(&Supply::new(1), 3);
         let pool = open(&devices);
@@ -329,11 +329,11 @@ fn a_first_write_that_a_resync_overtakes_lists_no_copy_that_was_lost() {
         devices[0].hold_when(|_| false);
         devices[0].let_go();
         assert_eq!(written.load(Ordering::SeqCst), EXTENTS as usize);
-        for gone in [0, 2] {
-            devices[gone].fail_when(|request| matches!(request, DeviceRequest::Read { .. }));
+        for failed in [0, 2] {
+            devices[failed].fail_when(|request| matches!(request, DeviceRequest::Read { .. }));
             let found = read_firsts(&volume);
             assert!(found.iter().all(|found| found.as_ref().map_or(true, |c| *c == 12)), "{found:?}");
-            devices[gone].fail_when(|_| false);
+            devices[failed].fail_when(|_| false);
         }
         assert!(volume.info().degraded);
         assert_consistent(&pool);

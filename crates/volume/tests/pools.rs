@@ -43,7 +43,7 @@ fn plain(extents: u64) -> VolumeSpec {
 }
 
 #[test]
-fn a_full_pool_refuses_and_goes_on_when_space_comes_back() {
+fn full_pool_refuses_until_space_returns() {
     for spec in [
         plain(100),
         VolumeSpec { compress: Some(CompressionCodec::Zstd(1)), ..plain(100) },
@@ -88,7 +88,7 @@ fn a_full_pool_refuses_and_goes_on_when_space_comes_back() {
 }
 
 #[test]
-fn a_mirrored_volume_survives_a_member_and_gets_it_back() {
+fn mirrored_volume_survives_member_loss_and_return() {
     let devices = devices(3, 20);
     let pool = open(&devices);
     let specs = [
@@ -149,7 +149,7 @@ fn a_mirrored_volume_survives_a_member_and_gets_it_back() {
 }
 
 #[test]
-fn a_failed_write_of_one_copy_is_survived_and_the_last_copy_is_not() {
+fn failed_write_survives_unless_on_last_copy() {
     let devices = devices(2, 10);
     let pool = open(&devices);
     let volume = pool.create("twice", &VolumeSpec { mirror: true, ..plain(5) }).unwrap();
@@ -179,15 +179,15 @@ fn volumes_are_striped_over_the_members() {
     let volume = pool.create("wide", &plain(40)).unwrap();
     let before: Vec<u64> = pool.info().members.iter().map(|member| member.free_bytes).collect();
     write(&volume, 0, 40 * 64, 3).unwrap();
-    let taken: Vec<u64> = pool
+    let slab_counts: Vec<u64> = pool
         .info()
         .members
         .iter()
         .zip(before)
         .map(|(member, free)| (free - member.free_bytes) / EXTENT)
         .collect();
-    assert_eq!(taken.iter().sum::<u64>(), 40);
-    assert!(taken.iter().all(|taken| (7..=13).contains(taken)), "{taken:?}");
+    assert_eq!(slab_counts.iter().sum::<u64>(), 40);
+    assert!(slab_counts.iter().all(|count| (7..=13).contains(count)), "{slab_counts:?}");
 }
 
 #[test]
@@ -210,20 +210,20 @@ fn compression_saves_space_and_tells_how_much() {
 }
 
 #[test]
-fn a_snapshot_keeps_what_was_and_costs_what_changes() {
+fn snapshot_keeps_old_data_and_costs_changes() {
     let devices = devices(2, 20);
     let pool = open(&devices);
     let volume = pool.create("data", &plain(8)).unwrap();
     write(&volume, 0, 8 * 64, 3).unwrap();
     let free = pool.info().free_bytes;
-    let kept = pool.snapshot("data", "kept", SnapshotAccess::ReadOnly).unwrap();
+    let snapshot = pool.snapshot("data", "kept", SnapshotAccess::ReadOnly).unwrap();
     let branch = pool.snapshot("kept", "branch", SnapshotAccess::Writable).unwrap();
     assert_eq!(pool.info().free_bytes, free);
     write(&volume, 64, 1, 5).unwrap();
     write(&branch, 65, 1, 7).unwrap();
     assert_eq!(pool.info().free_bytes, free - 2 * EXTENT);
-    assert!(write(&kept, 0, 1, 9).unwrap_err().to_string().contains("read-only"));
-    assert!(read_all(&kept).iter().all(|content| *content == 3));
+    assert!(write(&snapshot, 0, 1, 9).unwrap_err().to_string().contains("read-only"));
+    assert!(read_all(&snapshot).iter().all(|content| *content == 3));
     assert_eq!(read_all(&volume)[63..67], [3, 5, 3, 3]);
     assert_eq!(read_all(&branch)[63..67], [3, 3, 7, 3]);
     assert_eq!(branch.info().origin.as_deref(), Some("kept"));
@@ -238,7 +238,7 @@ fn a_snapshot_keeps_what_was_and_costs_what_changes() {
 }
 
 #[test]
-fn what_a_pool_does_not_do_it_refuses() {
+fn unsupported_requests_are_refused() {
     let refusal = |result: Result<VolumeHandle, PoolError>| result.map(|_| ()).unwrap_err().to_string();
     let few = devices(1, 10);
     let pool = open(&few);
@@ -279,7 +279,7 @@ fn what_a_pool_does_not_do_it_refuses() {
 
 /// The journal's place is taken when the pool is made, for the longest map that it may get.
 #[test]
-fn a_pool_tells_what_its_journal_takes() {
+fn pool_reports_journal_use() {
     let devices = devices(3, 400);
     let pool = open(&devices);
     let info = pool.info();
@@ -361,7 +361,7 @@ fn threads_do_not_disturb_each_other() {
 
 /// The map has its own limit: when it is full, the pool says so, and its journal still takes everything in.
 #[test]
-fn a_full_map_refuses_snapshots_and_chunks_and_nothing_else() {
+fn full_map_refuses_only_snapshots_and_chunks() {
     let devices = devices(2, 100);
     let pool = open(&devices);
     let spec = VolumeSpec { compress: Some(CompressionCodec::Lz4), ..plain(4000) };
@@ -387,7 +387,7 @@ fn a_full_map_refuses_snapshots_and_chunks_and_nothing_else() {
 
 /// Many checkpoints of the journal, some of them cut.
 #[test]
-fn a_journal_that_is_full_begins_anew_without_losing_anything() {
+fn full_journal_restarts_without_loss() {
     let supply = Supply::new(5);
     let mut devices: Vec<PowerDevice> =
         (0..2).map(|_| supply.device(vec![0; 20 * EXTENT as usize])).collect();

@@ -188,7 +188,7 @@ impl OperationMix {
     }
 
     /// Proportions of one's own; they take a standard mix's name when they are the same.
-    pub fn of(proportions: OperationProportions) -> OperationMix {
+    pub fn from_proportions(proportions: OperationProportions) -> OperationMix {
         let same = |mix: &OperationMix| match mix.kind {
             MixKind::Transactions(standard) => OperationKind::ALL
                 .iter()
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_spells_out_its_shares_is_read_again() {
+    fn spelled_mix_name_rereads() {
         use OperationKind::{Insert, Read, ReadModifyWrite, Scan, Update};
         for (weights, name) in [
             (vec![(Update, 1.0)], "update100"),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_add_up_to_nothing_known_are_no_mix() {
+    fn malformed_shares_are_no_mix() {
         for name in [
             "read80",
             "read80-update30",

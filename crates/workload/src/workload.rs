@@ -121,7 +121,7 @@ impl CoreWorkload {
 
     /// The mix that the properties ask for.
     pub fn mix(&self) -> OperationMix {
-        OperationMix::of(self.proportions)
+        OperationMix::from_proportions(self.proportions)
     }
 
     /// The distribution that a run of `mix` follows.
@@ -341,9 +341,9 @@ fn read_records(reader: &mut WorkloadReader, workload: &mut CoreWorkload) {
     };
     workload.field_length =
         reader.read("fieldlengthdistribution", length).unwrap_or(FieldLength::Constant(max_bytes));
-    let given = |name: &str| reader.properties.get(name).map(|property| property.value.trim());
-    if given("fieldlengthdistribution") == Some("histogram") {
-        match LengthHistogram::read(Path::new(given("fieldlengthhistogram").unwrap_or("hist.txt"))) {
+    let value_of = |name: &str| reader.properties.get(name).map(|property| property.value.trim());
+    if value_of("fieldlengthdistribution") == Some("histogram") {
+        match LengthHistogram::read(Path::new(value_of("fieldlengthhistogram").unwrap_or("hist.txt"))) {
             Ok(histogram) => workload.field_length = FieldLength::Histogram(Arc::new(histogram)),
             Err(problem) => reader.problem(
                 &["fieldlengthdistribution", "fieldlengthhistogram"],

@@ -11,18 +11,18 @@ use underlay_workload::{
 
 /// Readers beside a writer: each stream has figures of its own.
 #[test]
-fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
+fn background_load_is_in_no_measured_figure() {
     let store = MemoryStore::new();
     let workload = Arc::new(CoreWorkload::new(500, 1, 100));
     let mix = |name: &str| OperationMix::parse(name).unwrap();
     let load = RunSpec { duration: Duration::MAX, ..RunSpec::new(Arc::clone(&workload), mix("load")) };
     let run_on = |spec: &RunSpec| run(spec, &|_| Ok(Box::new(store.client())), &RunHandle::new());
     run_on(&load).unwrap();
-    let beside = BackgroundWork { mix: mix("update100"), threads: 2, rate_per_s: Some(200.0) };
+    let background = BackgroundWork { mix: mix("update100"), threads: 2, rate_per_s: Some(200.0) };
     let spec = RunSpec {
         threads: 2,
         duration: Duration::from_millis(400),
-        beside: Some(beside.clone()),
+        beside: Some(background.clone()),
         ..RunSpec::new(Arc::clone(&workload), mix("c"))
     };
     let measured = run_on(&spec).unwrap();
@@ -38,7 +38,7 @@ fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
     assert!((79..=81).contains(&due), "{due}");
     assert_eq!(found.by_operation.len(), 1);
 
-    let of = |change: &dyn Fn(&mut RunSpec)| {
+    let error_for = |change: &dyn Fn(&mut RunSpec)| {
         let mut spec = spec.clone();
         change(&mut spec);
         match run_on(&spec) {
@@ -46,10 +46,10 @@ fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(of(&|spec| spec.mix = mix("load")).contains("beside those of a load"));
-    assert!(of(&|spec| spec.operation_limit = Some(9)).contains("beside a number"));
-    let inserting = BackgroundWork { mix: mix("d"), ..beside };
-    let both = of(&|spec| {
+    assert!(error_for(&|spec| spec.mix = mix("load")).contains("beside those of a load"));
+    assert!(error_for(&|spec| spec.operation_limit = Some(9)).contains("beside a number"));
+    let inserting = BackgroundWork { mix: mix("d"), ..background };
+    let both = error_for(&|spec| {
         spec.mix = mix("d");
         spec.beside = Some(inserting.clone());
     });
@@ -59,7 +59,7 @@ fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
 #[test]
 fn hosts_share_a_rate_by_their_threads() {
     let workload = Arc::new(CoreWorkload::new(100, 1, 100));
-    let on = |first_thread, threads| {
+    let measure_on = |first_thread, threads| {
         let spec = RunSpec {
             threads,
             share: Some(HostShare { first_thread, all_threads: 4 }),
@@ -71,7 +71,7 @@ fn hosts_share_a_rate_by_their_threads() {
     };
     let due = |measured: MeasuredWindow| measured.latency.histogram.count();
     // 200 operations in all, of which each thread has its fourth.
-    assert_eq!((due(on(0, 1).unwrap()), due(on(1, 3).unwrap())), (50, 150));
-    let error = on(2, 3).unwrap_err().to_string();
+    assert_eq!((due(measure_on(0, 1).unwrap()), due(measure_on(1, 3).unwrap())), (50, 150));
+    let error = measure_on(2, 3).unwrap_err().to_string();
     assert!(error.contains("threads from 2 on, 3 of them, of 4 in all"), "{error}");
 }

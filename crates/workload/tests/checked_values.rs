@@ -201,7 +201,7 @@ impl Client for Counting {
 }
 
 #[test]
-fn a_client_that_gives_no_records_says_so_when_scans_are_to_be_checked() {
+fn client_without_records_fails_checked_scans() {
     let workload = workload();
     let store = loaded(&workload);
     let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Counting(store.client()))) };
@@ -211,8 +211,8 @@ fn a_client_that_gives_no_records_says_so_when_scans_are_to_be_checked() {
     };
     let measured = scan(true);
     assert_eq!(measured.errors, 100 - measured.by_operation.get("insert").map_or(0, |stats| stats.count));
-    let said = &measured.error_samples[0];
-    assert!(said.starts_with("scan: this system counts what it scans without returning it"), "{said}");
+    let message = &measured.error_samples[0];
+    assert!(message.starts_with("scan: this system counts what it scans without returning it"), "{message}");
     assert_eq!(measured.integrity, Some(IntegrityRecord::default()));
     // Nobody asks it for records where they are not checked.
     let measured = scan(false);

@@ -83,7 +83,7 @@ fn uniform_draws_are_uniform() {
 }
 
 #[test]
-fn the_test_itself_tells_laws_apart() {
+fn chi_square_tells_laws_apart() {
     let (mut rng, uniform) = (rng(), Uniform::new(range(0, 100)));
     let found = counts(100, || uniform.next(&mut rng) as usize);
     let zipfian: Vec<f64> = (1..=100).map(|k| f64::from(k).powf(-0.99) / zeta(100, 0.99)).collect();
@@ -158,12 +158,12 @@ fn scrambled_draws_follow_the_ranks_that_hash_to_them() {
 
 /// Of 500 records that are foreseen, 300 are there: they keep their popularity among themselves.
 #[test]
-fn draws_of_what_is_not_there_yet_are_repeated_by_the_same_law() {
+fn draws_of_missing_records_repeat_by_same_law() {
     let scrambled = ScrambledZipfian::new(range(100, 500));
     let mut expected = scrambled_probabilities(&scrambled);
     expected.truncate(300);
-    let there: f64 = expected.iter().sum();
-    expected.iter_mut().for_each(|probability| *probability /= there);
+    let total: f64 = expected.iter().sum();
+    expected.iter_mut().for_each(|probability| *probability /= total);
     let mut chooser = KeyChooser::Zipfian(scrambled);
     let (mut rng, mut redraws) = (rng(), Pcg64Mcg::seed_from_u64(77));
     let mut numbers = vec![0; DRAWS];
@@ -194,7 +194,7 @@ fn latest_keeps_the_curve_that_it_began_with() {
 }
 
 #[test]
-fn latest_follows_the_last_record_and_leaves_out_the_first() {
+fn latest_follows_last_record_and_omits_first() {
     let (mut rng, mut latest) = (rng(), Latest::new(3));
     let mut drawn =
         |last| (0..500).map(|_| latest.next(&mut rng, last)).collect::<std::collections::BTreeSet<_>>();
@@ -212,7 +212,7 @@ fn hotspot_draws_keep_to_their_shares() {
 }
 
 #[test]
-fn hotspot_without_a_hot_or_a_cold_set_is_uniform() {
+fn hotspot_without_hot_or_cold_set_is_uniform() {
     for (data, operations) in [(0.0, 0.8), (1.0, 0.8), (1.0, 0.0), (0.001, 1.0)] {
         let (mut rng, hotspot) = (rng(), Hotspot::new(range(0, 100), data, operations));
         assert_follows(&counts(100, || hotspot.next(&mut rng) as usize), &[0.01; 100]);
@@ -237,21 +237,21 @@ fn sequential_draws_go_round() {
 }
 
 #[test]
-fn a_counter_gives_every_number_to_one_thread() {
+fn counter_gives_each_number_once() {
     let counter = CounterDistribution::new(10, 10_010);
-    let mut taken: Vec<u64> = std::thread::scope(|scope| {
+    let mut numbers: Vec<u64> = std::thread::scope(|scope| {
         let takers: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| std::iter::from_fn(|| counter.take()).collect::<Vec<_>>()))
             .collect();
         takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
     });
-    taken.sort_unstable();
-    assert_eq!(taken, (10..10_010).collect::<Vec<_>>());
+    numbers.sort_unstable();
+    assert_eq!(numbers, (10..10_010).collect::<Vec<_>>());
     assert_eq!((counter.take(), counter.remaining()), (None, 0));
 }
 
 #[test]
-fn a_counter_gives_several_numbers_at_once_and_no_more_than_it_has() {
+fn counter_gives_batches_within_its_limit() {
     let counter = CounterDistribution::new(3, 10);
     assert_eq!((counter.take_some(4), counter.remaining()), (3..7, 3));
     assert_eq!((counter.take_some(64), counter.remaining()), (7..10, 0));
@@ -278,7 +278,7 @@ fn mixes_keep_to_their_proportions() {
 }
 
 #[test]
-fn the_standard_mixes_are_ycsbs() {
+fn standard_mixes_equal_those_of_ycsb() {
     use OperationKind::{Delete, Insert, Read, ReadModifyWrite, Scan, Update};
     let shares = |name: &str| {
         let mix = OperationMix::parse(name).unwrap();
@@ -301,11 +301,13 @@ fn the_standard_mixes_are_ycsbs() {
         "there is no mix 'g': expected one of load, a, b, c, d, e, f, delete, or shares in percent as in read80-update20"
     );
     assert_eq!(
-        OperationMix::of(OperationProportions::new(&[(Read, 19.0), (Update, 1.0)]).unwrap()).name(),
+        OperationMix::from_proportions(OperationProportions::new(&[(Read, 19.0), (Update, 1.0)]).unwrap())
+            .name(),
         "b"
     );
     assert_eq!(
-        OperationMix::of(OperationProportions::new(&[(Read, 1.0), (Delete, 1.0)]).unwrap()).name(),
+        OperationMix::from_proportions(OperationProportions::new(&[(Read, 1.0), (Delete, 1.0)]).unwrap())
+            .name(),
         "custom"
     );
 }
@@ -313,7 +315,7 @@ fn the_standard_mixes_are_ycsbs() {
 #[test]
 fn lengths_keep_to_their_bounds_and_means() {
     for length in [FieldLength::Constant(100), FieldLength::Uniform(1, 100), FieldLength::Zipfian(5, 100)] {
-        let (mut rng, chooser) = (rng(), LengthChooser::of(&length));
+        let (mut rng, chooser) = (rng(), LengthChooser::from_length(&length));
         let draws: Vec<u32> = (0..DRAWS).map(|_| chooser.next(&mut rng)).collect();
         let mean = draws.iter().map(|&draw| f64::from(draw)).sum::<f64>() / DRAWS as f64;
         assert!(
@@ -326,7 +328,7 @@ fn lengths_keep_to_their_bounds_and_means() {
 }
 
 #[test]
-fn scan_lengths_of_workload_e_are_uniform_from_1_to_100() {
+fn workload_e_scan_lengths_are_uniform_to_100() {
     let (mut rng, chooser) =
         (rng(), LengthChooser::Uniform(1, OperationMix::parse("e").unwrap().default_max_scan_length()));
     assert_follows(&counts(100, || chooser.next(&mut rng) as usize - 1), &[0.01; 100]);
@@ -401,7 +403,7 @@ proptest! {
 
     /// Following a number of items that grows or shrinks gives the ranks that YCSB's generator computes.
     #[test]
-    fn a_zipfian_that_follows_keeps_its_curve(
+    fn following_zipfian_keeps_its_curve(
         first in 3u64..100_000,
         sizes in proptest::collection::vec(3u64..1_000_000, 1..20),
         u in 0.0f64..1.0,

@@ -45,9 +45,9 @@ proptest! {
                 Step::Update(key, field, value) => {
                     let mut values = FieldValues::default();
                     values.push(field, &[value]);
-                    let there = list.iter_mut().find(|(other, _)| *other == key);
-                    let expected = if there.is_some() { OperationOutcome::Found } else { OperationOutcome::Missing };
-                    if let Some((_, fields)) = there {
+                    let existing = list.iter_mut().find(|(other, _)| *other == key);
+                    let expected = if existing.is_some() { OperationOutcome::Found } else { OperationOutcome::Missing };
+                    if let Some((_, fields)) = existing {
                         fields.retain(|(other, _)| *other != field);
                         fields.push((field, value));
                         fields.sort_unstable();
@@ -58,10 +58,10 @@ proptest! {
                     let mut values = FieldValues::default();
                     values.push(99, b"to be cleared");
                     let fields = field.map_or(FieldSelection::All, FieldSelection::One);
-                    let there = list.iter().find(|(other, _)| *other == key);
-                    let expected = if there.is_some() { OperationOutcome::Found } else { OperationOutcome::Missing };
+                    let existing = list.iter().find(|(other, _)| *other == key);
+                    let expected = if existing.is_some() { OperationOutcome::Found } else { OperationOutcome::Missing };
                     prop_assert_eq!(client.read(&[key], fields, &mut values), Ok(expected));
-                    let wanted: Vec<(u32, Vec<u8>)> = there
+                    let wanted: Vec<(u32, Vec<u8>)> = existing
                         .iter()
                         .flat_map(|(_, fields)| fields)
                         .filter(|(other, _)| field.is_none_or(|field| field == *other))
@@ -78,9 +78,9 @@ proptest! {
                     let found = client.scan_records(&[key], limit, FieldSelection::All, &mut records);
                     prop_assert_eq!(found, Ok((expected, count)));
                     for (key, values) in records.iter() {
-                        let there = list.iter().find(|(other, _)| [*other] == key).expect("a record that is there");
+                        let existing = list.iter().find(|(other, _)| [*other] == key).expect("a record that is there");
                         let found: Vec<(u32, u8)> = values.iter().map(|(field, value)| (field, value[0])).collect();
-                        prop_assert_eq!(&found, &there.1);
+                        prop_assert_eq!(&found, &existing.1);
                     }
                 }
                 Step::Delete(key) => {

@@ -27,7 +27,7 @@ fn mistakes(text: &str) -> String {
 }
 
 #[test]
-fn the_format_is_javas() {
+fn format_matches_java_properties() {
     let text = "# a comment\n\
         ! another\n\
         \n\
@@ -66,7 +66,7 @@ fn the_format_is_javas() {
 }
 
 #[test]
-fn the_last_of_equal_names_counts_and_arguments_come_after_files() {
+fn last_value_wins_and_arguments_override_files() {
     let mut properties = parse("recordcount=1\nfieldcount=3\nrecordcount=2\n");
     properties.add_argument("recordcount = 7").unwrap();
     assert_eq!(properties.get("recordcount").unwrap().value, "7");
@@ -104,12 +104,12 @@ fn without_a_named_mix_defaults_are_coreworkloads() {
         assert_eq!(workload.distribution_for(&mix), RequestDistribution::Uniform);
         assert_eq!(workload.max_scan_length_for(&mix), 1000);
     }
-    let given = parse("requestdistribution=latest\nmaxscanlength=7\n").workload().unwrap();
-    assert_eq!(given.clone().with_core_defaults(), given);
+    let parsed = parse("requestdistribution=latest\nmaxscanlength=7\n").workload().unwrap();
+    assert_eq!(parsed.clone().with_core_defaults(), parsed);
 }
 
 #[test]
-fn every_known_property_is_read() {
+fn known_properties_are_all_read() {
     let text = "recordcount=5000\noperationcount=0\ninsertstart=1000\ninsertcount=2000\nfieldcount=3\n\
         fieldlength=200\nminfieldlength=50\nfieldlengthdistribution=uniform\nfieldnameprefix=f\n\
         readallfields=FALSE\nwriteallfields=true\nreadproportion=1\nupdateproportion=1\ninsertproportion=1\n\
@@ -165,7 +165,7 @@ fn field_lengths_come_from_a_histogram_too() {
 
 /// Every value that cannot be read, in one go, each with its place and what was expected.
 #[test]
-fn all_malformed_values_are_reported_with_their_places() {
+fn malformed_values_are_all_reported_with_places() {
     let text = "recordcount=ten\n\nfieldcount=0\nfieldlengthdistribution=bimodal\nreadallfields=maybe\n\
         readproportion=-1\nrequestdistribution=zipf\nhotspotdatafraction=1.5\nexponential.percentile=100\n\
         maxscanlength=0\nscanlengthdistribution=constant\ninsertorder=random\nzeropadding=5000\n\
@@ -315,7 +315,7 @@ proptest! {
 
     /// Written with escapes, any names and values come back, whatever stands between.
     #[test]
-    fn what_is_written_is_read(
+    fn written_properties_reread_unchanged(
         entries in proptest::collection::btree_map("\\PC{1,12}", "[^\r\n]{0,20}", 0..8),
         separator in prop_oneof![Just("="), Just(":"), Just(" = "), Just("\t")],
     ) {
@@ -347,7 +347,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in "(\\PC|[\\\\=:# \t\r\n]|u[0-9a-f]{0,4}){0,60}") {
+    fn arbitrary_text_never_panics_parser(text in "(\\PC|[\\\\=:# \t\r\n]|u[0-9a-f]{0,4}){0,60}") {
         let mut properties = YcsbProperties::new();
         if properties.add_text("any", &text).is_ok() {
             prop_assert!(properties.iter().all(|property| !property.name.contains('\n') || text.contains("\\n") || text.contains("\\u")));
@@ -356,7 +356,7 @@ proptest! {
 
     /// Any values of the known names give a workload without problems, or errors that name their place.
     #[test]
-    fn a_workload_that_is_read_can_be_run(
+    fn parsed_workload_can_run(
         values in proptest::collection::vec(
             (0..KNOWN.len(), prop_oneof!["[0-9]{1,20}", "-?[0-9]\\.[0-9]{1,3}", "true|false", "uniform|zipfian|latest|hashed", "nan|inf|1e400"]),
             1..8,

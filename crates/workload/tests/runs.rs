@@ -54,7 +54,7 @@ fn assert_consistent(measured: &MeasuredWindow) {
 }
 
 #[test]
-fn loading_writes_every_record_once_and_deleting_takes_it_away() {
+fn load_writes_records_once_and_delete_removes_them() {
     let workload = workload(3000, &["fieldcount=3", "insertstart=500", "insertcount=2000"]);
     let store = MemoryStore::new();
     let loaded = run_on(&store, &limited(&workload, "load", 4, None));
@@ -78,7 +78,7 @@ fn loading_writes_every_record_once_and_deleting_takes_it_away() {
 }
 
 #[test]
-fn every_mix_runs_with_checked_values_and_finds_what_was_loaded() {
+fn mixes_run_with_checked_values_after_load() {
     let workload =
         workload(1000, &["dataintegrity=true", "fieldcount=2", "readallfields=false", "maxscanlength=20"]);
     for distribution in ["uniform", "zipfian", "latest", "hotspot", "exponential", "sequential"] {
@@ -146,7 +146,7 @@ fn particulars_hold_what_the_record_leaves_out() {
 }
 
 #[test]
-fn an_offered_rate_is_kept_to() {
+fn offered_rate_is_kept() {
     let spec = RunSpec {
         rate_per_s: Some(2000.0),
         warmup: Duration::from_millis(50),
@@ -166,7 +166,7 @@ fn an_offered_rate_is_kept_to() {
 }
 
 #[test]
-fn the_windows_edges_are_announced_in_pairs() {
+fn window_edges_are_announced_in_pairs() {
     for warmup_ms in [0, 20] {
         let events = Arc::new(Mutex::new(Vec::new()));
         let (started, ended) = (Arc::clone(&events), Arc::clone(&events));
@@ -186,11 +186,11 @@ fn the_windows_edges_are_announced_in_pairs() {
 
 /// Whoever counts time from the window's beginning counts what the generator does: what comes before is not in it.
 #[test]
-fn the_window_begins_when_all_is_ready_and_not_after_the_first_operation() {
+fn window_begins_when_ready_before_first_operation() {
     for warmup_ms in [0, 20] {
         let (window, ready, first) = (OnceLock::new(), OnceLock::new(), Arc::new(OnceLock::new()));
         let mut control = RunHandle::new();
-        control.on_window = Some(Box::new(|at| window.set(at).unwrap()));
+        control.on_window = Some(Box::new(|instant| window.set(instant).unwrap()));
         control.on_measurement_started = Some(Box::new(|| {
             // As a system that takes its time to tell its figures.
             std::thread::sleep(Duration::from_millis(5));
@@ -211,7 +211,8 @@ fn the_window_begins_when_all_is_ready_and_not_after_the_first_operation() {
         };
         run(&spec, &connect, &control).unwrap();
         drop(control);
-        let [window, ready, first] = [window.get(), ready.get(), first.get()].map(|at| *at.unwrap());
+        let [window, ready, first] =
+            [window.get(), ready.get(), first.get()].map(|instant| *instant.unwrap());
         match warmup_ms {
             0 => assert!(ready <= window && window <= first),
             _ => assert!(first < window && window < ready),
@@ -220,7 +221,7 @@ fn the_window_begins_when_all_is_ready_and_not_after_the_first_operation() {
 }
 
 #[test]
-fn a_stop_ends_the_run() {
+fn stop_ends_run() {
     let control = RunHandle::with_stop(Arc::new(AtomicBool::new(false)));
     let stop = Arc::clone(&control.stop);
     let spec = RunSpec {
@@ -241,7 +242,7 @@ fn a_stop_ends_the_run() {
 }
 
 #[test]
-fn a_stopped_run_has_what_it_measured_by_then() {
+fn stopped_run_keeps_measurements() {
     let mut control = RunHandle::new();
     control.keeps_stopped_run = true;
     control.keeps_intervals = true;
@@ -277,7 +278,7 @@ fn a_stopped_run_has_what_it_measured_by_then() {
 }
 
 #[test]
-fn a_thread_that_cannot_connect_ends_the_run_before_it_begins() {
+fn thread_without_connection_ends_run_before_start() {
     let calls = AtomicU32::new(0);
     let connect = |thread| -> Result<Box<dyn Client>, ClientError> {
         calls.fetch_add(1, Ordering::Relaxed);
@@ -329,7 +330,7 @@ fn errors_are_counted_sampled_and_end_nothing() {
 }
 
 #[test]
-fn a_run_whose_connections_are_all_lost_fails_with_the_first_words() {
+fn run_losing_all_connections_fails_with_first_error() {
     let connected = AtomicU32::new(0);
     let connect = |_| -> Result<Box<dyn Client>, ClientError> {
         match connected.fetch_add(1, Ordering::Relaxed) {
@@ -368,7 +369,7 @@ fn failed_inserts_are_repeated_as_often_as_asked() {
 }
 
 #[test]
-fn repeats_wait_for_their_interval_and_a_stop_ends_the_wait() {
+fn repeats_wait_for_interval_until_stopped() {
     let connect = |_| -> Result<Box<dyn Client>, ClientError> {
         Ok(Box::new(Failing(|| Err(ClientError::System("busy".into())))))
     };
@@ -387,7 +388,7 @@ fn repeats_wait_for_their_interval_and_a_stop_ends_the_wait() {
 }
 
 #[test]
-fn a_client_that_panics_ends_the_run_with_its_words() {
+fn panicking_client_ends_run_with_message() {
     let connect =
         |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Failing(|| panic!("a defect")))) };
     let error = run(&limited(&workload(10, &[]), "load", 2, None), &connect, &RunHandle::new()).unwrap_err();
@@ -395,7 +396,7 @@ fn a_client_that_panics_ends_the_run_with_its_words() {
 }
 
 #[test]
-fn a_specification_that_cannot_be_run_is_refused_with_every_reason() {
+fn unrunnable_specification_is_refused_with_all_reasons() {
     let spec = RunSpec {
         threads: 0,
         rate_per_s: Some(-1.0),
@@ -416,7 +417,7 @@ fn a_specification_that_cannot_be_run_is_refused_with_every_reason() {
 }
 
 #[test]
-fn the_generators_ceiling_is_found_for_every_mix() {
+fn generator_ceiling_is_found_for_every_mix() {
     let workload = workload(1000, &["dataintegrity=true"]);
     for mix in ["load", "a", "delete"] {
         let spec = RunSpec { threads: 2, ..limited(&workload, mix, 2, Some(1)) };
@@ -470,14 +471,14 @@ fn runs_of_one_seed_ask_for_the_same() {
 
 /// What was measured, worked out anew from every single operation.
 fn from_raw(operations: &[RawOperation], duration_ns: i64) -> BTreeMap<&'static str, [Histogram; 2]> {
-    let within = |ns: i64| (0..duration_ns).contains(&ns);
+    let is_within = |ns: i64| (0..duration_ns).contains(&ns);
     let mut kinds: BTreeMap<&'static str, [Histogram; 2]> = BTreeMap::new();
     for one in operations.iter().filter(|one| one.answer.is_timed()) {
         let [latency, service] = kinds.entry(one.kind.name()).or_default();
-        if within(one.intended_ns) {
+        if is_within(one.intended_ns) {
             latency.record_ns((one.end_ns - one.intended_ns) as u64);
         }
-        if one.answer != RawAnswer::Unstarted && within(one.start_ns) {
+        if one.answer != RawAnswer::Unstarted && is_within(one.start_ns) {
             service.record_ns((one.end_ns - one.start_ns) as u64);
         }
     }
@@ -485,7 +486,7 @@ fn from_raw(operations: &[RawOperation], duration_ns: i64) -> BTreeMap<&'static 
 }
 
 #[test]
-fn every_percentile_follows_from_the_raw_log() {
+fn percentiles_follow_from_raw_log() {
     let workload = workload(1000, &["fieldcount=1"]);
     for (rate_per_s, duration_ms, limit) in [(None, u64::MAX, Some(20_000)), (Some(20_000.0), 200, None)] {
         let (store, control) = (MemoryStore::new(), RunHandle::new());
@@ -525,14 +526,14 @@ fn every_percentile_follows_from_the_raw_log() {
 #[test]
 fn intervals_are_kept_for_logs_when_asked() {
     let workload = workload(100, &[]);
-    for keeps in [false, true] {
+    for keeps_intervals in [false, true] {
         let mut control = RunHandle::new();
-        control.keeps_intervals = keeps;
+        control.keeps_intervals = keeps_intervals;
         let spec = limited(&workload, "a", 2, Some(5_000));
         let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();
         let intervals = control.intervals();
-        assert_eq!(intervals.is_empty(), !keeps);
-        if keeps {
+        assert_eq!(intervals.is_empty(), !keeps_intervals);
+        if keeps_intervals {
             let count: u64 = intervals.iter().map(|one| one.latency.count()).sum();
             assert_eq!(count, measured.operations);
             assert!(intervals.iter().all(|one| one.service.is_none()), "a closed loop has one latency");
@@ -541,7 +542,7 @@ fn intervals_are_kept_for_logs_when_asked() {
 }
 
 #[test]
-fn values_are_not_made_for_who_does_not_want_them() {
+fn values_are_not_made_for_indifferent_client() {
     struct Counting(Arc<AtomicU64>, bool);
     impl Client for Counting {
         fn read(
@@ -584,7 +585,7 @@ fn values_are_not_made_for_who_does_not_want_them() {
 }
 
 #[test]
-fn a_run_begins_when_it_is_told_to() {
+fn run_begins_at_given_time() {
     let workload = workload(100, &[]);
     let spec = limited(&workload, "c", 2, Some(100));
     let begin = std::time::Instant::now() + Duration::from_millis(40);
@@ -598,7 +599,10 @@ fn a_run_begins_when_it_is_told_to() {
     run(&spec, &timing, &control).unwrap();
     // The two clocks were read one after the other.
     let tolerated = Duration::from_micros(500);
-    assert!(started.lock().unwrap().iter().all(|&at| at + tolerated >= begin), "nothing comes before");
+    assert!(
+        started.lock().unwrap().iter().all(|&started_at| started_at + tolerated >= begin),
+        "nothing comes before"
+    );
 
     let mut refusing = RunHandle::new();
     refusing.on_connected = Some(Box::new(|| None));

@@ -54,9 +54,9 @@ fn values_that_ycsb_wrote_are_known() {
     }
     let mut found = FieldValues::default();
     found.push(0, b"user6284781860667377211:field0:-56807877:2032869390:-1654880");
-    let said =
+    let result =
         expected(1, 60, 0.5).verify(b"user6284781860667377211", FieldSelection::All, &found, &mut scratch);
-    assert!(said.unwrap_err().to_string().ends_with("differs from what was written, from byte 59 of 60"));
+    assert!(result.unwrap_err().to_string().ends_with("differs from what was written, from byte 59 of 60"));
 }
 
 #[test]
@@ -79,7 +79,7 @@ proptest! {
 
     /// What was written passes, and one changed bit anywhere does not.
     #[test]
-    fn every_changed_bit_is_found(
+    fn changed_bits_are_all_found(
         key in "user[0-9]{1,20}",
         length in 1usize..200,
         version in any::<u64>(),

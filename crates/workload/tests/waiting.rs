@@ -23,7 +23,7 @@ fn stalling(mut reads_before: u32) -> impl Client {
 }
 
 #[test]
-fn everything_that_is_due_during_a_stall_waits_for_its_end() {
+fn operations_due_during_stall_wait_for_its_end() {
     let spec = RunSpec {
         rate_per_s: Some(1_000.0),
         duration: Duration::from_secs(2),
@@ -45,9 +45,9 @@ fn everything_that_is_due_during_a_stall_waits_for_its_end() {
     let stalled = raw[50];
     assert!(stalled.end_ns - stalled.start_ns >= stall_ns);
     let over_ns = stalled.intended_ns + stall_ns;
-    let meanwhile: Vec<_> = raw[50..].iter().take_while(|one| one.intended_ns < over_ns).collect();
-    assert_eq!(meanwhile.len(), 1000);
-    assert!(meanwhile.iter().all(|one| one.end_ns >= over_ns), "nothing ends before the stall does");
+    let delayed: Vec<_> = raw[50..].iter().take_while(|one| one.intended_ns < over_ns).collect();
+    assert_eq!(delayed.len(), 1000);
+    assert!(delayed.iter().all(|one| one.end_ns >= over_ns), "nothing ends before the stall does");
     // The one that was due j ms after the stall's begin waits 1000 - j ms at least: half of all operations wait, the hundredth
     // of all for 980 ms.
     let read = &measured.by_operation["read"];

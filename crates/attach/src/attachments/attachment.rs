@@ -54,7 +54,7 @@ pub(crate) fn split_directories(paths: Vec<PathBuf>, stack: &StackSpec) -> Resul
             let directory = path.join(format!("dir-{number}"));
             match std::fs::create_dir(&directory) {
                 // A link that a volume brought along would lead out of it.
-                Err(_) if std::fs::symlink_metadata(&directory).is_ok_and(|there| there.is_dir()) => {}
+                Err(_) if std::fs::symlink_metadata(&directory).is_ok_and(|metadata| metadata.is_dir()) => {}
                 made => made.map_err(|error| AttachError::io("make the directory", &directory, error))?,
             }
             split.push(directory);
@@ -171,8 +171,8 @@ impl std::fmt::Debug for AttachedStorage {
 }
 
 impl AttachedStorage {
-    pub(crate) fn new(name: &'static str, paths: Vec<PathBuf>, held: Box<dyn HeldResource>) -> Self {
-        AttachedStorage { name, paths, dirty_limits: None, read_ahead: None, held }
+    pub(crate) fn new(name: &'static str, paths: Vec<PathBuf>, resource: Box<dyn HeldResource>) -> Self {
+        AttachedStorage { name, paths, dirty_limits: None, read_ahead: None, held: resource }
     }
 
     /// The attachment's name.

@@ -197,13 +197,14 @@ impl MountedVolumes {
         &mut self,
         filesystem: FilesystemKind,
         device: &Path,
-        at: &Path,
+        mount_point: &Path,
         backing: PathBuf,
     ) -> Result<(), AttachError> {
-        let note = self.registry.note(OwnedResource::Mount { mount_point: at.to_owned(), backing })?;
-        match filesystem.mount(device, at) {
+        let note =
+            self.registry.note(OwnedResource::Mount { mount_point: mount_point.to_owned(), backing })?;
+        match filesystem.mount(device, mount_point) {
             Ok(()) => {
-                self.mounts.push((at.to_owned(), note));
+                self.mounts.push((mount_point.to_owned(), note));
                 Ok(())
             }
             Err(error) => {
@@ -257,7 +258,7 @@ impl HeldResource for MountedVolumes {
 
     fn health(&self) -> Result<(), AttachError> {
         self.volumes.health()?;
-        match self.mounts.iter().find(|(path, _)| mounts::at(path).is_none()) {
+        match self.mounts.iter().find(|(path, _)| mounts::find(path).is_none()) {
             Some((path, _)) => {
                 Err(AttachError::failed(format!("{} was unmounted by someone", path.display())))
             }

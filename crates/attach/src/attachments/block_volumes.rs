@@ -104,7 +104,7 @@ impl BlockVolumes {
             }
             let backing = self.daemon()?.volume_file(&volume.name);
             if self.transport == DaemonTransport::Ublk {
-                let disk = UblkDisk::behind(&backing, spec.is_rotational())?;
+                let disk = UblkDisk::from_link(&backing, spec.is_rotational())?;
                 self.paths.push(disk.path().to_owned());
                 self.devices.push(VolumeDevice::Ublk(disk));
                 continue;
@@ -158,7 +158,7 @@ impl BlockVolumes {
 
     /// The handle to the devices' faults.
     pub fn served(&self) -> Option<ServedStorage> {
-        self.daemon.as_ref().map(|daemon| ServedStorage::by_control(daemon.control()))
+        self.daemon.as_ref().map(|daemon| ServedStorage::from_control(daemon.control()))
     }
 
     /// Returns when the pace is in force.

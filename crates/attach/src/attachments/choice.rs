@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_works_is_taken_and_without_one_the_last_tells_what_it_lacks() {
+    fn attachment_choice_tries_in_order_and_reports_last_lack() {
         assert_eq!(chosen(&[("a", false), ("b", true), ("c", true)]), Ok("b"));
         let lacking = chosen(&[("a", false), ("b", false)]).unwrap_err();
         assert!(lacking.contains("lacks b") && lacking.contains("get it"), "{lacking}");
     }
 
     #[test]
-    fn what_is_elsewhere_comes_by_the_kernel_where_nothing_stands_before_it() {
+    fn attachment_choice_remote_volume_prefers_kernel() {
         let names = |root: &StackNode, name: Option<&str>| -> Vec<&str> {
             let volumes = vec![VolumeSpec::new("data", root.clone())];
             let stack = StackSpec { volumes, dilation: 1.0, seed: 1 };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_attachments_and_a_wrong_one_is_answered_by_all() {
+    fn attachment_names_unknown_one_lists_all() {
         for kind in ATTACHMENTS {
             assert_eq!(kind.attachment().unwrap().name(), kind.name);
         }

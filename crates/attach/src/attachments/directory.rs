@@ -96,18 +96,18 @@ impl Attachment for FuseDirectory {
         check_names(&spec.stack)?;
         check_mount_point(spec)?;
         needs_filesystem(NAME, spec)?;
-        let mut held = MountedDirectories {
+        let mut mounted = MountedDirectories {
             mounts: Vec::new(),
             made: Vec::new(),
             registry: registry.clone(),
             daemon: None,
             hurry_limit: self.hurry_limit,
         };
-        match held.attach(&self.daemon, spec) {
-            Ok(paths) => Ok(AttachedStorage::new(NAME, paths, Box::new(held))),
+        match mounted.attach(&self.daemon, spec) {
+            Ok(paths) => Ok(AttachedStorage::new(NAME, paths, Box::new(mounted))),
             Err(error) => {
                 // What can't be taken back stays in the registry; the first error is the one to tell.
-                let _ = held.detach();
+                let _ = mounted.detach();
                 Err(error)
             }
         }
@@ -161,7 +161,7 @@ fn is_mounted(config: &DirectoryConfig) -> bool {
 }
 
 pub(crate) fn is_mounted_as(mount_point: &Path, source: &str) -> bool {
-    mounts::at(mount_point)
+    mounts::find(mount_point)
         .is_some_and(|mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source))
 }
 

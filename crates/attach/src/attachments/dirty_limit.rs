@@ -223,7 +223,7 @@ fn write(folder: &Path, file: &str, value: u64) -> io::Result<()> {
 
 fn unavailable(folder: &Path, error: io::Error) -> AttachError {
     let place = folder.display();
-    let what = format!("a limit of dirty pages of a device's own ({place}: {error})");
+    let missing = format!("a limit of dirty pages of a device's own ({place}: {error})");
     let remedy = match error.kind() {
         ErrorKind::NotFound => "use a kernel from 6.2 on",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
@@ -235,7 +235,7 @@ fn unavailable(folder: &Path, error: io::Error) -> AttachError {
         }
         _ => return AttachError::io("limit dirty pages in", folder, error),
     };
-    MissingCapability::new(what, remedy).into()
+    MissingCapability::new(missing, remedy).into()
 }
 
 #[cfg(test)]
@@ -275,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn each_device_gets_an_equal_part_and_what_it_had_back() {
+    fn dirty_limit_splits_equally_and_restores() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let (one, other) = (device(&class, "7:1"), device(&class, "7:2"));
         fs::write(other.join(MAX_RATIO), "500000\n").unwrap();
@@ -306,9 +306,9 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_it_is_told_and_nothing_stays_set() {
+    fn dirty_limit_without_kernel_support_fails_and_changes_nothing() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let (new, old) = (device(&class, "7:1"), device(&class, "7:2"));
         fs::remove_file(old.join(STRICT)).unwrap();
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn too_small_a_part_is_refused() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let folder = device(&class, "7:1");
         device(&class, "7:2");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_gone_needs_nothing() {
+    fn dirty_limit_removed_device_needs_no_restore() {
         let keep = tempfile::tempdir().unwrap();
         let previous = PreviousLimits { strict_limit: 0, max_ratio_fine: 1_000_000, min_ratio_fine: 0 };
         assert!(!restore_in(keep.path(), "7:1", previous).unwrap());

@@ -212,7 +212,7 @@ mod tests {
 
     /// `mount --keep` formats an unfinished disk by this alone: a passing failure must not cost what is on it.
     #[test]
-    fn a_passing_failure_is_not_taken_for_a_missing_file_system() {
+    fn transient_failure_is_not_a_missing_filesystem() {
         let (device, place) = (Path::new("/dev/loop0"), Path::new("/mnt"));
         let is_missing =
             |errno| matches!(FilesystemKind::Xfs.refused(device, place, errno), AttachError::NoFilesystem(_));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_too_small_is_refused_with_what_fits() {
+    fn too_small_volume_is_refused_with_minimum_size() {
         let refused = FilesystemKind::Xfs.check_capacity("data", 100 * MIB).unwrap_err().to_string();
         assert!(
             refused.contains("'data'") && refused.contains("300 MiB") && refused.contains("ext4"),

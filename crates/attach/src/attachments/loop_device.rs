@@ -165,7 +165,7 @@ impl LoopDevice {
     /// When it is still in use: its last user clears it.
     pub fn detach(&mut self) -> Result<(), AttachError> {
         let Some(file) = self.file.take() else {
-            return if is_on(self.number, &self.backing) { Err(in_use(self.number)) } else { Ok(()) };
+            return if is_on(self.number, &self.backing) { Err(explain_use(self.number)) } else { Ok(()) };
         };
         untune(self.number);
         clear(&file);
@@ -255,23 +255,23 @@ fn wait_cleared(number: u32, backing: &Path) -> Result<(), AttachError> {
     // LOOP_CLR_FD only marks a device that others (udev, for one) have open: their last close clears it.
     while is_on(number, backing) {
         if Instant::now() >= deadline {
-            return Err(in_use(number));
+            return Err(explain_use(number));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
 }
 
-fn in_use(number: u32) -> AttachError {
+fn explain_use(number: u32) -> AttachError {
     let device = PathBuf::from(format!("/dev/loop{number}"));
     let holders = crate::machine::processes::holders(&device);
-    let mut who: Vec<String> = holders.iter().map(ToString::to_string).collect();
-    who.extend(crate::machine::processes::mounted_elsewhere(&device).iter().map(ToString::to_string));
-    let who = match who.is_empty() {
+    let mut users: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    users.extend(crate::machine::processes::mounted_elsewhere(&device).iter().map(ToString::to_string));
+    let users = match users.is_empty() {
         true => "no process that this one may see holds it".to_owned(),
-        false => who.join("; "),
+        false => users.join("; "),
     };
-    AttachError::InUse(format!("{} is still in use and was not cleared: {who}", device.display()))
+    AttachError::InUse(format!("{} is still in use and was not cleared: {users}", device.display()))
 }
 
 fn backing_of(number: u32) -> Option<PathBuf> {
@@ -411,13 +411,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_layout() {
+    fn loop_structures_match_kernel_layout() {
         assert_eq!(size_of::<LoopInfo64>(), 232);
         assert_eq!(size_of::<LoopConfig>(), 304);
     }
 
     #[test]
-    fn the_scheduler_in_force_is_the_one_in_brackets() {
+    fn active_scheduler_is_the_bracketed_one() {
         assert_eq!(chosen("mq-deadline kyber [none]"), "none");
         assert_eq!(chosen("none"), "none");
     }

@@ -220,8 +220,8 @@ impl KernelVolumes {
             {
                 if remote.must_be_blank {
                     // On the connection that is formatted, and not only on the one by which it was chosen.
-                    let held = held_by(&file).map_err(|error| AttachError::io("read", &device, error))?;
-                    remote::check_blank(remote, held.as_ref()).map_err(AttachError::failed)?;
+                    let existing = held_by(&file).map_err(|error| AttachError::io("read", &device, error))?;
+                    remote::check_blank(remote, existing.as_ref()).map_err(AttachError::failed)?;
                 }
                 return Ok(device);
             }
@@ -250,7 +250,7 @@ fn prove(options: &ControllerOptions) -> Result<(), InitiatorError> {
 fn held_by(device: &File) -> io::Result<Option<DeviceContents>> {
     let mut end = device;
     let length_bytes = end.seek(SeekFrom::End(0))?;
-    contents::of_file(device, length_bytes)
+    contents::inspect_file(device, length_bytes)
 }
 
 /// A controller that the kernel has made.
@@ -350,7 +350,7 @@ impl HeldResource for KernelVolumes {
     }
 
     fn health(&self) -> Result<(), AttachError> {
-        if let Some((path, _)) = self.mounted.iter().find(|(path, _)| mounts::at(path).is_none()) {
+        if let Some((path, _)) = self.mounted.iter().find(|(path, _)| mounts::find(path).is_none()) {
             return Err(AttachError::failed(format!("{} was unmounted by someone", path.display())));
         }
         match self.controllers.iter().find(|(controller, _)| !controller.is_live()) {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_whose_number_is_not_told_is_made_all_the_same() {
+    fn connect_without_controller_number_succeeds() {
         let ask = |takes, answer| make_by(&mut Fabrics { takes, answer }, "nqn=nqn.x:data");
         assert_eq!(ask(true, Ok("instance=7,cntlid=1\n")).unwrap().instance.unwrap(), 7);
         assert!(ask(true, Ok("cntlid=1")).unwrap().instance.is_err());
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_told_what_it_understands() {
+    fn connect_options_are_formatted_for_kernel() {
         let [host, controller] = [(); 2].map(|()| AuthSecret::generate(AuthHash::Sha256).unwrap());
         let options = ControllerOptions {
             host_id: [0x12; 16],
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_which_controller_it_made() {
+    fn connect_answer_names_controller() {
         assert_eq!(instance_in("instance=12,cntlid=1\n"), Some(12));
         assert_eq!(instance_in("cntlid=1,instance=0"), Some(0));
         for other in ["", "instance=", "instance=x,cntlid=1", "cntlid=1"] {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modelled_device_is_not_for_the_kernel() {
+    fn modelled_device_is_refused() {
         let device = DeviceSpec::new("d", None, 1 << 20, BackingSpec::Memory);
         let volumes = vec![VolumeSpec::new("data", StackNode::Device(device))];
         let refused = remotes(&StackSpec { volumes, dilation: 1.0, seed: 1 }).unwrap_err().to_string();
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_comes_with_what_to_do() {
+    fn missing_capability_has_a_remedy() {
         if let Err(missing) = KernelNvme.probe() {
             assert!(missing.remedy.len() > 10, "{missing}");
         }

@@ -151,7 +151,7 @@ fn write(folder: &Path, kib: u64) -> io::Result<()> {
 }
 
 fn unavailable(folder: &Path, error: io::Error) -> AttachError {
-    let what = format!("a read-ahead of a device's own ({}: {error})", folder.display());
+    let missing = format!("a read-ahead of a device's own ({}: {error})", folder.display());
     let remedy = match error.kind() {
         ErrorKind::NotFound => {
             "use an attachment with block devices (`underlay doctor` lists what this host has)"
@@ -161,7 +161,7 @@ fn unavailable(folder: &Path, error: io::Error) -> AttachError {
         }
         _ => return AttachError::io("set the read-ahead in", folder, error),
     };
-    MissingCapability::new(what, remedy).into()
+    MissingCapability::new(missing, remedy).into()
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn devices_have_it_until_it_is_restored() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let (one, other) = (device(&class, "7:1"), device(&class, "0:42"));
         fs::write(other.join(FILE), "512").unwrap();
@@ -204,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_can_not_is_told_and_nothing_stays_set() {
+    fn read_ahead_without_host_support_fails_and_changes_nothing() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
         let class = keep.path().join("bdi");
         let one = device(&class, "7:1");
         let error = ReadAhead::set_in(&class, &names(&["7:1", "7:2"]), 0, &registry).unwrap_err();

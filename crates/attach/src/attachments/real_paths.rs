@@ -184,9 +184,9 @@ mod tests {
     use underlay_storage::stack::StackSpec;
 
     #[test]
-    fn a_directory_of_ours_is_made_and_goes_and_nothing_else_does() {
+    fn own_directory_is_removed_and_others_stay() {
         let keep = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
         let disk = keep.path().canonicalize().unwrap().join("disk");
         std::fs::create_dir_all(disk.join("underlay")).unwrap();
         std::fs::write(disk.join("underlay/theirs"), "x").unwrap();

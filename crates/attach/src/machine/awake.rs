@@ -27,12 +27,12 @@ impl IdlePreventer {
         let driver = fs::read_to_string(DRIVER).ok()?;
         let cpus = fs::read_to_string(CPUS).unwrap_or_default();
         let limit_us = limit_for(driver.trim(), is_virtual(&cpus))?;
-        let mut held = File::options().write(true).open(LATENCY_LIMIT).ok()?;
-        if !held.metadata().ok()?.file_type().is_char_device() {
+        let mut file = File::options().write(true).open(LATENCY_LIMIT).ok()?;
+        if !file.metadata().ok()?.file_type().is_char_device() {
             return None;
         }
-        held.write_all(&limit_us.to_ne_bytes()).ok()?;
-        Some(IdlePreventer { _held: held, limit_us: limit_us.unsigned_abs() })
+        file.write_all(&limit_us.to_ne_bytes()).ok()?;
+        Some(IdlePreventer { _held: file, limit_us: limit_us.unsigned_abs() })
     }
 
     /// How long a CPU may take to wake up.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn virtual_processors_do_not_sleep_at_all_and_real_ones_lightly() {
+    fn virtual_processors_stay_awake_and_real_ones_sleep_lightly() {
         assert_eq!(limit_for("haltpoll", true), Some(0));
         assert_eq!(limit_for("acpi_idle", true), Some(0));
         assert_eq!(limit_for("intel_idle", false), Some(2));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_what_was_asked_for() {
+    fn latency_limit_matches_request() {
         // Only root may set one, and not every kernel has it.
         if let Some(awake) = IdlePreventer::keep() {
             assert!(awake.limit_us() <= 2, "{awake:?}");

@@ -241,7 +241,7 @@ impl ResourceBudget {
     }
 
     fn set_cpu(&self, is_held: bool) -> Result<(), AttachError> {
-        let (Some(CpuLimit { quota, held, prevails_on, .. }), Some(group)) =
+        let (Some(CpuLimit { quota, held: kernel_quota, prevails_on, .. }), Some(group)) =
             (&self.cpu, self.group(CgroupController::Cpu))
         else {
             return Ok(());
@@ -253,9 +253,9 @@ impl ResourceBudget {
         match quota {
             Some(_) => {
                 // Whoever changes the quota meanwhile waits, and finds it lifted.
-                let mut held = held.lock();
+                let mut kernel_quota = kernel_quota.lock();
                 let quota = quota.filter(|_| is_held);
-                *held = quota;
+                *kernel_quota = quota;
                 cpu::set_quota(group, quota)
             }
             None => Ok(()),
@@ -264,9 +264,9 @@ impl ResourceBudget {
 
     /// The quota, where there is one that can be changed.
     pub fn cpu_quota(&self) -> Option<CpuQuota> {
-        let CpuLimit { quota, share, held, .. } = self.cpu.as_ref()?;
+        let CpuLimit { quota, share, held: kernel_quota, .. } = self.cpu.as_ref()?;
         quota.as_ref()?;
-        Some(CpuQuota::of(self.group(CgroupController::Cpu)?, share, held))
+        Some(CpuQuota::new(self.group(CgroupController::Cpu)?, share, kernel_quota))
     }
 
     /// What holds the CPU time, if it has a limit: `cgroup v1` or `cgroup v2`.

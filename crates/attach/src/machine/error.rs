@@ -26,8 +26,8 @@ pub enum AttachError {
 }
 
 impl AttachError {
-    pub(crate) fn failed(what: impl Into<String>) -> Self {
-        AttachError::Failed { what: what.into(), output: None }
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        AttachError::Failed { what: message.into(), output: None }
     }
 
     /// `could not WHAT PATH: the system's reason`

@@ -112,8 +112,8 @@ fn program(name: &'static str, package: &'static str) -> Result<String, MissingC
 fn filesystem(filesystem: FilesystemKind) -> Result<String, MissingCapability> {
     filesystem.probe()?;
     let name = filesystem.name();
-    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let is_known = known.lines().any(|line| line.split_ascii_whitespace().next_back() == Some(name));
+    let filesystems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let is_known = filesystems.lines().any(|line| line.split_ascii_whitespace().next_back() == Some(name));
     Ok(if is_known {
         format!("{name} can be made and mounted")
     } else {
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_capability_is_there_or_says_what_to_do() {
+    fn capabilities_are_present_or_have_remedy() {
         let found = capabilities(Path::new("/no/such/place/yet"));
         assert!(found.len() >= 15);
         for capability in found {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_names_its_package() {
+    fn missing_program_names_its_package() {
         let missing = program("no-such-program-anywhere", "some-package").unwrap_err();
         assert!(missing.remedy.contains("some-package"));
     }

@@ -11,7 +11,7 @@ pub struct MissingCapability {
 }
 
 impl MissingCapability {
-    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        MissingCapability { what: what.into(), remedy: remedy.into() }
+    pub fn new(capability: impl Into<String>, remedy: impl Into<String>) -> Self {
+        MissingCapability { what: capability.into(), remedy: remedy.into() }
     }
 }

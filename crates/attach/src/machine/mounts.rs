@@ -30,7 +30,7 @@ pub fn try_all() -> std::io::Result<Vec<Mount>> {
 }
 
 /// The topmost mount exactly at `path`.
-pub fn at(path: &Path) -> Option<Mount> {
+pub fn find(path: &Path) -> Option<Mount> {
     all().into_iter().rfind(|mount| mount.mount_point == path)
 }
 
@@ -94,7 +94,7 @@ fn unmount(mount_point: &Path, flags: UnmountFlags) -> Result<(), Errno> {
 }
 
 fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
-    if at(mount_point).is_none() {
+    if find(mount_point).is_none() {
         return Ok(());
     }
     let helper = find_program("fusermount3").ok_or(Errno::PERM)?;
@@ -106,7 +106,7 @@ fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
         Ok(output) if output.status.success() => Ok(()),
         // It tells why in words only.
         Ok(output) if String::from_utf8_lossy(&output.stderr).contains("busy") => Err(Errno::BUSY),
-        Ok(_) if at(mount_point).is_none() => Ok(()),
+        Ok(_) if find(mount_point).is_none() => Ok(()),
         _ => Err(Errno::PERM),
     }
 }
@@ -157,14 +157,14 @@ pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
     match error {
         UnmountError::Busy => {
             let holders = processes::holders(mount_point);
-            let who = match holders.as_slice() {
+            let holder_names = match holders.as_slice() {
                 [] => {
                     "no process that this one may see; another mount or loop device may sit on it".to_owned()
                 }
                 some => some.iter().take(8).map(|holder| holder.to_string()).collect::<Vec<_>>().join("; "),
             };
             AttachError::InUse(format!(
-                "{place} is in use and can't be unmounted: {who}. End it and try again"
+                "{place} is in use and can't be unmounted: {holder_names}. End it and try again"
             ))
         }
         UnmountError::TimedOut => {
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_mounted_is_unmounted() {
+    fn unmount_of_unmounted_path_succeeds() {
         let directory = tempfile::tempdir().unwrap();
         assert!(try_unmount(directory.path(), Duration::from_secs(5)).is_ok());
         assert!(detach_lazily(directory.path()).is_ok());

@@ -23,7 +23,7 @@ pub struct ProcessId {
 
 impl ProcessId {
     /// `None` when there is no such process, or only what its parent has not collected yet.
-    pub fn of(pid: u32) -> Option<ProcessId> {
+    pub fn from_pid(pid: u32) -> Option<ProcessId> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (state, start_ticks) = parse_stat(&stat)?;
         (!matches!(state, 'Z' | 'X')).then_some(ProcessId { pid, start_ticks })
@@ -32,11 +32,11 @@ impl ProcessId {
     pub fn current() -> ProcessId {
         let pid = std::process::id();
         // Without /proc no identity can be told; zero then compares equal to itself only.
-        ProcessId::of(pid).unwrap_or(ProcessId { pid, start_ticks: 0 })
+        ProcessId::from_pid(pid).unwrap_or(ProcessId { pid, start_ticks: 0 })
     }
 
     pub fn is_alive(&self) -> bool {
-        ProcessId::of(self.pid) == Some(*self)
+        ProcessId::from_pid(self.pid) == Some(*self)
     }
 
     /// Sends a signal, if it is still this process.
@@ -72,7 +72,7 @@ impl ProcessId {
 /// mean another one by then.
 pub(crate) fn signal_if(pid: u32, signal: Signal, is_meant: impl Fn() -> bool) {
     let open = |pid| pidfd_open(pid, PidfdFlags::empty());
-    signal_by(open, |held, signal| pidfd_send_signal(held, signal), pid, signal, is_meant);
+    signal_by(open, |pidfd, signal| pidfd_send_signal(pidfd, signal), pid, signal, is_meant);
 }
 
 /// Where a kernel before Linux 5.3 or a sandbox refuses what holds a process, its number and start time tell it from others.
@@ -84,14 +84,15 @@ fn signal_by<Held>(
     is_meant: impl Fn() -> bool,
 ) {
     let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-    let before = ProcessId::of(pid);
-    let held = open(number);
-    if held.as_ref().err() == Some(&Errno::SRCH) || !is_meant() {
+    let before = ProcessId::from_pid(pid);
+    let pidfd = open(number);
+    if pidfd.as_ref().err() == Some(&Errno::SRCH) || !is_meant() {
         return;
     }
-    let sent = held.and_then(|held| send(&held, signal));
+    let sent = pidfd.and_then(|pidfd| send(&pidfd, signal));
     // A refusal for want of rights is repeated, which harms nobody.
-    if sent.is_err_and(|errno| errno != Errno::SRCH) && before.is_some() && ProcessId::of(pid) == before {
+    if sent.is_err_and(|errno| errno != Errno::SRCH) && before.is_some() && ProcessId::from_pid(pid) == before
+    {
         let _ = kill_process(number, signal);
     }
 }
@@ -128,7 +129,7 @@ pub(crate) fn command_name(pid: u32) -> String {
 pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId> {
     let matches = |pid: u32| {
         // The identity first: a number that is taken anew in between then no longer fits it.
-        let process = ProcessId::of(pid)?;
+        let process = ProcessId::from_pid(pid)?;
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let line = line.strip_suffix(&[0]).unwrap_or(&line);
         let arguments: Vec<OsString> =
@@ -146,10 +147,10 @@ const MAX_MOUNTINFO_BYTES: u64 = 16 << 20;
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
 /// The processes of programs whose directory lies below `path`, as far as they have kept the environment that they began with.
-pub(crate) fn of_programs_below(path: &Path) -> Vec<ProcessId> {
+pub(crate) fn list_programs_below(path: &Path) -> Vec<ProcessId> {
     let is_one = |pid: u32| {
         // The identity first, as above.
-        let process = ProcessId::of(pid)?;
+        let process = ProcessId::from_pid(pid)?;
         let mut environment = Vec::new();
         let file = fs::File::open(format!("/proc/{pid}/environ")).ok()?;
         file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_name_with_brackets_and_blanks_does_not_shift_the_fields() {
+    fn stat_fields_survive_brackets_and_blanks_in_command() {
         let plain = "42 (sh) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 10 rest";
         let nasty = plain.replace("(sh)", "(a) R 9 (b )");
         assert_eq!(parse_stat(plain), Some(('S', 987_654)));
@@ -271,9 +272,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_alive_until_it_ends_and_its_number_alone_does_not_count() {
+    fn process_is_alive_until_end_despite_reused_pid() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let id = ProcessId::of(child.id()).unwrap();
+        let id = ProcessId::from_pid(child.id()).unwrap();
         assert!(id.is_alive());
         assert!(!ProcessId { start_ticks: id.start_ticks + 1, ..id }.is_alive());
         // A zombie is not alive, so this succeeds before anyone has collected it.
@@ -282,10 +283,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_signalled_where_the_kernel_does_not_hold_it() {
+    fn signal_without_pidfd_support_uses_pid() {
         let refused = |_: Pid| Err::<(), Errno>(Errno::NOSYS);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let id = ProcessId::of(child.id()).unwrap();
+        let id = ProcessId::from_pid(child.id()).unwrap();
         signal_by(refused, |(), _| Ok(()), id.pid, Signal::KILL, || false);
         assert!(id.is_alive());
         signal_by(refused, |(), _| Ok(()), id.pid, Signal::KILL, || id.is_alive());
@@ -293,31 +294,31 @@ mod tests {
         child.wait().unwrap();
         // Or where it holds it and takes no signal.
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let id = ProcessId::of(child.id()).unwrap();
+        let id = ProcessId::from_pid(child.id()).unwrap();
         signal_by(|_| Ok(()), |(), _| Err(Errno::PERM), id.pid, Signal::KILL, || id.is_alive());
         assert!(id.wait_gone(Duration::from_secs(10)));
         child.wait().unwrap();
     }
 
     #[test]
-    fn a_program_is_known_by_its_directory() {
+    fn program_is_recognized_by_directory() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("scratch-0/program");
         let mut child =
             std::process::Command::new("sleep").arg("60").env("UNDERLAY_SCRATCH", &place).spawn().unwrap();
-        let id = ProcessId::of(child.id()).unwrap();
+        let id = ProcessId::from_pid(child.id()).unwrap();
         // The child has this process's environment until it runs its program.
         let deadline = Instant::now() + Duration::from_secs(10);
-        while of_programs_below(directory.path()) != [id] {
+        while list_programs_below(directory.path()) != [id] {
             assert!(Instant::now() < deadline);
         }
-        assert_eq!(of_programs_below(&directory.path().join("scratch")), []);
+        assert_eq!(list_programs_below(&directory.path().join("scratch")), []);
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     #[test]
-    fn whoever_stands_in_a_directory_holds_it() {
+    fn process_with_cwd_in_directory_is_a_holder() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().canonicalize().unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").current_dir(&path).spawn().unwrap();

@@ -106,7 +106,7 @@ impl CpuConfinement {
     ///
     /// # Errors
     /// When it may run on none of these CPUs.
-    pub fn to(cpus: &Processors) -> Result<CpuConfinement, AttachError> {
+    pub fn confine_to(cpus: &Processors) -> Result<CpuConfinement, AttachError> {
         let mask = cpus.to_mask()?;
         let refused = |errno: rustix::io::Errno| {
             let allowed = Processors::available();
@@ -147,7 +147,7 @@ impl CpuTimes {
     ///
     /// # Errors
     /// When it can't be read, or does not have one of `cpus`.
-    pub fn of(cpus: &Processors) -> Result<CpuTimes, AttachError> {
+    pub fn read(cpus: &Processors) -> Result<CpuTimes, AttachError> {
         times_in(&stat()?, cpus)
     }
 
@@ -155,14 +155,14 @@ impl CpuTimes {
     ///
     /// # Errors
     /// As [`of`](CpuTimes::of).
-    pub fn of_each(cpus: &Processors) -> Result<Vec<CpuTimes>, AttachError> {
+    pub fn read_each(cpus: &Processors) -> Result<Vec<CpuTimes>, AttachError> {
         let text = stat()?;
         cpus.iter().map(|cpu| times_in(&text, &[cpu].into_iter().collect())).collect()
     }
 
     /// What they did after `earlier`.
     #[must_use]
-    pub fn since(self, earlier: CpuTimes) -> CpuTimes {
+    pub fn delta_since(self, earlier: CpuTimes) -> CpuTimes {
         // The kernel's time of waiting for devices may go backwards (proc_stat(5)).
         CpuTimes {
             busy: self.busy.saturating_sub(earlier.busy),
@@ -243,7 +243,7 @@ mod tests {
         intr 12345 0 1\n";
 
     #[test]
-    fn times_are_added_up_and_guests_are_not_counted_twice() {
+    fn cpu_times_sum_without_double_counting_guests() {
         let ms = Duration::from_millis;
         let one = parse_stat(STAT, &set(&[0]), 100).unwrap();
         assert_eq!(one, CpuTimes { busy: ms(1630), idle: ms(4500), stolen: ms(80) });
@@ -259,11 +259,11 @@ mod tests {
 
     #[test]
     fn times_that_go_backwards_count_as_none() {
-        let at = |busy, idle, stolen| {
+        let times = |busy, idle, stolen| {
             let [busy, idle, stolen] = [busy, idle, stolen].map(Duration::from_secs);
             CpuTimes { busy, idle, stolen }
         };
-        assert_eq!(at(7, 3, 4).since(at(5, 4, 1)), at(2, 0, 3));
+        assert_eq!(times(7, 3, 4).delta_since(times(5, 4, 1)), times(2, 0, 3));
     }
 
     proptest! {
@@ -275,7 +275,7 @@ mod tests {
         ) {
             let wanted: Processors = cpus.into_iter().collect();
             match parse_stat(&lines.join("\n"), &wanted, ticks_per_s) {
-                Ok(times) => prop_assert_eq!(times.since(times), CpuTimes::default()),
+                Ok(times) => prop_assert_eq!(times.delta_since(times), CpuTimes::default()),
                 Err(cpu) => prop_assert!(wanted.iter().any(|wanted| wanted == cpu)),
             }
         }
@@ -285,19 +285,19 @@ mod tests {
     fn this_hosts_cpus_have_done_something() {
         let available = Processors::available();
         assert!(!available.is_empty());
-        let times = CpuTimes::of(&available).unwrap();
+        let times = CpuTimes::read(&available).unwrap();
         assert!(times.busy + times.idle > Duration::ZERO);
-        let error = CpuTimes::of(&set(&[99_999])).unwrap_err().to_string();
+        let error = CpuTimes::read(&set(&[99_999])).unwrap_err().to_string();
         assert!(error.contains("CPU 99999"), "{error}");
     }
 
     #[test]
-    fn a_confined_thread_and_what_it_starts_stay_on_its_cpus_until_it_is_let_go() {
+    fn confined_thread_and_children_stay_until_release() {
         // Of a thread of its own, so that nothing else is confined.
         let outcome = std::thread::spawn(|| {
             let before = Processors::available();
             let one: Processors = before.iter().take(1).collect();
-            let confined = CpuConfinement::to(&one).unwrap();
+            let confined = CpuConfinement::confine_to(&one).unwrap();
             assert_eq!(Processors::available(), one);
             assert_eq!(std::thread::spawn(Processors::available).join().unwrap(), one);
             let status = std::process::Command::new("cat").arg("/proc/self/status").output().unwrap();
@@ -308,7 +308,7 @@ mod tests {
             assert_eq!(Processors::available(), before);
             for nowhere in [set(&[]), set(&[1023]), set(&[1024])] {
                 if !before.iter().any(|cpu| nowhere.iter().any(|other| other == cpu)) {
-                    assert!(CpuConfinement::to(&nowhere).is_err(), "{nowhere}");
+                    assert!(CpuConfinement::confine_to(&nowhere).is_err(), "{nowhere}");
                 }
             }
             assert_eq!(Processors::available(), before);

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_found_by_name() {
+    fn program_is_found_by_name() {
         assert!(find_program("sh").is_some());
         assert!(find_program("no-such-program-anywhere").is_none());
     }

@@ -22,8 +22,8 @@ pub struct WatchedProcess {
 }
 
 impl WatchedProcess {
-    fn of(pid: u32) -> Option<WatchedProcess> {
-        let id = ProcessId::of(pid)?;
+    fn from_pid(pid: u32) -> Option<WatchedProcess> {
+        let id = ProcessId::from_pid(pid)?;
         let process = process(pid);
         let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim().to_owned();
         let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
@@ -45,8 +45,8 @@ pub struct FrozenGroups(BTreeMap<PathBuf, bool>);
 
 impl FrozenGroups {
     fn has(&mut self, file: &Path) -> bool {
-        if let Some(known) = self.0.get(file) {
-            return *known;
+        if let Some(cached) = self.0.get(file) {
+            return *cached;
         }
         let is_frozen = says_frozen(&fs::read_to_string(file).unwrap_or_default());
         self.0.insert(file.to_owned(), is_frozen);
@@ -68,7 +68,7 @@ pub struct RunProcesses {
 
 impl RunProcesses {
     /// None yet.
-    pub fn in_groups(groups: Vec<PathBuf>) -> RunProcesses {
+    pub fn from_groups(groups: Vec<PathBuf>) -> RunProcesses {
         RunProcesses { groups, ..RunProcesses::default() }
     }
 
@@ -76,7 +76,7 @@ impl RunProcesses {
     pub fn list(&mut self) {
         // Before the list: what begins meanwhile is looked at again.
         self.newest = newest();
-        let all = of_this_run(self.groups.iter().map(PathBuf::as_path));
+        let all = find_run_processes(self.groups.iter().map(PathBuf::as_path));
         self.known = all.into_iter().map(|process| (process.id.pid, process)).collect();
     }
 
@@ -109,7 +109,7 @@ impl RunProcesses {
         let is_new = !self.known.contains_key(&pid) && pid != std::process::id();
         if is_new
             && self.known.len() < MAX_PROCESSES
-            && let Some(process) = WatchedProcess::of(pid)
+            && let Some(process) = WatchedProcess::from_pid(pid)
         {
             self.known.insert(pid, process);
         }
@@ -148,7 +148,7 @@ fn members(group: &Path) -> Vec<u32> {
 }
 
 /// All processes that this one has started, with theirs, and those in `groups` of control.
-fn of_this_run<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<WatchedProcess> {
+fn find_run_processes<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<WatchedProcess> {
     let own = std::process::id();
     let mut found = BTreeSet::new();
     let mut generation = vec![own];
@@ -166,7 +166,7 @@ fn of_this_run<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<WatchedProcess
         generation = next;
     }
     found.remove(&own);
-    found.into_iter().filter_map(WatchedProcess::of).collect()
+    found.into_iter().filter_map(WatchedProcess::from_pid).collect()
 }
 
 fn process(pid: u32) -> PathBuf {
@@ -239,10 +239,10 @@ mod tests {
 
     /// One of a benchmark, for example, that begins in the measured time: it may be stopped and continued before the next list.
     #[test]
-    fn a_process_that_began_since_the_list_is_known_at_the_next_look() {
+    fn new_process_is_found_on_next_look() {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let mut processes = RunProcesses::in_groups(Vec::new());
+            let mut processes = RunProcesses::from_groups(Vec::new());
             processes.list();
             let shell = Command::new("sh").args(["-c", "sleep 600 & wait"]).spawn().unwrap();
             let shell = Ended(shell);
@@ -265,18 +265,18 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_no_process_of_its_own() {
+    fn thread_is_not_a_separate_process() {
         let (over, ended) = std::sync::mpsc::channel::<()>();
-        let mut processes = RunProcesses::in_groups(Vec::new());
+        let mut processes = RunProcesses::from_groups(Vec::new());
         processes.list();
         // The parent of a thread is that of its process.
-        let Some(parent) = WatchedProcess::of(std::os::unix::process::parent_id()) else { return };
+        let Some(parent) = WatchedProcess::from_pid(std::os::unix::process::parent_id()) else { return };
         processes.known.insert(parent.id.pid, parent);
         let thread = std::thread::spawn(move || ended.recv());
         processes.add_new();
-        let of_threads = processes.iter().filter(|known| {
-            let status = fs::read_to_string(process(known.id.pid).join("status"));
-            status.is_ok_and(|status| leader(&status) != Some(known.id.pid))
+        let of_threads = processes.iter().filter(|watched| {
+            let status = fs::read_to_string(process(watched.id.pid).join("status"));
+            status.is_ok_and(|status| leader(&status) != Some(watched.id.pid))
         });
         assert_eq!(of_threads.count(), 0);
         drop(over);
@@ -319,21 +319,21 @@ mod tests {
     }
 
     #[test]
-    fn a_grandchild_that_is_stopped_is_found() {
+    fn stopped_grandchild_is_found() {
         let shell = Command::new("sh").args(["-c", "sleep 600 & wait"]).spawn().unwrap();
         let shell = Ended(shell);
         let deadline = Instant::now() + Duration::from_secs(60);
         let sleeper = loop {
             let pids = children(shell.0.id());
             let slept =
-                pids.into_iter().filter_map(WatchedProcess::of).find(|watched| watched.name == "sleep");
+                pids.into_iter().filter_map(WatchedProcess::from_pid).find(|watched| watched.name == "sleep");
             match slept {
                 Some(slept) => break slept.id,
                 None => assert!(Instant::now() < deadline),
             }
         };
         let is_still = || {
-            let all = of_this_run(std::iter::empty());
+            let all = find_run_processes(std::iter::empty());
             let found = all.iter().find(|watched| watched.id == sleeper).expect("it is there");
             found.stands_still(&mut FrozenGroups::default())
         };

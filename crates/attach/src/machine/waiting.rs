@@ -28,7 +28,7 @@ pub struct CpuWaits {
 
 impl CpuWaits {
     /// Threads of this process whose names begin with `client_prefix`, and all threads of its children that are confined to `cpus`.
-    pub fn of(client_prefix: &str, cpus: &Processors) -> CpuWaits {
+    pub fn read(client_prefix: &str, cpus: &Processors) -> CpuWaits {
         let own = Path::new("/proc/self/task");
         let mut waits = CpuWaits::default();
         let mut children = Vec::new();
@@ -67,12 +67,12 @@ impl CpuWaits {
 
     /// How long they waited since `earlier`, added up over the threads that were there at both times; `None` where no client was, or the
     /// kernel keeps no such account.
-    pub fn since(&self, earlier: &CpuWaits) -> Option<Duration> {
-        let since = |now: &BTreeMap<u32, Duration>, then: &BTreeMap<u32, Duration>| -> Vec<Duration> {
+    pub fn delta_since(&self, earlier: &CpuWaits) -> Option<Duration> {
+        let difference = |now: &BTreeMap<u32, Duration>, then: &BTreeMap<u32, Duration>| -> Vec<Duration> {
             now.iter().filter_map(|(thread, now)| Some(now.saturating_sub(*then.get(thread)?))).collect()
         };
-        let clients = since(&self.clients, &earlier.clients);
-        let helpers = since(&self.helpers, &earlier.helpers);
+        let clients = difference(&self.clients, &earlier.clients);
+        let helpers = difference(&self.helpers, &earlier.helpers);
         (!clients.is_empty()).then(|| clients.iter().chain(&helpers).sum())
     }
 }
@@ -103,42 +103,43 @@ mod tests {
     use super::*;
 
     fn waits(clients: &[(u32, u64)], helpers: &[(u32, u64)]) -> CpuWaits {
-        let all = |of: &[(u32, u64)]| of.iter().map(|&(id, ms)| (id, Duration::from_millis(ms))).collect();
+        let all =
+            |pairs: &[(u32, u64)]| pairs.iter().map(|&(id, ms)| (id, Duration::from_millis(ms))).collect();
         CpuWaits { clients: all(clients), helpers: all(helpers) }
     }
 
     #[test]
-    fn the_kernels_line_is_read() {
+    fn schedstat_line_is_parsed() {
         assert_eq!(parse("81234 5600 12\n"), Some(Duration::from_nanos(5600)));
         assert_eq!(parse("81234\n"), None);
         assert_eq!(parse("a b c"), None);
     }
 
     #[test]
-    fn what_threads_waited_in_between_is_added_up() {
+    fn thread_waits_between_snapshots_are_summed() {
         let before = waits(&[(1, 100), (2, 0)], &[(9, 50)]);
         // Two clients waited 100 ms together, and what serves them 40 ms.
         let after = waits(&[(1, 180), (2, 20)], &[(9, 90)]);
-        assert_eq!(after.since(&before), Some(Duration::from_millis(140)));
+        assert_eq!(after.delta_since(&before), Some(Duration::from_millis(140)));
         // A thread that came or went in between is left out.
         let other = waits(&[(1, 180), (3, 900)], &[(9, 90), (10, 900)]);
-        assert_eq!(other.since(&before), Some(Duration::from_millis(120)));
-        assert_eq!(waits(&[(3, 900)], &[(9, 90)]).since(&before), None);
+        assert_eq!(other.delta_since(&before), Some(Duration::from_millis(120)));
+        assert_eq!(waits(&[(3, 900)], &[(9, 90)]).delta_since(&before), None);
     }
 
     #[test]
     fn this_process_s_clients_are_found_by_name() {
-        let (release, held) = mpsc::channel::<()>();
+        let (release, released) = mpsc::channel::<()>();
         let (ready, is_ready) = mpsc::channel::<()>();
         let client = std::thread::Builder::new().name("waiting-test-1".into());
         let client = client
             .spawn(move || {
                 ready.send(()).unwrap();
-                let _ = held.recv();
+                let _ = released.recv();
             })
             .unwrap();
         is_ready.recv().unwrap();
-        let found = CpuWaits::of("waiting-test-", &Processors::available());
+        let found = CpuWaits::read("waiting-test-", &Processors::available());
         assert_eq!(found.clients.len(), 1);
         drop(release);
         client.join().unwrap();

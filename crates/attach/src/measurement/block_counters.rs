@@ -21,7 +21,7 @@ pub(crate) struct RequestTotals {
 }
 
 impl RequestTotals {
-    fn since(&self, earlier: &RequestTotals) -> RequestTotals {
+    fn delta_since(&self, earlier: &RequestTotals) -> RequestTotals {
         RequestTotals {
             requests: self.requests.wrapping_sub(earlier.requests),
             ms: self.ms.wrapping_sub(earlier.ms),
@@ -58,11 +58,11 @@ impl BlockCounters {
         Some(BlockCounters { reads: counted(0, 3)?, writes: counted(4, 7)?, flushes: counted(15, 16)? })
     }
 
-    pub(crate) fn since(&self, earlier: &BlockCounters) -> BlockCounters {
+    pub(crate) fn delta_since(&self, earlier: &BlockCounters) -> BlockCounters {
         BlockCounters {
-            reads: self.reads.since(&earlier.reads),
-            writes: self.writes.since(&earlier.writes),
-            flushes: self.flushes.since(&earlier.flushes),
+            reads: self.reads.delta_since(&earlier.reads),
+            writes: self.writes.delta_since(&earlier.writes),
+            flushes: self.flushes.delta_since(&earlier.flushes),
         }
     }
 }
@@ -70,7 +70,7 @@ impl BlockCounters {
 #[cfg(test)]
 impl BlockCounters {
     /// Pairs of requests and milliseconds.
-    pub(crate) fn of(reads: (u64, u32), writes: (u64, u32), flushes: (u64, u32)) -> BlockCounters {
+    pub(crate) fn new(reads: (u64, u32), writes: (u64, u32), flushes: (u64, u32)) -> BlockCounters {
         let counted = |(requests, ms): (u64, u32)| RequestTotals { requests, ms };
         BlockCounters { reads: counted(reads), writes: counted(writes), flushes: counted(flushes) }
     }
@@ -81,19 +81,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_line_is_taken_apart() {
+    fn counter_line_is_parsed() {
         let line = "  100 5 800 40 50 6 1600 30 2 60 75 7 0 56 1 9 12\n";
         let found = BlockCounters::parse(line).unwrap();
-        assert_eq!(found, BlockCounters::of((100, 40), (50, 30), (9, 12)));
+        assert_eq!(found, BlockCounters::new((100, 40), (50, 30), (9, 12)));
         let without_flushes = "100 5 800 40 50 6 1600 30 2 60 75 7 0 56 1";
         assert_eq!(BlockCounters::parse(without_flushes), None);
         assert_eq!(BlockCounters::parse("a b"), None);
     }
 
     #[test]
-    fn a_counter_that_wrapped_has_gone_on() {
-        let before = BlockCounters::of((5, u32::MAX - 9), (0, 0), (0, 0));
-        let after = BlockCounters::of((25, 10), (0, 0), (0, 0));
-        assert_eq!(after.since(&before).reads.wall_us(), 20_000.0);
+    fn wrapped_counter_continues() {
+        let before = BlockCounters::new((5, u32::MAX - 9), (0, 0), (0, 0));
+        let after = BlockCounters::new((25, 10), (0, 0), (0, 0));
+        assert_eq!(after.delta_since(&before).reads.wall_us(), 20_000.0);
     }
 }

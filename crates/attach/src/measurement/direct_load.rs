@@ -110,7 +110,7 @@ fn run(
             .map(|thread| {
                 let (counts, over) = (&counts, &over);
                 scope.spawn(move || {
-                    let _confined = CpuConfinement::to(&load.cpus)?;
+                    let _confined = CpuConfinement::confine_to(&load.cpus)?;
                     request_until(path, load.requests, u64::from(thread), dilation, counts, over)
                 })
             })
@@ -143,7 +143,7 @@ fn request_until(
     counts: &AtomicBool,
     over: &AtomicBool,
 ) -> Result<Histogram, AttachError> {
-    let cannot = |what: &str, error| AttachError::io(what, path, error);
+    let cannot = |action: &str, error| AttachError::io(action, path, error);
     let file = File::options()
         .read(true)
         .write(requests != DirectRequests::RandomReads)

@@ -166,7 +166,8 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<PathProbeState>, woken: &Rec
         if let Some(system) = system {
             // Where either is refused it goes on as it is, on other CPUs: there it would wait for the system's own threads, which is the system's own
             // affair and no part of the way.
-            on_system = Some(CpuConfinement::to(&system).ok().filter(|_| slices::run_at_once().is_ok()));
+            on_system =
+                Some(CpuConfinement::confine_to(&system).ok().filter(|_| slices::run_at_once().is_ok()));
         }
     }
 }
@@ -224,10 +225,10 @@ impl PathProber {
     fn read(&mut self) -> Option<ProbeAnswer> {
         let begun = Instant::now();
         self.file.read_exact_at(self.buffer.bytes(), 0).ok()?;
-        let took = begun.elapsed();
+        let elapsed = begun.elapsed();
         let left_ns = u64::from_le_bytes(*self.buffer.bytes().first_chunk()?);
-        let woken = Duration::from_nanos(monotonic_ns().saturating_sub(left_ns)).min(took);
-        Some(ProbeAnswer { took, woken })
+        let woken = Duration::from_nanos(monotonic_ns().saturating_sub(left_ns)).min(elapsed);
+        Some(ProbeAnswer { took: elapsed, woken })
     }
 }
 
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dated_back_by_follows_the_last_probes_and_no_bad_moment() {
+    fn backdate_follows_recent_probes_without_outliers() {
         let mut state = PathProbeState::default();
         let answered = |woken_us| ProbeAnswer {
             took: Duration::from_micros(2 * woken_us),

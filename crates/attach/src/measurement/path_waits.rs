@@ -168,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_what_the_kernel_says_less_what_the_daemon_took() {
+    fn read_wait_is_kernel_time_minus_daemon_time() {
         // 1000 reads, 900 µs each to the kernel; 800 in the daemon, which was told that they came 50 earlier.
         let modelled =
             KindTimes { requests: 1000, modelled_us: 420e3, served_us: 400e3, dated_back_us: 25e3 };
         let between = PathWaitDelta {
-            kernel: BlockCounters::of((1000, 900), (0, 0), (0, 0)),
+            kernel: BlockCounters::new((1000, 900), (0, 0), (0, 0)),
             daemon: VolumeTimes {
                 reads: answered(1000, 800.0),
                 devices: Some(RequestTimes { reads: modelled, ..RequestTimes::default() }),
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn writes_without_flushes_are_exact() {
         let between = PathWaitDelta {
-            kernel: BlockCounters::of((0, 0), (500, 100), (0, 0)),
+            kernel: BlockCounters::new((0, 0), (500, 100), (0, 0)),
             daemon: VolumeTimes { writes: answered(500, 150.0), ..VolumeTimes::default() },
         };
         let writes = between.way_costs(0.0).writes;
@@ -218,34 +218,34 @@ mod tests {
             flushes: answered(1000, 1000.0),
             ..VolumeTimes::default()
         };
-        let alone = BlockCounters::of((0, 0), (2000, 1040 + 145), (1000, 1040));
+        let alone = BlockCounters::new((0, 0), (2000, 1040 + 145), (1000, 1040));
         let costs = PathWaitDelta { kernel: alone, daemon }.way_costs(0.0);
         near(costs.flushes.mean_us, 40.0);
         near(costs.writes.mean_us, 40.0);
         assert!(costs.writes.is_estimate && !costs.flushes.is_estimate);
         // Never more than what the kernel has left for them.
-        let quick = BlockCounters::of((0, 0), (2000, 1040 + 120), (1000, 1040));
+        let quick = BlockCounters::new((0, 0), (2000, 1040 + 120), (1000, 1040));
         near(PathWaitDelta { kernel: quick, daemon }.way_costs(0.0).writes.mean_us, 20.0);
         // Two wait for each flush, which is no fault of the way.
-        let shared = BlockCounters::of((0, 0), (3000, 2080 + 140), (1000, 1040));
+        let shared = BlockCounters::new((0, 0), (3000, 2080 + 140), (1000, 1040));
         near(PathWaitDelta { kernel: shared, daemon }.way_costs(0.0).writes.mean_us, 40.0);
     }
 
     #[test]
     fn too_few_requests_tell_nothing() {
         let between = PathWaitDelta {
-            kernel: BlockCounters::of((50, 60), (0, 0), (0, 0)),
+            kernel: BlockCounters::new((50, 60), (0, 0), (0, 0)),
             daemon: VolumeTimes { reads: answered(50, 100.0), ..VolumeTimes::default() },
         };
         assert_eq!(WayCosts::fixed_us(&[between], &PathCost::default(), 0.0), None);
-        let nothing = PathWaitDelta::default().waits(0.0, 40.0, 1.0);
-        assert_eq!(nothing, [PathWait::default(); 3]);
+        let idle = PathWaitDelta::default().waits(0.0, 40.0, 1.0);
+        assert_eq!(idle, [PathWait::default(); 3]);
     }
 
     #[test]
-    fn what_the_kernel_splits_is_said_to_be_an_estimate() {
+    fn merged_request_waits_are_marked_estimated() {
         let between = PathWaitDelta {
-            kernel: BlockCounters::of((100, 100), (0, 0), (0, 0)),
+            kernel: BlockCounters::new((100, 100), (0, 0), (0, 0)),
             daemon: VolumeTimes { reads: answered(400, 800.0), ..VolumeTimes::default() },
         };
         assert!(between.way_costs(0.0).reads.is_estimate);

@@ -208,7 +208,7 @@ impl PathWatchShared {
         let probes = (probed.took.count() > 0).then(|| probed.took.clone());
         let woken_us = probed.woken_mean_us();
         let dilation = self.watched.dilation;
-        let of = |(((name, device), now), then): (((&String, &PathBuf), _), _)| {
+        let path_record = |(((name, device), now), then): (((&String, &PathBuf), _), _)| {
             let between = between(now, then);
             let [reads, writes, flushes] = between.waits(mib_us, woken_us.unwrap_or_default(), dilation);
             PathRecord {
@@ -223,7 +223,7 @@ impl PathWatchShared {
             }
         };
         let volumes = self.watched.volumes.iter().map(|(name, device)| (name, device));
-        volumes.zip(ended).zip(began).map(of).collect()
+        volumes.zip(ended).zip(began).map(path_record).collect()
     }
 
     fn follow_until(&self, ended: &Receiver<()>) {
@@ -265,7 +265,7 @@ impl PathWatchShared {
 }
 
 fn between(now: &(BlockCounters, VolumeTimes), then: &(BlockCounters, VolumeTimes)) -> PathWaitDelta {
-    PathWaitDelta { kernel: now.0.since(&then.0), daemon: now.1.since(&then.1) }
+    PathWaitDelta { kernel: now.0.delta_since(&then.0), daemon: now.1.delta_since(&then.1) }
 }
 
 /// From what is dated back towards what should be.
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dated_back_rises_slowly_and_falls_at_once() {
+    fn backdate_rises_slowly_and_falls_immediately() {
         assert_eq!(stepped(20.0, 24.0), 24.0);
         assert_eq!(stepped(20.0, 80.0), 45.0);
         assert_eq!(stepped(80.0, 20.0), 20.0);

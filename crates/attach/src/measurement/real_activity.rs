@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_filesystem_has_no_device_below() {
+    fn memory_filesystem_has_no_block_device() {
         assert_eq!(RealDevice::below(Path::new("/proc/self")), None);
     }
 }

@@ -130,7 +130,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
         return block_devices::serve(&config, &stack);
     }
     let names = config.stack.volumes.iter().map(|volume| volume.name.as_str());
-    let doors = RequestMeters::to(&stack);
+    let doors = RequestMeters::new(&stack);
     let probe = (PROBE_FILE, doors.probe());
     let files = Arc::new(ExportFiles::new(names.zip(doors.volumes()).chain([probe])));
     let mut volumes = files.infos();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_on_any_thread_ends_the_daemon_and_is_printed() {
+    fn panic_on_any_thread_ends_daemon_with_message() {
         let started = Instant::now();
         let ended = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "serving::daemon::tests::panicking_process", "--ignored", "--nocapture"])

@@ -397,9 +397,9 @@ impl DaemonProcess {
         }
     }
 
-    fn with_log(&self, what: String) -> AttachError {
+    fn with_log(&self, message: String) -> AttachError {
         let tail = log_tail(&self.session.join(LOG_FILE)).ok().filter(|tail| !tail.trim().is_empty());
-        AttachError::Failed { what, output: tail }
+        AttachError::Failed { what: message, output: tail }
     }
 
     /// Ends the daemon, unmounts its export and removes its directory, as far as they are there.
@@ -408,7 +408,7 @@ impl DaemonProcess {
         if let Some(child) = self.child.take() {
             let mut child = child.into_inner();
             // Not collected yet, so the number still means our child.
-            if let Some(process) = ProcessId::of(self.pid) {
+            if let Some(process) = ProcessId::from_pid(self.pid) {
                 end_daemon(process, &self.session.join(CONTROL_SOCKET));
             }
             // It is gone or has been killed: this collects it. One that gives up by itself says why in its log, which
@@ -427,7 +427,7 @@ impl DaemonProcess {
         self.forget(|daemon| daemon.daemon_note.take());
         let export = self.export();
         let is_ours = |mount: &mounts::Mount| mount.source == Path::new(&self.source);
-        while mounts::at(&export).is_some_and(|mount| is_ours(&mount)) {
+        while mounts::find(&export).is_some_and(|mount| is_ours(&mount)) {
             mounts::detach_lazily(&export).map_err(|errno| {
                 AttachError::failed(format!("could not unmount the export {}: {errno}", export.display()))
             })?;
@@ -468,9 +468,10 @@ mod tests {
     #[test]
     fn only_a_daemon_with_this_configuration_is_one() {
         let config = Path::new("/run/underlay/session-1-1/daemon.json");
-        let is = |line: &str| is_daemon(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), config);
-        assert!(is("/opt/underlay device-daemon --config /run/underlay/session-1-1/daemon.json"));
-        assert!(is("/opt/underlay-device-daemon --config /run/underlay/session-1-1/daemon.json"));
+        let is_daemon_line =
+            |line: &str| is_daemon(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), config);
+        assert!(is_daemon_line("/opt/underlay device-daemon --config /run/underlay/session-1-1/daemon.json"));
+        assert!(is_daemon_line("/opt/underlay-device-daemon --config /run/underlay/session-1-1/daemon.json"));
         for stranger in [
             "vi /run/underlay/session-1-1/daemon.json",
             "editor --config /run/underlay/session-1-1/daemon.json",
@@ -481,7 +482,7 @@ mod tests {
             "/run/underlay/session-1-1/daemon.json",
             "",
         ] {
-            assert!(!is(stranger), "{stranger}");
+            assert!(!is_daemon_line(stranger), "{stranger}");
         }
     }
 }

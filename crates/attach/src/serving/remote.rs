@@ -17,29 +17,29 @@ impl RemoteOpener for NvmeTcp {
     fn open(&self, remote: &RemoteSpec) -> Result<OpenedRemote, String> {
         let variable = |name: &str| std::env::var(name).ok();
         let options = options(remote, variable)?;
-        let said = |error: InitiatorError| error.to_string();
-        let controller = NvmeController::connect(options).map_err(said)?;
-        let device = controller.namespace(remote.nsid).map_err(said)?;
+        let describe = |error: InitiatorError| error.to_string();
+        let controller = NvmeController::connect(options).map_err(describe)?;
+        let device = controller.namespace(remote.nsid).map_err(describe)?;
         if remote.must_be_blank {
             // First of all, so that nobody writes behind the look. A target that refuses this refuses our writes as well, or knows no
             // such thing.
             let _ = device.reserve();
-            let held = contents::of_device(&device).map_err(|error| error.to_string())?;
-            check_blank(remote, held.as_ref())?;
+            let existing = contents::inspect_device(&device).map_err(|error| error.to_string())?;
+            check_blank(remote, existing.as_ref())?;
         }
         Ok(OpenedRemote { device: Arc::new(device), connection: Arc::new(MeasuredConnection(controller)) })
     }
 }
 
 /// Refuses what holds something.
-pub(crate) fn check_blank(remote: &RemoteSpec, held: Option<&DeviceContents>) -> Result<(), String> {
-    match held {
+pub(crate) fn check_blank(remote: &RemoteSpec, existing: Option<&DeviceContents>) -> Result<(), String> {
+    match existing {
         None => Ok(()),
-        Some(held) => Err(format!(
+        Some(existing) => Err(format!(
             "{} was blank a moment ago and now holds {}: another host has written to it, or its server has restored it. Nothing has \
              changed. Find out which, then mount again",
             remote.name,
-            held.describe()
+            existing.describe()
         )),
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_come_from_the_environment_and_a_missing_one_is_named() {
+    fn missing_secret_variable_is_named() {
         let secret = AuthSecret::generate(AuthHash::Sha256).unwrap();
         let with_secret =
             with_secrets(SecretPlaces { secret_env: Some("HOST_SECRET".into()), ..SecretPlaces::default() });
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_becomes_options() {
+    fn remote_spec_becomes_options() {
         let spec = RemoteSpec {
             host_nqn: Some("nqn.2026-01.org.example:host".into()),
             queues: 3,

@@ -50,7 +50,7 @@ impl SharedMapping {
     }
 
     /// What the kernel writes for us at the beginning of this file.
-    pub(crate) fn of_kernel(file: &impl AsRawFd, length_bytes: usize) -> io::Result<SharedMapping> {
+    pub(crate) fn from_kernel(file: &impl AsRawFd, length_bytes: usize) -> io::Result<SharedMapping> {
         SharedMapping::new(
             length_bytes,
             libc::PROT_READ,
@@ -70,10 +70,10 @@ impl SharedMapping {
 
     /// The part of a slot, where parts of `bytes` lie one behind the other from `first_at` on.
     pub(crate) fn part(&self, first_at: usize, slot: u32, bytes: usize) -> *mut u8 {
-        let at = first_at + slot as usize * bytes;
-        assert!(at + bytes <= self.length_bytes, "slot {slot} lies outside");
+        let offset = first_at + slot as usize * bytes;
+        assert!(offset + bytes <= self.length_bytes, "slot {slot} lies outside");
         // SAFETY: inside, as was just looked at.
-        unsafe { self.start.add(at) }
+        unsafe { self.start.add(offset) }
     }
 }
 

@@ -39,7 +39,7 @@ pub struct ServedStorage {
 impl AttachedStorage {
     /// The handle to its devices' faults; real storage has none that could be commanded.
     pub fn served(&self) -> Option<ServedStorage> {
-        self.control().map(ServedStorage::by_control)
+        self.control().map(ServedStorage::from_control)
     }
 }
 
@@ -67,7 +67,7 @@ impl ServedStorage {
         living.chain(orphaned).filter(|served| served.control.exists()).collect()
     }
 
-    pub(crate) fn by_control(control: PathBuf) -> ServedStorage {
+    pub(crate) fn from_control(control: PathBuf) -> ServedStorage {
         let session = control.parent().map(Path::to_path_buf).unwrap_or_default();
         ServedStorage { control, session, owner: None, is_orphaned: false, by: DisturbedBy::Hand }
     }
@@ -276,11 +276,11 @@ impl ServedStorage {
             return Ok(());
         }
         let devices = self.block_devices()?;
-        if let Some(gone) = remounts.iter().find(|remount| !devices.contains(&remount.device)) {
+        if let Some(missing) = remounts.iter().find(|remount| !devices.contains(&remount.device)) {
             return Err(AttachError::failed(format!(
                 "{}, which was mounted on {}, is not there any more: end the storage, and mount it again with the same --keep",
-                gone.device.display(),
-                gone.mount_point.display()
+                missing.device.display(),
+                missing.mount_point.display()
             )));
         }
         let table = mounts::try_all().map_err(|error| {
@@ -301,7 +301,7 @@ impl ServedStorage {
         if is_dark {
             self.ask(&DaemonCommand::CheckPowerOn)?;
             let mounted = restart::plan(&table, &devices)?;
-            let planned = restart::in_unmounting_order(&remounts, &mounted);
+            let planned = restart::sort_for_unmounting(&remounts, &mounted);
             restart::check_places(&planned)?;
             restart::check_free(&mounted)?;
             remounts = self.switch_on_without(&turn, &devices, planned)?;

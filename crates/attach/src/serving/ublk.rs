@@ -158,7 +158,7 @@ pub(crate) struct UblkDisk {
 
 impl UblkDisk {
     /// The device that the daemon's link leads to.
-    pub(crate) fn behind(link: &Path, is_rotational: bool) -> Result<UblkDisk, AttachError> {
+    pub(crate) fn from_link(link: &Path, is_rotational: bool) -> Result<UblkDisk, AttachError> {
         let path = fs::read_link(link).map_err(|error| AttachError::io("read the link", link, error))?;
         open_when_there(&path).map_err(|error| AttachError::io("open", &path, error))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_comes_with_what_to_do() {
+    fn missing_ublk_capability_has_a_remedy() {
         if let Err(missing) = probe() {
             assert!(missing.remedy.len() > 10, "{missing}");
         }

@@ -57,7 +57,7 @@ pub fn clean(
     let mut cleaned = CleanupResult::default();
     let mut dead = Vec::new();
     let mut limited = BTreeSet::new();
-    let mut held = Vec::new();
+    let mut owned = Vec::new();
     for (path, journal) in registry.journals() {
         if journal.is_alive() {
             cleaned.in_use += journal.resources.len();
@@ -75,7 +75,7 @@ pub fn clean(
                 if owner.is_of_this_namespace() { "" } else { " of another PID namespace" },
                 resources.len()
             ));
-            held.extend(journal.resources.into_iter().map(|(_, resource)| resource));
+            owned.extend(journal.resources.into_iter().map(|(_, resource)| resource));
         } else {
             dead.push((path, journal));
         }
@@ -83,7 +83,7 @@ pub fn clean(
     let mut problems = Vec::new();
     for (path, mut journal) in dead {
         // What a user removed by hand may have been made again at the same place, by another process.
-        journal.resources.retain(|(_, resource)| !held.contains(resource));
+        journal.resources.retain(|(_, resource)| !owned.contains(resource));
         let configs = journal.resources.iter().filter_map(|(_, resource)| match resource {
             OwnedResource::Daemon { config, .. } => Some(config.clone()),
             _ => None,
@@ -173,9 +173,9 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    fn done(&mut self, what: String) {
+    fn done(&mut self, message: String) {
         self.removed += 1;
-        (self.report)(&what);
+        (self.report)(&message);
     }
 
     fn end_processes(&mut self, resource: &OwnedResource) {
@@ -186,19 +186,24 @@ impl RegistryCleaner<'_> {
                     self.done(format!("ended {ended} processes of {}", directory.display()));
                 }
             }
-            OwnedResource::Process { process, what } if self.sees_processes && process.is_alive() => {
+            OwnedResource::Process { process, what: description }
+                if self.sees_processes && process.is_alive() =>
+            {
                 match process.end(Duration::from_secs(3)) {
-                    true => self.done(format!("ended {what} (process {})", process.pid)),
-                    false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
+                    true => self.done(format!("ended {description} (process {})", process.pid)),
+                    false => {
+                        self.problems.push(format!("{description} (process {}) does not end", process.pid))
+                    }
                 }
             }
             // Where there were no control groups to find them by.
             OwnedResource::Tree { path } => {
-                for process in processes::of_programs_below(path) {
-                    let what = format!("a process ({}) of a program in {}", process.pid, path.display());
+                for process in processes::list_programs_below(path) {
+                    let description =
+                        format!("a process ({}) of a program in {}", process.pid, path.display());
                     match process.end(Duration::ZERO) {
-                        true => self.done(format!("ended {what}")),
-                        false => self.problems.push(format!("{what} does not end")),
+                        true => self.done(format!("ended {description}")),
+                        false => self.problems.push(format!("{description} does not end")),
                     }
                 }
             }
@@ -239,7 +244,7 @@ impl RegistryCleaner<'_> {
         match resource {
             OwnedResource::Mount { mount_point, backing } => {
                 let is_ours =
-                    || mounts::at(mount_point).is_some_and(|mount| is_device_of(backing, &mount.source));
+                    || mounts::find(mount_point).is_some_and(|mount| is_device_of(backing, &mount.source));
                 // The backing file is `SESSION/export/VOLUME`.
                 let session = backing.parent().and_then(Path::parent);
                 let served_by = session.map(|session| session.join(CONFIG_FILE));
@@ -314,7 +319,7 @@ impl RegistryCleaner<'_> {
     fn stop_daemon(&mut self, resource: &OwnedResource) {
         let OwnedResource::Daemon { config, control } = resource else { return };
         // A volume that is still in use needs its daemon: ending it would turn the user's data into errors.
-        if self.in_use(config) {
+        if self.is_in_use(config) {
             return;
         }
         for process in daemons_with(config) {
@@ -328,7 +333,7 @@ impl RegistryCleaner<'_> {
     }
 
     /// Whether a loop device still stands on an export of the daemon with this configuration, or a directory of its is mounted.
-    fn in_use(&self, config: &Path) -> bool {
+    fn is_in_use(&self, config: &Path) -> bool {
         let Some(session) = config.parent() else { return false };
         let directories = DaemonConfig::read(config).map(|config| config.directories).unwrap_or_default();
         let export = session.join(EXPORT_DIRECTORY);
@@ -341,7 +346,7 @@ impl RegistryCleaner<'_> {
         let OwnedResource::FuseMount { mount_point, source } = resource else { return };
         let is_ours =
             |mount: &mounts::Mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source);
-        while mounts::at(mount_point).is_some_and(|mount| is_ours(&mount)) {
+        while mounts::find(mount_point).is_some_and(|mount| is_ours(&mount)) {
             if let Some(device) = loop_device::below(mount_point).first() {
                 self.problems.push(format!("{} still uses {}", device.display(), mount_point.display()));
                 return;
@@ -386,7 +391,10 @@ impl RegistryCleaner<'_> {
     fn is_held(&self, resource: &OwnedResource) -> bool {
         let Some(path) = resource.made_path() else { return false };
         let living = self.registry.living();
-        living.iter().filter_map(|(_, resource)| resource.made_path()).any(|held| held.starts_with(path))
+        living
+            .iter()
+            .filter_map(|(_, resource)| resource.made_path())
+            .any(|made_path| made_path.starts_with(path))
     }
 
     fn remove_path(&mut self, resource: &OwnedResource) {
@@ -407,7 +415,7 @@ impl RegistryCleaner<'_> {
                 (path, underlay_files::remove_file(path))
             }
             // What is mounted there has been told of.
-            OwnedResource::EmptyDirectory { path } if mounts::at(path).is_some() => return,
+            OwnedResource::EmptyDirectory { path } if mounts::find(path).is_some() => return,
             OwnedResource::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
                 (path, remove_if_empty(path))
             }

@@ -74,14 +74,14 @@ impl ResourceRegistry {
     /// # Errors
     /// When its directory can't be made, or belongs to someone else.
     pub fn open() -> Result<ResourceRegistry, AttachError> {
-        ResourceRegistry::at(&default_directory())
+        ResourceRegistry::open_at(&default_directory())
     }
 
     /// The registry in `directory`, which is made when it is not there and must belong to this user.
     ///
     /// # Errors
     /// When the directory can't be made, or belongs to someone else.
-    pub fn at(directory: &Path) -> Result<ResourceRegistry, AttachError> {
+    pub fn open_at(directory: &Path) -> Result<ResourceRegistry, AttachError> {
         match Folder::make(directory, Access::Private) {
             Ok(folder) => Ok(ResourceRegistry { directory: folder.path().to_path_buf() }),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -180,7 +180,7 @@ impl ResourceRegistry {
         // What root mounts would cover whatever someone puts in the place of the directory meanwhile.
         let nearest = path.ancestors().nth(missing.len()).filter(|nearest| !nearest.as_os_str().is_empty());
         let checked = match nearest {
-            Some(there) if missing.is_empty() => underlay_files::check_trusted_path_to(there),
+            Some(existing) if missing.is_empty() => underlay_files::check_trusted_path_to(existing),
             nearest => underlay_files::check_trusted_path(nearest.unwrap_or(Path::new("."))),
         };
         checked.map_err(|error| AttachError::io("mount on", path, error))?;

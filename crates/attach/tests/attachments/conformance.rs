@@ -62,7 +62,7 @@ fn modelled_attachments() -> impl Iterator<Item = Box<dyn Attachment>> {
 }
 
 #[test]
-fn a_volume_is_split_into_directories() {
+fn volume_splits_into_directories() {
     for attachment in modelled_attachments() {
         let fixture = Fixture::new();
         let mut volumes = stack(&[
@@ -89,7 +89,7 @@ fn a_volume_is_split_into_directories() {
 }
 
 #[test]
-fn one_mount_point_is_for_one_volume() {
+fn mount_point_accepts_a_single_volume() {
     for attachment in modelled_attachments() {
         let fixture = Fixture::new();
         let volumes =

@@ -61,20 +61,21 @@ fn flushed_blocks_survive_a_hundred_kills() {
             devices.detach().unwrap();
             break;
         }
-        let known = std::mem::take(&mut blocks);
+        let written_blocks = std::mem::take(&mut blocks);
         let writer_seed = random.below(u64::MAX);
-        let (known, flushed) = {
+        let (written_blocks, flushed) = {
             let delay = Duration::from_micros(random.below(15_000));
             let pid = devices.daemon_pid().unwrap();
             let killer = std::thread::spawn(move || {
                 std::thread::sleep(delay);
                 kill(pid);
             });
-            let written = without_hanging("the writer", move || write_until_error(&path, known, writer_seed));
+            let written =
+                without_hanging("the writer", move || write_until_error(&path, written_blocks, writer_seed));
             killer.join().unwrap();
             written
         };
-        blocks = known;
+        blocks = written_blocks;
         flushes += flushed;
         assert!(devices.health().is_err());
         devices.detach().unwrap();
@@ -84,7 +85,7 @@ fn flushed_blocks_survive_a_hundred_kills() {
 }
 
 #[test]
-fn every_acknowledged_flush_is_one_of_the_device() {
+fn acknowledged_flushes_are_device_flushes() {
     const FLUSHES: u64 = 40;
     for (attachment, medium) in
         fuse_loops().into_iter().flat_map(|each| MEDIA.map(|medium| (each.clone(), medium)))
@@ -141,17 +142,17 @@ fn write_until_error(
 }
 
 /// Every block is whole and no older than its last acknowledged flush.
-fn verify(path: &Path, blocks: &mut BTreeMap<u64, Versions>, when: &str) {
+fn verify(path: &Path, blocks: &mut BTreeMap<u64, Versions>, moment: &str) {
     let file = File::open(path).unwrap();
     for (number, versions) in blocks {
         let mut found = vec![0; BLOCK_BYTES];
         file.read_exact_at(&mut found, number * BLOCK_BYTES as u64).unwrap();
         let version = u64::from_le_bytes(found[8..16].try_into().unwrap());
         let whole = if version == 0 { vec![0; BLOCK_BYTES] } else { block_of(*number, version) };
-        assert!(found == whole, "{when}: block {number} is torn");
+        assert!(found == whole, "{moment}: block {number} is torn");
         assert!(
             (versions.flushed..=versions.written).contains(&version),
-            "{when}: block {number} has version {version}, {versions:?}"
+            "{moment}: block {number} has version {version}, {versions:?}"
         );
         // What it shows now is what the next round starts from.
         *versions = Versions { flushed: version, written: version };
@@ -188,8 +189,8 @@ fn flushed_files_on_xfs_survive() {
         flushed.extend(without_hanging("the writer", move || write_files(directory, round)));
         killer.join().unwrap();
         // It tells that something may be lost, and takes everything away all the same.
-        if let Err(told) = attached.detach() {
-            assert!(told.to_string().contains("lost"), "{told}");
+        if let Err(error) = attached.detach() {
+            assert!(error.to_string().contains("lost"), "{error}");
             attached.detach().unwrap();
             losses += 1;
         }

@@ -20,7 +20,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 pub(crate) struct Bdi(pub PathBuf);
 
 impl Bdi {
-    pub(crate) fn of(path: &Path) -> Bdi {
+    pub(crate) fn from_path(path: &Path) -> Bdi {
         let number = fs::metadata(path).unwrap().dev();
         Bdi(PathBuf::from(format!("/sys/class/bdi/{}:{}", libc::major(number), libc::minor(number))))
     }
@@ -37,14 +37,14 @@ impl Bdi {
 }
 
 #[test]
-fn a_writer_waits_for_its_device_and_the_device_keeps_no_limit() {
+fn writer_waits_for_device_and_limit_is_restored() {
     let Some(attachment) = fuse_loop() else { return };
     let _alone = alone();
     let fixture = Fixture::new();
     let volumes = ["one", "other"].map(|name| (name, 320 * MIB, BackingSpec::Memory));
     let wanted = spec(stack(&volumes), FilesystemKind::Xfs, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
-    let devices: Vec<Bdi> = attached.paths().iter().map(|path| Bdi::of(path)).collect();
+    let devices: Vec<Bdi> = attached.paths().iter().map(|path| Bdi::from_path(path)).collect();
     let too_little = attached.limit_dirty(MIB, &fixture.registry).unwrap_err();
     assert!(too_little.to_string().contains("least that works"), "{too_little}");
     let set = match attached.limit_dirty(16 * MIB, &fixture.registry) {
@@ -72,7 +72,7 @@ fn a_writer_waits_for_its_device_and_the_device_keeps_no_limit() {
 
     // Dropped with its limit, too.
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
-    let device = Bdi::of(&attached.paths()[0]);
+    let device = Bdi::from_path(&attached.paths()[0]);
     attached.limit_dirty(16 * MIB, &fixture.registry).unwrap();
     drop(attached);
     device.assert_unlimited();

@@ -23,7 +23,7 @@ impl Fixture {
     pub(crate) fn new() -> Fixture {
         // Short, since a socket's path must be.
         let directory = tempfile::Builder::new().prefix("underlay-test-").tempdir().unwrap();
-        let registry = ResourceRegistry::at(&directory.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&directory.path().join("run")).unwrap();
         Fixture { directory, registry }
     }
 
@@ -41,8 +41,8 @@ impl Fixture {
             .into_iter()
             .filter(|pid| mentions(*pid, &root))
             .map(|pid| format!("process {pid}"));
-        let kept = std::fs::read_dir(self.registry.directory()).unwrap().flatten();
-        let files = kept.map(|entry| entry.path().display().to_string());
+        let entries = std::fs::read_dir(self.registry.directory()).unwrap().flatten();
+        let files = entries.map(|entry| entry.path().display().to_string());
         loops.chain(mounted).chain(daemons).chain(files).collect()
     }
 
@@ -62,7 +62,7 @@ impl Drop for Fixture {
 
 fn mentions(pid: u32, root: &Path) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    processes::ProcessId::of(pid).is_some()
+    processes::ProcessId::from_pid(pid).is_some()
         && String::from_utf8_lossy(&line).contains(&*root.to_string_lossy())
 }
 
@@ -146,12 +146,12 @@ pub(crate) fn spec(stack: StackSpec, filesystem: FilesystemKind, mount_root: Pat
 }
 
 /// Runs `work` on a thread and fails when it hangs: the time is far beyond what anything here takes.
-pub(crate) fn without_hanging<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn without_hanging<T: Send + 'static>(task: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = sender.send(work());
     });
-    receiver.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("{what} hangs or panicked"))
+    receiver.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("{task} hangs or panicked"))
 }
 
 /// SplitMix64 (Steele, Lea and Flood 2014): random moments, the seed of which a failure can name.

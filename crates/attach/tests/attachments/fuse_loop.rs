@@ -36,7 +36,7 @@ fn data_in_a_file_outlives_the_attachment() {
 }
 
 #[test]
-fn a_clone_may_be_mounted_beside_its_origin() {
+fn clone_mounts_beside_its_origin() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let attach = |name: &str, format| {
@@ -57,7 +57,7 @@ fn a_clone_may_be_mounted_beside_its_origin() {
 }
 
 #[test]
-fn a_chosen_mount_point_is_kept_if_it_was_there() {
+fn existing_mount_point_is_kept() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let mut wanted =
@@ -79,7 +79,7 @@ fn a_chosen_mount_point_is_kept_if_it_was_there() {
 }
 
 #[test]
-fn a_volume_in_use_names_who_uses_it_and_detaches_later() {
+fn volume_in_use_names_users_and_detaches_later() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let wanted =
@@ -110,31 +110,31 @@ fn refusals_say_why_and_leave_nothing() {
     };
     let memory = BackingSpec::Memory;
     let small = spec(stack(&[("data", 64 * MIB, memory.clone())]), FilesystemKind::Xfs, fixture.path("mnt"));
-    let said = refusal(&attachment, &small);
-    assert!(said.contains("300 MiB") && said.contains("ext4"), "{said}");
+    let message = refusal(&attachment, &small);
+    assert!(message.contains("300 MiB") && message.contains("ext4"), "{message}");
 
     let mut unformatted = small.clone();
     unformatted.filesystem = Some(FilesystemKind::Ext4);
     unformatted.format = false;
-    let said = refusal(&attachment, &unformatted);
-    assert!(said.contains("e2fsck -n"), "{said}");
+    let message = refusal(&attachment, &unformatted);
+    assert!(message.contains("e2fsck -n"), "{message}");
 
     // The daemon's own words come through.
     let mut broken = stack(&[("a", 16 * MIB, memory.clone()), ("b", 16 * MIB, memory)]);
     broken.volumes[1].root = broken.volumes[0].root.clone();
-    let said = refusal(&attachment, &spec(broken, FilesystemKind::Ext4, fixture.path("mnt")));
-    assert!(said.contains("last words") && said.contains("a.0"), "{said}");
+    let message = refusal(&attachment, &spec(broken, FilesystemKind::Ext4, fixture.path("mnt")));
+    assert!(message.contains("last words") && message.contains("a.0"), "{message}");
 
     let nowhere = BackingSpec::File(fixture.path("no/such/directory/backing"));
-    let said = refusal(
+    let message = refusal(
         &attachment,
         &spec(stack(&[("data", 16 * MIB, nowhere)]), FilesystemKind::Ext4, fixture.path("mnt")),
     );
-    assert!(said.contains("no/such/directory"), "{said}");
+    assert!(message.contains("no/such/directory"), "{message}");
 
     let absent = BlockAttachment::with_daemon(fixture.path("no-daemon"), Vec::new());
-    let said = refusal(&absent, &small);
-    assert!(said.contains("no-daemon"), "{said}");
+    let message = refusal(&absent, &small);
+    assert!(message.contains("no-daemon"), "{message}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn bare_devices_read_back_discard_and_count() {
 }
 
 #[test]
-fn a_disk_that_turns_says_so() {
+fn rotational_disk_is_reported() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     for (medium, turns) in [("hdd-7200-sata", true), ("ssd-sata", false)] {
@@ -211,7 +211,7 @@ fn a_disk_that_turns_says_so() {
 }
 
 #[test]
-fn a_daemon_that_hangs_is_killed_and_keeps_nobody_waiting() {
+fn hanging_daemon_is_killed_without_delay() {
     let Some(attachment) = fuse_loop() else { return };
     let attachment = attachment.with_hurry_limit(Duration::from_millis(300));
     let fixture = Fixture::new();
@@ -222,9 +222,9 @@ fn a_daemon_that_hangs_is_killed_and_keeps_nobody_waiting() {
     fs::write(attached.paths()[0].join("unflushed"), vec![1; 1 << 20]).unwrap();
     stop(attached.daemon_pid().unwrap());
     let started = Instant::now();
-    let (told, mut attached) =
+    let (message, mut attached) =
         without_hanging("detaching", move || (attached.detach().unwrap_err().to_string(), attached));
-    assert!(told.contains("lost"), "{told}");
+    assert!(message.contains("lost"), "{message}");
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     attached.detach().unwrap();
     fixture.assert_nothing_left();
@@ -246,13 +246,16 @@ fn a_daemon_that_hangs_is_killed_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_loop_device_is_recognised_after_its_export_was_detached_lazily() {
+fn loop_device_is_recognized_after_lazy_detach() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let volumes = stack(&[("data", 16 * MIB, BackingSpec::Memory)]);
     let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
     let root = fixture.registry.directory().to_owned();
-    let export = mounts::all().into_iter().map(|mount| mount.mount_point).find(|at| at.starts_with(&root));
+    let export = mounts::all()
+        .into_iter()
+        .map(|mount| mount.mount_point)
+        .find(|mount_point| mount_point.starts_with(&root));
     let export = export.unwrap();
     let backing = export.join("data");
     if backing.as_os_str().len() >= 63 {
@@ -269,7 +272,7 @@ fn a_loop_device_is_recognised_after_its_export_was_detached_lazily() {
 }
 
 #[test]
-fn the_control_socket_answers_nonsense_and_goes_on() {
+fn control_socket_answers_nonsense_and_continues() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let volumes = stack(&[("data", 16 * MIB, BackingSpec::Null)]);
@@ -303,7 +306,7 @@ fn the_control_socket_answers_nonsense_and_goes_on() {
 }
 
 #[test]
-fn the_overhead_can_be_measured() {
+fn overhead_is_measurable() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let found = overhead::measure_with(&attachment, &fixture.registry, Duration::from_millis(300)).unwrap();

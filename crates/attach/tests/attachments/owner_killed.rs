@@ -25,12 +25,12 @@ const CORNER_VARIABLE: &str = "UNDERLAY_TEST_CORNER";
 #[ignore = "the owner process of the other tests here"]
 fn owner_process() {
     let corner = PathBuf::from(std::env::var_os(CORNER_VARIABLE).expect("started by a test of this file"));
-    let registry = ResourceRegistry::at(&corner.join("run")).unwrap();
+    let registry = ResourceRegistry::open_at(&corner.join("run")).unwrap();
     let volumes = stack(&[("data", 320 * MIB, BackingSpec::File(corner.join("backing")))]);
     let wanted = spec(volumes, FilesystemKind::Xfs, corner.join("mnt"));
     let mut attached = fuse_loop().unwrap().attach(&wanted, &registry).unwrap();
     let limited = attached.limit_dirty(16 * MIB, &registry).is_ok();
-    let device = if limited { Bdi::of(&attached.paths()[0]).0 } else { PathBuf::new() };
+    let device = if limited { Bdi::from_path(&attached.paths()[0]).0 } else { PathBuf::new() };
     fs::write(corner.join("limited"), device.to_str().unwrap()).unwrap();
     let real = RealPaths::new(vec![corner.join("disk")]).attach(&wanted, &registry).unwrap();
     let budget = budget::probe().is_ok().then(|| {
@@ -112,9 +112,9 @@ fn wait_for(path: &Path, maker: &mut Child) {
 fn clean(fixture: &Fixture) -> (Result<usize, String>, Vec<String>) {
     let registry = fixture.registry.clone();
     without_hanging("cleaning up", move || {
-        let mut said = Vec::new();
-        let outcome = cleanup::clean(&registry, &mut |line| said.push(line.to_owned()));
-        (outcome.map(|cleaned| cleaned.removed).map_err(|error| error.to_string()), said)
+        let mut lines = Vec::new();
+        let outcome = cleanup::clean(&registry, &mut |line| lines.push(line.to_owned()));
+        (outcome.map(|cleaned| cleaned.removed).map_err(|error| error.to_string()), lines)
     })
 }
 
@@ -129,12 +129,12 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
     wait_for(&fixture.path("ready"), &mut owner.0);
     let ready = fs::read_to_string(fixture.path("ready")).unwrap();
     let (system, has_budget) = ready.split_once(' ').unwrap();
-    let system = ProcessId::of(system.parse().unwrap()).unwrap();
+    let system = ProcessId::from_pid(system.parse().unwrap()).unwrap();
 
     // While it lives its things are its own.
-    let (outcome, said) = clean(&fixture);
+    let (outcome, lines) = clean(&fixture);
     assert_eq!(outcome, Ok(0));
-    assert!(said.iter().any(|line| line.contains("left alone")), "{said:?}");
+    assert!(lines.iter().any(|line| line.contains("left alone")), "{lines:?}");
     assert!(fixture.path("mnt/data/open").exists());
 
     owner.kill();
@@ -150,8 +150,8 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
         assert!(clean(&fixture).0.unwrap_err().contains("sleep"));
         assert!(system.end(Duration::from_secs(5)));
     }
-    let (outcome, said) = clean(&fixture);
-    assert!(outcome.is_ok_and(|removed| removed > 4), "{said:?}");
+    let (outcome, lines) = clean(&fixture);
+    assert!(outcome.is_ok_and(|removed| removed > 4), "{lines:?}");
     assert!(!system.is_alive());
     if let Some(device) = &limited {
         device.assert_unlimited();
@@ -181,7 +181,7 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
 }
 
 #[test]
-fn everything_is_found_though_the_daemon_was_told_to_end_before() {
+fn clean_after_daemon_end_finds_everything() {
     if fuse_loop().is_none() {
         return;
     }
@@ -189,9 +189,9 @@ fn everything_is_found_though_the_daemon_was_told_to_end_before() {
     let mut owner = start_owner(&fixture);
     wait_for(&fixture.path("ready"), &mut owner.0);
     let number = |text: &str| text.parse::<u32>().unwrap();
-    let daemon = ProcessId::of(number(&fs::read_to_string(fixture.path("daemon")).unwrap())).unwrap();
+    let daemon = ProcessId::from_pid(number(&fs::read_to_string(fixture.path("daemon")).unwrap())).unwrap();
     let ready = fs::read_to_string(fixture.path("ready")).unwrap();
-    let system = ProcessId::of(number(ready.split_once(' ').unwrap().0)).unwrap();
+    let system = ProcessId::from_pid(number(ready.split_once(' ').unwrap().0)).unwrap();
 
     // Its owner keeps it as a zombie, which counts as gone.
     daemon.signal(Signal::TERM);
@@ -204,8 +204,8 @@ fn everything_is_found_though_the_daemon_was_told_to_end_before() {
     owner.kill();
     // No control group may know the system on this machine.
     system.end(Duration::from_secs(5));
-    let (outcome, said) = clean(&fixture);
-    assert!(outcome.is_ok_and(|removed| removed > 2), "{said:?}");
+    let (outcome, lines) = clean(&fixture);
+    assert!(outcome.is_ok_and(|removed| removed > 2), "{lines:?}");
     fixture.assert_nothing_left();
     assert!(!fixture.path("mnt").exists());
     assert_eq!(clean(&fixture).0, Ok(0));
@@ -228,22 +228,22 @@ fn cleaning_up_leaves_strangers_that_name_a_configuration_alone() {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    let stranger_id = ProcessId::of(stranger.id()).unwrap();
+    let stranger_id = ProcessId::from_pid(stranger.id()).unwrap();
     let ready = fs::read_to_string(fixture.path("ready")).unwrap();
-    let system = ProcessId::of(ready.split_once(' ').unwrap().0.parse().unwrap()).unwrap();
+    let system = ProcessId::from_pid(ready.split_once(' ').unwrap().0.parse().unwrap()).unwrap();
     owner.kill();
     system.end(Duration::from_secs(5));
-    let (outcome, said) = clean(&fixture);
+    let (outcome, lines) = clean(&fixture);
     let survived = stranger_id.is_alive();
     let _ = stranger.kill();
     stranger.wait().unwrap();
-    assert!(outcome.is_ok(), "{outcome:?} {said:?}");
-    assert!(survived, "{said:?}");
+    assert!(outcome.is_ok(), "{outcome:?} {lines:?}");
+    assert!(survived, "{lines:?}");
     fixture.assert_nothing_left();
 }
 
 #[test]
-fn an_owner_killed_half_way_leaves_nothing_either() {
+fn owner_killed_during_attach_leaves_nothing() {
     if fuse_loop().is_none() {
         return;
     }

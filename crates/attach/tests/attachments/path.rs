@@ -79,16 +79,16 @@ fn during(devices: &BlockVolumes, mut act: impl FnMut(&File, &mut Block, u64)) -
 }
 
 fn reads(devices: &BlockVolumes) -> PathRecord {
-    during(devices, |file, block, at| file.read_exact_at(block.bytes(), at).unwrap())
+    during(devices, |file, block, offset| file.read_exact_at(block.bytes(), offset).unwrap())
 }
 
 fn writes(devices: &BlockVolumes) -> PathRecord {
-    during(devices, |file, block, at| file.write_all_at(block.bytes(), at).unwrap())
+    during(devices, |file, block, offset| file.write_all_at(block.bytes(), offset).unwrap())
 }
 
 fn synced_writes(devices: &BlockVolumes) -> PathRecord {
-    during(devices, |file, block, at| {
-        file.write_all_at(block.bytes(), at).unwrap();
+    during(devices, |file, block, offset| {
+        file.write_all_at(block.bytes(), offset).unwrap();
         file.sync_data().unwrap();
     })
 }
@@ -104,7 +104,7 @@ fn way_costs_us(devices: &BlockVolumes) -> [f64; 4] {
 }
 
 #[test]
-fn a_delay_on_the_way_is_found_for_every_kind_of_request() {
+fn path_delay_is_found_for_each_request_kind() {
     let delay_us = DELAY.as_secs_f64() * 1e6;
     for attachment in fuse_loops() {
         let fixture = Fixture::new();
@@ -123,7 +123,7 @@ fn a_delay_on_the_way_is_found_for_every_kind_of_request() {
 }
 
 #[test]
-fn what_is_delivered_has_the_delay_in_it() {
+fn delivered_latency_includes_delay() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let mut devices = attachment.attach_devices(&stack("nvme-p4500"), &fixture.registry).unwrap();
@@ -161,7 +161,7 @@ fn what_is_delivered_has_the_delay_in_it() {
 }
 
 #[test]
-fn what_is_dated_back_follows_what_the_way_costs() {
+fn backdate_follows_path_cost() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let mut devices = attachment.attach_devices(&stack("nvme-p4500"), &fixture.registry).unwrap();
@@ -183,7 +183,7 @@ fn what_is_dated_back_follows_what_the_way_costs() {
 }
 
 #[test]
-fn below_a_layer_nothing_is_dated_back_and_the_way_counts() {
+fn layer_disables_backdating_and_path_counts() {
     let Some(attachment) = fuse_loop() else { return };
     let fixture = Fixture::new();
     let mut stack = stack("nvme-p4500");

@@ -25,14 +25,14 @@ fn requests_for_a_mib(attached: &AttachedStorage) -> u64 {
 }
 
 #[test]
-fn devices_read_ahead_as_they_are_told_and_are_given_back_as_they_were() {
+fn read_ahead_is_set_and_restored() {
     let Some(attachment) = fuse_loop() else { return };
     let _alone = alone();
     let fixture = Fixture::new();
     let volumes = ["one", "other"].map(|name| (name, 320 * MIB, BackingSpec::Memory));
     let wanted = spec(stack(&volumes), FilesystemKind::Xfs, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
-    let devices: Vec<Bdi> = attached.paths().iter().map(|path| Bdi::of(path)).collect();
+    let devices: Vec<Bdi> = attached.paths().iter().map(|path| Bdi::from_path(path)).collect();
     let before: Vec<u64> = devices.iter().map(|device| device.read(FILE)).collect();
     let now = || devices.iter().map(|device| device.read(FILE)).collect::<Vec<_>>();
     assert!(before.iter().all(|&kib| kib > 0 && kib != 1024), "{before:?}");
@@ -51,7 +51,7 @@ fn devices_read_ahead_as_they_are_told_and_are_given_back_as_they_were() {
 
     // Dropped as it is, too.
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
-    let device = Bdi::of(&attached.paths()[0]);
+    let device = Bdi::from_path(&attached.paths()[0]);
     let before = device.read(FILE);
     attached.read_ahead(16 << 10, &fixture.registry).unwrap();
     assert_eq!(device.read(FILE), 16);

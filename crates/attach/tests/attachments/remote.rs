@@ -57,7 +57,7 @@ fn serve(devices: &Stack, address: SocketAddr) -> NvmeTarget {
         .unwrap()
 }
 
-fn of(volumes: Vec<VolumeSpec>) -> StackSpec {
+fn build_stack(volumes: Vec<VolumeSpec>) -> StackSpec {
     StackSpec { volumes, dilation: 1.0, seed: 1 }
 }
 
@@ -71,19 +71,19 @@ fn remote_volumes_conform() {
             ("data", 320 * MIB, BackingSpec::Memory),
             ("log", 64 * MIB, BackingSpec::Memory),
         ]);
-        let volumes = of(vec![server.volume("data", 1), server.volume("log", 2)]);
+        let volumes = build_stack(vec![server.volume("data", 1), server.volume("log", 2)]);
         conforms(&fixture, &*attachment, &spec(volumes, FilesystemKind::Ext4, fixture.path("mnt")), 2);
     }
 }
 
 #[test]
-fn a_layer_lies_over_a_remote_volume_and_the_way_there_is_told() {
+fn layer_over_remote_volume_reports_path() {
     let Some(attachment) = fuse_loops().pop() else { return };
     let fixture = Fixture::new();
     let server = Server::start(&[("data", 64 * MIB, BackingSpec::Memory)]);
     let mut volume = server.volume("data", 1);
     volume.root = StackNode::Link { bandwidth_mb_s: 1000.0, latency_us: 20.0, member: Box::new(volume.root) };
-    let wanted = spec(of(vec![volume]), FilesystemKind::Ext4, fixture.path("mnt"));
+    let wanted = spec(build_stack(vec![volume]), FilesystemKind::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     attached.begin_measurement(0.1).unwrap();
     attached.set_pace(PacingMode::Modelled).unwrap();
@@ -109,7 +109,7 @@ fn files_outlive_a_restart_of_the_server_under_them() {
     let Some(attachment) = fuse_loops().pop() else { return };
     let fixture = Fixture::new();
     let mut server = Server::start(&[("data", 64 * MIB, BackingSpec::Memory)]);
-    let wanted = spec(of(vec![server.volume("data", 1)]), FilesystemKind::Ext4, fixture.path("mnt"));
+    let wanted = spec(build_stack(vec![server.volume("data", 1)]), FilesystemKind::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     let path = attached.paths()[0].clone();
     for round in 0..3_u8 {
@@ -153,29 +153,29 @@ fn files_outlive_a_restart_of_the_server_under_them() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn unreachable_server_is_named() {
     let Some(attachment) = fuse_loops().pop() else { return };
     let fixture = Fixture::new();
     let server = Server::start(&[("data", 64 * MIB, BackingSpec::Memory)]);
     let mut volume = server.volume("data", 1);
     drop(server);
     let refused = |volume: VolumeSpec| {
-        let wanted = spec(of(vec![volume]), FilesystemKind::Ext4, fixture.path("mnt"));
+        let wanted = spec(build_stack(vec![volume]), FilesystemKind::Ext4, fixture.path("mnt"));
         attachment.attach(&wanted, &fixture.registry).unwrap_err().to_string()
     };
-    let said = refused(volume.clone());
-    assert!(said.contains("data.remote") && said.contains("can't be reached"), "{said}");
+    let message = refused(volume.clone());
+    assert!(message.contains("data.remote") && message.contains("can't be reached"), "{message}");
     if let StackNode::Remote(remote) = &mut volume.root {
         remote.secrets.secret_env = Some("UNDERLAY_TEST_NO_SUCH_SECRET".into());
     }
-    let said = refused(volume);
-    assert!(said.contains("UNDERLAY_TEST_NO_SUCH_SECRET"), "{said}");
+    let message = refused(volume);
+    assert!(message.contains("UNDERLAY_TEST_NO_SUCH_SECRET"), "{message}");
     fixture.assert_nothing_left();
 }
 
 /// It was blank when it was chosen, and another host has made a file system on it since.
 #[test]
-fn a_volume_that_is_not_blank_any_more_is_not_formatted() {
+fn used_volume_is_not_formatted() {
     let Some(attachment) = fuse_loops().pop() else { return };
     let fixture = Fixture::new();
     let server = Server::start(&[("data", 64 * MIB, BackingSpec::Memory)]);
@@ -185,16 +185,17 @@ fn a_volume_that_is_not_blank_any_more_is_not_formatted() {
         remote.must_be_blank = must_be_blank;
     };
     mark_blank(&mut volume, true);
-    let wanted =
-        |volume: &VolumeSpec| spec(of(vec![volume.clone()]), FilesystemKind::Ext4, fixture.path("mnt"));
+    let wanted = |volume: &VolumeSpec| {
+        spec(build_stack(vec![volume.clone()]), FilesystemKind::Ext4, fixture.path("mnt"))
+    };
     let mut attached = attachment.attach(&wanted(&volume), &fixture.registry).unwrap();
     fs::write(attached.paths()[0].join("precious"), "x").unwrap();
     attached.detach().unwrap();
     let refused = attachment.attach(&wanted(&volume), &fixture.registry).unwrap_err().to_string();
     assert!(refused.contains("now holds") && refused.contains("Nothing has changed"), "{refused}");
     mark_blank(&mut volume, false);
-    let kept = underlay_attach::AttachSpec { format: false, ..wanted(&volume) };
-    let mut attached = attachment.attach(&kept, &fixture.registry).unwrap();
+    let existing = underlay_attach::AttachSpec { format: false, ..wanted(&volume) };
+    let mut attached = attachment.attach(&existing, &fixture.registry).unwrap();
     assert_eq!(fs::read_to_string(attached.paths()[0].join("precious")).unwrap(), "x");
     attached.detach().unwrap();
     fixture.assert_nothing_left();

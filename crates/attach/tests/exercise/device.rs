@@ -147,11 +147,11 @@ impl Range {
 
     fn perform(&mut self, operation: Operation) -> Result<(), String> {
         let fill = self.random.below(u64::MAX);
-        let said = |error: std::io::Error| format!("{operation:?}: {error}");
+        let describe = |error: std::io::Error| format!("{operation:?}: {error}");
         match operation {
             Operation::DirectRead { offset, length } => {
                 let mut found = Aligned::new(length as usize);
-                self.direct.read_exact_at(found.bytes(), offset).map_err(said)?;
+                self.direct.read_exact_at(found.bytes(), offset).map_err(describe)?;
                 compare(offset, self.inside(offset, length), found.bytes())
             }
             Operation::DirectWrite { offset, length } | Operation::SynchronousWrite { offset, length } => {
@@ -161,27 +161,27 @@ impl Range {
                 };
                 let mut data = Aligned::new(length as usize);
                 data.bytes().copy_from_slice(&noise(fill, length));
-                file.write_all_at(data.bytes(), offset).map_err(said)?;
+                file.write_all_at(data.bytes(), offset).map_err(describe)?;
                 self.inside(offset, length).copy_from_slice(data.bytes());
                 Ok(())
             }
             Operation::Read { offset, length } => {
                 let mut found = vec![0xEE; length as usize];
-                self.cached.read_exact_at(&mut found, offset).map_err(said)?;
+                self.cached.read_exact_at(&mut found, offset).map_err(describe)?;
                 compare(offset, self.inside(offset, length), &found)
             }
             Operation::Write { offset, length } => {
                 let data = noise(fill, length);
-                self.cached.write_all_at(&data, offset).map_err(said)?;
+                self.cached.write_all_at(&data, offset).map_err(describe)?;
                 self.inside(offset, length).copy_from_slice(&data);
                 Ok(())
             }
             // A discarded range of our devices reads as zeros, and a loop device passes it on as it is.
-            Operation::Discard { offset, length } => self.empty(BLKDISCARD, offset, length).map_err(said),
-            Operation::Zero { offset, length } => self.empty(BLKZEROOUT, offset, length).map_err(said),
-            Operation::Flush => self.cached.sync_all().map_err(said),
+            Operation::Discard { offset, length } => self.empty(BLKDISCARD, offset, length).map_err(describe),
+            Operation::Zero { offset, length } => self.empty(BLKZEROOUT, offset, length).map_err(describe),
+            Operation::Flush => self.cached.sync_all().map_err(describe),
             Operation::Forget => {
-                self.cached.sync_all().map_err(said)?;
+                self.cached.sync_all().map_err(describe)?;
                 rustix::fs::fadvise(&self.cached, 0, None, Advice::DontNeed)
                     .map_err(|errno| format!("fadvise: {errno}"))
             }

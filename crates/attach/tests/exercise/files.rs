@@ -101,10 +101,10 @@ impl Files {
         fs::create_dir_all(directory).unwrap();
         let probe = directory.join("probe");
         let file = File::create(&probe).unwrap();
-        let can = |flags| rustix::fs::fallocate(&file, flags, 0, BLOCK_BYTES).is_ok();
-        let can_allocate = can(FallocateFlags::empty());
-        let can_punch_holes = can(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
-        let can_zero_ranges = can(FallocateFlags::ZERO_RANGE);
+        let supports_mode = |flags| rustix::fs::fallocate(&file, flags, 0, BLOCK_BYTES).is_ok();
+        let can_allocate = supports_mode(FallocateFlags::empty());
+        let can_punch_holes = supports_mode(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
+        let can_zero_ranges = supports_mode(FallocateFlags::ZERO_RANGE);
         let is_direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&probe).is_ok();
         fs::remove_file(&probe).unwrap();
         let twins = (0..FILES).map(|number| Twin::new(directory.join(format!("file-{number}")))).collect();
@@ -121,7 +121,8 @@ impl Files {
             ("zero ranges", self.can_zero_ranges),
             ("direct I/O", self.is_direct),
         ];
-        let left_out: Vec<&str> = all.into_iter().filter(|(_, can)| !can).map(|(name, _)| name).collect();
+        let left_out: Vec<&str> =
+            all.into_iter().filter(|(_, is_supported)| !is_supported).map(|(name, _)| name).collect();
         if left_out.is_empty() { String::new() } else { format!(", without {}", left_out.join(", ")) }
     }
 
@@ -231,8 +232,8 @@ impl Files {
 
     fn perform(&mut self, index: usize, operation: Operation) -> Result<(), String> {
         let fill = self.random.below(u64::MAX);
-        if let Operation::Rename { onto } = operation {
-            return self.rename(index, onto);
+        if let Operation::Rename { onto: target } = operation {
+            return self.rename(index, target);
         }
         let twin = &mut self.twins[index];
         twin.perform(operation, fill)?;
@@ -243,14 +244,14 @@ impl Files {
         Ok(())
     }
 
-    fn rename(&mut self, index: usize, onto: usize) -> Result<(), String> {
-        if onto == index {
+    fn rename(&mut self, index: usize, target: usize) -> Result<(), String> {
+        if target == index {
             return Ok(());
         }
-        let (from, to) = (self.twins[index].path.clone(), self.twins[onto].path.clone());
+        let (from, to) = (self.twins[index].path.clone(), self.twins[target].path.clone());
         fs::rename(&from, &to).map_err(said("rename"))?;
-        self.twins[onto].content = std::mem::take(&mut self.twins[index].content);
-        self.twins[onto].file = open(&to).map_err(said("open"))?;
+        self.twins[target].content = std::mem::take(&mut self.twins[index].content);
+        self.twins[target].file = open(&to).map_err(said("open"))?;
         self.twins[index] = Twin::new(from);
         Ok(())
     }
@@ -418,8 +419,8 @@ fn open_direct(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path)
 }
 
-fn said(what: &str) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("{what}: {error}")
+fn said(action: &str) -> impl Fn(std::io::Error) -> String {
+    move |error| format!("{action}: {error}")
 }
 
 /// Bytes that differ from write to write. Half of them compress, so that layers which do have both.

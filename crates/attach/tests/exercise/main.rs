@@ -60,9 +60,9 @@ fn concurrently<T: Send + 'static>(workers: Vec<T>, work: impl Fn(T) + Send + Sy
     assert_eq!(failed, 0, "parts found differences: see above");
 }
 
-fn tell(attachment: &str, stack: &str, what: &str, started: Instant) {
+fn tell(attachment: &str, stack: &str, phase: &str, started: Instant) {
     println!(
-        "{attachment:<16} {stack:<26} {what:<6} {:>9} operations without a difference, {:.1} s",
+        "{attachment:<16} {stack:<26} {phase:<6} {:>9} operations without a difference, {:.1} s",
         operations(),
         started.elapsed().as_secs_f64()
     );
@@ -104,7 +104,7 @@ fn files_keep_every_byte() {
 }
 
 #[test]
-fn files_in_a_directory_of_its_own_keep_every_byte() {
+fn own_directory_files_keep_all_bytes() {
     let Some(attachment) = fixture::fuse_directory() else { return };
     for named in stacks::all(320 * MIB) {
         exercise_files(&attachment, named.name, FilesystemKind::default(), stacks::stack(named.root));
@@ -164,7 +164,7 @@ fn files_are_the_same_after_attaching_anew() {
 
 /// Without this, an exerciser that compares nothing would pass.
 #[test]
-fn a_byte_that_someone_else_changed_is_found() {
+fn foreign_change_is_detected() {
     use std::os::unix::fs::FileExt;
     let directory = tempfile::tempdir().unwrap();
     let mut files = Files::new(&directory.path().join("part"), seed());
@@ -179,6 +179,6 @@ fn a_byte_that_someone_else_changed_is_found() {
     changed.read_exact_at(&mut byte, middle).unwrap();
     changed.write_all_at(&[byte[0] ^ 1], middle).unwrap();
     let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| files.check()));
-    let told = *found.expect_err("the change was not noticed").downcast::<String>().unwrap();
-    assert!(told.contains(&format!("the first at {middle}")) && told.contains("seed"), "{told}");
+    let message = *found.expect_err("the change was not noticed").downcast::<String>().unwrap();
+    assert!(message.contains(&format!("the first at {middle}")) && message.contains("seed"), "{message}");
 }

@@ -55,16 +55,16 @@ struct Acknowledged {
 impl Acknowledged {
     /// Takes down what a sync has acknowledged, if it was still light.
     fn note(
-        known: &Mutex<Acknowledged>,
+        acknowledged: &Mutex<Acknowledged>,
         syncs: u64,
         note: impl FnOnce(&mut Acknowledged),
     ) -> std::io::Result<()> {
-        let mut known = known.lock().unwrap();
-        if known.is_dark {
+        let mut acknowledged = acknowledged.lock().unwrap();
+        if acknowledged.is_dark {
             return Err(std::io::Error::other("the power is off"));
         }
-        note(&mut known);
-        known.syncs += syncs;
+        note(&mut acknowledged);
+        acknowledged.syncs += syncs;
         Ok(())
     }
 }
@@ -95,7 +95,7 @@ fn record(number: u64, version: u64) -> Vec<u8> {
 }
 
 /// Four programs at once, until the first error, which the cut brings.
-fn write_until_cut(directory: &Path, round: u64, seed: u64, known: &Arc<Mutex<Acknowledged>>) {
+fn write_until_cut(directory: &Path, round: u64, seed: u64, acknowledged: &Arc<Mutex<Acknowledged>>) {
     let stop = Arc::new(AtomicBool::new(false));
     type Program = fn(&Path, u64, &mut Random, &Mutex<Acknowledged>, &AtomicBool) -> std::io::Result<()>;
     let programs: [Program; 4] = [write_files, append_log, update_table, scribble];
@@ -103,10 +103,11 @@ fn write_until_cut(directory: &Path, round: u64, seed: u64, known: &Arc<Mutex<Ac
         .into_iter()
         .enumerate()
         .map(|(index, program)| {
-            let (directory, known, stop) = (directory.to_owned(), Arc::clone(known), Arc::clone(&stop));
+            let (directory, acknowledged, stop) =
+                (directory.to_owned(), Arc::clone(acknowledged), Arc::clone(&stop));
             let mut random = Random(seed ^ index as u64);
             std::thread::spawn(move || {
-                let ended = program(&directory, round, &mut random, &known, &stop);
+                let ended = program(&directory, round, &mut random, &acknowledged, &stop);
                 stop.store(true, Ordering::SeqCst);
                 ended.expect_err("only an error ends it")
             })
@@ -125,7 +126,7 @@ fn write_files(
     directory: &Path,
     round: u64,
     _random: &mut Random,
-    known: &Mutex<Acknowledged>,
+    acknowledged: &Mutex<Acknowledged>,
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
     let folder = File::open(directory)?;
@@ -136,7 +137,7 @@ fn write_files(
         file.write_all(&content(&name))?;
         file.sync_all()?;
         folder.sync_all()?;
-        Acknowledged::note(known, 2, |known| known.files.push(name))?;
+        Acknowledged::note(acknowledged, 2, |acknowledged| acknowledged.files.push(name))?;
         // The way in which programs replace a file: the name means the old one or the new one, never neither.
         let version = round * 1_000_000 + number;
         let mut file = File::create(directory.join("current.new"))?;
@@ -144,7 +145,7 @@ fn write_files(
         file.sync_all()?;
         fs::rename(directory.join("current.new"), directory.join("current"))?;
         folder.sync_all()?;
-        Acknowledged::note(known, 2, |known| known.renamed = Some(version))?;
+        Acknowledged::note(acknowledged, 2, |acknowledged| acknowledged.renamed = Some(version))?;
     }
     Ok(())
 }
@@ -153,18 +154,18 @@ fn append_log(
     directory: &Path,
     _round: u64,
     random: &mut Random,
-    known: &Mutex<Acknowledged>,
+    acknowledged: &Mutex<Acknowledged>,
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
     let file = File::options().create(true).truncate(false).write(true).open(directory.join("log"))?;
-    let mut offset = known.lock().unwrap().log_bytes;
+    let mut offset = acknowledged.lock().unwrap().log_bytes;
     loop {
         stopped(stop)?;
         let bytes: Vec<u8> = (offset..offset + 1 + random.below(20_000)).map(log_byte).collect();
         file.write_all_at(&bytes, offset)?;
         file.sync_data()?;
         offset += bytes.len() as u64;
-        Acknowledged::note(known, 1, |known| known.log_bytes = offset)?;
+        Acknowledged::note(acknowledged, 1, |acknowledged| acknowledged.log_bytes = offset)?;
     }
 }
 
@@ -172,7 +173,7 @@ fn update_table(
     directory: &Path,
     _round: u64,
     random: &mut Random,
-    known: &Mutex<Acknowledged>,
+    acknowledged: &Mutex<Acknowledged>,
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
     let file = File::options().create(true).truncate(false).write(true).open(directory.join("table"))?;
@@ -181,8 +182,8 @@ fn update_table(
         for _ in 0..1 + random.below(6) {
             let number = random.below(RECORDS);
             let version = {
-                let mut known = known.lock().unwrap();
-                let versions = known.records.entry(number).or_default();
+                let mut acknowledged = acknowledged.lock().unwrap();
+                let versions = acknowledged.records.entry(number).or_default();
                 versions.highest += 1;
                 versions.written = versions.highest;
                 versions.written
@@ -190,8 +191,8 @@ fn update_table(
             file.write_all_at(&record(number, version), number * RECORD_BYTES as u64)?;
         }
         file.sync_data()?;
-        Acknowledged::note(known, 1, |known| {
-            known.records.values_mut().for_each(|versions| versions.synced = versions.written);
+        Acknowledged::note(acknowledged, 1, |acknowledged| {
+            acknowledged.records.values_mut().for_each(|versions| versions.synced = versions.written);
         })?;
     }
 }
@@ -221,8 +222,8 @@ fn scribble(
 }
 
 /// Holds the directory against what was acknowledged; afterwards what it shows is what is known.
-fn verify(directory: &Path, known: &mut Acknowledged) -> Result<(), String> {
-    for name in known.files.drain(..) {
+fn verify(directory: &Path, acknowledged: &mut Acknowledged) -> Result<(), String> {
+    for name in acknowledged.files.drain(..) {
         let found = fs::read(directory.join(&name)).map_err(|error| format!("{name}: {error}"))?;
         if found != content(&name) {
             return Err(format!("{name} holds {} bytes, not what was synced", found.len()));
@@ -230,7 +231,7 @@ fn verify(directory: &Path, known: &mut Acknowledged) -> Result<(), String> {
         // Or the disk would be full some day.
         fs::remove_file(directory.join(&name)).map_err(|error| format!("{name}: {error}"))?;
     }
-    if let Some(version) = known.renamed {
+    if let Some(version) = acknowledged.renamed {
         let found = fs::read(directory.join("current")).map_err(|error| format!("current: {error}"))?;
         // The next rename may have happened without being acknowledged: its version is one higher, or the first
         // of this round.
@@ -243,25 +244,29 @@ fn verify(directory: &Path, known: &mut Acknowledged) -> Result<(), String> {
             ));
         }
     }
-    if known.log_bytes > 0 {
+    if acknowledged.log_bytes > 0 {
         let found = fs::read(directory.join("log")).map_err(|error| format!("log: {error}"))?;
-        let wrong = (0..known.log_bytes).find(|at| found.get(*at as usize) != Some(&log_byte(*at)));
-        if let Some(at) = wrong {
-            return Err(format!("the log was synced up to {} and is wrong at {at}", known.log_bytes));
+        let wrong = (0..acknowledged.log_bytes)
+            .find(|offset| found.get(*offset as usize) != Some(&log_byte(*offset)));
+        if let Some(offset) = wrong {
+            return Err(format!(
+                "the log was synced up to {} and is wrong at {offset}",
+                acknowledged.log_bytes
+            ));
         }
     }
-    if !known.records.is_empty() {
+    if !acknowledged.records.is_empty() {
         let table = match fs::read(directory.join("table")) {
             // Nothing of it was ever synced.
             Err(error)
                 if error.kind() == std::io::ErrorKind::NotFound
-                    && known.records.values().all(|versions| versions.synced == 0) =>
+                    && acknowledged.records.values().all(|versions| versions.synced == 0) =>
             {
                 Vec::new()
             }
             read => read.map_err(|error| format!("table: {error}"))?,
         };
-        for (number, versions) in &mut known.records {
+        for (number, versions) in &mut acknowledged.records {
             // The table may end before a record that was never synced.
             let start = (*number as usize * RECORD_BYTES).min(table.len());
             let mut found = table[start..].iter().copied().take(RECORD_BYTES).collect::<Vec<u8>>();
@@ -303,14 +308,18 @@ fn check(filesystem: FilesystemKind, device: &Path) -> Result<(), String> {
 }
 
 /// What the checker finds of a file system that was mounted, and so recovered, and what is there of what was acknowledged.
-fn look(filesystem: FilesystemKind, directory: &Path, known: &Mutex<Acknowledged>) -> Result<(), String> {
-    let device = mounts::at(directory).ok_or("it is not mounted")?.source;
+fn look(
+    filesystem: FilesystemKind,
+    directory: &Path,
+    acknowledged: &Mutex<Acknowledged>,
+) -> Result<(), String> {
+    let device = mounts::find(directory).ok_or("it is not mounted")?.source;
     // The checkers want it unmounted.
     mounts::try_unmount(directory, LIMIT).map_err(|error| mounts::explain(directory, error).to_string())?;
     let checked = check(filesystem, &device);
     filesystem.mount(&device, directory).map_err(|error| error.to_string())?;
     checked?;
-    verify(directory, &mut known.lock().unwrap())
+    verify(directory, &mut acknowledged.lock().unwrap())
 }
 
 fn some_cut(random: &mut Random) -> PowerCut {
@@ -338,13 +347,13 @@ impl Disk {
 
     /// One cut under load, and everything that must hold afterwards.
     fn cut(&self, random: &mut Random, round: u64) -> Result<WriteSurvival, String> {
-        let (directory, known) = (self.directory.clone(), Arc::clone(&self.known));
+        let (directory, acknowledged) = (self.directory.clone(), Arc::clone(&self.known));
         let seed = random.below(u64::MAX);
         let delay = Duration::from_micros(random.below(MAX_RUN_US));
         let cut = some_cut(random);
         let served = self.served.clone();
-        let (lights, dark) = (Arc::clone(&self.known), |known: &Mutex<Acknowledged>, is_dark| {
-            known.lock().unwrap().is_dark = is_dark;
+        let (lights, dark) = (Arc::clone(&self.known), |acknowledged: &Mutex<Acknowledged>, is_dark| {
+            acknowledged.lock().unwrap().is_dark = is_dark;
         });
         dark(&lights, false);
         let cutter = std::thread::spawn(move || {
@@ -352,7 +361,7 @@ impl Disk {
             dark(&lights, true);
             served.cut_power(&[], cut).unwrap()
         });
-        without_hanging("the writer", move || write_until_cut(&directory, round, seed, &known));
+        without_hanging("the writer", move || write_until_cut(&directory, round, seed, &acknowledged));
         let survival = cutter.join().unwrap();
         let recovered = || -> Result<(), String> {
             self.served.restore_power().map_err(|error| error.to_string())?;
@@ -414,7 +423,7 @@ fn ext4_keeps_what_it_acknowledged() {
 
 /// The same checks on a disk that answers flushes without carrying them out: they must see it.
 #[test]
-fn a_disk_that_ignores_flushes_is_found_out() {
+fn disk_ignoring_flushes_is_detected() {
     for filesystem in [FilesystemKind::Xfs, FilesystemKind::Ext4] {
         let mut found_out = None;
         for attempt in 0..10 {

@@ -83,10 +83,11 @@ impl MirroredDisk<'_> {
         std::thread::scope(|scope| {
             let striking = scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
-                    let told = ServedStorage::all(&self.fixture.registry).first().is_some_and(|served| {
-                        served.inject(&member(vanishing), DeviceFault::Vanish, None).is_ok()
-                    });
-                    if told {
+                    let was_injected =
+                        ServedStorage::all(&self.fixture.registry).first().is_some_and(|served| {
+                            served.inject(&member(vanishing), DeviceFault::Vanish, None).is_ok()
+                        });
+                    if was_injected {
                         return !is_over.load(Ordering::SeqCst);
                     }
                     std::thread::sleep(Duration::from_millis(1));
@@ -113,7 +114,7 @@ impl MirroredDisk<'_> {
         random: &mut Random,
     ) -> (WriteSurvival, bool) {
         let served = attached.served().unwrap();
-        let (directory, known): (PathBuf, _) = (attached.paths()[0].clone(), Arc::clone(&self.known));
+        let (directory, acknowledged): (PathBuf, _) = (attached.paths()[0].clone(), Arc::clone(&self.known));
         let seed = random.below(u64::MAX);
         let cut = some_cut(random);
         let fault = match random.below(2) {
@@ -133,7 +134,7 @@ impl MirroredDisk<'_> {
                 self.known.lock().unwrap().is_dark = true;
                 (served.cut_power(&[], cut).unwrap(), is_out)
             });
-            without_hanging("the writer", move || write_until_cut(&directory, round, seed, &known));
+            without_hanging("the writer", move || write_until_cut(&directory, round, seed, &acknowledged));
             cutting.join().unwrap()
         })
     }
@@ -185,8 +186,9 @@ impl MirroredDisk<'_> {
 /// How many members the mirror leaves out, or is bringing up to date.
 fn out(attached: &AttachedStorage) -> u64 {
     let layers = attached.layers().unwrap();
-    let of = |name: &str| layers.iter().filter_map(|layer| layer.figures.get(name)).sum::<f64>() as u64;
-    of("members_out") + of("members_resyncing")
+    let figure_sum =
+        |name: &str| layers.iter().filter_map(|layer| layer.figures.get(name)).sum::<f64>() as u64;
+    figure_sum("members_out") + figure_sum("members_resyncing")
 }
 
 /// Without power, or without a member, it can't end in order: what counts is that nothing of it stays.
@@ -218,26 +220,26 @@ fn survive_two(filesystem: FilesystemKind) {
         attached.detach().unwrap();
         fixture.assert_nothing_left();
     }
-    let Counts { survival, by_second: [before, at, both], out_at_cuts, while_mounting, refused_mounts } =
+    let Counts { survival, by_second: [before, during, both], out_at_cuts, while_mounting, refused_mounts } =
         counts;
     println!(
-        "{} on a mirror: {rounds} power cuts with a second fault ({before} before the cut, {at} at the recovery, {both} one and then the \
+        "{} on a mirror: {rounds} power cuts with a second fault ({before} before the cut, {during} at the recovery, {both} one and then the \
          other), {syncs} acknowledged syncs, all intact; {out_at_cuts} times a member was out at the cut, {while_mounting} times one \
          vanished while it was mounted, {refused_mounts} mounts refused meanwhile; {} unflushed writes were lost",
         filesystem.name(),
         survival.lost
     );
-    assert!(before > 0 && at > 0 && both > 0 && syncs > rounds, "{syncs} syncs");
+    assert!(before > 0 && during > 0 && both > 0 && syncs > rounds, "{syncs} syncs");
     assert!(out_at_cuts > 0, "no member was out at a cut");
     assert!(while_mounting > 0, "no member vanished in time");
 }
 
 #[test]
-fn xfs_on_a_mirror_keeps_what_it_acknowledged_over_two_faults() {
+fn xfs_on_mirror_keeps_acknowledged_data_over_two_faults() {
     survive_two(FilesystemKind::Xfs);
 }
 
 #[test]
-fn ext4_on_a_mirror_keeps_what_it_acknowledged_over_two_faults() {
+fn ext4_on_mirror_keeps_acknowledged_data_over_two_faults() {
     survive_two(FilesystemKind::Ext4);
 }

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_read_as_tables_print_it_and_never_taken_for_two() {
+    fn rate_is_parsed_as_printed() {
         let read = |text: &str| text.parse::<RateArgument>();
         for (text, expected) in
             [("20,000", 20_000.0), ("1,105 ops/s", 1105.0), ("1,234,056", 1_234_056.0), ("2000/s", 2000.0)]

@@ -94,7 +94,7 @@ fn text(split: &DeviceSplit, root: &str) -> String {
             count => format!("{count} directories"),
         };
         let text = format!("{}, {} of it, with {directories}", rate(reached), of_all(reached));
-        output::beside(&format!("  {name} "), 10, &text) + "\n"
+        output::wrap_after_head(&format!("  {name} "), 10, &text) + "\n"
     };
     out += &line("before:", devices, split.before_bytes_per_s);
     out += &line("after: ", split.directories, split.after_bytes_per_s);
@@ -112,7 +112,7 @@ fn text(split: &DeviceSplit, root: &str) -> String {
         split.parts.iter().filter(|part| part.directories > 1).max_by_key(|part| part.directories)
     {
         let name = &part.devices.name;
-        let says = [
+        let paragraphs = [
             format!(
                 "Each {name} gets {} of all bytes: when one is full, they go elsewhere, and its bandwidth is lost.",
                 quantity::percent(part.share_after)
@@ -121,7 +121,7 @@ fn text(split: &DeviceSplit, root: &str) -> String {
              partition, an XFS project quota), or the space that HDFS reports is too large."
                 .to_owned(),
         ];
-        out += &format!("\n{}\n", says.map(|text| output::paragraph(&text)).join("\n"));
+        out += &format!("\n{}\n", paragraphs.map(|text| output::paragraph(&text)).join("\n"));
     }
     out
 }

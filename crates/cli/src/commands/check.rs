@@ -30,7 +30,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, ExitFailure>
         other => other?,
     };
     let selection =
-        match CellSelection::of(&study, &arguments.selection.limit()).map_err(ExitFailure::Mistake) {
+        match CellSelection::new(&study, &arguments.selection.limit()).map_err(ExitFailure::Mistake) {
             Err(failure) if arguments.json => {
                 print_json(&CheckAnswer::Errors { errors: errors(&failure) });
                 return Ok(failure.code());
@@ -56,8 +56,8 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, ExitFailure>
     }
     let least = machine::least_factor(&study);
     let is_real = !study.is_modelled();
-    if let Some(told) = machine::too_many_cores_here(&study).filter(|_| is_real) {
-        output::say(format_args!("note: {told}"));
+    if let Some(remark) = machine::too_many_cores_here(&study).filter(|_| is_real) {
+        output::say(format_args!("note: {remark}"));
     } else if !is_real && study.machine.is_some() && !study.leaves_time_open && least > study.scale.time {
         output::say(format_args!(
             "note: the cores of [machine] need slow motion x{least} on this host, and the study has x{}: its cells will be doubtful here",
@@ -65,7 +65,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, ExitFailure>
         ));
     }
     let chosen_later = study.leaves_time_open.then_some(least);
-    let study = chosen_later.map_or_else(|| study.clone(), |time| study.at(time));
+    let study = chosen_later.map_or_else(|| study.clone(), |time| study.with_slow_motion(time));
     for sentence in machine::left_at_wall_time(&study) {
         output::say(format_args!("note: at slow motion x{}: {sentence}", study.scale.time));
     }
@@ -106,20 +106,20 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, ExitFailure>
         ];
         let parts = parts.iter().filter(|(part_s, _)| *part_s > 0.0);
         let parts: Vec<String> =
-            parts.map(|(part_s, what)| format!("{} {what}", quantity::duration(*part_s))).collect();
+            parts.map(|(part_s, label)| format!("{} {label}", quantity::duration(*part_s))).collect();
         let total = quantity::duration(estimate.total_s());
         // A busy host takes slower motion, and each cell as many times longer.
         let about = if chosen_later.is_some() { "if nothing else runs here, about" } else { "about" };
         output::print(&output::paragraph(&format!("{about} {total} in all: {}", parts.join(", "))));
     }
-    let known = study.memory_here();
+    let plans = study.memory_here();
     for system in &study.systems {
-        let told = match known.iter().find(|(known, _)| known.name == system.name) {
+        let text = match plans.iter().find(|(other, _)| other.name == system.name) {
             Some((_, plan)) => memory_words(system, plan),
             None if system.kind == COMMAND => memory_of_a_command(system, study.budget_here(system)),
             None => continue,
         };
-        output::print(&output::paragraph(&told));
+        output::print(&output::paragraph(&text));
     }
     for cell in &cells {
         output::print(&format!("  {}", cell.id));

@@ -9,19 +9,19 @@ use crate::output;
 
 pub(crate) fn clean() -> Result<ExitCode, ExitFailure> {
     let registry = ResourceRegistry::open()?;
-    let mut said = 0;
+    let mut line_count = 0;
     let result = cleanup::clean(&registry, &mut |line| {
-        said += 1;
+        line_count += 1;
         output::print(line);
     });
     // What a console leaves is in no journal.
     let consoles = underlay_console::remove_leftovers(registry.directory());
     result?;
     for path in consoles.map_err(|error| ExitFailure::Failed(format!("what consoles left: {error}")))? {
-        said += 1;
+        line_count += 1;
         output::print(&format!("removed {}", path.display()));
     }
-    if said == 0 {
+    if line_count == 0 {
         output::print("nothing was left behind");
     }
     Ok(ExitCode::SUCCESS)

@@ -84,12 +84,12 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, ExitFail
             Ok(console) => console,
             // Another console may be there, or another user's program: who forwards or bookmarks the usual port must know.
             Err(_) => {
-                let elsewhere = listen(here(0))?;
+                let fallback = listen(here(0))?;
                 output::say(format!(
                     "note: port {PORT} is taken, so this console uses another one. A monitor that sends its token to port {PORT} reveals \
                      it to the program listening there"
                 ));
-                elsewhere
+                fallback
             }
         },
     };
@@ -123,7 +123,7 @@ fn say_where(console: &ConsoleServer, is_beside_a_run: bool) -> Result<(), ExitF
                 file: console.new_address_in_file()?,
                 socket: socket.clone(),
             };
-            output::print(&begun.in_words());
+            output::print(&begun.describe());
         }
     }
     output::print(&format!("programs curl --unix-socket {} http://localhost/api/runs", socket.display()));
@@ -180,19 +180,20 @@ fn place_of(named: &Path) -> Result<RunsPlace, ExitFailure> {
 }
 
 /// For TLS; `None` where none are given.
-fn certificates(at: &ServedAt) -> Option<CertificateFiles> {
-    let (authority, certificate, key) = (at.authority.clone()?, at.certificate.clone()?, at.key.clone()?);
+fn certificates(endpoint: &ServedAt) -> Option<CertificateFiles> {
+    let (authority, certificate, key) =
+        (endpoint.authority.clone()?, endpoint.certificate.clone()?, endpoint.key.clone()?);
     Some(CertificateFiles { authority, certificate, key })
 }
 
 /// That of monitors, where there is one.
-fn token_of(at: &ServedAt) -> Result<Option<AccessSecret>, ExitFailure> {
-    let Some(file) = &at.token_file else { return Ok(None) };
+fn token_of(endpoint: &ServedAt) -> Result<Option<AccessSecret>, ExitFailure> {
+    let Some(file) = &endpoint.token_file else { return Ok(None) };
     let mistake =
         |problem: String| ExitFailure::Mistake(format!("--token-file {}: {problem}", file.display()));
     let text =
         underlay_files::read_secret(file, MAX_TOKEN_BYTES).map_err(|error| mistake(error.to_string()))?;
-    AccessSecret::of(text.trim()).map(Some).map_err(mistake)
+    AccessSecret::parse(text.trim()).map(Some).map_err(mistake)
 }
 
 impl From<ConsoleError> for ExitFailure {

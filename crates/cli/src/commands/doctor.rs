@@ -105,7 +105,7 @@ fn entry_lines(mark: &str, name: &str, text: &str) -> String {
     let mut head = format!("  {mark:<8} {name:<18} ");
     let mut lines = Vec::new();
     for part in text.lines() {
-        lines.push(output::beside(&head, 30, part));
+        lines.push(output::wrap_after_head(&head, 30, part));
         head = String::new();
     }
     lines.join("\n")
@@ -174,7 +174,7 @@ fn tell_cpus() {
 fn tell_overhead() {
     match overhead::measure(OVERHEAD_PROBE) {
         Ok(found) => {
-            let says = [
+            let paragraphs = [
                 format!(
                     "A request's way to a modelled device and back takes {} here (p50; p99 {}), and the timer is {} late (p99).",
                     quantity::latency(found.path_p50_us),
@@ -188,7 +188,7 @@ fn tell_overhead() {
                     quantity::latency(found.dated_back_us)
                 ),
             ];
-            output::print(&format!("\n{}", says.map(|text| output::paragraph(&text)).join("\n")));
+            output::print(&format!("\n{}", paragraphs.map(|text| output::paragraph(&text)).join("\n")));
         }
         Err(error) => {
             let text = format!("The overhead of a modelled device could not be measured: {error}");

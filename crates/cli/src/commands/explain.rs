@@ -19,7 +19,7 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, ExitFail
     let sources = predicting::read(std::slice::from_ref(&directory))?;
     let study = &sources.runs[0].study;
     let limit = CellLimit { only: arguments.only.clone(), repetitions: None };
-    let selection = CellSelection::of(study, &limit).map_err(ExitFailure::Mistake)?;
+    let selection = CellSelection::new(study, &limit).map_err(ExitFailure::Mistake)?;
     let wanted: Vec<String> = predicting::questions(study)
         .into_iter()
         .filter(|(cell, _)| selection.has(cell))
@@ -32,8 +32,8 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, ExitFail
         for explanation in &answers.cells {
             output::print(&text(explanation));
         }
-        for NotExplained { cell, why, .. } in &answers.refused {
-            output::say(format_args!("note: {cell} is not explained: {why}"));
+        for NotExplained { cell, why: reason, .. } in &answers.refused {
+            output::say(format_args!("note: {cell} is not explained: {reason}"));
         }
     }
     Ok(if answers.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
@@ -41,7 +41,7 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, ExitFail
 
 fn text(explanation: &CellExplanation) -> String {
     let mut text = format!("{}: {} ops/s\n", explanation.cell, quantity::rate(explanation.throughput_per_s));
-    text += &output::beside("  bottleneck: ", 14, &explanation.bottleneck);
+    text += &output::wrap_after_head("  bottleneck: ", 14, &explanation.bottleneck);
     text += "\n";
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -76,7 +76,7 @@ fn text(explanation: &CellExplanation) -> String {
             "operations take longer in the simulation than they did ({}); shares are of simulated time",
             overruns.join(", ")
         );
-        text += &output::beside("  ", 2, &line);
+        text += &output::wrap_after_head("  ", 2, &line);
         text += "\n";
     }
     let answered: Vec<&WhatIf> = explanation.what_if.iter().filter(|one| one.refused.is_none()).collect();
@@ -84,7 +84,7 @@ fn text(explanation: &CellExplanation) -> String {
         let mut table = Table::new();
         table.load_style(NOTHING);
         answered.iter().for_each(|one| {
-            table.add_row(what_if(one));
+            table.add_row(format_row(one));
         });
         align(&mut table);
         text += &output::table(&table);
@@ -95,18 +95,19 @@ fn text(explanation: &CellExplanation) -> String {
 
 /// Changes that are not answered, those with one reason together.
 fn refused(all: &[WhatIf]) -> String {
-    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for one in all {
-        let Some(why) = one.refused.as_deref() else { continue };
-        match told.iter_mut().find(|(known, _)| *known == why) {
+        let Some(reason) = one.refused.as_deref() else { continue };
+        match groups.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, changes)) => changes.push(one.change.as_str()),
-            None => told.push((why, vec![one.change.as_str()])),
+            None => groups.push((reason, vec![one.change.as_str()])),
         }
     }
-    told.iter()
-        .map(|(why, changes)| {
+    groups
+        .iter()
+        .map(|(reason, changes)| {
             let changes = changes.join(", ");
-            output::beside("  ", 2, &format!("{changes}: not answered, since {why}")) + "\n"
+            output::wrap_after_head("  ", 2, &format!("{changes}: not answered, since {reason}")) + "\n"
         })
         .collect()
 }
@@ -134,7 +135,7 @@ fn row(name: &str, account: &TimeAccount, with_network: bool, with_clients: bool
     row
 }
 
-fn what_if(one: &WhatIf) -> Vec<String> {
+fn format_row(one: &WhatIf) -> Vec<String> {
     let name = format!("  {}", one.change);
     let (Some(throughput), Some(gain)) = (one.throughput_per_s, one.gain) else {
         return vec![name];

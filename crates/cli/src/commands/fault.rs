@@ -15,7 +15,7 @@ use crate::exit_codes::{ExitFailure, FAILED};
 use crate::{output, signals};
 
 pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, ExitFailure> {
-    let act = FaultRequest::of(&arguments.action)?;
+    let act = FaultRequest::from_action(&arguments.action)?;
     let registry = ResourceRegistry::open()?;
     let found = find_all(&registry);
     found.silent.iter().for_each(output::say);
@@ -51,7 +51,7 @@ enum FaultRequest {
 }
 
 impl FaultRequest {
-    fn of(action: &FaultAction) -> Result<FaultRequest, ExitFailure> {
+    fn from_action(action: &FaultAction) -> Result<FaultRequest, ExitFailure> {
         let (fault, time) = match action {
             FaultAction::List { json } => return Ok(FaultRequest::List { json: *json }),
             FaultAction::PowerCut { torn, reordered, seed } => {
@@ -59,19 +59,19 @@ impl FaultRequest {
             }
             FaultAction::Return => return Ok(FaultRequest::Return),
             FaultAction::Clear => return Ok(FaultRequest::Clear),
-            FaultAction::Errors { which, extent, time } => {
+            FaultAction::Errors { which: selection, extent, time } => {
                 let extent = extent.as_deref().map(parse_extent).transpose()?;
-                let WhichRequests { rate, seed, .. } = *which;
-                (DeviceFault::Errors { operations: operations(which), rate, extent, seed }, time)
+                let WhichRequests { rate, seed, .. } = *selection;
+                (DeviceFault::Errors { operations: operations(selection), rate, extent, seed }, time)
             }
             FaultAction::Corrupt { rate, extent, seed, time } => {
                 let extent = extent.as_deref().map(parse_extent).transpose()?;
                 (DeviceFault::Corrupt { rate: *rate, extent, seed: *seed }, time)
             }
-            FaultAction::Spikes { which, latency, time } => {
+            FaultAction::Spikes { which: selection, latency, time } => {
                 let latency_us = parse_duration("--latency", latency)?.as_secs_f64() * 1e6;
-                let WhichRequests { rate, seed, .. } = *which;
-                (DeviceFault::Spikes { operations: operations(which), rate, latency_us, seed }, time)
+                let WhichRequests { rate, seed, .. } = *selection;
+                (DeviceFault::Spikes { operations: operations(selection), rate, latency_us, seed }, time)
             }
             FaultAction::Slow { factor, time } => (DeviceFault::Slow { factor: *factor }, time),
             FaultAction::Vanish { time } => (DeviceFault::Vanish, time),
@@ -85,14 +85,14 @@ impl FaultRequest {
     }
 }
 
-fn operations(which: &WhichRequests) -> Vec<ModelOperation> {
-    let of = |operation: &FaultOperation| match operation {
+fn operations(selection: &WhichRequests) -> Vec<ModelOperation> {
+    let model_operation = |operation: &FaultOperation| match operation {
         FaultOperation::Read => ModelOperation::Read,
         FaultOperation::Write => ModelOperation::Write,
         FaultOperation::Flush => ModelOperation::Flush,
         FaultOperation::Discard => ModelOperation::Discard,
     };
-    which.operation.iter().map(of).collect()
+    selection.operation.iter().map(model_operation).collect()
 }
 
 fn parse_duration(option: &str, text: &str) -> Result<std::time::Duration, ExitFailure> {
@@ -199,7 +199,7 @@ fn place(storage: &FaultedStorage) -> String {
 }
 
 /// What another user serves is that user's, and not even its number is known.
-fn nothing() -> String {
+fn explain_absence() -> String {
     let closed: Vec<String> = closed_to_us().iter().map(|path| path.display().to_string()).collect();
     match closed.is_empty() {
         true => "nothing is served on this machine now".to_owned(),
@@ -214,7 +214,7 @@ fn nothing() -> String {
 fn known(found: &UserStorages) -> String {
     let silent: String = found.silent.iter().map(|silent| format!("\n  {silent}")).collect();
     if found.storages.is_empty() && found.silent.is_empty() {
-        return format!("\n  {}: `underlay mount` or `underlay run` does", nothing());
+        return format!("\n  {}: `underlay mount` or `underlay run` does", explain_absence());
     }
     if found.storages.is_empty() {
         return silent;
@@ -327,7 +327,7 @@ fn list(found: &[FaultedStorage], json: bool, is_all: bool) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if found.is_empty() && is_all {
-        output::print(&nothing());
+        output::print(&explain_absence());
     }
     for storage in found {
         let owner = storage.served.owner();
@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_extent_has_two_ends() {
+    fn extent_needs_two_ends() {
         let read = |text| parse_extent(text).map_err(|error| error.to_string());
         assert_eq!(read("0..1GiB"), Ok(ByteExtent { start_bytes: 0, end_bytes: 1 << 30 }));
         assert_eq!(read("4096 .. 1 MiB"), Ok(ByteExtent { start_bytes: 4096, end_bytes: 1 << 20 }));

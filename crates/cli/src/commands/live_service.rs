@@ -52,7 +52,7 @@ impl ServiceReporter {
     /// `None` where there can be no socket.
     pub(crate) fn begin(
         kind: &str,
-        what: String,
+        description: String,
         state: &str,
         registry: &ResourceRegistry,
     ) -> Option<ServiceReporter> {
@@ -61,7 +61,7 @@ impl ServiceReporter {
         let note = registry.note(OwnedResource::Service { control: path.clone() }).ok()?;
         let service = Arc::new(UnsimulatedMutex::new(LiveService {
             kind: kind.to_owned(),
-            what,
+            what: description,
             state: state.to_owned(),
             moments: Vec::new(),
         }));
@@ -69,13 +69,13 @@ impl ServiceReporter {
         let answer = move |line: &[u8]| {
             Answer::from(match serde_json::from_slice(line) {
                 Ok(ServiceQuestion::Figures { since_ms }) => {
-                    ServiceReply::Figures(since(&asked.lock(), since_ms))
+                    ServiceReply::Figures(select_since(&asked.lock(), since_ms))
                 }
                 Err(error) => ServiceReply::Failed { problem: format!("not a question: {error}") },
             })
         };
         // Made first: whatever fails from here on takes folder and note back.
-        let mut told = ServiceReporter {
+        let mut reporter = ServiceReporter {
             service,
             added: UnsimulatedMutex::new(None),
             socket: None,
@@ -83,8 +83,8 @@ impl ServiceReporter {
             registry: registry.clone(),
             note: Some(note),
         };
-        told.socket = Some(ControlSocket::listen(&path, MAX_LINE_BYTES, answer).ok()?);
-        Some(told)
+        reporter.socket = Some(ControlSocket::listen(&path, MAX_LINE_BYTES, answer).ok()?);
+        Some(reporter)
     }
 
     pub(crate) fn say(&self, state: &str) {
@@ -98,18 +98,18 @@ impl ServiceReporter {
     pub(crate) fn add(&self, whole: &ProgressReport, workers: &[WorkerProgress]) {
         {
             let mut added = self.added.lock();
-            let is_due = added.is_none_or(|at| at.elapsed() >= INTERVAL);
+            let is_due = added.is_none_or(|instant| instant.elapsed() >= INTERVAL);
             if !is_due && !whole.has_ended {
                 return;
             }
             *added = Some(Instant::now());
         }
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mut service = self.service.lock();
         // Whoever asks for later ones gets it also where the clock was set back.
         let last_ms = service.moments.last().map_or(0, |last| last.at_ms);
         let moment = ServiceMoment {
-            at_ms: (since.as_millis() as u64).max(last_ms + 1),
+            at_ms: (since_epoch.as_millis() as u64).max(last_ms + 1),
             load: load_of(whole),
             operations: whole.operations,
             workers: workers.iter().map(worker_of).collect(),
@@ -120,25 +120,25 @@ impl ServiceReporter {
     }
 
     /// Does something while `report` is asked once a second for a worker's part of a run, of which there may be none.
-    pub(crate) fn while_reporting<T>(
-        told: Option<&ServiceReporter>,
+    pub(crate) fn report_while<T>(
+        reporter: Option<&ServiceReporter>,
         report: &(dyn Fn() -> (Option<ProgressReport>, bool) + Sync),
         act: impl FnOnce() -> T,
     ) -> T {
-        let Some(told) = told else { return act() };
+        let Some(reporter) = reporter else { return act() };
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let over = RaisedOnDrop(&is_over);
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     let (part, has_coordinator) = report();
-                    told.say(match (part.is_some(), has_coordinator) {
+                    reporter.say(match (part.is_some(), has_coordinator) {
                         (true, _) => "runs its part of a load",
                         (false, true) => "has a coordinator",
                         (false, false) => "waits for a coordinator",
                     });
                     if let Some(report) = part {
-                        told.add(&report, &[]);
+                        reporter.add(&report, &[]);
                     }
                     // Ended soon after what it watches.
                     std::thread::sleep(INTERVAL / 10);
@@ -174,14 +174,14 @@ impl Drop for RaisedOnDrop<'_> {
     }
 }
 
-fn since(service: &LiveService, since_ms: u64) -> LiveService {
+fn select_since(service: &LiveService, since_ms: u64) -> LiveService {
     let later = service.moments.iter().filter(|moment| moment.at_ms > since_ms);
     LiveService { moments: later.cloned().collect(), ..without_moments(service) }
 }
 
 fn without_moments(service: &LiveService) -> LiveService {
-    let LiveService { kind, what, state, .. } = service;
-    LiveService { kind: kind.clone(), what: what.clone(), state: state.clone(), moments: Vec::new() }
+    let LiveService { kind, what: description, state, .. } = service;
+    LiveService { kind: kind.clone(), what: description.clone(), state: state.clone(), moments: Vec::new() }
 }
 
 fn load_of(report: &ProgressReport) -> LiveLoad {
@@ -228,15 +228,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_can_be_asked_for_until_it_ends() {
+    fn reports_are_served_until_end() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
-        let told = ServiceReporter::begin("load", "run of null".to_owned(), "connects", &registry).unwrap();
+        let registry = ResourceRegistry::open_at(&folder.path().join("registry")).unwrap();
+        let reporter =
+            ServiceReporter::begin("load", "run of null".to_owned(), "connects", &registry).unwrap();
         let [(owner, control)] = controls(&registry).try_into().unwrap();
         assert_eq!(owner.process.pid, std::process::id());
         let limit = Duration::from_secs(20);
         assert_eq!(ask(&control, 0, limit).unwrap().moments, []);
-        told.say("running");
+        reporter.say("running");
         let report = ProgressReport {
             operations: 7,
             throughput_per_s: 5.0,
@@ -251,9 +252,9 @@ mod tests {
             WorkerProgress { has_failed: true, ..worker("c:1") },
             WorkerProgress { report: ProgressReport { has_ended: true, ..report }, ..worker("d:1") },
         ];
-        told.add(&report, &workers);
+        reporter.add(&report, &workers);
         // Within the same second, nothing new.
-        told.add(&report, &[]);
+        reporter.add(&report, &[]);
         let service = ask(&control, 0, limit).unwrap();
         assert_eq!((service.state.as_str(), service.moments.len()), ("running", 1));
         let workers = &service.moments[0].workers;
@@ -264,37 +265,37 @@ mod tests {
         assert_eq!(seen, [("running", 5.0, 7), ("lost", 0.0, 7), ("failed", 0.0, 7), ("done", 0.0, 7)]);
         assert_eq!(ask(&control, service.moments[0].at_ms, limit).unwrap().moments, []);
         // The end is told whenever it comes.
-        told.add(&ProgressReport { has_ended: true, ..report }, &[]);
-        assert_eq!(told.service.lock().moments.len(), 2);
-        drop(told);
+        reporter.add(&ProgressReport { has_ended: true, ..report }, &[]);
+        assert_eq!(reporter.service.lock().moments.len(), 2);
+        drop(reporter);
         assert!(controls(&registry).is_empty() && ask(&control, 0, limit).is_none());
     }
 
     #[test]
-    fn a_clock_that_is_set_back_hides_no_moment() {
+    fn clock_set_back_keeps_moments() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
-        let told = ServiceReporter::begin("load", String::new(), "running", &registry).unwrap();
+        let registry = ResourceRegistry::open_at(&folder.path().join("registry")).unwrap();
+        let reporter = ServiceReporter::begin("load", String::new(), "running", &registry).unwrap();
         let ended = ProgressReport { has_ended: true, ..ProgressReport::default() };
-        told.add(&ended, &[]);
+        reporter.add(&ended, &[]);
         // As if it had been an hour later.
         let late_ms = {
-            let mut service = told.service.lock();
+            let mut service = reporter.service.lock();
             service.moments[0].at_ms += 3_600_000;
             service.moments[0].at_ms
         };
-        told.add(&ended, &[]);
-        assert_eq!(since(&told.service.lock(), late_ms).moments.len(), 1);
+        reporter.add(&ended, &[]);
+        assert_eq!(select_since(&reporter.service.lock(), late_ms).moments.len(), 1);
     }
 
     #[test]
-    fn a_long_load_of_many_workers_stays_within_its_bound() {
+    fn long_load_of_many_workers_stays_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
-        let told = ServiceReporter::begin("load", String::new(), "running", &registry).unwrap();
+        let registry = ResourceRegistry::open_at(&folder.path().join("registry")).unwrap();
+        let reporter = ServiceReporter::begin("load", String::new(), "running", &registry).unwrap();
         let ended = ProgressReport { has_ended: true, ..ProgressReport::default() };
         let workers = vec![WorkerProgress::default(); 160];
-        (0..2 * MAX_MOMENTS).for_each(|_| told.add(&ended, &workers));
-        assert_eq!(told.service.lock().moments.len(), MAX_PARTS / 160);
+        (0..2 * MAX_MOMENTS).for_each(|_| reporter.add(&ended, &workers));
+        assert_eq!(reporter.service.lock().moments.len(), MAX_PARTS / 160);
     }
 }

@@ -8,7 +8,7 @@ use crate::exit_codes::ExitFailure;
 
 pub(super) fn load(directory: &Path) -> Result<LoadedRun, ExitFailure> {
     RunDirectory::load(directory).map_err(|error| match &error {
-        LoadError::Read { source, .. } => ExitFailure::of_place(error.to_string(), source),
+        LoadError::Read { source, .. } => ExitFailure::from_place_error(error.to_string(), source),
         _ => ExitFailure::Mistake(error.to_string()),
     })
 }

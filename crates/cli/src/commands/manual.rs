@@ -29,7 +29,10 @@ pub(crate) fn completions(shell: Shell) -> Result<ExitCode, ExitFailure> {
 /// A page for each command: `underlay.1`, `underlay-run.1`.
 pub(crate) fn man(folder: &Path) -> Result<ExitCode, ExitFailure> {
     let failed = |error: io::Error| {
-        ExitFailure::of_place(format!("cannot write the man pages to {}: {error}", folder.display()), &error)
+        ExitFailure::from_place_error(
+            format!("cannot write the man pages to {}: {error}", folder.display()),
+            &error,
+        )
     };
     let pages = Folder::make(folder, Access::Readable).map_err(failed)?;
     // The commit changes the page of no command.

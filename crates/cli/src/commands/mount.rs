@@ -165,7 +165,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, ExitFailure>
 
 /// Said before anything is made: a directory that is not there is made by the attachment.
 fn check_mount_point(dir: &Path) -> Result<(), ExitFailure> {
-    let cannot = |why: &str| ExitFailure::Mistake(format!("cannot mount on {}: {why}", dir.display()));
+    let cannot = |reason: &str| ExitFailure::Mistake(format!("cannot mount on {}: {reason}", dir.display()));
     match std::fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(cannot("it is not a directory")),
@@ -181,7 +181,7 @@ fn check_mount_point(dir: &Path) -> Result<(), ExitFailure> {
 }
 
 fn not_written(file: &Path, error: &std::io::Error) -> ExitFailure {
-    ExitFailure::of_place(format!("cannot write {}: {error}", file.display()), error)
+    ExitFailure::from_place_error(format!("cannot write {}: {error}", file.display()), error)
 }
 
 /// `--storage`: as a study describes it, but at the size that the study's scale makes of it.
@@ -256,7 +256,7 @@ fn remote_volume(arguments: &MountArguments) -> Result<MountRequest, ExitFailure
         title: arguments.medium.clone(),
         stack: found.stack,
         filesystem: match found.filesystem {
-            Some(there) if !arguments.format => there,
+            Some(existing) if !arguments.format => existing,
             _ => asked.unwrap_or_default(),
         },
         attachment: found.attachment,
@@ -282,7 +282,7 @@ fn whole_layout(
     disk: &MountedDisk,
 ) -> Result<MountRequest, ExitFailure> {
     let device_bytes = size(arguments)?.or(disk.device_bytes()).unwrap_or(DEFAULT_DEVICE_BYTES);
-    let spec = StorageSpec::of_layout(layout, device_bytes, initial(arguments));
+    let spec = StorageSpec::from_layout(layout, device_bytes, initial(arguments));
     let time = arguments.time.unwrap_or(1.0);
     let stack = storage::stack(&spec, disk.folder(), 1.0, time, SEED)
         .ok_or_else(|| ExitFailure::Failed(format!("the layout {} has no devices", layout.name)))?;
@@ -367,14 +367,14 @@ fn layouts() -> Vec<String> {
 fn devices(arguments: &MountArguments, disk: &MountedDisk) -> Result<Vec<DeviceSpec>, ExitFailure> {
     let (medium, count) = medium_and_count(&arguments.medium)?;
     let asked = size(arguments)?;
-    let refused = |why: String| {
-        ExitFailure::Mistake(format!("--size {}: {why}", arguments.size.as_deref().unwrap_or_default()))
+    let refused = |problem: String| {
+        ExitFailure::Mistake(format!("--size {}: {problem}", arguments.size.as_deref().unwrap_or_default()))
     };
     // A volume's rates follow its size. Without one it is the catalogue's own, of which a part is served.
     let medium = match asked {
-        Some(bytes) => {
-            medium.of_size(bytes).map_err(|why| refused(format!("no such {}: {why}", medium.name)))?
-        }
+        Some(bytes) => medium
+            .with_size(bytes)
+            .map_err(|problem| refused(format!("no such {}: {problem}", medium.name)))?,
         None => medium,
     };
     let capacity_bytes = match asked {
@@ -560,7 +560,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_medium_may_have_a_count() {
+    fn medium_accepts_a_count() {
         let read = |text| {
             medium_and_count(text)
                 .map(|(medium, count)| (medium.name, count))

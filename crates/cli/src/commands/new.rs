@@ -29,8 +29,8 @@ pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, ExitFailure> {
         Some(like) => bundled::copy(like, name)?,
         None => {
             let system = system::find(&arguments.system)?;
-            let beside = file.parent().unwrap_or(Path::new(""));
-            let storages = storage::read(&arguments.storage, beside)?;
+            let folder = file.parent().unwrap_or(Path::new(""));
+            let storages = storage::read(&arguments.storage, folder)?;
             text::write(name, &file, &system, &storages)?
         }
     };
@@ -52,13 +52,13 @@ fn name_of(text: &str) -> Result<&str, ExitFailure> {
     if !name.is_empty() && name.len() <= 40 && !name.starts_with('-') && name.chars().all(is_name) {
         return Ok(name);
     }
-    let elsewhere = match text.contains('/') {
+    let hint = match text.contains('/') {
         true => "; --out FILE writes it elsewhere",
         false => "",
     };
     Err(ExitFailure::Mistake(format!(
         "'{text}' is not a valid study name: use up to 40 lowercase letters, digits and hyphens, beginning with no \
-         hyphen{elsewhere}"
+         hyphen{hint}"
     )))
 }
 
@@ -66,7 +66,7 @@ fn name_of(text: &str) -> Result<&str, ExitFailure> {
 pub(super) fn create(file: &Path, text: &str) -> Result<(), ExitFailure> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |error: std::io::Error| {
-        ExitFailure::of_place(format!("cannot write {}: {error}", file.display()), &error)
+        ExitFailure::from_place_error(format!("cannot write {}: {error}", file.display()), &error)
     };
     let mut part = tempfile::Builder::new()
         .prefix(".underlay-new-")
@@ -110,7 +110,7 @@ fn say_what_is_next(file: &Path, study: &Study) {
     ];
     let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
     output::print("Next:");
-    for (command, what) in commands {
-        output::print(&format!("  {command:<width$}   # {what}"));
+    for (command, purpose) in commands {
+        output::print(&format!("  {command:<width$}   # {purpose}"));
     }
 }

@@ -27,10 +27,10 @@ pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, ExitFailure> {
             .map_err(|problem| ExitFailure::Mistake(format!("'{node}' is no node: {problem}")))?;
     }
     let runs = controls(&ResourceRegistry::open()?);
-    let (owner, control) = the_one(runs, arguments.process)?;
+    let (owner, control) = choose_run(runs, arguments.process)?;
     // Nobody had to name it.
-    let run = format!("in {}", of(&owner));
-    let how = match arguments.process {
+    let run = format!("in {}", describe_owner(&owner));
+    let command = match arguments.process {
         Some(process) => format!("underlay node --process {process} start"),
         None => "underlay node start".to_owned(),
     };
@@ -38,11 +38,11 @@ pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, ExitFailure> {
         NodeAction::List { json } => list(&nodes_of(&control)?, *json),
         NodeAction::Stop { node } => {
             let node = done(&control, &NodeCommand::Stop { node: node.clone() })?;
-            output::print(&format!("{node}: stopped {run}. `{how} {node}` brings it back"));
+            output::print(&format!("{node}: stopped {run}. `{command} {node}` brings it back"));
         }
         NodeAction::Kill { node } => {
             let node = done(&control, &NodeCommand::Kill { node: node.clone() })?;
-            output::print(&format!("{node}: killed {run}. `{how} {node}` brings it back"));
+            output::print(&format!("{node}: killed {run}. `{command} {node}` brings it back"));
         }
         NodeAction::Start { node } => {
             let node = done(&control, &NodeCommand::Start { node: node.clone() })?;
@@ -53,7 +53,7 @@ pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, ExitFailure> {
 }
 
 /// `underlay run study.toml (process 17)`
-fn of(owner: &RegistryOwner) -> String {
+fn describe_owner(owner: &RegistryOwner) -> String {
     let pid = owner.process.pid;
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<String> = line
@@ -66,12 +66,12 @@ fn of(owner: &RegistryOwner) -> String {
 }
 
 /// The run that is meant.
-fn the_one(
+fn choose_run(
     mut runs: Vec<(RegistryOwner, PathBuf)>,
     process: Option<u32>,
 ) -> Result<(RegistryOwner, PathBuf), ExitFailure> {
-    let told = |runs: &[(RegistryOwner, PathBuf)]| -> String {
-        runs.iter().map(|(owner, _)| format!("\n  {}", of(owner))).collect()
+    let list_runs = |runs: &[(RegistryOwner, PathBuf)]| -> String {
+        runs.iter().map(|(owner, _)| format!("\n  {}", describe_owner(owner))).collect()
     };
     if let Some(process) = process {
         let place = runs.iter().position(|(owner, _)| owner.process.pid == process);
@@ -79,19 +79,22 @@ fn the_one(
             Some(place) => Ok(runs.swap_remove(place)),
             None => Err(ExitFailure::Mistake(format!(
                 "process {process} measures no system of several nodes now{}",
-                if runs.is_empty() { String::new() } else { format!("; these do:{}", told(&runs)) }
+                if runs.is_empty() { String::new() } else { format!("; these do:{}", list_runs(&runs)) }
             ))),
         };
     }
     match runs.len() {
-        0 => Err(ExitFailure::Mistake(nothing())),
+        0 => Err(ExitFailure::Mistake(explain_absence())),
         1 => Ok(runs.swap_remove(0)),
-        _ => Err(ExitFailure::Mistake(format!("which run? Name its process with --process:{}", told(&runs)))),
+        _ => Err(ExitFailure::Mistake(format!(
+            "which run? Name its process with --process:{}",
+            list_runs(&runs)
+        ))),
     }
 }
 
 /// What another user runs is that user's, and not even its number is known.
-fn nothing() -> String {
+fn explain_absence() -> String {
     let closed: Vec<String> = closed_to_us().iter().map(|path| path.display().to_string()).collect();
     let others = match closed.is_empty() {
         true => String::new(),

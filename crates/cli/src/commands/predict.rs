@@ -48,13 +48,13 @@ struct PredictAnswer {
 }
 
 impl RefusedCell {
-    fn of(cell: &str, refusal: &PredictionRefusal) -> RefusedCell {
+    fn new(cell: &str, refusal: &PredictionRefusal) -> RefusedCell {
         RefusedCell { cell: cell.to_owned(), why: refusal.to_string(), refusal: refusal.clone() }
     }
 
     /// Measured cells that nothing can be learnt from.
     pub(in crate::commands) fn left_out(sources: &MeasuredSources) -> Vec<RefusedCell> {
-        sources.left_out.iter().map(|(cell, refusal)| RefusedCell::of(cell, refusal)).collect()
+        sources.left_out.iter().map(|(cell, refusal)| RefusedCell::new(cell, refusal)).collect()
     }
 }
 
@@ -69,15 +69,19 @@ pub(in crate::commands) fn print_left_out(left_out: &[RefusedCell]) {
 
 /// A line for each reason, with the cells that it holds for.
 fn print_refused<'a>(refused: impl IntoIterator<Item = &'a RefusedCell>) {
-    let mut told: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
     for one in refused {
-        match told.iter_mut().find(|(why, _)| *why == one.why) {
+        match groups.iter_mut().find(|(reason, _)| *reason == one.why) {
             Some((_, cells)) => cells.push(one.cell.clone()),
-            None => told.push((&one.why, vec![one.cell.clone()])),
+            None => groups.push((&one.why, vec![one.cell.clone()])),
         }
     }
-    for (why, cells) in told {
-        output::print(&output::beside("  ", 2, &format!("{}: {why}", quantity::list(&cells, usize::MAX))));
+    for (reason, cells) in groups {
+        output::print(&output::wrap_after_head(
+            "  ",
+            2,
+            &format!("{}: {reason}", quantity::list(&cells, usize::MAX)),
+        ));
     }
 }
 
@@ -87,11 +91,11 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, ExitFail
     };
     let form = StudyForm { short: arguments.short, overrides: &arguments.selection.set };
     let study = read_study(study, form)?;
-    let selection = CellSelection::of(&study, &arguments.selection.limit()).map_err(ExitFailure::Mistake)?;
+    let selection = CellSelection::new(&study, &arguments.selection.limit()).map_err(ExitFailure::Mistake)?;
     let sources = predicting::read(&arguments.from)?;
     // A script gets the reasons cell by cell.
     if sources.cells.is_empty() && !arguments.json {
-        return Err(sources.nothing_to_learn_from());
+        return Err(sources.refuse_without_sources());
     }
     let calibration = sources.calibration();
     let cells: Vec<PredictAnswer> = predicting::questions(&study)
@@ -121,7 +125,7 @@ fn answer(cell: String, predicted: Result<CellPrediction, PredictionRefusal>) ->
     match predicted {
         Ok(prediction) => PredictAnswer { cell, prediction: Some(prediction), refused: None },
         Err(refusal) => {
-            let refused = RefusedCell::of(&cell, &refusal);
+            let refused = RefusedCell::new(&cell, &refusal);
             PredictAnswer { cell, prediction: None, refused: Some(refused) }
         }
     }
@@ -200,7 +204,7 @@ fn print(answers: &PredictAnswers, sources: &MeasuredSources) {
         quantity::plural(sources.cells.len(), "measured cell"),
     )));
     for assumption in assumptions {
-        output::print(&output::beside("note: ", 6, assumption));
+        output::print(&output::wrap_after_head("note: ", 6, assumption));
     }
     if !refused.is_empty() {
         output::print(&format!("\n{} refused:", quantity::plural(refused.len(), "cell")));

@@ -40,19 +40,19 @@ impl MeasuredSources {
 
     /// Cells that can't be used, those with one reason together.
     pub(super) fn left_out_in_words(&self) -> Vec<String> {
-        let mut told: Vec<(String, Vec<String>)> = Vec::new();
-        for (cell, why) in &self.left_out {
-            let why = why.to_string();
-            match told.iter_mut().find(|(known, _)| *known == why) {
+        let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+        for (cell, reason) in &self.left_out {
+            let reason = reason.to_string();
+            match groups.iter_mut().find(|(other, _)| *other == reason) {
                 Some((_, cells)) => cells.push(cell.clone()),
-                None => told.push((why, vec![cell.clone()])),
+                None => groups.push((reason, vec![cell.clone()])),
             }
         }
-        told.into_iter().map(|(why, cells)| format!("{}: {why}", cells.join(", "))).collect()
+        groups.into_iter().map(|(reason, cells)| format!("{}: {reason}", cells.join(", "))).collect()
     }
 
     /// For whoever needs at least one.
-    pub(super) fn nothing_to_learn_from(&self) -> ExitFailure {
+    pub(super) fn refuse_without_sources(&self) -> ExitFailure {
         let reasons: String = self.left_out_in_words().iter().map(|line| format!("\n  {line}")).collect();
         ExitFailure::Mistake(format!(
             "there is nothing to learn from: no request or fio cell on modelled storage was undisturbed and steady, with a certificate \
@@ -64,21 +64,21 @@ impl MeasuredSources {
     pub(super) fn explained(&self, is_wanted: impl Fn(&str) -> bool) -> RunExplanation {
         let calibration = self.calibration();
         let mut explained = RunExplanation::default();
-        let refused = |cell: &str, why: &PredictionRefusal| NotExplained {
+        let refused = |cell: &str, refusal: &PredictionRefusal| NotExplained {
             cell: cell.to_owned(),
-            why: why.to_string(),
-            unsound: match why {
+            why: refusal.to_string(),
+            unsound: match refusal {
                 PredictionRefusal::Unsound { unsound } => Some(unsound.clone()),
                 _ => None,
             },
         };
-        for (cell, why) in self.left_out.iter().filter(|(cell, _)| is_wanted(cell)) {
-            explained.refused.push(refused(cell, why));
+        for (cell, refusal) in self.left_out.iter().filter(|(cell, _)| is_wanted(cell)) {
+            explained.refused.push(refused(cell, refusal));
         }
         for cell in calibration.cells().iter().filter(|cell| is_wanted(&cell.point.id)) {
             match attribution::explain(&calibration, cell) {
                 Ok(explanation) => explained.cells.push(explanation),
-                Err(why) => explained.refused.push(refused(&cell.point.id, &why)),
+                Err(refusal) => explained.refused.push(refused(&cell.point.id, &refusal)),
             }
         }
         explained
@@ -100,7 +100,7 @@ pub(super) fn read(directories: &[PathBuf]) -> Result<MeasuredSources, ExitFailu
 pub(super) fn sources(directories: &[PathBuf]) -> Result<MeasuredSources, ExitFailure> {
     let sources = read(directories)?;
     match sources.cells.is_empty() {
-        true => Err(sources.nothing_to_learn_from()),
+        true => Err(sources.refuse_without_sources()),
         false => Ok(sources),
     }
 }
@@ -145,7 +145,7 @@ fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut MeasuredSourc
         let of_system: Vec<&RunRecord> = by_cell
             .values()
             .filter(|records| records[0].cell.system == system.name)
-            .filter_map(|records| soundness::of_cell(records).ok())
+            .filter_map(|records| soundness::select_sound(records).ok())
             .flatten()
             .collect();
         block_bytes.insert(&system.name, underlay_predict::cell::read_bytes_of(&of_system));
@@ -155,7 +155,7 @@ fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut MeasuredSourc
         let Some(records) = by_cell.get(entry.cell.id.as_str()) else { continue };
         let measured = point(study, &entry).and_then(|point| match entry.asked {
             CellWork::Benchmark(benchmark) => {
-                MeasuredCell::of_job(point, records, device_job(&fio_job(benchmark)?))
+                MeasuredCell::from_job(point, records, device_job(&fio_job(benchmark)?))
             }
             _ => {
                 let block_bytes = block_bytes.get(entry.cell.system.as_str()).copied().flatten();
@@ -163,7 +163,7 @@ fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut MeasuredSourc
             }
         });
         let usable = measured.and_then(|cell| match &cell.point.not_modelled {
-            Some(what) => Err(PredictionRefusal::Layer { what: what.clone() }),
+            Some(layer) => Err(PredictionRefusal::Layer { what: layer.clone() }),
             None => Ok(cell),
         });
         match usable {
@@ -183,7 +183,7 @@ pub(super) fn questions(study: &Study) -> Vec<(Cell, Result<CellPoint, Predictio
 /// A cell of a study as a point.
 pub(super) fn point(study: &Study, entry: &CellParts<'_>) -> Result<CellPoint, PredictionRefusal> {
     let CellParts { cell, system, workload, .. } = entry;
-    let refused = |what: &str| Err(PredictionRefusal::Work { what: what.to_owned() });
+    let refused = |reason: &str| Err(PredictionRefusal::Work { what: reason.to_owned() });
     let (size, requests) = match (entry.asked, cell.requests()) {
         (CellWork::Requests(size), Some(requests)) => (size, requests),
         (CellWork::Benchmark(benchmark), _) => return point_of_job(study, entry, benchmark),
@@ -209,7 +209,7 @@ pub(super) fn point(study: &Study, entry: &CellParts<'_>) -> Result<CellPoint, P
     let servers = system.servers.max(1);
     let (storage, not_modelled) = match modelled::storage_of(study, entry) {
         Ok(storage) => (storage, None),
-        Err(what) => (modelled::ModelledStorage::default(), Some(what)),
+        Err(layer) => (modelled::ModelledStorage::default(), Some(layer)),
     };
     let records = study.records_here(system.share(size.records));
     let cores = study
@@ -240,14 +240,14 @@ pub(super) fn point(study: &Study, entry: &CellParts<'_>) -> Result<CellPoint, P
 
 /// What a job of fio asks for.
 fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, PredictionRefusal> {
-    let refused = |what: String| PredictionRefusal::Work { what };
+    let refused = |problem: String| PredictionRefusal::Work { what: problem };
     let job = benchmark.fio_job().ok_or_else(|| {
         refused("a command: nothing tells how many of its operations are under way at a time".to_owned())
     })?;
     if benchmark.data_bytes == 0 {
         return Err(refused("a job of fio without `data`: nothing tells how large its file is".to_owned()));
     }
-    FioJob::parse(job).map_err(|what| refused(format!("{what}: not known well enough to be predicted")))
+    FioJob::parse(job).map_err(|problem| refused(format!("{problem}: not known well enough to be predicted")))
 }
 
 fn device_job(job: &FioJob) -> DeviceJob {
@@ -267,13 +267,13 @@ fn point_of_job(
             (storage, Some("a storage of several directories, of which a job of fio uses one".to_owned()))
         }
         Ok(storage) => (storage, None),
-        Err(what) => (modelled::ModelledStorage::default(), Some(what)),
+        Err(layer) => (modelled::ModelledStorage::default(), Some(layer)),
     };
     let data_bytes = study.bytes_here(benchmark.data_bytes) as f64;
     Ok(CellPoint {
         id: cell.id.clone(),
         system: system.kind.clone(),
-        settings: BTreeMap::from([("job".to_owned(), job.in_words())]),
+        settings: BTreeMap::from([("job".to_owned(), job.describe())]),
         nodes: 1,
         servers: 1,
         mix: cell.workload.clone(),

@@ -23,9 +23,9 @@ pub(super) fn read_study(path: &Path, form: StudyForm<'_>) -> Result<Study, Exit
 /// As [`read_study`], of what the file holds or will hold.
 pub(super) fn study_of_text(path: &Path, text: &str, form: StudyForm<'_>) -> Result<Study, ExitFailure> {
     // A study names files as seen from its own directory.
-    let beside = path.parent().unwrap_or(Path::new(""));
+    let folder = path.parent().unwrap_or(Path::new(""));
     let read_file = |name: &str| {
-        let file = beside.join(name);
+        let file = folder.join(name);
         underlay_files::read_text(&file, MAX_FILE_BYTES)
             .map_err(|error| format!("{}: {error}", file.display()))
     };

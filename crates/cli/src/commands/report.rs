@@ -57,7 +57,7 @@ pub(crate) fn print(loaded: &LoadedRun, explained: &RunExplanation) {
 fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, ExitFailure> {
     let (loaded_a, loaded_b) = (load(a)?, load(b)?);
     let names = [a, b].map(|path| path.display().to_string());
-    let compared = AbComparison::of((&names[0], &loaded_a), (&names[1], &loaded_b));
+    let compared = AbComparison::new((&names[0], &loaded_a), (&names[1], &loaded_b));
     if arguments.csv {
         [&loaded_a, &loaded_b].into_iter().for_each(mention_doubts);
         output::print(&underlay_report::export::ab_csv(&compared));
@@ -104,7 +104,7 @@ fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, ExitFailure
             "cannot write {}: {error}. --out FILE puts the report elsewhere, --json and --csv print it",
             page.display()
         );
-        ExitFailure::of_place(text, &error)
+        ExitFailure::from_place_error(text, &error)
     })
 }
 
@@ -130,7 +130,9 @@ pub(crate) fn write(path: &Path, page: &str) -> Result<PathBuf, ExitFailure> {
         Ok(()) => Ok(path.to_path_buf()),
         // `--out /dev/stdout | head`: whoever reads has read enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(path.to_path_buf()),
-        Err(error) => Err(ExitFailure::of_place(format!("cannot write {}: {error}", path.display()), &error)),
+        Err(error) => {
+            Err(ExitFailure::from_place_error(format!("cannot write {}: {error}", path.display()), &error))
+        }
     }
 }
 

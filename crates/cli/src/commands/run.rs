@@ -22,16 +22,16 @@ const QUICKSTART: &str = "studies/quickstart.toml";
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, ExitFailure> {
     let signalled = signals::listen()?;
-    let stay = ConsoleStay::of(arguments.console_stays.as_deref())?;
-    let mut beside = None;
-    let concluded = run_to_end(arguments, signalled.stop(), &mut beside);
-    let Some(beside) = beside else { return concluded.map(ExitCode::from) };
+    let stay = ConsoleStay::parse(arguments.console_stays.as_deref())?;
+    let mut console = None;
+    let concluded = run_to_end(arguments, signalled.stop(), &mut console);
+    let Some(console) = console else { return concluded.map(ExitCode::from) };
     // Before the console's stay, so that whoever reads the terminal knows what happened.
     let code = concluded.unwrap_or_else(|failure| {
         failure.say();
         failure.number()
     });
-    beside.stay(stay, &signalled, code);
+    console.stay(stay, &signalled, code);
     Ok(ExitCode::from(code))
 }
 
@@ -39,18 +39,18 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, ExitFailure> {
 fn run_to_end(
     arguments: &RunArguments,
     stop: &AtomicBool,
-    beside: &mut Option<CompanionConsole>,
+    console: &mut Option<CompanionConsole>,
 ) -> Result<u8, ExitFailure> {
     super::clean::mention_leftovers();
     let terminal = TerminalProgress::new(arguments.quiet);
     let outcome = if let Some(run) = &arguments.resume {
         let directory = run.as_deref().map_or_else(newest_run, |run| Ok(run_directory(run)))?;
-        let held = underlay_study::run::study_of(&directory)?;
+        let recorded = underlay_study::run::study_of(&directory)?;
         if let Some(study) = &arguments.study {
-            refuse_another_study(study, &held, &directory)?;
+            refuse_another_study(study, &recorded, &directory)?;
         }
         output::say(format_args!("resuming {}", directory.display()));
-        *beside = arguments.console.then(|| CompanionConsole::start(&directory));
+        *console = arguments.console.then(|| CompanionConsole::start(&directory));
         let options = RunOptions {
             directory,
             work: arguments.work.clone(),
@@ -75,15 +75,15 @@ fn run_to_end(
         }
         refuse_what_cannot_run(&study)?;
         let time = arguments.time.map(factor_of).transpose()?;
-        let held = match &arguments.out {
+        let opened = match &arguments.out {
             Some(out) => RunDirectory::create(out)?,
             None => RunDirectory::create_beside_others(&named_by_time(&study.name))?,
         };
-        let directory = arguments.out.clone().unwrap_or_else(|| below_here(held.path()));
-        *beside = arguments.console.then(|| CompanionConsole::start(&directory));
+        let directory = arguments.out.clone().unwrap_or_else(|| below_here(opened.path()));
+        *console = arguments.console.then(|| CompanionConsole::start(&directory));
         let options =
             RunOptions { directory, work: arguments.work.clone(), time, limit: arguments.selection.limit() };
-        underlay_study::run::start_in(held, &study, &options, &terminal, stop)
+        underlay_study::run::start_in(opened, &study, &options, &terminal, stop)
     };
     // Before anything is printed, an error too: live lines would be drawn over it.
     terminal.finish();
@@ -103,8 +103,8 @@ fn refuse_what_cannot_run(study: &Study) -> Result<(), ExitFailure> {
 }
 
 /// A run goes on with the study that it holds: one that is named beside it must be the same.
-fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), ExitFailure> {
-    if read(path)? == held {
+fn refuse_another_study(path: &Path, recorded: &str, run: &Path) -> Result<(), ExitFailure> {
+    if read(path)? == recorded {
         return Ok(());
     }
     Err(ExitFailure::Mistake(format!(
@@ -146,7 +146,7 @@ fn conclude(outcome: &RunOutcome) -> Result<u8, ExitFailure> {
     if lost > 0 {
         output::say(format_args!(
             "{}; `underlay run --resume {directory}` tries again",
-            what_is_lost(outcome)
+            describe_losses(outcome)
         ));
         let nothing_ran = outcome.unavailable == lost && outcome.completed + outcome.disturbed == 0;
         return Ok(if nothing_ran { MISSING } else { INCOMPLETE });
@@ -155,24 +155,24 @@ fn conclude(outcome: &RunOutcome) -> Result<u8, ExitFailure> {
 }
 
 /// `2 cells failed, 1 was skipped on command and 3 cannot run here`.
-fn what_is_lost(outcome: &RunOutcome) -> String {
-    let was = if outcome.skipped == 1 { "was" } else { "were" };
+fn describe_losses(outcome: &RunOutcome) -> String {
+    let verb = if outcome.skipped == 1 { "was" } else { "were" };
     let parts = [
         (outcome.failed, "failed".to_owned()),
-        (outcome.skipped, format!("{was} {SKIPPED_ON_COMMAND}")),
+        (outcome.skipped, format!("{verb} {SKIPPED_ON_COMMAND}")),
         (outcome.unavailable, "cannot run here".to_owned()),
     ];
-    let mut told = String::new();
+    let mut summary = String::new();
     let parts: Vec<_> = parts.into_iter().filter(|(count, _)| *count > 0).collect();
-    for (place, (count, what)) in parts.iter().enumerate() {
-        told += &match place {
+    for (place, (count, phrase)) in parts.iter().enumerate() {
+        summary += &match place {
             0 => quantity::plural(*count, "cell"),
             _ if place + 1 == parts.len() => format!(" and {count}"),
             _ => format!(", {count}"),
         };
-        told += &format!(" {what}");
+        summary += &format!(" {phrase}");
     }
-    told
+    summary
 }
 
 /// An estimate that is further off than this was no help.
@@ -184,22 +184,22 @@ const WORTH_TELLING_S: f64 = 5.0;
 fn told(wall: &WallRecord, is_complete: bool) -> String {
     let words = quantity::duration;
     let (took_s, estimated_s) = (wall.took.total_s(), wall.estimated.total_s());
-    let mut told = format!("took {}, estimated {}", words(took_s), words(estimated_s));
+    let mut line = format!("took {}, estimated {}", words(took_s), words(estimated_s));
     let before = [
         // What is a moment is not worth a word.
         (wall.measuring_host_s >= WORTH_TELLING_S, wall.measuring_host_s, "of measuring this host"),
         (wall.given_up_s > 0.0, wall.given_up_s, "in slow motion that was too fast"),
     ];
     let before = before.into_iter().filter(|(is_told, ..)| *is_told);
-    let before: Vec<_> = before.map(|(_, seconds, what)| format!("{} {what}", words(seconds))).collect();
+    let before: Vec<_> = before.map(|(_, seconds, phase)| format!("{} {phase}", words(seconds))).collect();
     if !before.is_empty() {
-        told.push_str(&format!(", after {}", before.join(" and ")));
+        line.push_str(&format!(", after {}", before.join(" and ")));
     }
     if is_complete && took_s.max(estimated_s) > GOOD_ESTIMATE * took_s.min(estimated_s) {
         let (part, took_s, estimated_s) = wall.furthest_off();
-        told.push_str(&format!(": {part} took {}, estimated {}", words(took_s), words(estimated_s)));
+        line.push_str(&format!(": {part} took {}, estimated {}", words(took_s), words(estimated_s)));
     }
-    told
+    line
 }
 
 fn factor_of(time: f64) -> Result<f64, ExitFailure> {
@@ -229,17 +229,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_counted_once_and_by_its_kind() {
-        let of = |failed, skipped, unavailable| {
-            what_is_lost(&RunOutcome { failed, skipped, unavailable, ..RunOutcome::default() })
+    fn lost_cells_are_counted_once_by_kind() {
+        let loss_text = |failed, skipped, unavailable| {
+            describe_losses(&RunOutcome { failed, skipped, unavailable, ..RunOutcome::default() })
         };
-        assert_eq!(of(0, 1, 0), "1 cell was skipped on command");
-        assert_eq!(of(2, 3, 0), "2 cells failed and 3 were skipped on command");
-        assert_eq!(of(1, 1, 4), "1 cell failed, 1 was skipped on command and 4 cannot run here");
+        assert_eq!(loss_text(0, 1, 0), "1 cell was skipped on command");
+        assert_eq!(loss_text(2, 3, 0), "2 cells failed and 3 were skipped on command");
+        assert_eq!(loss_text(1, 1, 4), "1 cell failed, 1 was skipped on command and 4 cannot run here");
     }
 
     #[test]
-    fn a_run_tells_what_it_took_and_which_part_was_not_expected() {
+    fn run_time_names_unexpected_part() {
         let estimated = WallParts { load_s: 100.0, measure_s: 300.0, ..WallParts::default() };
         let mut wall = WallRecord { estimated, took: estimated, ..WallRecord::default() };
         assert_eq!(told(&wall, true), "took 6 min 40 s, estimated 6 min 40 s");

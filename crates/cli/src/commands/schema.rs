@@ -14,8 +14,8 @@ use crate::arguments::SchemaOf;
 use crate::exit_codes::ExitFailure;
 use crate::output;
 
-pub(crate) fn schema(of: SchemaOf) -> Result<ExitCode, ExitFailure> {
-    let schema = match of {
+pub(crate) fn schema(kind: SchemaOf) -> Result<ExitCode, ExitFailure> {
+    let schema = match kind {
         SchemaOf::Study => {
             output::print(&serde_json::to_string_pretty(&study::schema()).expect("a schema is plain JSON"));
             return Ok(ExitCode::SUCCESS);

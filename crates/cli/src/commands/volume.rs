@@ -36,7 +36,7 @@ pub(crate) fn volume(arguments: &VolumeArguments) -> Result<ExitCode, ExitFailur
             let (volume, shrink) = (name.clone(), *shrink);
             tell(&file, PoolCommand::Resize { volume, capacity_bytes, shrink })?;
             output::print(&format!("volume {name} has {} now", units::format_bytes(capacity_bytes)));
-            if let Some(in_file) = in_file(&file, name)
+            if let Some(in_file) = find_volume(&file, name)
                 && in_file.spec.capacity_bytes != capacity_bytes
             {
                 output::say(format_args!(
@@ -60,7 +60,7 @@ pub(crate) fn volume(arguments: &VolumeArguments) -> Result<ExitCode, ExitFailur
             let (volume, connected) = (name.clone(), *connected);
             tell(&file, PoolCommand::Delete { volume, connected })?;
             output::print(&format!("volume {name} is gone"));
-            if in_file(&file, name).is_some() {
+            if find_volume(&file, name).is_some() {
                 output::say(format_args!(
                     "note: {} still lists it: remove it there, or the next start creates it again, empty",
                     pool.display()
@@ -106,7 +106,9 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), ExitFailure> {
 }
 
 fn check(file: &PoolFile, json: bool) -> Result<ExitCode, ExitFailure> {
-    let PoolReply::Checked { problems } = ask(file, PoolCommand::Check)? else { return Err(no_answer()) };
+    let PoolReply::Checked { problems } = ask(file, PoolCommand::Check)? else {
+        return Err(refuse_other_answer());
+    };
     if json {
         output::print(&serde_json::json!({ "pool": file.name, "problems": problems }).to_string());
     } else if problems.is_empty() {
@@ -126,25 +128,25 @@ pub(super) fn read(path: &Path) -> Result<PoolFile, ExitFailure> {
         ExitFailure::Mistake(format!("cannot read the pool's file {}: {error}", path.display()))
     })?;
     // A pool names files as seen from its own directory.
-    let beside = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let beside = beside
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder
         .canonicalize()
-        .map_err(|error| ExitFailure::Mistake(format!("cannot find {}: {error}", beside.display())))?;
+        .map_err(|error| ExitFailure::Mistake(format!("cannot find {}: {error}", folder.display())))?;
     let read_file = |name: &str| {
-        let file = beside.join(name);
+        let file = folder.join(name);
         underlay_files::read_text(&file, MAX_FILE_BYTES)
             .map_err(|error| format!("{}: {error}", file.display()))
     };
-    read_pool_file(&path.display().to_string(), &text, &beside, &read_file)
+    read_pool_file(&path.display().to_string(), &text, &folder, &read_file)
         .map_err(|mistakes| ExitFailure::Findings(Box::new(mistakes)))
 }
 
-fn in_file<'a>(file: &'a PoolFile, name: &str) -> Option<&'a VolumeFile> {
+fn find_volume<'a>(file: &'a PoolFile, name: &str) -> Option<&'a VolumeFile> {
     file.volumes.iter().find(|volume| volume.name == name)
 }
 
-fn bytes(what: &str, text: &str) -> Result<u64, ExitFailure> {
-    units::parse_bytes(text).map_err(|problem| ExitFailure::Mistake(format!("{what} {text}: {problem}")))
+fn bytes(setting: &str, text: &str) -> Result<u64, ExitFailure> {
+    units::parse_bytes(text).map_err(|problem| ExitFailure::Mistake(format!("{setting} {text}: {problem}")))
 }
 
 /// The reply to a command that was done.
@@ -159,11 +161,11 @@ fn ask(file: &PoolFile, command: PoolCommand) -> Result<PoolReply, ExitFailure> 
 fn tell(file: &PoolFile, command: PoolCommand) -> Result<(), ExitFailure> {
     match ask(file, command)? {
         PoolReply::Done => Ok(()),
-        _ => Err(no_answer()),
+        _ => Err(refuse_other_answer()),
     }
 }
 
-fn no_answer() -> ExitFailure {
+fn refuse_other_answer() -> ExitFailure {
     ExitFailure::Failed("the server answered something else: it may be of another version".into())
 }
 

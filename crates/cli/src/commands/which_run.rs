@@ -72,7 +72,7 @@ mod tests {
 
     /// Of three runs that began in one second, the second one was taken, whose first file was written last.
     #[test]
-    fn of_runs_of_one_second_the_one_with_the_highest_number_is_the_newest() {
+    fn newest_run_of_same_second_has_highest_number() {
         let scratch = tempfile::tempdir().unwrap();
         let runs = scratch.path().join("runs");
         fs::create_dir(&runs).unwrap();

@@ -54,7 +54,7 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, ExitFailur
             Err(error) => return Err(ExitFailure::Failed(error.to_string())),
         },
     };
-    let told = ServiceReporter::begin("worker", place.clone(), "waits for a coordinator", &registry);
+    let reporter = ServiceReporter::begin("worker", place.clone(), "waits for a coordinator", &registry);
     let watch = || -> StoppedIn {
         let meter = PauseMeter::watch(Vec::new());
         Box::new(move |window: &RunWindow| meter.stopped_over(window))
@@ -69,7 +69,7 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, ExitFailur
                 copied.map_err(|error| ExitFailure::Failed(format!("no standard output: {error}")))?;
             let output = std::fs::File::from(output);
             let serve = || worker.serve_streams(stdin(), output, &stop);
-            let served = ServiceReporter::while_reporting(told.as_ref(), &report, serve);
+            let served = ServiceReporter::report_while(reporter.as_ref(), &report, serve);
             served.map_err(|error| ExitFailure::Failed(format!("the coordinator is gone: {error}")))?;
         }
         Some(listener) => {
@@ -77,7 +77,7 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, ExitFailur
             service::is_ready();
             let refusals = RateLimitedLog::default();
             let serve = || worker.serve(&listener, idle_limit, &stop, &|event| log(event, &refusals));
-            ServiceReporter::while_reporting(told.as_ref(), &report, serve);
+            ServiceReporter::report_while(reporter.as_ref(), &report, serve);
             service::is_stopping();
         }
     }
@@ -86,9 +86,9 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, ExitFailur
 
 fn log(event: ConnectionEvent<'_>, refusals: &RateLimitedLog) {
     match event {
-        ConnectionEvent::Refused { from, why } => {
+        ConnectionEvent::Refused { from, why: reason } => {
             if let Some(count) = refusals.count() {
-                tracing::warn!(%from, count, "was refused: {why}");
+                tracing::warn!(%from, count, "was refused: {reason}");
             }
         }
         ConnectionEvent::Coordinates { from } => tracing::info!(%from, "coordinates"),

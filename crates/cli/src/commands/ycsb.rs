@@ -47,7 +47,7 @@ const MAX_SECONDS: f64 = 365.0 * 86_400.0;
 pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, ExitFailure> {
     let properties = properties(arguments)?;
     let workload = properties.workload().map_err(mistaken)?;
-    let options = OutputOptions::of(&properties).map_err(mistaken)?;
+    let options = OutputOptions::from_properties(&properties).map_err(mistaken)?;
     let directory_given = given_directory(arguments, &properties);
     for unknown in properties.unknown() {
         if unknown.property.name == ROCKSDB_DIRECTORY && directory_given.is_some() {
@@ -66,8 +66,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, ExitFailure> {
         ));
     }
     let system = underlay_systems::find(&arguments.system).ok_or_else(|| {
-        let known = underlay_systems::names().join(", ");
-        ExitFailure::Mistake(format!("there is no system '{}': expected one of {known}", arguments.system))
+        let names = underlay_systems::names().join(", ");
+        ExitFailure::Mistake(format!("there is no system '{}': expected one of {names}", arguments.system))
     })?;
     if !system.capabilities().jobs.is_empty() {
         return Err(ExitFailure::Mistake(format!(
@@ -93,8 +93,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, ExitFailure> {
     }
     refuse_what_does_not_go_together(arguments, system, &spec.workload, &options)?;
     results::check_places(&options, &[arguments.hlog.as_deref(), arguments.raw.as_deref()])?;
-    let elsewhere = super::worker::coordinate::elsewhere;
-    if let Some(code) = elsewhere(arguments, &properties, &spec, &settings.values, &options)? {
+    let run_on_workers = super::worker::coordinate::elsewhere;
+    if let Some(code) = run_on_workers(arguments, &properties, &spec, &settings.values, &options)? {
         return Ok(code);
     }
 
@@ -173,7 +173,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, ExitFailure> {
     control.on_measurement_started = Some(Box::new(|| {
         began.get_or_init(SystemTime::now);
     }));
-    control.on_window = Some(Box::new(|at| begin_events.iter().for_each(|begin| begin(at))));
+    control.on_window = Some(Box::new(|instant| begin_events.iter().for_each(|begin| begin(instant))));
     let points = results::gather_points(&control, &options, spec.duration);
     let act = || {
         let raw = arguments.raw.as_deref();
@@ -225,8 +225,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, ExitFailure> {
     let logged = results::write_logs(&intervals, began, &options, arguments.hlog.as_deref());
     let written = raw_problem.map_or(Ok(()), |problem| Err(ExitFailure::Failed(problem)));
     if measured.stopped {
-        let what = "stopped: the figures are those of the part that was measured by then";
-        say_stopped(what, arguments, place.as_deref());
+        let notice = "stopped: the figures are those of the part that was measured by then";
+        say_stopped(notice, arguments, place.as_deref());
     }
     printed.and(logged).and(written).and(finished)?;
     if stop.load(Ordering::Relaxed) {
@@ -250,8 +250,8 @@ fn refuse_what_is_the_clusters(
     directory: Option<&Path>,
 ) -> Result<(), ExitFailure> {
     let key = system.capabilities().elsewhere.unwrap_or_default();
-    let given = [("--dir", directory.is_some()), ("--memory", arguments.memory.is_some())];
-    match given.into_iter().find(|&(_, is_given)| is_given) {
+    let flags = [("--dir", directory.is_some()), ("--memory", arguments.memory.is_some())];
+    match flags.into_iter().find(|&(_, is_given)| is_given) {
         None => Ok(()),
         Some((option, _)) => Err(ExitFailure::Mistake(format!(
             "{option} does not go with --set {key}: the cluster is already running, on its own storage and memory"
@@ -302,14 +302,14 @@ fn ended(error: RunError, session: &ServerSession) -> ExitFailure {
 /// Says it where the kernel has killed processes of the system, which may have gone on without them.
 fn say_killed(session: &ServerSession) -> bool {
     let killed = session.check_oom_kills(0, "while it ran");
-    if let Err(why) = &killed {
-        output::say(format_args!("note: {}", session.explain(why.clone())));
+    if let Err(error) = &killed {
+        output::say(format_args!("note: {}", session.explain(error.clone())));
     }
     killed.is_err()
 }
 
 /// What a signal cut short, and what became of the data.
-fn say_stopped(what: &str, arguments: &YcsbArguments, place: Option<&Path>) {
+fn say_stopped(message: &str, arguments: &YcsbArguments, place: Option<&Path>) {
     let data = match (arguments.phase, place) {
         (_, None) => String::new(),
         (YcsbPhase::Load, Some(place)) => {
@@ -317,7 +317,7 @@ fn say_stopped(what: &str, arguments: &YcsbArguments, place: Option<&Path>) {
         }
         (YcsbPhase::Run, Some(place)) => format!("; the data is kept in {}", place.display()),
     };
-    output::say(format_args!("{what}{data}"));
+    output::say(format_args!("{message}{data}"));
 }
 
 fn mistaken(mistakes: PropertyErrors) -> ExitFailure {
@@ -369,7 +369,7 @@ fn spec(arguments: &YcsbArguments, workload: CoreWorkload) -> Result<RunSpec, Ex
         Some(RateArgument::Constant(rate)) => (Some(*rate), None),
         Some(changing) => {
             let parts = rate_parts(changing, warmup, duration)?;
-            (None, Some(RateProfile::of(&parts).map_err(ExitFailure::Mistake)?))
+            (None, Some(RateProfile::from_parts(&parts).map_err(ExitFailure::Mistake)?))
         }
     };
     let has_rate = rate_per_s.is_some() || rate_profile.is_some();
@@ -445,9 +445,9 @@ fn directory(
     arguments: &YcsbArguments,
     system: &dyn System,
     spec: &RunSpec,
-    given: Option<PathBuf>,
+    requested: Option<PathBuf>,
 ) -> Result<Vec<PathBuf>, ExitFailure> {
-    let Some(directory) = given else {
+    let Some(directory) = requested else {
         if system.capabilities().keeps_nothing {
             return Ok(Vec::new());
         }
@@ -470,7 +470,7 @@ fn directory(
         )));
     }
     let folder = Folder::make(&directory, Access::Private).map_err(|error| {
-        ExitFailure::of_place(format!("cannot keep data in {}: {error}", directory.display()), &error)
+        ExitFailure::from_place_error(format!("cannot keep data in {}: {error}", directory.display()), &error)
     })?;
     Ok(vec![folder.path().to_path_buf()])
 }

@@ -19,7 +19,7 @@ use crate::{LIMIT, Running, address_in, console, without_query};
 const TOKEN: &str = "correct-horse-battery-staple";
 
 /// What a person in a terminal sees.
-fn in_terminal(playground: &Playground, arguments: &str) -> Output {
+fn run_in_terminal(playground: &Playground, arguments: &str) -> Output {
     let mut script = Command::new("script");
     let inside = format!("exec '{}' {arguments}", env!("CARGO_BIN_EXE_underlay"));
     script.args(["-qefc", &inside, "/dev/null"]).current_dir(playground.folder.path());
@@ -47,7 +47,7 @@ fn file_in(line: &str) -> PathBuf {
 }
 
 #[test]
-fn an_address_goes_to_a_terminal_and_into_no_log() {
+fn address_is_printed_on_terminal_only() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("runs")).unwrap();
     let mut child = playground
@@ -56,11 +56,11 @@ fn an_address_goes_to_a_terminal_and_into_no_log() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
     let mut complained = child.stderr.take().unwrap();
     let console = Running(child);
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    reader.read_line(&mut line).unwrap();
     let (url, file) = (address_in(&line), file_in(&line));
     assert!(file.starts_with(playground.path("runtime")), "{line}");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -68,8 +68,8 @@ fn an_address_goes_to_a_terminal_and_into_no_log() {
     // Once it is used there is none, until somebody asks for one.
     assert!(!file.exists());
     let answer = |url: &str| {
-        let (at, path) = (Plain::at(url), url.splitn(4, '/').nth(3).unwrap());
-        request(&mut at.connect(), &format!("GET /{path} HTTP/1.1"), &at.host(), &[], "")
+        let (server, path) = (Plain::from_url(url), url.splitn(4, '/').nth(3).unwrap());
+        request(&mut server.connect(), &format!("GET /{path} HTTP/1.1"), &server.host(), &[], "")
     };
     assert_eq!(status(&answer(&url)), 403);
     let asked = playground.output(&["console", "--new-address"]);
@@ -78,7 +78,7 @@ fn an_address_goes_to_a_terminal_and_into_no_log() {
     assert_eq!(file_in(&stdout(&asked)), file);
     let second = address_in(&stdout(&asked));
     // On a terminal it is there to be opened; the one in the file is over then, and so is the file.
-    let seen = in_terminal(&playground, "console --new-address");
+    let seen = run_in_terminal(&playground, "console --new-address");
     let seen = stdout(&seen);
     let third =
         seen.split_whitespace().find(|word| word.contains("?token=")).unwrap_or_else(|| panic!("{seen}"));
@@ -86,7 +86,7 @@ fn an_address_goes_to_a_terminal_and_into_no_log() {
     assert_eq!((status(&answer(&second)), status(&answer(third))), (403, 303));
     drop(console);
     let mut all = String::new();
-    said.read_to_string(&mut all).unwrap();
+    reader.read_to_string(&mut all).unwrap();
     complained.read_to_string(&mut all).unwrap();
     assert!(!all.contains("token="), "{line}{all}");
     // Without a console there is nothing to ask.
@@ -98,12 +98,12 @@ fn an_address_goes_to_a_terminal_and_into_no_log() {
 }
 
 #[test]
-fn a_console_on_a_terminal_shows_its_address_there() {
+fn console_on_terminal_prints_address() {
     let playground = Playground::new();
     playground.write("null.toml", NULL_STUDY);
     std::fs::create_dir_all(playground.path("disk")).unwrap();
     let seen =
-        in_terminal(&playground, "run null.toml --out runs/one --console --console-stays '0 s' --quiet");
+        run_in_terminal(&playground, "run null.toml --out runs/one --console --console-stays '0 s' --quiet");
     assert!(
         stdout(&seen).contains("?token=") && stdout(&seen).contains("--new-address"),
         "{}",
@@ -112,7 +112,7 @@ fn a_console_on_a_terminal_shows_its_address_there() {
 }
 
 #[test]
-fn programs_command_by_the_unix_socket_and_monitors_only_read() {
+fn unix_socket_commands_and_monitor_token_reads() {
     let playground = Playground::new();
     secret(&playground, "token", TOKEN);
     playground.write("null.toml", &NULL_STUDY.replace("300 ms", "60 s"));
@@ -120,27 +120,29 @@ fn programs_command_by_the_unix_socket_and_monitors_only_read() {
     std::fs::create_dir_all(playground.path("disk")).unwrap();
     std::fs::create_dir(playground.path("runs")).unwrap();
     let (_console, url) = console(&playground, &["--token-file", "token", "--studies", "."]);
-    let at = Plain::at(&url);
+    let server = Plain::from_url(&url);
     let bearer = format!("Authorization: Bearer {TOKEN}");
-    let read =
-        |path: &str| request(&mut at.connect(), &format!("GET {path} HTTP/1.1"), &at.host(), &[&bearer], "");
+    let read = |path: &str| {
+        request(&mut server.connect(), &format!("GET {path} HTTP/1.1"), &server.host(), &[&bearer], "")
+    };
     let command = |path: &str, body: &str| {
         let line = format!("POST {path} HTTP/1.1");
         request(&mut own_socket(&playground, &url), &line, "localhost", &[], body)
     };
     // What the command says of a study, the address says as well.
     for file in ["null.toml", "broken.toml"] {
-        let told = playground.output(&["check", file, "--json"]);
+        let output = playground.output(&["check", file, "--json"]);
         let text: String = std::fs::read_to_string(playground.path(file))
             .unwrap()
             .bytes()
             .map(|byte| format!("%{byte:02x}"))
             .collect();
         let checked = json(&command("/studies/check", &format!("file={file}&text={text}")));
-        assert_eq!(checked, serde_json::from_str::<Value>(&stdout(&told)).unwrap(), "{file}");
+        assert_eq!(checked, serde_json::from_str::<Value>(&stdout(&output)).unwrap(), "{file}");
     }
     let start = "file=null.toml&then=start";
-    let refused = request(&mut at.connect(), "POST /studies/save HTTP/1.1", &at.host(), &[&bearer], start);
+    let refused =
+        request(&mut server.connect(), "POST /studies/save HTTP/1.1", &server.host(), &[&bearer], start);
     let problem = json(&refused)["problem"].as_str().unwrap().to_owned();
     assert!(status(&refused) == 403 && problem.contains("curl --unix-socket"), "{refused}");
     assert_eq!(json(&read("/api/runs")), serde_json::json!([]));
@@ -171,7 +173,7 @@ fn programs_command_by_the_unix_socket_and_monitors_only_read() {
 }
 
 #[test]
-fn what_a_killed_console_leaves_is_removed_by_clean() {
+fn killed_console_leftovers_are_removed_by_clean() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("runs")).unwrap();
     let (mut killed, _url) = console(&playground, &[]);
@@ -189,8 +191,8 @@ fn what_a_killed_console_leaves_is_removed_by_clean() {
     };
     assert_eq!(files().len(), 4, "{:?}", files());
     let cleaned = playground.output(&["clean"]);
-    let said = stdout(&cleaned);
-    assert!(cleaned.status.success() && said.matches("removed ").count() >= 2, "{said}");
+    let printed = stdout(&cleaned);
+    assert!(cleaned.status.success() && printed.matches("removed ").count() >= 2, "{printed}");
     let port = without_query(&url).rsplit_once(':').unwrap().1;
     let mut left = files();
     left.sort();
@@ -198,11 +200,11 @@ fn what_a_killed_console_leaves_is_removed_by_clean() {
 }
 
 #[test]
-fn a_port_that_the_service_manager_holds_is_never_free() {
+fn port_held_by_service_manager_is_never_free() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("runs")).unwrap();
-    let held = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = held.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
     // As systemd does it: the socket is descriptor 3, and the process is named by its number.
     const AS_SYSTEMD: &str =
         "socket=$1; shift; [ $socket = 3 ] || exec 3<&$socket; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$@\"";
@@ -221,30 +223,30 @@ fn a_port_that_the_service_manager_holds_is_never_free() {
         }
         Running(command.spawn().unwrap())
     };
-    let mut first = start(&[], held.as_raw_fd());
+    let mut first = start(&[], listener.as_raw_fd());
     let mut line = String::new();
     BufReader::new(first.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains(&address.to_string()), "{line}");
     let url = address_in(&line);
-    let (at, cookie) = (Plain::at(&url), cookie(&url));
-    let answer = request(&mut at.connect(), "GET / HTTP/1.1", &at.host(), &[&cookie], "");
+    let (server, cookie) = (Plain::from_url(&url), cookie(&url));
+    let answer = request(&mut server.connect(), "GET / HTTP/1.1", &server.host(), &[&cookie], "");
     assert_eq!(status(&answer), 200, "{answer}");
     drop(first);
     // The console is gone, and nobody else gets its port.
     assert!(TcpListener::bind(address).is_err());
     let refused = |arguments: &[&str], socket: i32, expected: &str| {
         let mut child = start(arguments, socket);
-        let mut said = String::new();
-        child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert!(child.0.wait().unwrap().code() == Some(2) && said.contains(expected), "{said}");
+        let mut message = String::new();
+        child.0.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+        assert!(child.0.wait().unwrap().code() == Some(2) && message.contains(expected), "{message}");
     };
-    refused(&["--listen", "127.0.0.1:0"], held.as_raw_fd(), "--listen");
+    refused(&["--listen", "127.0.0.1:0"], listener.as_raw_fd(), "--listen");
     let other = std::os::unix::net::UnixListener::bind(playground.path("other")).unwrap();
     refused(&[], other.as_raw_fd(), "ListenStream=");
 }
 
 #[test]
-fn whoever_is_not_let_in_sees_what_to_do() {
+fn refused_visitor_sees_next_step() {
     if !browser::is_there() {
         return;
     }

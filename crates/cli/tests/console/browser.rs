@@ -248,10 +248,10 @@ impl Browser {
     /// As it looks, of this width, to a file.
     pub(crate) fn picture(&mut self, width: u32, height: u32, scheme: &str, file: &Path) {
         self.show(width, height, scheme);
-        let taken =
+        let screenshot =
             self.call("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": false }));
         let bytes =
-            base64::engine::general_purpose::STANDARD.decode(taken["data"].as_str().unwrap()).unwrap();
+            base64::engine::general_purpose::STANDARD.decode(screenshot["data"].as_str().unwrap()).unwrap();
         std::fs::write(file, bytes).unwrap();
     }
 }

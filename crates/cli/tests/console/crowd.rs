@@ -38,11 +38,11 @@ fn two_hundred_pages_and_slow_readers_take_bounded_memory() {
     let mut run = playground.underlay(&["run", "null.toml", "--out", "runs/one", "--quiet"]);
     let mut run = run.stdout(Stdio::null()).spawn().map(Running).unwrap();
     wait_for("the run to begin", LIMIT, || playground.path("runs/one/feed.jsonl").is_file());
-    let (at, cookie) = (Plain::at(&url), cookie(&url));
+    let (server, cookie) = (Plain::from_url(&url), cookie(&url));
     let open = |_| {
-        let mut stream = at.connect();
+        let mut stream = server.connect();
         let ask = "GET /stream?topic=run/5m/one&topic=runs HTTP/1.1";
-        write!(stream, "{ask}\r\nHost: {}\r\n{cookie}\r\n\r\n", at.host()).unwrap();
+        write!(stream, "{ask}\r\nHost: {}\r\n{cookie}\r\n\r\n", server.host()).unwrap();
         stream
     };
     let mut pages: Vec<TcpStream> = (0..PAGES).map(open).collect();
@@ -61,7 +61,8 @@ fn two_hundred_pages_and_slow_readers_take_bounded_memory() {
             seen += page.read(&mut chunk[..most]).unwrap_or(0);
         }
         // Whoever has something to say is heard beside them.
-        let answer = request(&mut at.connect(), "GET /api/runs HTTP/1.1", &at.host(), &[&bearer()], "");
+        let answer =
+            request(&mut server.connect(), "GET /api/runs HTTP/1.1", &server.host(), &[&bearer()], "");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     assert!(seen > 1 << 20, "pages got {seen} bytes");
@@ -80,9 +81,9 @@ fn silent_strangers_keep_nobody_out() {
     secret(&playground, "token", TOKEN);
     std::fs::create_dir(playground.path("runs")).unwrap();
     let (_console, url) = console(&playground, &["--token-file", "token"]);
-    let at = Plain::at(&url);
-    let strangers: Vec<TcpStream> = (0..600).map(|_| at.connect()).collect();
-    let answer = request(&mut at.connect(), "GET /api/runs HTTP/1.1", &at.host(), &[&bearer()], "");
+    let server = Plain::from_url(&url);
+    let strangers: Vec<TcpStream> = (0..600).map(|_| server.connect()).collect();
+    let answer = request(&mut server.connect(), "GET /api/runs HTTP/1.1", &server.host(), &[&bearer()], "");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     drop(strangers);
 }

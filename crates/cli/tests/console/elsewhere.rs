@@ -25,7 +25,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    pub(crate) fn at(url: &str) -> Plain {
+    pub(crate) fn from_url(url: &str) -> Plain {
         let host = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
         Plain { host: host.unwrap_or_else(|| panic!("{url}")).to_owned() }
     }
@@ -51,9 +51,9 @@ pub(crate) fn own_socket(playground: &Playground, url: &str) -> UnixStream {
 
 /// The cookie that an address is exchanged for, as a header.
 pub(crate) fn cookie(url: &str) -> String {
-    let at = Plain::at(url);
+    let server = Plain::from_url(url);
     let path = url.splitn(4, '/').nth(3).unwrap();
-    let opened = request(&mut at.connect(), &format!("GET /{path} HTTP/1.1"), &at.host(), &[], "");
+    let opened = request(&mut server.connect(), &format!("GET /{path} HTTP/1.1"), &server.host(), &[], "");
     let line = opened.lines().find_map(|line| line.strip_prefix("set-cookie: "));
     format!("Cookie: {}", line.unwrap_or_else(|| panic!("{opened}")).split(';').next().unwrap())
 }
@@ -88,7 +88,7 @@ pub(crate) fn request(
 type Identity = (X509, PKey<Private>);
 
 /// An authority, or a certificate that it signed for 127.0.0.1.
-fn certificate(by: Option<&Identity>, name: &str) -> Identity {
+fn certificate(issuer: Option<&Identity>, name: &str) -> Identity {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
     let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
     let mut subject = X509NameBuilder::new().unwrap();
@@ -97,11 +97,11 @@ fn certificate(by: Option<&Identity>, name: &str) -> Identity {
     let mut builder = X509::builder().unwrap();
     builder.set_version(2).unwrap();
     builder.set_subject_name(&subject).unwrap();
-    builder.set_issuer_name(by.map_or(&subject, |(authority, _)| authority.subject_name())).unwrap();
+    builder.set_issuer_name(issuer.map_or(&subject, |(authority, _)| authority.subject_name())).unwrap();
     builder.set_pubkey(&key).unwrap();
     builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
     builder.set_not_after(&Asn1Time::days_from_now(2).unwrap()).unwrap();
-    let extension = match by {
+    let extension = match issuer {
         None => BasicConstraints::new().critical().ca().build().unwrap(),
         Some((authority, _)) => {
             let context = builder.x509v3_context(Some(authority), None);
@@ -109,7 +109,7 @@ fn certificate(by: Option<&Identity>, name: &str) -> Identity {
         }
     };
     builder.append_extension(extension).unwrap();
-    builder.sign(by.map_or(&key, |(_, key)| key), MessageDigest::sha256()).unwrap();
+    builder.sign(issuer.map_or(&key, |(_, key)| key), MessageDigest::sha256()).unwrap();
     (builder.build(), key)
 }
 
@@ -128,7 +128,7 @@ fn handshake(port: u16, authority: &Identity, own: Option<&Identity>) -> Option<
 }
 
 #[test]
-fn from_other_hosts_it_takes_a_certificate_and_the_token() {
+fn remote_console_needs_certificate_and_token() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("runs")).unwrap();
     let (ours, theirs) = (certificate(None, "ours"), certificate(None, "theirs"));
@@ -210,16 +210,16 @@ fn mistakes_with_certificates_are_told_before_it_listens() {
         wait_for("the console to refuse", Duration::from_secs(60), || {
             console.0.try_wait().unwrap().is_some()
         });
-        let mut said = String::new();
-        console.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let mut message = String::new();
+        console.0.stderr.take().unwrap().read_to_string(&mut message).unwrap();
         let code = console.0.wait().unwrap().code();
-        assert!(code == Some(2) && said.contains(expected), "{arguments:?}: {said}");
+        assert!(code == Some(2) && message.contains(expected), "{arguments:?}: {message}");
     };
-    let with = "--authority authority.pem --certificate own.pem";
+    let options = "--authority authority.pem --certificate own.pem";
     refused("console runs --listen 0.0.0.0:0", "--authority");
-    refused(&format!("console runs --listen 127.0.0.1:0 {with} --key other.key"), "own.pem");
-    refused(&format!("console runs --listen 127.0.0.1:0 {with} --key none.key"), "none.key");
-    refused(&format!("console runs --listen 127.0.0.1:0 {with}"), "--key");
+    refused(&format!("console runs --listen 127.0.0.1:0 {options} --key other.key"), "own.pem");
+    refused(&format!("console runs --listen 127.0.0.1:0 {options} --key none.key"), "none.key");
+    refused(&format!("console runs --listen 127.0.0.1:0 {options}"), "--key");
     // Which of its names others use, nobody can know.
-    refused(&format!("console runs --listen 0.0.0.0:0 {with} --key own.key"), "--name");
+    refused(&format!("console runs --listen 0.0.0.0:0 {options} --key own.key"), "--name");
 }

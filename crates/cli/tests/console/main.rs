@@ -126,7 +126,7 @@ fn without_query(url: &str) -> &str {
 }
 
 #[test]
-fn a_run_is_watched_from_start_to_report_with_a_cell_skipped_and_a_disk_slowed_down() {
+fn watched_run_skips_cell_and_slows_disk_until_report() {
     if !can_mount() || !browser::is_there() {
         return;
     }
@@ -234,7 +234,7 @@ fn a_run_is_watched_from_start_to_report_with_a_cell_skipped_and_a_disk_slowed_d
 }
 
 #[test]
-fn a_study_is_mistyped_corrected_and_started_and_its_run_stopped() {
+fn mistyped_study_is_corrected_started_and_stopped() {
     if !browser::is_there() {
         return;
     }
@@ -270,8 +270,8 @@ fn a_study_is_mistyped_corrected_and_started_and_its_run_stopped() {
     browser.wait_for("location.pathname.startsWith('/runs/null-')");
     browser.wait_for("document.querySelector('#c-throughput svg')");
     // It is measured, so that it is as important as any other program; the console is not.
-    let told = "fetch(location.pathname.replace('/runs/', '/api/runs/')).then(told => told.json()).then(told => told.process)";
-    let process = browser.value(told).as_u64().unwrap();
+    let script = "fetch(location.pathname.replace('/runs/', '/api/runs/')).then(told => told.json()).then(told => told.process)";
+    let process = browser.value(script).as_u64().unwrap();
     // SAFETY: it touches no memory.
     assert_eq!(unsafe { libc::getpriority(libc::PRIO_PROCESS, libc::id_t::try_from(process).unwrap()) }, 0);
     browser.follow("#stop");
@@ -286,7 +286,7 @@ fn a_study_is_mistyped_corrected_and_started_and_its_run_stopped() {
 }
 
 #[test]
-fn a_node_is_killed_and_started_again_from_the_page_and_that_is_on_record() {
+fn killed_node_is_restarted_from_page_and_recorded() {
     if !browser::is_there() {
         return;
     }
@@ -347,16 +347,16 @@ fn a_node_is_killed_and_started_again_from_the_page_and_that_is_on_record() {
 }
 
 #[test]
-fn a_run_serves_its_own_console_and_takes_it_along() {
+fn run_serves_own_console_until_end() {
     let playground = Playground::new();
     playground.write("null.toml", support::NULL_STUDY);
     std::fs::create_dir_all(playground.path("disk")).unwrap();
     let run = ["run", "null.toml", "--out", "runs/one", "--console", "--console-stays", "0 s"];
     let output = playground.output(&run);
-    let said = support::stderr(&output);
-    assert!(output.status.success() && said.contains("console  127.0.0.1:"), "{said}");
+    let message = support::stderr(&output);
+    assert!(output.status.success() && message.contains("console  127.0.0.1:"), "{message}");
     // Standard error may be kept.
-    assert!(said.contains("its address is in ") && !said.contains("token="), "{said}");
+    assert!(message.contains("its address is in ") && !message.contains("token="), "{message}");
     // Its socket and its file went with it.
     let left = std::fs::read_dir(playground.path("runtime")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

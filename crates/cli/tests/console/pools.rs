@@ -58,7 +58,7 @@ fn volume_server_of(run: u32) -> u32 {
 }
 
 #[test]
-fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_cut_from_power_and_brought_back() {
+fn pool_device_faults_are_injected_and_cleared_from_page() {
     if !can_mount() || !browser::is_there() {
         return;
     }
@@ -136,8 +136,8 @@ fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_cut_from_power_and_brough
     assert_eq!(found[0].status, CellStatus::Completed);
     let faults: Vec<usize> = found[0].devices.iter().map(|device| device.faults.len()).collect();
     assert!(faults.iter().sum::<usize>() >= 3, "the faults are on record: {faults:?}");
-    let told = found[0].devices.iter().flat_map(|device| &device.faults);
-    let cuts: Vec<_> = told.filter(|fault| fault.what.starts_with("power cut")).collect();
+    let recorded_faults = found[0].devices.iter().flat_map(|device| &device.faults);
+    let cuts: Vec<_> = recorded_faults.filter(|fault| fault.what.starts_with("power cut")).collect();
     assert!(matches!(cuts[..], [cut] if cut.until_s.is_some()), "{cuts:?}");
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
 }

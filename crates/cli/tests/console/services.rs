@@ -29,7 +29,7 @@ fn has_ended(child: &mut Child) -> bool {
 }
 
 #[test]
-fn each_host_of_a_load_has_its_figures_and_a_worker_is_stopped_from_the_page() {
+fn load_shows_host_figures_and_worker_stops_from_page() {
     if !browser::is_there() {
         return;
     }
@@ -57,8 +57,9 @@ fn each_host_of_a_load_has_its_figures_and_a_worker_is_stopped_from_the_page() {
     axe.check(&mut browser, "this host, with a load");
     keep_pictures(&mut browser, "host", 1600);
     // The same for machines.
-    let at = Plain::at(&url);
-    let metrics = || request(&mut at.connect(), "GET /metrics HTTP/1.1", &at.host(), &[&bearer()], "");
+    let server = Plain::from_url(&url);
+    let metrics =
+        || request(&mut server.connect(), "GET /metrics HTTP/1.1", &server.host(), &[&bearer()], "");
     let of_host = format!(
         "underlay_load_throughput_per_second{{kind=\"load\",process=\"{}\",host=\"{first}\"}}",
         load.0.id()
@@ -69,11 +70,11 @@ fn each_host_of_a_load_has_its_figures_and_a_worker_is_stopped_from_the_page() {
         line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).is_some_and(|rate| rate > 0.0)
     });
     assert!(metrics().contains("quantile=\"0.99\""));
-    let json = request(&mut at.connect(), "GET /api/host HTTP/1.1", &at.host(), &[&bearer()], "");
+    let json = request(&mut server.connect(), "GET /api/host HTTP/1.1", &server.host(), &[&bearer()], "");
     let body: serde_json::Value = serde_json::from_str(json.split_once("\r\n\r\n").unwrap().1).unwrap();
     let services = body["services"].as_array().unwrap();
-    let told = services.iter().find(|one| one["kind"] == "load").unwrap();
-    assert_eq!(told["live"]["moments"][0]["workers"].as_array().unwrap().len(), 2);
+    let service = services.iter().find(|one| one["kind"] == "load").unwrap();
+    assert_eq!(service["live"]["moments"][0]["workers"].as_array().unwrap().len(), 2);
     assert_eq!(services.iter().filter(|one| one["kind"] == "worker" && one["live"].is_object()).count(), 2);
     // A worker is stopped: the load goes on without it, and says so.
     let stop = format!("#host-services form:has([value='{}']) button", one.0.id());
@@ -95,7 +96,7 @@ fn free() -> std::net::SocketAddr {
 }
 
 #[test]
-fn a_gateway_has_its_figures_and_is_stopped() {
+fn gateway_shows_figures_and_stops_from_page() {
     let program = Path::new(env!("CARGO_BIN_EXE_underlay")).with_file_name("underlay-gateway");
     assert!(
         program.is_file() || std::env::var_os("CI").is_none(),
@@ -124,9 +125,9 @@ fn a_gateway_has_its_figures_and_is_stopped() {
     command.env("GATEWAY_SECRET", "0123456789abcdef0123").stdin(Stdio::null()).stderr(Stdio::null());
     let mut gateway = command.spawn().map(Running).unwrap();
     let (_console, url) = console(&playground, &["--token-file", "token"]);
-    let at = Plain::at(&url);
+    let server = Plain::from_url(&url);
     let get = |path: &str| {
-        request(&mut at.connect(), &format!("GET {path} HTTP/1.1"), &at.host(), &[&bearer()], "")
+        request(&mut server.connect(), &format!("GET {path} HTTP/1.1"), &server.host(), &[&bearer()], "")
     };
     let figure = format!(
         "underlay_gateway_figure{{kind=\"gateway\",process=\"{}\",figure=\"journal_capacity_bytes\"}} 67108864",
@@ -138,7 +139,7 @@ fn a_gateway_has_its_figures_and_is_stopped() {
     });
     let page = {
         let cookie = crate::elsewhere::cookie(&url);
-        request(&mut at.connect(), "GET /host HTTP/1.1", &at.host(), &[&cookie], "")
+        request(&mut server.connect(), "GET /host HTTP/1.1", &server.host(), &[&cookie], "")
     };
     assert!(page.contains("not yet stored"), "{page}");
     let body = format!("process={}", gateway.0.id());

@@ -13,7 +13,7 @@ use crate::{LIMIT, console};
 const TOKEN: &str = "correct-horse-battery-staple";
 
 #[test]
-fn a_skipped_cell_is_neither_failed_nor_counted_twice_and_is_measured_by_resume() {
+fn skipped_cell_counts_once_and_resume_measures_it() {
     let playground = Playground::new();
     // Long enough that the last cell has not begun when it is skipped.
     playground.write("null.toml", &NULL_STUDY.replace("300 ms", "4 s"));
@@ -21,7 +21,7 @@ fn a_skipped_cell_is_neither_failed_nor_counted_twice_and_is_measured_by_resume(
     std::fs::create_dir_all(playground.path("disk")).unwrap();
     std::fs::create_dir(playground.path("runs")).unwrap();
     let (_console, url) = console(&playground, &["--token-file", "token"]);
-    let at = Plain::at(&url);
+    let server = Plain::from_url(&url);
     let json = |answer: &str| -> Value {
         let body = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}")).1;
         serde_json::from_str(body).unwrap_or(Value::Null)
@@ -29,7 +29,7 @@ fn a_skipped_cell_is_neither_failed_nor_counted_twice_and_is_measured_by_resume(
     // As a monitor reads it.
     let read = |path: &str| -> Value {
         let bearer = format!("Authorization: Bearer {TOKEN}");
-        json(&request(&mut at.connect(), &format!("GET {path} HTTP/1.1"), &at.host(), &[&bearer], ""))
+        json(&request(&mut server.connect(), &format!("GET {path} HTTP/1.1"), &server.host(), &[&bearer], ""))
     };
     let run = ["run", "null.toml", "--out", "runs/one", "--quiet"];
     let run = playground.underlay(&run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -48,9 +48,9 @@ fn a_skipped_cell_is_neither_failed_nor_counted_twice_and_is_measured_by_resume(
     assert!(event["cell"].as_str().unwrap().starts_with("null/here/"), "{event}");
 
     let output = run.wait_with_output().unwrap();
-    let said = support::stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("1 cell was skipped on command;") && !said.contains("failed"), "{said}");
+    let message = support::stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("1 cell was skipped on command;") && !message.contains("failed"), "{message}");
     let printed = support::stdout(&output);
     assert!(!printed.contains("failed"), "{printed}");
     let found = records(&playground.path("runs/one"));

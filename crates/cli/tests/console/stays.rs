@@ -22,9 +22,9 @@ impl Watched {
         let mut child =
             playground.underlay(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (tell, said) = mpsc::channel();
+        let (tell, receiver) = mpsc::channel();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
-        Watched { run: Running(child), said }
+        Watched { run: Running(child), said: receiver }
     }
 
     /// The line that has this, once it is said.
@@ -65,7 +65,7 @@ fn files_of_consoles(playground: &Playground) -> Vec<String> {
 }
 
 #[test]
-fn the_page_of_a_run_shows_its_report_when_it_has_ended_and_ctrl_c_ends_the_console() {
+fn ended_run_shows_report_until_ctrl_c() {
     if !browser::is_there() {
         return;
     }
@@ -91,7 +91,7 @@ fn the_page_of_a_run_shows_its_report_when_it_has_ended_and_ctrl_c_ends_the_cons
 }
 
 #[test]
-fn a_run_that_was_stopped_keeps_its_exit_code_while_its_console_stays_and_a_resumed_one_too() {
+fn stopped_run_keeps_exit_code_while_console_stays() {
     let playground = Playground::new();
     study(&playground, &NULL_STUDY.replace("300 ms", "3 s"));
     let mut watched = Watched::start(&playground, &["run", "null.toml", "--out", "runs/one"]);
@@ -116,7 +116,7 @@ fn a_run_that_was_stopped_keeps_its_exit_code_while_its_console_stays_and_a_resu
 }
 
 #[test]
-fn nobody_waits_for_the_console_of_a_run_that_was_refused_or_terminated() {
+fn refused_or_terminated_run_keeps_no_console() {
     let playground = Playground::new();
     study(&playground, &NULL_STUDY.replace("300 ms", "3 s"));
     // A run is kept in an empty directory only.

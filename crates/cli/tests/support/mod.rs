@@ -149,10 +149,10 @@ impl Mounted {
         let mut command = playground.underlay(arguments);
         prepare(&mut command);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = [0; 400];
+        let mut buffer = [0; 400];
         // It speaks once the disk is there; at its end there is nothing more to read.
-        let count = child.stdout.as_mut().unwrap().read(&mut said).unwrap();
-        let words = String::from_utf8_lossy(&said[..count]).into_owned();
+        let count = child.stdout.as_mut().unwrap().read(&mut buffer).unwrap();
+        let words = String::from_utf8_lossy(&buffer[..count]).into_owned();
         let mounted = Mounted(child);
         assert!(words.contains("is mounted on"), "{words}");
         mounted
@@ -230,10 +230,10 @@ pub(crate) fn parts(run: &Path) -> Vec<PartsRecord> {
     grounds.collect()
 }
 
-pub(crate) fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
+pub(crate) fn wait_for(condition: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !happened() {
-        assert!(begun.elapsed() < limit, "waited {limit:?} for {what} in vain");
+        assert!(begun.elapsed() < limit, "waited {limit:?} for {condition} in vain");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -2,18 +2,19 @@
 
 use serde_json::Value;
 
-pub(crate) fn published(of: &str) -> Value {
-    let path = format!("{}/../../docs/schemas/{of}.json", env!("CARGO_MANIFEST_DIR"));
+pub(crate) fn published(name: &str) -> Value {
+    let path = format!("{}/../../docs/schemas/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// What of `value` is not as `schema`, a part of `whole`, has it: as much of JSON Schema as ours use.
 pub(crate) fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<String> {
     if let Some(reference) = schema["$ref"].as_str() {
-        let of = whole.pointer(reference.trim_start_matches('#')).expect("what is referred to is there");
-        let Some(tag) = schema["properties"].as_object() else { return departs(value, of, whole) };
+        let subschema =
+            whole.pointer(reference.trim_start_matches('#')).expect("what is referred to is there");
+        let Some(tag) = schema["properties"].as_object() else { return departs(value, subschema, whole) };
         // A variant: what is referred to, with its tag.
-        let mut variant = of.clone();
+        let mut variant = subschema.clone();
         variant["properties"].as_object_mut().expect("it has fields").extend(tag.clone());
         return departs(value, &variant, whole);
     }
@@ -72,12 +73,12 @@ pub(crate) fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<St
                 return Some(format!("{lacking} is missing"));
             }
             fields.iter().find_map(|(name, field)| {
-                let of = match schema["properties"].get(name) {
-                    Some(of) => of,
+                let subschema = match schema["properties"].get(name) {
+                    Some(subschema) => subschema,
                     None if schema.get("additionalProperties").is_some() => &schema["additionalProperties"],
                     None => return Some(format!("{name} is in no schema")),
                 };
-                departs(field, of, whole).map(|why| format!("{name}: {why}"))
+                departs(field, subschema, whole).map(|problem| format!("{name}: {problem}"))
             })
         }
         _ => None,
@@ -85,7 +86,7 @@ pub(crate) fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<St
 }
 
 #[track_caller]
-pub(crate) fn keeps_to(of: &str, text: &str) {
-    let (schema, value) = (published(of), serde_json::from_str(text).unwrap());
+pub(crate) fn keeps_to(name: &str, text: &str) {
+    let (schema, value) = (published(name), serde_json::from_str(text).unwrap());
     assert_eq!(departs(&value, &schema, &schema), None, "{text}");
 }

@@ -34,13 +34,13 @@ impl VolumeServer {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| {
+        let announced: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| {
             let _ = child.kill();
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            panic!("it did not serve ({error}): {line:?}, {said}, {:?}", child.wait())
+            let log_text = std::fs::read_to_string(&log).unwrap_or_default();
+            panic!("it did not serve ({error}): {line:?}, {log_text}, {:?}", child.wait())
         });
-        let address = said["address"].as_str().unwrap().to_owned();
-        VolumeServer { child, address, said }
+        let address = announced["address"].as_str().unwrap().to_owned();
+        VolumeServer { child, address, said: announced }
     }
 
     pub(crate) fn nqn(&self, volume: &str) -> String {

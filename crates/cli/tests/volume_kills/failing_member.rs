@@ -343,7 +343,7 @@ fn strike(
 }
 
 #[test]
-fn a_member_fails_while_the_server_is_killed() {
+fn failing_member_survives_server_kills() {
     let (strikes, seed) = ((kills() / SHARE).max(8), u64::from(std::process::id()));
     let mut random = Random(seed);
     let playground = playground(POOL);
@@ -370,9 +370,9 @@ fn a_member_fails_while_the_server_is_killed() {
     drop(devices);
     assert_eq!(server.stop(), Some(130));
     let changes: u64 = parts.iter().map(|part| part.changes).sum();
-    let [before, at, opening, replay] = struck;
+    let [before, during, opening, replay] = struck;
     println!(
-        "volumes with a member that fails: {strikes} kills ({before} after it failed, {at} in that moment, {opening} before it failed at \
+        "volumes with a member that fails: {strikes} kills ({before} after it failed, {during} in that moment, {opening} before it failed at \
          the opening, {replay} before it failed at the replay), {changes} answered changes; {left_out} times it was left out, \
          {refused} requests were refused, {unread} blocks could not be read meanwhile, {failed_flushes} flushes told of a loss; \
          nothing wrong was read, and nothing is lost"

@@ -91,21 +91,21 @@ fn strike(number: u64, random: &mut Random) -> Outcome {
     let first = VolumeServer::start(&playground, &["--immediate"]);
     let address = first.address.clone();
     let controller = NvmeController::connect(ControllerOptions::new(&address, first.nqn(volume))).unwrap();
-    let kept = controller.namespace(1).unwrap();
+    let kept_device = controller.namespace(1).unwrap();
     // Flushed, so never touched by what follows.
-    write(&kept, KEPT * SLAB, content(KEPT, 1)).unwrap();
-    flush(&kept).unwrap();
+    write(&kept_device, KEPT * SLAB, content(KEPT, 1)).unwrap();
+    flush(&kept_device).unwrap();
     for slab in 0..KEPT {
-        write(&kept, slab * SLAB, content(slab, 1)).unwrap();
+        write(&kept_device, slab * SLAB, content(slab, 1)).unwrap();
     }
-    assert!(kept.kept_bytes() as u64 >= KEPT * SLAB, "nothing is kept: {}", kept.kept_bytes());
+    assert!(kept_device.kept_bytes() as u64 >= KEPT * SLAB, "nothing is kept: {}", kept_device.kept_bytes());
     let reconnects = controller.figures().reconnects;
     first.kill();
     forget_unflushed(&playground);
 
     // Elsewhere, so that the initiator does not find it.
-    let meanwhile = VolumeServer::start(&playground, &["--immediate", "--listen", "127.0.0.2:0"]);
-    let (filling, filler) = meanwhile.connect(&meanwhile.nqn("filler"));
+    let second_server = VolumeServer::start(&playground, &["--immediate", "--listen", "127.0.0.2:0"]);
+    let (filling, filler) = second_server.connect(&second_server.nqn("filler"));
     let filled = fill_up(&filler);
     assert!(filled > spare, "{filled} slabs");
     if spare > 0 {
@@ -113,25 +113,25 @@ fn strike(number: u64, random: &mut Random) -> Outcome {
         flush(&filler).unwrap();
     }
     drop((filler, filling));
-    assert_eq!(meanwhile.stop(), Some(130));
+    assert_eq!(second_server.stop(), Some(130));
 
     let mut outcome = Outcome::default();
     // A flush that waits for the server is no other than one that comes later.
     let waits = random.below(2) == 0;
     let (server, waited) = std::thread::scope(|scope| {
-        let waiting = waits.then(|| scope.spawn(|| flush(&kept)));
+        let waiting = waits.then(|| scope.spawn(|| flush(&kept_device)));
         std::thread::sleep(Duration::from_millis(random.below(20)));
         let server = VolumeServer::start(&playground, &["--immediate", "--listen", &address]);
         (server, waiting.map(|waiting| waiting.join().unwrap()))
     });
-    for result in waited.into_iter().chain((0..3).map(|_| flush(&kept))) {
+    for result in waited.into_iter().chain((0..3).map(|_| flush(&kept_device))) {
         assert!(result.is_err(), "{volume}, {spare} spare: a flush succeeded with the pool full");
         outcome.failed_flushes += 1;
     }
     assert!(controller.figures().reconnects > reconnects);
     let mut lost = Vec::new();
     for slab in 0..=KEPT {
-        match read(&kept, slab) {
+        match read(&kept_device, slab) {
             Ok(found) => assert!(found == content(slab, 1), "{volume}: slab {slab} is not what was answered"),
             Err(_) => lost.push(slab),
         }
@@ -145,12 +145,12 @@ fn strike(number: u64, random: &mut Random) -> Outcome {
     flush(&filler).unwrap();
     drop((filler, filling));
     for (index, &slab) in lost.iter().enumerate() {
-        assert!(flush(&kept).is_err(), "{volume}: {index} of {} were written again", lost.len());
+        assert!(flush(&kept_device).is_err(), "{volume}: {index} of {} were written again", lost.len());
         outcome.failed_flushes += 1;
-        write(&kept, slab * SLAB, content(slab, 2)).unwrap();
+        write(&kept_device, slab * SLAB, content(slab, 2)).unwrap();
     }
-    flush(&kept).unwrap_or_else(|error| panic!("{volume}: all is written again, and {error}"));
-    drop((kept, controller));
+    flush(&kept_device).unwrap_or_else(|error| panic!("{volume}: all is written again, and {error}"));
+    drop((kept_device, controller));
 
     // What was flushed needs no notes.
     server.kill();
@@ -170,7 +170,7 @@ fn strike(number: u64, random: &mut Random) -> Outcome {
 }
 
 #[test]
-fn a_pool_is_full_when_an_initiator_writes_again_what_it_kept() {
+fn full_pool_survives_rewrites_by_initiator() {
     let (strikes, seed) = ((kills() / SHARE).max(3), u64::from(std::process::id()));
     println!("full pool: seed {seed}");
     let mut random = Random(seed);

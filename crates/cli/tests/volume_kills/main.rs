@@ -72,7 +72,7 @@ fn forget_unflushed(playground: &Playground) {
 }
 
 #[test]
-fn nothing_that_was_answered_is_lost_by_a_kill() {
+fn server_kill_loses_no_acknowledged_write() {
     let (kills, seed) = (kills(), u64::from(std::process::id()));
     let mut random = Random(seed);
     let playground = playground(POOL);
@@ -86,7 +86,7 @@ fn nothing_that_was_answered_is_lost_by_a_kill() {
                 .unwrap_or_else(|problem| panic!("seed {seed}, before kill {kill}: {problem}"));
         }
         // Volumes that were made by a command that was answered are there.
-        let there: Vec<&str> = server.said["volumes"]
+        let volumes: Vec<&str> = server.said["volumes"]
             .as_array()
             .unwrap()
             .iter()
@@ -94,8 +94,8 @@ fn nothing_that_was_answered_is_lost_by_a_kill() {
             .collect();
         for snapshot in &snapshots {
             assert!(
-                there.contains(&snapshot.as_str()),
-                "seed {seed}, kill {kill}: {snapshot} is not among {there:?}"
+                volumes.contains(&snapshot.as_str()),
+                "seed {seed}, kill {kill}: {snapshot} is not among {volumes:?}"
             );
         }
         let is_dead = AtomicBool::new(false);
@@ -144,7 +144,7 @@ fn nothing_that_was_answered_is_lost_by_a_kill() {
 
 /// Nobody above the initiator learns that the server was killed, and in the end everything is as it was written.
 #[test]
-fn an_initiator_goes_on_when_the_server_comes_back() {
+fn initiator_continues_after_server_returns() {
     let playground = playground(POOL);
     let first = VolumeServer::start(&playground, &["--immediate"]);
     let address = first.address.clone();

@@ -22,25 +22,27 @@ impl Random {
 }
 
 /// What a version of a block looks like; version 0 is nothing. Half of it compresses.
-pub(crate) fn fill(block: u64, version: u64, into: &mut [u8]) {
-    into.fill(0);
+pub(crate) fn fill(block: u64, version: u64, buffer: &mut [u8]) {
+    buffer.fill(0);
     if version == 0 {
         return;
     }
     let mut random = Random(block ^ version.rotate_left(32));
-    for word in into[..BLOCK as usize / 2].chunks_exact_mut(8) {
+    for word in buffer[..BLOCK as usize / 2].chunks_exact_mut(8) {
         word.copy_from_slice(&random.below(u64::MAX).to_le_bytes());
     }
-    into[..8].copy_from_slice(&version.to_le_bytes());
-    into[8..16].copy_from_slice(&block.to_le_bytes());
+    buffer[..8].copy_from_slice(&version.to_le_bytes());
+    buffer[8..16].copy_from_slice(&block.to_le_bytes());
 }
 
 /// Which block's content this is: an old version and another block's place are different faults.
-fn what_is(found: &[u8]) -> String {
+fn describe_content(found: &[u8]) -> String {
     if found.iter().all(|byte| *byte == 0) {
         return "zeros".to_owned();
     }
-    let word = |at: usize| found[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let word = |offset: usize| {
+        found[offset..offset + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    };
     let (version, block) = (word(0), word(8));
     let mut whole = vec![0; found.len()];
     fill(block, version, &mut whole);
@@ -175,19 +177,19 @@ impl Part {
         let block = self.first_block + index as u64;
         let (answered, asked) = (self.answered[index], &self.asked[index]);
         let mut expected = vec![0; BLOCK as usize];
-        let is = std::iter::once(answered).chain(asked.iter().copied()).find(|&version| {
+        let current = std::iter::once(answered).chain(asked.iter().copied()).find(|&version| {
             fill(block, version, &mut expected);
             expected == found
         });
-        let Some(is) = is else {
+        let Some(current) = current else {
             return Err(format!(
                 "volume {}, block {block}: found {}; {answered} was answered, {asked:?} asked for",
                 self.name,
-                what_is(found)
+                describe_content(found)
             ));
         };
         if takes_over {
-            self.answered[index] = is;
+            self.answered[index] = current;
             self.asked[index].clear();
         }
         Ok(())

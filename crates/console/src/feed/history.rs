@@ -69,7 +69,7 @@ impl RunHistory {
     }
 
     /// Those from a moment on.
-    pub(crate) fn since(&self, from_s: f64) -> &[SampleMoment] {
+    pub(crate) fn moments_since(&self, from_s: f64) -> &[SampleMoment] {
         &self.moments[self.moments.partition_point(|moment| moment.at_s < from_s)..]
     }
 }
@@ -85,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn cells_phases_and_gaps_begin_anew_also_once_samples_were_thinned() {
+    fn history_restarts_lines_at_cells_phases_and_gaps() {
         let mut history = RunHistory::default();
-        let taken = [
+        let samples = [
             (1.0, sample(0, "filling caches"), true),
             (2.0, sample(0, "filling caches"), false),
             (3.0, sample(0, "measuring"), true),
@@ -97,24 +97,24 @@ mod tests {
             (62.0, sample(1, "measuring"), false),
             (63.0, sample(1, "measuring"), false),
         ];
-        taken.iter().for_each(|(at_s, sample, _)| history.add(*at_s, sample.clone(), 1));
+        samples.iter().for_each(|(at_s, sample, _)| history.add(*at_s, sample.clone(), 1));
         let begins = |history: &RunHistory| -> Vec<(f64, bool)> {
             history.moments().iter().map(|moment| (moment.at_s, moment.begins)).collect()
         };
-        assert_eq!(begins(&history), taken.map(|(at_s, _, begins)| (at_s, begins)));
+        assert_eq!(begins(&history), samples.map(|(at_s, _, begins)| (at_s, begins)));
         history.thin();
         history.thin();
-        let kept = begins(&history);
-        assert!(kept.iter().any(|(at_s, begins)| *at_s >= 60.0 && *begins), "{kept:?}");
-        for pair in kept.windows(2) {
+        let moments = begins(&history);
+        assert!(moments.iter().any(|(at_s, begins)| *at_s >= 60.0 && *begins), "{moments:?}");
+        for pair in moments.windows(2) {
             let is_gap = pair[1].0 - pair[0].0 > 50.0;
-            assert!(!is_gap || pair[1].1, "{kept:?}");
+            assert!(!is_gap || pair[1].1, "{moments:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn it_stays_within_its_bounds_and_in_order(steps in proptest::collection::vec((-5.0..50.0f64, 1usize..200_000), 1..4000)) {
+        fn history_stays_bounded_and_ordered(steps in proptest::collection::vec((-5.0..50.0f64, 1usize..200_000), 1..4000)) {
             let mut history = RunHistory::default();
             let mut now = 1e9;
             for (step, bytes) in &steps {
@@ -125,8 +125,8 @@ mod tests {
             let times: Vec<f64> = history.moments().iter().map(|moment| moment.at_s).collect();
             prop_assert!(times.is_sorted());
             prop_assert_eq!(times.first(), Some(&(1e9 + steps[0].0)));
-            prop_assert_eq!(history.since(0.0).len(), times.len());
-            prop_assert!(history.since(f64::MAX).is_empty());
+            prop_assert_eq!(history.moments_since(0.0).len(), times.len());
+            prop_assert!(history.moments_since(f64::MAX).is_empty());
         }
     }
 }

@@ -104,7 +104,7 @@ impl FeedTail {
         let Some(file) = &self.file else { return Ok(false) };
         let own = file.metadata()?;
         match std::fs::symlink_metadata(self.directory.join(FEED_FILE)) {
-            Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+            Ok(metadata) => Ok((metadata.dev(), metadata.ino()) == (own.dev(), own.ino())),
             // In the moment between the old and the new one.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
             Err(error) => Err(error),
@@ -133,18 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_later_is_read_later_over_the_change_of_files() {
+    fn tail_continues_over_file_change() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let path_of = |name: &str| folder.path().join(name);
         let mut tail = FeedTail::new(folder.path());
         assert!(read(&mut tail).is_empty());
-        std::fs::write(at(EARLIER_FEED_FILE), line(1)).unwrap();
-        std::fs::write(at(FEED_FILE), line(2)).unwrap();
+        std::fs::write(path_of(EARLIER_FEED_FILE), line(1)).unwrap();
+        std::fs::write(path_of(FEED_FILE), line(2)).unwrap();
         // It began before the older part was there; another reader begins with it.
         assert_eq!(read(&mut tail), [2]);
         assert_eq!(read(&mut FeedTail::new(folder.path())), [1, 2]);
         let append = |text: &str| {
-            let mut file = std::fs::OpenOptions::new().append(true).open(at(FEED_FILE)).unwrap();
+            let mut file = std::fs::OpenOptions::new().append(true).open(path_of(FEED_FILE)).unwrap();
             file.write_all(text.as_bytes()).unwrap();
         };
         let (begin, end) = (&line(3)[..9], &line(3)[9..]);
@@ -156,14 +156,14 @@ mod tests {
         assert_eq!(read(&mut tail), [3]);
         append("more of it\n");
         append(&line(4));
-        std::fs::rename(at(FEED_FILE), at(EARLIER_FEED_FILE)).unwrap();
-        std::fs::write(at(FEED_FILE), line(5)).unwrap();
+        std::fs::rename(path_of(FEED_FILE), path_of(EARLIER_FEED_FILE)).unwrap();
+        std::fs::write(path_of(FEED_FILE), line(5)).unwrap();
         assert_eq!(read(&mut tail), [4, 5]);
         assert!(read(&mut tail).is_empty());
     }
 
     #[test]
-    fn a_feed_without_end_is_read_by_parts() {
+    fn endless_feed_is_read_in_parts() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(folder.path().join(FEED_FILE)).unwrap();
         // Zeros that take no room.
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed() {
+    fn tail_refuses_link() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("other"), line(1)).unwrap();
         std::os::unix::fs::symlink("other", folder.path().join(FEED_FILE)).unwrap();

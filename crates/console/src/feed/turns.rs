@@ -24,8 +24,8 @@ pub(super) struct StateTransition {
     pub is_bad: bool,
 }
 
-fn of_system(what: String, is_bad: bool) -> StateTransition {
-    StateTransition { kind: EventKind::System, what, is_bad }
+fn new_system_transition(text: String, is_bad: bool) -> StateTransition {
+    StateTransition { kind: EventKind::System, what: text, is_bad }
 }
 
 /// Gauges that are 0 or 1, and what they mean when they turn.
@@ -52,7 +52,7 @@ pub(super) struct TransitionDetector {
 
 impl TransitionDetector {
     /// Between two samples of a cell, of which the second was taken at this time.
-    pub(super) fn of_samples(
+    pub(super) fn compare_samples(
         &mut self,
         at_s: f64,
         before: Option<&LiveSample>,
@@ -66,15 +66,15 @@ impl TransitionDetector {
         match (share(before), share(Some(now))) {
             (Some(then), Some(now)) if !self.is_throttled && then.min(now) >= THROTTLED_FROM => {
                 self.is_throttled = true;
-                let what =
+                let text =
                     format!("the CPU quota throttles it, in {:.0} % of the quota's periods", now * 100.0);
-                turned.push(of_system(what, false));
+                turned.push(new_system_transition(text, false));
             }
             (then, now)
                 if self.is_throttled && then.unwrap_or(0.0).max(now.unwrap_or(0.0)) < THROTTLED_TO =>
             {
                 self.is_throttled = false;
-                turned.push(of_system("the CPU quota no longer throttles it".to_owned(), false));
+                turned.push(new_system_transition("the CPU quota no longer throttles it".to_owned(), false));
             }
             _ => {}
         }
@@ -86,14 +86,14 @@ impl TransitionDetector {
         let mut turned = Vec::new();
         for (name, now) in &now.gauges {
             let Some(work) = bare(name).strip_suffix("_running") else { continue };
-            let what = work.replace('_', " ");
+            let text = work.replace('_', " ");
             if *now > 0.0 && (self.working.len() < MAX_GAUGES || self.working.contains_key(name)) {
                 if self.working.insert(name.clone(), at_s).is_none() {
-                    turned.push(of_system(format!("{what} began"), false));
+                    turned.push(new_system_transition(format!("{text} began"), false));
                 }
             } else if self.working.get(name).is_some_and(|last_s| at_s - last_s >= QUIET_S) {
                 self.working.remove(name);
-                turned.push(of_system(format!("{what} ended, {QUIET_S:.0} s ago"), false));
+                turned.push(new_system_transition(format!("{text} ended, {QUIET_S:.0} s ago"), false));
             }
         }
         turned
@@ -110,23 +110,24 @@ impl TransitionDetector {
                 continue;
             }
             if let Some(before) = self.masters.insert(shard, node).filter(|before| *before != node) {
-                let what =
+                let text =
                     format!("node {node} was elected master of shard {shard}, which was node {before}");
-                turned.push(StateTransition { kind: EventKind::Node, what, is_bad: false });
+                turned.push(StateTransition { kind: EventKind::Node, what: text, is_bad: false });
             }
         }
         turned
     }
 
     /// Since the nodes were looked at before. Those that were sent away or brought back are told of by the run.
-    pub(super) fn of_nodes(&mut self, nodes: &[NodeState]) -> Vec<StateTransition> {
+    pub(super) fn compare_nodes(&mut self, nodes: &[NodeState]) -> Vec<StateTransition> {
         let mut turned = Vec::new();
         for node in nodes.iter().take(MAX_NODES) {
             let now = (node.role, node.condition);
             let Some(then) = self.nodes.insert(node.name.clone(), now) else { continue };
             let shard = node.only_shard().map_or_else(String::new, |shard| format!(" of shard {shard}"));
-            let mut turn =
-                |what: String, is_bad| turned.push(StateTransition { kind: EventKind::Node, what, is_bad });
+            let mut turn = |text: String, is_bad| {
+                turned.push(StateTransition { kind: EventKind::Node, what: text, is_bad })
+            };
             match (then.0, now.0) {
                 // The feed tells it, to whoever comes later too.
                 _ if !self.masters.is_empty() => {}
@@ -153,7 +154,7 @@ fn states(before: Option<&LiveSample>, now: &LiveSample) -> Vec<StateTransition>
         let then = before.and_then(|before| before.gauges.get(name)).copied().unwrap_or(0.0) > 0.0;
         let state = STATES.iter().find(|(state, ..)| *state == bare(name));
         if let Some((_, begins, ends)) = state.filter(|_| then != (*now > 0.0)) {
-            turned.push(of_system((if then { *ends } else { *begins }).to_owned(), !then));
+            turned.push(new_system_transition((if then { *ends } else { *begins }).to_owned(), !then));
         }
     }
     turned
@@ -172,22 +173,22 @@ fn layers(before: Option<&LiveSample>, now: &LiveSample) -> Vec<StateTransition>
             (other.server, &other.name) == (layer.server, &layer.name)
         };
         let then = before.and_then(|before| before.layers.iter().find(is_same));
-        let of = |figure: &str| {
+        let before_and_now = |figure: &str| {
             let value = |layer: Option<&underlay_record::LayerActivity>| {
                 layer.and_then(|layer| layer.figures.get(figure)).copied().unwrap_or(0.0)
             };
             (value(then) > 0.0, value(Some(layer)) > 0.0)
         };
-        let mut turn = |what: &str, is_bad| {
-            let what = format!("{}: {what}", layer.title());
-            turned.push(StateTransition { kind: EventKind::Device, what, is_bad });
+        let mut turn = |text: &str, is_bad| {
+            let text = format!("{}: {text}", layer.title());
+            turned.push(StateTransition { kind: EventKind::Device, what: text, is_bad });
         };
-        match of("members_resyncing") {
+        match before_and_now("members_resyncing") {
             (false, true) => turn("resync began", false),
             (true, false) => turn("resync ended", false),
             _ => {}
         }
-        match of("degraded") {
+        match before_and_now("degraded") {
             (false, true) => turn("degraded: not all copies are up to date", true),
             (true, false) => turn("all copies are up to date again", false),
             _ => {}
@@ -213,25 +214,26 @@ mod tests {
     #[test]
     fn many_short_compactions_in_a_row_are_one_event() {
         let mut turns = TransitionDetector::default();
-        let at = |second: f64, running: f64| (second, with_gauge("current_compactions_running", running));
+        let sample_at =
+            |second: f64, running: f64| (second, with_gauge("current_compactions_running", running));
         let seen = [
-            at(1.0, 0.0),
-            at(2.0, 2.0),
-            at(3.0, 0.0),
-            at(4.0, 1.0),
-            at(5.0, 0.0),
-            at(13.0, 0.0),
-            at(14.0, 0.0),
+            sample_at(1.0, 0.0),
+            sample_at(2.0, 2.0),
+            sample_at(3.0, 0.0),
+            sample_at(4.0, 1.0),
+            sample_at(5.0, 0.0),
+            sample_at(13.0, 0.0),
+            sample_at(14.0, 0.0),
         ];
-        let told: Vec<(f64, String)> = seen
+        let transitions: Vec<(f64, String)> = seen
             .iter()
             .flat_map(|(at_s, now)| {
-                let turned = words(turns.of_samples(*at_s, None, now));
-                turned.into_iter().map(move |what| (*at_s, what))
+                let turned = words(turns.compare_samples(*at_s, None, now));
+                turned.into_iter().map(move |text| (*at_s, text))
             })
             .collect();
         assert_eq!(
-            told,
+            transitions,
             [(2.0, "compactions began".to_owned()), (14.0, "compactions ended, 10 s ago".to_owned())]
         );
     }
@@ -241,26 +243,28 @@ mod tests {
         let (free, stopped) =
             (with_gauge("current_writes_stopped", 0.0), with_gauge("current_writes_stopped", 1.0));
         let mut turns = TransitionDetector::default();
-        let turned = turns.of_samples(1.0, Some(&free), &stopped);
+        let turned = turns.compare_samples(1.0, Some(&free), &stopped);
         assert!(turned[0].is_bad && turned[0].what.starts_with("writes are stopped"), "{turned:?}");
-        assert!(turns.of_samples(2.0, Some(&stopped), &stopped).is_empty());
-        assert_eq!(words(turns.of_samples(3.0, Some(&stopped), &free)), ["writes go on again"]);
+        assert!(turns.compare_samples(2.0, Some(&stopped), &stopped).is_empty());
+        assert_eq!(words(turns.compare_samples(3.0, Some(&stopped), &free)), ["writes go on again"]);
     }
 
     #[test]
-    fn a_quota_that_throttles_for_a_moment_is_no_event() {
-        let with = |share: f64| LiveSample {
+    fn short_throttling_is_no_event() {
+        let sample_with = |share: f64| LiveSample {
             budget: Some(LiveBudget { cpu_throttled_share: Some(share), ..LiveBudget::default() }),
             ..LiveSample::default()
         };
         let mut turns = TransitionDetector::default();
         let shares = [0.0, 0.9, 0.1, 0.8, 0.7, 0.9, 0.4, 0.1, 0.1, 0.0];
-        let told: Vec<String> = shares
+        let texts: Vec<String> = shares
             .windows(2)
-            .flat_map(|pair| words(turns.of_samples(0.0, Some(&with(pair[0])), &with(pair[1]))))
+            .flat_map(|pair| {
+                words(turns.compare_samples(0.0, Some(&sample_with(pair[0])), &sample_with(pair[1])))
+            })
             .collect();
         assert_eq!(
-            told,
+            texts,
             [
                 "the CPU quota throttles it, in 70 % of the quota's periods",
                 "the CPU quota no longer throttles it"
@@ -269,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_loses_a_copy_and_gets_it_back() {
-        let with = |degraded: f64, resyncing: f64| {
+    fn mirror_loses_copy_and_recovers() {
+        let sample_with = |degraded: f64, resyncing: f64| {
             let figures = [("degraded", degraded), ("members_resyncing", resyncing)]
                 .map(|(name, value)| (name.to_owned(), value))
                 .into();
@@ -278,12 +282,13 @@ mod tests {
             LiveSample { layers: vec![layer], ..LiveSample::default() }
         };
         let mut turns = TransitionDetector::default();
-        let told: Vec<String> = [with(0.0, 0.0), with(1.0, 0.0), with(1.0, 1.0), with(0.0, 0.0)]
-            .windows(2)
-            .flat_map(|pair| words(turns.of_samples(0.0, Some(&pair[0]), &pair[1])))
-            .collect();
+        let texts: Vec<String> =
+            [sample_with(0.0, 0.0), sample_with(1.0, 0.0), sample_with(1.0, 1.0), sample_with(0.0, 0.0)]
+                .windows(2)
+                .flat_map(|pair| words(turns.compare_samples(0.0, Some(&pair[0]), &pair[1])))
+                .collect();
         assert_eq!(
-            told,
+            texts,
             [
                 "data.mirror: degraded: not all copies are up to date",
                 "data.mirror: resync began",
@@ -294,15 +299,15 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_gauges_tell_is_told_from_them_alone() {
+    fn master_reported_by_gauges_ignores_other_sources() {
         let mut turns = TransitionDetector::default();
-        let told: Vec<String> = [2.0, 2.0, 0.0, 3.0, 3.0]
+        let texts: Vec<String> = [2.0, 2.0, 0.0, 3.0, 3.0]
             .into_iter()
             .flat_map(|node| {
-                words(turns.of_samples(0.0, None, &with_gauge("current_master_of_shard_1", node)))
+                words(turns.compare_samples(0.0, None, &with_gauge("current_master_of_shard_1", node)))
             })
             .collect();
-        assert_eq!(told, ["node 3 was elected master of shard 1, which was node 2"]);
+        assert_eq!(texts, ["node 3 was elected master of shard 1, which was node 2"]);
         let node = |role| NodeState {
             name: "shard1-node3".to_owned(),
             role: Some(role),
@@ -310,12 +315,12 @@ mod tests {
             condition: NodeCondition::Serving,
             process: None,
         };
-        assert!(turns.of_nodes(&[node(NodeRole::Replica)]).is_empty());
-        assert!(turns.of_nodes(&[node(NodeRole::Master)]).is_empty());
+        assert!(turns.compare_nodes(&[node(NodeRole::Replica)]).is_empty());
+        assert!(turns.compare_nodes(&[node(NodeRole::Master)]).is_empty());
     }
 
     #[test]
-    fn an_election_is_told_once() {
+    fn election_is_reported_once() {
         let node = |name: &str, role: Option<NodeRole>, condition| NodeState {
             name: name.to_owned(),
             role,
@@ -326,13 +331,13 @@ mod tests {
         let (master, replica) = (Some(NodeRole::Master), Some(NodeRole::Replica));
         use NodeCondition::{Away, Ended, Serving};
         let mut turns = TransitionDetector::default();
-        assert!(turns.of_nodes(&[node("n1", master, Serving), node("n2", replica, Serving)]).is_empty());
+        assert!(turns.compare_nodes(&[node("n1", master, Serving), node("n2", replica, Serving)]).is_empty());
         let after = [node("n1", None, Away), node("n2", master, Serving)];
-        assert_eq!(words(turns.of_nodes(&after)), ["n2 was elected master of shard 1"]);
-        assert!(turns.of_nodes(&after).is_empty());
+        assert_eq!(words(turns.compare_nodes(&after)), ["n2 was elected master of shard 1"]);
+        assert!(turns.compare_nodes(&after).is_empty());
         // Nobody could be asked.
-        assert!(turns.of_nodes(&[]).is_empty());
-        let ended = turns.of_nodes(&[node("n1", replica, Serving), node("n2", master, Ended)]);
+        assert!(turns.compare_nodes(&[]).is_empty());
+        let ended = turns.compare_nodes(&[node("n1", replica, Serving), node("n2", master, Ended)]);
         assert_eq!(ended.len(), 1);
         assert!(ended[0].is_bad && ended[0].what == "n2 has ended by itself", "{ended:?}");
     }

@@ -84,19 +84,19 @@ impl WatchedFeed {
                 self.remaining = Some((at_s, remaining_s));
                 if self.rounds == 1 || finished > 0 || !self.cells.is_empty() {
                     let cells = quantity::plural(total, "cell");
-                    let what = match finished {
+                    let text = match finished {
                         0 => cells,
                         _ => format!("{cells}, {finished} of them done"),
                     };
-                    self.event(at_s, EventKind::Run, what, false);
+                    self.event(at_s, EventKind::Run, text, false);
                 }
                 self.cells.clear();
             }
-            FeedEntry::Doing { what } => {
-                self.event(at_s, EventKind::Run, what.clone(), false);
-                self.doing = cut(what);
+            FeedEntry::Doing { what: text } => {
+                self.event(at_s, EventKind::Run, text.clone(), false);
+                self.doing = cut(text);
             }
-            FeedEntry::Notice { what } => self.event(at_s, EventKind::Notice, what, false),
+            FeedEntry::Notice { what: text } => self.event(at_s, EventKind::Notice, text, false),
             FeedEntry::CellStarted { position } => {
                 if self.running != Some(position) {
                     self.node_events.clear();
@@ -119,36 +119,36 @@ impl WatchedFeed {
             FeedEntry::CellEnded(end) => self.cell_ended(at_s, end),
             FeedEntry::Sample(sample) => self.sample(at_s, *sample, bytes),
             FeedEntry::Node { index, event } => {
-                let what = node_event_so_far(&event);
+                let text = node_event_so_far(&event);
                 // Figures of it become known one after the other, and most of them are not in its words.
                 let is_told =
-                    self.node_events.get(index).is_some_and(|known| node_event_so_far(known) == what);
+                    self.node_events.get(index).is_some_and(|recorded| node_event_so_far(recorded) == text);
                 if index <= self.node_events.len() && index < MAX_NODE_EVENTS && bytes < MAX_WORDS {
                     match self.node_events.get_mut(index) {
-                        Some(known) => *known = *event,
+                        Some(recorded) => *recorded = *event,
                         None => self.node_events.push(*event),
                     }
                 }
                 if !is_told {
-                    self.event(at_s, EventKind::Node, what, true);
+                    self.event(at_s, EventKind::Node, text, true);
                 }
             }
-            FeedEntry::Fault { device: DeviceId { name, .. }, what, began } => {
-                let what =
-                    if began { format!("{name}: {what}") } else { format!("{name}: no longer {what}") };
-                self.event(at_s, EventKind::Device, what, began);
+            FeedEntry::Fault { device: DeviceId { name, .. }, what: text, began } => {
+                let text =
+                    if began { format!("{name}: {text}") } else { format!("{name}: no longer {text}") };
+                self.event(at_s, EventKind::Device, text, began);
             }
-            FeedEntry::Asked { what } => {
-                self.event(at_s, EventKind::Run, format!("on command: {what}"), false);
+            FeedEntry::Asked { what: text } => {
+                self.event(at_s, EventKind::Run, format!("on command: {text}"), false);
             }
             FeedEntry::SkipAsked { position } => {
                 if (position as usize) < self.planned && self.skips.insert(position) {
-                    let what = "to be skipped, on command".to_owned();
-                    self.event_of(at_s, EventKind::Cell, Some(position), what, false);
+                    let text = "to be skipped, on command".to_owned();
+                    self.event_of(at_s, EventKind::Cell, Some(position), text, false);
                 }
             }
             FeedEntry::Ended { completed, failed, unavailable, skipped, left, problem } => {
-                let what = match problem {
+                let text = match problem {
                     Some(problem) => format!("could not go on: {problem}"),
                     None => counted(&[
                         (completed, "measured"),
@@ -164,8 +164,8 @@ impl WatchedFeed {
                     cell.state = CellState::Planned;
                 }
                 self.remaining = None;
-                self.event(at_s, EventKind::Run, format!("ended: {what}"), false);
-                self.ended = Some((at_s, what));
+                self.event(at_s, EventKind::Run, format!("ended: {text}"), false);
+                self.ended = Some((at_s, text));
             }
         }
     }
@@ -173,13 +173,13 @@ impl WatchedFeed {
     fn cell_ended(&mut self, at_s: f64, end: CellEnd) {
         let CellEnd { position, state, reason, wall_s, remaining_s } = end;
         let is_bad = !matches!(state, CellState::Completed | CellState::Skipped);
-        let what = match &reason {
+        let text = match &reason {
             Some(reason) if state == CellState::Skipped => reason.clone(),
             Some(reason) => format!("{}: {reason}", state.word()),
             None => state.word().to_owned(),
         };
         self.skips.remove(&position);
-        self.event_of(at_s, EventKind::Cell, Some(position), what, is_bad);
+        self.event_of(at_s, EventKind::Cell, Some(position), text, is_bad);
         self.running = None;
         self.remaining = Some((at_s, remaining_s));
         if (position as usize) < self.planned {
@@ -192,7 +192,7 @@ impl WatchedFeed {
     fn sample(&mut self, at_s: f64, sample: LiveSample, bytes: usize) {
         let before = self.history.latest().map(|latest| &latest.sample);
         let before = before.filter(|before| before.position == sample.position);
-        for turn in self.turns.of_samples(at_s, before, &sample) {
+        for turn in self.turns.compare_samples(at_s, before, &sample) {
             self.event(at_s, turn.kind, turn.what, turn.is_bad);
         }
         self.history.add(at_s, sample, bytes);
@@ -200,20 +200,20 @@ impl WatchedFeed {
 
     /// The nodes of the system that runs, as they are now.
     pub(crate) fn nodes_seen(&mut self, at_s: f64, nodes: &[NodeState]) {
-        for turn in self.turns.of_nodes(nodes) {
+        for turn in self.turns.compare_nodes(nodes) {
             self.event(at_s, turn.kind, turn.what, turn.is_bad);
         }
     }
 
-    fn event(&mut self, at_s: f64, kind: EventKind, what: String, is_bad: bool) {
-        self.event_of(at_s, kind, self.running, what, is_bad);
+    fn event(&mut self, at_s: f64, kind: EventKind, text: String, is_bad: bool) {
+        self.event_of(at_s, kind, self.running, text, is_bad);
     }
 
-    fn event_of(&mut self, at_s: f64, kind: EventKind, position: Option<u32>, what: String, is_bad: bool) {
+    fn event_of(&mut self, at_s: f64, kind: EventKind, position: Option<u32>, text: String, is_bad: bool) {
         if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back(HistoryEvent { at_s, kind, position, what: cut(what), is_bad });
+        self.events.push_back(HistoryEvent { at_s, kind, position, what: cut(text), is_bad });
     }
 
     /// How long all that is left takes from `now_s` on, as estimated.
@@ -225,9 +225,9 @@ impl WatchedFeed {
 
 /// `11 measured, 1 skipped on command`: what there is none of is not told.
 fn counted(counts: &[(usize, &str)]) -> String {
-    let told = counts.iter().filter(|(count, _)| *count > 0);
-    let told: Vec<String> = told.map(|(count, what)| format!("{count} {what}")).collect();
-    if told.is_empty() { "nothing was measured".to_owned() } else { told.join(", ") }
+    let parts = counts.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts.map(|(count, outcome)| format!("{count} {outcome}")).collect();
+    if parts.is_empty() { "nothing was measured".to_owned() } else { parts.join(", ") }
 }
 
 /// No more than is read.
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_is_seen_at_once_in_the_row_of_its_cell_and_ends_in_a_state_of_its_own() {
+    fn skip_shows_in_cell_row_and_final_state() {
         let skip = |position| FeedEntry::SkipAsked { position };
         let skipped = FeedEntry::CellEnded(CellEnd {
             position: 2,
@@ -294,16 +294,17 @@ mod tests {
         });
         let started = FeedEntry::CellStarted { position: 0 };
         // Told again where a new file of the feed begins, and never of a cell that the plan does not have.
-        let until = [begun(7), planned(0), started.clone(), skip(2), begun(7), planned(0), skip(2), skip(9)];
-        let watched = taken(until.clone());
+        let entries =
+            [begun(7), planned(0), started.clone(), skip(2), begun(7), planned(0), skip(2), skip(9)];
+        let watched = taken(entries.clone());
         assert_eq!(watched.skips, [2].into());
-        let told: Vec<_> = watched.events.iter().filter(|event| event.what.contains("skip")).collect();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!((told[0].position, told[0].kind), (Some(2), EventKind::Cell));
-        assert!(!told[0].what.contains(char::is_numeric), "{told:?}");
+        let skips: Vec<_> = watched.events.iter().filter(|event| event.what.contains("skip")).collect();
+        assert_eq!(skips.len(), 1, "{skips:?}");
+        assert_eq!((skips[0].position, skips[0].kind), (Some(2), EventKind::Cell));
+        assert!(!skips[0].what.contains(char::is_numeric), "{skips:?}");
         let ended =
             FeedEntry::Ended { completed: 2, failed: 0, unavailable: 0, skipped: 1, left: 0, problem: None };
-        let watched = taken(until.into_iter().chain([skipped, ended]));
+        let watched = taken(entries.into_iter().chain([skipped, ended]));
         let cell = &watched.cells[&2];
         assert_eq!((cell.state, cell.wall_s), (CellState::Skipped, None));
         assert_eq!(watched.ended.unwrap().1, "2 measured, 1 skipped on command");
@@ -312,14 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_of_the_same_process_is_no_event() {
+    fn new_file_of_same_process_is_no_event() {
         let watched = taken([begun(7), planned(0), begun(7), planned(0)]);
         let starts = watched.events.iter().filter(|event| event.what.starts_with("started")).count();
         assert_eq!(starts, 1, "{:?}", watched.events);
     }
 
     #[test]
-    fn what_becomes_known_of_a_node_is_told_once() {
+    fn node_event_details_are_reported_once() {
         let away = NodeEventRecord {
             node: Some("node2".to_owned()),
             chosen: "node2".to_owned(),
@@ -336,24 +337,28 @@ mod tests {
             FeedEntry::CellStarted { position: 1 },
             node(&back),
         ]);
-        let told: Vec<&str> = watched.events.iter().map(|event| event.what.as_str()).collect();
+        let texts: Vec<&str> = watched.events.iter().map(|event| event.what.as_str()).collect();
         let words = [node_event_so_far(&away), node_event_so_far(&back)];
-        assert_eq!(told, [&words[0], &words[1], "started", &words[1]]);
+        assert_eq!(texts, [&words[0], &words[1], "started", &words[1]]);
     }
 
     #[test]
     fn background_work_begins_and_ends() {
-        let with = |running: f64| {
+        let sample_with = |running: f64| {
             let gauges = [("compactions_running".to_owned(), running), ("files".to_owned(), running)].into();
             FeedEntry::Sample(Box::new(LiveSample { gauges, ..LiveSample::default() }))
         };
-        let watched = taken([with(0.0), with(2.0), with(1.0)].into_iter().chain((0..12).map(|_| with(0.0))));
-        let told: Vec<&str> = watched.events.iter().map(|event| event.what.as_str()).collect();
-        assert_eq!(told, ["compactions began", "compactions ended, 10 s ago"]);
+        let watched = taken(
+            [sample_with(0.0), sample_with(2.0), sample_with(1.0)]
+                .into_iter()
+                .chain((0..12).map(|_| sample_with(0.0))),
+        );
+        let texts: Vec<&str> = watched.events.iter().map(|event| event.what.as_str()).collect();
+        assert_eq!(texts, ["compactions began", "compactions ended, 10 s ago"]);
     }
 
     #[test]
-    fn a_feed_of_somebody_elses_takes_no_more_than_the_plan_allows() {
+    fn foreign_feed_is_bounded_by_plan() {
         let end = |position| {
             FeedEntry::CellEnded(CellEnd {
                 position,

@@ -28,7 +28,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                 CellStatus::Unavailable { missing, remedy } => { p { strong { "It cannot run here: " } (prose(missing)) ". " (prose(remedy)) } }
                 CellStatus::Skipped { failure } => {
                     p { strong { "Skipped on command. " } code { "underlay run --resume" } " measures it." }
-                    @if let Some(told) = failure { p { "It had failed before:" } pre tabindex="0" { (told) } }
+                    @if let Some(earlier) = failure { p { "It had failed before:" } pre tabindex="0" { (earlier) } }
                 }
             }
             @if let Some(measured) = &record.measured {
@@ -41,8 +41,8 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                 }
             }
             @if let Some(job) = &record.job { p { "The job took " (quantity::duration(job.duration_s)) " (" (quantity::duration(job.wall_s)) " here)." } }
-            @if let Some(taken) = &record.benchmark {
-                dl.now { @for figure in &taken.figures { div { dt { (figure.name) } dd { (quantity::number(figure.value, 3)) " " (figure.unit) } } } }
+            @if let Some(benchmark) = &record.benchmark {
+                dl.now { @for figure in &benchmark.figures { div { dt { (figure.name) } dd { (quantity::number(figure.value, 3)) " " (figure.unit) } } } }
             }
         }
         @if let Some(seal) = &record.certificate {
@@ -54,7 +54,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                         CertificateVerdict::Doubtful => { span.badge.doubtful { "doubtful" } }
                         CertificateVerdict::RealStorage => { span.badge.plain { "real storage" } }
                         CertificateVerdict::Disturbed => { span.badge.doubtful {
-                            "disturbed " (record.disturbed_by().unwrap_or_default().in_words()) } " " (record.disturbances_in_words()) "." }
+                            "disturbed " (record.disturbed_by().unwrap_or_default().describe()) } " " (record.disturbances_in_words()) "." }
                     }
                 }
                 div.scroll tabindex="0" role="region" aria-label="Checks of the certificate" { table {
@@ -80,7 +80,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                             td { (quantity::percent((totals.busy_us / 1e6 / device.duration_s.max(1e-9)).min(1.0))) }
                             td { (p99(&device.modelled)) } td { (p99(&device.delivered)) }
                         }
-                        @for fault in &device.faults { tr.bad { td.w colspan="9" { "from " (quantity::number(fault.t_s, 3)) " s" @if let Some(until) = fault.until_s { " to " (quantity::number(until, 3)) " s" } ": " (fault.what) } } }
+                        @for fault in &device.faults { tr.bad { td.w colspan="9" { "from " (quantity::number(fault.t_s, 3)) " s" @if let Some(end_s) = fault.until_s { " to " (quantity::number(end_s, 3)) " s" } ": " (fault.what) } } }
                     } }
                 } }
             }
@@ -96,5 +96,5 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
             dl.facts-list { @for (name, value) in record.settings.iter().chain(&record.versions) { dt { (name) } dd { (value) } } }
         }
     };
-    PageFrame { place: Some(NavigationTarget::Runs), ..PageFrame::of(&title, content) }.draw()
+    PageFrame { place: Some(NavigationTarget::Runs), ..PageFrame::new(&title, content) }.draw()
 }

@@ -71,7 +71,7 @@ const CHARTS: [HistoryChart; 13] = [
         id: "iops",
         title: "Requests at the devices",
         y_title: "IOPS",
-        lines: |all| of_devices(all, |device| Some(device.read_iops + device.write_iops)),
+        lines: |all| build_device_lines(all, |device| Some(device.read_iops + device.write_iops)),
         label: quantity::rate,
         is_modelled: true,
         is_mixed: false,
@@ -82,7 +82,9 @@ const CHARTS: [HistoryChart; 13] = [
         id: "bandwidth",
         title: "Bandwidth of the devices",
         y_title: "",
-        lines: |all| of_devices(all, |device| Some(device.read_bytes_per_s + device.write_bytes_per_s)),
+        lines: |all| {
+            build_device_lines(all, |device| Some(device.read_bytes_per_s + device.write_bytes_per_s))
+        },
         label: |value| format!("{}/s", quantity::bytes(value)),
         is_modelled: true,
         is_mixed: false,
@@ -93,7 +95,7 @@ const CHARTS: [HistoryChart; 13] = [
         id: "depth",
         title: "Queue depth of the devices",
         y_title: "requests",
-        lines: |all| of_devices(all, |device| Some(device.queue_depth)),
+        lines: |all| build_device_lines(all, |device| Some(device.queue_depth)),
         label: |value| quantity::number(value, 2),
         is_modelled: true,
         is_mixed: false,
@@ -120,7 +122,7 @@ const CHARTS: [HistoryChart; 13] = [
         id: "device-p50",
         title: "Device latency, p50: modelled (m) and delivered (d)",
         y_title: "logarithmic",
-        lines: |all| of_devices_twice(all, |one| one.modelled_p50_us, |one| one.delivered_p50_us),
+        lines: |all| build_paired_device_lines(all, |one| one.modelled_p50_us, |one| one.delivered_p50_us),
         label: quantity::latency,
         is_modelled: true,
         is_mixed: false,
@@ -131,7 +133,7 @@ const CHARTS: [HistoryChart; 13] = [
         id: "device-p99",
         title: "Device latency, p99: modelled (m) and delivered (d)",
         y_title: "logarithmic",
-        lines: |all| of_devices_twice(all, |one| one.modelled_p99_us, |one| one.delivered_p99_us),
+        lines: |all| build_paired_device_lines(all, |one| one.modelled_p99_us, |one| one.delivered_p99_us),
         label: quantity::latency,
         is_modelled: true,
         is_mixed: false,
@@ -254,16 +256,18 @@ pub(super) fn fragments(run: &FollowedRun, span: ChartSpan) -> Vec<(String, Mark
     let first_s = history.moments().first().map_or(to_s, |first| first.at_s);
     // A chart that has just begun is not stretched over a few seconds.
     let from_s = (to_s - span.seconds()).max(first_s).min(to_s - 20.0);
-    let moments = history.since(from_s);
-    let (marks, told) = marks(run, from_s);
+    let moments = history.moments_since(from_s);
+    let (marks, marks_text) = marks(run, from_s);
     let shades = shades(moments);
-    let shown = ShownMoments::of(moments);
+    let shown = ShownMoments::from_moments(moments);
     let mut pieces = Vec::new();
     for chart in &CHARTS {
-        let lines: Vec<TimeLine> =
-            (chart.lines)(shown.of_chart(chart)).into_iter().filter(|line| !line.is_empty()).collect();
+        let lines: Vec<TimeLine> = (chart.lines)(shown.select_for_chart(chart))
+            .into_iter()
+            .filter(|line| !line.is_empty())
+            .collect();
         let (picture, table) = match lines.is_empty() {
-            true => (nothing(chart, history), html! {}),
+            true => (render_empty(chart, history), html! {}),
             false => {
                 (draw(chart, lines.clone(), &marks, &shades, (from_s, to_s)), table(chart.label, &lines))
             }
@@ -271,12 +275,12 @@ pub(super) fn fragments(run: &FollowedRun, span: ChartSpan) -> Vec<(String, Mark
         pieces.push((format!("c-{}", chart.id), picture));
         pieces.push((format!("t-{}", chart.id), table));
     }
-    pieces.push(("c-marks".to_owned(), told));
+    pieces.push(("c-marks".to_owned(), marks_text));
     pieces
 }
 
 /// A chart that has had no figures at all takes no room.
-fn nothing(chart: &HistoryChart, history: &RunHistory) -> Markup {
+fn render_empty(chart: &HistoryChart, history: &RunHistory) -> Markup {
     let all: Vec<&SampleMoment> = history.moments().iter().collect();
     html! {
         @if (chart.lines)(&all).iter().any(|line| !line.is_empty()) { p.muted.small.none { "No figures in this time." } }
@@ -291,12 +295,12 @@ struct ShownMoments<'a> {
 }
 
 impl<'a> ShownMoments<'a> {
-    fn of(moments: &'a [SampleMoment]) -> ShownMoments<'a> {
+    fn from_moments(moments: &'a [SampleMoment]) -> ShownMoments<'a> {
         let measured = moments.iter().filter(|moment| !moment.sample.preparing).collect();
         ShownMoments { all: moments.iter().collect(), measured }
     }
 
-    fn of_chart(&self, chart: &HistoryChart) -> &[&'a SampleMoment] {
+    fn select_for_chart(&self, chart: &HistoryChart) -> &[&'a SampleMoment] {
         if chart.is_modelled { &self.measured } else { &self.all }
     }
 }
@@ -329,7 +333,7 @@ fn draw(
     shades: &[TimeShade],
     (from_s, to_s): (f64, f64),
 ) -> Markup {
-    let groups = if chart.is_mixed { by_size(lines) } else { vec![lines] };
+    let groups = if chart.is_mixed { group_by_size(lines) } else { vec![lines] };
     html! {
         @for lines in groups {
             @let drawn = thinned(&lines);
@@ -353,7 +357,7 @@ fn draw(
 }
 
 /// Lines that one axis can show: of one unit, by the end of their names, and of a size.
-fn by_size(lines: Vec<TimeLine>) -> Vec<Vec<TimeLine>> {
+fn group_by_size(lines: Vec<TimeLine>) -> Vec<Vec<TimeLine>> {
     let high = |line: &TimeLine| line.points().map(|point| point.1).fold(0.0, f64::max);
     let mut sorted: Vec<(f64, TimeLine)> = lines.into_iter().map(|line| (high(&line), line)).collect();
     sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -453,23 +457,23 @@ fn mean_of(sample: &LiveSample, pick: impl Fn(&LiveDevice) -> Option<f64>) -> Op
 }
 
 /// A line a device; the busiest where there are too many.
-fn of_devices(all: &[&SampleMoment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<TimeLine> {
+fn build_device_lines(all: &[&SampleMoment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<TimeLine> {
     let mut ids: Vec<&DeviceId> = Vec::new();
     for device in all.iter().flat_map(|moment| &moment.sample.devices) {
         if !ids.contains(&&device.id) && ids.len() < 256 {
             ids.push(&device.id);
         }
     }
-    let of = |(colour, id): (usize, &&DeviceId)| {
+    let line_of = |(colour, id): (usize, &&DeviceId)| {
         line(all, colour + 1, &id.to_string(), |sample| {
             sample.devices.iter().find(|device| device.id == **id).and_then(&pick)
         })
     };
-    busiest(ids.iter().enumerate().map(of).collect())
+    busiest(ids.iter().enumerate().map(line_of).collect())
 }
 
 /// What the model asked for and what was delivered, of the devices with the most requests.
-fn of_devices_twice(
+fn build_paired_device_lines(
     all: &[&SampleMoment],
     modelled: impl Fn(&LiveDevice) -> Option<f64>,
     delivered: impl Fn(&LiveDevice) -> Option<f64>,
@@ -485,7 +489,7 @@ fn of_devices_twice(
     }
     requests.sort_by(|a, b| b.1.total_cmp(&a.1));
     let is_alone = requests.len() == 1;
-    let of = |id: &DeviceId, colour: usize, word: &str, pick: &dyn Fn(&LiveDevice) -> Option<f64>| {
+    let line_of = |id: &DeviceId, colour: usize, word: &str, pick: &dyn Fn(&LiveDevice) -> Option<f64>| {
         // There is little room behind a line.
         let name = if is_alone { word.to_owned() } else { format!("{id} {}", &word[..1]) };
         line(all, colour, &name, |sample| {
@@ -493,7 +497,10 @@ fn of_devices_twice(
         })
     };
     let pairs = (0..).zip(requests.iter().take(MAX_PAIRS)).map(|(place, (id, _))| {
-        [of(id, 2 * place + 1, "modelled", &modelled), of(id, 2 * place + 2, "delivered", &delivered)]
+        [
+            line_of(id, 2 * place + 1, "modelled", &modelled),
+            line_of(id, 2 * place + 2, "delivered", &delivered),
+        ]
     });
     pairs.flatten().collect()
 }
@@ -517,12 +524,12 @@ fn hit_rates(all: &[&SampleMoment]) -> Vec<TimeLine> {
             names.push(layer.title());
         }
     }
-    let of = |(colour, name): (usize, &String)| {
-        let at = |moment: &SampleMoment| {
+    let line_of = |(colour, name): (usize, &String)| {
+        let counts = |moment: &SampleMoment| {
             moment.sample.layers.iter().find(|layer| layer.title() == *name).and_then(counted)
         };
         let share = |pair: &[&SampleMoment]| {
-            let ((hits, misses), (hits_before, misses_before)) = (at(pair[1])?, at(pair[0])?);
+            let ((hits, misses), (hits_before, misses_before)) = (counts(pair[1])?, counts(pair[0])?);
             let (hits, misses) = (hits - hits_before, misses - misses_before);
             // Another cell or phase, counting began anew, or nothing was read.
             let is_known = !pair[1].begins && hits >= 0.0 && misses >= 0.0 && hits + misses > 0.0;
@@ -531,32 +538,32 @@ fn hit_rates(all: &[&SampleMoment]) -> Vec<TimeLine> {
         let values = all.windows(2).map(|pair| (pair[1].at_s, pair[1].begins, share(pair)));
         TimeLine { colour: colour + 1, name: name.clone(), parts: parts(values) }
     };
-    names.iter().enumerate().map(of).collect()
+    names.iter().enumerate().map(line_of).collect()
 }
 
 /// What benchmark commands print of their progress: a line for each figure and unit.
 fn printed(all: &[&SampleMoment]) -> Vec<TimeLine> {
     let mut figures: Vec<(&str, &str)> = Vec::new();
     for figure in all.iter().filter_map(|moment| moment.sample.figure.as_ref()) {
-        let known = (figure.name.as_str(), figure.unit.as_str());
-        if !figures.contains(&known) && figures.len() < MAX_LINES {
-            figures.push(known);
+        let key = (figure.name.as_str(), figure.unit.as_str());
+        if !figures.contains(&key) && figures.len() < MAX_LINES {
+            figures.push(key);
         }
     }
-    let of = |(colour, (name, unit)): (usize, (&str, &str))| {
+    let line_of = |(colour, (name, unit)): (usize, (&str, &str))| {
         line(all, colour, &format!("{name}, {unit}"), |sample| {
             let figure = sample.figure.as_ref().filter(|one| one.name == name && one.unit == unit)?;
             Some(figure.value)
         })
     };
-    (1..).zip(figures).map(of).collect()
+    (1..).zip(figures).map(line_of).collect()
 }
 
 fn gauges(all: &[&SampleMoment]) -> Vec<TimeLine> {
     let mut names: Vec<&String> = all.iter().flat_map(|moment| moment.sample.gauges.keys()).collect();
     names.sort_unstable();
     names.dedup();
-    let of = |(colour, name): (usize, &&String)| {
+    let line_of = |(colour, name): (usize, &&String)| {
         let words = bare(name).replace('_', " ");
         line(all, colour + 1, &words, |sample| sample.gauges.get(*name).copied())
     };
@@ -564,7 +571,7 @@ fn gauges(all: &[&SampleMoment]) -> Vec<TimeLine> {
     let lines = names
         .iter()
         .enumerate()
-        .map(of)
+        .map(line_of)
         .filter(|line| !line.name.ends_with("bytes") && line.points().any(|point| point.1 > 0.0));
     busiest(lines.collect())
 }
@@ -591,12 +598,12 @@ fn marks(run: &FollowedRun, from_s: f64) -> (Vec<TimeMark>, Markup) {
         to_s: Some(at_s + 0.5),
     };
     let marks = (1..).zip(&found).map(mark).collect();
-    let told = html! {
+    let marks_text = html! {
         @if !found.is_empty() {
             ol.small.marks { @for (at_s, whats) in &found { li { (moment(*at_s)) " UTC " (whats.join("; ")) } } }
         }
     };
-    (marks, told)
+    (marks, marks_text)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ const PLACES: [(NavigationTarget, &str, &str); 3] = [
 ];
 
 impl<'a> PageFrame<'a> {
-    pub(crate) fn of(title: &'a str, content: Markup) -> PageFrame<'a> {
+    pub(crate) fn new(title: &'a str, content: Markup) -> PageFrame<'a> {
         PageFrame { title, topic: None, place: None, refresh_s: None, content }
     }
 }
@@ -82,14 +82,14 @@ pub(crate) fn problem(title: &str, text: &str) -> Markup {
             p { a href="/" { "All runs" } }
         }
     };
-    PageFrame::of(title, content).draw()
+    PageFrame::new(title, content).draw()
 }
 
 /// Asks before something is done: the same request again, with the word that it is meant. The button that does nothing has the focus.
 pub(crate) fn confirm(
     question: &str,
-    what: &str,
-    does: &str,
+    consequence: &str,
+    button: &str,
     action: &str,
     back: &str,
     fields: &[(String, String)],
@@ -97,16 +97,16 @@ pub(crate) fn confirm(
     let content = html! {
         section {
             h1 { (prose(question)) }
-            p { (prose(what)) }
+            p { (prose(consequence)) }
             form method="post" action=(action) {
                 @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
                 input type="hidden" name="confirmed" value="yes";
                 p.buttons {
                     a.button href=(back) autofocus { "No, go back" }
-                    button.danger type="submit" { (does) }
+                    button.danger type="submit" { (button) }
                 }
             }
         }
     };
-    PageFrame::of(question, content).draw()
+    PageFrame::new(question, content).draw()
 }

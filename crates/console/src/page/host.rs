@@ -17,7 +17,7 @@ pub(crate) fn host(hub: &ConsoleHub) -> Markup {
     PageFrame {
         topic: Some(&PageTopic::Host),
         place: Some(NavigationTarget::Host),
-        ..PageFrame::of("This host", content)
+        ..PageFrame::new("This host", content)
     }
     .draw()
 }
@@ -133,15 +133,15 @@ fn services(hub: &ConsoleHub) -> Markup {
 
 /// The status of a gateway: what waits for its store first.
 fn gateway(service: &LiveServiceInfo) -> Markup {
-    let of = |name: &str| service.figures.get(name).copied().unwrap_or(0.0);
-    let (hits, misses) = (of("cache_hits"), of("cache_misses"));
-    let is_failing = of("oldest_pending_s") > 0.0 && of("flush_failures") > 0.0;
+    let figure = |name: &str| service.figures.get(name).copied().unwrap_or(0.0);
+    let (hits, misses) = (figure("cache_hits"), figure("cache_misses"));
+    let is_failing = figure("oldest_pending_s") > 0.0 && figure("flush_failures") > 0.0;
     html! {
         h3 { (service.kind) " " (service.what) }
         dl.now {
-            div { dt { "journal" } dd { (quantity::bytes(of("journal_bytes"))) small { " of " (quantity::bytes(of("journal_capacity_bytes"))) } } }
-            div.bad[is_failing] { dt { "not yet stored" } dd { (quantity::number(of("pending_objects"), 1)) small { " objects, the oldest for " (quantity::duration(of("oldest_pending_s"))) } } }
-            div { dt { "requests" } dd { (quantity::number(of("requests"), 1)) small { ", " (quantity::number(of("failed_requests"), 1)) " failed" } } }
+            div { dt { "journal" } dd { (quantity::bytes(figure("journal_bytes"))) small { " of " (quantity::bytes(figure("journal_capacity_bytes"))) } } }
+            div.bad[is_failing] { dt { "not yet stored" } dd { (quantity::number(figure("pending_objects"), 1)) small { " objects, the oldest for " (quantity::duration(figure("oldest_pending_s"))) } } }
+            div { dt { "requests" } dd { (quantity::number(figure("requests"), 1)) small { ", " (quantity::number(figure("failed_requests"), 1)) " failed" } } }
             div { dt { "cache hits" } dd { @if hits + misses > 0.0 { (quantity::percent(hits / (hits + misses))) } @else { "-" } } }
         }
         details {

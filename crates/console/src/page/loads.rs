@@ -102,13 +102,13 @@ fn chart(
     let shown = &live.moments[live.moments.partition_point(|moment| at_s(moment) < from_s)..];
     let lines = lines(shown, pick);
     // Each is a landmark, with a name that no other has.
-    let told = format!("{title}, {} of process {process}", live.kind);
+    let caption = format!("{title}, {} of process {process}", live.kind);
     html! {
         figure {
             figcaption { (title) }
             @if lines.is_empty() { p.muted.small { "No figures in this time." } }
             @else {
-                div.picture tabindex="0" role="region" aria-label=(told) { (TimeChart {
+                div.picture tabindex="0" role="region" aria-label=(caption) { (TimeChart {
                     title,
                     description: "Lines over time, one a host. The table below has the values.",
                     y_title,
@@ -124,7 +124,7 @@ fn chart(
                 }.draw()) }
                 details {
                     summary { "As a table" }
-                    div.scroll tabindex="0" role="region" aria-label={ (told) ", as a table" } { (charts::table(label, &lines)) }
+                    div.scroll tabindex="0" role="region" aria-label={ (caption) ", as a table" } { (charts::table(label, &lines)) }
                 }
             }
         }
@@ -139,17 +139,19 @@ fn lines(moments: &[ServiceMoment], pick: &dyn Fn(&LiveLoad) -> Option<f64>) -> 
             names.push(&worker.name);
         }
     }
-    let line = |colour: usize, name: &str, of: &dyn Fn(&ServiceMoment) -> Option<LiveLoad>| TimeLine {
+    let line = |colour: usize, name: &str, load_of: &dyn Fn(&ServiceMoment) -> Option<LiveLoad>| TimeLine {
         colour,
         name: name.to_owned(),
         parts: parts(
-            moments.iter().map(|moment| (moment.at_ms as f64 / 1e3, of(moment).and_then(|load| pick(&load)))),
+            moments
+                .iter()
+                .map(|moment| (moment.at_ms as f64 / 1e3, load_of(moment).and_then(|load| pick(&load)))),
         ),
     };
     let of_host = |name: &str, moment: &ServiceMoment| {
         // Of one that is lost, nobody knows anything, and one that failed does nothing.
-        let known = moment.workers.iter().find(|worker| worker.name == name);
-        known.filter(|worker| !matches!(worker.state.as_str(), "lost" | "failed")).map(|worker| worker.load)
+        let found = moment.workers.iter().find(|worker| worker.name == name);
+        found.filter(|worker| !matches!(worker.state.as_str(), "lost" | "failed")).map(|worker| worker.load)
     };
     let lines = match names.is_empty() {
         true => vec![line(1, "this host", &|moment| Some(moment.load))],
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_host_has_a_row_and_a_line_and_one_that_is_lost_is_said_so() {
+    fn load_hosts_have_rows_and_lost_one_is_marked() {
         let worker = |name: &str, state: &str, throughput_per_s: f64| LiveWorker {
             name: name.to_owned(),
             state: state.to_owned(),
@@ -211,9 +213,9 @@ mod tests {
         assert_eq!(points, [2, 1]);
         // What was not told for a while is not joined with what is told later.
         let seconds = [0.0, 1.0, 60.0, 61.0, 62.0];
-        let known = seconds.map(|at_s| (at_s, (at_s != 61.0).then_some(5.0)));
+        let samples = seconds.map(|at_s| (at_s, (at_s != 61.0).then_some(5.0)));
         assert_eq!(
-            parts(known.into_iter()),
+            parts(samples.into_iter()),
             [vec![(0.0, 5.0), (1.0, 5.0)], vec![(60.0, 5.0)], vec![(62.0, 5.0)]]
         );
     }

@@ -45,7 +45,7 @@ pub(crate) fn logs(hub: &ConsoleHub, name: &str, file: Option<&str>) -> Result<M
     Ok(PageFrame {
         topic: topic.as_ref(),
         place: Some(NavigationTarget::Runs),
-        ..PageFrame::of("Logs", content)
+        ..PageFrame::new("Logs", content)
     }
     .draw())
 }
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_log_is_shown_from_a_line_on_and_as_text() {
+    fn log_end_is_shown_as_text_from_a_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.log");
         let line = "0123456789 <script>alert(1)</script>\x1b[31m\n";
@@ -165,14 +165,14 @@ mod tests {
     #[test]
     fn only_logs_are_found_and_no_link_is_followed() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::create_dir_all(at("cell/scratch-0")).unwrap();
+        let path_of = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(path_of("cell/scratch-0")).unwrap();
         for name in ["cell/scratch-0/engine.log", "cell/scratch-0/data.sst", "secret.log"] {
-            std::fs::write(at(name), "x").unwrap();
+            std::fs::write(path_of(name), "x").unwrap();
         }
-        std::os::unix::fs::symlink(at("secret.log"), at("cell/link.log")).unwrap();
+        std::os::unix::fs::symlink(path_of("secret.log"), path_of("cell/link.log")).unwrap();
         let mut found = BTreeMap::new();
-        walk(&at("cell"), &at("cell"), "now", MAX_DEPTH, &mut 100, &mut found);
+        walk(&path_of("cell"), &path_of("cell"), "now", MAX_DEPTH, &mut 100, &mut found);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["now/scratch-0/engine.log"]);
     }
 }

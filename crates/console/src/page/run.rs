@@ -51,7 +51,7 @@ pub(crate) fn run(hub: &ConsoleHub, run: &FollowedRun, span: ChartSpan) -> Marku
     PageFrame {
         topic: Some(&topic),
         place: Some(NavigationTarget::Runs),
-        ..PageFrame::of(&run.name, content)
+        ..PageFrame::new(&run.name, content)
     }
     .draw()
 }
@@ -122,7 +122,7 @@ fn ended_as(run: &FollowedRun, ended: usize, has_left: bool) -> Markup {
     let page = run.directory.join("report.html");
     let is_kept = page.is_file();
     html! {
-        @if let Some((at_s, how)) = &run.watched.ended { p.ended { "Ended at " (moment(*at_s)) " UTC: " (prose(how)) "." } }
+        @if let Some((at_s, ending)) = &run.watched.ended { p.ended { "Ended at " (moment(*at_s)) " UTC: " (prose(ending)) "." } }
         @if ended > 0 {
             p.buttons { a.button.primary #report href={ "/runs/" (escaped(&run.name)) "/report" } { "Read the report" } }
             @if is_kept { p.muted { "It is kept in " code { (page.display()) } "." } }
@@ -212,7 +212,7 @@ pub(crate) fn about_to_begin(name: &str) -> Markup {
             p { "The run is being prepared: this host is measured before the first cell. This page shows it as soon as it begins." }
         }
     };
-    PageFrame { refresh_s: Some(2), ..PageFrame::of(name, content) }.draw()
+    PageFrame { refresh_s: Some(2), ..PageFrame::new(name, content) }.draw()
 }
 
 /// The certificate as it forms: what of it can be told already, and what is on record.
@@ -220,7 +220,8 @@ fn seal(run: &FollowedRun) -> Markup {
     let sample = run.current(now_s()).map(|current| &current.sample);
     let busy: Vec<_> =
         sample.iter().flat_map(|sample| &sample.devices).filter(|one| one.modelled_us.is_some()).collect();
-    let doubtful = (0..run.run.plan.len() as u32).filter(|at| run.cell(*at).state == CellState::Doubtful);
+    let doubtful =
+        (0..run.run.plan.len() as u32).filter(|position| run.cell(*position).state == CellState::Doubtful);
     let doubtful: Vec<u32> = doubtful.collect();
     html! {
         @if busy.is_empty() { p.muted { "Modelled devices answer nothing now." } }

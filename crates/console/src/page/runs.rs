@@ -36,8 +36,12 @@ pub(crate) fn runs(hub: &ConsoleHub, words: &str) -> Markup {
             }
         }
     };
-    PageFrame { topic: topic.as_ref(), place: Some(NavigationTarget::Runs), ..PageFrame::of("Runs", content) }
-        .draw()
+    PageFrame {
+        topic: topic.as_ref(),
+        place: Some(NavigationTarget::Runs),
+        ..PageFrame::new("Runs", content)
+    }
+    .draw()
 }
 
 pub(super) fn fragments(hub: &ConsoleHub) -> Vec<(String, Markup)> {

@@ -49,7 +49,7 @@ pub(crate) fn studies(hub: &ConsoleHub) -> Markup {
             p.buttons { a.button href="/studies/edit" { "Write a new one" } }
         }
     };
-    PageFrame { place: Some(NavigationTarget::Studies), ..PageFrame::of("Studies", content) }.draw()
+    PageFrame { place: Some(NavigationTarget::Studies), ..PageFrame::new("Studies", content) }.draw()
 }
 
 /// The editor of a study. Without a text, a new one begins.
@@ -59,7 +59,7 @@ pub(crate) fn editor(
     file: &str,
     text: Option<&str>,
     read: &str,
-    said: Option<&str>,
+    message: Option<&str>,
 ) -> Markup {
     let text = text.unwrap_or(BEGINNING);
     let checked = hub.host.check(&hub.studies.join(file), text);
@@ -67,7 +67,7 @@ pub(crate) fn editor(
     let wrong = wrong_lines(&checked);
     let content = html! {
         div.head { h1 { (title) } p.muted { a href="/studies" { "All studies" } } }
-        @if let Some(said) = said { p.box role="alert" { (prose(said)) } }
+        @if let Some(message) = message { p.box role="alert" { (prose(message)) } }
         section {
             form #editor method="post" action="/studies/save" {
                 input type="hidden" name="form" value=(hub.form_secret.reveal());
@@ -93,7 +93,7 @@ pub(crate) fn editor(
             }
         }
     };
-    PageFrame { place: Some(NavigationTarget::Studies), ..PageFrame::of(title, content) }.draw()
+    PageFrame { place: Some(NavigationTarget::Studies), ..PageFrame::new(title, content) }.draw()
 }
 
 /// The lines of mistakes, from 1.

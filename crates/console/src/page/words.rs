@@ -18,21 +18,22 @@ fn utc(at_s: f64) -> Option<jiff::Zoned> {
 
 /// `14:03:20`, in UTC: whoever shows it says so once.
 pub(super) fn time_of_day(at_s: f64) -> String {
-    utc(at_s).map_or_else(String::new, |at| at.strftime("%H:%M:%S").to_string())
+    utc(at_s).map_or_else(String::new, |timestamp| timestamp.strftime("%H:%M:%S").to_string())
 }
 
 /// The same as an element, for which the script tells the browser's own time.
 pub(super) fn moment(at_s: f64) -> Markup {
-    let whole = utc(at_s).map_or_else(String::new, |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let whole =
+        utc(at_s).map_or_else(String::new, |timestamp| timestamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     html! { time datetime=(whole) { (time_of_day(at_s)) } }
 }
 
 /// `2026-11-25 14:03 UTC`, of what records have as RFC 3339.
 pub(super) fn date_and_time(rfc3339: &str) -> Markup {
     match rfc3339.parse::<Timestamp>() {
-        Ok(at) => {
-            let words = at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M UTC").to_string();
-            html! { time datetime=(at.to_string()) { (words) } }
+        Ok(timestamp) => {
+            let words = timestamp.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M UTC").to_string();
+            html! { time datetime=(timestamp.to_string()) { (words) } }
         }
         Err(_) => html! { (rfc3339) },
     }
@@ -61,8 +62,8 @@ pub(super) fn ticks(from_s: f64, to_s: f64) -> Vec<(f64, String)> {
     let format = if step < 60.0 { "%H:%M:%S" } else { "%H:%M" };
     let mut ticks: Vec<(f64, String)> = (0..8)
         .map(|index| first + f64::from(index) * step)
-        .filter(|at| *at <= to_s)
-        .filter_map(|at| Some((at, utc(at)?.strftime(format).to_string())))
+        .filter(|tick_s| *tick_s <= to_s)
+        .filter_map(|tick_s| Some((tick_s, utc(tick_s)?.strftime(format).to_string())))
         .collect();
     if let Some((_, first)) = ticks.first_mut() {
         first.push_str(" UTC");
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_has_a_few_labels_whatever_its_length() {
+    fn axis_has_few_labels_at_any_length() {
         for span in [1.0, 7.0, 60.0, 299.0, 5_000.0, 90_000.0, 1e7] {
             let found = ticks(1.7e9, 1.7e9 + span);
             assert!(found.len() <= 8 && (span < 6.0 || !found.is_empty()), "{span}: {found:?}");
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_says_its_zone_wherever_the_server_is() {
+    fn time_names_its_zone() {
         let shown = date_and_time("2026-11-25T02:00:00Z").into_string();
         assert!(
             shown.contains("2026-11-25 02:00 UTC") && shown.contains("datetime=\"2026-11-25T02:00:00Z\"")
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_backticks_is_code() {
+    fn text_between_backticks_becomes_code() {
         assert_eq!(
             prose("use `a <b`, not `c`").into_string(),
             "use <code>a &lt;b</code>, not <code>c</code>"
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_plain_characters_only() {
+    fn escaped_address_has_plain_characters_only() {
         assert_eq!(escaped("a b/c?<é>"), "a%20b%2Fc%3F%3C%C3%A9%3E");
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct ActionRequest {
 
 impl ActionRequest {
     /// What came of it: for programs in words, for a person where they were.
-    pub(super) fn done(&self, told: &Value, back: &str) -> ActionResult {
-        PageAnswer::done(self.asking.form, told, back)
+    pub(super) fn done(&self, reply: &Value, back: &str) -> ActionResult {
+        PageAnswer::done(self.asking.form, reply, back)
     }
 
     /// The question whether that is meant, where nobody has said so yet. A program means what it says.
@@ -44,15 +44,15 @@ impl ActionRequest {
         if self.asking.caller == RequestCaller::OwnProgram || self.fields.text("confirmed") == "yes" {
             return None;
         }
-        let ActionConfirmation { question, what, does, action, back } = question;
+        let ActionConfirmation { question, what: consequence, does: button, action, back } = question;
         let fields = self.fields.all();
         Some(match self.asking.form {
             ReadAs::Json => {
-                Err(ActionRefusal::conflict(format!("{question} {what} Send confirmed=yes to do it.")))
+                Err(ActionRefusal::conflict(format!("{question} {consequence} Send confirmed=yes to do it.")))
             }
             ReadAs::Page => PageAnswer::view(
                 ReadAs::Page,
-                || Ok(HtmlPage::Framed(page::confirm(question, what, does, action, back, &fields))),
+                || Ok(HtmlPage::Framed(page::confirm(question, consequence, button, action, back, &fields))),
                 || Ok(String::new()),
             ),
         })
@@ -89,9 +89,9 @@ fn asked(
     shared: &ServerShared,
     asking: CallerInfo,
     pairs: FormPairs,
-    known: &[&str],
+    known_fields: &[&str],
 ) -> Result<ActionRequest, ActionRefusal> {
-    let fields = FormFields::of(pairs, known, asking.caller)?;
+    let fields = FormFields::new(pairs, known_fields, asking.caller)?;
     let asked = ActionRequest { asking, fields };
     match asking.caller {
         RequestCaller::OwnProgram => Ok(asked),
@@ -108,11 +108,11 @@ fn asked(
 pub(super) async fn act(
     shared: Arc<ServerShared>,
     (asking, Form(pairs)): (CallerInfo, Form<FormPairs>),
-    known: &'static [&'static str],
+    known_fields: &'static [&'static str],
     kind: WorkKind,
     act: impl FnOnce(&ServerShared, &ActionRequest) -> ActionResult + Send + 'static,
 ) -> ActionResult {
-    let asked = asked(&shared, asking, pairs, known)?;
+    let asked = asked(&shared, asking, pairs, known_fields)?;
     let turn = shared.work.turn(kind).await?;
     turn.spend(move || act(&shared, &asked)).await?
 }
@@ -216,20 +216,20 @@ pub(super) async fn node(
     };
     let process = process.ok_or_else(|| ActionRefusal::conflict("the run has ended"))?;
     // Before a thread is taken, and for as long as the command lasts.
-    let held = shared.under_way.begin(CommandTarget::Node { process, node: node.clone(), action: word })?;
+    let guard = shared.under_way.begin(CommandTarget::Node { process, node: node.clone(), action: word })?;
     let turn: WorkPermit = shared.work.turn(WorkKind::Node).await?;
     let host = Arc::clone(&shared.hub.host);
     if asking.form == ReadAs::Page {
         // It may take minutes, for which no page waits: events tell what came of it.
         turn.leave_to_it(move || {
             drop(host.command_node(process, &node, command));
-            drop(held);
+            drop(guard);
         });
         return asked.done(&Value::Null, &back);
     }
     let commanded = move || {
         let outcome = host.command_node(process, &node, command);
-        drop(held);
+        drop(guard);
         outcome
     };
     let done = turn.spend(commanded).await?;
@@ -273,14 +273,14 @@ pub(super) async fn new_address(
         let failed =
             |error: std::io::Error| ActionRefusal::failed(format!("there is no new address: {error}"));
         let valid_s = ADDRESS_VALID.as_secs();
-        let told = match asked.fields.text("into") {
+        let reply = match asked.fields.text("into") {
             "" => json!({ "address": shared.entry.issue().map_err(failed)?, "valid_s": valid_s }),
             "file" => json!({ "file": shared.entry.issue_into_file().map_err(failed)?, "valid_s": valid_s }),
             other => {
                 return Err(ActionRefusal::invalid(format!("into: expected file or nothing, not {other:?}")));
             }
         };
-        asked.done(&told, "/")
+        asked.done(&reply, "/")
     })
     .await
 }

@@ -78,7 +78,7 @@ impl PageAnswer {
     }
 
     /// What has one form, whoever reads it: figures for Prometheus, a file, pieces of a page.
-    pub(super) fn in_one_form(content_type: &'static str, body: impl Into<Body>) -> PageAnswer {
+    pub(super) fn from_body(content_type: &'static str, body: impl Into<Body>) -> PageAnswer {
         PageAnswer(sent(StatusCode::OK, content_type, body))
     }
 
@@ -95,11 +95,11 @@ impl PageAnswer {
     /// Something was done: programs read what, and a person goes back to where they were.
     pub(super) fn done(
         form: AnswerForm,
-        told: &impl Serialize,
+        reply: &impl Serialize,
         back: &str,
     ) -> Result<PageAnswer, ActionRefusal> {
         match form {
-            AnswerForm::Json => PageAnswer::json(told),
+            AnswerForm::Json => PageAnswer::json(reply),
             AnswerForm::Page => see(back).map(PageAnswer),
         }
     }
@@ -313,16 +313,16 @@ pub(super) async fn finish(mut answer: SentResponse, form: AnswerForm, method: &
         answer = refusal.sent_as(form);
     } else if answer.status().is_client_error() || answer.status().is_server_error() {
         let (head, body) = answer.into_parts();
-        let said = to_bytes(body, MAX_SAID_BYTES).await.unwrap_or_default();
+        let content = to_bytes(body, MAX_SAID_BYTES).await.unwrap_or_default();
         let refusal = match head.status {
             StatusCode::PAYLOAD_TOO_LARGE => ActionRefusal::too_long(),
             StatusCode::METHOD_NOT_ALLOWED => {
                 ActionRefusal::new(head.status, format!("{method} is not allowed here: see docs/console.md"))
             }
-            other if said.is_empty() => {
+            other if content.is_empty() => {
                 ActionRefusal::new(other, other.canonical_reason().unwrap_or("problem"))
             }
-            other => ActionRefusal::new(other, String::from_utf8_lossy(&said)),
+            other => ActionRefusal::new(other, String::from_utf8_lossy(&content)),
         };
         answer = refusal.sent_as(form);
         if let Some(allowed) = head.headers.get(header::ALLOW) {

@@ -15,5 +15,5 @@ pub(super) fn asset(name: &str) -> Result<PageAnswer, ActionRefusal> {
         _ => return Err(ActionRefusal::missing("there is no such file")),
     };
     // Kept while the page is open, and asked for again after an upgrade.
-    Ok(PageAnswer::in_one_form(kind, text).with_header(header::CACHE_CONTROL, "private, max-age=60"))
+    Ok(PageAnswer::from_body(kind, text).with_header(header::CACHE_CONTROL, "private, max-age=60"))
 }

@@ -37,7 +37,7 @@ pub(super) struct CallerInfo {
 
 impl AnswerForm {
     /// Programs read JSON: those that send a token, come by the Unix socket or ask for it. So does everybody below `/api/`.
-    pub(super) fn of(way: SocketKind, headers: &HeaderMap, path: &str) -> AnswerForm {
+    pub(super) fn choose(way: SocketKind, headers: &HeaderMap, path: &str) -> AnswerForm {
         let is_for_programs = path == "/api" || path.starts_with("/api/") || path == "/metrics";
         let is_program = way == SocketKind::OwnSocket || headers.contains_key(header::AUTHORIZATION);
         if is_for_programs || is_program || prefers_json(headers) {
@@ -74,7 +74,7 @@ mod tests {
         for (name, value) in headers {
             map.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        AnswerForm::of(SocketKind::Network, &map, path)
+        AnswerForm::choose(SocketKind::Network, &map, path)
     }
 
     #[test]
@@ -92,12 +92,12 @@ mod tests {
         for path in ["/api", "/api/", "/api/runs", "/metrics"] {
             assert_eq!(form(path, &[(header::ACCEPT, CHROMIUM)]), AnswerForm::Json, "{path}");
         }
-        assert_eq!(AnswerForm::of(SocketKind::OwnSocket, &HeaderMap::new(), "/"), AnswerForm::Json);
+        assert_eq!(AnswerForm::choose(SocketKind::OwnSocket, &HeaderMap::new(), "/"), AnswerForm::Json);
     }
 
     proptest! {
         #[test]
-        fn no_accept_header_panics(text in "\\PC{0,80}") {
+        fn accept_header_of_any_bytes_never_panics(text in "\\PC{0,80}") {
             let _ = form("/", &[(header::ACCEPT, &text)]);
         }
     }

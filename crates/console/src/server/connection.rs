@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_are_sent_is_written_from_where_it_is() {
+    fn shared_body_is_written_without_copy() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -33,7 +33,7 @@ impl PendingLogin {
     }
 
     fn living(&mut self) -> Option<&AccessSecret> {
-        if self.secret.as_ref().is_some_and(|(_, until)| Instant::now() >= *until) {
+        if self.secret.as_ref().is_some_and(|(_, expiry)| Instant::now() >= *expiry) {
             self.end();
         }
         self.secret.as_ref().map(|(secret, _)| secret)
@@ -119,14 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn an_address_opens_one_session_and_the_next_is_made_when_asked_for() {
+    fn address_opens_one_session_and_next_is_on_request() {
         let folder = tempfile::tempdir().unwrap();
-        let entry = LoginAddress::new(
-            "http://here:1/".to_owned(),
-            AddressFile::in_folder(folder.path(), "console-1"),
-        );
-        for nothing in ["", "wrong"] {
-            assert!(!entry.is_used_up_by(nothing) && !entry.is_opened_by(nothing));
+        let entry =
+            LoginAddress::new("http://here:1/".to_owned(), AddressFile::new(folder.path(), "console-1"));
+        for guess in ["", "wrong"] {
+            assert!(!entry.is_used_up_by(guess) && !entry.is_opened_by(guess));
         }
         let first = secret_in(&entry.issue().unwrap());
         assert!(entry.is_opened_by(&first) && !entry.is_used_up_by("wrong"));
@@ -136,12 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_nobody_opens_dies_and_its_file_goes_with_it() {
+    fn unopened_address_expires_with_its_file() {
         let folder = tempfile::tempdir().unwrap();
-        let entry = LoginAddress::new(
-            "http://here:1/".to_owned(),
-            AddressFile::in_folder(folder.path(), "console-1"),
-        );
+        let entry =
+            LoginAddress::new("http://here:1/".to_owned(), AddressFile::new(folder.path(), "console-1"));
         let file = entry.issue_into_file().unwrap();
         let secret = secret_in(std::fs::read_to_string(&file).unwrap().trim());
         entry.expire();
@@ -156,12 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn a_console_that_ends_makes_no_address_and_leaves_the_file_of_the_next_one() {
+    fn ending_console_makes_no_address_and_keeps_successor_file() {
         let folder = tempfile::tempdir().unwrap();
-        let entry = LoginAddress::new(
-            "http://here:1/".to_owned(),
-            AddressFile::in_folder(folder.path(), "console-1"),
-        );
+        let entry =
+            LoginAddress::new("http://here:1/".to_owned(), AddressFile::new(folder.path(), "console-1"));
         let file = entry.issue_into_file().unwrap();
         entry.close();
         assert!(!file.exists() && entry.issue_into_file().is_err() && entry.issue().is_err());

@@ -40,7 +40,7 @@ pub(super) async fn guard(
 ) -> SentResponse {
     let visitor = request.extensions().get::<CountedConnection>().cloned();
     let way = request.extensions().get::<SocketKind>().copied().unwrap_or(SocketKind::Network);
-    let form = AnswerForm::of(way, request.headers(), request.uri().path());
+    let form = AnswerForm::choose(way, request.headers(), request.uri().path());
     let method = request.method().clone();
     let answer = match judge(&shared, way, &request) {
         Ok(GuardVerdict::In(_)) if !visitor.as_ref().is_some_and(CountedConnection::let_in) => {
@@ -69,11 +69,11 @@ fn announced_bytes(headers: &HeaderMap) -> u64 {
 /// Takes what is still coming, up to a limit: whoever sends it reads the answer only then.
 async fn drain(body: Body) {
     let mut stream = body.into_data_stream();
-    let mut taken = 0;
+    let mut drained = 0;
     let take = async {
         while let Some(Ok(part)) = poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await {
-            taken += part.len();
-            if taken > MAX_DRAINED_BYTES {
+            drained += part.len();
+            if drained > MAX_DRAINED_BYTES {
                 return;
             }
         }
@@ -156,7 +156,7 @@ fn judge(shared: &ServerShared, way: SocketKind, request: &Request) -> Result<Gu
             )),
         };
     }
-    let knows = headers
+    let is_known = headers
         .get_all(header::COOKIE)
         .iter()
         .filter_map(|value| value.to_str().ok())
@@ -165,7 +165,7 @@ fn judge(shared: &ServerShared, way: SocketKind, request: &Request) -> Result<Gu
     let is_at_its_name = is_for_browsers(shared, host);
     if let Some(token) = token_of(request.uri().query()) {
         let is_led_here = site.is_some_and(|site| !matches!(site, "same-origin" | "none"));
-        let opening = LoginOpening { host, is_at_its_name, is_led_here, knows };
+        let opening = LoginOpening { host, is_at_its_name, is_led_here, knows: is_known };
         return opened(shared, request, token, &opening).map(GuardVerdict::Opened);
     }
     if !is_at_its_name {
@@ -177,7 +177,7 @@ fn judge(shared: &ServerShared, way: SocketKind, request: &Request) -> Result<Gu
             ),
         ));
     }
-    if !knows {
+    if !is_known {
         return Err(ActionRefusal::outside(
             StatusCode::UNAUTHORIZED,
             "This browser has no session with this console: it never opened one, or the console has restarted.",
@@ -208,10 +208,10 @@ fn opened(
     token: &str,
     opening: &LoginOpening<'_>,
 ) -> Result<SentResponse, ActionRefusal> {
-    let LoginOpening { host, is_at_its_name, is_led_here, knows } = *opening;
+    let LoginOpening { host, is_at_its_name, is_led_here, knows: is_known } = *opening;
     let is_get = request.method() == Method::GET;
     // Who is in already, and opens an old address from a list of pages.
-    if is_get && is_at_its_name && knows {
+    if is_get && is_at_its_name && is_known {
         return answer::see(&without_token(request));
     }
     if shared.token.as_ref().is_some_and(|reading| reading.is(token)) {

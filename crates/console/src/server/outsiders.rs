@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_style_is_the_one_that_the_policy_names() {
+    fn style_matches_policy_hash() {
         let page = page("T", "a `b<` c", "next", Some("http://here/")).into_string();
         let style = page.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
         assert_eq!(format!("sha256-{}", base64::encode_block(&sha256(style.as_bytes()))), *STYLE_HASH);

@@ -27,13 +27,13 @@ const POLL: Duration = Duration::from_millis(20);
 struct FileId(u64, u64);
 
 impl FileId {
-    fn at(path: &Path) -> io::Result<FileId> {
+    fn from_path(path: &Path) -> io::Result<FileId> {
         let found = std::fs::symlink_metadata(path)?;
         Ok(FileId(found.dev(), found.ino()))
     }
 
     fn remove(self, path: &Path) {
-        if FileId::at(path).is_ok_and(|found| found == self) {
+        if FileId::from_path(path).is_ok_and(|found| found == self) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -66,12 +66,12 @@ impl OwnSocket {
         if is_listened_on(&path)? {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let file = AddressFile::in_folder(folder, &name);
+        let file = AddressFile::new(folder, &name);
         for left in [&path, &file.path] {
             remove_if_there(left)?;
         }
         let listener = underlay_files::listen(&path)?;
-        let id = UnsimulatedMutex::new(Some(FileId::at(&path)?));
+        let id = UnsimulatedMutex::new(Some(FileId::from_path(&path)?));
         listener.set_nonblocking(true)?;
         Ok((OwnSocket { path, id }, listener, file))
     }
@@ -201,7 +201,7 @@ pub(super) struct AddressFile {
 }
 
 impl AddressFile {
-    pub(super) fn in_folder(folder: &Path, name: &str) -> AddressFile {
+    pub(super) fn new(folder: &Path, name: &str) -> AddressFile {
         AddressFile { path: folder.join(format!("{name}{ADDRESS}")), id: None }
     }
 
@@ -212,7 +212,7 @@ impl AddressFile {
             .zip(self.path.file_name().and_then(|name| name.to_str()))
             .ok_or(io::ErrorKind::InvalidInput)?;
         Folder::open(folder)?.replace(name, Access::Private, format!("{address}\n").as_bytes())?;
-        self.id = Some(FileId::at(&self.path)?);
+        self.id = Some(FileId::from_path(&self.path)?);
         Ok(self.path.clone())
     }
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_console_of_a_port_takes_another_name_and_a_dead_one_s_is_taken_over() {
+    fn second_console_takes_other_name_and_replaces_dead_one() {
         let folder = tempfile::tempdir().unwrap();
         let (first, listener, mut file) = OwnSocket::listen(folder.path(), 7100).unwrap();
         assert_eq!(first.path(), folder.path().join("console-7100.socket"));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_consoles_left_at_other_ports_is_removed() {
+    fn killed_console_files_at_other_ports_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let killed = |port: u16| {
             let (socket, listener, mut file) = OwnSocket::listen(folder.path(), port).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_that_ends_leaves_the_files_of_the_one_that_has_its_names_now() {
+    fn ending_console_keeps_files_of_successor() {
         let folder = tempfile::tempdir().unwrap();
         let (socket, _listener, mut file) = OwnSocket::listen(folder.path(), 7100).unwrap();
         let (path, written) = (socket.path().to_owned(), file.write("http://here/").unwrap());

@@ -13,7 +13,7 @@ pub(crate) struct PermitPool {
 pub(crate) struct PoolPermit(Arc<AtomicUsize>);
 
 impl PermitPool {
-    pub(super) fn of(most: usize) -> PermitPool {
+    pub(super) fn new(most: usize) -> PermitPool {
         PermitPool { taken: Arc::default(), most }
     }
 

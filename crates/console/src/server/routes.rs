@@ -62,7 +62,7 @@ pub(super) fn router(shared: Arc<ServerShared>) -> Router {
         .route("/pieces", get(pieces))
         .route("/metrics", get(prometheus))
         .route("/assets/{name}", get(asset))
-        .fallback(nothing)
+        .fallback(not_found)
         .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
         .layer(from_fn_with_state(Arc::clone(&shared), guard))
         .with_state(shared)
@@ -72,7 +72,7 @@ async fn asset(Path(name): Path<String>) -> RouteResult {
     assets::asset(&name)
 }
 
-async fn nothing() -> RouteResult {
+async fn not_found() -> RouteResult {
     Err(ActionRefusal::missing("there is no such page: docs/console.md lists what programs may ask for"))
 }
 
@@ -109,7 +109,7 @@ async fn run(
     Path(name): Path<String>,
     Query(shown): Query<SpanQuery>,
 ) -> RouteResult {
-    let span = shown.span.as_deref().and_then(ChartSpan::of).unwrap_or_default();
+    let span = shown.span.as_deref().and_then(ChartSpan::parse).unwrap_or_default();
     on_a_thread(shared, WorkKind::Look, move |shared| {
         PageAnswer::view(
             asking.form,
@@ -172,16 +172,16 @@ async fn logs(
     State(shared): RouteState,
     Extension(asking): RouteCaller,
     Path(name): Path<String>,
-    Query(which): Query<LogQuery>,
+    Query(query): Query<LogQuery>,
 ) -> RouteResult {
     on_a_thread(shared, WorkKind::Look, move |shared| {
         run_directory(shared, &name)?;
-        let file = which.file.as_deref();
+        let file = query.file.as_deref();
         PageAnswer::view(
             asking.form,
             || page::logs(&shared.hub, &name, file).map(HtmlPage::Framed).map_err(ActionRefusal::failed),
             || match page::logs_as_json(&shared.hub, &name, file).map_err(ActionRefusal::failed)? {
-                Some(told) => json_text(&told),
+                Some(value) => json_text(&value),
                 None => Err(ActionRefusal::missing("that log is not there any more")),
             },
         )
@@ -241,7 +241,7 @@ async fn compare(
     on_a_thread(shared, WorkKind::Look, move |shared| {
         let (a, b) = two_runs(&query)?;
         let (loaded_a, loaded_b) = (load_run(shared, &a)?, load_run(shared, &b)?);
-        let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
+        let compared = AbComparison::new((&a, &loaded_a), (&b, &loaded_b));
         PageAnswer::view(
             asking.form,
             || Ok(HtmlPage::Report(html::without_script(&html::ab::render(&compared)))),
@@ -308,14 +308,14 @@ async fn pieces(
             text.push_str(&format!("{comma}{{\"topic\":{topic},\"pieces\":{{{}}}}}", pieces.join(",")));
         }
         text.push(']');
-        Ok(PageAnswer::in_one_form("application/json", text))
+        Ok(PageAnswer::from_body("application/json", text))
     })
     .await
 }
 
 async fn prometheus(State(shared): RouteState) -> RouteResult {
     on_a_thread(shared, WorkKind::Look, |shared| {
-        Ok(PageAnswer::in_one_form("text/plain; version=0.0.4; charset=utf-8", metrics::text(&shared.hub)))
+        Ok(PageAnswer::from_body("text/plain; version=0.0.4; charset=utf-8", metrics::text(&shared.hub)))
     })
     .await
 }
@@ -329,10 +329,10 @@ struct SinceQuery {
 async fn samples(
     State(shared): RouteState,
     Path(name): Path<String>,
-    Query(since): Query<SinceQuery>,
+    Query(query): Query<SinceQuery>,
 ) -> RouteResult {
     on_a_thread(shared, WorkKind::Look, move |shared| {
-        PageAnswer::json(&with_run(shared, &name, |run| api::samples(run, since.since_s))?)
+        PageAnswer::json(&with_run(shared, &name, |run| api::samples(run, query.since_s))?)
     })
     .await
 }

@@ -74,14 +74,14 @@ pub(super) fn open(shared: &Arc<ServerShared>, topics: Vec<PageTopic>) -> Result
         drop(place);
     });
     let messages = StreamMessages { receiver, rest: StreamMessage::new() };
-    Ok(PageAnswer::in_one_form("text/event-stream", Body::from_stream(messages)))
+    Ok(PageAnswer::from_body("text/event-stream", Body::from_stream(messages)))
 }
 
 /// Sends what has changed until the reader goes, or does not keep up.
 async fn feed(shared: Arc<ServerShared>, topics: Vec<PageTopic>, sender: Sender<StreamMessage>) {
     // Of each piece that was sent, so that it is sent again only when it is another one.
     let mut sent: HashMap<(usize, String), u64> = HashMap::new();
-    let (mut quiet, mut behind) = (0, 0);
+    let (mut quiet, mut lag) = (0, 0);
     loop {
         let message = changed(&shared, &topics, &mut sent).await;
         quiet += 1;
@@ -93,13 +93,13 @@ async fn feed(shared: Arc<ServerShared>, topics: Vec<PageTopic>, sender: Sender<
         if let Some(message) = message {
             quiet = 0;
             match sender.try_send(message) {
-                Ok(()) => behind = 0,
+                Ok(()) => lag = 0,
                 Err(TrySendError::Closed(_)) => return,
                 Err(TrySendError::Full(_)) => {
-                    behind += 1;
+                    lag += 1;
                     // Everything anew, once there is room.
                     sent.clear();
-                    if behind > MAX_INTERVALS_BEHIND {
+                    if lag > MAX_INTERVALS_BEHIND {
                         return;
                     }
                 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_piece_is_sent_in_parts_without_a_copy() {
+    fn long_piece_is_sent_in_parts_without_copy() {
         let (sender, receiver) = mpsc::channel(1);
         let whole = Bytes::from(vec![7; 3 * MAX_PART_BYTES + 5]);
         sender.try_send(VecDeque::from([Bytes::from_static(b"first"), whole.clone()])).unwrap();

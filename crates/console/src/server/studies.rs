@@ -58,10 +58,10 @@ pub(super) struct StudyQuery {
 pub(super) async fn edit(
     State(shared): StudyRouteState,
     Extension(asking): StudyRouteCaller,
-    Query(which): Query<StudyQuery>,
+    Query(query): Query<StudyQuery>,
 ) -> StudyRouteResult {
     on_a_thread(shared, WorkKind::Check, move |shared| {
-        let file = which.file.unwrap_or_default();
+        let file = query.file.unwrap_or_default();
         let text = match file.is_empty() {
             true => None,
             false => Some(read(&shared.hub.studies, &file)?),
@@ -132,8 +132,8 @@ fn saved(shared: &ServerShared, asked: &ActionRequest) -> StudyRouteResult {
     // As forms have them, lines end with both.
     let typed = asked.fields.get("text").map(|text| text.replace("\r\n", "\n"));
     // Nothing that was typed is lost.
-    let again = |refusal: ActionRefusal, said: &str, read: &str| match asked.asking.form {
-        ReadAs::Page => refusal.on_page(page::editor(hub, file, typed.as_deref(), read, Some(said))),
+    let again = |refusal: ActionRefusal, message: &str, read: &str| match asked.asking.form {
+        ReadAs::Page => refusal.on_page(page::editor(hub, file, typed.as_deref(), read, Some(message))),
         ReadAs::Json => refusal,
     };
     let mark = asked.fields.get("read");
@@ -161,22 +161,22 @@ fn saved(shared: &ServerShared, asked: &ActionRequest) -> StudyRouteResult {
     if then != AfterSave::Save {
         let checked = hub.host.check(&place, &text);
         if !checked.is_sound() {
-            let said = "It was not started, since it has mistakes.";
+            let message = "It was not started, since it has mistakes.";
             let refusal =
-                ActionRefusal::conflict(said).telling("errors", api::mistakes(&hub.studies, &checked));
-            return Err(again(refusal, said, began_with));
+                ActionRefusal::conflict(message).telling("errors", api::mistakes(&hub.studies, &checked));
+            return Err(again(refusal, message, began_with));
         }
         if then == (AfterSave::Start { short: true }) && !checked.has_short {
-            let said = "It was not started: it has no `[short]` section, and so no short form.";
-            return Err(again(ActionRefusal::conflict(said), said, began_with));
+            let message = "It was not started: it has no `[short]` section, and so no short form.";
+            return Err(again(ActionRefusal::conflict(message), message, began_with));
         }
     }
     if typed.is_some() {
         // Of two that save at once, one finds what the other has written.
         let _saving = shared.saving.lock();
         let _held = hold(&hub.studies).map_err(|error| {
-            let said = format!("{file} was not saved: {}: {error}", hub.studies.display());
-            again(ActionRefusal::busy(&said), &said, began_with)
+            let message = format!("{file} was not saved: {}: {error}", hub.studies.display());
+            again(ActionRefusal::busy(&message), &message, began_with)
         })?;
         // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it replaces it.
         if mark.is_some() || asked.asking.form == ReadAs::Page {
@@ -185,12 +185,12 @@ fn saved(shared: &ServerShared, asked: &ActionRequest) -> StudyRouteResult {
             // Of a page that has no mark, the file is a new one.
             let is_another = if asked.asking.form == ReadAs::Page { is_there } else { true };
             if is_another && now != began_with {
-                let said = format!(
+                let message = format!(
                     "{file} has changed since you opened it. It was not saved: save again to replace it, or choose another name."
                 );
                 return Err(again(
-                    ActionRefusal::conflict(&said).telling("read", now.as_str().into()),
-                    &said,
+                    ActionRefusal::conflict(&message).telling("read", now.as_str().into()),
+                    &message,
                     &now,
                 ));
             }
@@ -198,26 +198,30 @@ fn saved(shared: &ServerShared, asked: &ActionRequest) -> StudyRouteResult {
         let written = Folder::open(&hub.studies)
             .and_then(|folder| folder.replace(file, access_of(&place), text.as_bytes()));
         if let Err(error) = written {
-            let said = format!("{file} was not saved: {error}");
-            return Err(again(ActionRefusal::failed(&said), &said, began_with));
+            let message = format!("{file} was not saved: {error}");
+            return Err(again(ActionRefusal::failed(&message), &message, began_with));
         }
     }
     let mark = mark_of(&text);
     let AfterSave::Start { short } = then else {
-        let told = json!({ "done": format!("{file} is saved"), "file": file, "read": mark });
-        return asked.done(&told, &format!("/studies/edit?file={}", escaped(file)));
+        let reply = json!({ "done": format!("{file} is saved"), "file": file, "read": mark });
+        return asked.done(&reply, &format!("/studies/edit?file={}", escaped(file)));
     };
     match hub.host.start(&place, hub.runs.root(), short) {
         Ok(directory) => {
             let name =
                 directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let told = json!({ "done": directory, "run": name, "file": file, "read": mark });
-            asked.done(&told, &run_address(&name))
+            let reply = json!({ "done": directory, "run": name, "file": file, "read": mark });
+            asked.done(&reply, &run_address(&name))
         }
         Err(problem) => {
             let saved = if typed.is_some() { "It was saved and not started" } else { "It was not started" };
-            let said = format!("{saved}: {problem}");
-            Err(again(ActionRefusal::conflict(&said).telling("read", mark.as_str().into()), &said, &mark))
+            let message = format!("{saved}: {problem}");
+            Err(again(
+                ActionRefusal::conflict(&message).telling("read", mark.as_str().into()),
+                &message,
+                &mark,
+            ))
         }
     }
 }
@@ -289,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_study_is_kept_in_its_directory_and_nowhere_else() {
+    fn study_name_cannot_leave_directory() {
         for name in ["my-study.toml", "a.toml", "A_1.2.toml"] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }

@@ -273,8 +273,8 @@ impl Served {
 
     /// What opens a session, once.
     fn new_secret(&self) -> String {
-        let told = json(&self.own_post("/addresses", ""));
-        told["address"].as_str().unwrap().split_once("?token=").unwrap().1.to_owned()
+        let answer = json(&self.own_post("/addresses", ""));
+        answer["address"].as_str().unwrap().split_once("?token=").unwrap().1.to_owned()
     }
 
     fn bearer(&self) -> String {
@@ -305,8 +305,8 @@ impl Served {
     /// The word that forms of the run's page have.
     fn form_word(&self) -> String {
         let page = self.get("/runs/one", &[&self.cookie()]);
-        let at = page.find("name=\"form\" value=\"").unwrap() + 19;
-        page[at..].split('"').next().unwrap().to_owned()
+        let start = page.find("name=\"form\" value=\"").unwrap() + 19;
+        page[start..].split('"').next().unwrap().to_owned()
     }
 
     fn commands(&self) -> Vec<String> {

@@ -129,7 +129,7 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
-    fn a_stranger_too_many_takes_the_place_of_the_first_one() {
+    fn excess_stranger_replaces_oldest_one() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let visits = ConnectionLimits::default();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_from_elsewhere_is_not_crowded_out() {
+    fn remote_visitor_is_not_crowded_out() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let visits = ConnectionLimits::default();
@@ -182,11 +182,11 @@ mod tests {
     #[test]
     fn those_who_were_let_in_have_a_bound_too() {
         let visits = ConnectionLimits::default();
-        let mut known: Vec<CountedConnection> = (0..MAX_KNOWN).map(|_| visits.arrive()).collect();
-        assert!(known.iter().all(CountedConnection::let_in));
+        let mut connections: Vec<CountedConnection> = (0..MAX_KNOWN).map(|_| visits.arrive()).collect();
+        assert!(connections.iter().all(CountedConnection::let_in));
         let late = visits.arrive();
         assert!(!late.let_in());
-        known.pop();
+        connections.pop();
         assert!(late.let_in());
     }
 }

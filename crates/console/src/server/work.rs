@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_its_own_row() {
+    fn work_kinds_have_separate_queues() {
         for kind in [
             WorkKind::Look,
             WorkKind::Draw,
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn one_command_at_a_time_is_under_way_for_a_storage() {
+    fn storage_runs_one_command_at_a_time() {
         let all = RunningCommands::default();
         let storage = |name: &str| CommandTarget::Storage(name.to_owned());
         let one = all.begin(storage("a")).unwrap_or_else(|refusal| panic!("{refusal:?}"));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_hangs_takes_one_thread_for_each_action() {
+    fn hanging_node_takes_one_thread_per_action() {
         let all = RunningCommands::default();
         let node = |action| CommandTarget::Node { process: 1, node: "a".to_owned(), action };
         let _starts = all.begin(node("start")).unwrap_or_else(|refusal| panic!("{refusal:?}"));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_that_ends_begins_no_command_and_knows_which_it_has_to_wait_for() {
+    fn ending_console_starts_no_command_and_awaits_running_ones() {
         let all = RunningCommands::default();
         let run = CommandTarget::Run { directory: PathBuf::from("/runs/one"), action: "stop" };
         let _run = all.begin(run).unwrap_or_else(|refusal| panic!("{refusal:?}"));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_hangs_keeps_the_threads_of_one_kind_alone() {
+    fn hanging_task_keeps_threads_of_its_kind_only() {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(max_threads())

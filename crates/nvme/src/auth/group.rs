@@ -70,14 +70,14 @@ impl DhGroup {
 
     /// The public value of a secret exponent; empty without an exchange.
     pub(super) fn public_value(self, exponent: &[u8; EXPONENT_BYTES]) -> Vec<u8> {
-        let Some(field) = PrimeField::of(self) else { return Vec::new() };
+        let Some(field) = PrimeField::from_group(self) else { return Vec::new() };
         let generator = BoxedUint::from_be_slice_truncated(&[GENERATOR], field.bits);
         field.power(generator, exponent)
     }
 
     /// The key that both sides come to, or `None` for a value that no honest side sends.
     pub(super) fn shared_key(self, public_value: &[u8], exponent: &[u8; EXPONENT_BYTES]) -> Option<Vec<u8>> {
-        let field = PrimeField::of(self)?;
+        let field = PrimeField::from_group(self)?;
         let value = BoxedUint::from_be_slice(public_value, field.bits).ok()?;
         // 0, 1 and p - 1 give a key that everybody knows (RFC 7919, section 5.1).
         let one = BoxedUint::from_be_slice_truncated(&[1], field.bits);
@@ -94,7 +94,7 @@ struct PrimeField {
 }
 
 impl PrimeField {
-    fn of(group: DhGroup) -> Option<PrimeField> {
+    fn from_group(group: DhGroup) -> Option<PrimeField> {
         let hex = group.prime_hex()?;
         let bits = hex.len() as u32 * 4;
         let prime: Option<BoxedUint> = BoxedUint::from_be_hex(hex, bits).into();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sides_come_to_one_key_in_every_group() {
+    fn key_agreement_matches_in_each_group() {
         let (left, right) = ([0x5a; EXPONENT_BYTES], [0xc3; EXPONENT_BYTES]);
         for group in DhGroup::ALL.into_iter().skip(1) {
             let (ours, theirs) = (group.public_value(&left), group.public_value(&right));
@@ -134,7 +134,7 @@ mod tests {
     fn values_that_give_a_known_key_are_refused() {
         let group = DhGroup::Ffdhe2048;
         let number = |value: BoxedUint| value.to_be_bytes().into_vec();
-        let field = PrimeField::of(group).unwrap();
+        let field = PrimeField::from_group(group).unwrap();
         let small = |value: u8| BoxedUint::from_be_slice_truncated(&[value], field.bits);
         for (value, is_good) in [
             (small(0), false),

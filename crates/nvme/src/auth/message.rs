@@ -98,12 +98,14 @@ impl FailureCode {
     fn number(self) -> u8 {
         match self {
             FailureCode::Other(number) => number,
-            named => FailureCode::NAMED.iter().position(|code| *code == named).map_or(0, |at| at as u8 + 1),
+            named => {
+                FailureCode::NAMED.iter().position(|code| *code == named).map_or(0, |index| index as u8 + 1)
+            }
         }
     }
 
     fn from_number(number: u8) -> FailureCode {
-        let named = usize::from(number).checked_sub(1).and_then(|at| FailureCode::NAMED.get(at));
+        let named = usize::from(number).checked_sub(1).and_then(|index| FailureCode::NAMED.get(index));
         named.copied().unwrap_or(FailureCode::Other(number))
     }
 
@@ -232,12 +234,12 @@ impl NegotiateMessage {
                 continue;
             }
             let (hash_list, group_list) = descriptor[4..].split_at(MAX_IDENTIFIERS);
-            let length = |what, count: u8, list: &[u8]| -> Result<usize, MessageError> {
+            let length = |field, count: u8, list: &[u8]| -> Result<usize, MessageError> {
                 let count = usize::from(count);
                 if count <= list.len() {
                     Ok(count)
                 } else {
-                    Err(MessageError::Length(what, count, list.len()))
+                    Err(MessageError::Length(field, count, list.len()))
                 }
             };
             let hashes = &hash_list[..length("hash identifiers", descriptor[2], hash_list)?];
@@ -345,8 +347,8 @@ impl FailureMessage {
     }
 }
 
-pub(super) fn same(what: &'static str, found: usize, wanted: usize) -> Result<(), MessageError> {
-    if found == wanted { Ok(()) } else { Err(MessageError::Length(what, found, wanted)) }
+pub(super) fn same(field: &'static str, found: usize, wanted: usize) -> Result<(), MessageError> {
+    if found == wanted { Ok(()) } else { Err(MessageError::Length(field, found, wanted)) }
 }
 
 struct MessageReader<'a> {

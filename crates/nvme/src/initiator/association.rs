@@ -105,7 +105,7 @@ impl HostAssociation {
                 begun.0.push(Arc::clone(&queue));
                 connect_queue(options, &queue, entries, controller_id)?;
                 queue.set_capsule_data_bytes(
-                    usize::try_from(limits.identify.in_capsule_data_bytes()).unwrap_or(usize::MAX),
+                    usize::try_from(limits.identify.capsule_data_bytes()).unwrap_or(usize::MAX),
                 );
                 io.push(queue);
             }
@@ -152,20 +152,20 @@ pub(super) fn call(
     command: NvmeCommand,
     payload: CommandPayload,
     limit: Duration,
-    what: &'static str,
+    operation: &'static str,
 ) -> Result<CommandAnswer, InitiatorError> {
     let (exchange, waiting) = CommandExchange::awaited(command, payload);
     if let Err(exchange) = queue.submit(exchange) {
         drop(exchange);
-        return Err(InitiatorError::Lost { what, reason: "it had already ended".into() });
+        return Err(InitiatorError::Lost { what: operation, reason: "it had already ended".into() });
     }
     match waiting.wait(limit) {
         Some(Ok(answer)) => Ok(answer),
-        Some(Err(lost)) => Err(InitiatorError::lost(what, lost)),
+        Some(Err(lost)) => Err(InitiatorError::lost(operation, lost)),
         None => {
             // Its place and its buffer are still taken: a connection like that is of no use.
             queue.close();
-            Err(InitiatorError::TimedOut { what })
+            Err(InitiatorError::TimedOut { what: operation })
         }
     }
 }
@@ -176,12 +176,12 @@ pub(super) fn succeed(
     command: NvmeCommand,
     payload: CommandPayload,
     limit: Duration,
-    what: &'static str,
+    operation: &'static str,
 ) -> Result<CommandAnswer, InitiatorError> {
-    let answer = call(queue, command, payload, limit, what)?;
+    let answer = call(queue, command, payload, limit, operation)?;
     match answer.completion.status {
         status if status.is_success() => Ok(answer),
-        status => Err(InitiatorError::Command { what, status }),
+        status => Err(InitiatorError::Command { what: operation, status }),
     }
 }
 
@@ -320,12 +320,12 @@ pub(super) fn identify_page(
     admin: &HostQueue,
     limit: Duration,
     command: IdentifyCommand,
-    what: &'static str,
+    operation: &'static str,
 ) -> Result<Box<[u8; IDENTIFY_BYTES]>, InitiatorError> {
     let place = CommandPayload::Receive(vec![0; IDENTIFY_BYTES]);
-    let answer = succeed(admin, command.to_command(0), place, limit, what)?;
+    let answer = succeed(admin, command.to_command(0), place, limit, operation)?;
     let page = answer.received.into_boxed_slice().try_into();
-    page.map_err(|_| InitiatorError::Lost { what, reason: "its data is too short".into() })
+    page.map_err(|_| InitiatorError::Lost { what: operation, reason: "its data is too short".into() })
 }
 
 fn identify(options: &ControllerOptions, admin: &HostQueue) -> Result<ControllerLimits, InitiatorError> {
@@ -370,12 +370,12 @@ fn replace_former(
     instance: u64,
     number: u64,
 ) -> Result<u64, InitiatorError> {
-    let mut command = NvmeCommand::new(command::admin::REPLACE_FORMER, 0, 0, SglDescriptor::none());
+    let mut command = NvmeCommand::new(command::admin::REPLACE_FORMER, 0, 0, SglDescriptor::empty());
     let halves = |wide: u64| [wide as u32, (wide >> 32) as u32];
     command.dwords[..2].copy_from_slice(&halves(instance));
     command.dwords[2..4].copy_from_slice(&halves(number));
-    let what = "replacing a lost connection";
-    let answer = succeed(admin, command, CommandPayload::None, options.connect_timeout, what)?;
+    let operation = "replacing a lost connection";
+    let answer = succeed(admin, command, CommandPayload::None, options.connect_timeout, operation)?;
     Ok(answer.completion.result)
 }
 

@@ -150,8 +150,8 @@ impl NvmeController {
     pub fn namespace(&self, nsid: u32) -> Result<RemoteDevice, InitiatorError> {
         let shared = &self.inner.shared;
         let association = shared.connected()?;
-        let known = shared.lock_namespaces().get(&nsid).and_then(Weak::upgrade);
-        let namespace = match known {
+        let existing = shared.lock_namespaces().get(&nsid).and_then(Weak::upgrade);
+        let namespace = match existing {
             Some(namespace) => namespace,
             None => {
                 let (data, identity) = shared.identify_namespace(&association, nsid)?;
@@ -164,7 +164,7 @@ impl NvmeController {
                 // Two that ask at once get the same: what one of them keeps must be repeated.
                 let mut namespaces = shared.lock_namespaces();
                 match namespaces.get(&nsid).and_then(Weak::upgrade) {
-                    Some(known) => known,
+                    Some(existing) => existing,
                     None => {
                         namespaces.insert(nsid, Arc::downgrade(&namespace));
                         namespace
@@ -341,7 +341,7 @@ impl ControllerShared {
                 shared.changed.notify_all();
             }
         };
-        let command = NvmeCommand::new(admin::ASYNC_EVENT_REQUEST, 0, 0, SglDescriptor::none());
+        let command = NvmeCommand::new(admin::ASYNC_EVENT_REQUEST, 0, 0, SglDescriptor::empty());
         let exchange = CommandExchange::new(command, CommandPayload::None, false, Box::new(done));
         // A connection that has ended is made again, and then asks for events again.
         let _ = association.admin().submit(exchange);
@@ -389,7 +389,7 @@ impl ControllerShared {
                 return ManagerWork::Reconnect;
             }
             let (due, later): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut state.retries).into_iter().partition(|(at, _)| *at <= now);
+                std::mem::take(&mut state.retries).into_iter().partition(|(instant, _)| *instant <= now);
             state.retries = later;
             let mut sendable = std::mem::take(&mut state.orphans);
             sendable.extend(due.into_iter().map(|(_, exchange)| exchange));
@@ -399,12 +399,12 @@ impl ControllerShared {
             if let Some(event) = state.events.pop() {
                 return ManagerWork::Look(event);
             }
-            if keep_alive_at.is_some_and(|at| at <= now) {
+            if keep_alive_at.is_some_and(|instant| instant <= now) {
                 return ManagerWork::KeepAlive;
             }
-            let next = state.retries.iter().map(|(at, _)| *at).chain(keep_alive_at).min();
+            let next = state.retries.iter().map(|(instant, _)| *instant).chain(keep_alive_at).min();
             state = match next {
-                Some(at) => self.changed.wait_timeout(state, at.saturating_duration_since(now)),
+                Some(instant) => self.changed.wait_timeout(state, instant.saturating_duration_since(now)),
                 None => self.changed.wait(state),
             };
         }
@@ -465,10 +465,10 @@ impl ControllerShared {
 
     /// Waits, unless nobody needs the controller any more.
     fn pause(&self, pause: Duration) {
-        let until = Instant::now() + pause;
+        let deadline = Instant::now() + pause;
         let mut state = self.lock();
         while state.phase != ConnectionPhase::Closed {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
@@ -510,8 +510,8 @@ impl ControllerShared {
             // Reading the page is what lets the controller tell of the next change.
             let page = GetLogPage::new(CHANGED_NAMESPACES, 0, 4096);
             let place = CommandPayload::Receive(vec![0; 4096]);
-            let what = "reading what changed";
-            let _ = succeed(association.admin(), page.to_command(0), place, ADMIN_LIMIT, what);
+            let operation = "reading what changed";
+            let _ = succeed(association.admin(), page.to_command(0), place, ADMIN_LIMIT, operation);
             let namespaces: Vec<Arc<NamespaceInfo>> =
                 self.lock_namespaces().values().filter_map(Weak::upgrade).collect();
             for namespace in namespaces {

@@ -58,8 +58,8 @@ fn read_log(
     let read = |offset_bytes: u64, length_bytes: u64| {
         let command = GetLogPage { nsid: 0, ..GetLogPage::new(DISCOVERY, offset_bytes, length_bytes) };
         let place = CommandPayload::Receive(vec![0; length_bytes as usize]);
-        let what = "reading the discovery log";
-        succeed(association.admin(), command.to_command(0), place, options.connect_timeout, what)
+        let operation = "reading the discovery log";
+        succeed(association.admin(), command.to_command(0), place, options.connect_timeout, operation)
     };
     let head = || -> Result<DiscoveryHead, InitiatorError> {
         let page = read(0, DiscoveryHead::BYTES as u64)?.received;

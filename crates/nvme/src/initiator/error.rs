@@ -49,8 +49,8 @@ pub enum InitiatorError {
     Entropy(#[source] io::Error),
 }
 
-fn said(there: &[u32]) -> String {
-    match there {
+fn said(namespaces: &[u32]) -> String {
+    match namespaces {
         [] => "none".into(),
         [one] => format!("only {one}"),
         many => {
@@ -61,12 +61,12 @@ fn said(there: &[u32]) -> String {
 }
 
 impl InitiatorError {
-    pub(super) fn lost(what: &'static str, lost: LostAnswer) -> InitiatorError {
+    pub(super) fn lost(operation: &'static str, lost: LostAnswer) -> InitiatorError {
         let reason = match lost {
             LostAnswer::Connection(reason) => reason,
             LostAnswer::Gone => "it was closed".into(),
         };
-        InitiatorError::Lost { what, reason }
+        InitiatorError::Lost { what: operation, reason }
     }
 
     pub(super) fn received(address: &str, error: ReceiveError) -> InitiatorError {

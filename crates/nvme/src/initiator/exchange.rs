@@ -102,7 +102,7 @@ impl CommandExchange {
     /// Tells the target that this host is there. Not sent again: the next connection sends its own.
     pub(super) fn keep_alive(done: AnswerCallback) -> CommandExchange {
         CommandExchange::new(
-            NvmeCommand::new(admin::KEEP_ALIVE, 0, 0, SglDescriptor::none()),
+            NvmeCommand::new(admin::KEEP_ALIVE, 0, 0, SglDescriptor::empty()),
             CommandPayload::None,
             false,
             done,

@@ -64,16 +64,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_known_by_its_own_identifiers_and_else_by_the_serial_number() {
+    fn namespace_identity_prefers_own_identifiers_to_serial_number() {
         let none = NamespaceIdentity { nguid: None, uuid: None, eui64: None, serial_number: "A".into() };
-        let known = NamespaceIdentity { nguid: Some([1; 16]), uuid: Some([2; 16]), ..none.clone() };
-        assert_eq!(known.difference(&known), None);
-        assert_eq!(known.difference(&NamespaceIdentity { serial_number: "B".into(), ..known.clone() }), None);
-        assert_eq!(known.difference(&NamespaceIdentity { uuid: None, ..known.clone() }), None);
-        let other = known.difference(&NamespaceIdentity { nguid: Some([9; 16]), ..known.clone() }).unwrap();
+        let complete = NamespaceIdentity { nguid: Some([1; 16]), uuid: Some([2; 16]), ..none.clone() };
+        assert_eq!(complete.difference(&complete), None);
+        assert_eq!(
+            complete.difference(&NamespaceIdentity { serial_number: "B".into(), ..complete.clone() }),
+            None
+        );
+        assert_eq!(complete.difference(&NamespaceIdentity { uuid: None, ..complete.clone() }), None);
+        let other =
+            complete.difference(&NamespaceIdentity { nguid: Some([9; 16]), ..complete.clone() }).unwrap();
         assert!(other.contains("NGUID is 0909"), "{other}");
-        assert!(known.difference(&none).unwrap().contains("no longer has any of its identifiers"));
-        assert_eq!(none.difference(&known), None);
+        assert!(complete.difference(&none).unwrap().contains("no longer has any of its identifiers"));
+        assert_eq!(none.difference(&complete), None);
         let other =
             none.difference(&NamespaceIdentity { serial_number: "B".into(), ..none.clone() }).unwrap();
         assert!(other.contains("'B'") && other.contains("'A'"), "{other}");

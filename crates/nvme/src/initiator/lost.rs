@@ -80,7 +80,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn they_are_the_blocks_that_were_put_in(
+        fn lost_blocks_are_those_inserted(
             steps in prop::collection::vec((any::<bool>(), 0_u64..60, 0_u64..20), 0..60),
         ) {
             let mut lost = LostRanges::default();

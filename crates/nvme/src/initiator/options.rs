@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_has_one_name_and_one_identifier() {
+    fn host_has_one_name_and_identifier() {
         let (one, other) =
             (ControllerOptions::new("a:1", "nqn.x:y"), ControllerOptions::new("b:2", "nqn.x:z"));
         assert_eq!((&one.host_nqn, one.host_id), (&other.host_nqn, other.host_id));

@@ -139,13 +139,13 @@ impl HostOutbox {
             match outcome {
                 Ok(sent) => {
                     let mut left = skip + sent;
-                    let gone = batch.iter().take_while(|frame| {
+                    let finished = batch.iter().take_while(|frame| {
                         let is_gone = left >= frame.len();
                         left -= if is_gone { frame.len() } else { 0 };
                         is_gone
                     });
-                    let gone = gone.count();
-                    batch.drain(..gone);
+                    let finished = finished.count();
+                    batch.drain(..finished);
                     state.sent_bytes = left;
                     put_back(&mut state, &mut batch);
                 }
@@ -217,7 +217,7 @@ mod tests {
 
     /// Far more than a socket takes at once: everything arrives, in order, and `send` never waited for it.
     #[test]
-    fn a_side_that_reads_nothing_yet_stops_nobody() {
+    fn stalled_peer_blocks_no_sender() {
         const FRAMES: usize = 64;
         const BYTES: usize = 1 << 20;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -248,7 +248,7 @@ mod tests {
 
     /// The thread that receives sends many commands by one call, and never keeps one for itself.
     #[test]
-    fn what_the_receiving_thread_puts_off_goes_when_it_flushes() {
+    fn deferred_answers_leave_on_flush() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let outbox = HostOutbox::new(stream(TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
         let (mut receiver, _) = listener.accept().unwrap();

@@ -87,14 +87,14 @@ impl QueueInlet {
 }
 
 impl Read for QueueInlet {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.await_bytes()?;
-        self.stream.receive(&mut [IoSliceMut::new(into)])
+        self.stream.receive(&mut [IoSliceMut::new(buffer)])
     }
 
-    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.await_bytes()?;
-        self.stream.receive(into)
+        self.stream.receive(buffers)
     }
 }
 
@@ -228,11 +228,11 @@ impl HostQueue {
     fn place(&self, table: &mut CommandTable, cid: u16, exchange: CommandExchange) -> OutgoingFrame {
         let mut data = None;
         let sgl = match &exchange.payload {
-            CommandPayload::None => SglDescriptor::none(),
+            CommandPayload::None => SglDescriptor::empty(),
             CommandPayload::Receive(buffer) => SglDescriptor::transport(buffer.len() as u32),
             CommandPayload::Send(bytes) if bytes.len() <= self.capsule_data_bytes.load(Ordering::Relaxed) => {
                 data = Some(bytes.clone());
-                SglDescriptor::in_capsule(bytes.len() as u32)
+                SglDescriptor::new_in_capsule(bytes.len() as u32)
             }
             CommandPayload::Send(bytes) => SglDescriptor::transport(bytes.len() as u32),
         };
@@ -321,17 +321,17 @@ impl HostQueue {
         };
         let part =
             part.ok_or_else(|| wrong(FatalStatus::DataOutOfRange, "it asks for data that does not exist"))?;
-        let pieces = (0..length).step_by(self.max_h2c_data_bytes).filter_map(|at| {
-            let bytes = (length - at).min(self.max_h2c_data_bytes);
+        let pieces = (0..length).step_by(self.max_h2c_data_bytes).filter_map(|position| {
+            let bytes = (length - position).min(self.max_h2c_data_bytes);
             let pdu = Pdu::H2cData(DataTransfer {
                 cid: r2t.cid,
                 transfer_tag: r2t.transfer_tag,
-                offset_bytes: (offset + at) as u32,
+                offset_bytes: (offset + position) as u32,
                 length_bytes: bytes as u32,
-                is_last: at + bytes == length,
+                is_last: position + bytes == length,
                 is_success: false,
             });
-            let data = part.part(at, bytes)?;
+            let data = part.part(position, bytes)?;
             Some(self.with_digest(OutgoingFrame {
                 head: self.framing.head(&pdu, bytes),
                 data: Some(data),
@@ -457,8 +457,8 @@ fn fill(
     Ok(())
 }
 
-fn wrong(status: FatalStatus, what: &'static str) -> ProtocolError {
-    ProtocolError::new(status, 0, &[], what)
+fn wrong(status: FatalStatus, problem: &'static str) -> ProtocolError {
+    ProtocolError::new(status, 0, &[], problem)
 }
 
 /// Exchanges ICReq and ICResp.

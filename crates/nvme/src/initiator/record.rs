@@ -33,9 +33,9 @@ pub(super) struct WriteRecord<W> {
 }
 
 impl<W> WriteRecord<W> {
-    pub(super) fn new(keeps: bool, limits: UnflushedLimits) -> WriteRecord<W> {
+    pub(super) fn new(keeps_writes: bool, limits: UnflushedLimits) -> WriteRecord<W> {
         WriteRecord {
-            keeps,
+            keeps: keeps_writes,
             limits,
             unflushed: UnflushedWrites::default(),
             lost: LostRanges::default(),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_during_a_long_flush_is_bounded_by_bytes() {
+    fn writes_during_long_flush_are_bounded_by_bytes() {
         let (mut record, admitted) = admitted_without_a_flush(1 << 20);
         assert_eq!((admitted, record.held_bytes()), (128, 128 << 20));
         assert!(record.begin_admitting() && record.next().is_none());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_during_a_long_flush_is_bounded_by_number() {
+    fn writes_during_long_flush_are_bounded_by_number() {
         let (mut record, admitted) = admitted_without_a_flush(0);
         assert_eq!(admitted as usize, WAITING_FACTOR * LIMITS.commands);
         assert_eq!(record.own_flush_ended(false), [admitted], "told that the flush failed");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_write_beside_less_than_the_limit_has_a_flush_make_room() {
+    fn long_write_near_limit_makes_flush_free_space() {
         let mut record = WriteRecord::new(true, UnflushedLimits { bytes: 8, commands: 100 });
         assert!(record.begin((0, 1), 7));
         record.end((0, 1), 7, Some(kept((0, 1), Some(SharedBuffer::new(vec![0; 7])))));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_the_same_block_go_one_after_the_other() {
+    fn writes_of_same_block_are_ordered() {
         let mut record = WriteRecord::new(false, LIMITS);
         assert!(record.begin((0, 4), 4));
         assert!(!record.begin((3, 8), 5));
@@ -268,7 +268,7 @@ mod tests {
 
     /// An older write of the same block is not what was last written, however often the target comes back.
     #[test]
-    fn what_is_lost_is_not_found_again_by_an_older_write() {
+    fn lost_block_is_not_restored_by_older_write() {
         let mut record = WriteRecord::<()>::new(true, LIMITS);
         for blocks in [(0, 8), (4, 6), (5, 6)] {
             assert!(record.begin(blocks, 0));
@@ -279,8 +279,9 @@ mod tests {
         };
         assert_eq!(extents(&mut record), [(0, 4), (4, 5), (5, 6), (6, 8)]);
         record.lose((4, 5), NvmeStatus::NAMESPACE_NOT_READY);
-        let lost =
-            |record: &WriteRecord<()>| (0..8).filter(|&at| record.is_lost((at, at + 1))).collect::<Vec<_>>();
+        let lost = |record: &WriteRecord<()>| {
+            (0..8).filter(|&block| record.is_lost((block, block + 1))).collect::<Vec<_>>()
+        };
         for _ in 0..2 {
             let all = extents(&mut record);
             assert_eq!(all, [(0, 4), (5, 6), (6, 8)]);
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_end_of_a_smaller_namespace_is_given_up() {
+    fn blocks_beyond_smaller_namespace_are_dropped() {
         let mut record = WriteRecord::<()>::new(true, LIMITS);
         for blocks in [(0, 8), (8, 16)] {
             assert!(record.begin(blocks, 0));

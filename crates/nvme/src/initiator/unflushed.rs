@@ -192,14 +192,14 @@ mod tests {
 
     fn change(kind: Kind, tag: u16, (start, end): BlockRange) -> UnflushedWrite {
         let count = (end - start) as u32;
-        let blocks = |opcode| NvmeCommand::blocks(opcode, 0, 1, SglDescriptor::none(), start, count);
+        let blocks = |opcode| NvmeCommand::blocks(opcode, 0, 1, SglDescriptor::empty(), start, count);
         let bytes = || SharedBuffer::new((start..end).flat_map(|block| content(kind, tag, block)).collect());
         let range = DatasetRange { attributes: 0, blocks: count, lba: start };
         let (mut command, data) = match kind {
             Kind::Write | Kind::Forced => (blocks(nvm::WRITE), Some(bytes())),
             Kind::WriteZeroes => (blocks(nvm::WRITE_ZEROES), None),
             Kind::Deallocate => {
-                let command = NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, 1, SglDescriptor::none());
+                let command = NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, 1, SglDescriptor::empty());
                 (command, Some(SharedBuffer::new(range.encode().to_vec())))
             }
         };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_forgets_what_it_covers_and_no_more() {
+    fn flush_forgets_covered_writes_only() {
         let mut unflushed = UnflushedWrites::default();
         unflushed.keep(write(0, 8));
         let mark = unflushed.mark();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_durable_write_replaced_does_not_come_back() {
+    fn write_replaced_by_durable_one_stays_gone() {
         let mut unflushed = UnflushedWrites::default();
         unflushed.keep(change(Kind::Deallocate, 0, (6, 10)));
         unflushed.keep(write(20, 4));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_long_write_does_not_hold_its_whole_buffer() {
+    fn remainder_of_long_write_frees_its_buffer() {
         let mut unflushed = UnflushedWrites::default();
         unflushed.keep(write(0, 32));
         unflushed.keep(forced(1, 31));
@@ -314,7 +314,7 @@ mod tests {
 
         /// Against an array that has for each block when it was last written, and with what, unless that is durable.
         #[test]
-        fn each_block_is_repeated_as_it_was_last_written_unless_that_is_durable(
+        fn blocks_are_repeated_with_last_write_unless_durable(
             events in prop::collection::vec(event(), 0..60),
         ) {
             let mut unflushed = UnflushedWrites::default();

@@ -70,7 +70,9 @@ pub fn decode(bytes: &[u8], arriving: &PduDecoder) -> Result<Option<DecodedHeade
 /// The common header says how long everything is, so it is looked at before anything else is waited for.
 fn common(bytes: &[u8], arriving: &PduDecoder) -> Result<CommonHeader, ProtocolError> {
     let shown = &bytes[..bytes.len().min(MAX_HEAD_BYTES)];
-    let invalid = |at: u32, what| Err(ProtocolError::new(FatalStatus::InvalidHeaderField, at, shown, what));
+    let invalid = |field_offset: u32, problem| {
+        Err(ProtocolError::new(FatalStatus::InvalidHeaderField, field_offset, shown, problem))
+    };
     let (kind, flags, header, data_at) = (bytes[0], bytes[1], usize::from(bytes[2]), usize::from(bytes[3]));
     let total = u64::from(u32_at(bytes, 4));
     let Some(expected) = header_bytes(kind) else { return invalid(0, "unknown type of PDU") };
@@ -117,8 +119,9 @@ fn common(bytes: &[u8], arriving: &PduDecoder) -> Result<CommonHeader, ProtocolE
     if agreed.data != (flags & FLAG_DATA_DIGEST != 0) {
         return invalid(1, "the data digest is not as agreed");
     }
-    let behind = if agreed.data { DIGEST_BYTES } else { 0 };
-    let Some(data_bytes) = total.checked_sub((head_bytes + behind) as u64).filter(|bytes| *bytes > 0) else {
+    let digest_bytes = if agreed.data { DIGEST_BYTES } else { 0 };
+    let Some(data_bytes) = total.checked_sub((head_bytes + digest_bytes) as u64).filter(|bytes| *bytes > 0)
+    else {
         return invalid(4, "the PDU is shorter than its parts");
     };
     let most = match kind {
@@ -127,11 +130,16 @@ fn common(bytes: &[u8], arriving: &PduDecoder) -> Result<CommonHeader, ProtocolE
         _ => u64::from(arriving.max_data_bytes),
     };
     if data_bytes > most {
-        let (status, at) = match kind {
+        let (status, field_offset) = match kind {
             pdu_type::H2C_DATA => (FatalStatus::LimitExceeded, 0),
             _ => (FatalStatus::InvalidHeaderField, 4),
         };
-        return Err(ProtocolError::new(status, at, shown, "there is more data than a PDU may carry"));
+        return Err(ProtocolError::new(
+            status,
+            field_offset,
+            shown,
+            "there is more data than a PDU may carry",
+        ));
     }
     Ok(CommonHeader {
         kind,
@@ -220,8 +228,8 @@ fn alignment(header: &[u8]) -> Result<u8, ProtocolError> {
     // HPDA and CPDA: 0's based, in dwords, 31 at most.
     let dwords = header[FIELD_AT];
     if dwords > MAX {
-        let (status, at) = (FatalStatus::InvalidHeaderField, FIELD_AT as u32);
-        return Err(ProtocolError::new(status, at, header, "data can't be aligned that far"));
+        let (status, field_offset) = (FatalStatus::InvalidHeaderField, FIELD_AT as u32);
+        return Err(ProtocolError::new(status, field_offset, header, "data can't be aligned that far"));
     }
     Ok((dwords + 1) * 4)
 }

@@ -47,8 +47,8 @@ impl PduFraming {
             // What ends a connection is never aligned: nothing may have been agreed on.
             _ if !pdu.has_digests() => (headed, headed),
             _ => {
-                let at = headed.next_multiple_of(usize::from(self.data_alignment_bytes.max(1)));
-                (at, at)
+                let offset = headed.next_multiple_of(usize::from(self.data_alignment_bytes.max(1)));
+                (offset, offset)
             }
         };
         let total = length + data_bytes + if with_data_digest { DIGEST_BYTES } else { 0 };

@@ -73,9 +73,9 @@ impl<S: Read> PduReceiver<S> {
     pub fn grow(&mut self, buffer_bytes: usize) {
         if buffer_bytes > self.buffer.len() {
             let mut larger = vec![0; buffer_bytes].into_boxed_slice();
-            let held = self.end - self.start;
-            larger[..held].copy_from_slice(&self.buffer[self.start..self.end]);
-            (self.buffer, self.start, self.end) = (larger, 0, held);
+            let buffered_bytes = self.end - self.start;
+            larger[..buffered_bytes].copy_from_slice(&self.buffer[self.start..self.end]);
+            (self.buffer, self.start, self.end) = (larger, 0, buffered_bytes);
         }
     }
 
@@ -144,14 +144,14 @@ impl<S: Read> PduReceiver<S> {
     ///
     /// # Panics
     /// If more is asked for than the PDU has left.
-    pub fn read_data(&mut self, into: &mut [u8]) -> Result<DataState, ReceiveError> {
-        assert!(into.len() <= self.data_left_bytes, "{} bytes are left", self.data_left_bytes);
-        let here = into.len().min(self.end - self.start);
-        let (first, rest) = into.split_at_mut(here);
+    pub fn read_data(&mut self, buffer: &mut [u8]) -> Result<DataState, ReceiveError> {
+        assert!(buffer.len() <= self.data_left_bytes, "{} bytes are left", self.data_left_bytes);
+        let here = buffer.len().min(self.end - self.start);
+        let (first, rest) = buffer.split_at_mut(here);
         first.copy_from_slice(&self.buffer[self.start..self.start + here]);
         self.start += here;
         self.read_behind(rest)?;
-        self.consumed(into)
+        self.consumed(buffer)
     }
 
     fn consumed(&mut self, data: &[u8]) -> Result<DataState, ReceiveError> {
@@ -169,24 +169,24 @@ impl<S: Read> PduReceiver<S> {
     ///
     /// # Panics
     /// If more is asked for than the PDU has left.
-    pub fn append_data(&mut self, into: &mut Vec<u8>, bytes: usize) -> Result<DataState, ReceiveError> {
+    pub fn append_data(&mut self, buffer: &mut Vec<u8>, bytes: usize) -> Result<DataState, ReceiveError> {
         assert!(bytes <= self.data_left_bytes, "{} bytes are left", self.data_left_bytes);
-        let (before, here) = (into.len(), bytes.min(self.end - self.start));
-        into.reserve(bytes);
-        into.extend_from_slice(&self.buffer[self.start..self.start + here]);
+        let (before, here) = (buffer.len(), bytes.min(self.end - self.start));
+        buffer.reserve(bytes);
+        buffer.extend_from_slice(&self.buffer[self.start..self.start + here]);
         self.start += here;
-        into.resize(before + bytes, 0);
-        self.read_behind(&mut into[before + here..])?;
-        self.consumed(&into[before..])
+        buffer.resize(before + bytes, 0);
+        self.read_behind(&mut buffer[before + here..])?;
+        self.consumed(&buffer[before..])
     }
 
     /// Receives straight into `into`, and into the buffer what is there behind. The buffer is empty if anything is missing.
-    fn read_behind(&mut self, mut into: &mut [u8]) -> Result<(), ReceiveError> {
-        while !into.is_empty() {
+    fn read_behind(&mut self, mut buffer: &mut [u8]) -> Result<(), ReceiveError> {
+        while !buffer.is_empty() {
             (self.start, self.end) = (0, 0);
-            let wanted = into.len();
+            let wanted = buffer.len();
             let read = loop {
-                let mut places = [IoSliceMut::new(into), IoSliceMut::new(&mut self.buffer)];
+                let mut places = [IoSliceMut::new(buffer), IoSliceMut::new(&mut self.buffer)];
                 match self.stream.read_vectored(&mut places) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     other => break other?,
@@ -196,7 +196,7 @@ impl<S: Read> PduReceiver<S> {
                 return Err(ReceiveError::Truncated);
             }
             self.end = read.saturating_sub(wanted);
-            into = &mut into[read.min(wanted)..];
+            buffer = &mut buffer[read.min(wanted)..];
         }
         Ok(())
     }

@@ -21,15 +21,15 @@ impl BufferPool {
 
     /// A buffer of that length. What it holds is of an earlier request of the same connection, or zeros.
     pub(super) fn take(&self, length_bytes: usize) -> Vec<u8> {
-        let kept = {
-            let mut kept = self.kept.lock();
-            let found = kept.by_power.get_mut(power_of(length_bytes)).and_then(Vec::pop);
+        let recycled = {
+            let mut free = self.kept.lock();
+            let found = free.by_power.get_mut(power_of(length_bytes)).and_then(Vec::pop);
             if let Some(found) = &found {
-                kept.total_bytes -= found.capacity();
+                free.total_bytes -= found.capacity();
             }
             found
         };
-        let mut buffer = kept.unwrap_or_default();
+        let mut buffer = recycled.unwrap_or_default();
         if buffer.capacity() < length_bytes {
             return vec![0; length_bytes];
         }
@@ -43,10 +43,10 @@ impl BufferPool {
         if capacity == 0 {
             return;
         }
-        let mut kept = self.kept.lock();
-        if kept.total_bytes + capacity <= self.limit_bytes {
+        let mut free = self.kept.lock();
+        if free.total_bytes + capacity <= self.limit_bytes {
             // By its length, since that is what it was taken for.
-            let FreeBuffers { by_power, total_bytes } = &mut *kept;
+            let FreeBuffers { by_power, total_bytes } = &mut *free;
             if let Some(of_power) = by_power.get_mut(power_of(buffer.len())) {
                 *total_bytes += capacity;
                 of_power.push(buffer);

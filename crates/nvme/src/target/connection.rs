@@ -54,7 +54,7 @@ pub(super) struct StreamInlet {
 }
 
 impl StreamInlet {
-    fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    fn receive(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.queue.hold_back(false);
         while self.queue.send(true) == SendOutcome::Left {
             // For either direction: a host that sends more before it reads what it is owed would otherwise
@@ -63,7 +63,7 @@ impl StreamInlet {
                 break;
             }
         }
-        let received = self.queue.stream.receive(into);
+        let received = self.queue.stream.receive(buffers);
         self.queue.hold_back(true);
         let received = received?;
         self.queue.received_bytes.fetch_add(received as u64, std::sync::atomic::Ordering::Relaxed);
@@ -76,12 +76,12 @@ impl StreamInlet {
 }
 
 impl Read for StreamInlet {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.receive(&mut [IoSliceMut::new(into)])
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.receive(&mut [IoSliceMut::new(buffer)])
     }
 
-    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.receive(into)
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.receive(buffers)
     }
 }
 
@@ -163,9 +163,9 @@ impl TargetConnection {
         if request.format_version != 0 {
             const VERSION_AT: u32 = 8;
             let header = PduFraming::default().encode(&Pdu::IcReq(request), &[]);
-            let (status, what) =
+            let (status, problem) =
                 (FatalStatus::UnsupportedParameter, "the version of the PDU format is not supported");
-            return Err(ConnectionEnd::Broken(ProtocolError::new(status, VERSION_AT, &header, what)));
+            return Err(ConnectionEnd::Broken(ProtocolError::new(status, VERSION_AT, &header, problem)));
         }
         let IcReq { digests, data_alignment_bytes, .. } = request;
         let response = IcResp {
@@ -234,8 +234,12 @@ impl TargetConnection {
                 return Ok(());
             }
             CommandAdmission::Overflow => {
-                let what = "there are more commands than the queue has entries";
-                return Err(ConnectionEnd::Broken(command_error(FatalStatus::SequenceError, &command, what)));
+                let problem = "there are more commands than the queue has entries";
+                return Err(ConnectionEnd::Broken(command_error(
+                    FatalStatus::SequenceError,
+                    &command,
+                    problem,
+                )));
             }
         }
         if data_bytes > 0 {
@@ -376,8 +380,8 @@ impl TargetConnection {
     }
 
     fn take_data(&mut self, data: DataTransfer) -> Result<(), ConnectionEnd> {
-        let into = self.transfers.place_for(&data).map_err(ConnectionEnd::Broken)?;
-        let state = self.receiver.read_data(into)?;
+        let buffer = self.transfers.place_for(&data).map_err(ConnectionEnd::Broken)?;
+        let state = self.receiver.read_data(buffer)?;
         let Some(done) = self.transfers.received(&data, state) else { return Ok(()) };
         if done.is_damaged {
             self.reply(&done.command, done.budget_bytes).status(NvmeStatus::TRANSIENT_TRANSPORT_ERROR);
@@ -466,12 +470,12 @@ fn arriving(framing: PduFraming) -> PduDecoder {
     }
 }
 
-fn out_of_sequence(pdu: &Pdu, what: &'static str) -> ConnectionEnd {
+fn out_of_sequence(pdu: &Pdu, problem: &'static str) -> ConnectionEnd {
     let header = PduFraming::default().encode(pdu, &[]);
-    ConnectionEnd::Broken(ProtocolError::new(FatalStatus::SequenceError, 0, &header, what))
+    ConnectionEnd::Broken(ProtocolError::new(FatalStatus::SequenceError, 0, &header, problem))
 }
 
-fn command_error(status: FatalStatus, command: &NvmeCommand, what: &'static str) -> ProtocolError {
+fn command_error(status: FatalStatus, command: &NvmeCommand, problem: &'static str) -> ProtocolError {
     let header = PduFraming::default().encode(&Pdu::CapsuleCmd(command.encode()), &[]);
-    ProtocolError::new(status, 0, &header, what)
+    ProtocolError::new(status, 0, &header, problem)
 }

@@ -49,8 +49,8 @@ impl TargetCounters {
     }
 }
 
-pub(super) fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
+pub(super) fn count(counter: &AtomicU64, increment: u64) {
+    counter.fetch_add(increment, Ordering::Relaxed);
 }
 
 /// A connection: one queue of one host.

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_the_same_in_every_build() {
+    fn fingerprint_is_stable_over_builds() {
         let host = HostIdentity { nqn: "nqn.2014-08.org.example:a".into(), id: [5; 16], instance: Some(6) };
         assert_eq!(host.fingerprint(1), FINGERPRINT);
         let others = [

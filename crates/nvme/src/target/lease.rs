@@ -318,7 +318,7 @@ fn deny(state: &LeaseState, host: &HostIdentity, surroundings: &dyn LeaseContext
         return Ok(());
     }
     if !surroundings.is_connected(holder) {
-        let is_away_long = state.absent_since.is_some_and(|since| since.elapsed() >= LEASE_GRACE);
+        let is_away_long = state.absent_since.is_some_and(|instant| instant.elapsed() >= LEASE_GRACE);
         return if is_same_host || is_away_long { Ok(()) } else { Err(WriteDenial::Held) };
     }
     // A process that died looks alive here until its keep-alive timer runs out.
@@ -396,13 +396,13 @@ mod tests {
     }
 
     /// In virtual time, of which any amount passes at once.
-    fn in_a_world(body: impl FnOnce(&SimulatedWorld) + Send + 'static) {
+    fn run_in_world(body: impl FnOnce(&SimulatedWorld) + Send + 'static) {
         SimulatedWorld::new(1).run(body).0.unwrap();
     }
 
     #[test]
-    fn a_lease_is_its_holders_until_it_leaves_or_stays_away() {
-        in_a_world(|_| {
+    fn lease_stays_until_holder_leaves_or_stays_away() {
+        run_in_world(|_| {
             let (a, b) = (host('a'), host('b'));
             let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
             let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn who_remembers_that_it_may_write_learns_of_each_change() {
+    fn former_holder_notices_each_change() {
         let (a, b) = (host('a'), host('b'));
         let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
         let (mut last, mut last_of_b) = (None, None);
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_holder_waits_for_what_devices_have_of_the_former_one() {
+    fn new_holder_waits_for_requests_of_former_one() {
         let (a, b) = (host('a'), host('b'));
         let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
         let admit = |host: &HostIdentity| lease.admit(&host.nqn, &host.id, host.instance, &around);
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_leaves_while_it_becomes_the_holder_does_not() {
+    fn host_leaving_during_takeover_gets_no_lease() {
         let (a, b) = (host('a'), host('b'));
         let store = Arc::new(Memory::default());
         let lease = WriteLease::new(WriterPolicy::OneStored(store.clone()));
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_takes_the_place_of_one_of_its_host_that_is_gone_and_of_none_that_lives() {
+    fn process_replaces_dead_one_of_its_host_only() {
         let of_instance = |instance| HostIdentity { instance: Some(instance), ..host('a') };
         let (first, second) = (of_instance(1), of_instance(2));
         let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
@@ -530,8 +530,8 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_went_while_another_one_was_to_follow_keeps_its_place_for_a_while_only() {
-        in_a_world(|_| {
+    fn absent_holder_keeps_pending_lease_for_grace_period() {
+        run_in_world(|_| {
             let of_instance = |instance| HostIdentity { instance: Some(instance), ..host('a') };
             let (first, second, other) = (of_instance(1), of_instance(2), host('b'));
             let (lease, around) = (WriteLease::new(WriterPolicy::One), Around::default());
@@ -550,8 +550,8 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_lease_outlives_its_target() {
-        in_a_world(|_| {
+    fn stored_lease_outlives_target() {
+        run_in_world(|_| {
             let (a, b) = (host('a'), host('b'));
             let (store, around) = (Arc::new(Memory::default()), Around::default());
             let start = || WriteLease::new(WriterPolicy::OneStored(store.clone()));
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_everybodys() {
+    fn shared_namespace_needs_no_lease() {
         let (lease, around) = (WriteLease::new(WriterPolicy::All), Around::default());
         for letter in ['a', 'b', 'a'] {
             let HostIdentity { nqn, id, instance } = host(letter);

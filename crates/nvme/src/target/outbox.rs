@@ -35,8 +35,8 @@ impl OutboxEntry {
 
     /// Adds bytes behind the data.
     pub(super) fn append(&mut self, bytes: &[u8]) {
-        let at = usize::from(self.tail_bytes);
-        self.tail[at..at + bytes.len()].copy_from_slice(bytes);
+        let start = usize::from(self.tail_bytes);
+        self.tail[start..start + bytes.len()].copy_from_slice(bytes);
         self.tail_bytes += bytes.len() as u8;
     }
 

@@ -277,12 +277,12 @@ impl NvmSubsystem {
     /// Changes which hosts may connect. Those that may no longer lose their connections.
     pub fn set_hosts(&self, hosts: AllowedHosts) {
         let refused: Vec<Arc<TargetController>> = {
-            let mut held = self.hosts.write();
-            *held = hosts;
+            let mut allowed_hosts = self.hosts.write();
+            *allowed_hosts = hosts;
             self.controllers()
                 .by_id
                 .values()
-                .filter(|one| held.admit(&one.host_nqn).is_none())
+                .filter(|one| allowed_hosts.admit(&one.host_nqn).is_none())
                 .cloned()
                 .collect()
         };
@@ -294,7 +294,7 @@ impl NvmSubsystem {
     /// The queues that hosts have connected.
     pub fn queues(&self) -> Vec<QueueSnapshot> {
         let controllers: Vec<_> = self.controllers().by_id.values().cloned().collect();
-        let of = |controller: Arc<TargetController>| {
+        let snapshots_of = |controller: Arc<TargetController>| {
             controller.queue_ids().into_iter().map(move |queue_id| QueueSnapshot {
                 subsystem_nqn: controller.subsystem_nqn().to_owned(),
                 host_nqn: controller.host_nqn.clone(),
@@ -302,7 +302,7 @@ impl NvmSubsystem {
                 queue_id,
             })
         };
-        controllers.into_iter().flat_map(of).collect()
+        controllers.into_iter().flat_map(snapshots_of).collect()
     }
 
     pub(super) fn generation(&self) -> u64 {

@@ -55,9 +55,9 @@ impl TransferTable {
     /// # Errors
     /// When nobody asked for it, or not for that next.
     pub(super) fn place_for(&mut self, data: &DataTransfer) -> Result<&mut [u8], ProtocolError> {
-        let error = |status, at, what| {
+        let error = |status, field_offset, problem| {
             let header = PduFraming::default().head(&Pdu::H2cData(*data), data.length_bytes as usize);
-            Err(ProtocolError::new(status, at, &header.as_bytes()[..24], what))
+            Err(ProtocolError::new(status, field_offset, &header.as_bytes()[..24], problem))
         };
         let transfer = self.by_tag.get_mut(usize::from(data.transfer_tag)).and_then(Option::as_mut);
         let Some(transfer) = transfer else {

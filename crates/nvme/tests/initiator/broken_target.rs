@@ -32,7 +32,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn to(target: SocketAddr) -> Wire {
+    pub(crate) fn connect(target: SocketAddr) -> Wire {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let wire = Wire {
             address: listener.local_addr().unwrap(),
@@ -103,27 +103,27 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, awaited: &Mutex<Option<(u8, Ch
 fn with_mishaps(digests: Digests, mishaps: &'static [(&'static str, u8, Change)]) -> u64 {
     within(120, move || {
         let server = Server::start(4 * MIB);
-        let wire = Wire::to(server.address());
+        let wire = Wire::connect(server.address());
         let options =
             ControllerOptions { digests, queues: 1, ..ControllerOptions::new(wire.address.to_string(), NQN) };
         let controller = NvmeController::connect(options).unwrap();
         let device = controller.namespace(1).unwrap();
-        for (turn, (what, kind, change)) in mishaps.iter().enumerate() {
-            let data: Vec<u8> = (0..256 << 10).map(|at| (at / 512 + turn) as u8).collect();
+        for (turn, (label, kind, change)) in mishaps.iter().enumerate() {
+            let data: Vec<u8> = (0..256 << 10).map(|position| (position / 512 + turn) as u8).collect();
             wire.expect(*kind, *change);
             device
                 .execute(DeviceRequest::Write { offset_bytes: 0, data: data.clone(), fua: false })
-                .expect(what);
+                .expect(label);
             let found = device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; data.len()] });
-            assert!(found.expect(what) == data, "{what}");
-            assert!(wire.has_happened(), "{what}");
+            assert!(found.expect(label) == data, "{label}");
+            assert!(wire.has_happened(), "{label}");
         }
         controller.figures().reconnects
     })
 }
 
 #[test]
-fn a_target_that_breaks_the_protocol_is_left_and_found_again() {
+fn target_breaking_protocol_is_left_and_reconnected() {
     const MISHAPS: &[(&str, u8, Change)] = &[
         ("success before the last data", C2H_DATA, |pdu| {
             pdu[1] &= !4;
@@ -174,7 +174,7 @@ fn a_target_that_breaks_the_protocol_is_left_and_found_again() {
 }
 
 #[test]
-fn damaged_data_is_read_again_and_a_damaged_header_ends_the_connection() {
+fn damaged_data_is_reread_and_damaged_header_disconnects() {
     const DATA: &[(&str, u8, Change)] = &[("damaged data", C2H_DATA, |pdu| {
         let middle = pdu.len() / 2;
         pdu[middle] ^= 1;

@@ -14,7 +14,7 @@ fn flush(device: &impl BlockDevice) -> Result<(), DeviceError> {
 }
 
 #[test]
-fn every_flush_fails_until_what_was_lost_is_written_again() {
+fn flushes_fail_until_lost_data_is_rewritten() {
     within(120, || {
         let mut server = Server::start(4 * MIB);
         let (_, device) = open(options(server.address()));
@@ -53,7 +53,7 @@ fn every_flush_fails_until_what_was_lost_is_written_again() {
 }
 
 #[test]
-fn the_initiators_own_flush_hides_no_loss() {
+fn initiator_flush_hides_no_loss() {
     within(120, || {
         let mut server = Server::start(16 * MIB);
         let (_, device) = open(options(server.address()));
@@ -76,10 +76,10 @@ fn the_initiators_own_flush_hides_no_loss() {
 }
 
 #[test]
-fn a_repetition_that_is_cut_off_begins_anew() {
+fn interrupted_repetition_restarts() {
     within(120, || {
         let mut server = Server::start(8 * MIB);
-        let wire = Wire::to(server.address());
+        let wire = Wire::connect(server.address());
         let controller = NvmeController::connect(ControllerOptions {
             queues: 1,
             ..ControllerOptions::new(wire.address.to_string(), NQN)
@@ -87,7 +87,7 @@ fn a_repetition_that_is_cut_off_begins_anew() {
         .unwrap();
         let device = controller.namespace(1).unwrap();
         // Longer than what a capsule carries, so that the target asks for the data.
-        let data: Vec<u8> = (0..4 * MIB).map(|at| (at / 512) as u8).collect();
+        let data: Vec<u8> = (0..4 * MIB).map(|position| (position / 512) as u8).collect();
         write(&device, 0, data.clone());
         wire.expect(R2T, |pdu| {
             pdu.truncate(pdu.len() / 2);
@@ -111,8 +111,8 @@ fn another_volume_of_the_same_name_gets_nothing() {
         let refused =
             device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![1; 4096], fua: false });
         assert_eq!(refused, Err(DeviceError::Gone));
-        let why = controller.namespaces().unwrap_err().to_string();
-        assert!(why.contains("not the one that it was"), "{why}");
+        let message = controller.namespaces().unwrap_err().to_string();
+        assert!(message.contains("not the one that it was"), "{message}");
         let store = &server.store;
         let found =
             store.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![9; MIB as usize] }).unwrap();
@@ -124,7 +124,7 @@ fn another_volume_of_the_same_name_gets_nothing() {
 }
 
 #[test]
-fn a_volume_that_became_smaller_while_it_was_away_has_lost_nothing_that_counts() {
+fn volume_shrunk_while_away_loses_nothing_that_counts() {
     within(120, || {
         let mut server = Server::start(2 * MIB);
         let (_, device) = open(options(server.address()));
@@ -139,7 +139,7 @@ fn a_volume_that_became_smaller_while_it_was_away_has_lost_nothing_that_counts()
 }
 
 #[test]
-fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
+fn record_is_bounded_during_initiator_flush() {
     within(120, || {
         const WRITES: u64 = 160;
         let server = Server::start(WRITES * MIB);
@@ -169,7 +169,7 @@ fn what_is_kept_is_bounded_while_the_initiators_own_flush_runs() {
 }
 
 #[test]
-fn a_second_host_is_told_that_another_one_writes() {
+fn second_host_gets_write_conflict() {
     within(60, || {
         let server = Server::start(MIB);
         let (controller, device) = open(options(server.address()));
@@ -188,7 +188,7 @@ fn a_second_host_is_told_that_another_one_writes() {
 }
 
 #[test]
-fn a_second_process_of_the_same_host_is_told_that_another_one_writes() {
+fn second_process_of_same_host_gets_write_conflict() {
     within(60, || {
         let server = Server::start(MIB);
         let (controller, device) = open(options(server.address()));
@@ -209,10 +209,10 @@ fn a_second_process_of_the_same_host_is_told_that_another_one_writes() {
 
 /// Cut off for so long that another host took over, and left again: what is kept here must not be written over its data.
 #[test]
-fn who_was_away_while_another_host_wrote_writes_no_more() {
+fn host_absent_during_foreign_writes_stops_writing() {
     within(60, || {
         let server = Server::start(MIB);
-        let wire = Wire::to(server.address());
+        let wire = Wire::connect(server.address());
         let (controller, device) = open(options(wire.address));
         write(&device, 0, vec![1; BLOCK as usize]);
         wire.cut(true);
@@ -230,15 +230,15 @@ fn who_was_away_while_another_host_wrote_writes_no_more() {
         }
         wire.cut(false);
         assert_eq!(flush(&device), Err(DeviceError::Gone));
-        let why = controller.namespaces().unwrap_err().to_string();
-        assert!(why.contains("another host, or another process on this one, wrote"), "{why}");
+        let message = controller.namespaces().unwrap_err().to_string();
+        assert!(message.contains("another host, or another process on this one, wrote"), "{message}");
         assert!(server.store.durable()[..BLOCK as usize].iter().all(|byte| *byte == 2));
     });
 }
 
 /// Its first write has not been answered when the connection is lost: an earlier writer is no change then.
 #[test]
-fn who_wrote_before_it_came_keeps_nobody_from_coming_back() {
+fn earlier_foreign_writes_do_not_block_return() {
     within(60, || {
         let server = Server::start(MIB);
         {
@@ -246,7 +246,7 @@ fn who_wrote_before_it_came_keeps_nobody_from_coming_back() {
             let (_controller, earlier) = open(earlier);
             write(&earlier, 0, vec![2; BLOCK as usize]);
         }
-        let wire = Wire::to(server.address());
+        let wire = Wire::connect(server.address());
         let (_controller, device) = open(options(wire.address));
         wire.cut(true);
         let writing = {

@@ -67,7 +67,8 @@ fn apply(device: &RemoteDevice, reference: &mut [u8], step: Step) {
     let range = |block: u64, blocks: u64| (block * BLOCK) as usize..((block + blocks) * BLOCK) as usize;
     match step {
         Step::Write { block, blocks, fill, fua } => {
-            let data: Vec<u8> = range(block, blocks).map(|at| fill.wrapping_add((at / 512) as u8)).collect();
+            let data: Vec<u8> =
+                range(block, blocks).map(|position| fill.wrapping_add((position / 512) as u8)).collect();
             reference[range(block, blocks)].copy_from_slice(&data);
             device.execute(DeviceRequest::Write { offset_bytes: block * BLOCK, data, fua }).unwrap();
         }
@@ -89,7 +90,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn a_namespace_is_the_bytes_that_were_written(
+    fn namespace_holds_written_bytes(
         steps in prop::collection::vec(step(), 1..60),
         header in any::<bool>(), data in any::<bool>(), queues in 1_u16..4, depth in prop_oneof![Just(1_u16), Just(32)],
     ) {
@@ -152,7 +153,7 @@ fn requests_that_make_no_sense_are_refused_here() {
 }
 
 #[test]
-fn a_device_without_space_says_so_and_one_that_fails_too() {
+fn full_and_failing_devices_report_errors() {
     let server = Server::start(MIB);
     let (_, device) = open(options(server.address()));
     server.store.fail_with(Some(DeviceError::NoSpace));
@@ -167,7 +168,7 @@ fn a_device_without_space_says_so_and_one_that_fails_too() {
 
 /// Restarted with all that was written, as after a loss of the network: nobody above notices.
 #[test]
-fn a_target_restarted_in_the_middle_makes_no_difference() {
+fn target_restart_is_invisible() {
     within(120, || {
         let mut server = Server::start(16 * MIB);
         let (controller, device) = open(options(server.address()));
@@ -212,7 +213,7 @@ fn a_target_restarted_in_the_middle_makes_no_difference() {
 
 /// A target that dies with its write cache: what was answered before a flush that is answered is there.
 #[test]
-fn what_a_dead_target_had_in_its_cache_is_written_again_before_a_flush() {
+fn cache_of_dead_target_is_rewritten_before_flush() {
     within(120, || {
         let mut server = Server::start(16 * MIB);
         let (controller, device) = open(options(server.address()));
@@ -243,7 +244,7 @@ fn what_a_dead_target_had_in_its_cache_is_written_again_before_a_flush() {
 }
 
 #[test]
-fn a_target_that_stays_away_is_gone_after_a_while() {
+fn absent_target_is_given_up_after_timeout() {
     within(60, || {
         let mut server = Server::start(MIB);
         let loss_timeout = Duration::from_millis(300);
@@ -258,7 +259,7 @@ fn a_target_that_stays_away_is_gone_after_a_while() {
 }
 
 #[test]
-fn a_new_size_is_seen() {
+fn new_size_is_noticed() {
     within(60, || {
         let server = Server::start(MIB);
         let (_, device) = open(options(server.address()));
@@ -321,7 +322,7 @@ fn hosts_prove_who_they_are() {
 }
 
 #[test]
-fn who_may_not_come_in_is_told_why() {
+fn refused_host_gets_reason() {
     let server = Server::start(MIB);
     server.subsystem().set_hosts(AllowedHosts::Listed(Default::default()));
     let refused = NvmeController::connect(options(server.address())).err().unwrap().to_string();
@@ -332,14 +333,14 @@ fn who_may_not_come_in_is_told_why() {
     };
     let refused = NvmeController::connect(unknown).err().unwrap().to_string();
     assert!(refused.contains("nqn.2026-01.org.example:none"), "{refused}");
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = NvmeController::connect(options(nobody)).err().unwrap();
+    let unused_address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = NvmeController::connect(options(unused_address)).err().unwrap();
     assert!(matches!(refused, InitiatorError::Unreachable { .. }), "{refused}");
 }
 
 /// Whoever answers with something else, or with nothing, gets an error and no panic.
 #[test]
-fn a_server_of_something_else_is_no_target() {
+fn other_server_is_no_target() {
     let answers: [&[u8]; 4] =
         [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", &[0; 128], &[1, 0, 128, 0, 255, 255, 0, 0]];
     for answer in answers {
@@ -387,7 +388,7 @@ fn dropping_the_last_handle_answers_everything() {
 }
 
 #[test]
-fn the_store_of_these_tests_loses_what_was_not_flushed() {
+fn test_store_loses_unflushed_data() {
     let store = Volatile::new(2 * BLOCK);
     let write = |offset_bytes: u64, fua: bool| {
         store.execute(DeviceRequest::Write { offset_bytes, data: vec![7; BLOCK as usize], fua }).unwrap();

@@ -67,16 +67,16 @@ impl Volatile {
     }
 
     /// Answers no flush, or all that waited.
-    pub(crate) fn hold_flushes(&self, holds: bool) {
-        self.lock().holds_flushes = holds;
-        if !holds {
+    pub(crate) fn hold_flushes(&self, should_hold: bool) {
+        self.lock().holds_flushes = should_hold;
+        if !should_hold {
             self.hold(false);
         }
     }
 
     /// Answers nothing, or everything that waited.
-    pub(crate) fn hold(&self, holds: bool) {
-        let waiting = if holds {
+    pub(crate) fn hold(&self, should_hold: bool) {
+        let waiting = if should_hold {
             self.lock().held = Some(Vec::new());
             Vec::new()
         } else {

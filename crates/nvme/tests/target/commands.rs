@@ -25,8 +25,11 @@ fn write(host: &mut Host, lba: u64, data: &[u8]) -> NvmeStatus {
     let blocks = (data.len() / BLOCK) as u32;
     let length = data.len() as u32;
     // Small data goes along with the command, as hosts do it.
-    let sgl =
-        if data.len() <= 8192 { SglDescriptor::in_capsule(length) } else { SglDescriptor::transport(length) };
+    let sgl = if data.len() <= 8192 {
+        SglDescriptor::new_in_capsule(length)
+    } else {
+        SglDescriptor::transport(length)
+    };
     let command = NvmeCommand::blocks(nvm::WRITE, host.cid(), 1, sgl, lba, blocks);
     host.call(&command, data).status()
 }
@@ -38,14 +41,14 @@ fn read(host: &mut Host, lba: u64, blocks: u32) -> Vec<u8> {
 }
 
 fn flagged(opcode: u8, host: &mut Host, lba: u64, blocks: u32, flags: u32) -> NvmeCommand {
-    let mut command = NvmeCommand::blocks(opcode, host.cid(), 1, SglDescriptor::none(), lba, blocks);
+    let mut command = NvmeCommand::blocks(opcode, host.cid(), 1, SglDescriptor::empty(), lba, blocks);
     command.dwords[2] |= flags;
     command
 }
 
 fn deallocate(host: &mut Host, ranges: &[DatasetRange]) -> NvmeStatus {
     let data: Vec<u8> = ranges.iter().flat_map(DatasetRange::encode).collect();
-    let sgl = SglDescriptor::in_capsule(data.len() as u32);
+    let sgl = SglDescriptor::new_in_capsule(data.len() as u32);
     let mut command = NvmeCommand::new(nvm::DATASET_MANAGEMENT, host.cid(), 1, sgl);
     command.dwords[0] = ranges.len() as u32 - 1;
     command.dwords[1] = DATASET_DEALLOCATE;
@@ -99,7 +102,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_namespace_is_its_bytes(style in style(), steps in prop::collection::vec(step(), 1..30)) {
+    fn namespace_reads_back_its_bytes(style in style(), steps in prop::collection::vec(step(), 1..30)) {
         let fixture = Fixture::open_to_all();
         let (_admin, mut host) = fixture.queues(&style);
         let mut expected = vec![0_u8; CAPACITY_BYTES as usize];
@@ -115,7 +118,7 @@ fn carry_out(host: &mut Host, step: &Step, expected: &mut [u8]) {
     match *step {
         Step::Write { lba, blocks, seed } => {
             let data: Vec<u8> =
-                (0..blocks as usize * BLOCK).map(|at| (at as u8 ^ seed).wrapping_mul(3)).collect();
+                (0..blocks as usize * BLOCK).map(|index| (index as u8 ^ seed).wrapping_mul(3)).collect();
             assert!(write(host, lba, &data).is_success());
             expected[range(lba, blocks)].copy_from_slice(&data);
         }
@@ -145,7 +148,7 @@ fn carry_out(host: &mut Host, step: &Step, expected: &mut [u8]) {
             expected[range(lba, blocks)].fill(0);
         }
         Step::Flush => {
-            let command = NvmeCommand::new(nvm::FLUSH, host.cid(), 1, SglDescriptor::none());
+            let command = NvmeCommand::new(nvm::FLUSH, host.cid(), 1, SglDescriptor::empty());
             host.call(&command, &[]).expect_success();
         }
     }
@@ -158,11 +161,12 @@ fn flushes_and_forced_writes_reach_the_device() {
     let flushes = || fixture.device.flushes.load(Ordering::SeqCst);
     for nsid in [1, ALL_NAMESPACES] {
         let before = flushes();
-        let command = NvmeCommand::new(nvm::FLUSH, host.cid(), nsid, SglDescriptor::none());
+        let command = NvmeCommand::new(nvm::FLUSH, host.cid(), nsid, SglDescriptor::empty());
         host.call(&command, &[]).expect_success();
         assert_eq!(flushes(), before + 1);
     }
-    let mut command = NvmeCommand::blocks(nvm::WRITE, host.cid(), 1, SglDescriptor::in_capsule(512), 0, 1);
+    let mut command =
+        NvmeCommand::blocks(nvm::WRITE, host.cid(), 1, SglDescriptor::new_in_capsule(512), 0, 1);
     command.dwords[2] |= FUA;
     host.call(&command, &[9; 512]).expect_success();
     assert_eq!(fixture.device.forced_writes.load(Ordering::SeqCst), 1);
@@ -174,27 +178,27 @@ fn flushes_and_forced_writes_reach_the_device() {
 }
 
 #[test]
-fn without_flow_control_a_read_is_answered_by_its_data() {
+fn read_without_flow_control_needs_no_completion() {
     let fixture = Fixture::open_to_all();
-    let (_admin, mut with) = fixture.queues(&PLAIN);
+    let (_admin, mut with_flow_control) = fixture.queues(&PLAIN);
     let command = NvmeCommand::blocks(nvm::READ, 5, 1, SglDescriptor::transport(512), 0, 1);
-    let answer = with.call(&command, &[]).expect_success();
+    let answer = with_flow_control.call(&command, &[]).expect_success();
     assert!(!answer.is_in_data);
     assert_eq!(answer.completion.sq_id, 1);
     // The head goes round with the queue's 32 entries: Connect and one read came before.
     for turn in 3..70_u16 {
-        let answer = with.call(&command, &[]).expect_success();
+        let answer = with_flow_control.call(&command, &[]).expect_success();
         assert_eq!(answer.completion.sq_head, turn % 32);
     }
     let style = Style { attributes: CATTR_NO_FLOW_CONTROL, ..PLAIN };
-    let (_second, mut without) = fixture.queues(&style);
-    assert!(without.call(&command, &[]).expect_success().is_in_data);
-    let flush = NvmeCommand::new(nvm::FLUSH, 6, 1, SglDescriptor::none());
-    assert_eq!(without.call(&flush, &[]).expect_success().completion.sq_head, 0xffff);
+    let (_second, mut without_flow_control) = fixture.queues(&style);
+    assert!(without_flow_control.call(&command, &[]).expect_success().is_in_data);
+    let flush = NvmeCommand::new(nvm::FLUSH, 6, 1, SglDescriptor::empty());
+    assert_eq!(without_flow_control.call(&flush, &[]).expect_success().completion.sq_head, 0xffff);
 }
 
 #[test]
-fn commands_that_make_no_sense_are_refused_and_nothing_else_happens() {
+fn senseless_commands_are_refused_without_effect() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut host) = fixture.queues(&PLAIN);
     let read = |lba: u64, blocks: u32, length: u32| {
@@ -215,12 +219,12 @@ fn commands_that_make_no_sense_are_refused_and_nothing_else_happens() {
         (NvmeCommand { flags: 0x40 | FLAGS_FUSED & 1, ..read(0, 1, 512) }, NvmeStatus::INVALID_FIELD),
         (NvmeCommand { flags: 0, ..read(0, 1, 512) }, NvmeStatus::INVALID_FIELD),
         (
-            NvmeCommand { sgl: SglDescriptor::in_capsule(512), ..read(0, 1, 512) },
+            NvmeCommand { sgl: SglDescriptor::new_in_capsule(512), ..read(0, 1, 512) },
             NvmeStatus::SGL_TYPE_INVALID,
         ),
         (NvmeCommand { sgl: keyed, ..read(0, 1, 512) }, NvmeStatus::SGL_TYPE_INVALID),
         (
-            NvmeCommand { sgl: SglDescriptor::in_capsule(512), opcode: nvm::WRITE, ..read(0, 1, 512) },
+            NvmeCommand { sgl: SglDescriptor::new_in_capsule(512), opcode: nvm::WRITE, ..read(0, 1, 512) },
             NvmeStatus::DATA_LENGTH_INVALID,
         ),
         (flagged(nvm::WRITE_ZEROES, &mut host, BLOCKS - 1, 2, DEALLOCATE), NvmeStatus::LBA_OUT_OF_RANGE),
@@ -233,7 +237,7 @@ fn commands_that_make_no_sense_are_refused_and_nothing_else_happens() {
         assert!(status.says_do_not_retry());
     }
     // In-capsule data that isn't what the command says.
-    let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(512), 0, 1);
+    let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::new_in_capsule(512), 0, 1);
     for (command, data, wanted) in [
         (write, vec![1; 1024], NvmeStatus::DATA_LENGTH_INVALID),
         (
@@ -283,7 +287,7 @@ fn errors_of_the_device_have_their_status() {
         assert_eq!(status.plain(), of_read);
         assert!(status.says_do_not_retry());
         assert_eq!(write(&mut host, 0, &[1; 512]).plain(), of_write);
-        let flush = NvmeCommand::new(nvm::FLUSH, host.cid(), 1, SglDescriptor::none());
+        let flush = NvmeCommand::new(nvm::FLUSH, host.cid(), 1, SglDescriptor::empty());
         assert_eq!(host.call(&flush, &[]).status().plain(), of_write);
         let range = DatasetRange { attributes: 0, blocks: 1, lba: 0 };
         assert_eq!(deallocate(&mut host, &[range, range]).plain(), of_write);
@@ -296,7 +300,7 @@ fn errors_of_the_device_have_their_status() {
 
 /// Set Features 0Fh and Connect both take milliseconds, and the controller keeps a multiple of what its KAS says.
 #[test]
-fn a_keep_alive_timeout_is_rounded_up_to_the_granularity() {
+fn keep_alive_timeout_rounds_up_to_granularity() {
     let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     for (asked_ms, kept_ms) in
@@ -384,6 +388,6 @@ fn log_pages_are_given_in_part_or_whole() {
     let mut short = GetLogPage::new(log_page::SMART, 0, 512).to_command(1);
     short.sgl.length_bytes = 256;
     assert_eq!(admin.call(&short, &[]).status().plain(), NvmeStatus::DATA_LENGTH_INVALID);
-    let unknown = NvmeCommand::new(admin::GET_LOG_PAGE + 0x40, 2, 0, SglDescriptor::none());
+    let unknown = NvmeCommand::new(admin::GET_LOG_PAGE + 0x40, 2, 0, SglDescriptor::empty());
     assert_eq!(admin.call(&unknown, &[]).status().plain(), NvmeStatus::INVALID_OPCODE);
 }

@@ -23,7 +23,7 @@ use crate::host::{HOST_ID, HOST_NQN, Host, PLAIN, Style, connect_data};
 use crate::{CAPACITY_BYTES, Fixture, NQN, wait_until};
 
 #[test]
-fn a_controller_says_what_it_is() {
+fn controller_identifies_itself() {
     let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     let data = ControllerData::decode(&host.identify_page(cns::CONTROLLER, 0));
@@ -105,7 +105,7 @@ fn refused(
 }
 
 #[test]
-fn a_wrong_connect_is_refused_with_the_parameter_that_is_wrong() {
+fn wrong_connect_is_refused_with_wrong_parameter() {
     let fixture = Fixture::open_to_all();
     let admin = fixture.admin();
     let right = connect_data(NQN, ANY_CONTROLLER);
@@ -171,7 +171,7 @@ fn a_wrong_connect_is_refused_with_the_parameter_that_is_wrong() {
 }
 
 #[test]
-fn nothing_goes_before_a_connect() {
+fn commands_before_connect_are_refused() {
     let fixture = Fixture::open_to_all();
     let mut host = Host::begun(fixture.address, &PLAIN);
     assert_eq!(host.identify(cns::CONTROLLER, 0).status().plain(), NvmeStatus::COMMAND_SEQUENCE_ERROR);
@@ -219,8 +219,8 @@ fn discovery(fixture: &Fixture, host_nqn: &str) -> (u64, Vec<String>) {
     };
     let head = DiscoveryHead::decode(&page(0, 1024).try_into().unwrap());
     let found = (0..head.entries)
-        .map(|at| {
-            let bytes = page(1024 * (at + 1), 1024);
+        .map(|page_number| {
+            let bytes = page(1024 * (page_number + 1), 1024);
             let entry = DiscoveryEntry::decode(&bytes.try_into().unwrap());
             assert_eq!((entry.transport, entry.address_family), (DiscoveryEntry::TCP, DiscoveryEntry::IPV4));
             assert_eq!(format!("{}:{}", entry.address, entry.service), fixture.address.to_string());
@@ -259,7 +259,7 @@ fn subsystems_come_and_go() {
 }
 
 #[test]
-fn a_silent_host_loses_its_controller_and_one_that_is_heard_keeps_it() {
+fn silent_host_loses_controller_and_active_one_keeps_it() {
     let fixture = Fixture::open_to_all();
     let style = Style { kato_ms: 1500, ..PLAIN };
     let admin = Host::admin(fixture.address, NQN, &style);
@@ -273,7 +273,7 @@ fn a_silent_host_loses_its_controller_and_one_that_is_heard_keeps_it() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_ended() {
+fn silent_connection_is_ended() {
     let fixture = Fixture::with(AllowedHosts::Any(None), |config| {
         config.handshake_timeout = std::time::Duration::from_secs(1);
     });
@@ -285,7 +285,7 @@ fn a_connection_that_says_nothing_is_ended() {
 }
 
 #[test]
-fn a_shutdown_flushes_and_a_reset_ends_io_queues() {
+fn shutdown_flushes_and_reset_ends_io_queues() {
     let fixture = Fixture::open_to_all();
     let (mut admin, io) = fixture.queues(&PLAIN);
     let mut set = |value: u32| {
@@ -305,7 +305,7 @@ fn a_shutdown_flushes_and_a_reset_ends_io_queues() {
 }
 
 #[test]
-fn a_disconnect_ends_an_io_queue_and_the_controller_goes_on() {
+fn disconnect_ends_io_queue_and_keeps_controller() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     let command = disconnect_command(admin.cid());
@@ -315,7 +315,7 @@ fn a_disconnect_ends_an_io_queue_and_the_controller_goes_on() {
     assert!(io.receive().is_none());
     wait_until("the queue is gone", || fixture.subsystem.queues().len() == 1);
     let mut io = admin.io(fixture.address, NQN, 1, &PLAIN);
-    let flush = NvmeCommand::new(nvm::FLUSH, 9, 1, SglDescriptor::none());
+    let flush = NvmeCommand::new(nvm::FLUSH, 9, 1, SglDescriptor::empty());
     io.call(&flush, &[]).expect_success();
     // Without its admin queue a controller is nothing.
     drop(admin);
@@ -323,11 +323,11 @@ fn a_disconnect_ends_an_io_queue_and_the_controller_goes_on() {
 }
 
 #[test]
-fn a_host_that_comes_back_waits_for_what_it_had_under_way() {
+fn returning_host_waits_for_its_earlier_commands() {
     let fixture = Fixture::open_to_all();
     let (admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);
-    let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(512), 0, 1);
+    let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::new_in_capsule(512), 0, 1);
     io.send_command(&write, &[1; 512]);
     wait_until("the device has it", || fixture.device.held() == 1);
     drop((admin, io));
@@ -336,7 +336,7 @@ fn a_host_that_comes_back_waits_for_what_it_had_under_way() {
     let came_back = std::thread::spawn(move || {
         let admin = Host::admin(address, NQN, &PLAIN);
         let mut io = admin.io(address, NQN, 1, &PLAIN);
-        let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(512), 0, 1);
+        let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::new_in_capsule(512), 0, 1);
         io.call(&write, &[2; 512]).expect_success();
     });
     // Were it let in now, the old write would come after the new one.
@@ -375,12 +375,12 @@ fn send_message(host: &mut Host, message: &[u8]) {
 }
 
 #[test]
-fn a_host_with_a_secret_has_to_prove_it_on_every_queue() {
+fn host_secret_is_proven_on_each_queue() {
     let secret = |seed: u8| AuthSecret::new(Some(AuthHash::Sha256), vec![seed; 32]).unwrap();
     let secrets = ControllerSecrets { host: secret(1), controller: Some(secret(2)) };
     let fixture =
         Fixture::with(AllowedHosts::Listed(BTreeMap::from([(HOST_NQN.to_owned(), Some(secrets))])), |_| {});
-    let knows =
+    let host_secrets =
         |host: u8, controller: u8| HostSecrets { host: secret(host), controller: Some(secret(controller)) };
     let connected = |queue_id: u16, controller_id: u16| {
         let mut host = Host::begun(fixture.address, &PLAIN);
@@ -391,22 +391,22 @@ fn a_host_with_a_secret_has_to_prove_it_on_every_queue() {
     let mut admin = connected(0, ANY_CONTROLLER);
     let get = PropertyGet { offset: property::CSTS, is_wide: false }.to_command(admin.cid());
     assert_eq!(admin.call(&get, &[]).status().plain(), NvmeStatus::AUTHENTICATION_REQUIRED);
-    authenticate(&mut admin, knows(1, 2)).unwrap();
+    authenticate(&mut admin, host_secrets(1, 2)).unwrap();
     admin.enable();
 
     let mut io = connected(1, admin.controller_id);
     let read = NvmeCommand::blocks(nvm::READ, 77, 1, SglDescriptor::transport(512), 0, 1);
     assert_eq!(io.call(&read, &[]).status().plain(), NvmeStatus::AUTHENTICATION_REQUIRED);
-    authenticate(&mut io, knows(1, 2)).unwrap();
+    authenticate(&mut io, host_secrets(1, 2)).unwrap();
     io.call(&read, &[]).expect_success();
 
     let mut wrong = connected(0, ANY_CONTROLLER);
-    assert!(authenticate(&mut wrong, knows(3, 2)).is_err());
+    assert!(authenticate(&mut wrong, host_secrets(3, 2)).is_err());
     wrong.expect_end();
     let mut mistrusting = connected(0, ANY_CONTROLLER);
-    assert!(authenticate(&mut mistrusting, knows(1, 3)).is_err());
+    assert!(authenticate(&mut mistrusting, host_secrets(1, 3)).is_err());
     admin.identify(cns::CONTROLLER, 0).expect_success();
     assert_eq!(HOST_ID.len(), 16);
-    let keep_alive = NvmeCommand::new(admin::KEEP_ALIVE, 99, 0, SglDescriptor::none());
+    let keep_alive = NvmeCommand::new(admin::KEEP_ALIVE, 99, 0, SglDescriptor::empty());
     admin.call(&keep_alive, &[]).expect_success();
 }

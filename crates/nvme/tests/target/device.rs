@@ -42,8 +42,8 @@ impl TestDevice {
 
     /// Carries out what was held back.
     pub fn release(&self) {
-        let held = std::mem::take(&mut *self.held.lock().unwrap());
-        for (request, done) in held {
+        let requests = std::mem::take(&mut *self.held.lock().unwrap());
+        for (request, done) in requests {
             done(self.carry_out(request));
         }
     }

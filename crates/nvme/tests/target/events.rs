@@ -16,7 +16,7 @@ use crate::host::{Host, PLAIN};
 use crate::{CAPACITY_BYTES, Fixture, wait_until};
 
 fn request_event(host: &mut Host, cid: u16) {
-    host.send_command(&NvmeCommand::new(admin::ASYNC_EVENT_REQUEST, cid, 0, SglDescriptor::none()), &[]);
+    host.send_command(&NvmeCommand::new(admin::ASYNC_EVENT_REQUEST, cid, 0, SglDescriptor::empty()), &[]);
 }
 
 fn next_completion(host: &mut Host) -> CompletionEntry {
@@ -37,15 +37,15 @@ fn changed(host: &mut Host) -> Vec<u32> {
 }
 
 #[test]
-fn a_host_learns_of_namespaces_that_come_go_and_grow() {
+fn host_gets_events_for_namespace_changes() {
     let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     listen_for(&mut host, EVENT_NAMESPACE_CHANGED);
     request_event(&mut host, 100);
     fixture.device.resize(2 * CAPACITY_BYTES);
     fixture.subsystem.resize_namespace(1).unwrap();
-    let told = next_completion(&mut host);
-    assert_eq!((told.cid, AsyncEvent::from_result(told.result)), (100, AsyncEvent::NamespacesChanged));
+    let event = next_completion(&mut host);
+    assert_eq!((event.cid, AsyncEvent::from_result(event.result)), (100, AsyncEvent::NamespacesChanged));
 
     // Not told again before the page was read, which names all that changed until then.
     request_event(&mut host, 101);
@@ -67,7 +67,7 @@ fn a_host_learns_of_namespaces_that_come_go_and_grow() {
 }
 
 #[test]
-fn a_host_that_asked_for_no_events_gets_none() {
+fn host_without_event_requests_gets_none() {
     let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     request_event(&mut host, 100);
@@ -91,7 +91,7 @@ fn discovery_tells_of_subsystems() {
 }
 
 #[test]
-fn requests_for_events_are_limited_and_can_be_taken_back() {
+fn event_requests_are_limited_and_abortable() {
     let fixture = Fixture::open_to_all();
     let mut host = fixture.admin();
     for cid in 100..104 {
@@ -100,7 +100,7 @@ fn requests_for_events_are_limited_and_can_be_taken_back() {
     request_event(&mut host, 104);
     let refused = next_completion(&mut host);
     assert_eq!((refused.cid, refused.status.plain()), (104, NvmeStatus::EVENT_REQUEST_LIMIT_EXCEEDED));
-    let mut abort = NvmeCommand::new(admin::ABORT, 200, 0, SglDescriptor::none());
+    let mut abort = NvmeCommand::new(admin::ABORT, 200, 0, SglDescriptor::empty());
     abort.dwords[0] = 102 << 16;
     host.send_command(&abort, &[]);
     let aborted = next_completion(&mut host);
@@ -113,7 +113,7 @@ fn requests_for_events_are_limited_and_can_be_taken_back() {
 }
 
 #[test]
-fn a_namespace_that_is_removed_refuses_what_comes_and_ends_what_it_has() {
+fn removed_namespace_refuses_new_and_ends_pending_commands() {
     use std::sync::atomic::Ordering;
     use underlay_nvme::command::nvm;
     let fixture = Fixture::open_to_all();

@@ -157,7 +157,7 @@ impl Host {
     }
 
     pub fn keep_alive(&mut self) -> Answer {
-        let command = NvmeCommand::new(admin::KEEP_ALIVE, self.cid(), 0, SglDescriptor::none());
+        let command = NvmeCommand::new(admin::KEEP_ALIVE, self.cid(), 0, SglDescriptor::empty());
         self.call(&command, &[])
     }
 

@@ -29,7 +29,7 @@ fn other(fixture: &Fixture) -> (Host, Host) {
 }
 
 fn write_command(host: &mut Host, nsid: u32) -> NvmeCommand {
-    NvmeCommand::blocks(nvm::WRITE, host.cid(), nsid, SglDescriptor::in_capsule(512), 0, 1)
+    NvmeCommand::blocks(nvm::WRITE, host.cid(), nsid, SglDescriptor::new_in_capsule(512), 0, 1)
 }
 
 fn write(host: &mut Host, fill: u8) -> NvmeStatus {
@@ -48,13 +48,13 @@ fn take_leave(admin: &mut Host) {
 }
 
 fn replace_former(admin: &mut Host, instance: u32, number: u32) -> NvmeStatus {
-    let mut command = NvmeCommand::new(admin::REPLACE_FORMER, admin.cid(), 0, SglDescriptor::none());
+    let mut command = NvmeCommand::new(admin::REPLACE_FORMER, admin.cid(), 0, SglDescriptor::empty());
     (command.dwords[0], command.dwords[2]) = (instance, number);
     admin.call(&command, &[]).status()
 }
 
 #[test]
-fn a_second_host_that_writes_is_refused_until_the_first_takes_leave() {
+fn second_writing_host_is_refused_until_first_leaves() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     let (_other_admin, mut other_io) = other(&fixture);
@@ -62,17 +62,17 @@ fn a_second_host_that_writes_is_refused_until_the_first_takes_leave() {
     let conflict =
         |status: NvmeStatus| status.plain() == NvmeStatus::RESERVATION_CONFLICT && status.says_do_not_retry();
     assert!(conflict(write(&mut other_io, 2)));
-    let zeroes = NvmeCommand::blocks(nvm::WRITE_ZEROES, other_io.cid(), 1, SglDescriptor::none(), 0, 1);
+    let zeroes = NvmeCommand::blocks(nvm::WRITE_ZEROES, other_io.cid(), 1, SglDescriptor::empty(), 0, 1);
     assert!(conflict(other_io.call(&zeroes, &[]).status()));
     let range = DatasetRange { attributes: 0, blocks: 1, lba: 0 }.encode();
     let mut deallocate =
-        NvmeCommand::new(nvm::DATASET_MANAGEMENT, other_io.cid(), 1, SglDescriptor::in_capsule(16));
+        NvmeCommand::new(nvm::DATASET_MANAGEMENT, other_io.cid(), 1, SglDescriptor::new_in_capsule(16));
     deallocate.dwords[1] = DATASET_DEALLOCATE;
     assert!(conflict(other_io.call(&deallocate, &range).status()));
     // It may read and flush.
     let read = NvmeCommand::blocks(nvm::READ, other_io.cid(), 1, SglDescriptor::transport(512), 0, 1);
     assert_eq!(other_io.call(&read, &[]).expect_success().data, [1; 512]);
-    let flush = NvmeCommand::new(nvm::FLUSH, other_io.cid(), 1, SglDescriptor::none());
+    let flush = NvmeCommand::new(nvm::FLUSH, other_io.cid(), 1, SglDescriptor::empty());
     other_io.call(&flush, &[]).expect_success();
     take_leave(&mut admin);
     assert!(write(&mut other_io, 2).is_success());
@@ -82,7 +82,7 @@ fn a_second_host_that_writes_is_refused_until_the_first_takes_leave() {
 }
 
 #[test]
-fn a_host_that_vanished_keeps_its_lease_for_a_time() {
+fn vanished_host_keeps_lease_for_grace_period() {
     let fixture = Fixture::open_to_all();
     let (admin, mut io) = fixture.queues(&PLAIN);
     assert!(write(&mut io, 1).is_success());
@@ -95,7 +95,7 @@ fn a_host_that_vanished_keeps_its_lease_for_a_time() {
 }
 
 #[test]
-fn a_shared_namespace_is_written_to_by_all() {
+fn shared_namespace_accepts_writes_of_all_hosts() {
     let fixture = Fixture::open_to_all();
     let config = NamespaceConfig { nsid: 2, uuid: [2; 16], device: fixture.device.clone() };
     fixture.subsystem.add_namespace_for(config, WriterPolicy::All).unwrap();
@@ -108,7 +108,7 @@ fn a_shared_namespace_is_written_to_by_all() {
 }
 
 #[test]
-fn a_second_hosts_first_write_comes_after_the_formers_last() {
+fn first_write_of_new_host_follows_last_of_former() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     let (_other_admin, mut other_io) = other(&fixture);
@@ -129,7 +129,7 @@ fn a_second_hosts_first_write_comes_after_the_formers_last() {
 
 /// The connection is alive as far as the target knows: its host has long made another one.
 #[test]
-fn a_write_on_a_connection_that_was_replaced_never_happens() {
+fn write_on_replaced_connection_never_happens() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     assert!(replace_former(&mut admin, 5, 1).is_success());
@@ -166,7 +166,7 @@ fn a_write_on_a_connection_that_was_replaced_never_happens() {
 }
 
 #[test]
-fn after_a_reset_a_new_queue_waits_for_the_old_ones_commands() {
+fn queue_after_reset_waits_for_old_commands() {
     let fixture = Fixture::open_to_all();
     let (mut admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);

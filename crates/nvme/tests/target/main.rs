@@ -68,12 +68,12 @@ impl Fixture {
 }
 
 /// Waits for what another thread is about to do. A test that waits in vain fails.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_until(condition: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if is_so() {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("it never came about that {what}");
+    panic!("it never came about that {condition}");
 }

@@ -13,7 +13,7 @@ const QUEUES: u16 = 63;
 const IDLE: usize = 360;
 
 #[test]
-fn a_thousand_connections_all_get_their_answers() {
+fn thousand_connections_get_their_answers() {
     // Each connection is two descriptors here: the host's and the target's, and the host's reading half a third.
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(8192, |maximum| maximum.min(8192));
@@ -34,16 +34,17 @@ fn a_thousand_connections_all_get_their_answers() {
     assert_eq!(fixture.subsystem.queues().len(), connections);
 
     // All ask before anybody looks at an answer.
-    for (at, queue) in queues.iter_mut().enumerate() {
-        let lba = at as u64 * 8;
-        let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(4096), lba, 8);
-        queue.send_command(&write, &[at as u8; 4096]);
+    for (index, queue) in queues.iter_mut().enumerate() {
+        let lba = index as u64 * 8;
+        let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::new_in_capsule(4096), lba, 8);
+        queue.send_command(&write, &[index as u8; 4096]);
     }
-    for (at, queue) in queues.iter_mut().enumerate() {
-        let write = NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::in_capsule(4096), at as u64 * 8, 8);
+    for (index, queue) in queues.iter_mut().enumerate() {
+        let write =
+            NvmeCommand::blocks(nvm::WRITE, 1, 1, SglDescriptor::new_in_capsule(4096), index as u64 * 8, 8);
         queue.finish(&write, &[]).expect_success();
-        let read = NvmeCommand::blocks(nvm::READ, 2, 1, SglDescriptor::transport(4096), at as u64 * 8, 8);
-        assert_eq!(queue.call(&read, &[]).expect_success().data, [at as u8; 4096]);
+        let read = NvmeCommand::blocks(nvm::READ, 2, 1, SglDescriptor::transport(4096), index as u64 * 8, 8);
+        assert_eq!(queue.call(&read, &[]).expect_success().data, [index as u8; 4096]);
     }
     idle.iter_mut().for_each(|host| {
         host.keep_alive().expect_success();
@@ -56,20 +57,20 @@ fn a_thousand_connections_all_get_their_answers() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_closed_and_the_others_stay() {
+fn connections_beyond_limit_are_closed() {
     let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.max_connections = 3);
-    let mut kept: Vec<Host> = (0..3).map(|_| fixture.admin()).collect();
+    let mut hosts: Vec<Host> = (0..3).map(|_| fixture.admin()).collect();
     Host::silent(fixture.address).expect_end();
-    kept.iter_mut().for_each(|host| {
+    hosts.iter_mut().for_each(|host| {
         host.keep_alive().expect_success();
     });
-    kept.pop();
+    hosts.pop();
     wait_until("one has gone", || fixture.target.connections().len() == 2);
     fixture.admin();
 }
 
 #[test]
-fn a_target_that_stops_ends_its_connections_and_its_port_is_free() {
+fn stopped_target_ends_connections_and_frees_port() {
     let fixture = Fixture::open_to_all();
     let (admin, io) = fixture.queues(&PLAIN);
     let address = fixture.address;
@@ -79,9 +80,9 @@ fn a_target_that_stops_ends_its_connections_and_its_port_is_free() {
     let again = Fixture::with(AllowedHosts::Any(None), |config| config.listen = vec![address]);
     assert_eq!(again.address, address);
     again.admin().keep_alive().expect_success();
-    let taken = underlay_nvme::target::NvmeTarget::start(underlay_nvme::target::TargetConfig {
+    let second_target = underlay_nvme::target::NvmeTarget::start(underlay_nvme::target::TargetConfig {
         listen: vec![address],
         ..Default::default()
     });
-    assert!(taken.is_err_and(|error| error.to_string().contains("cannot listen on")));
+    assert!(second_target.is_err_and(|error| error.to_string().contains("cannot listen on")));
 }

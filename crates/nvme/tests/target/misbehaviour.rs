@@ -69,11 +69,11 @@ fn headers_that_are_wrong_are_named() {
         ),
         ("begun again", PduFraming::default().encode(&ic_req(0), &[]), FatalStatus::SequenceError, 0),
     ];
-    for (what, bytes, status, information) in cases {
+    for (label, bytes, status, information) in cases {
         let admin = fixture.admin();
         let mut io = admin.io(fixture.address, NQN, 1, &PLAIN);
         io.send_raw(&bytes);
-        assert_eq!(io.expect_termination(), TermReq { status, information }, "{what}");
+        assert_eq!(io.expect_termination(), TermReq { status, information }, "{label}");
     }
     bystander.is_unhurt();
 }
@@ -84,7 +84,7 @@ fn ic_req(format_version: u16) -> Pdu {
 }
 
 #[test]
-fn a_connection_that_begins_wrong_is_ended() {
+fn connection_with_wrong_start_is_ended() {
     let fixture = Fixture::open_to_all();
     let mut host = Host::silent(fixture.address);
     host.send(&ic_req(1), &[]);
@@ -93,7 +93,7 @@ fn a_connection_that_begins_wrong_is_ended() {
         TermReq { status: FatalStatus::UnsupportedParameter, information: 8 }
     );
     let mut host = Host::silent(fixture.address);
-    host.send_command(&NvmeCommand::new(nvm::FLUSH, 1, 1, SglDescriptor::none()), &[]);
+    host.send_command(&NvmeCommand::new(nvm::FLUSH, 1, 1, SglDescriptor::empty()), &[]);
     assert_eq!(host.expect_termination().status, FatalStatus::SequenceError);
     let mut host = Host::silent(fixture.address);
     host.send_raw(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n");
@@ -107,7 +107,7 @@ fn a_connection_that_begins_wrong_is_ended() {
 #[test]
 fn connections_cut_anywhere_leave_nothing_behind() {
     let fixture = Fixture::open_to_all();
-    let mut said = PduFraming::default().encode(&ic_req(0), &[]);
+    let mut sent = PduFraming::default().encode(&ic_req(0), &[]);
     let connect = underlay_nvme::fabrics::ConnectCommand {
         record_format: 0,
         queue_id: 0,
@@ -116,15 +116,15 @@ fn connections_cut_anywhere_leave_nothing_behind() {
         kato_ms: 0,
     };
     let capsule = Pdu::CapsuleCmd(connect.to_command(1).encode());
-    said.extend(PduFraming::default().encode(&capsule, &connect_data(NQN, ANY_CONTROLLER).encode()));
-    for length in (0..said.len()).step_by(37) {
+    sent.extend(PduFraming::default().encode(&capsule, &connect_data(NQN, ANY_CONTROLLER).encode()));
+    for length in (0..sent.len()).step_by(37) {
         let mut host = Host::silent(fixture.address);
-        host.send_raw(&said[..length]);
+        host.send_raw(&sent[..length]);
     }
     wait_until("all are gone", || fixture.target.connections().is_empty());
     // The same in single bytes is a connection like any other.
     let mut host = Host::silent(fixture.address);
-    for byte in said {
+    for byte in sent {
         host.send_raw(&[byte]);
     }
     assert!(matches!(host.receive(), Some((Pdu::IcResp(_), _))));
@@ -133,10 +133,10 @@ fn connections_cut_anywhere_leave_nothing_behind() {
 }
 
 #[test]
-fn a_wrong_header_digest_ends_the_connection_and_a_wrong_data_digest_the_command() {
+fn wrong_digest_ends_connection_or_fails_command() {
     let fixture = Fixture::open_to_all();
     let (_admin, mut io) = fixture.queues(&DIGESTS);
-    let write = NvmeCommand::blocks(nvm::WRITE, 40, 1, SglDescriptor::in_capsule(512), 0, 1);
+    let write = NvmeCommand::blocks(nvm::WRITE, 40, 1, SglDescriptor::new_in_capsule(512), 0, 1);
     let mut bytes = io.framing.encode(&Pdu::CapsuleCmd(write.encode()), &[7; 512]);
     *bytes.last_mut().unwrap() ^= 1;
     io.send_raw(&bytes);
@@ -183,7 +183,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
         ("last too early", |data| data.is_last = true, invalid),
         ("too much", |data| data.length_bytes = 2048, FatalStatus::DataOutOfRange),
     ];
-    for (what, change, status) in cases {
+    for (label, change, status) in cases {
         let (_admin, mut io) = fixture.queues(&PLAIN);
         io.send_command(&NvmeCommand::blocks(nvm::WRITE, 9, 1, SglDescriptor::transport(1024), 0, 2), &[]);
         let Some((Pdu::R2t(r2t), _)) = io.receive() else { panic!("no R2T") };
@@ -191,7 +191,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
         let mut transfer = part_of(&r2t, 0, 512, false);
         change(&mut transfer);
         io.send(&Pdu::H2cData(transfer), &vec![1; transfer.length_bytes as usize]);
-        assert_eq!(io.expect_termination().status, status, "{what}");
+        assert_eq!(io.expect_termination().status, status, "{label}");
     }
     // Nothing was asked for at all, or it was answered already.
     let (_admin, mut io) = fixture.queues(&PLAIN);
@@ -206,7 +206,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
 }
 
 #[test]
-fn more_commands_than_the_queue_has_places_end_the_connection() {
+fn queue_overflow_ends_connection() {
     let fixture = Fixture::open_to_all();
     let mut bystander = Bystander::new(&fixture);
     let admin = fixture.admin();
@@ -222,7 +222,7 @@ fn more_commands_than_the_queue_has_places_end_the_connection() {
 }
 
 #[test]
-fn an_identifier_that_is_in_use_is_refused() {
+fn duplicate_identifier_is_refused() {
     let fixture = Fixture::open_to_all();
     let (_admin, mut io) = fixture.queues(&PLAIN);
     fixture.device.holds_back.store(true, Ordering::SeqCst);
@@ -241,7 +241,7 @@ fn an_identifier_that_is_in_use_is_refused() {
 }
 
 #[test]
-fn commands_wait_for_the_budget_of_their_connection_and_all_come_to_their_end() {
+fn commands_wait_for_connection_budget_and_complete() {
     // Room for two of the transfers below; the queue has places for many.
     let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.data_budget_bytes = 512 << 10);
     let (_admin, mut io) = fixture.queues(&PLAIN);
@@ -274,7 +274,7 @@ fn commands_wait_for_the_budget_of_their_connection_and_all_come_to_their_end() 
 }
 
 #[test]
-fn a_host_that_takes_no_answers_holds_up_nobody_but_itself() {
+fn host_reading_no_answers_blocks_only_itself() {
     let fixture = Fixture::open_to_all();
     let mut bystander = Bystander::new(&fixture);
     let admin = fixture.admin();
@@ -318,7 +318,7 @@ fn a_host_that_takes_no_answers_holds_up_nobody_but_itself() {
 }
 
 #[test]
-fn a_host_that_goes_in_the_middle_of_a_transfer_hurts_nobody() {
+fn host_leaving_during_transfer_harms_no_other() {
     let fixture = Fixture::open_to_all();
     let mut bystander = Bystander::new(&fixture);
     for _ in 0..20 {
@@ -347,13 +347,13 @@ proptest! {
         kinds in prop::collection::vec((prop_oneof![Just(4_u8), Just(6), Just(2), any::<u8>()], any::<[u8; 64]>()), 0..8),
     ) {
         let fixture = Fixture::open_to_all();
-        let mut said = PduFraming::default().encode(&ic_req(0), &[]);
+        let mut sent = PduFraming::default().encode(&ic_req(0), &[]);
         for (kind, body) in kinds {
             let length = if kind == 4 { 72 } else { 24 };
-            said.extend(header(kind, 0, length, 0, u32::from(length), &body[..usize::from(length) - 8]));
+            sent.extend(header(kind, 0, length, 0, u32::from(length), &body[..usize::from(length) - 8]));
         }
-        said.extend(bytes);
-        let answer = fixture.target.converse(&said);
+        sent.extend(bytes);
+        let answer = fixture.target.converse(&sent);
         prop_assert_eq!(&answer[..4], &[1, 0, 128, 0], "an ICResp");
         prop_assert!(fixture.target.connections().is_empty());
     }

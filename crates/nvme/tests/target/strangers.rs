@@ -16,7 +16,7 @@ use crate::{Fixture, NQN, wait_until};
 const MAX_STRANGERS: usize = 8;
 
 #[test]
-fn strangers_take_each_other_s_places_and_no_host_s() {
+fn strangers_replace_each_other_but_no_host() {
     let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);
     let (mut admin, _io) = fixture.queues(&PLAIN);
     let mut strangers: Vec<TcpStream> = Vec::new();
@@ -38,7 +38,7 @@ fn strangers_take_each_other_s_places_and_no_host_s() {
 
 /// The list of subsystems is for everybody, and whoever asks for it has proven nothing.
 #[test]
-fn whoever_asks_for_the_list_stays_a_stranger() {
+fn discovery_host_stays_a_stranger() {
     let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);
     let (mut admin, _io) = fixture.queues(&PLAIN);
     let mut asking: Vec<Host> = Vec::new();
@@ -61,7 +61,7 @@ fn whoever_asks_for_the_list_stays_a_stranger() {
 }
 
 #[test]
-fn before_it_has_proven_who_it_is_a_host_sends_no_more_than_that_takes() {
+fn unauthenticated_host_may_send_only_its_proof() {
     let secret = AuthSecret::new(Some(AuthHash::Sha256), vec![1; 32]).unwrap();
     let secrets = ControllerSecrets { host: secret, controller: None };
     let hosts = AllowedHosts::Listed(BTreeMap::from([(HOST_NQN.to_owned(), Some(secrets))]));

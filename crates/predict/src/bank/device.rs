@@ -37,10 +37,10 @@ impl SimulatedDevice {
         let capacity_bytes = spec.capacity_bytes.clamp(1 << 20, 1 << 50);
         let is_read_flash = medium.kind == MediumKind::Flash && !writes;
         let initial = if is_read_flash { InitialState::Fresh } else { spec.initial };
-        Ok(SimulatedDevice::of(medium.model(capacity_bytes, seed, initial), speed))
+        Ok(SimulatedDevice::from_model(medium.model(capacity_bytes, seed, initial), speed))
     }
 
-    pub(super) fn of(model: Box<dyn MediumModel>, speed: f64) -> SimulatedDevice {
+    pub(super) fn from_model(model: Box<dyn MediumModel>, speed: f64) -> SimulatedDevice {
         SimulatedDevice { model, speed, next_ns: None, under_way: 0, busy_ns: 0, queue_ns: 0, changed_ns: 0 }
     }
 
@@ -79,7 +79,7 @@ impl SimulatedDevice {
     }
 
     fn look_ahead(&mut self) {
-        self.next_ns = self.model.next_completion().map(|at| self.outer(at));
+        self.next_ns = self.model.next_completion().map(|time| self.outer(time));
     }
 
     /// Forgets how busy it has been until now.

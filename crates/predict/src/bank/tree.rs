@@ -44,8 +44,8 @@ impl FoundDevices {
     }
 
     pub(super) fn device(&mut self, spec: &DeviceSpec) -> Result<usize, PredictionRefusal> {
-        let known = self.names.iter().position(|name| *name == spec.name);
-        if let (true, Some(place)) = (self.shares_devices, known) {
+        let existing = self.names.iter().position(|name| *name == spec.name);
+        if let (true, Some(place)) = (self.shares_devices, existing) {
             return Ok(place);
         }
         if self.devices.len() >= MAX_DEVICES {
@@ -61,7 +61,10 @@ impl FoundDevices {
 }
 
 impl NetworkTree {
-    pub(super) fn of(node: &StackNode, found: &mut FoundDevices) -> Result<NetworkTree, PredictionRefusal> {
+    pub(super) fn from_node(
+        node: &StackNode,
+        found: &mut FoundDevices,
+    ) -> Result<NetworkTree, PredictionRefusal> {
         match node {
             StackNode::Device(device) => Ok(NetworkTree::Device(found.device(device)?)),
             StackNode::Stripe { chunk_bytes, members } => {
@@ -97,7 +100,7 @@ impl NetworkTree {
         if members.is_empty() {
             return Err(PredictionRefusal::Layer { what: "a layer over nothing".to_owned() });
         }
-        members.iter().map(|member| NetworkTree::of(member, found)).collect()
+        members.iter().map(|member| NetworkTree::from_node(member, found)).collect()
     }
 
     pub(super) fn capacity_bytes(&self, devices: &[SimulatedDevice]) -> u64 {
@@ -174,8 +177,8 @@ fn striped(members: usize, chunk_bytes: u64, offset_bytes: u64, length_bytes: u6
     let mut parts: Vec<(usize, u64, u64)> = Vec::new();
     let mut done = 0;
     while done < length_bytes {
-        let at = offset_bytes + done;
-        let (chunk, inside) = (at / chunk_bytes, at % chunk_bytes);
+        let position = offset_bytes + done;
+        let (chunk, inside) = (position / chunk_bytes, position % chunk_bytes);
         let length = (chunk_bytes - inside).min(length_bytes - done);
         let member = (chunk % count) as usize;
         let on_member = chunk / count * chunk_bytes + inside;

@@ -74,19 +74,19 @@ impl SecondCache {
                 self.occupied(&classes, |class| full(class.popularity, t1, time, 0.0).held, time)
             })
         };
-        let of = |class: &PopularityClass, rewritten: f64| {
+        let kept_blocks = |class: &PopularityClass, rewritten: f64| {
             let nothing_left = young(class.popularity, t1, age, rewritten);
             match is_filling {
                 true => nothing_left,
-                false => full(class.popularity, t1, stay, rewritten).at_most(nothing_left),
+                false => full(class.popularity, t1, stay, rewritten).limit_to(nothing_left),
             }
         };
-        let mean_held = mean_held(&classes, |class| of(class, 0.0).held, all);
+        let mean_held = mean_held(&classes, |class| kept_blocks(class, 0.0).held, all);
         let extra = (self.blocks_a_read - 1.0).clamp(0.0, 1.0);
         let (mut found, mut missed) = (0.0, 0.0);
         for class in &classes {
             let misses = class.blocks * class.popularity * (-class.popularity * t1).exp();
-            let own = of(class, self.rewritten_share).found;
+            let own = kept_blocks(class, self.rewritten_share).found;
             // Both blocks of a read may be there for its neighbours' sake.
             let by_neighbours = extra * mean_held * mean_held;
             found += misses * (own + (1.0 - own) * by_neighbours);
@@ -100,20 +100,20 @@ impl SecondCache {
     fn occupied(
         &self,
         classes: &[PopularityClass],
-        held: impl Fn(&PopularityClass) -> f64,
+        held_share: impl Fn(&PopularityClass) -> f64,
         time: f64,
     ) -> f64 {
-        let mean = mean_held(classes, &held, self.blocks.blocks);
+        let mean = mean_held(classes, &held_share, self.blocks.blocks);
         let others = (1.0 - mean).max(0.0).powf((self.blocks_a_read - 1.0).max(0.0));
-        let taken: f64 =
-            classes.iter().map(|class| class.blocks * (1.0 - (1.0 - held(class)) * others)).sum();
+        let occupied_blocks: f64 =
+            classes.iter().map(|class| class.blocks * (1.0 - (1.0 - held_share(class)) * others)).sum();
         let passing = if self.passing_blocks > 0.0 { self.passing_blocks * time } else { 0.0 };
-        taken + passing
+        occupied_blocks + passing
     }
 }
 
-fn mean_held(classes: &[PopularityClass], held: impl Fn(&PopularityClass) -> f64, all: f64) -> f64 {
-    classes.iter().map(|class| class.blocks * held(class)).sum::<f64>() / all
+fn mean_held(classes: &[PopularityClass], held_share: impl Fn(&PopularityClass) -> f64, all: f64) -> f64 {
+    classes.iter().map(|class| class.blocks * held_share(class)).sum::<f64>() / all
 }
 
 /// Of a block: how likely a miss of the first cache finds it, and how likely it is there at any time.
@@ -125,7 +125,7 @@ struct KeptBlocks {
 
 impl KeptBlocks {
     /// Where blocks were pushed out there are no more than where none was.
-    fn at_most(self, other: KeptBlocks) -> KeptBlocks {
+    fn limit_to(self, other: KeptBlocks) -> KeptBlocks {
         KeptBlocks { found: self.found.min(other.found), held: self.held.min(other.held) }
     }
 }
@@ -158,10 +158,10 @@ impl MissDistance {
 /// Nothing was pushed out since the cache was empty, so long ago.
 fn young(popularity: f64, t1: f64, age: f64, rewritten: f64) -> KeptBlocks {
     let distance = MissDistance::new(popularity, t1);
-    let beyond = if age > t1 { distance.within(age, 0.0) / distance.rate } else { 0.0 };
+    let excess = if age > t1 { distance.within(age, 0.0) / distance.rate } else { 0.0 };
     KeptBlocks {
         found: distance.within(age, rewritten),
-        held: ((age.min(t1) + beyond) / distance.mean).clamp(0.0, 1.0),
+        held: ((age.min(t1) + excess) / distance.mean).clamp(0.0, 1.0),
     }
 }
 
@@ -195,20 +195,20 @@ fn solve(wanted: f64, figure: impl Fn(f64) -> f64) -> f64 {
     high
 }
 
-fn classes(of: &CachedBlocks) -> Vec<PopularityClass> {
-    let all = of.blocks;
-    let ranks = match of.law {
+fn classes(cached: &CachedBlocks) -> Vec<PopularityClass> {
+    let all = cached.blocks;
+    let ranks = match cached.law {
         AccessDistribution::Uniform => return vec![PopularityClass { blocks: all, popularity: 1.0 / all }],
         AccessDistribution::Zipfian => PopularityRanks::new(SCATTERED_RANKS),
-        AccessDistribution::Latest => PopularityRanks::new(of.records),
+        AccessDistribution::Latest => PopularityRanks::new(cached.records),
     };
     let mut alone = Vec::new();
-    let (mut taken, mut mass) = (0.0, 0.0);
+    let (mut covered, mut mass) = (0.0, 0.0);
     for &(many, each) in &ranks.groups {
-        if taken + many > ALONE * all {
+        if covered + many > ALONE * all {
             break;
         }
-        taken += many;
+        covered += many;
         mass += many * each;
         alone.push((many, each));
     }
@@ -217,7 +217,7 @@ fn classes(of: &CachedBlocks) -> Vec<PopularityClass> {
         .into_iter()
         .map(|(many, each)| PopularityClass { blocks: many, popularity: each + smeared })
         .collect();
-    classes.push(PopularityClass { blocks: all - taken, popularity: smeared.max(1e-300) });
+    classes.push(PopularityClass { blocks: all - covered, popularity: smeared.max(1e-300) });
     classes
 }
 
@@ -280,8 +280,8 @@ mod tests {
         fn has(&mut self, block: u64) -> bool {
             for way in 0..WAYS {
                 let slot = self.slot(block, way);
-                if let Some((held, used)) = &mut self.slots[slot]
-                    && *held == block
+                if let Some((cached_block, used)) = &mut self.slots[slot]
+                    && *cached_block == block
                 {
                     *used = true;
                     return true;
@@ -330,8 +330,8 @@ mod tests {
         let mut draw = || match law {
             AccessDistribution::Uniform => random.random_range(0..records) / each,
             _ => {
-                let at = random.random::<f64>() * sum;
-                let group = sums.partition_point(|sum| *sum < at).min(sums.len() - 1);
+                let point = random.random::<f64>() * sum;
+                let group = sums.partition_point(|sum| *sum < point).min(sums.len() - 1);
                 let before: f64 = ranks.groups[..group].iter().map(|group| group.0).sum();
                 let rank = before as u64 + random.random_range(0..ranks.groups[group].0 as u64);
                 // Scattered as by hashing.
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_answers_as_a_simulated_one() {
+    fn second_cache_matches_simulated_one() {
         for (law, memory, device) in [
             (AccessDistribution::Uniform, 2_000, 8_000),
             (AccessDistribution::Uniform, 4_000, 16_000),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_was_just_put_there_answers_less() {
+    fn fresh_cache_device_answers_less() {
         // After few requests it is not full.
         let young = analytic(AccessDistribution::Uniform, 20_000, 4, 2_000, 16_000, Some(6_000.0));
         let old = analytic(AccessDistribution::Uniform, 20_000, 4, 2_000, 16_000, None);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_and_what_is_rewritten_takes_from_it() {
+    fn passing_and_rewritten_blocks_reduce_answers() {
         let plain = SecondCache {
             blocks: CachedBlocks::new(AccessDistribution::Uniform, 80_000.0, 1024.0, 4096.0),
             first_share: 0.1,
@@ -422,16 +422,16 @@ mod tests {
             rewritten_share: 0.0,
             age_requests: None,
         };
-        let of = |second: SecondCache| second.answered().of_misses;
-        assert!(of(SecondCache { passing_blocks: 0.5, ..plain }) < of(plain) - 0.05);
-        assert!(of(SecondCache { rewritten_share: 1e-4, ..plain }) < of(plain) - 0.05);
-        assert!((of(SecondCache { second_share: 10.0, ..plain }) - 1.0).abs() < 1e-6);
-        assert_eq!(of(SecondCache { second_share: 0.0, ..plain }), 0.0);
-        assert_eq!(of(SecondCache { first_share: 1.0, ..plain }), 0.0);
+        let miss_share = |second: SecondCache| second.answered().of_misses;
+        assert!(miss_share(SecondCache { passing_blocks: 0.5, ..plain }) < miss_share(plain) - 0.05);
+        assert!(miss_share(SecondCache { rewritten_share: 1e-4, ..plain }) < miss_share(plain) - 0.05);
+        assert!((miss_share(SecondCache { second_share: 10.0, ..plain }) - 1.0).abs() < 1e-6);
+        assert_eq!(miss_share(SecondCache { second_share: 0.0, ..plain }), 0.0);
+        assert_eq!(miss_share(SecondCache { first_share: 1.0, ..plain }), 0.0);
     }
 
     #[test]
-    fn a_device_that_is_just_full_answers_no_more_than_a_larger_one_that_is_not() {
+    fn full_cache_answers_at_most_a_larger_one() {
         let one = SecondCache {
             blocks: CachedBlocks::new(AccessDistribution::Zipfian, 9_778_380_581.5, 1_000.0, 4096.0),
             first_share: 0.0,

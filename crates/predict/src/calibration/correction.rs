@@ -30,17 +30,17 @@ pub(super) fn correction(
         if !ratio.is_finite() || ratio <= 0.0 {
             continue;
         }
-        let doubt = KindAmbiguity::of_measured(cell).deviation(metric, own) / UNKNOWN_ERROR;
-        let told = 1.0 / (1.0 + doubt * doubt);
+        let doubt = KindAmbiguity::from_measured(cell).deviation(metric, own) / UNKNOWN_ERROR;
+        let trust = 1.0 / (1.0 + doubt * doubt);
         // What a median misses is missed of its kind of operation, whatever the other kind takes.
         let latencies = match metric {
             PredictedMetric::P50 => (asked, simulated),
             _ => (outcome.mean_us, own.mean_us),
         };
-        let weight = told / (0.1 + distance(question, cell, latencies));
+        let weight = trust / (0.1 + distance(question, cell, latencies));
         up += weight * ratio.ln();
         down += weight;
-        best = best.max(told);
+        best = best.max(trust);
     }
     if down > 0.0 { (best * up / down).clamp(-3.0, 3.0).exp() } else { 1.0 }
 }

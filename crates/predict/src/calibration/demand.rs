@@ -26,8 +26,8 @@ pub(super) fn demand(
     memory: f64,
 ) -> Result<OperationDemand, PredictionRefusal> {
     let weights: Vec<f64> = sources.iter().map(|cell| weight(question, cell)).collect();
-    let mean = |of: &dyn Fn(&MeasuredCell) -> f64| {
-        let sum: f64 = sources.iter().zip(&weights).map(|(cell, weight)| weight * of(cell)).sum();
+    let mean = |value_of: &dyn Fn(&MeasuredCell) -> f64| {
+        let sum: f64 = sources.iter().zip(&weights).map(|(cell, weight)| weight * value_of(cell)).sum();
         sum / weights.iter().sum::<f64>().max(f64::MIN_POSITIVE)
     };
     let mut assumptions = Vec::new();
@@ -44,14 +44,14 @@ pub(super) fn demand(
         sources.iter().filter(|cell| cell.demand.commit_bytes.is_some()).count() * 2 > sources.len();
     // By name: a kind of operation that few have may be missing in a short measurement.
     let mut classes: BTreeMap<&str, OperationClass> = BTreeMap::new();
-    let of_class = |cell: &MeasuredCell, name: &str, of: fn(&OperationClass) -> f64| {
-        cell.demand.classes.iter().find(|class| class.name == name).map_or(0.0, of)
+    let of_class = |cell: &MeasuredCell, name: &str, value_of: fn(&OperationClass) -> f64| {
+        cell.demand.classes.iter().find(|class| class.name == name).map_or(0.0, value_of)
     };
     for one in sources.iter().flat_map(|cell| &cell.demand.classes) {
         let of_reads = factor * mean(&|cell| of_class(cell, &one.name, |class| class.reads));
         classes.entry(&one.name).or_insert_with(|| OperationClass {
             share: mean(&|cell| of_class(cell, &one.name, |class| class.share)),
-            cpu_us: cpu.map_or(0.0, |cpu| cpu.of(of_reads, f64::from(u8::from(one.writes)))),
+            cpu_us: cpu.map_or(0.0, |cpu| cpu.estimate(of_reads, f64::from(u8::from(one.writes)))),
             reads: of_reads,
             read_bytes: mean(&|cell| of_class(cell, &one.name, |class| class.read_bytes)).max(512.0),
             commits: commits && one.writes,
@@ -61,7 +61,7 @@ pub(super) fn demand(
     let whole: f64 = classes.values().map(|class| class.share).sum();
     let mut classes: Vec<OperationClass> = classes.into_values().collect();
     classes.iter_mut().for_each(|class| class.share /= whole.max(f64::MIN_POSITIVE));
-    let background = |of: fn(&BackgroundDemand) -> f64| mean(&|cell| of(&cell.demand.background));
+    let background = |value_of: fn(&BackgroundDemand) -> f64| mean(&|cell| value_of(&cell.demand.background));
     // Of the requests that there were: a cell without any has no say in their length.
     let length = |bytes: fn(&BackgroundDemand) -> f64, request_bytes: fn(&BackgroundDemand) -> f64| {
         let requests = mean(&|cell| {
@@ -78,11 +78,11 @@ pub(super) fn demand(
     let demand = MixDemand {
         classes,
         background: BackgroundDemand {
-            read_bytes: background(|of| of.read_bytes),
-            read_request_bytes: length(|of| of.read_bytes, |of| of.read_request_bytes),
-            write_bytes: background(|of| of.write_bytes),
-            write_request_bytes: length(|of| of.write_bytes, |of| of.write_request_bytes),
-            flushes: background(|of| of.flushes),
+            read_bytes: background(|load| load.read_bytes),
+            read_request_bytes: length(|load| load.read_bytes, |load| load.read_request_bytes),
+            write_bytes: background(|load| load.write_bytes),
+            write_request_bytes: length(|load| load.write_bytes, |load| load.write_request_bytes),
+            flushes: background(|load| load.flushes),
         },
         commit_bytes: commits.then(|| mean(&|cell| cell.demand.commit_bytes.unwrap_or(4096.0))),
     };

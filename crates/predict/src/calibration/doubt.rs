@@ -26,16 +26,20 @@ pub(super) struct KindAmbiguity {
 
 impl KindAmbiguity {
     /// Of an answer that will be held against so many measured operations.
-    pub(super) fn of_answer(reads: &ReadEstimate, demand: &MixDemand, operations: f64) -> KindAmbiguity {
-        KindAmbiguity { fewer: reads.fewer, more: reads.more, ..KindAmbiguity::by_chance(demand, operations) }
+    pub(super) fn from_answer(reads: &ReadEstimate, demand: &MixDemand, operations: f64) -> KindAmbiguity {
+        KindAmbiguity {
+            fewer: reads.fewer,
+            more: reads.more,
+            ..KindAmbiguity::from_chance(demand, operations)
+        }
     }
 
     /// Of a measured cell that is simulated with what was measured of it.
-    pub(super) fn of_measured(cell: &MeasuredCell) -> KindAmbiguity {
-        KindAmbiguity::by_chance(&cell.demand, cell.operations)
+    pub(super) fn from_measured(cell: &MeasuredCell) -> KindAmbiguity {
+        KindAmbiguity::from_chance(&cell.demand, cell.operations)
     }
 
-    fn by_chance(demand: &MixDemand, operations: f64) -> KindAmbiguity {
+    fn from_chance(demand: &MixDemand, operations: f64) -> KindAmbiguity {
         let most = demand.classes.iter().filter(|class| class.reads > 0.0).map(|class| class.share).sum();
         // The simulation's are drawn as well.
         let variance = 0.25 * (1.0 / operations.max(1.0) + 1.0 / OPERATIONS as f64);
@@ -49,8 +53,11 @@ impl KindAmbiguity {
         if metric != PredictedMetric::P50 {
             return (value, value);
         }
-        let at = |share: f64, times: f64| outcome.latencies.quantile_with_us(share, times, self.most);
-        (at(0.5 - self.chance, self.fewer).min(value), at(0.5 + self.chance, self.more).max(value))
+        let quantile = |share: f64, times: f64| outcome.latencies.quantile_with_us(share, times, self.most);
+        (
+            quantile(0.5 - self.chance, self.fewer).min(value),
+            quantile(0.5 + self.chance, self.more).max(value),
+        )
     }
 
     /// The same as the standard deviation of a logarithm.

@@ -16,7 +16,7 @@ pub(crate) fn miss_curve(question: &CellPoint, sources: &[&MeasuredCell]) -> Opt
 }
 
 pub(super) fn miss_curve_of(distribution: &str, sources: &[&MeasuredCell]) -> Option<MissCurve> {
-    let law = AccessDistribution::of(distribution)?;
+    let law = AccessDistribution::parse(distribution)?;
     let points: Vec<CachePoint> = sources
         .iter()
         .map(|cell| CachePoint {

@@ -60,7 +60,7 @@ pub(super) fn reads(
         return Err(PredictionRefusal::Distribution { distribution: question.distribution.clone() });
     };
     // Zipf's law depends on the number of records, so each size is taken as it is, with its own memory.
-    let by = |curve: &MissCurve| {
+    let reads_with = |curve: &MissCurve| {
         let reads = curve.reads(question.records, question.record_bytes, memory_bytes);
         let nearest = mean(&|cell| {
             let own = curve.reads(cell.point.records, cell.point.record_bytes, cell.point.memory_bytes);
@@ -68,20 +68,20 @@ pub(super) fn reads(
         });
         reads * nearest.exp()
     };
-    let value = by(&curve);
+    let value = reads_with(&curve);
     let (down, up) = if curve.is_assumed {
         assumptions.push(format!(
             "one size was measured, so nothing tells how much of the memory caches data: {:.0} % is assumed",
             100.0 * curve.useful_share
         ));
         let off = |times: f64| {
-            let other = by(&MissCurve { useful_share: times * curve.useful_share, ..curve });
+            let other = reads_with(&MissCurve { useful_share: times * curve.useful_share, ..curve });
             (other.max(1e-3) / value.max(1e-3)).ln()
         };
         let (one, other) = (off(ASSUMED_FROM), off(ASSUMED_TO));
         (-one.min(other).min(0.0), one.max(other).max(0.0))
     } else {
-        let off = of_other_sizes(question, sources);
+        let off = estimate_size_error(question, sources);
         (off, off)
     };
     Ok(ReadEstimate::within(value, down.hypot(scatter), up.hypot(scatter)))
@@ -113,7 +113,7 @@ fn scatter(alike: &[&MeasuredCell]) -> f64 {
 }
 
 /// How far off the curve is of a size that it does not know, with a probability of 95 %: each measured size from the others.
-fn of_other_sizes(question: &CellPoint, sources: &[&MeasuredCell]) -> f64 {
+fn estimate_size_error(question: &CellPoint, sources: &[&MeasuredCell]) -> f64 {
     let mut sizes: Vec<&CellPoint> = Vec::new();
     let (mut squares, mut count) = (0.0, 0usize);
     for cell in sources.iter().filter(|cell| cell.demand.reads() > FEW_READS) {
@@ -127,12 +127,12 @@ fn of_other_sizes(question: &CellPoint, sources: &[&MeasuredCell]) -> f64 {
             curve.reads(cell.point.records, cell.point.record_bytes, cell.point.memory_bytes)
         };
         // As the answer is brought to the cells that it is from.
-        let known: Vec<f64> = others
+        let log_ratios: Vec<f64> = others
             .iter()
             .filter(|other| reads(other) > 0.02)
             .map(|other| (other.demand.reads() / reads(other)).clamp(0.5, 2.0).ln())
             .collect();
-        let nearest = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        let nearest = log_ratios.iter().sum::<f64>() / log_ratios.len().max(1) as f64;
         let found = reads(cell) * nearest.exp();
         if found > FEW_READS {
             squares += (found / cell.demand.reads()).ln().powi(2);

@@ -62,7 +62,7 @@ pub(super) struct SystemErrors {
 }
 
 impl ResidualErrors {
-    pub(super) fn of_system(&self, system: &str) -> &SystemErrors {
+    pub(super) fn find_system(&self, system: &str) -> &SystemErrors {
         static NONE: SystemErrors = SystemErrors { of: [const { Vec::new() }; 4] };
         self.of.get(system).unwrap_or(&NONE)
     }

@@ -40,26 +40,29 @@ impl MeasuredCell {
     ///
     /// # Errors
     /// When none of them has figures, they are not sound to learn from, or one has figures that no run has.
-    pub fn of_job(
+    pub fn from_job(
         point: CellPoint,
         records: &[&RunRecord],
         job: DeviceJob,
     ) -> Result<MeasuredCell, PredictionRefusal> {
         if !layers::cache_devices(&point.volumes).is_empty() {
-            let what = "a cache device that fio fills while it is measured".to_owned();
-            return Err(PredictionRefusal::Layer { what });
+            let problem = "a cache device that fio fills while it is measured".to_owned();
+            return Err(PredictionRefusal::Layer { what: problem });
         }
         let raws: Vec<RawJobRepetition> = super::sound(records)?
             .into_iter()
-            .map(|record| RawJobRepetition::of(record, job))
+            .map(|record| RawJobRepetition::from_record(record, job))
             .collect::<Result<_, _>>()?;
         if raws.is_empty() {
-            let what = format!("{} has no repetition that was measured", point.id);
-            return Err(PredictionRefusal::Record { what });
+            let problem = format!("{} has no repetition that was measured", point.id);
+            return Err(PredictionRefusal::Record { what: problem });
         }
-        let figure =
-            |of: &dyn Fn(&RawJobRepetition) -> f64| CellMetric::of(&raws.iter().map(of).collect::<Vec<_>>());
-        let mean = |of: fn(&RawJobRepetition) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+        let figure = |value_of: &dyn Fn(&RawJobRepetition) -> f64| {
+            CellMetric::from_values(&raws.iter().map(value_of).collect::<Vec<_>>())
+        };
+        let mean = |value_of: fn(&RawJobRepetition) -> f64| {
+            raws.iter().map(value_of).sum::<f64>() / raws.len() as f64
+        };
         let at_once = f64::from(point.threads);
         let class = OperationClass {
             name: if job.writes { "write" } else { "read" }.to_owned(),
@@ -97,9 +100,9 @@ impl MeasuredCell {
 }
 
 impl RawJobRepetition {
-    fn of(record: &RunRecord, job: DeviceJob) -> Result<RawJobRepetition, PredictionRefusal> {
+    fn from_record(record: &RunRecord, job: DeviceJob) -> Result<RawJobRepetition, PredictionRefusal> {
         let refused =
-            |what: String| PredictionRefusal::Record { what: format!("{}: {what}", record.cell.id) };
+            |problem: String| PredictionRefusal::Record { what: format!("{}: {problem}", record.cell.id) };
         let Some(benchmark) = &record.benchmark else {
             return Err(refused("it has no figures of a benchmark".to_owned()));
         };
@@ -154,8 +157,8 @@ impl RawJobRepetition {
 
 /// Whether the devices saw one write and one flush for each operation, and not a file system's log beside them.
 fn flushed_each(record: &RunRecord, job: DeviceJob) -> Result<(), String> {
-    let sum = |of: fn(&underlay_record::DeviceTotals) -> u64| {
-        record.devices.iter().map(|device| of(&device.totals) as f64).sum::<f64>()
+    let sum = |count_of: fn(&underlay_record::DeviceTotals) -> u64| {
+        record.devices.iter().map(|device| count_of(&device.totals) as f64).sum::<f64>()
     };
     let (writes, bytes) = (sum(|totals| totals.writes), sum(|totals| totals.write_bytes));
     let flushes = sum(|totals| totals.flushes);

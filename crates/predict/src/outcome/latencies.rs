@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_of_the_other_kind_when_a_few_more_wait() {
+    fn median_changes_kind_when_more_operations_wait() {
         let mix = mix();
         assert_eq!(mix.quantile_us(0.5), 1.0);
         assert_eq!(mix.quantile_with_us(0.5, 1.1, 1.0), 1.0);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_of_nothing() {
+    fn empty_latencies_have_infinite_quantiles() {
         assert_eq!(OperationLatencies::default().quantile_us(0.5), f64::INFINITY);
         assert_eq!(OperationLatencies::default().quantile_with_us(0.5, 2.0, 1.0), f64::INFINITY);
         let alone = OperationLatencies::new(vec![OperationLatency { total_us: 7.0, reads_us: 7.0 }]);

@@ -9,7 +9,7 @@ const MAX_THREADS: u32 = 100_000;
 /// Reads of devices that one operation may wait for.
 const MAX_READS: f64 = 10_000.0;
 pub(super) fn check(scenario: &SimulationScenario<'_>) -> Result<(), PredictionRefusal> {
-    let refused = |what: &str| Err(PredictionRefusal::Record { what: what.to_owned() });
+    let refused = |problem: &str| Err(PredictionRefusal::Record { what: problem.to_owned() });
     let demand = scenario.demand;
     let shares: f64 = demand.classes.iter().map(|class| class.share).sum();
     if demand.classes.is_empty() || !(0.99..1.01).contains(&shares) {

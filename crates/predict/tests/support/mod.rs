@@ -204,12 +204,12 @@ fn holding() -> Certificate {
 
 /// As much in each interval.
 fn steady(throughput_per_s: f64, duration_s: f64) -> Vec<SeriesPoint> {
-    let at = |index: u32| SeriesPoint {
+    let point_at = |index: u32| SeriesPoint {
         t_s: f64::from(index) * duration_s / 20.0,
         throughput_per_s,
         ..SeriesPoint::default()
     };
-    (1..=20).map(at).collect()
+    (1..=20).map(point_at).collect()
 }
 
 pub(crate) fn measured(point: CellPoint, records: &[RunRecord]) -> MeasuredCell {

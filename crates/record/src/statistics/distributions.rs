@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn both_tails_are_those_of_the_printed_table() {
+    fn distribution_tails_match_printed_table() {
         for (degrees, t, expected) in
             [(1.0, 12.706, 0.05), (5.0, 4.032, 0.01), (30.0, 3.646, 0.001), (1e9, 1.960, 0.05)]
         {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_is_where_its_tails_begin() {
+    fn quantile_is_inverse_of_tails() {
         for degrees in [0.2, 1.0, 1.3, 2.7, 33.3, 1234.5, 1e9, f64::INFINITY] {
             for probability in [0.6, 0.9, 0.975, 0.9995, 0.999_999] {
                 let both_tails = student_t_both_tails(student_t_quantile(probability, degrees), degrees);

@@ -30,19 +30,22 @@ impl StandardError {
     /// `between² − within²` is the part known only from repetitions; the degrees of freedom of the sum of the two
     /// parts follow Satterthwaite, "An approximate distribution of estimates of variance components",
     /// Biometrics Bulletin 2 (1946): `(Σ vᵢ)² / Σ (vᵢ² / dᵢ)`.
-    pub fn larger(within: Option<StandardError>, between: Option<StandardError>) -> Option<StandardError> {
-        let (within, between) = match (within, between) {
-            (Some(within), Some(between)) => (within, between),
+    pub fn larger(
+        within_error: Option<StandardError>,
+        between: Option<StandardError>,
+    ) -> Option<StandardError> {
+        let (within_error, between) = match (within_error, between) {
+            (Some(within_error), Some(between)) => (within_error, between),
             (one, other) => return one.or(other),
         };
-        if between.value <= within.value {
-            return Some(within);
+        if between.value <= within_error.value {
+            return Some(within_error);
         }
-        let within_variance = within.value.powi(2);
+        let within_variance = within_error.value.powi(2);
         let surplus = between.value.powi(2) - within_variance;
         let total = within_variance + surplus;
         let degrees_of_freedom = total.powi(2)
-            / (within_variance.powi(2) / within.degrees_of_freedom
+            / (within_variance.powi(2) / within_error.degrees_of_freedom
                 + surplus.powi(2) / between.degrees_of_freedom);
         Some(StandardError { value: between.value, degrees_of_freedom })
     }

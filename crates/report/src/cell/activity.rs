@@ -33,12 +33,12 @@ pub(crate) struct JoinedActivity {
 
 impl JoinedActivity {
     /// Of all devices of the storage under test over these records; none where no device is on them.
-    pub(crate) fn of(records: &[&RunRecord]) -> Option<JoinedActivity> {
-        JoinedActivity::of_records(records, is_under_test)
+    pub(crate) fn from_records(records: &[&RunRecord]) -> Option<JoinedActivity> {
+        JoinedActivity::from_matching(records, is_under_test)
     }
 
     /// Of those devices that `belongs` takes.
-    fn of_records(
+    fn from_matching(
         records: &[&RunRecord],
         belongs: impl Fn(&DeviceActivity) -> bool,
     ) -> Option<JoinedActivity> {
@@ -80,7 +80,7 @@ pub(crate) fn kind_of(device: &DeviceActivity) -> &str {
 
 /// What each kind of device did over these records, in the order in which the storage names them: `hdd-7200-sata`. Roles' own
 /// devices are left out.
-pub(crate) fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, JoinedActivity)> {
+pub(crate) fn group_by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, JoinedActivity)> {
     let mut kinds: Vec<&'a str> = Vec::new();
     for device in records.iter().copied().flat_map(under_test) {
         if !kinds.contains(&kind_of(device)) {
@@ -91,13 +91,13 @@ pub(crate) fn by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, JoinedActi
         .into_iter()
         .filter_map(|kind| {
             let belongs = |device: &DeviceActivity| kind_of(device) == kind && is_under_test(device);
-            Some((kind, JoinedActivity::of_records(records, belongs)?))
+            Some((kind, JoinedActivity::from_matching(records, belongs)?))
         })
         .collect()
 }
 
 /// What each device did over these records; those of roles are among them.
-pub(crate) fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, JoinedActivity)> {
+pub(crate) fn group_by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, JoinedActivity)> {
     let mut devices: Vec<&'a DeviceId> = Vec::new();
     for device in records.iter().copied().flat_map(|record| &record.devices) {
         if !devices.contains(&&device.description.id) {
@@ -107,7 +107,7 @@ pub(crate) fn by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, Joi
     devices
         .into_iter()
         .filter_map(|id| {
-            Some((id, JoinedActivity::of_records(records, |device| device.description.id == *id)?))
+            Some((id, JoinedActivity::from_matching(records, |device| device.description.id == *id)?))
         })
         .collect()
 }
@@ -121,7 +121,7 @@ pub(crate) enum RequestDirection {
 }
 
 /// Mean bytes of a request to any device of the storage under test, with its spread between repetitions.
-pub(crate) fn request_bytes(records: &[&RunRecord], which: RequestDirection) -> Option<IntervalEstimate> {
+pub(crate) fn request_bytes(records: &[&RunRecord], direction: RequestDirection) -> Option<IntervalEstimate> {
     let each: Vec<f64> = records
         .iter()
         .filter_map(|record| {
@@ -133,7 +133,7 @@ pub(crate) fn request_bytes(records: &[&RunRecord], which: RequestDirection) -> 
                 (sum(|device| device.totals.reads), sum(|device| device.totals.read_bytes));
             let (writes, write_bytes) =
                 (sum(|device| device.totals.writes), sum(|device| device.totals.write_bytes));
-            let (requests, bytes) = match which {
+            let (requests, bytes) = match direction {
                 RequestDirection::Reads => (reads, read_bytes),
                 RequestDirection::Writes => (writes, write_bytes),
                 RequestDirection::Both => (reads + writes, read_bytes + write_bytes),

@@ -44,20 +44,25 @@ pub struct NamedFigure {
 
 impl BenchmarkFigures {
     /// None unless a repetition completed with a figure.
-    pub fn of(records: &[&RunRecord]) -> Option<BenchmarkFigures> {
+    pub fn from_records(records: &[&RunRecord]) -> Option<BenchmarkFigures> {
         let completed: Vec<&RunRecord> =
             records.iter().copied().filter(|record| benchmark_of(record).is_some()).collect();
-        let taken: Vec<&BenchmarkRecord> =
+        let benchmarks: Vec<&BenchmarkRecord> =
             completed.iter().filter_map(|record| benchmark_of(record)).collect();
-        let durations: Vec<f64> = taken.iter().map(|one| one.duration_s).collect();
+        let durations: Vec<f64> = benchmarks.iter().map(|one| one.duration_s).collect();
         Some(BenchmarkFigures {
-            repetitions: taken.len(),
+            repetitions: benchmarks.len(),
             duration_s: mean_of(&durations)?,
             // All repetitions have the same ones but for percentiles that a program prints as it likes.
-            figures: taken.first()?.figures.iter().filter_map(|first| over(first, &taken)).collect(),
-            meanwhile: PhaseComparison::of(&taken),
+            figures: benchmarks
+                .first()?
+                .figures
+                .iter()
+                .filter_map(|first| over(first, &benchmarks))
+                .collect(),
+            meanwhile: PhaseComparison::from_records(&benchmarks),
             verdict: worst_verdict(records),
-            cost: completed.first().and_then(|record| StorageCost::of(&record.storage)),
+            cost: completed.first().and_then(|record| StorageCost::from_storage(&record.storage)),
         })
     }
 
@@ -90,14 +95,14 @@ impl NamedFigure {
     /// How many times as good this is as `base`.
     pub fn against(&self, base: &NamedFigure) -> Option<EstimateRatio> {
         match self.better {
-            BetterDirection::Higher => EstimateRatio::of(&self.value, &base.value),
-            BetterDirection::Lower => EstimateRatio::of(&base.value, &self.value),
+            BetterDirection::Higher => EstimateRatio::new(&self.value, &base.value),
+            BetterDirection::Lower => EstimateRatio::new(&base.value, &self.value),
         }
     }
 
     /// `2,310 tps ±3 %`
-    pub fn in_words(&self) -> String {
-        let value = quantity::of_unit(self.value.value, &self.unit);
+    pub fn describe(&self) -> String {
+        let value = quantity::format_with_unit(self.value.value, &self.unit);
         match self.value.relative_half_width() {
             Some(share) if share > 0.0 => format!("{value} ±{}", quantity::percent(share)),
             _ => value,
@@ -105,8 +110,8 @@ impl NamedFigure {
     }
 }
 
-fn over(first: &BenchmarkFigure, taken: &[&BenchmarkRecord]) -> Option<NamedFigure> {
-    let values: Vec<f64> = taken
+fn over(first: &BenchmarkFigure, benchmarks: &[&BenchmarkRecord]) -> Option<NamedFigure> {
+    let values: Vec<f64> = benchmarks
         .iter()
         .filter_map(|one| one.figures.iter().find(|figure| figure.name == first.name))
         .map(|figure| figure.value)

@@ -10,8 +10,8 @@ pub(crate) fn job_of(record: &RunRecord) -> Option<&JobRecord> {
 
 /// The benchmark of a record that completed, if it has a figure.
 pub(crate) fn benchmark_of(record: &RunRecord) -> Option<&BenchmarkRecord> {
-    let taken = record.benchmark.as_ref().filter(|_| record.status == CellStatus::Completed)?;
-    (!taken.figures.is_empty()).then_some(taken)
+    let benchmark = record.benchmark.as_ref().filter(|_| record.status == CellStatus::Completed)?;
+    (!benchmark.figures.is_empty()).then_some(benchmark)
 }
 
 /// The worst verdict on a cell's repetitions; none when none carries a certificate.

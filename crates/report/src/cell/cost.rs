@@ -22,7 +22,7 @@ pub struct StorageCost {
 
 impl StorageCost {
     /// None unless every device has a price.
-    pub fn of(storage: &StorageRecord) -> Option<StorageCost> {
+    pub fn from_storage(storage: &StorageRecord) -> Option<StorageCost> {
         under_test(storage).next()?;
         let price: Option<PriceSum> = under_test(storage).map(price_of).sum();
         let capacities: Option<Vec<f64>> =
@@ -57,7 +57,7 @@ fn price_of(device: &DeviceDescription) -> Option<PriceSum> {
 /// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster. Devices of
 /// roles are not among them.
 pub(crate) fn devices_in_words(storage: &StorageRecord) -> String {
-    match in_words(under_test(storage)) {
+    match describe_devices(under_test(storage)) {
         words if words.is_empty() => storage.layout.clone(),
         words => words,
     }
@@ -83,13 +83,13 @@ pub(crate) fn roles_in_words(storage: &StorageRecord) -> Option<String> {
                     price.remark(quantity::dollars).map_or(String::new(), |remark| format!(", {remark}"));
                 format!(" ({}{remark})", quantity::dollars(price.usd))
             });
-            format!("{role} on {}{price}", in_words(devices.into_iter()))
+            format!("{role} on {}{price}", describe_devices(devices.into_iter()))
         })
         .collect();
     (!words.is_empty()).then(|| quantity::list(&words, usize::MAX))
 }
 
-fn in_words<'a>(devices: impl Iterator<Item = &'a DeviceDescription>) -> String {
+fn describe_devices<'a>(devices: impl Iterator<Item = &'a DeviceDescription>) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for device in devices {
         let kind = device.medium.clone().unwrap_or_else(|| device.id.name.clone());

@@ -32,12 +32,13 @@ pub fn directories(records: &[&RunRecord]) -> Vec<DirectoryFigures> {
         let Some(job) = job_of(record) else { continue };
         duration_s += job.duration_s;
         for one in &job.directories {
-            let known =
-                all.iter_mut().find(|known| known.role == one.role && known.directory == one.directory);
-            match known {
-                Some(known) => {
-                    known.files += one.files as f64;
-                    known.write_bytes += one.write_bytes as f64;
+            let existing = all
+                .iter_mut()
+                .find(|existing| existing.role == one.role && existing.directory == one.directory);
+            match existing {
+                Some(existing) => {
+                    existing.files += one.files as f64;
+                    existing.write_bytes += one.write_bytes as f64;
                 }
                 None => all.push(DirectoryFigures {
                     role: one.role.clone(),
@@ -147,10 +148,11 @@ pub fn added(jobs: &[(&[DirectoryFigures], f64)]) -> Vec<DirectoryFigures> {
     let mut all: Vec<DirectoryFigures> = Vec::new();
     let duration_s: f64 = jobs.iter().map(|(_, duration_s)| duration_s).sum();
     for one in jobs.iter().flat_map(|(directories, _)| directories.iter()) {
-        match all.iter_mut().find(|known| known.role == one.role && known.directory == one.directory) {
-            Some(known) => {
-                known.files += one.files;
-                known.write_bytes += one.write_bytes;
+        match all.iter_mut().find(|existing| existing.role == one.role && existing.directory == one.directory)
+        {
+            Some(existing) => {
+                existing.files += one.files;
+                existing.write_bytes += one.write_bytes;
             }
             None => all.push(one.clone()),
         }
@@ -166,7 +168,7 @@ pub fn added(jobs: &[(&[DirectoryFigures], f64)]) -> Vec<DirectoryFigures> {
 ///
 /// Directories that got within a quarter as many files each as the others were filled in turn or by chance, whatever is below; so
 /// were those that differ by no more than chance makes likely. Few files tell nothing.
-pub fn in_words(groups: &[DirectoryGroup], role: &str) -> Option<String> {
+pub fn describe(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     const ALIKE: f64 = 1.25;
     /// Twice the standard deviation of a count, to the count: from here on a difference of half could be chance.
     const TOO_FEW: f64 = 0.5;

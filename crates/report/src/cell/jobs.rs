@@ -53,7 +53,7 @@ pub struct JobFigures {
 
 impl JobFigures {
     /// None unless a repetition completed with a job that took time.
-    pub fn of(records: &[&RunRecord]) -> Option<JobFigures> {
+    pub fn from_records(records: &[&RunRecord]) -> Option<JobFigures> {
         let completed: Vec<&RunRecord> =
             records.iter().copied().filter(|record| job_of(record).is_some()).collect();
         let jobs: Vec<&JobRecord> = completed.iter().filter_map(|record| job_of(record)).collect();
@@ -65,7 +65,7 @@ impl JobFigures {
             repetitions: jobs.len(),
             duration_s: mean_of(&durations)?,
             performance: None,
-            phases_s: by_name(&jobs, |job| &job.phases_s)
+            phases_s: group_by_name(&jobs, |job| &job.phases_s)
                 .into_iter()
                 .filter_map(|(name, values)| Some((name, mean_of(&values)?)))
                 .collect(),
@@ -74,7 +74,7 @@ impl JobFigures {
             input_bytes: mean(|job| job.input_bytes as f64),
             output_bytes: mean(|job| job.output_bytes as f64),
             shuffled_bytes: mean(|job| job.shuffled_bytes as f64),
-            counters: by_name(&jobs, |job| &job.counters)
+            counters: group_by_name(&jobs, |job| &job.counters)
                 .into_iter()
                 .map(|(name, values)| (name, values.iter().sum::<f64>() / values.len().max(1) as f64))
                 .collect(),
@@ -86,7 +86,7 @@ impl JobFigures {
             committer: first.committer.clone(),
             cache: first.cache.clone(),
             verdict: worst_verdict(records),
-            cost: completed.first().and_then(|record| StorageCost::of(&record.storage)),
+            cost: completed.first().and_then(|record| StorageCost::from_storage(&record.storage)),
         })
     }
 }
@@ -98,7 +98,7 @@ fn mean_of(values: &[f64]) -> Option<IntervalEstimate> {
 }
 
 /// The values of every name that any job has, in each job that has it.
-fn by_name<'a>(
+fn group_by_name<'a>(
     jobs: &[&'a JobRecord],
     pick: fn(&'a JobRecord) -> &'a BTreeMap<String, f64>,
 ) -> BTreeMap<String, Vec<f64>> {
@@ -129,7 +129,7 @@ pub(crate) fn phases<'a>(figures: impl Iterator<Item = &'a JobFigures>) -> Vec<&
 
 /// A job in words where its name alone says little: `terasort: sorts what teragen wrote`.
 pub(crate) fn title(name: &str) -> String {
-    let what = match name {
+    let metric = match name {
         "teragen" => "writes generated rows to HDFS",
         "terasort" => "sorts them, so it reads, shuffles and writes as much",
         "teravalidate" => "reads the sorted rows and checks their order",
@@ -139,5 +139,5 @@ pub(crate) fn title(name: &str) -> String {
         "shuffle-compressed" => "only shuffles, with compressed map output",
         _ => return format!("Job {name}"),
     };
-    format!("Job {name}: {what}")
+    format!("Job {name}: {metric}")
 }

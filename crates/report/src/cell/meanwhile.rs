@@ -41,23 +41,24 @@ struct PhaseSplit {
 
 impl PhaseComparison {
     /// One for each kind of mark, in the order of the repetitions.
-    pub fn of(taken: &[&BenchmarkRecord]) -> Vec<PhaseComparison> {
+    pub fn from_records(benchmarks: &[&BenchmarkRecord]) -> Vec<PhaseComparison> {
         let mut names: Vec<&str> = Vec::new();
-        for mark in taken.iter().flat_map(|one| &one.marks) {
+        for mark in benchmarks.iter().flat_map(|one| &one.marks) {
             if !names.contains(&mark.name.as_str()) {
                 names.push(&mark.name);
             }
         }
-        names.into_iter().filter_map(|name| PhaseComparison::of_mark(name, taken)).collect()
+        names.into_iter().filter_map(|name| PhaseComparison::from_mark(name, benchmarks)).collect()
     }
 
-    fn of_mark(name: &str, taken: &[&BenchmarkRecord]) -> Option<PhaseComparison> {
-        let figure = taken.iter().flat_map(|one| &one.figures).find(|figure| !figure.series.is_empty())?;
+    fn from_mark(name: &str, benchmarks: &[&BenchmarkRecord]) -> Option<PhaseComparison> {
+        let figure =
+            benchmarks.iter().flat_map(|one| &one.figures).find(|figure| !figure.series.is_empty())?;
         let of_one = |one: &&BenchmarkRecord| {
             let own = one.figures.iter().find(|own| own.name == figure.name)?;
-            (!own.series.is_empty()).then(|| PhaseSplit::of(own, &spans(one, name)))
+            (!own.series.is_empty()).then(|| PhaseSplit::new(own, &spans(one, name)))
         };
-        let splits: Vec<PhaseSplit> = taken.iter().filter_map(of_one).collect();
+        let splits: Vec<PhaseSplit> = benchmarks.iter().filter_map(of_one).collect();
         let sum = |pick: fn(&PhaseSplit) -> f64| splits.iter().map(pick).sum::<f64>();
         let (during_s, otherwise_s) = (sum(|one| one.during_s), sum(|one| one.otherwise_s));
         let ratios: Vec<f64> = splits.iter().filter_map(PhaseSplit::ratio).collect();
@@ -71,32 +72,33 @@ impl PhaseComparison {
             mark: name.to_owned(),
             figure: figure.name.clone(),
             unit: figure.unit.clone(),
-            times: taken.iter().flat_map(|one| &one.marks).filter(|mark| mark.name == name).count(),
-            repetitions: taken.len(),
+            times: benchmarks.iter().flat_map(|one| &one.marks).filter(|mark| mark.name == name).count(),
+            repetitions: benchmarks.len(),
             share: during_s / (during_s + otherwise_s).max(f64::MIN_POSITIVE),
             compared,
         })
     }
 
     /// `checkpoint 5 times in 3 runs, 41 % of the time: throughput 35 tps meanwhile and 118 tps otherwise, 0.30x (0.25–0.36)`
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let often = match self.times {
             1 => "once".to_owned(),
             2 => "twice".to_owned(),
             times => format!("{times} times"),
         };
         let runs = quantity::plural(self.repetitions, "run");
-        let went = format!("{} {often} in {runs}, {} of the time", self.mark, quantity::percent(self.share));
-        let Some(PhaseRatio { during, otherwise, ratio }) = &self.compared else { return went };
-        let write = |value: f64| quantity::of_unit(value, &self.unit);
+        let summary =
+            format!("{} {often} in {runs}, {} of the time", self.mark, quantity::percent(self.share));
+        let Some(PhaseRatio { during, otherwise: outside, ratio }) = &self.compared else { return summary };
+        let write = |value: f64| quantity::format_with_unit(value, &self.unit);
         let interval = ratio
             .interval
             .map_or_else(String::new, |interval| format!(" ({})", quantity::ratio_interval(interval)));
         format!(
-            "{went}: {} {} meanwhile and {} otherwise, {}{interval}",
+            "{summary}: {} {} meanwhile and {} otherwise, {}{interval}",
             self.figure,
             write(*during),
-            write(*otherwise),
+            write(*outside),
             quantity::ratio(ratio.value),
         )
     }
@@ -120,7 +122,7 @@ pub(crate) fn spans(one: &BenchmarkRecord, name: &str) -> Vec<(f64, f64)> {
 
 impl PhaseSplit {
     /// A sample tells of the time since the one before it.
-    fn of(figure: &BenchmarkFigure, spans: &[(f64, f64)]) -> PhaseSplit {
+    fn new(figure: &BenchmarkFigure, spans: &[(f64, f64)]) -> PhaseSplit {
         let mut split = PhaseSplit::default();
         let mut before_s = 0.0;
         for sample in &figure.series {
@@ -171,16 +173,16 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_is_split_by_its_marks() {
+    fn figure_is_split_by_marks() {
         let one = run(&[100.0, 100.0, 20.0, 20.0, 100.0], &[(2.0, Some(4.0))]);
-        let found = PhaseComparison::of(&[&one]);
+        let found = PhaseComparison::from_records(&[&one]);
         assert_eq!(found.len(), 1);
         assert_eq!(
-            found[0].in_words(),
+            found[0].describe(),
             "checkpoint once in 1 run, 40 % of the time: throughput 20.0 tps meanwhile and 100 tps otherwise, 0.200x"
         );
         let two = run(&[100.0, 100.0, 100.0, 40.0, 40.0], &[(3.0, None)]);
-        let both = &PhaseComparison::of(&[&one, &two])[0];
+        let both = &PhaseComparison::from_records(&[&one, &two])[0];
         let compared = both.compared.as_ref().unwrap();
         assert_eq!((both.times, both.repetitions), (2, 2));
         assert!(
@@ -190,21 +192,21 @@ mod tests {
     }
 
     #[test]
-    fn a_second_that_a_mark_covers_in_part_counts_for_both() {
+    fn partly_marked_second_counts_for_both_phases() {
         let one = run(&[100.0, 50.0], &[(1.5, Some(2.0)), (1.25, Some(1.75))]);
         assert_eq!(spans(&one, "checkpoint"), [(1.25, 2.0)]);
-        let compared = PhaseComparison::of(&[&one])[0].compared.clone().unwrap();
+        let compared = PhaseComparison::from_records(&[&one])[0].compared.clone().unwrap();
         assert_eq!((compared.during, compared.otherwise), (50.0, 90.0));
     }
 
     #[test]
-    fn what_never_ended_or_never_began_is_not_compared() {
-        assert!(PhaseComparison::of(&[&run(&[1.0], &[])]).is_empty());
-        let always = PhaseComparison::of(&[&run(&[5.0, 5.0], &[(0.0, None)])]);
-        assert_eq!(always[0].in_words(), "checkpoint once in 1 run, 100 % of the time");
-        assert!(PhaseComparison::of(&[&run(&[], &[(0.0, None)])]).is_empty());
+    fn mark_without_begin_or_end_is_not_compared() {
+        assert!(PhaseComparison::from_records(&[&run(&[1.0], &[])]).is_empty());
+        let always = PhaseComparison::from_records(&[&run(&[5.0, 5.0], &[(0.0, None)])]);
+        assert_eq!(always[0].describe(), "checkpoint once in 1 run, 100 % of the time");
+        assert!(PhaseComparison::from_records(&[&run(&[], &[(0.0, None)])]).is_empty());
         // Behind the end of what was printed.
-        let late = PhaseComparison::of(&[&run(&[5.0], &[(3.0, Some(4.0))])]);
+        let late = PhaseComparison::from_records(&[&run(&[5.0], &[(3.0, Some(4.0))])]);
         assert_eq!((late[0].share, late[0].compared.is_none()), (0.0, true));
     }
 }

@@ -36,7 +36,7 @@ pub enum ComparedQuantity {
 }
 
 impl ComparedQuantity {
-    pub fn in_words(&self) -> &str {
+    pub fn describe(&self) -> &str {
         match self {
             ComparedQuantity::Throughput => "ops/s",
             ComparedQuantity::MeanLatency => "mean",
@@ -63,7 +63,7 @@ impl ComparedQuantity {
             ComparedQuantity::Throughput => quantity::rate(value),
             ComparedQuantity::MeanLatency | ComparedQuantity::P99Latency => quantity::latency(value),
             ComparedQuantity::Duration => quantity::duration(value),
-            ComparedQuantity::Own { unit, .. } => quantity::of_unit(value, unit),
+            ComparedQuantity::Own { unit, .. } => quantity::format_with_unit(value, unit),
         }
     }
 
@@ -90,7 +90,7 @@ pub enum MetricChange {
 }
 
 impl MetricChange {
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             MetricChange::Better => "B is better",
             MetricChange::Worse => "B is worse",
@@ -118,7 +118,7 @@ pub struct MetricPair {
 }
 
 impl MetricPair {
-    fn of(
+    fn new(
         metric: ComparedQuantity,
         estimates: [Option<IntervalEstimate>; 2],
         repetitions: [usize; 2],
@@ -126,8 +126,8 @@ impl MetricPair {
         let [a, b] = estimates;
         let (a, b) = (a?, b?);
         // Compared by repetitions, but shown as each run's own report shows them.
-        let tested = [a.by_repetitions(repetitions[0]), b.by_repetitions(repetitions[1])];
-        let ratio = EstimateRatio::of(&tested[1], &tested[0])?;
+        let tested = [a.widen_for_repetitions(repetitions[0]), b.widen_for_repetitions(repetitions[1])];
+        let ratio = EstimateRatio::new(&tested[1], &tested[0])?;
         let p_value = EstimateRatio::p_value(&tested[1], &tested[0]);
         Some(MetricPair { metric, a, b, ratio, p_value, corrected: None })
     }
@@ -177,8 +177,8 @@ pub struct AbComparison {
 
 impl AbComparison {
     /// Compares cells of the same id. Each run comes with the name to show for it.
-    pub fn of(a: (&str, &LoadedRun), b: (&str, &LoadedRun)) -> AbComparison {
-        let comparisons = [RunComparison::of(a.1), RunComparison::of(b.1)];
+    pub fn new(a: (&str, &LoadedRun), b: (&str, &LoadedRun)) -> AbComparison {
+        let comparisons = [RunComparison::from_loaded(a.1), RunComparison::from_loaded(b.1)];
         let mut left_out = Vec::new();
         let by_id = |comparison: &RunComparison| -> BTreeSet<String> {
             comparison.cells().map(|result| result.cell.id.clone()).collect()
@@ -254,8 +254,8 @@ pub fn cell_name(cell: &AbCell, comparison: &AbComparison) -> String {
 }
 
 fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
-    if let Some(what) = asked_differently(a.cell, b.cell) {
-        return Err(format!("B asked for something else: {what}"));
+    if let Some(difference) = asked_differently(a.cell, b.cell) {
+        return Err(format!("B asked for something else: {difference}"));
     }
     let mut figures = Vec::new();
     if let (Some(one), Some(other)) = (a.figures(), b.figures()) {
@@ -266,13 +266,17 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
             (ComparedQuantity::Throughput, [Some(one.throughput_per_s), Some(other.throughput_per_s)])
         };
         let repetitions = [one.repetitions, other.repetitions];
-        figures.extend(MetricPair::of(metric, estimates, repetitions));
-        figures.extend(MetricPair::of(ComparedQuantity::P99Latency, [one.p99_us, other.p99_us], repetitions));
+        figures.extend(MetricPair::new(metric, estimates, repetitions));
+        figures.extend(MetricPair::new(
+            ComparedQuantity::P99Latency,
+            [one.p99_us, other.p99_us],
+            repetitions,
+        ));
     }
     if let (Some(one), Some(other)) = (a.job(), b.job()) {
         let (durations, repetitions) =
             ([Some(one.duration_s), Some(other.duration_s)], [one.repetitions, other.repetitions]);
-        figures.extend(MetricPair::of(ComparedQuantity::Duration, durations, repetitions));
+        figures.extend(MetricPair::new(ComparedQuantity::Duration, durations, repetitions));
     }
     if let (Some(one), Some(other)) = (a.benchmark(), b.benchmark()) {
         for ours in &one.figures {
@@ -287,7 +291,7 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
             };
             let (values, repetitions) =
                 ([Some(ours.value), Some(theirs.value)], [one.repetitions, other.repetitions]);
-            figures.extend(MetricPair::of(metric, values, repetitions));
+            figures.extend(MetricPair::new(metric, values, repetitions));
         }
     }
     let is_by_hand = |result: &CellResult| result.disturbed_by() == Some(DisturbedBy::Hand);
@@ -334,23 +338,23 @@ fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
         (RecordedWork::Benchmark(one), RecordedWork::Benchmark(other)) => {
             let checks =
                 [(one == other, "another command"), (a.data_bytes == b.data_bytes, "another amount of data")];
-            return checks.into_iter().find(|(same, _)| !same).map(|(_, what)| what);
+            return checks.into_iter().find(|(same, _)| !same).map(|(_, difference)| difference);
         }
         _ => return Some("another mix or distribution"),
     };
-    let within = |requests: &RequestWork| match &requests.rate {
-        OfferedRate::Highest { within } => Some(within.clone()),
+    let latency_limit = |requests: &RequestWork| match &requests.rate {
+        OfferedRate::Highest { within: limit } => Some(limit.clone()),
         _ => None,
     };
     let checks = [
         (one.mix == other.mix && one.distribution == other.distribution, "another mix or distribution"),
         (one.threads == other.threads, "other threads or servers"),
-        (within(one) == within(other), "a rate within another latency"),
+        (latency_limit(one) == latency_limit(other), "a rate within another latency"),
         (one.rate == other.rate, "another rate"),
         (one.records == other.records && a.data_bytes == b.data_bytes, "another amount of data"),
         (one.compacts_at == other.compacts_at, "a compaction at another time"),
     ];
-    checks.into_iter().find(|(same, _)| !same).map(|(_, what)| what)
+    checks.into_iter().find(|(same, _)| !same).map(|(_, difference)| difference)
 }
 
 /// Corrects the p-values of all cells for their number.
@@ -398,22 +402,22 @@ fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
 /// How the runs differ besides their figures, `rocksdb, compression: none in A, lz4 in B`.
 fn differences(runs: [&LoadedRun; 2], comparisons: &[RunComparison; 2]) -> Vec<String> {
     let mut found = Vec::new();
-    let mut add = |what: &str, [a, b]: [String; 2]| {
+    let mut add = |label: &str, [a, b]: [String; 2]| {
         if a != b {
-            found.push(format!("{what}: {a} in A, {b} in B"));
+            found.push(format!("{label}: {a} in A, {b} in B"));
         }
     };
     let [a, b] = runs.map(|loaded| &loaded.run);
-    let of = |pick: &dyn Fn(&underlay_record::RunHeader) -> String| [pick(a), pick(b)];
-    add("study", of(&|run| run.name.clone()));
-    add("form", of(&|run| if run.short { "short" } else { "whole" }.to_owned()));
-    add("slow motion", of(&|run| quantity::number(run.scale.time, 1)));
-    add("data scale", of(&|run| quantity::number(run.scale.data, 1)));
-    add("warm-up", of(&|run| quantity::duration(run.warmup_wall_s)));
-    add("measured time", of(&|run| quantity::duration(run.duration_wall_s)));
+    let both = |pick: &dyn Fn(&underlay_record::RunHeader) -> String| [pick(a), pick(b)];
+    add("study", both(&|run| run.name.clone()));
+    add("form", both(&|run| if run.short { "short" } else { "whole" }.to_owned()));
+    add("slow motion", both(&|run| quantity::number(run.scale.time, 1)));
+    add("data scale", both(&|run| quantity::number(run.scale.data, 1)));
+    add("warm-up", both(&|run| quantity::duration(run.warmup_wall_s)));
+    add("measured time", both(&|run| quantity::duration(run.duration_wall_s)));
     add(
         "machine",
-        of(&|run| {
+        both(&|run| {
             let machine = &run.machine;
             let memory = quantity::memory(machine.memory_bytes as f64);
             format!(
@@ -425,7 +429,7 @@ fn differences(runs: [&LoadedRun; 2], comparisons: &[RunComparison; 2]) -> Vec<S
     let none = || "none".to_owned();
     let names: BTreeSet<&String> = a.versions.keys().chain(b.versions.keys()).collect();
     for name in names {
-        add(name, of(&|run| run.versions.get(name).cloned().unwrap_or_else(none)));
+        add(name, both(&|run| run.versions.get(name).cloned().unwrap_or_else(none)));
     }
     let storages = comparisons.each_ref().map(storage_records);
     for (name, ours) in &storages[0] {
@@ -441,7 +445,9 @@ fn differences(runs: [&LoadedRun; 2], comparisons: &[RunComparison; 2]) -> Vec<S
         if let Some(theirs) = settings[1].get(name) {
             let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
             for key in keys {
-                let value = |of: &BTreeMap<String, String>| of.get(key).cloned().unwrap_or_else(none);
+                let value = |run_settings: &BTreeMap<String, String>| {
+                    run_settings.get(key).cloned().unwrap_or_else(none)
+                };
                 add(&format!("{name}, {key}"), [value(ours), value(theirs)]);
             }
         }

@@ -43,10 +43,10 @@ pub type RowWith<'c, 'a> = (&'c ComparisonRow<'a>, Vec<(usize, CompactionCompari
 
 impl CompactionComparison {
     /// None where the system tells of no compactions.
-    pub fn of(result: &CellResult) -> Option<CompactionComparison> {
+    pub fn from_result(result: &CellResult) -> Option<CompactionComparison> {
         let gauge = gauge(result);
         let parts: Vec<SeriesParts> =
-            result.completed().filter_map(|record| SeriesParts::of(record, gauge.as_deref())).collect();
+            result.completed().filter_map(|record| SeriesParts::new(record, gauge.as_deref())).collect();
         let (during_s, all_s) = parts.iter().fold((0.0, 0.0), |(during, all), one| {
             (during + one.during_s, all + one.during_s + one.without_s)
         });
@@ -54,21 +54,23 @@ impl CompactionComparison {
             return None;
         }
         let during = window(&parts, |one| (&one.during, one.during_s));
-        let without = window(&parts, |one| (&one.without, one.without_s));
+        let outside = window(&parts, |one| (&one.without, one.without_s));
         let slowdown = during
-            .zip(without)
-            .and_then(|(with, without)| EstimateRatio::of(&with.mean_us, &without.mean_us));
-        Some(CompactionComparison { gauge, share: during_s / all_s, during, without, slowdown })
+            .zip(outside)
+            .and_then(|(inside, outside)| EstimateRatio::new(&inside.mean_us, &outside.mean_us));
+        Some(CompactionComparison { gauge, share: during_s / all_s, during, without: outside, slowdown })
     }
 
     /// The rows with what their cells tell, by storage, in two: those in which a compaction ran or was asked for, and the names of
     /// those in which none did.
-    pub fn by_row<'c, 'a>(comparison: &'c RunComparison<'a>) -> (Vec<RowWith<'c, 'a>>, Vec<&'c str>) {
+    pub fn group_by_row<'c, 'a>(comparison: &'c RunComparison<'a>) -> (Vec<RowWith<'c, 'a>>, Vec<&'c str>) {
         let (mut ran, mut none_ran) = (Vec::new(), Vec::new());
         for row in comparison.operations() {
             let cells = row.cells.iter().enumerate();
             let found: Vec<(usize, CompactionComparison)> = cells
-                .filter_map(|(storage, result)| Some((storage, CompactionComparison::of(result.as_ref()?)?)))
+                .filter_map(|(storage, result)| {
+                    Some((storage, CompactionComparison::from_result(result.as_ref()?)?))
+                })
                 .collect();
             if found.iter().any(|(_, one)| one.during.is_some() || row.cell.compacts_at().is_some()) {
                 ran.push((row, found));
@@ -81,11 +83,11 @@ impl CompactionComparison {
 
     /// The slowdown as an estimate, to be held against that of another storage.
     pub fn slowdown_estimate(&self) -> Option<IntervalEstimate> {
-        let (during, without) = (self.during?.mean_us, self.without?.mean_us);
+        let (during, outside) = (self.during?.mean_us, self.without?.mean_us);
         let value = self.slowdown?.value;
         let relative =
             |one: IntervalEstimate| Some((one.standard_error? / one.value, one.degrees_of_freedom));
-        let error = relative(during).zip(relative(without)).map(|((a, a_degrees), (b, b_degrees))| {
+        let error = relative(during).zip(relative(outside)).map(|((a, a_degrees), (b, b_degrees))| {
             let (a, b) = (a.powi(2), b.powi(2));
             // By the delta method, with Welch's degrees of freedom, as in `EstimateRatio::of`.
             let spread = a.powi(2) / a_degrees + b.powi(2) / b_degrees;
@@ -115,7 +117,7 @@ struct SeriesParts {
 }
 
 impl SeriesParts {
-    fn of(record: &RunRecord, gauge: Option<&str>) -> Option<SeriesParts> {
+    fn new(record: &RunRecord, gauge: Option<&str>) -> Option<SeriesParts> {
         let measured = record.measured.as_ref()?;
         let spans = spans_of(record, gauge);
         let first_s = match gauge {
@@ -159,8 +161,8 @@ fn samples<'a>(record: &'a RunRecord, gauge: &'a str) -> impl Iterator<Item = (f
 /// before it.
 fn spans_of(record: &RunRecord, gauge: Option<&str>) -> Vec<(f64, f64)> {
     let Some(gauge) = gauge else {
-        let told = record.cell.compacts_at().zip(record.measured.as_ref());
-        return told.map(|(share, one)| (share * one.duration_s, one.duration_s)).into_iter().collect();
+        let compaction = record.cell.compacts_at().zip(record.measured.as_ref());
+        return compaction.map(|(share, one)| (share * one.duration_s, one.duration_s)).into_iter().collect();
     };
     let mut spans: Vec<(f64, f64)> = Vec::new();
     let mut before_s = 0.0;

@@ -25,7 +25,7 @@ const KEPT: f64 = 0.98;
 
 impl BackgroundLoad {
     /// None where nothing went on.
-    pub fn of(result: &CellResult) -> Option<BackgroundLoad> {
+    pub fn from_result(result: &CellResult) -> Option<BackgroundLoad> {
         let found: Vec<&BesideMeasured> = result
             .completed()
             .filter_map(|record| record.measured.as_ref().and_then(|measured| measured.beside.as_ref()))
@@ -52,16 +52,18 @@ impl BackgroundLoad {
     }
 
     /// The rows with something beside them, by storage.
-    pub fn by_row<'c, 'a>(
+    pub fn group_by_row<'c, 'a>(
         comparison: &'c RunComparison<'a>,
     ) -> Vec<(&'c ComparisonRow<'a>, Vec<(usize, BackgroundLoad)>)> {
-        let of = |row: &ComparisonRow<'a>| -> Vec<(usize, BackgroundLoad)> {
+        let loads_of = |row: &ComparisonRow<'a>| -> Vec<(usize, BackgroundLoad)> {
             let cells = row.cells.iter().enumerate();
             cells
-                .filter_map(|(storage, result)| Some((storage, BackgroundLoad::of(result.as_ref()?)?)))
+                .filter_map(|(storage, result)| {
+                    Some((storage, BackgroundLoad::from_result(result.as_ref()?)?))
+                })
                 .collect()
         };
-        let rows = comparison.operations().map(|row| (row, of(row)));
+        let rows = comparison.operations().map(|row| (row, loads_of(row)));
         rows.filter(|(_, found)| !found.is_empty()).collect()
     }
 }

@@ -48,11 +48,11 @@ fn parts(changing: &[RatePart], longest_s: f64) -> Vec<RatePart> {
     let mut parts = Vec::new();
     for part in changing {
         let count = if part.from_per_s == part.to_per_s { 1 } else { STRETCHES_OF_A_RAMP };
-        let at =
+        let bound =
             |index: usize| part.from_per_s + (part.to_per_s - part.from_per_s) * index as f64 / count as f64;
         parts.extend((0..count).map(|index| RatePart {
-            from_per_s: at(index),
-            to_per_s: at(index + 1),
+            from_per_s: bound(index),
+            to_per_s: bound(index + 1),
             length_s: part.length_s / count as f64,
         }));
     }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_is_cut_and_what_was_not_measured_is_left_out() {
+    fn ramp_is_split_and_unmeasured_parts_left_out() {
         let cell = cell(vec![RatePart { from_per_s: 0.0, to_per_s: 160.0, length_s: 16.0 }]);
         let found = stretches(&cell, &[&measured(&[(5, 50.0); 9])]);
         assert_eq!(found.len(), 5, "of eight stretches of two seconds, nine seconds reach into five");

@@ -13,7 +13,7 @@ use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
 /// The certificate of a cell's inputs: of the completed repetition of which least is known. All of a cell ask for the same, so they hardly
 /// differ; but one may lie on the other side of a limit, and it decides.
-pub fn of<'a>(result: &CellResult<'a>) -> Option<&'a InputCertificate> {
+pub fn find_certificate<'a>(result: &CellResult<'a>) -> Option<&'a InputCertificate> {
     least_known(result.completed().filter_map(|record| record.inputs.as_ref()))
 }
 
@@ -25,13 +25,13 @@ fn least_known<'a>(all: impl Iterator<Item = &'a InputCertificate>) -> Option<&'
 
 /// Whether less is known than it takes.
 pub fn is_uncertain(result: &CellResult) -> bool {
-    of(result).is_some_and(|inputs| inputs.verdict == InputVerdict::Uncertain)
+    find_certificate(result).is_some_and(|inputs| inputs.verdict == InputVerdict::Uncertain)
 }
 
 /// Where a ratio of throughputs to the baseline would lie if the estimates of both were half or double: all of one against all of the
 /// other, so no wider. None where neither rests on any.
 pub fn range(ratio: f64, result: &CellResult, baseline: &CellResult) -> Option<ConfidenceInterval> {
-    let (own, other) = (of(result)?, of(baseline)?);
+    let (own, other) = (find_certificate(result)?, find_certificate(baseline)?);
     // As many operations in so much more or less time.
     let range = ConfidenceInterval {
         low: ratio * other.time_if_fast / own.time_if_slow.max(f64::MIN_POSITIVE),
@@ -103,10 +103,12 @@ fn turn(row: &ComparisonRow, index: usize, storage: usize, against: usize) -> Op
 /// By what a ratio of two cells would be multiplied, at the least and at the most, if estimates were half or double and programs computed
 /// no faster than this host's. One medium has the same estimates wherever it is: storages of nothing else shift together.
 fn factors(ours: &CellResult, theirs: &CellResult) -> ConfidenceInterval {
-    let times =
-        |result: &CellResult| of(result).map_or([1.0; 2], |known| [known.time_if_fast, known.time_if_slow]);
+    let times = |result: &CellResult| {
+        find_certificate(result)
+            .map_or([1.0; 2], |certificate| [certificate.time_if_fast, certificate.time_if_slow])
+    };
     let ([our_fast, our_slow], [their_fast, their_slow]) = (times(ours), times(theirs));
-    let divided = |time: f64, by: f64| time / by.max(f64::MIN_POSITIVE);
+    let divided = |time: f64, divisor: f64| time / divisor.max(f64::MIN_POSITIVE);
     let [low, high] = match is_alike(ours, theirs) {
         true => {
             let together = [divided(their_fast, our_fast), 1.0, divided(their_slow, our_slow)];
@@ -115,8 +117,9 @@ fn factors(ours: &CellResult, theirs: &CellResult) -> ConfidenceInterval {
         false => [divided(their_fast, our_slow), divided(their_slow, our_fast)],
     };
     let own_time = |result: &CellResult| {
-        let known = of(result).filter(|known| known.unknown().contains(&UnknownInput::OwnTime));
-        known.and_then(|known| known.own_time).unwrap_or(1.0)
+        let certificate = find_certificate(result)
+            .filter(|certificate| certificate.unknown().contains(&UnknownInput::OwnTime));
+        certificate.and_then(|certificate| certificate.own_time).unwrap_or(1.0)
     };
     ConfidenceInterval { low: low / own_time(ours), high: high * own_time(theirs) }
 }
@@ -130,7 +133,7 @@ fn is_alike(ours: &CellResult, theirs: &CellResult) -> bool {
 
 /// `12 %`: of the device time of a cell, what rests on measured figures.
 pub fn measured_in_words(result: &CellResult) -> Option<String> {
-    of(result).map(|known| quantity::percent(known.measured()))
+    find_certificate(result).map(|certificate| quantity::percent(certificate.measured()))
 }
 
 /// What makes it uncertain beside what its devices were asked for: how long the program computes.
@@ -143,7 +146,7 @@ pub fn own_time_in_words(inputs: &InputCertificate) -> Option<String> {
 }
 
 /// `52 % of its I/O is covered by what sources measured, and 81 % of device time rests on estimates (read_latency_us 78 %)`
-pub fn in_words(inputs: &InputCertificate) -> String {
+pub fn describe(inputs: &InputCertificate) -> String {
     let devices = devices_in_words(inputs);
     match own_time_in_words(inputs) {
         Some(own_time) => format!("{devices}; {own_time}"),
@@ -194,17 +197,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_sources_lack_is_named() {
-        let of = |kind, size, depth| {
+    fn missing_source_inputs_are_named() {
+        let phrase = |kind, size, depth| {
             let covered = CoveredShare { kind, size, depth, mix: 1.0, all: depth };
             covered_in_words(&covered)
         };
-        assert_eq!(of(1.0, 1.0, 0.9), "90 % of the I/O is like what the media's sources measured");
+        assert_eq!(phrase(1.0, 1.0, 0.9), "90 % of the I/O is like what the media's sources measured");
         let lacking = |words: String| words.rsplit_once("no figure ").unwrap().1.to_owned();
-        assert_eq!(lacking(of(1.0, 1.0, 0.1)), "with as many requests under way");
-        assert_eq!(lacking(of(1.0, 0.2, 0.1)), "for requests of that size");
-        assert!(lacking(of(0.3, 0.2, 0.1)).starts_with("of that kind"));
-        assert!(of(1.0, 1.0, 0.1).starts_with("for 90 % of the I/O"));
+        assert_eq!(lacking(phrase(1.0, 1.0, 0.1)), "with as many requests under way");
+        assert_eq!(lacking(phrase(1.0, 0.2, 0.1)), "for requests of that size");
+        assert!(lacking(phrase(0.3, 0.2, 0.1)).starts_with("of that kind"));
+        assert!(phrase(1.0, 1.0, 0.1).starts_with("for 90 % of the I/O"));
     }
 
     fn certificate(all: f64, estimated: f64) -> InputCertificate {
@@ -216,35 +219,35 @@ mod tests {
             time_if_fast: 1.0,
             time_if_slow: 1.0 + estimated,
         };
-        InputCertificate::of(&[(1.0, &inputs)]).unwrap()
+        InputCertificate::from_devices(&[(1.0, &inputs)]).unwrap()
     }
 
     #[test]
-    fn a_repetition_that_is_uncertain_is_not_hidden_by_one_with_more_estimates() {
-        let (known, uncovered, guessed) =
+    fn uncertain_repetition_is_not_hidden_by_others() {
+        let (covered, uncovered, guessed) =
             (certificate(0.51, 0.4), certificate(0.49, 0.1), certificate(0.9, 0.8));
-        let of = |all: &[&InputCertificate]| least_known(all.iter().copied()).cloned();
-        assert_eq!(of(&[&known, &uncovered]), Some(uncovered.clone()));
-        assert_eq!(of(&[&uncovered, &known]), Some(uncovered.clone()));
+        let least = |all: &[&InputCertificate]| least_known(all.iter().copied()).cloned();
+        assert_eq!(least(&[&covered, &uncovered]), Some(uncovered.clone()));
+        assert_eq!(least(&[&uncovered, &covered]), Some(uncovered.clone()));
         assert_eq!(
-            of(&[&guessed, &uncovered]),
+            least(&[&guessed, &uncovered]),
             Some(guessed),
             "of uncertain ones, the one with more estimates"
         );
         let sped_up = uncovered.clone().with_own_time(Some(1.5));
-        assert_eq!(of(&[&sped_up, &uncovered, &known]), Some(sped_up));
-        assert_eq!(of(&[]), None);
+        assert_eq!(least(&[&sped_up, &uncovered, &covered]), Some(sped_up));
+        assert_eq!(least(&[]), None);
     }
 
     #[test]
-    fn the_programs_own_time_has_words_of_its_own() {
+    fn own_time_of_programs_has_own_wording() {
         let plain = certificate(0.9, 0.0);
         assert_eq!(own_time_in_words(&plain), None);
         assert_eq!(own_time_in_words(&plain.clone().with_own_time(Some(1.2))), None);
         let sped_up = plain.with_own_time(Some(4.23));
         assert!(own_time_in_words(&sped_up).unwrap().contains("up to 4.2 times as long"));
-        assert!(in_words(&sped_up).starts_with("90 % of the I/O is like"), "{}", in_words(&sped_up));
-        assert!(in_words(&sped_up).contains("; slow motion speeds up"), "{}", in_words(&sped_up));
+        assert!(describe(&sped_up).starts_with("90 % of the I/O is like"), "{}", describe(&sped_up));
+        assert!(describe(&sped_up).contains("; slow motion speeds up"), "{}", describe(&sped_up));
     }
 
     #[test]
@@ -259,7 +262,7 @@ mod tests {
             own_time: None,
         };
         assert_eq!(
-            in_words(&inputs),
+            describe(&inputs),
             "for 100 % of the I/O the media's sources have no figure with as many requests under way, and 25 % of device time rests on estimates"
         );
     }

@@ -27,7 +27,7 @@ use crate::cell::cost::StorageCost;
 use crate::cell::jobs::{self, JobFigures};
 use crate::load::LoadedRun;
 use crate::statistics::bracket::bracket_error;
-use crate::statistics::operation::{OperationFigures, by_operation};
+use crate::statistics::operation::{OperationFigures, group_by_operation};
 use crate::statistics::quantile::{merged, quantile_us};
 use crate::statistics::ratio::EstimateRatio;
 use crate::statistics::throughput::{mean_latency_us, throughput};
@@ -292,7 +292,7 @@ fn completed<'a>(records: &[&'a RunRecord]) -> Vec<&'a MeasuredWindow> {
 }
 
 impl<'a> RunComparison<'a> {
-    pub fn of(loaded: &'a LoadedRun) -> RunComparison<'a> {
+    pub fn from_loaded(loaded: &'a LoadedRun) -> RunComparison<'a> {
         let run = &loaded.run;
         // Records count even when the plan doesn't name them, so that nothing measured goes unshown.
         let cells: Vec<&Cell> = run
@@ -301,9 +301,9 @@ impl<'a> RunComparison<'a> {
             .map(|planned| &planned.cell)
             .chain(loaded.records.iter().map(|r| &r.cell))
             .collect();
-        let mut storages = in_study_order(cells.iter().map(|cell| cell.storage.as_str()), &run.storages);
+        let mut storages = sort_as_in_study(cells.iter().map(|cell| cell.storage.as_str()), &run.storages);
         storages.sort_by_key(|name| *name != run.baseline);
-        let systems = in_study_order(cells.iter().map(|cell| cell.system.as_str()), &run.systems);
+        let systems = sort_as_in_study(cells.iter().map(|cell| cell.system.as_str()), &run.systems);
 
         let mut rows: Vec<ComparisonRow> = Vec::new();
         for cell in &cells {
@@ -326,7 +326,7 @@ impl<'a> RunComparison<'a> {
                     let place = |cell: &Cell| cells.iter().position(|one| one.work == cell.work);
                     place(a.cell).cmp(&place(b.cell)).then(a.cell.data_bytes.cmp(&b.cell.data_bytes))
                 }
-                (a_kind, b_kind) => a_kind.cmp(&b_kind).then_with(|| by_workload(a, b)),
+                (a_kind, b_kind) => a_kind.cmp(&b_kind).then_with(|| compare_workloads(a, b)),
             };
             system_index(a.system).cmp(&system_index(b.system)).then(by_workload)
         });
@@ -352,8 +352,8 @@ impl<'a> RunComparison<'a> {
     }
 
     /// All rows in groups of one system and mix, in order.
-    pub fn by_mix(&self) -> Vec<(&'a str, &'a str, Vec<&ComparisonRow<'a>>)> {
-        by_mix(self.rows.iter())
+    pub fn group_by_mix(&self) -> Vec<(&'a str, &'a str, Vec<&ComparisonRow<'a>>)> {
+        group_by_mix(self.rows.iter())
     }
 
     /// The rows of operations, which have a throughput and latencies.
@@ -386,7 +386,7 @@ impl<'a> RunComparison<'a> {
 }
 
 /// Rows in groups of one system and mix, in order.
-pub fn by_mix<'a, 'c>(
+pub fn group_by_mix<'a, 'c>(
     rows: impl Iterator<Item = &'c ComparisonRow<'a>>,
 ) -> Vec<(&'a str, &'a str, Vec<&'c ComparisonRow<'a>>)> {
     let mut groups: Vec<(&'a str, &'a str, Vec<&'c ComparisonRow<'a>>)> = Vec::new();
@@ -434,7 +434,7 @@ fn kind(row: &ComparisonRow) -> TableKind {
     }
 }
 
-fn by_workload(a: &ComparisonRow, b: &ComparisonRow) -> Ordering {
+fn compare_workloads(a: &ComparisonRow, b: &ComparisonRow) -> Ordering {
     fn key<'r>(row: &'r ComparisonRow) -> ((u8, &'r str), &'r str, u64, u32) {
         let requests = row.cell.requests();
         let distribution = requests.map_or("", |requests| &requests.distribution);
@@ -447,11 +447,11 @@ fn by_workload(a: &ComparisonRow, b: &ComparisonRow) -> Ordering {
 }
 
 /// Names without repeats, in the order of the study. The plan's order is random; a name that the study lacks keeps to the end.
-fn in_study_order<'a>(names: impl Iterator<Item = &'a str>, study: &[String]) -> Vec<&'a str> {
+fn sort_as_in_study<'a>(names: impl Iterator<Item = &'a str>, study: &[String]) -> Vec<&'a str> {
     let mut unique: Vec<&str> = names.collect();
     unique.sort_unstable();
     unique.dedup();
-    unique.sort_by_key(|name| study.iter().position(|known| known == name).unwrap_or(usize::MAX));
+    unique.sort_by_key(|name| study.iter().position(|other| other == name).unwrap_or(usize::MAX));
     unique
 }
 
@@ -472,10 +472,10 @@ fn outcome(records: &[&RunRecord], disturbed: &[&RunRecord]) -> CellOutcome {
     if let Some(figures) = figures(records) {
         return CellOutcome::Measured(Box::new(figures));
     }
-    if let Some(figures) = JobFigures::of(records) {
+    if let Some(figures) = JobFigures::from_records(records) {
         return CellOutcome::Job(Box::new(figures));
     }
-    if let Some(figures) = BenchmarkFigures::of(records) {
+    if let Some(figures) = BenchmarkFigures::from_records(records) {
         return CellOutcome::Benchmark(Box::new(figures));
     }
     if let Some(record) = disturbed.first() {
@@ -527,10 +527,10 @@ fn figures(records: &[&RunRecord]) -> Option<RowMetrics> {
         p50_us,
         p99_us,
         p999_us,
-        operations: by_operation(&measured),
+        operations: group_by_operation(&measured),
         ratio: None,
         verdict,
-        cost: records.first().and_then(|record| StorageCost::of(&record.storage)),
+        cost: records.first().and_then(|record| StorageCost::from_storage(&record.storage)),
         trend,
         warm_up: WarmUp::longest(records),
         latency,
@@ -543,12 +543,12 @@ fn throughput_of(records: &[&RunRecord], measured: &[&MeasuredWindow]) -> Option
     let is_changing = records.iter().any(|record| !record.cell.rate_parts().is_empty());
     // An open loop reaches its rate to the last digit, which says nothing of how well that was found; and that a changing rate
     // changes is no noise.
-    let within = bracket_error(records);
-    if within.is_none() && !is_changing {
+    let within_error = bracket_error(records);
+    if within_error.is_none() && !is_changing {
         return Some(estimate);
     }
     let rates: Vec<f64> = measured.iter().map(|one| one.throughput_per_s).collect();
-    Some(IntervalEstimate::combine(estimate.value, within, StandardError::between(&rates)))
+    Some(IntervalEstimate::combine(estimate.value, within_error, StandardError::between(&rates)))
 }
 
 fn add_ratios(row: &mut ComparisonRow, baseline_index: Option<usize>) {
@@ -558,7 +558,7 @@ fn add_ratios(row: &mut ComparisonRow, baseline_index: Option<usize>) {
             let Some(CellResult { outcome: CellOutcome::Job(job), .. }) = result else { continue };
             if position != index {
                 // The shorter the faster: the baseline's duration stands above.
-                job.performance = EstimateRatio::of(&baseline, &job.duration_s);
+                job.performance = EstimateRatio::new(&baseline, &job.duration_s);
             }
         }
     }
@@ -574,7 +574,7 @@ fn add_ratios(row: &mut ComparisonRow, baseline_index: Option<usize>) {
     for (position, result) in row.cells.iter_mut().enumerate() {
         let Some(CellResult { outcome: CellOutcome::Measured(figures), .. }) = result else { continue };
         if position != index {
-            figures.ratio = EstimateRatio::of(&figures.throughput_per_s, &baseline);
+            figures.ratio = EstimateRatio::new(&figures.throughput_per_s, &baseline);
         }
     }
 }
@@ -620,11 +620,11 @@ pub fn workload_in_words(cell: &Cell) -> String {
     if cell.requests().is_none() {
         return label;
     }
-    let known = match cell.named.workload {
+    let prefix = match cell.named.workload {
         true => format!("{} {mix}", cell.workload),
         false => mix.to_owned(),
     };
-    let rest = label.strip_prefix(known.as_str()).unwrap_or_default();
+    let rest = label.strip_prefix(prefix.as_str()).unwrap_or_default();
     match cell.named.workload {
         true => format!("{} {}{rest}", cell.workload, mix_in_words(mix)),
         false => format!("{}{rest}", mix_in_words(mix)),

@@ -28,7 +28,7 @@ pub(crate) fn ways<'a, 'c>(comparison: &'c RunComparison<'a>) -> Vec<NetworkPath
             let mean = |index: usize| row.figures(index)?.mean_us;
             let latency = baseline
                 .filter(|baseline| *baseline != storage)
-                .and_then(|baseline| EstimateRatio::of(&mean(storage)?, &mean(baseline)?));
+                .and_then(|baseline| EstimateRatio::new(&mean(storage)?, &mean(baseline)?));
             Some(NetworkPath { row, storage, record, latency })
         })
     };
@@ -78,12 +78,12 @@ pub(crate) fn pairs<'a, 'c>(comparison: &'c RunComparison<'a>) -> Vec<VolumePair
 
 fn ratios(ours: &RowMetrics, theirs: &RowMetrics) -> Vec<(String, Option<EstimateRatio>)> {
     let mut all =
-        vec![("throughput".to_owned(), EstimateRatio::of(&ours.throughput_per_s, &theirs.throughput_per_s))];
+        vec![("throughput".to_owned(), EstimateRatio::new(&ours.throughput_per_s, &theirs.throughput_per_s))];
     for (operation, figures) in &ours.operations {
         let Some(other) = theirs.operations.get(operation) else { continue };
         for (statistic, pick) in SHOWN {
             let ratio =
-                pick(figures).zip(pick(other)).and_then(|(ours, theirs)| EstimateRatio::of(&ours, &theirs));
+                pick(figures).zip(pick(other)).and_then(|(ours, theirs)| EstimateRatio::new(&ours, &theirs));
             all.push((format!("{operation} {statistic}"), ratio));
         }
     }

@@ -13,19 +13,20 @@ pub(crate) struct NodeDepartures<'a> {
 }
 
 /// The rows in which nodes went, with the storages on which they did.
-pub(crate) fn by_row<'a>(
+pub(crate) fn group_by_row<'a>(
     comparison: &'a RunComparison<'a>,
 ) -> Vec<(&'a ComparisonRow<'a>, Vec<NodeDepartures<'a>>)> {
     let of_row = |row: &'a ComparisonRow<'a>| {
-        let went = |(storage, result): (usize, &'a Option<CellResult<'a>>)| {
+        let departures_of = |(storage, result): (usize, &'a Option<CellResult<'a>>)| {
             let result = result.as_ref()?;
             // Also where a node was sent away by hand: the figures leave that out, and what the system made of it is still to be read.
             let all = result.completed().chain(result.disturbed.iter().copied());
             let records: Vec<&RunRecord> = all.filter(|record| !record.node_events.is_empty()).collect();
             (!records.is_empty()).then_some(NodeDepartures { storage, records })
         };
-        let went: Vec<NodeDepartures<'a>> = row.cells.iter().enumerate().filter_map(went).collect();
-        (!went.is_empty()).then_some((row, went))
+        let departures: Vec<NodeDepartures<'a>> =
+            row.cells.iter().enumerate().filter_map(departures_of).collect();
+        (!departures.is_empty()).then_some((row, departures))
     };
     comparison.rows.iter().filter_map(of_row).collect()
 }
@@ -46,7 +47,7 @@ pub fn node_event_so_far(event: &NodeEventRecord) -> String {
     let Some(away_s) = event.away_s else {
         return format!("{node}: nothing happened");
     };
-    let how = match event.how {
+    let verb = match event.how {
         NodeExit::Stop => "stopped",
         NodeExit::Kill => "killed",
     };
@@ -55,7 +56,7 @@ pub fn node_event_so_far(event: &NodeEventRecord) -> String {
         (None, Some(start_s)) => format!(", told to start at {}", seconds(start_s)),
         (None, None) => String::new(),
     };
-    format!("{node}{role} {how} at {}{back}", seconds(away_s))
+    format!("{node}{role} {verb} at {}{back}", seconds(away_s))
 }
 
 fn seconds(s: f64) -> String {
@@ -66,9 +67,10 @@ fn seconds(s: f64) -> String {
 pub(crate) fn figures(event: &NodeEventRecord) -> Vec<String> {
     let effect = event.effect.as_ref();
     let phases = effect.map(|effect| [effect.before, Some(effect.during), effect.after]);
-    let each = |of: &dyn Fn(&NodePhase) -> String| {
-        let parts =
-            phases.unwrap_or([None; 3]).map(|phase| phase.map_or(ABSENT.to_owned(), |phase| of(&phase)));
+    let each = |describe: &dyn Fn(&NodePhase) -> String| {
+        let parts = phases
+            .unwrap_or([None; 3])
+            .map(|phase| phase.map_or(ABSENT.to_owned(), |phase| describe(&phase)));
         parts.join(" · ")
     };
     let failover = match effect {
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_told_in_words_and_figures() {
+    fn node_event_has_words_and_figures() {
         let phase = |throughput_per_s: f64, failed: u64, operations: u64| NodePhase {
             throughput_per_s,
             failed,

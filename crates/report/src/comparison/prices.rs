@@ -48,15 +48,15 @@ impl StoragePrice {
 }
 
 impl PriceList {
-    pub fn of_medium(&self, medium: &str) -> Option<&UnitPrice> {
+    pub fn find_medium(&self, medium: &str) -> Option<&UnitPrice> {
         self.prices.iter().find(|price| price.medium == medium)
     }
 
     /// None unless each of the storage's devices has a price. What a role of the system has for itself is not counted: it is
     /// the same beside every storage.
-    pub fn of_storage(&self, storage: &StorageRecord) -> Option<StoragePrice> {
+    pub fn price_storage(&self, storage: &StorageRecord) -> Option<StoragePrice> {
         let each: Option<Vec<&UnitPrice>> =
-            under_test(storage).map(|device| self.of_medium(device.medium.as_deref()?)).collect();
+            under_test(storage).map(|device| self.find_medium(device.medium.as_deref()?)).collect();
         let each = each.filter(|prices| !prices.is_empty())?;
         Some(StoragePrice {
             price: each.iter().map(|unit| unit.price).sum(),
@@ -67,7 +67,7 @@ impl PriceList {
     fn is_like(&self, other: &PriceList) -> bool {
         self.prices.iter().all(|price| {
             other
-                .of_medium(&price.medium)
+                .find_medium(&price.medium)
                 .is_some_and(|one| (one.price.usd - price.price.usd).abs() <= 0.005 * price.price.usd.abs())
         })
     }
@@ -83,7 +83,7 @@ pub fn lists(table: Option<&ReferenceTable>, comparison: &RunComparison) -> Vec<
         let Some(own) = published.iter().find(|one| one.medium == price.medium) else { continue };
         let Some(unit) = unit_price(own, price) else { continue };
         match lists.iter_mut().find(|list| list.when == price.when) {
-            Some(list) if list.of_medium(&unit.medium).is_none() => list.prices.push(unit),
+            Some(list) if list.find_medium(&unit.medium).is_none() => list.prices.push(unit),
             Some(_) => {}
             None => lists.push(PriceList { when: price.when.clone(), prices: vec![unit] }),
         }
@@ -115,7 +115,7 @@ fn on_record(comparison: &RunComparison) -> PriceList {
         else {
             continue;
         };
-        if list.of_medium(medium).is_none() {
+        if list.find_medium(medium).is_none() {
             list.prices.push(UnitPrice {
                 medium: medium.clone(),
                 price: PriceSum::new(usd, device.is_rented),
@@ -136,8 +136,8 @@ pub fn performance(row: &ComparisonRow, storage: usize, against: usize) -> Optio
     }
     match (row.job(storage), row.job(against)) {
         // The shorter job is the faster one, so the ratio is turned over.
-        (Some(ours), Some(theirs)) => EstimateRatio::of(&theirs.duration_s, &ours.duration_s),
-        _ => EstimateRatio::of(
+        (Some(ours), Some(theirs)) => EstimateRatio::new(&theirs.duration_s, &ours.duration_s),
+        _ => EstimateRatio::new(
             &row.figures(storage)?.throughput_per_s,
             &row.figures(against)?.throughput_per_s,
         ),
@@ -235,23 +235,23 @@ fn break_even(
     medium: &str,
     performance: &EstimateRatio,
 ) -> Option<BreakEvenPrice> {
-    let against = list.of_storage(theirs)?.price.usd;
+    let against = list.price_storage(theirs)?.price.usd;
     let (in_question, others): (Vec<_>, Vec<_>) =
         under_test(ours).partition(|device| device.medium.as_deref() == Some(medium));
     let rest: Option<f64> = others
         .iter()
-        .map(|device| Some(list.of_medium(device.medium.as_deref()?)?.price.usd))
+        .map(|device| Some(list.find_medium(device.medium.as_deref()?)?.price.usd))
         .sum::<Option<f64>>();
     let (rest, count) = (rest?, in_question.len() as f64);
-    let at = |ratio: f64| (against * ratio - rest) / count;
-    let usd = at(performance.value);
+    let price_at = |ratio: f64| (against * ratio - rest) / count;
+    let usd = price_at(performance.value);
     // Nothing costs less than nothing: the interval of a price ends there.
     let lowest = |low: f64| if usd > 0.0 { low.max(0.0) } else { low };
     Some(BreakEvenPrice {
         usd,
         interval: performance
             .interval
-            .map(|one| ConfidenceInterval { low: lowest(at(one.low)), high: at(one.high) }),
+            .map(|one| ConfidenceInterval { low: lowest(price_at(one.low)), high: price_at(one.high) }),
     })
 }
 
@@ -308,23 +308,23 @@ mod tests {
     }
 
     #[test]
-    fn a_later_year_buys_the_same_bandwidth() {
+    fn later_year_buys_same_bandwidth() {
         let [first, later] = lists();
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6 * b.abs(), "{a}, expected {b}");
         let ssd = storage(&[("ssd", 1)]);
-        close(first.of_storage(&ssd).unwrap().price.usd, 14_000.0);
+        close(first.price_storage(&ssd).unwrap().price.usd, 14_000.0);
         // 1,300 of 2,000 MB/s for 6,400 dollars: $3.20 a MB/s, as the paper prints.
-        close(later.of_storage(&ssd).unwrap().price.usd, 1300.0 * 3.2);
-        close(later.of_storage(&ssd).unwrap().usd_per_tb().unwrap(), 3200.0);
+        close(later.price_storage(&ssd).unwrap().price.usd, 1300.0 * 3.2);
+        close(later.price_storage(&ssd).unwrap().usd_per_tb().unwrap(), 3200.0);
         let disks = storage(&[("hdd", 11)]);
-        close(later.of_storage(&disks).unwrap().price.usd, 2_750.0);
-        close(later.of_storage(&disks).unwrap().usd_per_tb().unwrap(), 62.5);
-        assert_eq!(first.of_storage(&storage(&[("hdd", 1), ("tape", 1)])), None);
-        assert_eq!(first.of_storage(&storage(&[])), None);
+        close(later.price_storage(&disks).unwrap().price.usd, 2_750.0);
+        close(later.price_storage(&disks).unwrap().usd_per_tb().unwrap(), 62.5);
+        assert_eq!(first.price_storage(&storage(&[("hdd", 1), ("tape", 1)])), None);
+        assert_eq!(first.price_storage(&storage(&[])), None);
     }
 
     #[test]
-    fn at_the_break_even_price_performance_costs_the_same() {
+    fn break_even_price_equalizes_cost_of_performance() {
         let [first, _] = lists();
         let ratio = |value: f64| EstimateRatio {
             value,
@@ -339,7 +339,7 @@ mod tests {
             let count = ours.devices.iter().filter(|one| one.medium.as_deref() == Some("ssd")).count();
             let disks = (ours.devices.len() - count) as f64 * 400.0;
             let total = disks + found.usd * count as f64;
-            let against = first.of_storage(&theirs).unwrap().price.usd;
+            let against = first.price_storage(&theirs).unwrap().price.usd;
             assert!((total / performance - against).abs() < 1e-6 * against);
             let interval = found.interval.unwrap();
             assert!(interval.low < found.usd && found.usd < interval.high);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_medium_in_question_is_the_one_that_the_other_lacks() {
+    fn price_question_names_medium_that_baseline_lacks() {
         let hybrid = storage(&[("hdd", 6), ("ssd", 1)]);
         assert_eq!(medium_alone_in(&hybrid, &storage(&[("hdd", 11)])), Some("ssd"));
         assert_eq!(medium_alone_in(&storage(&[("hdd", 6)]), &storage(&[("hdd", 11)])), None);

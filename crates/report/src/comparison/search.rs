@@ -16,7 +16,7 @@ pub(crate) fn label(row: &ComparisonRow) -> String {
 }
 
 /// What each repetition found, with its number. Those too that found no rate to hold, and so have nothing else.
-pub(crate) fn of<'a>(result: &CellResult<'a>) -> Vec<(u32, &'a SearchRecord)> {
+pub(crate) fn list_searches<'a>(result: &CellResult<'a>) -> Vec<(u32, &'a SearchRecord)> {
     let records = result.records.iter().copied();
     records.filter_map(|record| Some((record.repetition, record.search.as_ref()?))).collect()
 }
@@ -25,8 +25,8 @@ pub(crate) fn of<'a>(result: &CellResult<'a>) -> Vec<(u32, &'a SearchRecord)> {
 pub(crate) fn bracket_in_words(record: &SearchRecord) -> String {
     let per_s = |rate: f64| format!("{}/s", quantity::rate(rate));
     match (record.holds_per_s, record.fails_per_s) {
-        (Some(holds), Some(fails)) => format!("{} holds, {} fails", per_s(holds), per_s(fails)),
-        (Some(holds), None) => format!("{} holds, the highest in the range", per_s(holds)),
+        (Some(highest), Some(fails)) => format!("{} holds, {} fails", per_s(highest), per_s(fails)),
+        (Some(highest), None) => format!("{} holds, the highest in the range", per_s(highest)),
         (None, Some(fails)) => format!("none holds: {} fails, the lowest that was tried", per_s(fails)),
         (None, None) => "none holds".to_owned(),
     }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_reads_well() {
+    fn search_summary_reads_well() {
         let closed = record(Some(12_300.0));
         assert_eq!(bracket_in_words(&closed), "12,000/s holds, 12,300/s fails");
         assert_eq!(ending_in_words(&closed), "confirmed 2 of 3");

@@ -16,18 +16,18 @@ use crate::statistics::IntervalEstimate;
 /// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and what
 /// became of the latency. It says so when the run shows no difference, is doubtful or is not complete.
 pub fn sentence(loaded: &LoadedRun) -> String {
-    of_comparison(loaded, &RunComparison::of(loaded))
+    summarize(loaded, &RunComparison::from_loaded(loaded))
 }
 
 /// [`sentence`] for a comparison that is at hand.
-pub fn of_comparison(loaded: &LoadedRun, comparison: &RunComparison) -> String {
+pub fn summarize(loaded: &LoadedRun, comparison: &RunComparison) -> String {
     let caveat = caveat(loaded, comparison);
-    let answer = what_changed(comparison);
+    let answer = summarize_changes(comparison);
     if caveat.is_empty() { answer } else { format!("{answer} {caveat}") }
 }
 
 /// The answer without its caveats.
-pub fn what_changed(comparison: &RunComparison) -> String {
+pub fn summarize_changes(comparison: &RunComparison) -> String {
     let cells = comparison.cells().count();
     let measured = comparison.cells().filter(|result| result.is_measured()).count();
     if measured == 0 {
@@ -81,8 +81,8 @@ pub fn caveat(loaded: &LoadedRun, comparison: &RunComparison) -> String {
     let skipped =
         comparison.cells().filter(|result| matches!(result.outcome, CellOutcome::Skipped { .. })).count();
     if skipped > 0 {
-        let were = if skipped == 1 { "was" } else { "were" };
-        text.push(format!("{} {were} skipped on command.", quantity::plural(skipped, "cell")));
+        let skipped_verb = if skipped == 1 { "was" } else { "were" };
+        text.push(format!("{} {skipped_verb} skipped on command.", quantity::plural(skipped, "cell")));
     }
     if loaded.is_partial() {
         let (finished, planned) = (loaded.finished(), loaded.planned());
@@ -97,7 +97,7 @@ fn some_cells(doubtful: usize, measured: usize) -> String {
 }
 
 /// Whether all that was measured came from memory, or from a system that stores nothing.
-fn no_device_was_used(rows: &[&ComparisonRow]) -> bool {
+fn is_device_idle(rows: &[&ComparisonRow]) -> bool {
     let cells =
         rows.iter().flat_map(|row| row.cells.iter().flatten()).filter(|cell| cell.figures().is_some());
     let mut devices = cells.flat_map(|cell| &cell.records).flat_map(|record| &record.devices).peekable();
@@ -120,14 +120,14 @@ fn rows_by_use<'r, 'a>(
 fn left_out_beside_storage(comparison: &RunComparison) -> Option<String> {
     let mut text = Vec::new();
     for system in &comparison.systems {
-        let (used, beside) = rows_by_use(comparison, system);
-        if used.is_empty() || beside.is_empty() {
+        let (used, unused) = rows_by_use(comparison, system);
+        if used.is_empty() || unused.is_empty() {
             continue;
         }
-        let names: Vec<String> = beside.iter().map(|row| row.label().to_owned()).collect();
-        let (verb, are) = if names.len() == 1 { ("", "is") } else { ("s", "are") };
+        let names: Vec<String> = unused.iter().map(|row| row.label().to_owned()).collect();
+        let (verb, auxiliary) = if names.len() == 1 { ("", "is") } else { ("s", "are") };
         text.push(format!(
-            "On {}, the workload{verb} {} did not use the storage under test and {are} left out.",
+            "On {}, the workload{verb} {} did not use the storage under test and {auxiliary} left out.",
             system_title(system),
             quantity::list(&names, usize::MAX)
         ));
@@ -160,8 +160,8 @@ fn left_out_by_hand(
 }
 
 fn about_system(comparison: &RunComparison, system: &str) -> String {
-    let (rows, beside) = rows_by_use(comparison, system);
-    if rows.is_empty() && !beside.is_empty() {
+    let (rows, unused) = rows_by_use(comparison, system);
+    if rows.is_empty() && !unused.is_empty() {
         return format!(
             "On {}, the workload did not use the storage under test, so nothing can be said of any.",
             system_title(system)
@@ -180,7 +180,7 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
             comparison.baseline
         );
     };
-    if no_device_was_used(&rows) {
+    if is_device_idle(&rows) {
         return format!("On {title}, no request reached a device, so the storages can make no difference.");
     }
     let has_closed = rows.iter().any(|row| row.cell.is_unthrottled());
@@ -196,8 +196,8 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
         .collect();
     if effects.is_empty() {
         let has_baseline = rows.iter().any(|row| row.figures(baseline_index).is_some());
-        if let Some(why) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
-            return format!("On {title}, {why}.");
+        if let Some(reason) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
+            return format!("On {title}, {reason}.");
         }
         return if has_baseline {
             format!("On {title}, only {} was measured, so there is nothing to compare.", comparison.baseline)
@@ -252,7 +252,7 @@ fn throughput_clauses(
 
 fn effect<'a>(rows: &[&ComparisonRow], storage: &'a str, index: usize) -> StorageEffect<'a> {
     let ratios = rows.iter().filter_map(|row| row.figures(index)).filter_map(|figures| figures.ratio);
-    StorageEffect::of(ratios, storage, index)
+    StorageEffect::new(ratios, storage, index)
 }
 
 /// Figures whose intervals overlap and that are further apart than this are not called the same.
@@ -280,36 +280,38 @@ fn latency_clause(
     let statistics: [(&str, AnswerPick); 2] =
         [("p99", |figures| figures.p99_us), ("mean", |figures| figures.mean_us)];
     let (statistic, row, base, ours) = statistics.into_iter().find_map(|(statistic, pick)| {
-        let of = |row: &ComparisonRow, index: usize| row.figures(index).and_then(pick);
+        let interval_of = |row: &ComparisonRow, index: usize| row.figures(index).and_then(pick);
         let mut candidates: Vec<&&ComparisonRow> = rows
             .iter()
             // A rate that was found keeps to a latency on every storage.
             .filter(|row| row.cell.rate_within().is_none())
-            .filter(|row| of(row, baseline_index).is_some() && of(row, effect.index).is_some())
+            .filter(|row| {
+                interval_of(row, baseline_index).is_some() && interval_of(row, effect.index).is_some()
+            })
             .collect();
         candidates.sort_by_key(|row| {
             (preference(row), std::cmp::Reverse(row.cell.data_bytes), row.cell.rate_per_s().is_some())
         });
         let row = candidates.first()?;
-        Some((statistic, **row, of(row, baseline_index)?, of(row, effect.index)?))
+        Some((statistic, **row, interval_of(row, baseline_index)?, interval_of(row, effect.index)?))
     })?;
     let (from, to) = (quantity::latency(base.value), quantity::latency(ours.value));
-    let (what, workload) = (format!("{statistic} latency"), workload_in_words(row.cell));
+    let (metric_name, workload) = (format!("{statistic} latency"), workload_in_words(row.cell));
     let (a, b) = (base.interval?, ours.interval?);
     if b.high < a.low {
-        Some(format!("{what} falls from {from} to {to} on {} under {workload}", effect.storage))
+        Some(format!("{metric_name} falls from {from} to {to} on {} under {workload}", effect.storage))
     } else if b.low > a.high {
-        Some(format!("{what} rises from {from} to {to} on {} under {workload}", effect.storage))
+        Some(format!("{metric_name} rises from {from} to {to} on {} under {workload}", effect.storage))
     } else {
         // Figures that are far apart don't stay what they were: nobody can tell.
         let is_alike = (ours.value / base.value - 1.0).abs() <= ALIKE;
         Some(match is_alike {
             true => format!(
-                "no difference in {what} was seen on {}: about {from} under {workload}",
+                "no difference in {metric_name} was seen on {}: about {from} under {workload}",
                 effect.storage
             ),
             false => format!(
-                "{what} is {from}, and {to} on {} under {workload}: these are too few to tell a difference",
+                "{metric_name} is {from}, and {to} on {} under {workload}: these are too few to tell a difference",
                 effect.storage
             ),
         })

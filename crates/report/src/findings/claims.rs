@@ -50,7 +50,7 @@ pub enum ClaimVerdict {
 }
 
 impl ClaimVerdict {
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             ClaimVerdict::Agrees => "agrees",
             ClaimVerdict::AgreesSmaller => "the same direction, a smaller effect here",
@@ -93,7 +93,7 @@ fn judge_claim<'a>(
         if each.is_empty() {
             continue;
         }
-        match groups.iter_mut().find(|(known, _)| is_same_but_for_mix(known, check)) {
+        match groups.iter_mut().find(|(other, _)| is_same_but_for_mix(other, check)) {
             Some((_, all)) => all.extend(each),
             None => groups.push((check, each)),
         }
@@ -102,7 +102,7 @@ fn judge_claim<'a>(
         .iter()
         .flat_map(|(check, each)| each.iter().map(|one| holds(check.expect, &one.ratio)))
         .collect();
-    let count = |what: RatioVerdict| all.iter().filter(|one| **one == what).count();
+    let count = |wanted: RatioVerdict| all.iter().filter(|one| **one == wanted).count();
     let unsure = count(RatioVerdict::Unclear);
     let verdict = match (
         count(RatioVerdict::Yes),
@@ -118,15 +118,15 @@ fn judge_claim<'a>(
         (0, _, _, _) => ClaimVerdict::Differs,
         _ => ClaimVerdict::AgreesInPart,
     };
-    let findings = groups.iter().map(|(check, each)| in_words(check, each)).collect();
+    let findings = groups.iter().map(|(check, each)| describe_check(check, each)).collect();
     let contradictions = claim.checks.iter().filter_map(|check| contradiction(check, table)).collect();
     JudgedClaim { claim, verdict, findings, contradictions }
 }
 
 fn is_same_but_for_mix(a: &ClaimCheck, b: &ClaimCheck) -> bool {
-    let without = |check: &ClaimCheck| ClaimCheck { mix: None, ..check.clone() };
+    let without_mix = |check: &ClaimCheck| ClaimCheck { mix: None, ..check.clone() };
     // An effect that is held against another one's needs both of them named.
-    a.than_mix.is_none() && without(a) == without(b)
+    a.than_mix.is_none() && without_mix(a) == without_mix(b)
 }
 
 /// A claim whose every check holds: how the size of the effect compares with what is published.
@@ -138,7 +138,7 @@ fn beside_published(groups: &[(&ClaimCheck, Vec<CheckRatio>)]) -> ClaimVerdict {
         let ours = if check.up_to { furthest(each).map(|one| one.ratio) } else { mean(each) };
         let Some(ours) = ours else { continue };
         // One smaller effect decides: it says the least for the claim.
-        verdict = match ReferenceReading::of(published, &ours) {
+        verdict = match ReferenceReading::classify(published, &ours) {
             ReferenceReading::SameDirectionSmaller => return ClaimVerdict::AgreesSmaller,
             ReferenceReading::SameDirectionLarger => ClaimVerdict::AgreesLarger,
             _ => verdict,
@@ -181,22 +181,24 @@ fn found(check: &ClaimCheck, table: &ReferenceTable, comparison: &RunComparison)
     let rows = comparison.rows.iter().filter(|row| concerns(check, row));
     rows.filter_map(|row| {
         let ratio = ratio_in(row, &check.metric, [storage, against])?;
-        let Some(than) = &check.than_mix else { return Some(CheckRatio { ratio, at: at(row, comparison) }) };
+        let Some(other_mix) = &check.than_mix else {
+            return Some(CheckRatio { ratio, at: describe_row(row, comparison) });
+        };
         let other = comparison.rows.iter().find(|other| {
-            other.cell.mix_or_job().eq_ignore_ascii_case(than)
+            other.cell.mix_or_job().eq_ignore_ascii_case(other_mix)
                 && other.system == row.system
                 && other.cell.data_bytes == row.cell.data_bytes
                 && threads(other.cell) == threads(row.cell)
         })?;
         let theirs = ratio_in(other, &check.metric, [storage, against])?;
-        let at = format!(
+        let location = format!(
             "{} {} beside {} {}",
             quantity::ratio(ratio.value),
             row.label(),
             quantity::ratio(theirs.value),
             other.label(),
         );
-        Some(CheckRatio { ratio: effect_to_effect(&ratio, &theirs), at })
+        Some(CheckRatio { ratio: effect_to_effect(&ratio, &theirs), at: location })
     })
     .collect()
 }
@@ -207,10 +209,10 @@ fn ratio_in(
     [storage, against]: [usize; 2],
 ) -> Option<EstimateRatio> {
     let figure = |index: usize| reference::ours(row.cells.get(index)?.as_ref()?, metric);
-    EstimateRatio::of(&figure(storage)?, &figure(against)?)
+    EstimateRatio::new(&figure(storage)?, &figure(against)?)
 }
 
-fn at(row: &ComparisonRow, comparison: &RunComparison) -> String {
+fn describe_row(row: &ComparisonRow, comparison: &RunComparison) -> String {
     let has_rates = comparison.rows.iter().any(|row| row.cell.rate_per_s().is_some());
     match row.cell.rate_per_s() {
         _ if !has_rates => row.label().to_owned(),
@@ -242,7 +244,7 @@ fn costs(
 ) -> Vec<CheckRatio> {
     let lists = prices::lists(Some(table), comparison);
     let records = storage_records(comparison);
-    let price = |index: usize| lists.first()?.of_storage(records.get(comparison.storages[index])?);
+    let price = |index: usize| lists.first()?.price_storage(records.get(comparison.storages[index])?);
     let (Some(ours), Some(theirs)) = (price(storage), price(against)) else { return Vec::new() };
     if check.metric == PublishedMetric::UsdPerTb {
         let ratio = ours.usd_per_tb().zip(theirs.usd_per_tb()).map(|(ours, theirs)| ours / theirs);
@@ -265,7 +267,7 @@ fn costs(
                 .interval
                 .map(|one| ConfidenceInterval { low: relative(one.low), high: relative(one.high) }),
         };
-        Some(CheckRatio { ratio, at: at(row, comparison) })
+        Some(CheckRatio { ratio, at: describe_row(row, comparison) })
     })
     .collect()
 }
@@ -337,7 +339,7 @@ fn holds(expect: ClaimExpectation, ratio: &EstimateRatio) -> RatioVerdict {
 }
 
 /// `remote : local, mean read latency: 1.02x (0.98–1.06) at 60,000/s, 1.31x unthrottled; expected about the same`
-fn in_words(check: &ClaimCheck, each: &[CheckRatio]) -> String {
+fn describe_check(check: &ClaimCheck, each: &[CheckRatio]) -> String {
     let ratios: Vec<String> = each
         .iter()
         .map(|one| {
@@ -404,7 +406,7 @@ fn change(ratio: f64) -> String {
 }
 
 fn plain_metric(metric: &PublishedMetric) -> String {
-    metric.in_words().split(',').next().unwrap_or_default().to_owned()
+    metric.describe().split(',').next().unwrap_or_default().to_owned()
 }
 
 /// Where the figures that the paper prints say otherwise than its words.
@@ -427,7 +429,7 @@ fn contradiction(check: &ClaimCheck, table: &ReferenceTable) -> Option<String> {
         ClaimExpectation::More => ratio <= 1.0,
         ClaimExpectation::Less => ratio >= 1.0,
     };
-    let unit = check.metric.in_words();
+    let unit = check.metric.describe();
     contradicts.then(|| {
         format!(
             "the paper prints {} for {} and {} for {} ({unit})",
@@ -470,7 +472,7 @@ mod tests {
         }
     }
     #[test]
-    fn effects_are_compared_in_the_direction_of_the_other_one() {
+    fn effects_are_compared_in_direction_of_the_other() {
         // 2 % shorter against 40 % shorter, and the same upside down.
         for invert in [false, true] {
             let turned = |one: EstimateRatio| match (invert, one.interval) {

@@ -58,12 +58,12 @@ pub(crate) struct EqualRatios {
 
 impl EqualRatios {
     /// `5.25 to 5.53`
-    pub(crate) fn in_words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         self.joined(if self.has_interval || self.count > 2 { " to " } else { " and " })
     }
 
     /// `5.25–5.53x`, where there is little room.
-    pub(crate) fn in_short(&self) -> String {
+    pub(crate) fn abbreviate(&self) -> String {
         format!("{}x", self.joined(if self.has_interval || self.count > 2 { "–" } else { ", " }))
     }
 
@@ -74,7 +74,7 @@ impl EqualRatios {
 }
 
 impl<'a> StorageEffect<'a> {
-    pub(crate) fn of(
+    pub(crate) fn new(
         ratios: impl Iterator<Item = EstimateRatio>,
         storage: &'a str,
         index: usize,
@@ -98,7 +98,7 @@ impl<'a> StorageEffect<'a> {
 
     /// Over everything that tells what a storage can give: unthrottled workloads, jobs, first figures of benchmarks. What worked beside the
     /// storage tells nothing of it.
-    pub(crate) fn of_all(comparison: &RunComparison<'a>, index: usize) -> StorageEffect<'a> {
+    pub(crate) fn from_comparison(comparison: &RunComparison<'a>, index: usize) -> StorageEffect<'a> {
         let is_used = |row: &&ComparisonRow| !row.is_beside_storage();
         let workloads = comparison.unthrottled().filter(is_used).filter_map(|row| row.figures(index)?.ratio);
         let jobs = comparison.jobs().filter(is_used).filter_map(|row| row.job(index)?.performance);
@@ -106,7 +106,7 @@ impl<'a> StorageEffect<'a> {
             .benchmarks()
             .filter(is_used)
             .filter_map(|row| row.benchmark(index)?.first()?.performance);
-        StorageEffect::of(workloads.chain(jobs).chain(benchmarks), comparison.storages[index], index)
+        StorageEffect::new(workloads.chain(jobs).chain(benchmarks), comparison.storages[index], index)
     }
 
     /// How many ratios there are.
@@ -115,7 +115,7 @@ impl<'a> StorageEffect<'a> {
     }
 
     /// Those whose interval holds 1.
-    pub(crate) fn no_difference(&self) -> usize {
+    pub(crate) fn count_equal(&self) -> usize {
         self.no_difference
     }
 
@@ -170,7 +170,7 @@ impl<'a> StorageEffect<'a> {
                 // Where no storage has an interval the sentence says so once.
                 let bare =
                     if part.has_interval || !self.has_intervals() { "" } else { ", without an interval" };
-                format!("{} times{object}{scope}{bare}", part.in_words())
+                format!("{} times{object}{scope}{bare}", part.describe())
             })
             .collect();
         let verb = first.map_or(String::new(), |[verb, _]| format!("{verb} "));
@@ -189,15 +189,15 @@ pub(crate) fn with_what_ranges_are(
     effects: &[&StorageEffect],
     subject: RatioSubject,
 ) -> String {
-    let what = what_ranges_are(effects, subject);
+    let ranges = explain_ranges(effects, subject);
     match clauses.strip_suffix(')') {
-        _ if what.is_empty() => clauses,
-        Some(before) => format!("{before}; {what})"),
-        None => format!("{clauses} ({what})"),
+        _ if ranges.is_empty() => clauses,
+        Some(before) => format!("{before}; {ranges})"),
+        None => format!("{clauses} ({ranges})"),
     }
 }
 
-fn what_ranges_are(effects: &[&StorageEffect], subject: RatioSubject) -> String {
+fn explain_ranges(effects: &[&StorageEffect], subject: RatioSubject) -> String {
     let has_intervals = effects.iter().any(|effect| effect.has_intervals());
     let is_several = effects.iter().any(|effect| effect.count() > 1);
     match (has_intervals, is_several, effects.len()) {
@@ -228,16 +228,16 @@ mod tests {
     }
 
     fn clause(ratios: &[EstimateRatio]) -> String {
-        let effect = StorageEffect::of(ratios.iter().copied(), "nvme", 1);
+        let effect = StorageEffect::new(ratios.iter().copied(), "nvme", 1);
         effect.clause(RatioSubject::Workload, Some(["gives", "the throughput of hdd"]))
     }
 
     #[test]
-    fn two_close_ratios_are_told_with_their_intervals_and_not_as_a_range() {
+    fn two_close_ratios_keep_their_intervals() {
         let ratios = [ratio(168.0, 123.0, 230.0), ratio(169.0, 114.0, 252.0)];
         assert_eq!(clause(&ratios), "nvme gives 110 to 250 times the throughput of hdd");
-        let effect = StorageEffect::of(ratios.into_iter(), "nvme", 1);
-        assert_eq!(effect.parts()[0].in_short(), "110–250x");
+        let effect = StorageEffect::new(ratios.into_iter(), "nvme", 1);
+        assert_eq!(effect.parts()[0].abbreviate(), "110–250x");
         let words =
             with_what_ranges_are("nvme 110 to 250 times".to_owned(), &[&effect], RatioSubject::Workload);
         assert_eq!(words, "nvme 110 to 250 times (95 % intervals, by workload)");
@@ -251,21 +251,21 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_without_a_difference_is_counted_and_not_in_the_range() {
+    fn workload_without_difference_is_counted_outside_range() {
         let ratios = [ratio(8.8, 8.0, 9.6), ratio(0.8, 0.5, 1.2)];
         let words = "nvme gives 8.0 to 9.6 times the throughput of hdd under 1 of 2 workloads (no difference seen in 1)";
         assert_eq!(clause(&ratios), words);
-        let effect = StorageEffect::of(ratios.into_iter(), "nvme", 1);
+        let effect = StorageEffect::new(ratios.into_iter(), "nvme", 1);
         let whole = with_what_ranges_are(words.to_owned(), &[&effect], RatioSubject::Workload);
         assert!(whole.ends_with(" (no difference seen in 1; 95 % intervals, by workload)"), "{whole}");
     }
 
     #[test]
-    fn a_ratio_without_an_interval_gets_none() {
+    fn ratio_without_interval_gets_none() {
         let words = "nvme gives 5.25 to 5.53 times the throughput of hdd under 1 of 2 workloads and 18 times under 1, without an interval";
         assert_eq!(clause(&[ratio(5.4, 5.25, 5.53), bare(18.0)]), words);
         assert_eq!(clause(&[bare(18.0), bare(19.0)]), "nvme gives 18 and 19 times the throughput of hdd");
-        let single = StorageEffect::of([bare(18.0)].into_iter(), "nvme", 1);
+        let single = StorageEffect::new([bare(18.0)].into_iter(), "nvme", 1);
         assert_eq!(with_what_ranges_are("nvme".to_owned(), &[&single], RatioSubject::Workload), "nvme");
     }
 }

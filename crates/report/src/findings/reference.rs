@@ -51,7 +51,7 @@ pub enum ReferenceReading {
 }
 
 impl ReferenceReading {
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             ReferenceReading::Agrees => "agrees",
             ReferenceReading::SameDirectionSmaller => "same direction, smaller",
@@ -65,7 +65,7 @@ impl ReferenceReading {
     }
 
     /// The reading of `ours` against a published ratio.
-    pub fn of(published: f64, ours: &EstimateRatio) -> ReferenceReading {
+    pub fn classify(published: f64, ours: &EstimateRatio) -> ReferenceReading {
         if !(published > 0.0 && published.is_finite()) {
             return ReferenceReading::NotCompared;
         }
@@ -108,7 +108,7 @@ const FAR_APART: f64 = 2.0;
 const NO_DIFFERENCE: f64 = 1.05;
 
 /// Every published figure with each row of ours that it fits; a figure that fits none appears once, without ours.
-pub fn beside<'a>(table: &'a ReferenceTable, comparison: &RunComparison) -> Vec<PublishedComparison<'a>> {
+pub fn compare<'a>(table: &'a ReferenceTable, comparison: &RunComparison) -> Vec<PublishedComparison<'a>> {
     let mut all = Vec::new();
     for figure in &table.figures {
         let storage = comparison.storages.iter().position(|name| *name == figure.storage);
@@ -134,12 +134,12 @@ pub fn beside<'a>(table: &'a ReferenceTable, comparison: &RunComparison) -> Vec<
                     row.zip(storage).and_then(|(row, storage)| comparison.rows[row].job(storage)?.performance)
                 }
                 (Some(ours), Some(base)) if figure.storage != comparison.baseline => {
-                    EstimateRatio::of(ours, &base)
+                    EstimateRatio::new(ours, &base)
                 }
                 _ => None,
             };
             let reading = match (published_ratio, &our_ratio) {
-                (Some(published), Some(ours)) => ReferenceReading::of(published, ours),
+                (Some(published), Some(ours)) => ReferenceReading::classify(published, ours),
                 _ => ReferenceReading::NotCompared,
             };
             all.push(PublishedComparison {
@@ -210,10 +210,10 @@ fn matching_rows(
     let mut rows: Vec<usize> =
         comparison.rows.iter().enumerate().filter(|(_, row)| fits(row)).map(|(index, _)| index).collect();
     let narrow = |rows: &mut Vec<usize>, keep: &dyn Fn(&Cell) -> bool| {
-        let kept: Vec<usize> =
+        let matching: Vec<usize> =
             rows.iter().copied().filter(|index| keep(comparison.rows[*index].cell)).collect();
-        if !kept.is_empty() {
-            *rows = kept;
+        if !matching.is_empty() {
+            *rows = matching;
         }
     };
     narrow(&mut rows, &|cell| fit(cell) == Some(DataFit::Same));
@@ -251,7 +251,9 @@ fn published_ratio(figure: &PublishedFigure, table: &ReferenceTable, baseline: &
 pub(crate) fn ours(result: &CellResult, metric: &PublishedMetric) -> Option<IntervalEstimate> {
     let kinds = match metric {
         PublishedMetric::Duration => return result.job().map(|job| job.duration_s),
-        PublishedMetric::CompactionSlowdown => return CompactionComparison::of(result)?.slowdown_estimate(),
+        PublishedMetric::CompactionSlowdown => {
+            return CompactionComparison::from_result(result)?.slowdown_estimate();
+        }
         PublishedMetric::Throughput => return Some(result.figures()?.throughput_per_s),
         PublishedMetric::Latency { operation, statistic, unit } => {
             return latency(result.figures()?, operation.as_deref(), *statistic, unit.per_us());
@@ -309,25 +311,25 @@ mod tests {
             value,
             interval: Some(ConfidenceInterval { low: value * 0.4, high: value * 2.5 }),
         };
-        assert_eq!(ReferenceReading::of(10.0, &sure(11.0)), ReferenceReading::Agrees);
-        assert_eq!(ReferenceReading::of(10.0, &vague(5.0)), ReferenceReading::Agrees);
-        assert_eq!(ReferenceReading::of(10.0, &sure(5.0)), ReferenceReading::SameDirectionSmaller);
-        assert_eq!(ReferenceReading::of(10.0, &sure(20.0)), ReferenceReading::SameDirectionLarger);
-        assert_eq!(ReferenceReading::of(0.1, &sure(0.05)), ReferenceReading::SameDirectionLarger);
-        assert_eq!(ReferenceReading::of(0.1, &sure(0.2)), ReferenceReading::SameDirectionSmaller);
-        assert_eq!(ReferenceReading::of(10.0, &sure(0.5)), ReferenceReading::Opposite);
-        assert_eq!(ReferenceReading::of(10.0, &vague(1.1)), ReferenceReading::NoDifferenceHere);
+        assert_eq!(ReferenceReading::classify(10.0, &sure(11.0)), ReferenceReading::Agrees);
+        assert_eq!(ReferenceReading::classify(10.0, &vague(5.0)), ReferenceReading::Agrees);
+        assert_eq!(ReferenceReading::classify(10.0, &sure(5.0)), ReferenceReading::SameDirectionSmaller);
+        assert_eq!(ReferenceReading::classify(10.0, &sure(20.0)), ReferenceReading::SameDirectionLarger);
+        assert_eq!(ReferenceReading::classify(0.1, &sure(0.05)), ReferenceReading::SameDirectionLarger);
+        assert_eq!(ReferenceReading::classify(0.1, &sure(0.2)), ReferenceReading::SameDirectionSmaller);
+        assert_eq!(ReferenceReading::classify(10.0, &sure(0.5)), ReferenceReading::Opposite);
+        assert_eq!(ReferenceReading::classify(10.0, &vague(1.1)), ReferenceReading::NoDifferenceHere);
         assert_eq!(
-            ReferenceReading::of(
+            ReferenceReading::classify(
                 10.0,
                 &EstimateRatio { value: 5.0, interval: Some(ConfidenceInterval { low: 0.5, high: 50.0 }) }
             ),
             ReferenceReading::NoDifferenceHere
         );
-        assert_eq!(ReferenceReading::of(1.15, &sure(0.95)), ReferenceReading::Opposite);
+        assert_eq!(ReferenceReading::classify(1.15, &sure(0.95)), ReferenceReading::Opposite);
         let wide = EstimateRatio { value: 5.7, interval: Some(ConfidenceInterval { low: 1.1, high: 30.0 }) };
-        assert_eq!(ReferenceReading::of(1.2, &wide), ReferenceReading::TooUncertain);
-        assert_eq!(ReferenceReading::of(1.01, &sure(3.0)), ReferenceReading::OnlyHere);
-        assert_eq!(ReferenceReading::of(0.0, &sure(3.0)), ReferenceReading::NotCompared);
+        assert_eq!(ReferenceReading::classify(1.2, &wide), ReferenceReading::TooUncertain);
+        assert_eq!(ReferenceReading::classify(1.01, &sure(3.0)), ReferenceReading::OnlyHere);
+        assert_eq!(ReferenceReading::classify(0.0, &sure(3.0)), ReferenceReading::NotCompared);
     }
 }

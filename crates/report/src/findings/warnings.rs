@@ -54,7 +54,7 @@ impl ReportWarning {
         ReportWarning::new(WarningSeverity::Doubtful, text)
     }
 
-    fn of(mut self, cell: &str) -> ReportWarning {
+    fn with_cell(mut self, cell: &str) -> ReportWarning {
         self.cells.push(cell.to_owned());
         self
     }
@@ -90,14 +90,14 @@ pub(crate) fn cells_in_words(cells: &[String], limit: usize) -> String {
     for cell in cells {
         // As `cell_name` joins them; names of storages have no spaces.
         let (storage, workload) = cell.split_once(UNDER).unwrap_or((cell, ""));
-        match by_workload.iter_mut().find(|(known, _)| *known == workload) {
+        match by_workload.iter_mut().find(|(other, _)| *other == workload) {
             Some((_, storages)) => storages.push(storage.to_owned()),
             None => by_workload.push((workload, vec![storage.to_owned()])),
         }
     }
     let mut alike: Vec<(Vec<String>, Vec<String>)> = Vec::new();
     for (workload, storages) in by_workload {
-        match alike.iter_mut().find(|(known, _)| *known == storages) {
+        match alike.iter_mut().find(|(other, _)| *other == storages) {
             Some((_, workloads)) => workloads.push(workload.to_owned()),
             None => alike.push((storages, vec![workload.to_owned()])),
         }
@@ -130,7 +130,7 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &RunComparison) -> Vec<Rep
         about_search(result, &name, &mut found);
         about_job(result, &name, &mut found);
         for text in result.records.iter().flat_map(|record| &record.warnings) {
-            found.add(ReportWarning::note(text).of(&name));
+            found.add(ReportWarning::note(text).with_cell(&name));
         }
     }
     cpus::about_cpus(comparison, &mut found);
@@ -147,26 +147,33 @@ const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was
 fn about_outcome(result: &CellResult, name: &str, found: &mut WarningCollector) {
     match &result.outcome {
         CellOutcome::Failed { reason } => {
-            let remedy = match search::of(result).iter().any(|(_, record)| record.holds_per_s.is_none()) {
-                true => "allow more time, or lengthen `step`: lower rates need longer steps to be judged",
-                false => "read its record below `cells/`, then run the study again",
-            };
-            found.add(ReportWarning::note(format!("Failed: {reason}")).remedy(remedy).of(name).reason());
+            let remedy =
+                match search::list_searches(result).iter().any(|(_, record)| record.holds_per_s.is_none()) {
+                    true => "allow more time, or lengthen `step`: lower rates need longer steps to be judged",
+                    false => "read its record below `cells/`, then run the study again",
+                };
+            found.add(
+                ReportWarning::note(format!("Failed: {reason}")).remedy(remedy).with_cell(name).reason(),
+            );
         }
         CellOutcome::Unavailable { missing, remedy } => {
             found.add(
-                ReportWarning::note(format!("Can't run here: {missing}")).remedy(remedy).of(name).reason(),
+                ReportWarning::note(format!("Can't run here: {missing}"))
+                    .remedy(remedy)
+                    .with_cell(name)
+                    .reason(),
             );
         }
         CellOutcome::Disturbed { reason } => {
             let text = format!("Disturbed by hand, and left out: {reason}");
-            found.add(ReportWarning::note(text).remedy(MEASURE_AGAIN).of(name).reason());
+            found.add(ReportWarning::note(text).remedy(MEASURE_AGAIN).with_cell(name).reason());
         }
         CellOutcome::Skipped { failure } => {
-            let told =
-                failure.as_ref().map_or_else(String::new, |told| format!(", after it had failed: {told}"));
-            let text = format!("Skipped on command{told}");
-            found.add(ReportWarning::note(text).remedy(MEASURES_SKIPPED).of(name).reason());
+            let suffix = failure
+                .as_ref()
+                .map_or_else(String::new, |message| format!(", after it had failed: {message}"));
+            let text = format!("Skipped on command{suffix}");
+            found.add(ReportWarning::note(text).remedy(MEASURES_SKIPPED).with_cell(name).reason());
         }
         CellOutcome::Pending => {}
         CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_) => {
@@ -177,27 +184,27 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut WarningCollector) 
                     "The faults and events of the study met only {met} of {} repetitions, and the figures are of all",
                     completed.len()
                 );
-                found.add(ReportWarning::note(text).remedy(EARLIER_OR_LONGER).of(name));
+                found.add(ReportWarning::note(text).remedy(EARLIER_OR_LONGER).with_cell(name));
             }
             for record in &result.disturbed {
                 let text = format!(
                     "Repetition {} was disturbed {} and is left out: {}",
                     record.repetition,
-                    record.disturbed_by().unwrap_or_default().in_words(),
+                    record.disturbed_by().unwrap_or_default().describe(),
                     record.disturbances_in_words()
                 );
-                found.add(ReportWarning::note(text).remedy(MEASURE_AGAIN).of(name));
+                found.add(ReportWarning::note(text).remedy(MEASURE_AGAIN).with_cell(name));
             }
             for record in &result.records {
                 let number = record.repetition;
                 match &record.status {
                     CellStatus::Failed { reason } => {
                         let text = format!("Repetition {number} failed and is left out: {reason}");
-                        found.add(ReportWarning::note(text).of(name));
+                        found.add(ReportWarning::note(text).with_cell(name));
                     }
                     CellStatus::Skipped { .. } => {
                         let text = format!("Repetition {number} was skipped on command");
-                        found.add(ReportWarning::note(text).remedy(MEASURES_SKIPPED).of(name));
+                        found.add(ReportWarning::note(text).remedy(MEASURES_SKIPPED).with_cell(name));
                     }
                     CellStatus::Completed | CellStatus::Unavailable { .. } => {}
                 }
@@ -214,7 +221,7 @@ fn about_job(result: &CellResult, name: &str, found: &mut WarningCollector) {
     if result.job().is_none() {
         return;
     }
-    let busiest = activity::by_device(&result.completed_records())
+    let busiest = activity::group_by_device(&result.completed_records())
         .into_iter()
         .filter(|(device, _)| device.role.is_none())
         .map(|(_, one)| one.busy)
@@ -226,7 +233,7 @@ fn about_job(result: &CellResult, name: &str, found: &mut WarningCollector) {
             quantity::percent(HARDLY_BUSY)
         );
         let remedy = "for a job that waits for storage, give each task more data, or raise `[scale] time`";
-        found.add(ReportWarning::note(text).remedy(remedy).of(name));
+        found.add(ReportWarning::note(text).remedy(remedy).with_cell(name));
     }
 }
 
@@ -246,13 +253,13 @@ fn about_figures(
         let share = quantity::percent(change.abs());
         let text = format!("Not steady: throughput {direction} by {share} of its mean while it was measured");
         let remedy = "lengthen `warmup` until the time series is level";
-        found.add(ReportWarning::note(text).extent(change).remedy(remedy).of(name));
+        found.add(ReportWarning::note(text).extent(change).remedy(remedy).with_cell(name));
     }
     for (share, word) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
         if !is_measurable(figures.latency.count(), share) {
             let text =
                 format!("No {word} latency: fewer than {MIN_OPERATIONS_BEYOND} operations were slower");
-            found.add(ReportWarning::note(text).remedy(longer(loaded, comparison, share)).of(name));
+            found.add(ReportWarning::note(text).remedy(longer(loaded, comparison, share)).with_cell(name));
             break;
         }
     }
@@ -262,8 +269,8 @@ fn about_figures(
     if errors as f64 > TOLERATED_ERRORS * operations as f64 {
         let sample = measured.iter().flat_map(|one| &one.error_samples).next();
         let share = errors as f64 / (operations as f64).max(1.0);
-        let said = sample.map_or(String::new(), |text| format!(", the first: {text}"));
-        let text = format!("Errors: {} of the operations failed{said}", quantity::percent(share));
+        let suffix = sample.map_or(String::new(), |text| format!(", the first: {text}"));
+        let text = format!("Errors: {} of the operations failed{suffix}", quantity::percent(share));
         let node_went = |record: &RunRecord| record.node_events.iter().any(|event| event.away_s.is_some());
         let warning = match result.completed().any(node_went) {
             // That is what was asked for.
@@ -271,7 +278,7 @@ fn about_figures(
                 .remedy("see how many failed while nodes were away, and how many after"),
             false => ReportWarning::doubtful(text).remedy("read the system's log of this cell"),
         };
-        found.add(warning.extent(share).of(name));
+        found.add(warning.extent(share).with_cell(name));
     }
 }
 
@@ -280,7 +287,7 @@ fn longer(loaded: &LoadedRun, comparison: &RunComparison, quantile: f64) -> Stri
     let counts = comparison.cells().filter_map(|result| result.figures()).map(|one| one.latency.count());
     let fewest = counts.filter(|count| *count > 0 && !is_measurable(*count, quantile)).min();
     let factor = fewest.map(|count| MIN_OPERATIONS_BEYOND / (1.0 - quantile) / count as f64);
-    let wanted_s = factor.map(|factor| in_the_studys_time(loaded, loaded.run.duration_wall_s * factor));
+    let wanted_s = factor.map(|factor| to_modelled_s(loaded, loaded.run.duration_wall_s * factor));
     match wanted_s {
         Some(seconds) if seconds <= MAX_ADVISED_S => {
             format!("set `duration` to {} or more", quantity::duration(seconds))
@@ -290,7 +297,7 @@ fn longer(loaded: &LoadedRun, comparison: &RunComparison, quantile: f64) -> Stri
 }
 
 /// Wall time as the study would write it, rounded up: modelled time where it leaves the factor of slow motion to the host.
-fn in_the_studys_time(loaded: &LoadedRun, wall_s: f64) -> f64 {
+fn to_modelled_s(loaded: &LoadedRun, wall_s: f64) -> f64 {
     let is_modelled = loaded.run.slow_motion.as_ref().is_some_and(|chosen| chosen.times_are_modelled);
     // Rounding must not turn a whole number of seconds into one more.
     match is_modelled {
@@ -310,15 +317,15 @@ fn about_warm_up(
     name: &str,
     found: &mut WarningCollector,
 ) {
-    let of = |result: &CellResult| result.figures().and_then(|figures| figures.warm_up);
-    let Some(warm_up) = of(result) else { return };
-    let figure = warm_up.figure.in_words();
+    let warm_up_of = |result: &CellResult| result.figures().and_then(|figures| figures.warm_up);
+    let Some(warm_up) = warm_up_of(result) else { return };
+    let figure = warm_up.figure.describe();
     let Some(difference) = warm_up.difference else {
         // A change over the whole has its own warning.
         if result.figures().is_some_and(|figures| figures.trend.is_none()) {
             let text = format!("Not steady: {figure} still changed in the second half of what was measured");
             let remedy = "lengthen `warmup`, or `duration` if it never settles";
-            found.add(ReportWarning::note(text).remedy(remedy).of(name));
+            found.add(ReportWarning::note(text).remedy(remedy).with_cell(name));
         }
         return;
     };
@@ -327,9 +334,9 @@ fn about_warm_up(
     let text =
         format!("Still warming up when the measurement began: {figure} was {share} {direction} at first");
     // One warm-up serves all cells.
-    let lacking = comparison.cells().filter_map(of).filter(|one| one.difference.is_some());
+    let lacking = comparison.cells().filter_map(warm_up_of).filter(|one| one.difference.is_some());
     let lacking_s = lacking.map(|one| one.lacking_wall_s).fold(0.0, f64::max).ceil();
-    let wanted_s = in_the_studys_time(loaded, loaded.run.warmup_wall_s + lacking_s);
+    let wanted_s = to_modelled_s(loaded, loaded.run.warmup_wall_s + lacking_s);
     // What is added to the study's own figure, so that the two of the sentence agree.
     let configured_s = match loaded.run.slow_motion.as_ref().is_some_and(|chosen| chosen.times_are_modelled) {
         true => loaded.run.warmup_wall_s / loaded.run.scale.time,
@@ -337,7 +344,7 @@ fn about_warm_up(
     };
     let more_s = ((wanted_s - configured_s) * 1000.0).round() / 1000.0;
     let remedy = format!("set `warmup = \"{wanted_s} s\"` under [run], {more_s} s more");
-    found.add(ReportWarning::note(text).extent(difference).remedy(remedy).of(name));
+    found.add(ReportWarning::note(text).extent(difference).remedy(remedy).with_cell(name));
 }
 
 /// Data that fits in memory is read from there, whatever it is stored on.
@@ -361,13 +368,13 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
             "The data fits in memory and takes {share} of it: reads come from memory, and not from the storage"
         );
         let remedy = "four times as much data as memory, or more, to see what the storage does";
-        found.add(ReportWarning::note(text).extent(to_cache).remedy(remedy).of(name));
+        found.add(ReportWarning::note(text).extent(to_cache).remedy(remedy).with_cell(name));
     }
 }
 
 /// A rate that was not found as surely as it was looked for.
 fn about_search(result: &CellResult, name: &str, found: &mut WarningCollector) {
-    for (_, record) in search::of(result) {
+    for (_, record) in search::list_searches(result) {
         // That none holds is the reason for the missing figures, and reported there.
         if record.holds_per_s.is_none() {
             continue;
@@ -376,10 +383,10 @@ fn about_search(result: &CellResult, name: &str, found: &mut WarningCollector) {
             let text =
                 "The highest rate may be higher: the search ran out of steps before it had narrowed it down";
             let remedy = "start nearer to it, with `from`, or lengthen `step`";
-            found.add(ReportWarning::note(text).remedy(remedy).of(name));
+            found.add(ReportWarning::note(text).remedy(remedy).with_cell(name));
         } else if record.fails_per_s.is_none() {
             let text = "The highest rate may be higher: even the highest in the range holds";
-            found.add(ReportWarning::note(text).remedy("raise `to`").of(name));
+            found.add(ReportWarning::note(text).remedy("raise `to`").with_cell(name));
         }
     }
 }
@@ -415,7 +422,7 @@ impl WarningCollector {
 
     /// Joins it with others of the same key.
     fn add_by(&mut self, key: String, warning: ReportWarning) {
-        let Some(joined) = self.found.iter_mut().find(|known| known.key == key) else {
+        let Some(joined) = self.found.iter_mut().find(|other| other.key == key) else {
             self.found.push(JoinedWarning { key, warning, has_others: false });
             return;
         };
@@ -460,7 +467,7 @@ mod tests {
             ("device p50: modelled 36 µs, delivered 180 µs: +400.0 % (allowed: 10 %)", 4.0, "b"),
             ("device p50: modelled 36 µs, delivered 30 µs: -16.7 % (allowed: 10 %)", -0.167, "c"),
         ] {
-            found.add(ReportWarning::doubtful(text).extent(extent).of(cell));
+            found.add(ReportWarning::doubtful(text).extent(extent).with_cell(cell));
         }
         let [warning] = found.joined().try_into().unwrap();
         assert_eq!(
@@ -489,14 +496,14 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_is_one_warning_whatever_its_words() {
+    fn same_cause_in_other_words_is_one_warning() {
         let mut found = WarningCollector::default();
         for (estimates, extent, cause, cell) in [
             ("19 % of device time rests on measured figures (flush_us 81 %)", 0.81, "estimates", "a"),
             ("6 % of device time rests on measured figures (page_read_us 94 %)", 0.94, "estimates", "b"),
             ("no device time rests on estimates", 0.0, "coverage", "c"),
         ] {
-            found.add_by(cause.to_owned(), ReportWarning::note(estimates).extent(extent).of(cell));
+            found.add_by(cause.to_owned(), ReportWarning::note(estimates).extent(extent).with_cell(cell));
         }
         let [first, second] = found.joined().try_into().unwrap();
         assert!(first.text.contains("page_read_us") && first.text.ends_with("worst case"), "{}", first.text);
@@ -508,13 +515,13 @@ mod tests {
     fn reasons_that_differ_in_a_number_are_not_joined() {
         let mut found = WarningCollector::default();
         for (reason, cell) in [("no number: 1,5", "a"), ("no number: 1.2.3", "b"), ("no number: 1,5", "c")] {
-            found.add(ReportWarning::note(reason).of(cell).reason());
+            found.add(ReportWarning::note(reason).with_cell(cell).reason());
         }
-        let told: Vec<(String, Vec<String>)> =
+        let groups: Vec<(String, Vec<String>)> =
             found.joined().into_iter().map(|warning| (warning.text, warning.cells)).collect();
         let cells = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(
-            told,
+            groups,
             [
                 ("no number: 1,5".to_owned(), cells(&["a", "c"])),
                 ("no number: 1.2.3".to_owned(), cells(&["b"]))
@@ -528,7 +535,7 @@ mod tests {
         for (text, cell) in
             [("1 record of 7 was reached", "a"), ("9 records of 7", "b"), ("5 record of 7 was reached", "c")]
         {
-            found.add(ReportWarning::note(text).of(cell));
+            found.add(ReportWarning::note(text).with_cell(cell));
         }
         let texts: Vec<_> = found.joined().into_iter().map(|one| (one.text, one.cells.len())).collect();
         assert_eq!(texts, [("1 record of 7 was reached".to_owned(), 2), ("9 records of 7".to_owned(), 1)]);

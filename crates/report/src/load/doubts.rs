@@ -55,7 +55,7 @@ fn remedy(error: &LoadError) -> &'static str {
 
 /// A run may be resumed after an upgrade, or on another machine: then its cells differ by more than their storage.
 fn mixtures(loaded: &LoadedRun) -> Vec<ReportDoubt> {
-    let origins = RunOrigins::of(loaded);
+    let origins = RunOrigins::from_loaded(loaded);
     let each = |found: Vec<(&str, usize)>| {
         let cells = |(name, count)| format!("{name} in {}", quantity::plural(count, "cell"));
         quantity::list(&found.into_iter().map(cells).collect::<Vec<_>>(), NAMED)

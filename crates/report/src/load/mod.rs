@@ -154,12 +154,15 @@ impl RunDirectory {
         for planned in run.plan.iter().filter(|_| cells.is_some()) {
             let path = cells_path.join(&planned.file);
             // What is loaded stays in memory, the records of all cells together.
-            let held = [
+            let limits = [
                 (text_bytes, MAX_RECORDS_BYTES, "of text"),
                 (decoded_bytes() - before_bytes, MAX_DISTRIBUTIONS_BYTES, "of distributions"),
             ];
-            if let Some((_, most_bytes, what)) = held.into_iter().find(|(bytes, most, _)| bytes > most) {
-                let problem = format!("the records before it hold more than {} GiB {what}", most_bytes >> 30);
+            if let Some((_, most_bytes, description)) =
+                limits.into_iter().find(|(bytes, most, _)| bytes > most)
+            {
+                let problem =
+                    format!("the records before it hold more than {} GiB {description}", most_bytes >> 30);
                 broken.push(LoadError::Refused { path, problem });
                 continue;
             }

@@ -15,7 +15,7 @@ pub(crate) struct RunOrigins<'a> {
 
 impl<'a> RunOrigins<'a> {
     /// Of a run without any completed repetition, what its head says, of no cell.
-    pub(crate) fn of(loaded: &'a LoadedRun) -> RunOrigins<'a> {
+    pub(crate) fn from_loaded(loaded: &'a LoadedRun) -> RunOrigins<'a> {
         let mut versions: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
         let mut machines: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for record in loaded.records.iter().filter(|record| record.status == CellStatus::Completed) {
@@ -25,14 +25,14 @@ impl<'a> RunOrigins<'a> {
             for (program, version) in programs.chain([system]) {
                 versions.entry(program).or_default().entry(version).or_default().insert(cell);
             }
-            machines.entry(in_words(&record.machine)).or_default().insert(cell);
+            machines.entry(describe_machine(&record.machine)).or_default().insert(cell);
         }
         if versions.is_empty() {
             let run = &loaded.run;
             for (program, version) in &run.versions {
                 versions.entry(program).or_default().entry(version).or_default();
             }
-            machines.entry(in_words(&run.machine)).or_default();
+            machines.entry(describe_machine(&run.machine)).or_default();
         }
         RunOrigins {
             versions: versions.into_iter().map(|(program, found)| (program, counted(found))).collect(),
@@ -46,7 +46,7 @@ fn counted<K>(found: BTreeMap<K, BTreeSet<&str>>) -> Vec<(K, usize)> {
 }
 
 /// What tells machines apart. The memory of one is not the same to the byte after every boot.
-fn in_words(machine: &MachineRecord) -> String {
+fn describe_machine(machine: &MachineRecord) -> String {
     let gib = (machine.memory_bytes as f64 / GIB).round();
     format!("{} ({} cores, {}, {gib} GiB)", machine.hostname, machine.cores, machine.cpu)
 }

@@ -26,28 +26,28 @@ const HISTOGRAM: &[u8] = b"HIST";
 /// When it would take more memory than any record has use for.
 pub(crate) fn harmless(text: String) -> Result<String, String> {
     let mut bytes = text.into_bytes();
-    let (mut at, mut in_string, mut histograms, mut values, mut containers) = (0, false, 0, 0, 0);
-    while at < bytes.len() {
-        match (bytes[at], in_string) {
+    let (mut index, mut in_string, mut histograms, mut values, mut containers) = (0, false, 0, 0, 0);
+    while index < bytes.len() {
+        match (bytes[index], in_string) {
             (b'"', _) => {
                 in_string = !in_string;
-                histograms += usize::from(in_string && may_be_histogram(&bytes[at + 1..]));
+                histograms += usize::from(in_string && may_be_histogram(&bytes[index + 1..]));
             }
             (b'\\', true) => {
-                at += 1;
-                unescape_control(&mut bytes[at - 1..]);
+                index += 1;
+                unescape_control(&mut bytes[index - 1..]);
             }
             (b',', false) => values += 1,
             (b'{' | b'[', false) => containers += 1,
-            (b'-' | b'0'..=b'9', false) => at = end_of_number(&bytes, at)? - 1,
-            (0x7f, _) => bytes[at] = b'?',
+            (b'-' | b'0'..=b'9', false) => index = end_of_number(&bytes, index)? - 1,
+            (0x7f, _) => bytes[index] = b'?',
             // U+0080 to U+009F.
-            (0xc2, _) if bytes.get(at + 1).is_some_and(|next| (0x80..=0x9f).contains(next)) => {
-                bytes[at..at + 2].fill(b'?');
+            (0xc2, _) if bytes.get(index + 1).is_some_and(|next| (0x80..=0x9f).contains(next)) => {
+                bytes[index..index + 2].fill(b'?');
             }
             _ => {}
         }
-        at += 1;
+        index += 1;
     }
     if values > MAX_VALUES {
         return Err(format!("it holds {values} values, and no record has more than {MAX_VALUES}"));
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_replaced() {
+    fn terminal_control_characters_are_replaced() {
         let text =
             |json: &str| -> String { serde_json::from_str(&harmless(json.to_owned()).unwrap()).unwrap() };
         assert_eq!(text(r#""a\u001b[2Jb\u009Bc\u007f""#), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
         assert_eq!(text(r#""one\r\b\ftwo""#), "one      two");
         assert_eq!(text("\"\u{7f}\u{9b}ä\u{2028}\""), "???ä\u{2028}");
-        for kept in [r#""a\\u001b \\\" \t\n\u00e4 \ud83d\ude00""#, r#""\\""#] {
-            assert_eq!(harmless(kept.to_owned()).unwrap(), kept);
+        for unchanged in [r#""a\\u001b \\\" \t\n\u00e4 \ud83d\ude00""#, r#""\\""#] {
+            assert_eq!(harmless(unchanged.to_owned()).unwrap(), unchanged);
         }
         for broken in ["\"\\", "\"\\u00", "\"\\u00é\"", "\\u001b"] {
             assert!(harmless(broken.to_owned()).is_ok());
@@ -141,12 +141,13 @@ mod tests {
 
     #[test]
     fn absurd_numbers_are_refused() {
-        let of = |json: &str| harmless(json.to_owned());
-        for kept in ["[1, -2.5e-300, 1e30, 18446744073709551615, -0]", r#""1e31""#, "[1-2]", "-", "[1e]"] {
-            assert_eq!(of(kept).unwrap(), kept);
+        let checked = |json: &str| harmless(json.to_owned());
+        for unchanged in ["[1, -2.5e-300, 1e30, 18446744073709551615, -0]", r#""1e31""#, "[1-2]", "-", "[1e]"]
+        {
+            assert_eq!(checked(unchanged).unwrap(), unchanged);
         }
         for absurd in ["[1e31]", "{\"a\":-1E+300}", "1e999", &"9".repeat(40)] {
-            assert!(of(absurd).unwrap_err().contains("no record has one beyond 1e30"), "{absurd}");
+            assert!(checked(absurd).unwrap_err().contains("no record has one beyond 1e30"), "{absurd}");
         }
     }
 

@@ -226,20 +226,24 @@ pub fn json(loaded: &LoadedRun) -> String {
 
 /// The data behind [`json`] and [`csv`].
 pub fn export(loaded: &LoadedRun) -> ReportExport {
-    let comparison = RunComparison::of(loaded);
+    let comparison = RunComparison::from_loaded(loaded);
     let run = &loaded.run;
     let table = run.reference.as_ref();
-    let figures = table.map(|table| reference::beside(table, &comparison)).unwrap_or_default();
+    let figures = table.map(|table| reference::compare(table, &comparison)).unwrap_or_default();
     let mut cells = Vec::new();
     for (index, row) in comparison.rows.iter().enumerate() {
         for result in row.cells.iter().flatten() {
-            let beside: Vec<&PublishedComparison> = figures
+            let published: Vec<&PublishedComparison> = figures
                 .iter()
-                .filter(|beside| beside.row == Some(index) && beside.figure.storage == result.cell.storage)
+                .filter(|candidate| {
+                    candidate.row == Some(index) && candidate.figure.storage == result.cell.storage
+                })
                 .collect();
-            let baseline = comparison.baseline_index().and_then(|at| row.cells.get(at)?.as_ref());
+            let baseline = comparison
+                .baseline_index()
+                .and_then(|baseline_index| row.cells.get(baseline_index)?.as_ref());
             let baseline = baseline.filter(|baseline| baseline.cell.storage != result.cell.storage);
-            cells.push(cell_export(row, result, baseline, &beside, table));
+            cells.push(cell_export(row, result, baseline, &published, table));
         }
     }
     let warnings = warnings::collect(loaded, &comparison)
@@ -261,12 +265,12 @@ pub fn export(loaded: &LoadedRun) -> ReportExport {
         contradictions: one.contradictions,
     });
     let claims = claims.collect();
-    let accuracy = ReferenceAccuracy::of(&figures);
+    let accuracy = ReferenceAccuracy::from_figures(&figures);
     ReportExport {
         run: RunExport {
             name: run.name.clone(),
             title: run.title.clone(),
-            answer: crate::findings::answer::of_comparison(loaded, &comparison),
+            answer: crate::findings::answer::summarize(loaded, &comparison),
             started_at: run.started_at.clone(),
             baseline: run.baseline.clone(),
             repetitions: run.repetitions,
@@ -289,7 +293,7 @@ fn cell_export(
     row: &ComparisonRow,
     result: &CellResult,
     baseline: Option<&CellResult>,
-    beside: &[&PublishedComparison],
+    published: &[&PublishedComparison],
     table: Option<&ReferenceTable>,
 ) -> CellExport {
     let cell = result.cell;
@@ -313,7 +317,7 @@ fn cell_export(
     ];
     let [mean, p50, p99, p999] = each.map(|one| one.map(|estimate| estimate.value));
     let intervals = each.map(|one| one.and_then(|estimate| estimate.interval));
-    let cost = result.storage().and_then(crate::cell::cost::StorageCost::of);
+    let cost = result.storage().and_then(crate::cell::cost::StorageCost::from_storage);
     let ratio = match (result.job(), result.benchmark()) {
         (Some(job), _) => job.performance,
         (_, Some(benchmark)) => benchmark.first().and_then(|figure| figure.performance),
@@ -335,7 +339,7 @@ fn cell_export(
         rate_per_s: cell.rate_per_s(),
         rate_parts: cell.rate_parts().to_vec(),
         find_rate: cell.rate_within().map(str::to_owned),
-        searches: search::of(result)
+        searches: search::list_searches(result)
             .into_iter()
             .map(|(repetition, found)| SearchExport {
                 repetition,
@@ -370,8 +374,8 @@ fn cell_export(
         ratio_interval: ratio.and_then(|ratio| ratio.interval),
         certificate: CertificateExport { verdict: result.verdict(), failed_checks },
         disturbed: disturbed(result),
-        inputs: inputs::of(result).cloned(),
-        inputs_measured: inputs::of(result).map(InputCertificate::measured),
+        inputs: inputs::find_certificate(result).cloned(),
+        inputs_measured: inputs::find_certificate(result).map(InputCertificate::measured),
         conclusion_can_turn: result.can_turn,
         ratio_if_estimates_off: ratio
             .zip(baseline)
@@ -387,7 +391,7 @@ fn cell_export(
         },
         job: result.job().map(jobs::job),
         benchmark: result.benchmark().map(benchmarks::benchmark),
-        reference: beside
+        reference: published
             .iter()
             .map(|one| ReferenceExport {
                 paper: table.map_or(String::new(), |table| table.paper.clone()),
@@ -410,9 +414,14 @@ fn disturbed(result: &CellResult) -> Vec<DisturbedExport> {
     let shown = result.records.iter().map(|record| (record, false));
     let left_out = result.disturbed.iter().map(|record| (record, true));
     let each = shown.chain(left_out).filter_map(|(record, is_left_out)| {
-        let by = record.disturbed_by()?;
-        let what = record.disturbances();
-        Some(DisturbedExport { repetition: record.repetition, by, is_left_out, what })
+        let disturbed_by = record.disturbed_by()?;
+        let disturbances = record.disturbances();
+        Some(DisturbedExport {
+            repetition: record.repetition,
+            by: disturbed_by,
+            is_left_out,
+            what: disturbances,
+        })
     });
     each.collect()
 }
@@ -593,8 +602,9 @@ fn csv_fields(cell: &CellExport) -> Vec<String> {
     fields.extend(ends(first.and_then(|figure| figure.interval)));
     // Of what the line shows; what was left out shows nothing.
     let has_figures = cell.state == "completed";
-    let by = cell.disturbed.iter().filter(|one| !(has_figures && one.is_left_out)).map(|one| one.by).max();
-    fields.push(by.map_or(String::new(), |by| plain(&by)));
+    let disturbed_by =
+        cell.disturbed.iter().filter(|one| !(has_figures && one.is_left_out)).map(|one| one.by).max();
+    fields.push(disturbed_by.map_or(String::new(), |disturbed_by| plain(&disturbed_by)));
     fields.push(cell.disturbed.iter().filter(|one| one.is_left_out).count().to_string());
     fields
 }
@@ -623,7 +633,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spreadsheet_calculates_nothing() {
+    fn csv_cells_are_never_formulas() {
         for (field, written) in [
             ("hdd", "hdd"),
             ("-1.5", "-1.5"),

@@ -24,7 +24,7 @@ use underlay_record::{CertificateVerdict, RENT_YEARS, ReferenceTable, RunExplana
 
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::comparison::{
-    CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison, by_mix, inputs, mix_title,
+    CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison, group_by_mix, inputs, mix_title,
     storage_records, system_title,
 };
 use crate::findings::answer;
@@ -55,7 +55,7 @@ pub fn answer_again(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     let paint = TablePaint { colour };
     let label = "answer   ";
     let indent = " ".repeat(label.len());
-    let answer = answer::of_comparison(loaded, &RunComparison::of(loaded));
+    let answer = answer::summarize(loaded, &RunComparison::from_loaded(loaded));
     let lines = wrap(&answer, width.max(MIN) - label.len(), "");
     let lines = lines
         .iter()
@@ -71,7 +71,7 @@ pub fn comparison_explained(
     width: usize,
     colour: bool,
 ) -> String {
-    let comparison = RunComparison::of(loaded);
+    let comparison = RunComparison::from_loaded(loaded);
     let width = width.max(MIN);
     let paint = TablePaint { colour };
     let mut out = String::new();
@@ -79,14 +79,14 @@ pub fn comparison_explained(
     for line in wrap(title, width, "") {
         out += &format!("{}\n", paint.bold(&line));
     }
-    let beside = loaded.run.reference.as_ref().map(|table| reference::beside(table, &comparison));
-    if let Some(accuracy) = beside.as_deref().and_then(ReferenceAccuracy::of) {
-        for line in wrap(&accuracy.in_words(), width, "") {
+    let published = loaded.run.reference.as_ref().map(|table| reference::compare(table, &comparison));
+    if let Some(accuracy) = published.as_deref().and_then(ReferenceAccuracy::from_figures) {
+        for line in wrap(&accuracy.describe(), width, "") {
             out += &format!("{line}\n");
         }
     }
     out.push('\n');
-    for line in wrap(&answer::of_comparison(loaded, &comparison), width, "") {
+    for line in wrap(&answer::summarize(loaded, &comparison), width, "") {
         out += &paint.bold(&line);
         out.push('\n');
     }
@@ -104,12 +104,12 @@ pub fn comparison_explained(
     let detail = details
         .into_iter()
         .find(|detail| {
-            let by_mix = by_mix(comparison.operations());
+            let by_mix = group_by_mix(comparison.operations());
             by_mix.iter().all(|(_, _, rows)| workload_table(&comparison, rows, *detail).width() <= width)
         })
         .unwrap_or(TableDetail::Narrowest);
     let mut waiting = Vec::new();
-    for (system, mix, rows) in by_mix(comparison.operations()) {
+    for (system, mix, rows) in group_by_mix(comparison.operations()) {
         let heading = mix_title(mix);
         let heading = if comparison.systems.len() > 1 {
             format!("{}, {heading}", system_title(system))
@@ -155,8 +155,8 @@ pub fn comparison_explained(
     out += &network::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);
     out += &prices::text(&comparison, loaded.run.reference.as_ref(), width, paint);
-    if let (Some(table), Some(beside)) = (&loaded.run.reference, &beside) {
-        out += &reference_text(&comparison, beside, table, width, paint);
+    if let (Some(table), Some(published)) = (&loaded.run.reference, &published) {
+        out += &reference_text(&comparison, published, table, width, paint);
         out += &claims_text(&claims::judge(table, &comparison), width, paint);
     }
     out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);
@@ -168,10 +168,10 @@ pub fn comparison_explained(
 fn measured_inputs(rows: &[&ComparisonRow], width: usize, paint: TablePaint) -> String {
     let mut each: Vec<(&str, Vec<f64>)> = Vec::new();
     for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
-        let Some(known) = inputs::of(result) else { continue };
+        let Some(certificate) = inputs::find_certificate(result) else { continue };
         match each.iter_mut().find(|(storage, _)| *storage == result.cell.storage) {
-            Some((_, shares)) => shares.push(known.measured()),
-            None => each.push((&result.cell.storage, vec![known.measured()])),
+            Some((_, shares)) => shares.push(certificate.measured()),
+            None => each.push((&result.cell.storage, vec![certificate.measured()])),
         }
     }
     let words: Vec<String> = each
@@ -208,8 +208,8 @@ fn reason_not_measured(result: &CellResult) -> Option<String> {
         CellOutcome::Failed { reason } => Some(format!("failed: {reason}")),
         CellOutcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
         CellOutcome::Disturbed { reason } => Some(format!("disturbed by hand, and left out: {reason}")),
-        CellOutcome::Skipped { failure: Some(told) } => {
-            Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {told}"))
+        CellOutcome::Skipped { failure: Some(message) } => {
+            Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {message}"))
         }
         // The table says so.
         CellOutcome::Skipped { failure: None } | CellOutcome::Pending => None,
@@ -399,7 +399,7 @@ fn cost_text(comparison: &RunComparison, detail: TableDetail, width: usize, pain
     if has_operations {
         heading += "; $/kop/s is dollars for each 1,000 ops/s";
     }
-    let mut costs = storage_records(comparison).into_values().filter_map(StorageCost::of);
+    let mut costs = storage_records(comparison).into_values().filter_map(StorageCost::from_storage);
     if costs.any(|cost| cost.price.rent_usd > 0.0) {
         heading += &format!("; rent is for {RENT_YEARS} years");
     }
@@ -444,7 +444,7 @@ fn cost_table(comparison: &RunComparison, per_kops: PerKops) -> TableLayout {
     let records = storage_records(comparison);
     for (index, name) in comparison.storages.iter().enumerate() {
         let Some(storage) = records.get(name) else { continue };
-        let cost = StorageCost::of(storage);
+        let cost = StorageCost::from_storage(storage);
         let mut fields = vec![(*name).to_owned(), devices_in_words(storage)];
         fields.push(cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::price(&cost.price)));
         let dollars = |usd: Option<f64>| dollars_for(cost.as_ref(), usd);
@@ -456,8 +456,8 @@ fn cost_table(comparison: &RunComparison, per_kops: PerKops) -> TableLayout {
         match per_kops {
             PerKops::Each => fields.extend(each.into_iter().map(dollars)),
             PerKops::Range => {
-                let known = || each.iter().flatten().copied();
-                let (low, high) = (dollars(known().reduce(f64::min)), dollars(known().reduce(f64::max)));
+                let values = || each.iter().flatten().copied();
+                let (low, high) = (dollars(values().reduce(f64::min)), dollars(values().reduce(f64::max)));
                 let low_alone = low.strip_suffix(" rent").unwrap_or(&low);
                 fields.push(if low == high { low } else { format!("{low_alone}–{high}") });
             }
@@ -488,9 +488,9 @@ fn reference_text(
         layout = reference_table(comparison, &compared, false);
     }
     let mut out = String::from("\n");
-    let what =
+    let measure =
         only_metric(&compared).map_or("as published".to_owned(), |metric| format!("{metric} as published"));
-    for line in wrap(&format!("Against {}, {what}: {}", comparison.baseline, table.title), width, "") {
+    for line in wrap(&format!("Against {}, {measure}: {}", comparison.baseline, table.title), width, "") {
         out += &paint.bold(&line);
         out.push('\n');
     }
@@ -520,7 +520,7 @@ fn claims_text(judged: &[JudgedClaim], width: usize, paint: TablePaint) -> Strin
         for line in wrap(&text, width - 2, "  ") {
             out += &format!("  {line}\n");
         }
-        for line in wrap(one.verdict.in_words(), width - 4, "  ") {
+        for line in wrap(one.verdict.describe(), width - 4, "  ") {
             out += &format!("    {line}\n");
         }
         for line in details.iter().flat_map(|detail| wrap(detail, width - 4, "  ")) {
@@ -560,7 +560,7 @@ fn reference_table(
             one.figure.storage.clone(),
             one.published_ratio.map_or(ABSENT.to_owned(), |ratio| published_ratio(one, ratio)),
             ours,
-            one.reading.in_words().to_owned(),
+            one.reading.describe().to_owned(),
         ];
         if with_metric {
             fields.insert(2, metric_name(one));
@@ -579,7 +579,7 @@ pub(crate) fn published_ratio(one: &PublishedComparison, ratio: f64) -> String {
 
 /// A figure's metric without its unit, which a ratio does not have.
 fn metric_name(one: &PublishedComparison) -> String {
-    one.figure.metric.in_words().split(',').next().unwrap_or_default().to_owned()
+    one.figure.metric.describe().split(',').next().unwrap_or_default().to_owned()
 }
 
 /// The metric of all figures, when it is one.

@@ -65,8 +65,8 @@ impl IntervalEstimate {
     }
 
     /// A value whose error was estimated within repetitions, between them, or both: see [`StandardError::larger`].
-    pub fn combine(value: f64, within: Option<StandardError>, between: Option<StandardError>) -> Self {
-        match StandardError::larger(within, between) {
+    pub fn combine(value: f64, within_error: Option<StandardError>, between: Option<StandardError>) -> Self {
+        match StandardError::larger(within_error, between) {
             Some(error) => IntervalEstimate::with_error(value, error),
             None => IntervalEstimate::bare(value),
         }
@@ -74,7 +74,7 @@ impl IntervalEstimate {
 
     /// The same for a comparison of runs, whose unit is the repetition: with as many degrees of freedom as repetitions leave. The
     /// error is the larger of two, and by chance the smaller one can be the truth; few degrees of freedom make up for it.
-    pub fn by_repetitions(&self, repetitions: usize) -> IntervalEstimate {
+    pub fn widen_for_repetitions(&self, repetitions: usize) -> IntervalEstimate {
         match self.standard_error {
             Some(value) if repetitions > 1 => {
                 let degrees_of_freedom = (repetitions - 1) as f64;
@@ -106,7 +106,7 @@ mod tests {
 
     /// A throughput was exported with an interval from -694, a mean latency from -2.2 s.
     #[test]
-    fn an_interval_of_what_can_not_be_negative_ends_at_zero_and_is_as_uncertain() {
+    fn nonnegative_interval_ends_at_zero_with_same_error() {
         let wide = StandardError { value: 100.0, degrees_of_freedom: 1.0 };
         let estimate = IntervalEstimate::with_error(300.0, wide);
         let interval = estimate.interval.unwrap();
@@ -116,8 +116,8 @@ mod tests {
         assert!(signed.interval.unwrap().low < -900.0);
         let [shown, whole] = [estimate, signed].map(|one| one.relative_half_width().unwrap());
         assert!((shown / whole - 1.0).abs() < 1e-9, "{shown}, {whole}");
-        assert_eq!(estimate.by_repetitions(2), estimate);
-        assert_eq!(signed.by_repetitions(2), signed);
+        assert_eq!(estimate.widen_for_repetitions(2), estimate);
+        assert_eq!(signed.widen_for_repetitions(2), signed);
         // A figure below zero is one that may be.
         assert!(IntervalEstimate::with_error(-300.0, wide).interval.unwrap().low < -1_500.0);
         let narrow =

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_held_against_those_that_are_left() {
+    fn holm_compares_with_remaining_tests() {
         // Sorted they are 0.005, 0.01, 0.03 and 0.04, times 4, 3, 2 and 1; none below one before it.
         let found = holm(&[0.01, 0.04, 0.03, 0.005]);
         let expected = [0.03, 0.06, 0.06, 0.02];

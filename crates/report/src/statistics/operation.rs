@@ -24,7 +24,7 @@ pub const SHOWN: [(&str, LatencyPick); 2] =
     [("mean", |figures| Some(figures.mean_us)), ("p99.9", |figures| figures.p999_us)];
 
 /// Every kind of operation that repetitions have, by its name: `read`, `update`.
-pub fn by_operation(repetitions: &[&MeasuredWindow]) -> BTreeMap<String, OperationFigures> {
+pub fn group_by_operation(repetitions: &[&MeasuredWindow]) -> BTreeMap<String, OperationFigures> {
     let kinds: BTreeSet<&String> = repetitions.iter().flat_map(|one| one.by_operation.keys()).collect();
     kinds.into_iter().filter_map(|kind| Some((kind.clone(), figures(repetitions, kind)?))).collect()
 }
@@ -55,7 +55,7 @@ fn mean_us(repetitions: &[&MeasuredWindow], alone: &[&MeasuredWindow], all: &His
     let squares: f64 =
         all.values_ns().map(|(ns, times)| times as f64 * (ns as f64 / 1e3 - mean).powi(2)).sum();
     let has_series = repetitions.iter().all(|one| one.series.len() > 1);
-    let within = has_series.then(|| StandardError {
+    let within_error = has_series.then(|| StandardError {
         value: (squares / count.powi(2) * design_effect(repetitions)).sqrt(),
         degrees_of_freedom: repetitions.iter().map(|one| one.series.len() as f64 - 1.0).sum::<f64>().max(1.0),
     });
@@ -64,5 +64,5 @@ fn mean_us(repetitions: &[&MeasuredWindow], alone: &[&MeasuredWindow], all: &His
         .filter(|one| one.latency.histogram.count() > 0)
         .map(|one| one.latency.histogram.mean_us())
         .collect();
-    IntervalEstimate::combine(mean, within, StandardError::between(&means))
+    IntervalEstimate::combine(mean, within_error, StandardError::between(&means))
 }

@@ -54,8 +54,8 @@ pub fn quantile_us(
         .collect();
     let between = StandardError::between(&each);
     let side = |half: f64| {
-        let within = StandardError { value: half.max(0.0) / z, degrees_of_freedom: f64::INFINITY };
-        StandardError::larger(Some(within), between).expect("one of them is given")
+        let within_error = StandardError { value: half.max(0.0) / z, degrees_of_freedom: f64::INFINITY };
+        StandardError::larger(Some(within_error), between).expect("one of them is given")
     };
     let (below, above) = (side(value - low), side(high - value));
     let larger = if below.value > above.value { below } else { above };

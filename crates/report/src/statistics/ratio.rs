@@ -38,7 +38,7 @@ impl EstimateRatio {
     /// By the delta method the logarithm's variance is the sum of the squared relative standard errors; the degrees
     /// of freedom are those of B. L. Welch, "The generalization of 'Student's' problem when several different
     /// population variances are involved", Biometrika 34 (1947). None unless both values are positive.
-    pub fn of(value: &IntervalEstimate, baseline: &IntervalEstimate) -> Option<EstimateRatio> {
+    pub fn new(value: &IntervalEstimate, baseline: &IntervalEstimate) -> Option<EstimateRatio> {
         if !(value.value > 0.0 && baseline.value > 0.0) {
             return None;
         }
@@ -57,7 +57,7 @@ impl EstimateRatio {
     /// How likely a ratio as far from 1 as that of the two would be if they did not differ: Welch's test, two-sided, on the
     /// logarithm's scale. None unless both values are positive and have a known error.
     pub fn p_value(value: &IntervalEstimate, baseline: &IntervalEstimate) -> Option<f64> {
-        let distance = (EstimateRatio::of(value, baseline)?.value).ln().abs();
+        let distance = (EstimateRatio::new(value, baseline)?.value).ln().abs();
         let error = log_error(value, baseline)?;
         // With an error of 0 the division below would be 0 / 0.
         if distance == 0.0 {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_that_is_no_number_shows_no_difference() {
+    fn invalid_interval_shows_no_difference() {
         for [low, high] in [[f64::NAN; 2], [f64::NAN, 3.0], [1.5, f64::NAN], [0.0, f64::INFINITY]] {
             let ratio = EstimateRatio { value: 2.0, interval: Some(ConfidenceInterval { low, high }) };
             let is_sure = low > 1.0;
@@ -108,9 +108,9 @@ mod tests {
             assert_ne!(ratio.difference(), RatioDifference::Less);
         }
         assert_eq!(
-            EstimateRatio::of(&IntervalEstimate::bare(f64::MAX), &IntervalEstimate::bare(1e-300)),
+            EstimateRatio::new(&IntervalEstimate::bare(f64::MAX), &IntervalEstimate::bare(1e-300)),
             None
         );
-        assert_eq!(EstimateRatio::of(&IntervalEstimate::bare(f64::NAN), &IntervalEstimate::bare(1.0)), None);
+        assert_eq!(EstimateRatio::new(&IntervalEstimate::bare(f64::NAN), &IntervalEstimate::bare(1.0)), None);
     }
 }

@@ -12,8 +12,8 @@ const MEMBERS: u32 = 4;
 /// Nothing where chance alone does.
 pub(super) fn draw(setup: &ScriptSetup, random: &mut SimulationRng) -> Vec<ScriptStep> {
     match setup {
-        ScriptSetup::Volumes(VolumesSetup { is_remote: true, .. }) => of_host(random),
-        ScriptSetup::Volumes(volumes) => of_pool(volumes, random),
+        ScriptSetup::Volumes(VolumesSetup { is_remote: true, .. }) => draw_host(random),
+        ScriptSetup::Volumes(volumes) => draw_pool(volumes, random),
         ScriptSetup::Layers(LayersSetup { tree: DeviceTree::Compress(_), .. }) => {
             replaced_during_flush(random)
         }
@@ -21,7 +21,7 @@ pub(super) fn draw(setup: &ScriptSetup, random: &mut SimulationRng) -> Vec<Scrip
     }
 }
 
-fn of_pool(volumes: &VolumesSetup, random: &mut SimulationRng) -> Vec<ScriptStep> {
+fn draw_pool(volumes: &VolumesSetup, random: &mut SimulationRng) -> Vec<ScriptStep> {
     match random.below(6) {
         0 => doomed_deletion(volumes, random),
         1 => moved_while_a_flush_fails(volumes, random),
@@ -32,7 +32,7 @@ fn of_pool(volumes: &VolumesSetup, random: &mut SimulationRng) -> Vec<ScriptStep
     }
 }
 
-fn of_host(random: &mut SimulationRng) -> Vec<ScriptStep> {
+fn draw_host(random: &mut SimulationRng) -> Vec<ScriptStep> {
     match random.below(12) {
         0..=2 => late_write(random),
         3 | 4 => overtaken_write(random),

@@ -44,12 +44,12 @@ impl VolumesRig {
         }
     }
 
-    fn begin(&self, what: UnfinishedCommand) -> impl FnOnce() + Send + 'static {
+    fn begin(&self, command: UnfinishedCommand) -> impl FnOnce() + Send + 'static {
         let is_same = {
-            let name = what.name().to_owned();
+            let name = command.name().to_owned();
             move |other: &UnfinishedCommand| other.name() == name
         };
-        self.unfinished().push(what);
+        self.unfinished().push(command);
         let unfinished = Arc::clone(&self.unfinished);
         move || unfinished.lock().retain(|one| !is_same(one))
     }
@@ -76,7 +76,7 @@ impl VolumesRig {
             source: Arc::clone(&source),
             model: None,
         });
-        let (events, known) = (Arc::clone(&self.events), Arc::clone(&self.known));
+        let (events, users) = (Arc::clone(&self.events), Arc::clone(&self.known));
         let has_lost = Arc::clone(&self.has_lost);
         let unfinished = Arc::clone(&self.unfinished);
         self.administer(move |pool, _| {
@@ -96,7 +96,7 @@ impl VolumesRig {
                 let has_lost = has_lost.load(Ordering::Relaxed);
                 let model = source.with_model(|model| model.snapshot_at_server(began, ended, has_lost));
                 let user = DeviceUser::new(&name, &events, model);
-                known.lock().insert(name, user);
+                users.lock().insert(name, user);
             }
             source.with_model(|model| model.end_snapshot(began));
             end();
@@ -107,16 +107,16 @@ impl VolumesRig {
         let names: Vec<String> = self.known().keys().cloned().collect();
         let of_script = |name: &&String| !name.starts_with("volume-");
         let deletable: Vec<&String> = names.iter().filter(of_script).collect();
-        let Some(at) = (volume as usize).checked_rem(deletable.len()) else { return };
-        let name = deletable[at].clone();
+        let Some(index) = (volume as usize).checked_rem(deletable.len()) else { return };
+        let name = deletable[index].clone();
         if self.is_being_changed(&name) || self.pool().is_none() {
             return;
         }
         let end = self.begin(UnfinishedCommand::Delete { name: name.clone() });
-        let known = Arc::clone(&self.known);
+        let users = Arc::clone(&self.known);
         self.administer(move |pool, _| {
             if pool.delete(&name).is_ok() {
-                known.lock().remove(&name);
+                users.lock().remove(&name);
                 end();
             }
             // Else it is gone until the pool is opened again, and nobody knows whether for good.

@@ -71,7 +71,7 @@ impl VolumesRig {
 
     fn check_pool(&self, pool: &VolumePool) {
         let (own, members) = (pool.clone(), self.disks.len());
-        let problems = self.in_server("resync and check", move || {
+        let problems = self.run_in_server("resync and check", move || {
             for member in 0..members {
                 match own.resync(member) {
                     Ok(()) | Err(PoolError::Device(DeviceError::NoSpace)) => {}
@@ -89,8 +89,12 @@ impl VolumesRig {
         assert_eq!(problems, Vec::<String>::new(), "the pool is not consistent");
     }
 
-    fn in_server<T: Send + 'static>(&self, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
-        await_answer(&self.world, what, |then| {
+    fn run_in_server<T: Send + 'static>(
+        &self,
+        description: &str,
+        act: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        await_answer(&self.world, description, |then| {
             let task = self.world.spawn(self.server.process, move || then(act()));
             task.expect("a thread can be had");
         })

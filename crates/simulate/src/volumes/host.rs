@@ -63,8 +63,8 @@ impl BlockDevice for BoundedDevice {
         }
         self.device.submit(request, done);
         let most = (2 * UNFLUSHED.bytes).max(self.longest_bytes.load(Ordering::Relaxed));
-        let kept = self.device.kept_bytes();
-        assert!(kept <= most, "a host keeps {kept} bytes of writes, where {most} are allowed");
+        let kept_bytes = self.device.kept_bytes();
+        assert!(kept_bytes <= most, "a host keeps {kept_bytes} bytes of writes, where {most} are allowed");
     }
 }
 

@@ -37,10 +37,10 @@ fn pieces(offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = (u64, us
         if done == length_bytes {
             return None;
         }
-        let at = offset_bytes + done;
-        let inside = at % CHUNK_BYTES;
+        let position = offset_bytes + done;
+        let inside = position % CHUNK_BYTES;
         let length = (CHUNK_BYTES - inside).min(length_bytes - done);
-        let piece = (at / CHUNK_BYTES, inside as usize, done, length as usize);
+        let piece = (position / CHUNK_BYTES, inside as usize, done, length as usize);
         done += length;
         Some(piece)
     })

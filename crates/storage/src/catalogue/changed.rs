@@ -66,7 +66,7 @@ pub fn changed(text: &str, changes: &[(&str, ParameterChange)]) -> Result<Change
 pub fn sized(
     text: &str,
     capacity_bytes: Option<u64>,
-    beyond: bool,
+    allows_larger: bool,
     changes: &[(&str, ParameterChange)],
 ) -> Result<ChangedMedium, Vec<MediumRefusal>> {
     let whole = |reason: String| vec![MediumRefusal { blame: RefusalCause::Whole, reason }];
@@ -76,18 +76,18 @@ pub fn sized(
     let has_rules = document.contains_table("volume");
     let own_bytes = document.get("capacity_bytes").and_then(|entry| entry.get("value")?.as_integer());
     let other_bytes = capacity_bytes.filter(|bytes| has_rules && own_bytes != i64::try_from(*bytes).ok());
-    let (mut called, mut told) = (name.clone(), Vec::new());
+    let (mut called, mut descriptions) = (name.clone(), Vec::new());
     if let Some(bytes) = other_bytes {
         let size = units::format_bytes(bytes);
         document.insert("capacity_bytes", entry(Value::from(bytes as i64)));
-        if beyond {
+        if allows_larger {
             let largest = units_of(&document, bytes);
             let rules = table(&mut document, "volume").map_err(whole)?;
             let sold = rules.get("largest").and_then(number).unwrap_or(0.0);
             rules.insert("largest", Item::Value(Value::from(largest.max(sold))));
         }
         called += &format!("-{size}");
-        told.push(size);
+        descriptions.push(size);
     }
     for (key, change) in changes {
         let (value, words) = match change {
@@ -99,16 +99,16 @@ pub fn sized(
         };
         table(&mut document, "model").map_err(whole)?.insert(key, entry(value));
         called += &format!("-{key}-{words}");
-        told.push(format!("{key} {words}"));
+        descriptions.push(format!("{key} {words}"));
     }
-    if !told.is_empty() {
-        let told = told.join(", ");
-        let source = format!("Set by the study, in place of what {name} has: {told}");
+    if !descriptions.is_empty() {
+        let descriptions = descriptions.join(", ");
+        let source = format!("Set by the study, in place of what {name} has: {descriptions}");
         table(&mut document, "sources")
             .map_err(whole)?
             .insert(SET_BY_STUDY, Item::Value(Value::from(source)));
         document.insert("name", Item::Value(Value::from(plain_name(&called))));
-        document.insert("title", Item::Value(Value::from(format!("{title}, with {told}"))));
+        document.insert("title", Item::Value(Value::from(format!("{title}, with {descriptions}"))));
     }
     // A source that nothing refers to any more is no mistake of the study's.
     drop_unused_sources(&mut document).map_err(whole)?;
@@ -117,7 +117,7 @@ pub fn sized(
         let blamed = ChangeLocations::new(&text, changes);
         let refused = mistakes.findings().iter().filter_map(|finding| {
             let blame = blamed.blame(finding.span.start)?;
-            Some(MediumRefusal { blame, reason: finding.in_one_line() })
+            Some(MediumRefusal { blame, reason: finding.to_one_line() })
         });
         refused.collect::<Vec<_>>()
     })?;
@@ -136,7 +136,7 @@ pub fn sized(
 fn settle(document: &mut DocumentMut, medium: &CatalogueMedium) -> Result<(), String> {
     document.remove("volume");
     if let ModelParameters::Cloud(volume) = &medium.model {
-        let given: [Option<&SourcedQuantity>; 6] = [
+        let quantities: [Option<&SourcedQuantity>; 6] = [
             Some(&volume.baseline_iops),
             Some(&volume.baseline_mb_s),
             volume.burst_iops.as_ref(),
@@ -145,7 +145,7 @@ fn settle(document: &mut DocumentMut, medium: &CatalogueMedium) -> Result<(), St
             volume.throughput_credits_mb.as_ref(),
         ];
         let model = table(document, "model")?;
-        for (key, quantity) in RULED.into_iter().zip(given) {
+        for (key, quantity) in RULED.into_iter().zip(quantities) {
             let Some(quantity) = quantity.filter(|_| !model.contains_key(key)) else { continue };
             let mut entry = InlineTable::new();
             entry.insert("value", Value::from(quantity.value));
@@ -221,14 +221,14 @@ impl ChangeLocations {
     }
 
     /// `None` for our own source: it is without a use where the entry that refers to it could not be read, which is a consequence.
-    fn blame(&self, at: usize) -> Option<RefusalCause> {
-        if self.sources.contains(&at) {
+    fn blame(&self, offset: usize) -> Option<RefusalCause> {
+        if self.sources.contains(&offset) {
             return None;
         }
-        if let Some(change) = self.changes.iter().position(|place| place.contains(&at)) {
+        if let Some(change) = self.changes.iter().position(|place| place.contains(&offset)) {
             return Some(RefusalCause::Change(change));
         }
-        Some(if self.capacity.contains(&at) { RefusalCause::Capacity } else { RefusalCause::Whole })
+        Some(if self.capacity.contains(&offset) { RefusalCause::Capacity } else { RefusalCause::Whole })
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
     use crate::catalogue::ModelParameters;
 
     #[test]
-    fn one_field_is_changed_and_the_rest_stays() {
+    fn changed_field_leaves_others_alone() {
         let text = text_of("ebs-io2").unwrap();
         let of_catalogue = CatalogueMedium::parse("ebs-io2", text).unwrap();
         // The one is left out of the file, the other is in it.
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn every_medium_of_the_catalogue_can_be_changed_and_says_what_is_wrong() {
+    fn wrong_changes_of_catalogue_media_are_named() {
         for (path, text) in files::MEDIA.iter().filter(|(path, _)| !path.contains("layouts")) {
             let error = changed(text, &[("no_such_key", ParameterChange::Number(1.0))]).unwrap_err();
             assert!(error.contains("no_such_key"), "{path}: {error}");

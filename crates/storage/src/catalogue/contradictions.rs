@@ -86,7 +86,7 @@ const STREAMING_BYTES: f64 = 65_536.0;
 const SATURATING_BYTES: f64 = 1_048_576.0;
 
 /// Of what a measured device does load by load.
-pub(crate) fn of_services(services: &[MeasuredService]) -> Vec<FigureContradiction> {
+pub(crate) fn check_services(services: &[MeasuredService]) -> Vec<FigureContradiction> {
     let mut found = Vec::new();
     for (place, service) in services.iter().enumerate() {
         within(place, service, &mut found);
@@ -103,43 +103,44 @@ pub(crate) fn of_services(services: &[MeasuredService]) -> Vec<FigureContradicti
 /// Of a service by itself.
 fn within(place: usize, service: &MeasuredService, found: &mut Vec<FigureContradiction>) {
     let (latency, iops) = (FileStatement::Latency(place), FileStatement::Iops(place));
-    let mut push = |what: String, one, other| found.push(FigureContradiction { what, one, other });
+    let mut push =
+        |description: String, one, other| found.push(FigureContradiction { what: description, one, other });
     let mean_us = mean_us_of(service);
     let name = service.load.name();
     for &(depth, rate) in service.iops.iter().flat_map(|iops| &iops.points) {
         let most = depth * 1e6 / mean_us;
         if rate > most * SLACK {
-            let what = format!(
+            let description = format!(
                 "{name}: {} requests a second at queue depth {} can't take {} µs each: by Little's law that is {} at most",
                 plain_number(rate),
                 plain_number(depth),
                 rounded(mean_us),
                 rounded(most)
             );
-            push(what, iops, latency);
+            push(description, iops, latency);
             break;
         }
         if depth == 1.0 && rate < most * IDLE {
-            let what = format!(
+            let description = format!(
                 "{name}: at queue depth 1 a latency of {} µs is {} requests a second, and `iops` says {}",
                 rounded(mean_us),
                 rounded(most),
                 plain_number(rate)
             );
-            push(what, iops, latency);
+            push(description, iops, latency);
         }
     }
     if let Some(mb_s) = &service.mb_s
         && most_mb_s(service) > mb_s.value * SLACK
     {
-        let what = format!(
+        let description = format!(
             "{name}: {} blocks a second of {} bytes are {} MB/s, and `mb_s` says {}",
             plain_number(most_iops(service)),
             service.block_bytes,
             rounded(most_mb_s(service)),
             plain_number(mb_s.value)
         );
-        push(what, FileStatement::Bandwidth(place), rate_of(place, service));
+        push(description, FileStatement::Bandwidth(place), rate_of(place, service));
     }
 }
 
@@ -149,7 +150,7 @@ fn between_sizes(services: &[MeasuredService], smaller: usize, larger: usize) ->
     let name = small.load.name();
     let (small_us, large_us) = (mean_us_of(small), mean_us_of(large));
     if large_us < small_us * BETWEEN_PROBES {
-        let what = format!(
+        let description = format!(
             "{name}: {} bytes take {} µs, and {} bytes {} µs",
             large.block_bytes,
             rounded(large_us),
@@ -157,7 +158,7 @@ fn between_sizes(services: &[MeasuredService], smaller: usize, larger: usize) ->
             rounded(small_us)
         );
         let (one, other) = (FileStatement::Latency(smaller), FileStatement::Latency(larger));
-        return Some(FigureContradiction { what, one, other });
+        return Some(FigureContradiction { what: description, one, other });
     }
     (most_mb_s(large) < most_mb_s(small) * BETWEEN_PROBES).then(|| FigureContradiction {
         what: format!(
@@ -197,7 +198,7 @@ fn beyond_its_stream(services: &[MeasuredService], place: usize) -> Option<Figur
 }
 
 /// What is published of a medium, with itself and with the services of a measured one; without what the file admits.
-pub(crate) fn of_figures(
+pub(crate) fn check_figures(
     published: &[PublishedPerformance],
     model: Option<&ModelParameters>,
 ) -> Vec<FigureContradiction> {
@@ -244,13 +245,13 @@ fn admitted<'a>(
     let pairs =
         [(contradiction.one, contradiction.other), (contradiction.other, contradiction.one)].into_iter();
     pairs.flat_map(move |(one, other)| {
-        let with = subject_of(other, published, model);
+        let subject = subject_of(other, published, model);
         let (place, entries) = match one {
             FileStatement::Published(place) => (place, &published[place].contradicts[..]),
             _ => (0, &[][..]),
         };
-        let known = entries.iter().enumerate().filter(move |(_, entry)| with == Some(entry.with));
-        known.map(move |(entry, _)| (place, entry))
+        let matching = entries.iter().enumerate().filter(move |(_, entry)| subject == Some(entry.with));
+        matching.map(move |(entry, _)| (place, entry))
     })
 }
 
@@ -288,9 +289,9 @@ fn between_figures(
         let (iops, depth) = (plain_number(rate.value), rate.queue_depth);
         let mb_s = rate.value * f64::from(rate.block_bytes) / 1e6;
         for (other, figure) in all.iter().enumerate() {
-            let mut push = |what| {
+            let mut push = |description| {
                 let (one, other) = (FileStatement::Published(one), FileStatement::Published(other));
-                found.push(FigureContradiction { what, one, other });
+                found.push(FigureContradiction { what: description, one, other });
             };
             let figure_text = plain_number(figure.value);
             // Half of the requests take the median at least.
@@ -346,27 +347,27 @@ fn with_services(
         Some(_) => (figure.value, figure.value * block_bytes / 1e6),
         None => (figure.value * 1e6 / block_bytes, figure.value),
     };
-    let mut push = |what, other| {
-        found.push(FigureContradiction { what, one: FileStatement::Published(place), other });
+    let mut push = |description, other| {
+        found.push(FigureContradiction { what: description, one: FileStatement::Published(place), other });
     };
-    let said = format!("{} {}", figure.figure.name(), plain_number(figure.value));
+    let stated = format!("{} {}", figure.figure.name(), plain_number(figure.value));
     let alike =
         |service: &&MeasuredService| service.load == load && service.block_bytes == figure.block_bytes;
-    if let Some((at, service)) = services.iter().enumerate().find(|(_, service)| alike(service)) {
+    if let Some((index, service)) = services.iter().enumerate().find(|(_, service)| alike(service)) {
         let is_buffered =
             matches!(load, RandomWrite | SequentialWrite) && measured.device.write_buffer_bytes.value > 0.0;
-        let (least, most, by) = allowed_at(at, service, depth, is_buffered);
+        let (least, most, statement) = allowed_at(index, service, depth, is_buffered);
         if iops > most * SLACK || iops < least / SLACK {
             let (bound, words) = if iops > most { (most, "at most") } else { (least, "at least") };
             // In the figure's own unit.
             let bound = bound * figure.value / iops;
-            let what = format!(
-                "{said} at queue depth {} with {} bytes, and by its service that is {} {words}",
+            let description = format!(
+                "{stated} at queue depth {} with {} bytes, and by its service that is {} {words}",
                 figure.queue_depth,
                 figure.block_bytes,
                 rounded(bound)
             );
-            push(what, by);
+            push(description, statement);
         }
     }
     let Some(stream) = stream_of(load) else {
@@ -374,16 +375,16 @@ fn with_services(
         stream_with_services(figure, load, services, is_disk, &mut push);
         return;
     };
-    if let Some((at, most)) = fastest_stream(services, stream, depth, figure.block_bytes)
+    if let Some((index, most)) = fastest_stream(services, stream, depth, figure.block_bytes)
         && most < mb_s * BETWEEN_PROBES
     {
-        let what = format!(
-            "{said} is {} MB/s, and {} comes at {} at most",
+        let description = format!(
+            "{stated} is {} MB/s, and {} comes at {} at most",
             rounded(mb_s),
             stream.name(),
             rounded(most)
         );
-        push(what, rate_of(at, &services[at]));
+        push(description, rate_of(index, &services[index]));
     }
 }
 
@@ -398,8 +399,8 @@ fn stream_with_services(
     let under_way = f64::from(figure.queue_depth) * f64::from(figure.block_bytes);
     let bounds_all = under_way >= SATURATING_BYTES || (is_disk && under_way >= STREAMING_BYTES);
     let most = figure.value * SLACK;
-    let said = format!("{} {}", figure.figure.name(), plain_number(figure.value));
-    for (at, service) in services.iter().enumerate() {
+    let stated = format!("{} {}", figure.figure.name(), plain_number(figure.value));
+    for (index, service) in services.iter().enumerate() {
         if service.load != load && stream_of(service.load) != Some(load) {
             continue;
         }
@@ -410,25 +411,25 @@ fn stream_with_services(
         let is_alike = service.load == load && service.block_bytes == figure.block_bytes;
         let is_compared =
             is_alike && points.last().is_some_and(|deepest| f64::from(figure.queue_depth) <= deepest.0);
-        let beyond = points.into_iter().find(|(depth, iops)| {
+        let exceeding = points.into_iter().find(|(depth, iops)| {
             let is_bound = bounds_all || depth * block_bytes <= under_way;
             is_bound && iops * block_bytes / 1e6 > most
         });
-        if let Some((depth, iops)) = beyond.filter(|_| !is_compared) {
-            let what = format!(
-                "{said}, and {name} of {} bytes comes at {} MB/s at queue depth {}",
+        if let Some((depth, iops)) = exceeding.filter(|_| !is_compared) {
+            let description = format!(
+                "{stated}, and {name} of {} bytes comes at {} MB/s at queue depth {}",
                 service.block_bytes,
                 rounded(iops * block_bytes / 1e6),
                 plain_number(depth)
             );
-            push(what, rate_of(at, service));
+            push(description, rate_of(index, service));
         }
         if let Some(mb_s) = &service.mb_s
             && bounds_all
             && mb_s.value > most
         {
-            let what = format!("{said}, and `mb_s` of {name} is {}", plain_number(mb_s.value));
-            push(what, FileStatement::Bandwidth(at));
+            let description = format!("{stated}, and `mb_s` of {name} is {}", plain_number(mb_s.value));
+            push(description, FileStatement::Bandwidth(index));
         }
     }
 }
@@ -441,7 +442,7 @@ fn allowed_at(
     is_buffered: bool,
 ) -> (f64, f64, FileStatement) {
     let alone = 1e6 / mean_us_of(service);
-    let (least, most, by) = match &service.iops {
+    let (least, most, statement) = match &service.iops {
         Some(iops) if iops.points.last().is_some_and(|deepest| depth <= deepest.0) => {
             let rate = iops.logarithmic_at(depth);
             (rate, rate, FileStatement::Iops(place))
@@ -452,7 +453,7 @@ fn allowed_at(
     };
     // A full buffer drains as fast as the device can, however few writes are under way.
     let most = if is_buffered { most.max(most_iops(service)) } else { most };
-    (least, most, by)
+    (least, most, statement)
 }
 
 /// The service of a stream that moves most, of those with blocks as large, and as many of them under way; and how much that is.

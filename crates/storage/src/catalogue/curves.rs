@@ -110,7 +110,7 @@ impl SourcedCurve {
         })
     }
 
-    pub fn at(&self, x: f64) -> f64 {
+    pub fn value_at(&self, x: f64) -> f64 {
         let after = self.points.partition_point(|point| point.0 <= x);
         match (after.checked_sub(1).and_then(|before| self.points.get(before)), self.points.get(after)) {
             (Some(&(x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) / (x1 - x0),

@@ -32,8 +32,8 @@ pub(super) fn model(
         ModelParameters::Cloud(cloud) => Box::new(CloudModel::new(cloud, capacity_bytes, seed, initial)),
         ModelParameters::Pmem(pmem) => Box::new(PmemModel::new(pmem, capacity_bytes, seed)),
         ModelParameters::Network(network) => {
-            let RemoteMedium { model: behind, tail, .. } = &*network.inner;
-            let inner = self::model(behind, tail.as_ref(), capacity_bytes, scale, seed, initial);
+            let RemoteMedium { model: inner_model, tail, .. } = &*network.inner;
+            let inner = self::model(inner_model, tail.as_ref(), capacity_bytes, scale, seed, initial);
             Box::new(NetworkModel::new(&network.link, inner, seed ^ LINK_SEED))
         }
         ModelParameters::Measured(measured) => {

@@ -149,10 +149,10 @@ pub fn find_layout(name: &str) -> Result<LayoutPreset, UnknownLayout> {
     if let Some(layout) = layouts().iter().find(|layout| layout.name == name) {
         return Ok(layout.clone());
     }
-    let known: Vec<String> = layouts().iter().map(|layout| layout.name.clone()).collect();
+    let names: Vec<String> = layouts().iter().map(|layout| layout.name.clone()).collect();
     let suggestions =
-        nearest(name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
-    Err(UnknownLayout { name: name.to_owned(), suggestions, known })
+        nearest(name, names.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+    Err(UnknownLayout { name: name.to_owned(), suggestions, known: names })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

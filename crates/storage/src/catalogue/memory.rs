@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_price_of_a_gib_has_a_source_and_a_date() {
+    fn gib_price_has_source_and_date() {
         let memory = memory();
         assert_eq!(memory.usd_per_gib(), memory.price.usd / 32.0);
         assert!(
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_without_a_source_is_a_mistake() {
+    fn price_without_source_is_refused() {
         let (name, text) = files::MEMORY;
         let wrong = text.replace("date = \"2025-11\"\nsource = \"contract\"", "date = \"2025-11\"");
         assert_ne!(wrong, text);

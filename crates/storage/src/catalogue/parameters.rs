@@ -400,8 +400,8 @@ impl ModelParameters {
                 volume.instance_burst_s = None;
             }
             ModelParameters::Network(parameters) => {
-                let behind = parameters.inner.model.clone();
-                parameters.inner.model = behind.without_instance();
+                let inner_model = parameters.inner.model.clone();
+                parameters.inner.model = inner_model.without_instance();
             }
             _ => {}
         }
@@ -425,19 +425,19 @@ impl HddParameters {
     /// Everything that would make a model of these parameters meaningless; empty when all is well.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.out_of_bounds();
-        for (what, track, average, full) in [
+        for (operation, track, average, full) in [
             ("read", &self.seek_track_read_ms, &self.seek_average_read_ms, &self.seek_full_read_ms),
             ("write", &self.seek_track_write_ms, &self.seek_average_write_ms, &self.seek_full_write_ms),
         ] {
             let (lowest, highest) = crate::media::hdd::seek::average_bounds_ms(track.value, full.value);
             if full.value <= track.value {
                 problems.push(format!(
-                    "the full-stroke {what} seek ({} ms) must be longer than that to the next track ({} ms)",
+                    "the full-stroke {operation} seek ({} ms) must be longer than that to the next track ({} ms)",
                     full.value, track.value
                 ));
             } else if !(average.value > lowest && average.value < highest) {
                 problems.push(format!(
-                    "an average {what} seek of {} ms does not fit {} ms to the next track and {} ms over \
+                    "an average {operation} seek of {} ms does not fit {} ms to the next track and {} ms over \
                      the full stroke: it lies between {lowest:.2} and {highest:.2} ms on any real arm",
                     average.value, track.value, full.value
                 ));

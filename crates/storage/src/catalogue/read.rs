@@ -53,9 +53,9 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
         root.mistake_at(place, "only a cloud volume has rates that follow its size");
     }
     let sized = rules.zip(capacity.as_ref()).map(|(rules, capacity)| (rules, capacity.value));
-    if let Some(why) = sized.and_then(|(rules, capacity)| rules.size_refusal(capacity)) {
+    if let Some(reason) = sized.and_then(|(rules, capacity)| rules.size_refusal(capacity)) {
         let place = root.place_of("capacity_bytes");
-        root.mistake_at(place, format!("no volume of this capacity is sold: {why}"));
+        root.mistake_at(place, format!("no volume of this capacity is sold: {reason}"));
     }
     let logical_sector = match root.has("logical_sector_bytes") {
         true => root.quantity(NumberRange::Whole, "logical_sector_bytes", 512.0, 4096.0),
@@ -135,9 +135,9 @@ fn read_volume(
     table.derive(rules.derived(units, &by_hand));
     let volume = CloudParameters::read(table)?;
     let refusals = rules.refusals(units, &rates_of(&volume));
-    for (key, why) in refusals.into_iter().chain(rules.burst_refusals(units, &volume)) {
+    for (key, reason) in refusals.into_iter().chain(rules.burst_refusals(units, &volume)) {
         let place = table.place_of(key);
-        table.mistake_at(place, why);
+        table.mistake_at(place, reason);
     }
     Some(volume)
 }
@@ -216,16 +216,16 @@ fn published(
         FileStatement::Published(figure) => Some(places[figure].value.clone()),
         of_service => place_in(services, of_service),
     };
-    for FigureContradiction { what, one, other } in contradictions::of_figures(&all, model) {
+    for FigureContradiction { what: description, one, other } in contradictions::check_figures(&all, model) {
         if let (Some(one), Some(other)) = (place_of(one), place_of(other)) {
-            root.contradiction(&what, one, other);
+            root.contradiction(&description, one, other);
         }
     }
     // Where something could not be read, nobody knows what it would contradict.
     let Some(model) = model.filter(|_| is_complete) else { return Some(all) };
     for (figure, entry) in contradictions::unfounded(&all, Some(model)) {
-        let with = all[figure].contradicts[entry].with.name();
-        let message = format!("nothing of {with} contradicts this figure: leave `contradicts` out");
+        let subject = all[figure].contradicts[entry].with.name();
+        let message = format!("nothing of {subject} contradicts this figure: leave `contradicts` out");
         root.mistake_at(places[figure].contradicts[entry].clone(), message);
     }
     for (figure, place) in all.iter().zip(&places) {
@@ -241,20 +241,20 @@ fn published(
 fn read_contradicts(table: &mut TableReader<'_>) -> (Vec<KnownContradiction>, Vec<Range<usize>>) {
     const EXPECTED: &str =
         "[{ with = \"the other figure, or the load of a service\", why = \"why the file has both\" }]";
-    let (mut known, mut places) = (Vec::new(), Vec::new());
+    let (mut contradictions, mut places) = (Vec::new(), Vec::new());
     if !table.has("contradicts") {
-        return (known, places);
+        return (contradictions, places);
     }
     for mut entry in table.tables("contradicts", "`contradicts`", EXPECTED).unwrap_or_default() {
-        let with = entry.choice("with", &ContradictionSubject::choices());
-        let why = entry.text("why", "why the file has both, as a string");
+        let subject = entry.choice("with", &ContradictionSubject::choices());
+        let reason = entry.text("why", "why the file has both, as a string");
         entry.reject_unknown();
-        if let (Some(with), Some(why)) = (with, why) {
-            known.push(KnownContradiction { with, why: why.value });
+        if let (Some(subject), Some(reason)) = (subject, reason) {
+            contradictions.push(KnownContradiction { with: subject, why: reason.value });
             places.push(entry.place());
         }
     }
-    (known, places)
+    (contradictions, places)
 }
 
 /// The kinds by the names that files use.
@@ -297,9 +297,11 @@ fn read_model(
         MediumKind::Measured => MeasuredParameters::read(&mut table, services).map(ModelParameters::Measured),
     };
     if let Some(ModelParameters::Measured(measured)) = &parameters {
-        for FigureContradiction { what, one, other } in contradictions::of_services(&measured.service) {
+        for FigureContradiction { what: description, one, other } in
+            contradictions::check_services(&measured.service)
+        {
             if let (Some(one), Some(other)) = (place_in(services, one), place_in(services, other)) {
-                table.contradiction(&what, one, other);
+                table.contradiction(&description, one, other);
             }
         }
     }
@@ -365,7 +367,7 @@ fn inner_by_name(table: &mut TableReader<'_>) -> Option<RemoteMedium> {
             tail: medium.tail,
         }),
         Err(error) => {
-            let first = error.findings().first().map_or_else(String::new, |finding| finding.in_one_line());
+            let first = error.findings().first().map_or_else(String::new, |finding| finding.to_one_line());
             table.mistake_at(span, format!("\"{name}\" can't be behind a link: {first}"));
             None
         }

@@ -30,13 +30,13 @@ pub(super) struct TableReader<'a> {
 /// call the file.
 pub(super) fn parse_with<T>(
     file_name: &str,
-    what: &str,
+    title: &str,
     text: &str,
     read: impl for<'a> FnOnce(TableReader<'a>) -> Option<T>,
 ) -> Result<T, Diagnostics> {
     let mut findings = Diagnostics::new(file_name, text);
     let Some(document) = underlay_config::parse(text, &mut findings) else { return Err(findings) };
-    let mut section = Section::root(what, document.as_table());
+    let mut section = Section::root(title, document.as_table());
     // First, since every other entry refers to them.
     let sources = read_sources(&mut section, &mut findings);
     let ledger = FileFindings { findings: RefCell::new(findings), sources, used_sources: RefCell::default() };
@@ -124,8 +124,8 @@ impl<'a> TableReader<'a> {
     }
 
     /// Two statements that can't be about one device.
-    pub(super) fn contradiction(&self, what: &str, one: Range<usize>, other: Range<usize>) {
-        let finding = Diagnostic::error(one, what, "no device can do both");
+    pub(super) fn contradiction(&self, message: &str, one: Range<usize>, other: Range<usize>) {
+        let finding = Diagnostic::error(one, message, "no device can do both");
         self.ledger.findings.borrow_mut().push(finding.with_context(other, "contradicts this"));
     }
 
@@ -230,7 +230,7 @@ impl<'a> TableReader<'a> {
         let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
         let field = self.required(key, &format!("one of {}", quoted.join(", ")))?;
         let word = self.read(|findings| field.word(&words, findings))?;
-        choices.iter().find(|(known, _)| *known == word.value).map(|(_, value)| *value)
+        choices.iter().find(|(choice_name, _)| *choice_name == word.value).map(|(_, value)| *value)
     }
 
     /// `source`, which must be a key of `[sources]`.
@@ -257,7 +257,7 @@ impl<'a> TableReader<'a> {
             self.mismatch(&field, expected);
             return None;
         }
-        self.read(|findings| field.section(name, findings)).map(|section| self.beside(section))
+        self.read(|findings| field.section(name, findings)).map(|section| self.with_section(section))
     }
 
     /// The readers of an array of tables, written `[[key]]` or `key = [{ .. }]`.
@@ -280,10 +280,10 @@ impl<'a> TableReader<'a> {
             }
         };
         let sections: Vec<Section<'a>> = field.elements().into_iter().filter_map(read).collect();
-        Some(sections.into_iter().map(|section| self.beside(section)).collect())
+        Some(sections.into_iter().map(|section| self.with_section(section)).collect())
     }
 
-    fn beside(&self, section: Section<'a>) -> TableReader<'a> {
+    fn with_section(&self, section: Section<'a>) -> TableReader<'a> {
         TableReader { ledger: self.ledger, section, derived: BTreeMap::new() }
     }
 
@@ -299,8 +299,8 @@ impl<'a> TableReader<'a> {
     /// The number of an entry `{ value = .. }`, as it is; what is wrong with it is found when it is read.
     pub(super) fn peeked(&mut self, key: &'static str) -> Option<f64> {
         let field = self.section.take(key)?;
-        let mut nothing = Diagnostics::new("", "");
-        let mut entry = field.section("", &mut nothing)?;
+        let mut ignored = Diagnostics::new("", "");
+        let mut entry = field.section("", &mut ignored)?;
         entry.take("value")?.as_number()
     }
 

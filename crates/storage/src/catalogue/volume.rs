@@ -190,12 +190,12 @@ impl RateRule {
         if let Some(most) = self.most.filter(|most| is_above(*most)) {
             return Some(format!("the provider sells up to {}", shown(most)));
         }
-        if let Some(given) =
-            self.given(units, iops).filter(|given| !self.is_bought() && differs(rate, *given))
+        if let Some(rule_rate) =
+            self.given(units, iops).filter(|rule_rate| !self.is_bought() && differs(rate, *rule_rate))
         {
             return Some(format!(
                 "the provider gives {} with {} {unit}, and sells no other rate",
-                shown(given),
+                shown(rule_rate),
                 plain_number(units)
             ));
         }
@@ -254,8 +254,8 @@ impl RateRule {
 }
 
 /// Whether a figure is another one, and not the same one as people round it.
-fn differs(stated: f64, given: f64) -> bool {
-    (stated - given).abs() > given * 1e-3
+fn differs(stated: f64, expected: f64) -> bool {
+    (stated - expected).abs() > expected * 1e-3
 }
 
 /// How a rate is shown.
@@ -399,8 +399,8 @@ impl VolumeRules {
     /// Why no such volume is sold.
     pub(super) fn resize(&self, medium: &mut CatalogueMedium, capacity_bytes: u64) -> Result<(), String> {
         let capacity = capacity_bytes as f64;
-        if let Some(why) = self.size_refusal(capacity) {
-            return Err(why);
+        if let Some(reason) = self.size_refusal(capacity) {
+            return Err(reason);
         }
         let units = self.units(capacity);
         if let ModelParameters::Cloud(volume) = &mut medium.model {
@@ -429,8 +429,8 @@ impl VolumeRules {
             }
             let rates = rates_of(volume);
             let refusals = self.refusals(units, &rates).into_iter().chain(self.burst_refusals(units, volume));
-            if let Some((_, why)) = refusals.into_iter().next() {
-                return Err(why);
+            if let Some((_, reason)) = refusals.into_iter().next() {
+                return Err(reason);
             }
             if let Some(rent) = &medium.price.rent {
                 medium.price.usd = rent.usd(units, &rates);
@@ -445,8 +445,9 @@ impl VolumeRules {
     pub(super) fn derived(&self, units: f64, stated: &StatedParameters) -> DerivedParameters {
         let mut derived = DerivedParameters::new();
         let mut baseline = |key, rule: &Option<RateRule>, iops: f64| {
-            let given = rule.as_ref().and_then(|rule| Some((rule.given(units, iops)?, rule.source.clone())));
-            match (stated.get(key), given) {
+            let rule_value =
+                rule.as_ref().and_then(|rule| Some((rule.given(units, iops)?, rule.source.clone())));
+            match (stated.get(key), rule_value) {
                 (Some(value), _) => Some(*value),
                 (None, Some((value, source))) => {
                     derived.insert(key, SourcedQuantity { value, source, estimate: false });
@@ -480,8 +481,8 @@ impl VolumeRules {
         let refused = rules.into_iter().filter_map(|(key, rule, in_mib)| {
             let rate = *rates.get(key)?;
             let words = RateWords { unit: self.unit.name(), in_mib };
-            let why = rule.as_ref()?.refusal(rate, units, iops, &words)?;
-            Some((key, format!("`{key}` is {}: {why}", plain_number(rate))))
+            let reason = rule.as_ref()?.refusal(rate, units, iops, &words)?;
+            Some((key, format!("`{key}` is {}: {reason}", plain_number(rate))))
         });
         refused.collect()
     }
@@ -496,24 +497,24 @@ impl VolumeRules {
         let mut refused = Vec::new();
         for (rule, baseline_key, keys, units_of_keys) in bursts {
             let baseline = value_of(volume, baseline_key).unwrap_or(0.0);
-            let given = rule.as_ref().and_then(|rule| rule.given(units, baseline));
-            let given = given.map(|(rate, credits)| [rate.value, credits.value]);
+            let expected = rule.as_ref().and_then(|rule| rule.given(units, baseline));
+            let expected = expected.map(|(rate, credits)| [rate.value, credits.value]);
             for (index, key) in keys.into_iter().enumerate() {
                 let Some(stated) = quantity_of(volume, key) else { continue };
                 if rule.is_none() && stated.source != SET_BY_STUDY {
                     continue;
                 }
                 let size = format!("{} {}", plain_number(units), self.unit.name());
-                let why = match given {
-                    Some(given) if differs(stated.value, given[index]) => format!(
+                let reason = match expected {
+                    Some(expected) if differs(stated.value, expected[index]) => format!(
                         "the provider gives {} {} with {size}, and sells no other burst",
-                        plain_number(given[index]),
+                        plain_number(expected[index]),
                         units_of_keys[index]
                     ),
                     Some(_) => continue,
                     None => format!("the provider gives no burst with {size}, and sells none"),
                 };
-                refused.push((key, format!("`{key}` is {}: {why}", plain_number(stated.value))));
+                refused.push((key, format!("`{key}` is {}: {reason}", plain_number(stated.value))));
             }
         }
         refused
@@ -575,7 +576,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_belongs_to_the_first_range_that_holds_it() {
+    fn size_belongs_to_first_fitting_range() {
         let steps = [(32.0, 120.0), (64.0, 240.0), (128.0, 500.0)];
         for (units, expected) in [(1.0, 120.0), (32.0, 120.0), (33.0, 240.0), (128.0, 500.0), (900.0, 500.0)]
         {

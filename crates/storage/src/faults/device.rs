@@ -80,7 +80,7 @@ pub(crate) enum PowerCutArming {
 }
 
 impl PowerCutArming {
-    pub(crate) fn of(is_armed: bool, medium: Option<&CatalogueMedium>) -> PowerCutArming {
+    pub(crate) fn new(is_armed: bool, medium: Option<&CatalogueMedium>) -> PowerCutArming {
         if !is_armed {
             return PowerCutArming::Unarmed;
         }
@@ -150,7 +150,12 @@ impl FaultyDevice {
     }
 
     /// Requests that are under way when the device vanishes fail with it.
-    pub(crate) fn inject(&self, id: FaultId, fault: DeviceFault, by: DisturbedBy) -> Result<(), FaultError> {
+    pub(crate) fn inject(
+        &self,
+        id: FaultId,
+        fault: DeviceFault,
+        origin: DisturbedBy,
+    ) -> Result<(), FaultError> {
         fault.check()?;
         let capacity_bytes = self.inner.paced.geometry().capacity_bytes;
         if let Some(ByteExtent { start_bytes, .. }) = fault.extent()
@@ -168,12 +173,12 @@ impl FaultyDevice {
         let vanishes = fault == DeviceFault::Vanish;
         {
             let mut state = self.inner.lock();
-            let since = self.inner.clock.now();
+            let injected_at = self.inner.clock.now();
             let event = FaultEvent {
-                at: since,
+                at: injected_at,
                 until: None,
                 what: fault.to_string(),
-                by,
+                by: origin,
                 ended_by_hand: false,
                 only_slows: fault.is_of_time(),
             };
@@ -183,7 +188,7 @@ impl FaultyDevice {
                 _ => 0,
             };
             let random = Pcg64Mcg::seed_from_u64(seed);
-            state.faults.push(InjectedFault { id, fault, since, random });
+            state.faults.push(InjectedFault { id, fault, since: injected_at, random });
             self.inner.publish(&state);
         }
         if vanishes {
@@ -196,17 +201,17 @@ impl FaultyDevice {
     /// Takes off the faults that `which` says; true when one was there. `by` says who did it, where they did not end by themselves.
     pub(crate) fn clear(
         &self,
-        which: impl Fn(FaultId, &DeviceFault) -> bool,
-        by: Option<DisturbedBy>,
+        is_selected: impl Fn(FaultId, &DeviceFault) -> bool,
+        origin: Option<DisturbedBy>,
     ) -> bool {
         let cleared = {
             let mut state = self.inner.lock();
             let now = self.inner.clock.now();
-            let (off, on): (Vec<_>, Vec<_>) =
-                state.faults.drain(..).partition(|injected| which(injected.id, &injected.fault));
-            state.faults = on;
+            let (off, remaining): (Vec<_>, Vec<_>) =
+                state.faults.drain(..).partition(|injected| is_selected(injected.id, &injected.fault));
+            state.faults = remaining;
             for injected in &off {
-                state.end_event(Some(injected.id), now, by);
+                state.end_event(Some(injected.id), now, origin);
             }
             self.inner.publish(&state);
             !off.is_empty()
@@ -221,7 +226,7 @@ impl FaultyDevice {
         let active = |injected: &InjectedFault| ActiveFault {
             id: injected.id,
             fault: injected.fault.clone(),
-            for_s: now.since(injected.since).as_secs_f64(),
+            for_s: now.duration_since(injected.since).as_secs_f64(),
         };
         DeviceFaults {
             device: self.inner.name.clone(),
@@ -238,7 +243,7 @@ impl FaultyDevice {
     pub(crate) fn cut_power(
         devices: &[&FaultyDevice],
         cut: PowerCut,
-        by: DisturbedBy,
+        origin: DisturbedBy,
     ) -> Result<WriteSurvival, FaultError> {
         let mut powers = Vec::new();
         for device in devices {
@@ -271,15 +276,15 @@ impl FaultyDevice {
             {
                 let mut state = inner.lock();
                 state.has_power = false;
-                let what = format!(
+                let description = format!(
                     "power cut: of the unflushed writes {} survived, {} in part, {} are lost",
                     survival.survived, survival.torn, survival.lost
                 );
                 let event = FaultEvent {
                     at: inner.clock.now(),
                     until: None,
-                    what,
-                    by,
+                    what: description,
+                    by: origin,
                     ended_by_hand: false,
                     only_slows: false,
                 };
@@ -296,7 +301,7 @@ impl FaultyDevice {
     }
 
     /// The power comes back; true when it was off.
-    pub(crate) fn restore_power(&self, by: DisturbedBy) -> bool {
+    pub(crate) fn restore_power(&self, origin: DisturbedBy) -> bool {
         let mut state = self.inner.lock();
         if state.has_power {
             return false;
@@ -306,7 +311,7 @@ impl FaultyDevice {
         }
         state.has_power = true;
         let now = self.inner.clock.now();
-        state.end_event(None, now, Some(by));
+        state.end_event(None, now, Some(origin));
         self.inner.publish(&state);
         true
     }
@@ -325,7 +330,7 @@ impl FaultyDevice {
     /// What was wrong with the device since then, in seconds from there.
     pub(crate) fn fault_records(&self) -> Vec<FaultRecord> {
         let state = self.inner.lock();
-        let seconds = |at: ModelTime| at.since(state.measured_since).as_secs_f64();
+        let seconds = |time: ModelTime| time.duration_since(state.measured_since).as_secs_f64();
         let record = |(_, event): &(_, FaultEvent)| FaultRecord {
             t_s: seconds(event.at),
             until_s: event.until.map(seconds),
@@ -340,14 +345,14 @@ impl FaultyDevice {
     pub(crate) fn earlier_faults(&self) -> Vec<EarlierFault> {
         let state = self.inner.lock();
         let record = |event: &FaultEvent| {
-            let until = event.until.unwrap_or(event.at);
+            let ended_at = event.until.unwrap_or(event.at);
             EarlierFault {
                 what: event.what.clone(),
                 by: event.by,
                 ended_by_hand: event.ended_by_hand,
                 only_slows: event.only_slows,
-                lasted_s: until.since(event.at).as_secs_f64(),
-                ended_before_s: state.measured_since.since(until).as_secs_f64(),
+                lasted_s: ended_at.duration_since(event.at).as_secs_f64(),
+                ended_before_s: state.measured_since.duration_since(ended_at).as_secs_f64(),
             }
         };
         state.earlier.iter().map(record).collect()
@@ -355,11 +360,12 @@ impl FaultyDevice {
 }
 
 impl FaultState {
-    fn end_event(&mut self, id: Option<FaultId>, now: ModelTime, by: Option<DisturbedBy>) {
-        let open = self.events.iter_mut().rev().find(|(of, event)| *of == id && event.until.is_none());
+    fn end_event(&mut self, id: Option<FaultId>, now: ModelTime, origin: Option<DisturbedBy>) {
+        let open =
+            self.events.iter_mut().rev().find(|(event_id, event)| *event_id == id && event.until.is_none());
         if let Some((_, event)) = open {
             event.until = Some(now);
-            event.ended_by_hand = by == Some(DisturbedBy::Hand) && event.by != DisturbedBy::Hand;
+            event.ended_by_hand = origin == Some(DisturbedBy::Hand) && event.by != DisturbedBy::Hand;
         }
     }
 }

@@ -79,12 +79,13 @@ impl TimeRate {
             return ModelTime::from_ns(self.outside.as_ns().saturating_add(span_ns));
         }
         let mut span_ns = (span_ns as f64 * self.factor).ceil() as u64;
-        let at = |span_ns: u64| ModelTime::from_ns(self.outside.as_ns().saturating_add(span_ns));
+        let outside_at = |span_ns: u64| ModelTime::from_ns(self.outside.as_ns().saturating_add(span_ns));
         // Floats may be off by a little, and an event must not be asked for before it is due.
-        while self.inside(at(span_ns)) < inside && at(span_ns) < ModelTime::from_ns(u64::MAX) {
+        while self.inside(outside_at(span_ns)) < inside && outside_at(span_ns) < ModelTime::from_ns(u64::MAX)
+        {
             span_ns += 1 + (span_ns >> 52);
         }
-        at(span_ns)
+        outside_at(span_ns)
     }
 }
 
@@ -165,7 +166,7 @@ impl MediumModel for FaultyModel {
 
     fn next_completion(&self) -> Option<ModelTime> {
         let inside = self.inner.next_completion().map(|inside| self.told(inside));
-        let late = self.late.first().map(|(at, _)| *at);
+        let late = self.late.first().map(|(due, _)| *due);
         inside.into_iter().chain(late).min()
     }
 
@@ -173,17 +174,17 @@ impl MediumModel for FaultyModel {
         let began = finished.len();
         let mut done = std::mem::take(&mut self.finished);
         self.inner.complete(self.rate.inside(now), &mut done);
-        for FinishedRequest { id, at } in done.drain(..) {
-            let at = self.told(at).min(now);
+        for FinishedRequest { id, at: finished_at } in done.drain(..) {
+            let finished_at = self.told(finished_at).min(now);
             match self.spiked.remove(&id) {
-                Some(extra) => drop(self.late.insert((at + extra, id))),
-                None => finished.push(FinishedRequest { id, at }),
+                Some(extra) => drop(self.late.insert((finished_at + extra, id))),
+                None => finished.push(FinishedRequest { id, at: finished_at }),
             }
         }
         self.finished = done;
-        while let Some(&(at, id)) = self.late.first().filter(|(at, _)| *at <= now) {
+        while let Some(&(due, id)) = self.late.first().filter(|(due, _)| *due <= now) {
             self.late.pop_first();
-            finished.push(FinishedRequest { id, at });
+            finished.push(FinishedRequest { id, at: due });
         }
         finished[began..].sort_by_key(|one| one.at);
         self.now = self.now.max(now);

@@ -78,9 +78,9 @@ impl ProbeCampaign<'_> {
         Ok(profile)
     }
 
-    fn tell(&mut self, what: String) {
+    fn tell(&mut self, activity: String) {
         self.step += 1;
-        let progress = CampaignProgress { what, step: self.step, steps: self.steps };
+        let progress = CampaignProgress { what: activity, step: self.step, steps: self.steps };
         (self.progress)(&progress);
     }
 
@@ -106,7 +106,7 @@ impl ProbeCampaign<'_> {
             self.tell(format!("{} of {} at queue depth {queue_depth}", pattern.name(), size(block_bytes)));
             let load = self.load(pattern, block_bytes, queue_depth);
             let sample = self.target.run(&load)?;
-            profile.points.push(ProbePoint::of(pattern, block_bytes, queue_depth, role, sample));
+            profile.points.push(ProbePoint::new(pattern, block_bytes, queue_depth, role, sample));
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ impl ProbeCampaign<'_> {
                 ..self.load(AccessPattern::RandomWrite, block_bytes, 1)
             };
             let sample = self.target.run(&load)?;
-            profile.buffered_writes.push(ProbePoint::of(
+            profile.buffered_writes.push(ProbePoint::new(
                 AccessPattern::RandomWrite,
                 block_bytes,
                 1,

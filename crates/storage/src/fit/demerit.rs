@@ -21,20 +21,20 @@ pub struct DistributionDistance {
 const SHARES: usize = 10_000;
 
 /// The distance of `is` from `should`; `None` when one of them is empty.
-pub fn distance(should: &Histogram, is: &Histogram) -> Option<DistributionDistance> {
-    if should.count() == 0 || is.count() == 0 {
+pub fn distance(expected: &Histogram, actual: &Histogram) -> Option<DistributionDistance> {
+    if expected.count() == 0 || actual.count() == 0 {
         return None;
     }
-    let (wanted, found) = (sampled_us(should), sampled_us(is));
+    let (wanted, found) = (sampled_us(expected), sampled_us(actual));
     let squares: f64 = wanted.iter().zip(&found).map(|(a, b)| (a - b).powi(2)).sum();
     let demerit_us = (squares / SHARES as f64).sqrt();
-    let relative = |is: f64, should: f64| if should > 0.0 { is / should - 1.0 } else { 0.0 };
+    let relative = |actual: f64, expected: f64| if expected > 0.0 { actual / expected - 1.0 } else { 0.0 };
     Some(DistributionDistance {
         demerit_us,
-        demerit: demerit_us / should.mean_us().max(f64::MIN_POSITIVE),
-        mean: relative(is.mean_us(), should.mean_us()),
-        p50: relative(is.quantile_us(0.5), should.quantile_us(0.5)),
-        p99: relative(is.quantile_us(0.99), should.quantile_us(0.99)),
+        demerit: demerit_us / expected.mean_us().max(f64::MIN_POSITIVE),
+        mean: relative(actual.mean_us(), expected.mean_us()),
+        p50: relative(actual.quantile_us(0.5), expected.quantile_us(0.5)),
+        p99: relative(actual.quantile_us(0.99), expected.quantile_us(0.99)),
     })
 }
 
@@ -58,20 +58,20 @@ mod tests {
 
     use super::*;
 
-    fn of(values_us: &[u64]) -> Histogram {
+    fn histogram_of(values_us: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();
         values_us.iter().for_each(|us| histogram.record_ns(us * 1000));
         histogram
     }
 
     #[test]
-    fn a_shift_is_its_own_demerit() {
-        let should = of(&[100, 200, 300, 400]);
-        let found = distance(&should, &of(&[110, 210, 310, 410])).unwrap();
+    fn constant_shift_equals_its_demerit() {
+        let expected = histogram_of(&[100, 200, 300, 400]);
+        let found = distance(&expected, &histogram_of(&[110, 210, 310, 410])).unwrap();
         assert!((found.demerit_us - 10.0).abs() < 0.4, "{found:?}");
         assert!((found.demerit - 0.04).abs() < 0.002, "{found:?}");
-        assert_eq!(distance(&should, &should).unwrap().demerit_us, 0.0);
-        assert!(distance(&should, &Histogram::default()).is_none());
+        assert_eq!(distance(&expected, &expected).unwrap().demerit_us, 0.0);
+        assert!(distance(&expected, &Histogram::default()).is_none());
     }
 
     proptest! {
@@ -79,7 +79,7 @@ mod tests {
         #[test]
         fn equals_the_distance_of_sorted_pairs(pairs in prop::collection::vec((1u64..100_000, 1u64..100_000), 1..100)) {
             let (mut a, mut b): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
-            let found = distance(&of(&a), &of(&b)).unwrap().demerit_us;
+            let found = distance(&histogram_of(&a), &histogram_of(&b)).unwrap().demerit_us;
             a.sort_unstable();
             b.sort_unstable();
             let squares: f64 = a.iter().zip(&b).map(|(a, b)| (*a as f64 - *b as f64).powi(2)).sum();

@@ -45,7 +45,7 @@ pub fn fit(profile: &DeviceProfile, identity: &DeviceIdentity) -> Result<Catalog
         profile.points.iter().filter(|point| point.role == PointRole::Fitted && point.is_sound()).collect();
     let writes: Vec<&ProbePoint> =
         fitted.iter().filter(|point| point.pattern.operation() == ModelOperation::Write).copied().collect();
-    let buffer = FittedBuffer::of(profile, &writes);
+    let buffer = FittedBuffer::new(profile, &writes);
     let mut repairs = FitRepairs::default();
     let mut service = services(&fitted, &mut repairs);
     if !service.iter().any(|service| service.load == MeasuredLoad::RandomRead) {
@@ -145,7 +145,7 @@ struct FittedBuffer {
 }
 
 impl FittedBuffer {
-    fn of(profile: &DeviceProfile, steady: &[&ProbePoint]) -> FittedBuffer {
+    fn new(profile: &DeviceProfile, steady: &[&ProbePoint]) -> FittedBuffer {
         let most = |pattern: AccessPattern, figure: fn(&ProbePoint) -> f64| {
             steady
                 .iter()
@@ -209,7 +209,7 @@ fn room(burst: &BurstPoint) -> Option<f64> {
     let end = rates.len().checked_sub(MIN_POINTS)?;
     // Least squares: the cut that leaves the smallest error around two means.
     let change = (MIN_POINTS..end).min_by(|a, b| {
-        let split = |at: usize| error(&rates[..at]) + error(&rates[at..]);
+        let split = |index: usize| error(&rates[..index]) + error(&rates[index..]);
         split(*a).total_cmp(&split(*b))
     })?;
     let before = sum(&rates[..change]) / change as f64;

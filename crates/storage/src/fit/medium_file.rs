@@ -124,10 +124,10 @@ pub(super) fn published(profile: &DeviceProfile, model: &ModelParameters) -> Vec
         } else {
             points.iter().map(|point| point.block_bytes).filter(|bytes| *bytes <= 256 << 10).max()
         };
-        let mut of: Vec<&&ProbePoint> =
+        let mut matching_points: Vec<&&ProbePoint> =
             points.iter().filter(|point| Some(point.block_bytes) == block).collect();
-        of.sort_by_key(|point| point.queue_depth);
-        let (Some(first), Some(last)) = (of.first(), of.last()) else { continue };
+        matching_points.sort_by_key(|point| point.queue_depth);
+        let (Some(first), Some(last)) = (matching_points.first(), matching_points.last()) else { continue };
         let (figure, value): (_, fn(&ProbePoint) -> f64) = match pattern {
             AccessPattern::RandomRead => (FigureKind::RandomReadIops, |point| point.iops),
             AccessPattern::RandomWrite => (FigureKind::RandomWriteIops, |point| point.iops),
@@ -135,16 +135,16 @@ pub(super) fn published(profile: &DeviceProfile, model: &ModelParameters) -> Vec
             AccessPattern::SequentialWrite => (FigureKind::SequentialWriteMbS, mb_s),
         };
         if pattern == AccessPattern::RandomRead {
-            published.push(of_point(first, FigureKind::RandomReadIops, first.iops, None));
+            published.push(publish_point(first, FigureKind::RandomReadIops, first.iops, None));
             for percentile in PERCENTILES {
                 if first.requests as f64 * (1.0 - percentile / 100.0) >= ENOUGH_BEYOND {
                     let us = first.latency.quantile_us(percentile / 100.0);
-                    published.push(of_point(first, FigureKind::ReadLatencyUs, us, Some(percentile)));
+                    published.push(publish_point(first, FigureKind::ReadLatencyUs, us, Some(percentile)));
                 }
             }
         }
         if last.queue_depth > first.queue_depth || pattern != AccessPattern::RandomRead {
-            published.push(of_point(last, figure, value(last), None));
+            published.push(publish_point(last, figure, value(last), None));
         }
     }
     admit_contradictions(&mut published, model);
@@ -155,7 +155,7 @@ fn mb_s(point: &ProbePoint) -> f64 {
     point.iops * point.block_bytes as f64 / 1e6
 }
 
-fn of_point(
+fn publish_point(
     point: &ProbePoint,
     figure: FigureKind,
     value: f64,
@@ -243,8 +243,12 @@ pub fn medium_text(medium: &CatalogueMedium) -> String {
             line(format!("note = {}", quoted(note)));
         }
         if !published.contradicts.is_empty() {
-            let entries = published.contradicts.iter().map(|known| {
-                format!("{{ with = {}, why = {} }}", quoted(known.with.name()), quoted(&known.why))
+            let entries = published.contradicts.iter().map(|contradiction| {
+                format!(
+                    "{{ with = {}, why = {} }}",
+                    quoted(contradiction.with.name()),
+                    quoted(&contradiction.why)
+                )
             });
             line(format!("contradicts = [{}]", entries.collect::<Vec<_>>().join(", ")));
         }

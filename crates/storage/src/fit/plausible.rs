@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::rounding::rounded;
-use crate::catalogue::contradictions::{FileStatement, of_figures, of_services, subject_of};
+use crate::catalogue::contradictions::{FileStatement, check_figures, check_services, subject_of};
 use crate::catalogue::{KnownContradiction, MeasuredService, ModelParameters, PublishedPerformance};
 
 /// What the fit had to leave out or hold down, for the medium's note.
@@ -24,15 +24,15 @@ impl FitRepairs {
             1 => {
                 note += " At 1 point more was answered than the latency at queue depth 1 allows; it is held to that."
             }
-            held => {
+            count => {
                 let _ = write!(
                     note,
-                    " At {held} points more was answered than the latency at queue depth 1 allows; they are held to that."
+                    " At {count} points more was answered than the latency at queue depth 1 allows; they are held to that."
                 );
             }
         }
-        for why in &self.left_out {
-            let _ = write!(note, " Left out: {why}.");
+        for reason in &self.left_out {
+            let _ = write!(note, " Left out: {reason}.");
         }
         note
     }
@@ -56,7 +56,7 @@ impl FitRepairs {
     /// Leaves out what contradicts another block size: whatever disturbs a probe makes it slower, never faster.
     pub(super) fn leave_out_contradictions(&mut self, services: &mut Vec<MeasuredService>) {
         // Each turn takes one out.
-        while let Some(found) = of_services(services).into_iter().next() {
+        while let Some(found) = check_services(services).into_iter().next() {
             let Some(slower) = found.one.service() else { break };
             let slow = services.remove(slower);
             self.left_out.push(format!(
@@ -73,10 +73,10 @@ impl FitRepairs {
 /// shows how far the model is from each.
 pub(super) fn admit_contradictions(published: &mut [PublishedPerformance], model: &ModelParameters) {
     // Each turn admits one.
-    while let Some(found) = of_figures(published, Some(model)).into_iter().next() {
+    while let Some(found) = check_figures(published, Some(model)).into_iter().next() {
         let FileStatement::Published(one) = found.one else { break };
-        let Some(with) = subject_of(found.other, published, Some(model)) else { break };
-        let why = format!("as measured, though something disturbed one of them: {}", found.what);
-        published[one].contradicts.push(KnownContradiction { with, why });
+        let Some(subject) = subject_of(found.other, published, Some(model)) else { break };
+        let reason = format!("as measured, though something disturbed one of them: {}", found.what);
+        published[one].contradicts.push(KnownContradiction { with: subject, why: reason });
     }
 }

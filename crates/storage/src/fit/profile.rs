@@ -57,7 +57,7 @@ impl ProbePoint {
         Duration::from_secs_f64(idle.clamp(0.0, 1e3))
     }
 
-    pub(super) fn of(
+    pub(super) fn new(
         pattern: AccessPattern,
         block_bytes: u64,
         queue_depth: usize,

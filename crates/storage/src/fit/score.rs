@@ -57,8 +57,8 @@ impl PointScore {
 
     /// `None` where too few requests were measured for one.
     pub fn p99_error(&self) -> Option<f64> {
-        let kept = self.bound && self.modelled_iops >= self.measured_iops;
-        (self.requests >= ENOUGH_FOR_P99).then_some(if kept { 0.0 } else { self.distance.p99 })
+        let keeps_bound = self.bound && self.modelled_iops >= self.measured_iops;
+        (self.requests >= ENOUGH_FOR_P99).then_some(if keeps_bound { 0.0 } else { self.distance.p99 })
     }
 }
 
@@ -83,16 +83,16 @@ impl WorstScore {
         self.median_mean > POOR_MEDIAN || self.worst_mean > POOR_WORST
     }
 
-    pub fn of(scores: &[PointScore], role: PointRole) -> WorstScore {
-        let of: Vec<&PointScore> = scores.iter().filter(|score| score.role == role).collect();
-        let mut means: Vec<f64> = of.iter().map(|score| score.mean_error().abs()).collect();
+    pub fn from_scores(scores: &[PointScore], role: PointRole) -> WorstScore {
+        let role_scores: Vec<&PointScore> = scores.iter().filter(|score| score.role == role).collect();
+        let mut means: Vec<f64> = role_scores.iter().map(|score| score.mean_error().abs()).collect();
         let mut demerits: Vec<f64> =
-            of.iter().filter(|score| !score.bound).map(|score| score.distance.demerit).collect();
+            role_scores.iter().filter(|score| !score.bound).map(|score| score.distance.demerit).collect();
         means.sort_by(f64::total_cmp);
         demerits.sort_by(f64::total_cmp);
         let median = |sorted: &[f64]| sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
         WorstScore {
-            points: of.len(),
+            points: role_scores.len(),
             worst_mean: means.last().copied().unwrap_or(0.0),
             median_mean: median(&means),
             median_demerit: median(&demerits),
@@ -128,15 +128,16 @@ pub(super) fn score_points(
         AccessPattern::SequentialWrite,
         AccessPattern::RandomWrite,
     ] {
-        let of: Vec<&&ProbePoint> = points.iter().filter(|point| point.pattern == pattern).collect();
-        if of.is_empty() {
+        let pattern_points: Vec<&&ProbePoint> =
+            points.iter().filter(|point| point.pattern == pattern).collect();
+        if pattern_points.is_empty() {
             continue;
         }
         let mut target = VirtualTarget::new(medium.model(capacity_bytes, seed, InitialState::Fresh));
         if pattern.operation() == ModelOperation::Write {
             fill(&mut target, pattern, medium, span_bytes, seed)?;
         }
-        for (index, point) in of.into_iter().enumerate() {
+        for (index, point) in pattern_points.into_iter().enumerate() {
             if point.block_bytes > span_bytes {
                 continue;
             }
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fit_is_poor_by_the_usual_or_the_worst_point_that_it_never_saw() {
+    fn fit_is_poor_by_median_or_worst_unseen_point() {
         let held_out =
             |median_mean, worst_mean| WorstScore { points: 8, worst_mean, median_mean, median_demerit: 0.0 };
         assert!(!held_out(0.05, 0.17).is_poor());

@@ -41,8 +41,8 @@ impl VirtualTarget {
 
     /// Goes to the next event; false when there is none.
     fn step(&mut self) -> bool {
-        let Some(at) = self.model.next_completion() else { return false };
-        self.now = self.now.max(at);
+        let Some(completed_at) = self.model.next_completion() else { return false };
+        self.now = self.now.max(completed_at);
         self.model.complete(self.now, &mut self.finished);
         true
     }
@@ -52,9 +52,9 @@ impl VirtualTarget {
         let id = self.submit(ModelOperation::Flush, 0, 0);
         loop {
             if let Some(over) = self.finished.iter().find(|finished| finished.id == id) {
-                let took = over.at.since(began);
+                let duration = over.at.duration_since(began);
                 self.finished.clear();
-                return Ok(took);
+                return Ok(duration);
             }
             if !self.step() {
                 return Err(TargetError::Failed("the model never ended a flush".into()));
@@ -77,7 +77,7 @@ impl ProbeTarget for VirtualTarget {
         let mut random = Pcg64Mcg::seed_from_u64(load.seed);
         let began = self.now;
         let measure_from = began + load.warmup;
-        let until = measure_from + load.duration;
+        let measure_until = measure_from + load.duration;
         let slice_ns = (load.duration.as_nanos() as u64 / SLICES as u64).max(1);
         let mut sample =
             LoadSample { slices: vec![0; SLICES], slice_s: slice_ns as f64 / 1e9, ..LoadSample::default() };
@@ -88,8 +88,8 @@ impl ProbeTarget for VirtualTarget {
         // When those who think will ask again.
         let mut thinking: BinaryHeap<Reverse<ModelTime>> = BinaryHeap::new();
         loop {
-            let more = self.now < until && sample.requests < load.most_requests;
-            while thinking.peek().is_some_and(|Reverse(at)| *at <= self.now) {
+            let more = self.now < measure_until && sample.requests < load.most_requests;
+            while thinking.peek().is_some_and(|Reverse(due)| *due <= self.now) {
                 thinking.pop();
             }
             while more && under_way.len() + thinking.len() < load.queue_depth {
@@ -104,14 +104,14 @@ impl ProbeTarget for VirtualTarget {
                 under_way.insert(id, self.now);
             }
             if self.finished.is_empty() {
-                let asks_at = thinking.peek().map(|Reverse(at)| *at).filter(|_| more);
+                let asks_at = thinking.peek().map(|Reverse(due)| *due).filter(|_| more);
                 if under_way.is_empty() && asks_at.is_none() {
                     break;
                 }
-                if let Some(at) = asks_at
-                    && self.model.next_completion().is_none_or(|next| next > at)
+                if let Some(due) = asks_at
+                    && self.model.next_completion().is_none_or(|next| next > due)
                 {
-                    self.now = at;
+                    self.now = due;
                     continue;
                 }
                 if !self.step() {
@@ -119,46 +119,49 @@ impl ProbeTarget for VirtualTarget {
                 }
             }
             let finished = std::mem::take(&mut self.finished);
-            for FinishedRequest { id, at } in finished {
+            for FinishedRequest { id, at: finished_at } in finished {
                 let Some(submitted) = under_way.remove(&id) else { continue };
                 answered += 1;
                 if !self.think.is_zero() {
-                    thinking.push(Reverse(at + self.think));
+                    thinking.push(Reverse(finished_at + self.think));
                 }
-                if at < measure_from || at >= until || sample.requests >= load.most_requests {
+                if finished_at < measure_from
+                    || finished_at >= measure_until
+                    || sample.requests >= load.most_requests
+                {
                     continue;
                 }
-                sample.latency.record_ns(at.since(submitted).as_nanos() as u64);
+                sample.latency.record_ns(finished_at.duration_since(submitted).as_nanos() as u64);
                 sample.requests += 1;
-                last = last.max(at);
-                let slice = (at.since(measure_from).as_nanos() as u64 / slice_ns) as usize;
+                last = last.max(finished_at);
+                let slice = (finished_at.duration_since(measure_from).as_nanos() as u64 / slice_ns) as usize;
                 if let Some(bytes) = sample.slices.get_mut(slice) {
                     *bytes += load.block_bytes;
                 }
             }
             if load.flush_every > 0 && answered >= load.flush_every {
                 answered = 0;
-                let took = self.flush()?;
-                if self.now >= measure_from && self.now < until {
-                    sample.flush.record_ns(took.as_nanos() as u64);
+                let flush_time = self.flush()?;
+                if self.now >= measure_from && self.now < measure_until {
+                    sample.flush.record_ns(flush_time.as_nanos() as u64);
                 }
             }
         }
         // A load that ends by its number ends with its last answer.
-        let ended = if sample.requests >= load.most_requests { last } else { until };
-        sample.duration_s = ended.since(measure_from).as_secs_f64();
+        let ended = if sample.requests >= load.most_requests { last } else { measure_until };
+        sample.duration_s = ended.duration_since(measure_from).as_secs_f64();
         Ok(sample)
     }
 
     fn settle(&mut self, pause: Duration) -> Result<(), TargetError> {
         self.flush()?;
-        let until = self.now + pause;
-        while let Some(at) = self.model.next_completion()
-            && at <= until
+        let deadline = self.now + pause;
+        while let Some(completed_at) = self.model.next_completion()
+            && completed_at <= deadline
         {
             self.step();
         }
-        self.now = self.now.max(until);
+        self.now = self.now.max(deadline);
         self.model.complete(self.now, &mut self.finished);
         self.finished.clear();
         Ok(())

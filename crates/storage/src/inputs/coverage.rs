@@ -31,7 +31,7 @@ struct KnownRequests {
 }
 
 impl KnownRequests {
-    fn of_one_size(
+    fn with_block_size(
         operation: ModelOperation,
         is_random: bool,
         block_bytes: f64,
@@ -69,9 +69,11 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
         };
         let depth = f64::from(published.queue_depth);
         let block_bytes = f64::from(published.block_bytes);
-        let one = KnownRequests::of_one_size(operation, is_random, block_bytes, (depth, depth));
+        let one = KnownRequests::with_block_size(operation, is_random, block_bytes, (depth, depth));
         match &medium.model {
-            ModelParameters::Cloud(parameters) => all.extend(of_a_volume(one, published.figure, parameters)),
+            ModelParameters::Cloud(parameters) => {
+                all.extend(widen_for_volume(one, published.figure, parameters))
+            }
             ModelParameters::Hdd(_) if is_random => {
                 let most_bytes = block_bytes.max(HARDLY_TRANSFERRED_BYTES);
                 all.push(KnownRequests { least_bytes: 0.0, most_bytes, ..one });
@@ -90,10 +92,10 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
             let curve = service.iops.as_ref().filter(|iops| !iops.estimate);
             let most_depth = curve.and_then(|iops| iops.points.last()).map_or(1.0, |point| point.0);
             let block_bytes = f64::from(service.block_bytes);
-            all.push(KnownRequests::of_one_size(operation, is_random, block_bytes, (1.0, most_depth)));
+            all.push(KnownRequests::with_block_size(operation, is_random, block_bytes, (1.0, most_depth)));
         }
         if !parameters.device.flush_us.estimate {
-            all.push(KnownRequests::of_one_size(ModelOperation::Flush, true, 0.0, (1.0, f64::INFINITY)));
+            all.push(KnownRequests::with_block_size(ModelOperation::Flush, true, 0.0, (1.0, f64::INFINITY)));
         }
     }
     all
@@ -101,7 +103,11 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
 
 /// What a figure of a rented volume says. A rate is a limit: more requests at once wait longer and get no further. One in operations holds
 /// for every size that its provider counts as one, and most providers don't care where on the volume it lies.
-fn of_a_volume(one: KnownRequests, figure: FigureKind, parameters: &CloudParameters) -> Vec<KnownRequests> {
+fn widen_for_volume(
+    one: KnownRequests,
+    figure: FigureKind,
+    parameters: &CloudParameters,
+) -> Vec<KnownRequests> {
     let unit = &parameters.io_unit_bytes;
     let rate = match figure {
         FigureKind::RandomReadIops
@@ -126,7 +132,7 @@ fn of_a_volume(one: KnownRequests, figure: FigureKind, parameters: &CloudParamet
 
 /// The shares of the requests that are covered. Discards take hardly any time, and are not looked at.
 pub fn covered(medium: &CatalogueMedium, segments: &[Vec<TracedRequest>]) -> CoveredShare {
-    let known = known(medium);
+    let known_requests = known(medium);
     let (mut count, mut sums) = (0.0, [0.0; 5]);
     for segment in segments {
         let mut streams = Vec::new();
@@ -136,10 +142,10 @@ pub fn covered(medium: &CatalogueMedium, segments: &[Vec<TracedRequest>]) -> Cov
                 continue;
             }
             count += 1.0;
-            let found = judge(&known, traced, is_random);
+            let found = judge(&known_requests, traced, is_random);
             let alone = share_alike(segment, place) >= ALONE;
-            for (sum, holds) in sums.iter_mut().zip([found[0], found[1], found[2], alone, found[2]]) {
-                *sum += f64::from(u8::from(holds));
+            for (sum, is_covered) in sums.iter_mut().zip([found[0], found[1], found[2], alone, found[2]]) {
+                *sum += f64::from(u8::from(is_covered));
             }
         }
     }
@@ -148,15 +154,17 @@ pub fn covered(medium: &CatalogueMedium, segments: &[Vec<TracedRequest>]) -> Cov
 }
 
 /// Whether something is known of its kind; of its size, too; of its depth, too.
-fn judge(known: &[KnownRequests], traced: &TracedRequest, is_random: bool) -> [bool; 3] {
+fn judge(known_requests: &[KnownRequests], traced: &TracedRequest, is_random: bool) -> [bool; 3] {
     if traced.operation == ModelOperation::Flush {
-        return [known.iter().any(|one| one.operation == ModelOperation::Flush); 3];
+        return [known_requests.iter().any(|one| one.operation == ModelOperation::Flush); 3];
     }
-    let of_kind: Vec<&KnownRequests> =
-        known.iter().filter(|one| one.operation == traced.operation && one.is_random == is_random).collect();
-    let span = |of: &dyn Fn(&KnownRequests) -> f64| {
-        let least = of_kind.iter().map(|one| of(one)).fold(f64::INFINITY, f64::min);
-        let most = of_kind.iter().map(|one| of(one)).fold(0.0, f64::max);
+    let of_kind: Vec<&KnownRequests> = known_requests
+        .iter()
+        .filter(|one| one.operation == traced.operation && one.is_random == is_random)
+        .collect();
+    let span = |field: &dyn Fn(&KnownRequests) -> f64| {
+        let least = of_kind.iter().map(|one| field(one)).fold(f64::INFINITY, f64::min);
+        let most = of_kind.iter().map(|one| field(one)).fold(0.0, f64::max);
         (least, most)
     };
     let length = traced.length_bytes as f64;
@@ -217,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sources_measured_is_covered_and_the_rest_is_not() {
+    fn sourced_requests_are_covered_others_not() {
         // Its guide speaks of 16 KiB at random and of 256 KiB in sequence.
         let medium = catalogue::find("ebs-io2").unwrap();
         let all = |requests: &[Vec<TracedRequest>]| covered(&medium, requests);
@@ -239,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disks_positioning_covers_small_requests_of_any_size_and_no_queue() {
+    fn disk_positioning_covers_small_requests_without_queue() {
         let medium = catalogue::find("hdd-7200-sata").unwrap();
         let all = |requests: &[Vec<TracedRequest>]| covered(&medium, requests);
         assert_eq!(all(&requests(ModelOperation::Read, 32_768, 0)).all, 1.0);

@@ -17,7 +17,7 @@ const PARTS: [&str; 2] = ["/model", "/tail"];
 
 impl ModelEstimate {
     /// All of a medium.
-    pub fn of(medium: &CatalogueMedium) -> Vec<ModelEstimate> {
+    pub fn find_all(medium: &CatalogueMedium) -> Vec<ModelEstimate> {
         let whole = serde_json::to_value(medium).expect("a medium is plain data");
         let mut found = Vec::new();
         for part in PARTS {
@@ -114,9 +114,10 @@ mod tests {
     #[test]
     fn estimates_are_those_that_the_file_marks() {
         let medium = catalogue::find("ebs-io2").unwrap();
-        let names: Vec<String> = ModelEstimate::of(&medium).iter().map(|one| one.name().to_owned()).collect();
+        let names: Vec<String> =
+            ModelEstimate::find_all(&medium).iter().map(|one| one.name().to_owned()).collect();
         for name in ["request_mb_s", "queue_depth", "read_latency_us", "degraded_factor"] {
-            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+            assert!(names.iter().any(|candidate| candidate == name), "{name}: {names:?}");
         }
         assert!(!names.iter().any(|name| name == "baseline_iops"), "{names:?}");
     }
@@ -135,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn an_estimated_rate_of_a_service_changes_what_depth_gains_and_no_latency() {
+    fn estimated_service_rate_changes_depth_not_latency() {
         let medium = catalogue::find("i3-2xlarge").unwrap();
-        let estimates = ModelEstimate::of(&medium);
+        let estimates = ModelEstimate::find_all(&medium);
         let of_reads = estimates.iter().find(|one| one.pointer.ends_with("/service/0/iops")).unwrap();
         let (alone, deep) = (iops(&medium, 1), iops(&medium, 256));
         for factor in [0.5, 2.0] {
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_depth_gains_is_neither_less_than_nothing_nor_beyond_littles_law() {
+    fn depth_gain_stays_between_zero_and_littles_law() {
         assert_eq!(beside_one(100.0, 1.0, 100.0, 2.0), 100.0);
         assert_eq!(beside_one(100.0, 32.0, 1_000.0, 2.0), 2_000.0);
         assert_eq!(beside_one(100.0, 4.0, 300.0, 2.0), 400.0);
@@ -160,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn every_estimate_of_the_catalogue_can_be_halved_or_doubled_but_for_bounds() {
+    fn catalogue_estimates_scale_by_two_within_bounds() {
         let (mut all, mut scaled) = (0, 0);
         for medium in catalogue::builtin() {
-            for estimate in ModelEstimate::of(medium) {
+            for estimate in ModelEstimate::find_all(medium) {
                 for factor in [0.5, 2.0] {
                     all += 1;
                     let Some(changed) = estimate.scaled(medium, factor) else { continue };

@@ -22,10 +22,10 @@ pub(super) struct FigureComparison<'a> {
 }
 
 impl<'a> FigureComparison<'a> {
-    pub(super) fn by_sources_of(medium: &'a CatalogueMedium) -> FigureComparison<'a> {
+    pub(super) fn from_medium(medium: &'a CatalogueMedium) -> FigureComparison<'a> {
         let sourced = medium.published.iter().filter(|published| !published.estimate);
         // The seeks of a disk are its parameters; a burst takes its time even here.
-        let told = sourced.filter(|published| {
+        let relevant = sourced.filter(|published| {
             !matches!(
                 published.figure,
                 FigureKind::SeekAverageReadMs
@@ -34,7 +34,7 @@ impl<'a> FigureComparison<'a> {
                     | FigureKind::BurstDurationS
             )
         });
-        FigureComparison { medium, figures: told.map(|published| (published, OnceCell::new())).collect() }
+        FigureComparison { medium, figures: relevant.map(|published| (published, OnceCell::new())).collect() }
     }
 
     /// How far towards this factor an estimate may go before the medium misses one of its figures, and the medium that it makes there; none where
@@ -62,9 +62,9 @@ impl<'a> FigureComparison<'a> {
 
     /// Whether the changed medium misses a figure that this one has.
     fn is_contradicted_by(&self, changed: &CatalogueMedium) -> bool {
-        self.figures.iter().any(|(published, known)| {
+        self.figures.iter().any(|(published, cached_value)| {
             let brief = |medium| predict::published_in_brief(medium, published, SEED);
-            let before = *known.get_or_init(|| brief(self.medium));
+            let before = *cached_value.get_or_init(|| brief(self.medium));
             match before.zip(brief(changed)) {
                 Some((before, after)) => (after / before - 1.0).abs() > TOLERANCE,
                 None => false,
@@ -79,35 +79,35 @@ mod tests {
     use crate::catalogue;
 
     fn scaled(medium: &CatalogueMedium, name: &str, factor: f64) -> CatalogueMedium {
-        let estimates = ModelEstimate::of(medium);
+        let estimates = ModelEstimate::find_all(medium);
         let estimate = estimates.iter().find(|one| one.name() == name);
         estimate.unwrap_or_else(|| panic!("no estimate {name}")).scaled(medium, factor).unwrap()
     }
 
     #[test]
-    fn a_page_that_takes_twice_as_long_contradicts_a_drives_own_latency() {
+    fn doubled_page_time_contradicts_drive_latency() {
         // AnandTech measured 77.9 us on this drive; how long one of its pages takes was reckoned from that.
         let medium = catalogue::find("nvme-p3700").unwrap();
-        let held = FigureComparison::by_sources_of(&medium);
+        let comparison = FigureComparison::from_medium(&medium);
         for factor in [0.5, 2.0] {
-            assert!(held.is_contradicted_by(&scaled(&medium, "page_read_us", factor)), "{factor}");
+            assert!(comparison.is_contradicted_by(&scaled(&medium, "page_read_us", factor)), "{factor}");
         }
         // Its latency is known to 5 %, and so is most of it.
-        let estimates = ModelEstimate::of(&medium);
+        let estimates = ModelEstimate::find_all(&medium);
         let page = estimates.iter().find(|one| one.name() == "page_read_us").unwrap();
         for factor in [0.5, 2.0] {
-            let reached = held.furthest(page, factor).map_or(1.0, |(reached, _)| reached);
+            let reached = comparison.furthest(page, factor).map_or(1.0, |(reached, _)| reached);
             assert!((0.85..1.18).contains(&reached), "{reached}");
         }
         // No source speaks of flushes.
-        assert!(!held.is_contradicted_by(&scaled(&medium, "flush_us", 2.0)));
+        assert!(!comparison.is_contradicted_by(&scaled(&medium, "flush_us", 2.0)));
     }
 
     #[test]
-    fn a_figure_that_is_an_estimate_holds_nothing() {
+    fn estimated_figure_contradicts_nothing() {
         // Its mean is reckoned from the bound that the guide gives.
         let medium = catalogue::find("ebs-io2").unwrap();
-        let held = FigureComparison::by_sources_of(&medium);
-        assert!(!held.is_contradicted_by(&scaled(&medium, "read_latency_us", 0.5)));
+        let comparison = FigureComparison::from_medium(&medium);
+        assert!(!comparison.is_contradicted_by(&scaled(&medium, "read_latency_us", 0.5)));
     }
 }

@@ -43,10 +43,10 @@ pub fn replay(model: &mut dyn MediumModel, segments: &[Vec<TracedRequest>]) -> R
                 now += Duration::from_nanos(traced.idle_ns);
                 sum.idle_s += traced.idle_ns as f64 / 1e9;
                 // What the device does behind its back.
-                while let Some(at) = model.next_completion()
-                    && at <= now
+                while let Some(completed_at) = model.next_completion()
+                    && completed_at <= now
                 {
-                    model.complete(at, &mut finished);
+                    model.complete(completed_at, &mut finished);
                 }
                 finished.clear();
                 model.complete(now, &mut finished);
@@ -67,7 +67,7 @@ pub fn replay(model: &mut dyn MediumModel, segments: &[Vec<TracedRequest>]) -> R
             let Some(done) = step(model, &mut now, &mut finished) else { break };
             under_way = under_way.saturating_sub(done);
         }
-        sum.all_s += now.since(began).as_secs_f64();
+        sum.all_s += now.duration_since(began).as_secs_f64();
     }
     sum
 }
@@ -78,8 +78,8 @@ fn step(
     now: &mut ModelTime,
     finished: &mut Vec<FinishedRequest>,
 ) -> Option<u64> {
-    let at = model.next_completion()?;
-    *now = (*now).max(at);
+    let completed_at = model.next_completion()?;
+    *now = (*now).max(completed_at);
     model.complete(*now, finished);
     let done = finished.len() as u64;
     finished.clear();

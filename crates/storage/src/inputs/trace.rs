@@ -95,12 +95,12 @@ mod tests {
 
     #[test]
     fn few_requests_are_all_kept() {
-        let kept: Vec<u64> = traced(1300).iter().flatten().map(|one| one.offset_bytes).collect();
-        assert_eq!(kept, (0..1300).collect::<Vec<_>>());
+        let offsets: Vec<u64> = traced(1300).iter().flatten().map(|one| one.offset_bytes).collect();
+        assert_eq!(offsets, (0..1300).collect::<Vec<_>>());
     }
 
     #[test]
-    fn of_many_whole_stretches_are_kept_from_all_over() {
+    fn long_trace_keeps_stretches_from_all_over() {
         for requests in [100_000, 1_000_000, 1_234_567] {
             let segments = traced(requests);
             assert!((MAX_SEGMENTS / 2..=MAX_SEGMENTS).contains(&segments.len()), "{}", segments.len());

@@ -89,9 +89,9 @@ impl JournalCheckpoint {
             if from >= state.len() {
                 return checkpoint.end_snapshot();
             }
-            let at = from;
-            from = state.len().min(at + PIECE_BYTES as usize);
-            checkpoint.write_piece(at, &state[at..from], move || next.resume());
+            let piece_start = from;
+            from = state.len().min(piece_start + PIECE_BYTES as usize);
+            checkpoint.write_piece(piece_start, &state[piece_start..from], move || next.resume());
         });
     }
 
@@ -105,10 +105,10 @@ impl JournalCheckpoint {
         self.write_piece(from, &piece, move || checkpoint.write_rest(state, to));
     }
 
-    fn write_piece(self: &Arc<Self>, at: usize, piece: &[u8], next: impl FnOnce() + Send + 'static) {
+    fn write_piece(self: &Arc<Self>, offset: usize, piece: &[u8], next: impl FnOnce() + Send + 'static) {
         let mut data = piece.to_vec();
         data.resize(format::whole_blocks(data.len() as u64) as usize, 0);
-        self.write(BLOCK_BYTES + at as u64, data, false, next);
+        self.write(BLOCK_BYTES + offset as u64, data, false, next);
     }
 
     fn end_snapshot(self: &Arc<Self>) {

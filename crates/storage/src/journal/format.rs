@@ -68,18 +68,18 @@ pub struct AreaDamage {
     pub problem: &'static str,
 }
 
-fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+fn field<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut field = [0; N];
-    field.copy_from_slice(&bytes[at..at + N]);
+    field.copy_from_slice(&bytes[offset..offset + N]);
     field
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(field(bytes, at))
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(field(bytes, offset))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(field(bytes, at))
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(field(bytes, offset))
 }
 
 impl AreaHeader {
@@ -223,25 +223,25 @@ impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> ReadWindow<R> {
     }
 
     /// `length` bytes from `at` on, or as many as the area has.
-    fn at(&mut self, at: u64, length: u64) -> Result<&[u8], E> {
-        let end = at.saturating_add(length).min(self.area_bytes);
-        if at >= end {
+    fn read_at(&mut self, offset: u64, length: u64) -> Result<&[u8], E> {
+        let end = offset.saturating_add(length).min(self.area_bytes);
+        if offset >= end {
             return Ok(&[]);
         }
-        if at < self.start || end > self.start + self.bytes.len() as u64 {
-            let length = whole_blocks(length.max(WINDOW_BYTES)).min(self.area_bytes - at);
+        if offset < self.start || end > self.start + self.bytes.len() as u64 {
+            let length = whole_blocks(length.max(WINDOW_BYTES)).min(self.area_bytes - offset);
             // The old bytes go first, so that two windows are never held.
             self.bytes = Vec::new();
-            self.bytes = (self.read)(at, length)?;
-            self.start = at;
+            self.bytes = (self.read)(offset, length)?;
+            self.start = offset;
         }
-        Ok(&self.bytes[(at - self.start) as usize..(end - self.start) as usize])
+        Ok(&self.bytes[(offset - self.start) as usize..(end - self.start) as usize])
     }
 
-    fn batch(&mut self, header: &AreaHeader, at: u64) -> Result<Option<RecordBatch>, E> {
-        let start = self.at(at, BATCH_HEADER_BYTES as u64)?;
+    fn batch(&mut self, header: &AreaHeader, offset: u64) -> Result<Option<RecordBatch>, E> {
+        let start = self.read_at(offset, BATCH_HEADER_BYTES as u64)?;
         let Some(payload_bytes) = payload_bytes(header, start) else { return Ok(None) };
-        let whole = self.at(at, BATCH_HEADER_BYTES as u64 + payload_bytes)?;
+        let whole = self.read_at(offset, BATCH_HEADER_BYTES as u64 + payload_bytes)?;
         Ok(decode_batch(header, whole))
     }
 }
@@ -257,8 +257,8 @@ pub fn holds_batches<E>(
     read: impl FnMut(u64, u64) -> Result<Vec<u8>, E>,
 ) -> Result<bool, E> {
     let mut window = ReadWindow::new(area_bytes, read);
-    for at in (0..area_bytes).step_by(BLOCK_BYTES as usize) {
-        if window.batch(header, at)?.is_some() {
+    for offset in (0..area_bytes).step_by(BLOCK_BYTES as usize) {
+        if window.batch(header, offset)?.is_some() {
             return Ok(true);
         }
     }
@@ -270,8 +270,8 @@ pub fn holds_batches<E>(
 /// # Errors
 /// Where and how the area is damaged.
 pub fn decode_area(header: &AreaHeader, area: &[u8]) -> Result<AreaContent, AreaDamage> {
-    let read = |at: u64, length: u64| -> Result<Vec<u8>, std::convert::Infallible> {
-        Ok(area[at as usize..][..length as usize].to_vec())
+    let read = |offset: u64, length: u64| -> Result<Vec<u8>, std::convert::Infallible> {
+        Ok(area[offset as usize..][..length as usize].to_vec())
     };
     match read_area(header, area.len() as u64, read) {
         Ok(content) => content,
@@ -319,11 +319,11 @@ pub fn read_area<E>(
         last = content.end_bytes..content.end_bytes + batch.length_bytes;
         content.end_bytes = last.end;
     }
-    content.last_bytes = window.at(last.start, last.end - last.start)?.to_vec();
-    let behind = content.end_bytes.saturating_add(BLOCK_BYTES);
+    content.last_bytes = window.read_at(last.start, last.end - last.start)?.to_vec();
+    let rest_start = content.end_bytes.saturating_add(BLOCK_BYTES);
     // Nobody knows where a broken batch ends, but each one starts on a block.
-    for at in (behind..area_bytes).step_by(BLOCK_BYTES as usize) {
-        if window.batch(header, at)?.is_some_and(|batch| batch.sequence > content.sequence) {
+    for offset in (rest_start..area_bytes).step_by(BLOCK_BYTES as usize) {
+        if window.batch(header, offset)?.is_some_and(|batch| batch.sequence > content.sequence) {
             return damage(content.end_bytes, "a batch is broken, though whole ones were written after it");
         }
     }

@@ -497,8 +497,8 @@ impl CompressInner {
         let mut state = self.lock();
         let state = &mut *state;
         if let Some(error) = completions.into_iter().find_map(Result::err) {
-            let taken = entries.into_values().flatten().flat_map(|entry| entry.runs);
-            taken.for_each(|run| state.space.release(run));
+            let unused_runs = entries.into_values().flatten().flat_map(|entry| entry.runs);
+            unused_runs.for_each(|run| state.space.release(run));
             return Err(error);
         }
         let removed = state.map.stored_in(zeroed).into_iter().map(|chunk| (chunk, None));
@@ -522,18 +522,18 @@ struct BufferCursor {
 
 impl BufferCursor {
     fn take(&mut self, mut length: usize) -> Vec<u8> {
-        let mut taken = Vec::with_capacity(length);
+        let mut buffer = Vec::with_capacity(length);
         while length > 0 {
             let rest = &self.parts[self.part][self.at..];
             let count = rest.len().min(length);
-            taken.extend_from_slice(&rest[..count]);
+            buffer.extend_from_slice(&rest[..count]);
             length -= count;
             self.at += count;
             if self.at == self.parts[self.part].len() {
                 (self.part, self.at) = (self.part + 1, 0);
             }
         }
-        taken
+        buffer
     }
 }
 

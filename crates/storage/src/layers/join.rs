@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_steps_at_once_need_no_more_stack_than_one() {
+    fn million_steps_at_once_need_one_stack_frame() {
         let (sender, receiver) = channel();
         let mut left = 1_000_000;
         repeat(move |next| match left {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_may_go_on_later_from_another_thread() {
+    fn step_may_resume_on_another_thread() {
         let (sender, receiver) = channel();
         repeat(move |next| sender.send(next).unwrap());
         for _ in 0..3 {

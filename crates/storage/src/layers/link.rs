@@ -70,7 +70,7 @@ impl BlockDevice for LinkLayer {
         if let Err(error) = request.check(&self.member.geometry()) {
             return done(Err(error));
         }
-        let there = match &request {
+        let sent_bytes = match &request {
             DeviceRequest::Write { data, .. } => data.len() as u64,
             _ => 0,
         };
@@ -85,7 +85,7 @@ impl BlockDevice for LinkLayer {
             };
             member.submit(request, Box::new(answered));
         };
-        self.line.delay(ModelOperation::Write, there, Box::new(arrived));
+        self.line.delay(ModelOperation::Write, sent_bytes, Box::new(arrived));
     }
 }
 
@@ -116,9 +116,10 @@ impl MediumModel for LineModel {
     }
 
     fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
-        while let Some(Reverse((at, id))) = self.travelling.peek().copied().filter(|first| first.0.0 <= now) {
+        while let Some(Reverse((due, id))) = self.travelling.peek().copied().filter(|first| first.0.0 <= now)
+        {
             self.travelling.pop();
-            finished.push(FinishedRequest { id, at });
+            finished.push(FinishedRequest { id, at: due });
         }
     }
 

@@ -178,12 +178,12 @@ impl Mirror {
             let journal = match opened {
                 Ok((journal, recovered)) => {
                     let last = recovered.records.last().unwrap_or(&recovered.snapshot);
-                    let kept = match MirrorSnapshot::decode(last, count, regions) {
-                        Some(kept) => kept,
+                    let snapshot = match MirrorSnapshot::decode(last, count, regions) {
+                        Some(snapshot) => snapshot,
                         None if last.is_empty() => MirrorSnapshot::new(count),
                         None => return Err(MirrorError::OtherMirror { number: found.len() + 1 }),
                     };
-                    found.push(Some((kept, recovered.version)));
+                    found.push(Some((snapshot, recovered.version)));
                     Some(journal)
                 }
                 Err(error) => {
@@ -197,45 +197,46 @@ impl Mirror {
         let has_data: Vec<bool> = (0..count).map(|index| has_data(index, &found)).collect();
         let opened = || found.iter().enumerate().filter_map(|(index, found)| Some((index, found.as_ref()?)));
         let newest = opened()
-            .max_by_key(|(index, (kept, version))| (has_data[*index], kept.epoch, *version))
+            .max_by_key(|(index, (snapshot, version))| (has_data[*index], snapshot.epoch, *version))
             .map(|(index, found)| (index, found.clone()));
-        let Some((newest, (mut kept, _))) = newest else {
-            let gone = JournalError::Device(DeviceError::Gone);
-            return Err(MirrorError::NoMember(first_error.unwrap_or(gone)));
+        let Some((newest, (mut snapshot, _))) = newest else {
+            let gone_error = JournalError::Device(DeviceError::Gone);
+            return Err(MirrorError::NoMember(first_error.unwrap_or(gone_error)));
         };
         if !has_data[newest] && !is_planted(PlantedBug::StaleCopyServed) {
             let problem = first_error.map_or("it was left out as well".into(), |error| error.to_string());
             return Err(MirrorError::OnlyStale { number: newest + 1, problem });
         }
-        let fresh = kept.epoch == 0;
+        let fresh = snapshot.epoch == 0;
         if let Some(error) = first_error.filter(|_| fresh) {
             // The one that can't be opened may have all the data, and the new one has none.
             return Err(MirrorError::NoMember(error));
         }
         // What any of them had marked may differ, and so may what any has written without another one.
         for (other, _) in found.iter().flatten() {
-            kept.marked.extend(&other.marked);
-            other.missed.iter().for_each(|missed| kept.marked.extend(missed));
+            snapshot.marked.extend(&other.marked);
+            other.missed.iter().for_each(|missed| snapshot.marked.extend(missed));
         }
         for (index, found) in found.iter().enumerate() {
             match found {
                 _ if fresh => {}
-                Some((other, _)) if other.epoch == 0 => kept.miss_all(index, regions as u32),
-                Some((other, _)) if has_data[index] && other.epoch == kept.epoch && !kept.out[index] => {}
-                _ => kept.out[index] = true,
+                Some((other, _)) if other.epoch == 0 => snapshot.miss_all(index, regions as u32),
+                Some((other, _))
+                    if has_data[index] && other.epoch == snapshot.epoch && !snapshot.out[index] => {}
+                _ => snapshot.out[index] = true,
             }
         }
         let mut roles = vec![MemberRole::InSync; count];
         for (index, role) in roles.iter_mut().enumerate() {
-            if kept.out[index] || members[index].journal.is_none() {
+            if snapshot.out[index] || members[index].journal.is_none() {
                 *role = MemberRole::Out { looking: false };
-                kept.out[index] = true;
+                snapshot.out[index] = true;
             }
         }
         let state = MirrorState {
             attempts: vec![0; roles.len()],
             roles,
-            kept,
+            kept: snapshot,
             regions: HashMap::new(),
             version: 1,
             persisted: 0,
@@ -300,7 +301,7 @@ impl MirrorInner {
     }
 
     /// Calls `then` once the journals have change `version`. A member that can't take it down is left out.
-    fn when_persisted(self: &Arc<Self>, version: u64, then: PersistCallback) {
+    fn run_when_persisted(self: &Arc<Self>, version: u64, then: PersistCallback) {
         {
             let mut state = self.lock();
             if state.persisted < version {
@@ -457,7 +458,7 @@ impl MirrorInner {
             };
             match is_planted(PlantedBug::MarkSkipped) {
                 true => marked(Ok(())),
-                false => inner.when_persisted(version, Box::new(marked)),
+                false => inner.run_when_persisted(version, Box::new(marked)),
             }
         });
     }
@@ -516,7 +517,7 @@ impl MirrorInner {
                 }
                 state.membership
             };
-            inner.when_persisted(membership, Box::new(move |result| done(result.and(answer))));
+            inner.run_when_persisted(membership, Box::new(move |result| done(result.and(answer))));
         };
         let gather = GatherJoin::new(targets.len(), end);
         let mut request = Some(request);

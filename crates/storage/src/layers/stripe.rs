@@ -62,8 +62,8 @@ impl Stripe {
         let mut parts: Vec<StripePart> = Vec::new();
         let mut done = 0;
         while done < length_bytes {
-            let at = offset_bytes + done;
-            let (chunk, inside) = (at / self.chunk_bytes, at % self.chunk_bytes);
+            let position = offset_bytes + done;
+            let (chunk, inside) = (position / self.chunk_bytes, position % self.chunk_bytes);
             let length = (self.chunk_bytes - inside).min(length_bytes - done);
             let (device, device_offset) =
                 ((chunk % count) as usize, chunk / count * self.chunk_bytes + inside);
@@ -188,10 +188,11 @@ impl BlockDevice for Stripe {
                         DeviceRequest::Read { offset_bytes: part.offset_bytes, buffer },
                         Box::new(move |completion| {
                             arrive(&join, completion, |whole, bytes| {
-                                let mut at = 0;
+                                let mut position = 0;
                                 for (offset, length) in pieces {
-                                    whole[offset..offset + length].copy_from_slice(&bytes[at..at + length]);
-                                    at += length;
+                                    whole[offset..offset + length]
+                                        .copy_from_slice(&bytes[position..position + length]);
+                                    position += length;
                                 }
                             });
                         }),

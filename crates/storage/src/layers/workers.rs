@@ -34,7 +34,7 @@ struct JobQueueState {
 
 impl WorkerThreads {
     /// Everything happens on the caller's thread.
-    pub fn at_once() -> WorkerThreads {
+    pub fn inline() -> WorkerThreads {
         WorkerThreads::default()
     }
 

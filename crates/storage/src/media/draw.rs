@@ -32,7 +32,7 @@ impl QuantileDistribution {
     }
 
     /// At a share from 0 up to 1.
-    pub fn at_ns(&self, share: f64) -> f64 {
+    pub fn quantile_ns(&self, share: f64) -> f64 {
         match &self.points[..] {
             [] => 0.0,
             [(_, only)] => *only,
@@ -58,7 +58,7 @@ impl QuantileDistribution {
                 let _: f64 = random.random();
                 only.round() as u64
             }
-            _ => self.at_ns(random.random::<f64>()).round() as u64,
+            _ => self.quantile_ns(random.random::<f64>()).round() as u64,
         }
     }
 
@@ -92,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stated_comes_out() {
+    fn stated_quantiles_are_drawn() {
         let points = [(0.1, 80.0), (0.5, 100.0), (0.99, 300.0), (0.999, 900.0)];
         let quantiles = quantiles(&points);
         for (share, us) in points {
-            assert!((quantiles.at_ns(share) - us * 1e3).abs() < 1e-6);
+            assert!((quantiles.quantile_ns(share) - us * 1e3).abs() < 1e-6);
         }
-        assert_eq!((quantiles.at_ns(0.0), quantiles.at_ns(0.9999999)), (80e3, 900e3));
+        assert_eq!((quantiles.quantile_ns(0.0), quantiles.quantile_ns(0.9999999)), (80e3, 900e3));
         let mut random = Pcg64Mcg::seed_from_u64(1);
         let mut drawn: Vec<u64> = (0..200_000).map(|_| quantiles.draw_ns(&mut random)).collect();
         drawn.sort_unstable();
@@ -111,18 +111,18 @@ mod tests {
     }
 
     #[test]
-    fn an_exponential_is_straight() {
+    fn exponential_quantiles_are_straight() {
         // Ten quantiles of one with a mean of 100 us and a small remainder beyond the last.
         let points: Vec<(f64, f64)> = [0.0, 0.2, 0.5, 0.8, 0.9, 0.99, 0.999, 0.9999, 0.99999]
             .map(|share: f64| (share, -100.0 * (1.0 - share).ln()))
             .to_vec();
         let quantiles = quantiles(&points);
         assert!((quantiles.mean_ns() - 100e3).abs() < 10.0, "{}", quantiles.mean_ns());
-        assert!((quantiles.at_ns(0.95) - 299_573.0).abs() < 1.0);
+        assert!((quantiles.quantile_ns(0.95) - 299_573.0).abs() < 1.0);
     }
 
     #[test]
-    fn one_value_is_drawn_always() {
+    fn single_value_is_always_drawn() {
         let mut random = Pcg64Mcg::seed_from_u64(1);
         assert_eq!(quantiles(&[(0.5, 12.5)]).draw_ns(&mut random), 12_500);
         assert_eq!(QuantileDistribution::constant_ns(7.0).mean_ns(), 7.0);

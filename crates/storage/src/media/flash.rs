@@ -140,7 +140,7 @@ struct PageTransfer {
 }
 
 impl FlashCommand {
-    fn of(request: ModelRequest) -> FlashCommand {
+    fn from_request(request: ModelRequest) -> FlashCommand {
         let kind = match request.operation {
             ModelOperation::Read => 0,
             ModelOperation::Write => 1,
@@ -312,7 +312,7 @@ impl FlashModel {
                 if self.half_duplex {
                     self.interface_read = self.interface_write;
                 }
-                self.push(received_ns, FlashEvent::Received(FlashCommand::of(request)));
+                self.push(received_ns, FlashEvent::Received(FlashCommand::from_request(request)));
             }
             ModelOperation::Flush => {
                 if self.power_loss_protection || self.drained == self.accepted {
@@ -340,15 +340,15 @@ impl FlashModel {
 
     fn read(&mut self, request: ModelRequest, now_ns: u64) {
         let (first, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes);
-        let mut at = first;
+        let mut position = first;
         let mut pages = 0;
-        while at < end {
-            let index = at / self.page_bytes;
+        while position < end {
+            let index = position / self.page_bytes;
             let page_end = end.min((index + 1) * self.page_bytes);
             let channel = index % self.channels;
-            let page = PageTransfer { id: request.id, channel, bytes: page_end - at };
+            let page = PageTransfer { id: request.id, channel, bytes: page_end - position };
             pages += 1;
-            if self.is_buffered(at, page_end) {
+            if self.is_buffered(position, page_end) {
                 self.push(now_ns, FlashEvent::PageMoved(page));
             } else {
                 let die_index = index / self.channels % self.dies_per_channel * self.channels + channel;
@@ -356,7 +356,7 @@ impl FlashModel {
                 let register_ns = self.dies[die_index as usize].read(now_ns, read_ns, self.suspend);
                 self.push(register_ns, FlashEvent::PageRead(page));
             }
-            at = page_end;
+            position = page_end;
         }
         self.reading.insert(request.id, pages);
     }
@@ -389,7 +389,7 @@ impl MediumModel for FlashModel {
             ModelOperation::Flush | ModelOperation::Discard => (self.write_gap_ns, self.command_write_ns),
         };
         let (start_ns, _) = self.controller.take(now.as_ns(), gap_ns);
-        self.push(start_ns + command_ns, FlashEvent::Arrive(FlashCommand::of(request)));
+        self.push(start_ns + command_ns, FlashEvent::Arrive(FlashCommand::from_request(request)));
     }
 
     /// Dies, channels, controller and interface each know until when they are busy.

@@ -90,10 +90,10 @@ mod tests {
     fn messages_queue_each_way_on_its_own() {
         // 1000 MB/s: a byte a nanosecond.
         let mut link = LinkModel::plain(1000.0, Duration::from_micros(50));
-        let at = |ns| ModelTime::from_ns(ns);
-        assert_eq!(link.send(LinkDirection::ToTarget, 4096, at(0)), at(4096 + 50_000));
-        assert_eq!(link.send(LinkDirection::ToTarget, 4096, at(0)), at(8192 + 50_000));
-        assert_eq!(link.send(LinkDirection::FromTarget, 100, at(0)), at(100 + 50_000));
-        assert_eq!(link.send(LinkDirection::ToTarget, 0, at(20_000)), at(70_000));
+        let time = |ns| ModelTime::from_ns(ns);
+        assert_eq!(link.send(LinkDirection::ToTarget, 4096, time(0)), time(4096 + 50_000));
+        assert_eq!(link.send(LinkDirection::ToTarget, 4096, time(0)), time(8192 + 50_000));
+        assert_eq!(link.send(LinkDirection::FromTarget, 100, time(0)), time(100 + 50_000));
+        assert_eq!(link.send(LinkDirection::ToTarget, 0, time(20_000)), time(70_000));
     }
 }

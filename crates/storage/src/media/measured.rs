@@ -138,11 +138,11 @@ impl MeasuredModel {
     }
 
     fn next_event_ns(&self) -> Option<u64> {
-        let until = |left_ns: f64, speed: f64| {
+        let finish_ns = |left_ns: f64, speed: f64| {
             self.carried_ns.saturating_add(((left_ns / speed).ceil() as u64).max(1))
         };
-        let job = self.served().map(|(index, speed)| until(self.jobs[index].left_ns, speed)).min();
-        let drain = self.buffer.front().map(|buffered| until(buffered.left_ns, self.drain_speed()));
+        let job = self.served().map(|(index, speed)| finish_ns(self.jobs[index].left_ns, speed)).min();
+        let drain = self.buffer.front().map(|buffered| finish_ns(buffered.left_ns, self.drain_speed()));
         let answer = self.answers.peek().map(|Reverse((at_ns, ..))| *at_ns);
         [job, drain, answer].into_iter().flatten().min()
     }
@@ -151,7 +151,7 @@ impl MeasuredModel {
     fn carry_on(&mut self, at_ns: u64, finished: &mut Vec<FinishedRequest>) {
         let span_ns = at_ns.saturating_sub(self.carried_ns) as f64;
         self.carried_ns = self.carried_ns.max(at_ns);
-        let at = ModelTime::from_ns(at_ns);
+        let finished_at = ModelTime::from_ns(at_ns);
         if span_ns == 0.0 {
             return;
         }
@@ -165,7 +165,7 @@ impl MeasuredModel {
             if self.jobs[index].left_ns <= NOTHING_NS
                 && let Some(job) = self.jobs.remove(index)
             {
-                finished.push(FinishedRequest { id: job.id, at });
+                finished.push(FinishedRequest { id: job.id, at: finished_at });
                 self.choose();
             }
         }
@@ -181,7 +181,7 @@ impl MeasuredModel {
             self.drained = buffered.number;
             self.buffered_bytes -= buffered.end_byte - buffered.first_byte;
             if let Some(id) = buffered.answer {
-                finished.push(FinishedRequest { id, at });
+                finished.push(FinishedRequest { id, at: finished_at });
             }
             self.buffer.pop_front();
             room = true;

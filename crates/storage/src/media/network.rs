@@ -73,22 +73,22 @@ impl NetworkModel {
         self.push(arrives.as_ns(), NetworkEvent::Arrived(request.id));
     }
 
-    fn step(&mut self, at: ModelTime, finished: &mut Vec<FinishedRequest>) {
+    fn step(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         let mut done = std::mem::take(&mut self.done);
         // An event of a message that came late lies behind what the target has done.
-        self.completed = self.completed.max(at);
+        self.completed = self.completed.max(now);
         self.inner.complete(self.completed, &mut done);
-        for FinishedRequest { id, at } in done.drain(..) {
+        for FinishedRequest { id, at: finished_at } in done.drain(..) {
             let data_bytes = match self.under_way.get(&id) {
                 Some(request) if request.operation == ModelOperation::Read => request.length_bytes,
                 _ => 0,
             };
-            let arrives = self.link.send(LinkDirection::FromTarget, data_bytes, at);
+            let arrives = self.link.send(LinkDirection::FromTarget, data_bytes, finished_at);
             self.push(arrives.as_ns(), NetworkEvent::Answered(id));
         }
         self.done = done;
         while let Some(Reverse((at_ns, _, event))) = self.events.peek().copied() {
-            if at_ns > at.as_ns() {
+            if at_ns > now.as_ns() {
                 break;
             }
             self.events.pop();
@@ -100,14 +100,14 @@ impl NetworkModel {
                 }
                 NetworkEvent::Entered(id) => {
                     if let Some(request) = self.under_way.get(&id) {
-                        self.inner.submit(*request, at);
+                        self.inner.submit(*request, now);
                     }
                 }
                 NetworkEvent::Answered(id) => {
                     self.under_way.remove(&id);
-                    finished.push(FinishedRequest { id, at });
+                    finished.push(FinishedRequest { id, at: now });
                     if let Some(request) = self.waiting.pop_front() {
-                        self.send(request, at);
+                        self.send(request, now);
                     }
                 }
             }
@@ -139,8 +139,8 @@ impl MediumModel for NetworkModel {
     }
 
     fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
-        while let Some(at) = self.next_completion().filter(|at| *at <= now) {
-            self.step(at, finished);
+        while let Some(completed_at) = self.next_completion().filter(|completed_at| *completed_at <= now) {
+            self.step(completed_at, finished);
         }
     }
 

@@ -75,7 +75,7 @@ struct QueuedWrite {
 
 fn rates(curve: &SourcedCurve) -> Vec<f64> {
     // MB/s are bytes a microsecond.
-    (1..=MAX_COPIES).map(|copies| curve.at(copies as f64) / 1e3 / copies as f64).collect()
+    (1..=MAX_COPIES).map(|copies| curve.value_at(copies as f64) / 1e3 / copies as f64).collect()
 }
 
 fn rate(rates: &[f64], copies: usize) -> f64 {
@@ -130,15 +130,15 @@ impl PmemModel {
 
     fn next_event_ns(&self) -> Option<u64> {
         let (read_rate, write_rate) = self.rates_now();
-        let until = |left_bytes: f64, rate: f64| {
+        let finish_ns = |left_bytes: f64, rate: f64| {
             self.carried_ns.saturating_add(((left_bytes / rate).ceil() as u64).max(1))
         };
         let copies = self
             .copies
             .iter()
-            .map(|copy| until(copy.left_bytes, if copy.write { write_rate } else { read_rate }))
+            .map(|copy| finish_ns(copy.left_bytes, if copy.write { write_rate } else { read_rate }))
             .min();
-        let queued = self.queue.front().map(|queued| until(queued.left_bytes, write_rate));
+        let queued = self.queue.front().map(|queued| finish_ns(queued.left_bytes, write_rate));
         let event = self.events.peek().map(|Reverse((at_ns, ..))| *at_ns);
         [copies, queued, event].into_iter().flatten().min()
     }
@@ -148,12 +148,12 @@ impl PmemModel {
         let span_ns = at_ns.saturating_sub(self.carried_ns) as f64;
         let (read_rate, write_rate) = self.rates_now();
         self.carried_ns = self.carried_ns.max(at_ns);
-        let at = ModelTime::from_ns(at_ns);
+        let finished_at = ModelTime::from_ns(at_ns);
         self.copies.retain_mut(|copy| {
             copy.left_bytes -= span_ns * if copy.write { write_rate } else { read_rate };
             let over = copy.left_bytes <= NOTHING_BYTES;
             if over {
-                finished.push(FinishedRequest { id: copy.id, at });
+                finished.push(FinishedRequest { id: copy.id, at: finished_at });
             }
             !over
         });
@@ -168,7 +168,7 @@ impl PmemModel {
             }
             self.drained = queued.number;
             if let Some(id) = queued.answer {
-                finished.push(FinishedRequest { id, at });
+                finished.push(FinishedRequest { id, at: finished_at });
             }
             self.queue.pop_front();
         }

@@ -55,11 +55,11 @@ impl MediumModel for TailModel {
         };
         let drawn_ns = distribution.map_or(0, |distribution| distribution.draw_ns(&mut self.random));
         if drawn_ns > 0 {
-            let kept = match self.measure {
+            let delay_ns = match self.measure {
                 TailMeasure::Extra => drawn_ns,
                 TailMeasure::Total => now.as_ns().saturating_add(drawn_ns),
             };
-            self.drawn.insert(request.id, kept);
+            self.drawn.insert(request.id, delay_ns);
         }
         self.inner.submit(request, now);
     }
@@ -75,11 +75,11 @@ impl MediumModel for TailModel {
 
     fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>) {
         self.inner.complete(now, &mut self.done);
-        for FinishedRequest { id, at } in self.done.drain(..) {
+        for FinishedRequest { id, at: finished_at } in self.done.drain(..) {
             let at_ns = match (self.drawn.remove(&id), self.measure) {
-                (None, _) => at.as_ns(),
-                (Some(extra_ns), TailMeasure::Extra) => at.as_ns().saturating_add(extra_ns),
-                (Some(not_before_ns), TailMeasure::Total) => at.as_ns().max(not_before_ns),
+                (None, _) => finished_at.as_ns(),
+                (Some(extra_ns), TailMeasure::Extra) => finished_at.as_ns().saturating_add(extra_ns),
+                (Some(not_before_ns), TailMeasure::Total) => finished_at.as_ns().max(not_before_ns),
             };
             // Keeps answers of one instant in the order in which the model finished them.
             self.next_delayed += 1;

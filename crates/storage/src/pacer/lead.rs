@@ -58,12 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn a_host_whose_timers_are_on_time_has_a_short_lead() {
+    fn punctual_host_has_short_lead() {
         assert_eq!(learnt(|_| 9_000), (0, MIN_NS));
     }
 
     #[test]
-    fn the_lead_is_as_long_as_almost_all_sleeps_need() {
+    fn lead_covers_almost_all_sleeps() {
         // Late by 10 to 30 us, evenly.
         let (too_late, longest_ns) = learnt(|turn| 10_000 + turn * 7_919 % 20_000);
         assert!((20..=100).contains(&too_late), "{too_late} of 10,000");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_without_end_is_not_spun_for_without_end() {
+    fn endlessly_late_host_lead_is_bounded() {
         assert_eq!(learnt(|_| 3_000_000), (10_000, MAX_NS));
     }
 }

@@ -24,18 +24,18 @@ impl Stack {
     /// As [`inject`](Stack::inject).
     pub fn inject_by(
         &self,
-        by: DisturbedBy,
+        origin: DisturbedBy,
         device: &str,
         fault: DeviceFault,
     ) -> Result<FaultId, FaultError> {
         let id = FaultId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
-        self.faulty(device)?.inject(id, fault, by)?;
+        self.faulty(device)?.inject(id, fault, origin)?;
         Ok(id)
     }
 
     /// Takes off a fault whose time is over, wherever it is; false when it is gone already.
     pub fn clear_fault(&self, id: FaultId) -> bool {
-        self.devices.iter().any(|device| device.faulty.clear(|of, _| of == id, None))
+        self.devices.iter().any(|device| device.faulty.clear(|candidate, _| candidate == id, None))
     }
 
     /// Takes all faults off a device. A device without power stays without.
@@ -50,8 +50,8 @@ impl Stack {
     ///
     /// # Errors
     /// When there is no such device.
-    pub fn clear_faults_by(&self, by: DisturbedBy, device: &str) -> Result<(), FaultError> {
-        self.faulty(device)?.clear(|_, _| true, Some(by));
+    pub fn clear_faults_by(&self, origin: DisturbedBy, device: &str) -> Result<(), FaultError> {
+        self.faulty(device)?.clear(|_, _| true, Some(origin));
         Ok(())
     }
 
@@ -60,9 +60,9 @@ impl Stack {
     }
 
     /// [`clear_all_faults`](Stack::clear_all_faults), and the record says who did it.
-    pub fn clear_all_faults_by(&self, by: DisturbedBy) {
+    pub fn clear_all_faults_by(&self, origin: DisturbedBy) {
         for device in &self.devices {
-            device.faulty.clear(|_, _| true, Some(by));
+            device.faulty.clear(|_, _| true, Some(origin));
         }
     }
 
@@ -71,8 +71,8 @@ impl Stack {
     /// # Errors
     /// When there is no such device.
     pub fn bring_back(&self, device: &str) -> Result<bool, FaultError> {
-        let by = Some(DisturbedBy::Hand);
-        Ok(self.faulty(device)?.clear(|_, fault| *fault == DeviceFault::Vanish, by))
+        let origin = Some(DisturbedBy::Hand);
+        Ok(self.faulty(device)?.clear(|_, fault| *fault == DeviceFault::Vanish, origin))
     }
 
     /// Every device in order, with what is wrong with it.
@@ -98,7 +98,7 @@ impl Stack {
     /// As [`cut_power`](Stack::cut_power).
     pub fn cut_power_by(
         &self,
-        by: DisturbedBy,
+        origin: DisturbedBy,
         devices: &[&str],
         cut: PowerCut,
     ) -> Result<WriteSurvival, FaultError> {
@@ -112,7 +112,7 @@ impl Stack {
         let is_named = |device: &&StackDevice| devices.is_empty() || devices.contains(&device.faulty.name());
         let named: Vec<&FaultyDevice> =
             self.devices.iter().filter(is_named).map(|device| &device.faulty).collect();
-        let survival = FaultyDevice::cut_power(&named, cut, by);
+        let survival = FaultyDevice::cut_power(&named, cut, origin);
         if !matches!(survival, Err(FaultError::NotArmed { .. } | FaultError::NoPower { .. })) {
             self.mirrors.iter().for_each(|mirror| mirror.check_members());
         }
@@ -145,11 +145,11 @@ impl Stack {
     }
 
     /// [`restore_power`](Stack::restore_power), and the record says who did it.
-    pub fn restore_power_by(&self, by: DisturbedBy) -> usize {
+    pub fn restore_power_by(&self, origin: DisturbedBy) -> usize {
         if self.check_restart().is_err() {
             return 0;
         }
-        self.devices.iter().filter(|device| device.faulty.restore_power(by)).count()
+        self.devices.iter().filter(|device| device.faulty.restore_power(origin)).count()
     }
 
     fn faulty(&self, name: &str) -> Result<&FaultyDevice, FaultError> {

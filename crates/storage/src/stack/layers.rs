@@ -38,7 +38,7 @@ pub(super) fn workers(spec: &StackSpec) -> io::Result<WorkerThreads> {
     }
     match spec.volumes.iter().any(|volume| computes(&volume.root)) {
         true => WorkerThreads::start(WORKERS),
-        false => Ok(WorkerThreads::at_once()),
+        false => Ok(WorkerThreads::inline()),
     }
 }
 
@@ -74,11 +74,11 @@ impl LayerMetrics {
 
     fn activity(&self) -> LayerActivity {
         let began = self.began.lock();
-        let since = |figure: LayerMetric| {
+        let difference = |figure: LayerMetric| {
             let before = if figure.counts { began.get(figure.name).copied().unwrap_or(0) } else { 0 };
             (figure.name.to_owned(), figure.value.saturating_sub(before) as f64)
         };
-        let figures = (self.read)().into_iter().map(since).collect();
+        let figures = (self.read)().into_iter().map(difference).collect();
         LayerActivity { server: None, name: self.name.clone(), kind: self.kind.to_owned(), figures }
     }
 }
@@ -121,11 +121,11 @@ impl Stack {
             StackNode::Remote(spec) => {
                 let opened = opening.opener.open(spec).map_err(|problem| invalid(&spec.name, problem))?;
                 let remote = Arc::new(RecordedRemote::new(opened.device, spec, opening.clock));
-                let (told, begun) = (Arc::clone(&opened.connection), opened.connection);
+                let (metrics_source, begun) = (Arc::clone(&opened.connection), opened.connection);
                 self.layers.push(LayerMetrics {
                     name: spec.name.clone(),
                     kind: "remote",
-                    read: Box::new(move || told.figures()),
+                    read: Box::new(move || metrics_source.figures()),
                     begin: Some(Box::new(move || begun.begin_measurement())),
                     began: Mutex::default(),
                 });
@@ -140,9 +140,9 @@ impl Stack {
                 let members = self.open_nodes(members, opening)?;
                 let mirror = Mirror::open(members, MirrorSettings::default());
                 let mirror = Arc::new(mirror.map_err(|error| refused(error.to_string()))?);
-                let told = Arc::clone(&mirror);
+                let metrics_source = Arc::clone(&mirror);
                 let read = move || {
-                    let health = told.health();
+                    let health = metrics_source.health();
                     vec![
                         level("members_in_sync", health.in_sync as u64),
                         level("members_out", health.out as u64),
@@ -164,9 +164,9 @@ impl Stack {
                 let member = self.open_node(member, opening)?;
                 let compress = CompressLayer::open(member, settings, opening.workers.clone());
                 let compress = Arc::new(compress.map_err(|error| refused(error.to_string()))?);
-                let told = Arc::clone(&compress);
+                let metrics_source = Arc::clone(&compress);
                 let read = move || {
-                    let figures = told.figures();
+                    let figures = metrics_source.figures();
                     vec![
                         level("logical_bytes", figures.logical_bytes),
                         level("stored_bytes", figures.stored_bytes),
@@ -183,9 +183,9 @@ impl Stack {
                 let (fast, slow) = (self.open_node(fast, opening)?, self.open_node(slow, opening)?);
                 let cache = CacheLayer::open(fast, slow, settings);
                 let cache = Arc::new(cache.map_err(|error| refused(error.to_string()))?);
-                let told = Arc::clone(&cache);
+                let metrics_source = Arc::clone(&cache);
                 let read = move || {
-                    let figures = told.figures();
+                    let figures = metrics_source.figures();
                     vec![
                         count("read_hits", figures.read_hits),
                         count("read_misses", figures.read_misses),

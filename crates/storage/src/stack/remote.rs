@@ -146,7 +146,9 @@ impl BlockDevice for RecordedRemote {
             {
                 let mut activity = activity.lock();
                 match &completion {
-                    Ok(_) => activity.replied(now, operation, length_bytes, None, now.since(submitted)),
+                    Ok(_) => {
+                        activity.replied(now, operation, length_bytes, None, now.duration_since(submitted))
+                    }
                     Err(_) => activity.abandoned(now),
                 }
             }

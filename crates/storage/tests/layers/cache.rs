@@ -12,7 +12,7 @@ fn device(blocks: usize) -> QueuedDevice {
 }
 
 #[test]
-fn what_is_read_twice_is_read_from_the_fast_device() {
+fn second_read_comes_from_fast_device() {
     let (fast, slow) = (device(64), device(200));
     let cache = cached(CacheMode::Read, &fast, &slow);
     let volume: Arc<dyn BlockDevice> = cache.clone();
@@ -36,7 +36,7 @@ fn what_is_read_twice_is_read_from_the_fast_device() {
 /// Found by the property of trees: a write to a slot that was just being released. The slot
 /// became clean under way, and could be given to another block.
 #[test]
-fn a_slot_that_is_being_written_is_not_given_away() {
+fn slot_being_written_is_not_reused() {
     let write = |first, count, fua| Step::Write { first, count, noise: false, fua };
     let compress = Tree::Compress(CompressionCodec::Lz4, 60, Box::new(Tree::Device));
     let fast = Tree::Mirror(vec![compress, Tree::Device]);
@@ -72,7 +72,7 @@ fn a_slot_that_is_being_written_is_not_given_away() {
 /// Found by the property of trees: a block was written back, and its slot given away, while a write over
 /// it was still on its way to the fast device. It arrived in what was another block's by then.
 #[test]
-fn a_slot_that_is_being_written_over_is_not_released() {
+fn slot_being_overwritten_is_not_released() {
     let write = |first, count, noise| Step::Write { first, count, noise, fua: false };
     let compress = Tree::Stripe(vec![
         Tree::Cache(CacheMode::Read, Box::new([Tree::Small, Tree::Device])),
@@ -120,7 +120,7 @@ fn a_slot_that_is_being_written_over_is_not_released() {
 
 /// The journal still called it dirty when it went to another block.
 #[test]
-fn a_slot_whose_release_failed_is_not_given_away() {
+fn slot_with_failed_release_is_not_reused() {
     // Some of what fails has reached the device all the same.
     for seed in 0..8 {
         let mut pick = Pick::new(seed);
@@ -148,7 +148,7 @@ fn a_slot_whose_release_failed_is_not_given_away() {
 }
 
 #[test]
-fn write_back_keeps_to_its_share_of_dirty_blocks_and_survives_a_restart() {
+fn write_back_limits_dirty_blocks_and_survives_restart() {
     let (fast, slow) = (device(200), device(200));
     let cache = cached(CacheMode::WriteBack, &fast, &slow);
     let volume: Arc<dyn BlockDevice> = cache.clone();

@@ -8,11 +8,11 @@ fn compressed(device: &QueuedDevice, blocks: usize) -> Arc<CompressLayer> {
         chunk_bytes: 16 << 10,
         capacity_bytes: Some((blocks * BLOCK) as u64),
     };
-    Arc::new(CompressLayer::open(device.as_device(), settings, WorkerThreads::at_once()).unwrap())
+    Arc::new(CompressLayer::open(device.as_device(), settings, WorkerThreads::inline()).unwrap())
 }
 
 #[test]
-fn a_full_device_refuses_and_a_discard_makes_room() {
+fn full_device_refuses_until_discard() {
     let device = QueuedDevice::new(vec![0; DEVICE_BLOCKS * BLOCK]);
     let compress = compressed(&device, 400);
     let volume: Arc<dyn BlockDevice> = compress.clone();
@@ -58,11 +58,11 @@ fn figures_say_what_is_stored() {
 }
 
 #[test]
-fn a_volume_is_not_read_with_another_codec_or_other_chunks() {
+fn other_codec_or_chunk_size_is_refused() {
     let device = QueuedDevice::new(vec![0; 4 * DEVICE_BLOCKS * BLOCK]);
     let open = |codec, chunk_bytes| {
         let settings = CompressSettings { codec, chunk_bytes, capacity_bytes: None };
-        CompressLayer::open(device.as_device(), settings, WorkerThreads::at_once()).map(|_| ())
+        CompressLayer::open(device.as_device(), settings, WorkerThreads::inline()).map(|_| ())
     };
     open(CompressionCodec::Zstd(3), 16 << 10).unwrap();
     open(CompressionCodec::Zstd(5), 16 << 10).expect("levels read each other's");

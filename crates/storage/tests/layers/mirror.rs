@@ -32,7 +32,7 @@ fn devices() -> Vec<QueuedDevice> {
 }
 
 #[test]
-fn a_member_that_was_away_is_brought_up_to_date_before_it_is_read() {
+fn returning_member_is_resynced_before_reads() {
     let devices = devices();
     let mirror = Arc::new(mirrored(&devices));
     let device: Arc<dyn BlockDevice> = mirror.clone();
@@ -58,7 +58,7 @@ fn a_member_that_was_away_is_brought_up_to_date_before_it_is_read() {
 }
 
 #[test]
-fn the_last_member_is_never_left_out() {
+fn last_member_is_never_left_out() {
     let devices = devices();
     let mirror = Arc::new(mirrored(&devices));
     let device: Arc<dyn BlockDevice> = mirror.clone();
@@ -74,7 +74,7 @@ fn the_last_member_is_never_left_out() {
 }
 
 #[test]
-fn a_stale_member_does_not_win_after_a_restart() {
+fn stale_member_does_not_win_after_restart() {
     for stale in 0..2 {
         let devices = devices();
         let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
@@ -98,7 +98,7 @@ fn a_stale_member_does_not_win_after_a_restart() {
 /// Found by the property: a member whose unflushed data was gone was read before others had answered the
 /// request that it had failed.
 #[test]
-fn a_member_that_failed_is_not_read_while_the_others_are_still_at_it() {
+fn failed_member_is_not_read_while_others_work() {
     for seed in 0..32 {
         let steps = [
             Step::Write { first: 14, count: 20, noise: false, fua: false },
@@ -116,7 +116,7 @@ fn a_member_that_failed_is_not_read_while_the_others_are_still_at_it() {
 
 /// Found by the property: the member that was being brought up to date had the latest journal.
 #[test]
-fn a_member_that_was_being_brought_up_to_date_does_not_rule_after_a_restart() {
+fn resyncing_member_does_not_rule_after_restart() {
     let steps = [
         Step::Write { first: 0, count: 1, noise: false, fua: false },
         Step::PowerCut,
@@ -174,7 +174,7 @@ fn with_a_stale_one() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_mirror_with_only_its_stale_member_is_refused() {
+fn mirror_with_only_stale_member_is_refused() {
     let stale = with_a_stale_one();
     for blank in [false, true] {
         let devices = again(stale.clone());
@@ -198,7 +198,7 @@ fn a_mirror_with_only_its_stale_member_is_refused() {
 /// An opening was cut off when one member had written down that both are in, and the other had not. Then that one was used
 /// alone: the two are of the same epoch, and the one with more commits has the old data.
 #[test]
-fn a_member_that_another_one_was_used_without_does_not_rule() {
+fn outdated_member_does_not_rule() {
     let devices = devices();
     let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
     devices[1].set_gone(true);
@@ -226,7 +226,7 @@ fn a_member_that_another_one_was_used_without_does_not_rule() {
 /// Found by the property of pools: it was left out without hearing of it, and an opening without the other one failed or came
 /// to nothing. Each of the two says then that the other one is out.
 #[test]
-fn an_opening_without_the_member_that_has_the_data_does_not_shut_it_out() {
+fn opening_without_data_member_does_not_exclude_it() {
     let devices = devices();
     let device: Arc<dyn BlockDevice> = Arc::new(mirrored(&devices));
     write(&device, 0, noise(4, 1)).unwrap();
@@ -249,7 +249,7 @@ fn an_opening_without_the_member_that_has_the_data_does_not_shut_it_out() {
 
 /// A region is marked, and one member can't read it or can't be written to when it is made alike.
 #[test]
-fn the_member_that_fails_when_regions_are_made_alike_is_the_one_that_goes() {
+fn member_failing_region_repair_is_left_out() {
     for failing in 0..2 {
         for writes in [false, true] {
             let devices = devices();

@@ -101,12 +101,12 @@ impl QueuedDevice {
     }
 
     /// Everything fails with `Gone` until it returns.
-    pub(crate) fn set_gone(&self, gone: bool) {
+    pub(crate) fn set_gone(&self, is_gone: bool) {
         let queue = {
             let mut state = self.lock();
-            state.gone = gone;
-            state.noticed = gone && !state.queue.is_empty();
-            if gone { std::mem::take(&mut state.queue) } else { Vec::new() }
+            state.gone = is_gone;
+            state.noticed = is_gone && !state.queue.is_empty();
+            if is_gone { std::mem::take(&mut state.queue) } else { Vec::new() }
         };
         for queued in queue {
             (queued.done)(Err(DeviceError::Gone));
@@ -176,9 +176,9 @@ impl State {
     fn lose(&mut self, pick: &mut Pick) {
         let versions = std::mem::take(&mut self.versions);
         for (sector, versions) in versions {
-            let kept = pick.below(versions.len() + 1);
-            if kept > 0 {
-                let content = versions[kept - 1].1.clone();
+            let survivor = pick.below(versions.len() + 1);
+            if survivor > 0 {
+                let content = versions[survivor - 1].1.clone();
                 self.durable[sector * SECTOR..][..SECTOR].copy_from_slice(&content);
             }
         }

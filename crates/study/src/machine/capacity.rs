@@ -35,8 +35,8 @@ pub(super) fn steady(
             looks.push(look()?);
         }
     }
-    let median = |at: usize| {
-        let mut of_one: Vec<CpuCapacity> = looks.iter().filter_map(|look| look.get(at).copied()).collect();
+    let median = |index: usize| {
+        let mut of_one: Vec<CpuCapacity> = looks.iter().filter_map(|look| look.get(index).copied()).collect();
         of_one.sort_by(|a, b| a.left.total_cmp(&b.left));
         of_one[of_one.len() / 2]
     };
@@ -53,8 +53,8 @@ pub(super) fn measure(cpus: &Processors) -> Result<Vec<CpuCapacity>, AttachError
 
 fn capacity_of(cpu: u32) -> Result<CpuCapacity, AttachError> {
     let only: Processors = [cpu].into_iter().collect();
-    let _confined = CpuConfinement::to(&only)?;
-    let (begun, before, used_before) = (Instant::now(), CpuTimes::of(&only)?, thread_time());
+    let _confined = CpuConfinement::confine_to(&only)?;
+    let (begun, before, used_before) = (Instant::now(), CpuTimes::read(&only)?, thread_time());
     let mut state = 1u64;
     while begun.elapsed() < PROBE {
         for _ in 0..STEPS {
@@ -63,7 +63,7 @@ fn capacity_of(cpu: u32) -> Result<CpuCapacity, AttachError> {
     }
     let wall_s = begun.elapsed().as_secs_f64();
     let used = (thread_time() - used_before).as_secs_f64() / wall_s;
-    let stolen = CpuTimes::of(&only)?.since(before).stolen.as_secs_f64() / wall_s;
+    let stolen = CpuTimes::read(&only)?.delta_since(before).stolen.as_secs_f64() / wall_s;
     // Some kernels count stolen time as the thread's own.
     Ok(CpuCapacity { cpu, left: used.min(1.0 - stolen).clamp(0.0, 1.0) })
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_others_does_not_count() {
+    fn brief_load_by_others_does_not_count() {
         assert_eq!(steady_of(&[[1.0, 0.9]]), (vec![1.0, 0.9], 1), "a quiet host is looked at once");
         assert_eq!(steady_of(&[[0.2, 0.9], [1.0, 0.8], [0.9, 0.95]]), (vec![0.9, 0.9], 3));
         assert_eq!(steady_of(&[[0.5, 1.0], [0.5, 1.0], [0.4, 0.9]]), (vec![0.5, 1.0], 3));

@@ -38,20 +38,20 @@ pub fn choose(
     let cores_need = study.modelled_cores().map(|cores| placement.fits_from(cores));
     let mut time = smallest_from(cores_need.unwrap_or(1.0)).ok_or_else(too_slow)?;
     let (mut devices_need, mut notice) = (None, None);
-    if let Some(trial) = FactorTrial::of(study) {
+    if let Some(trial) = FactorTrial::from_study(study) {
         // As while a cell is measured.
         let _ticks = TickThreads::on_the_systems(placement);
         let found = smallest_that_holds(time, &mut |time| {
             trying(time);
-            trial.at(time, placement, registry, stop)
+            trial.run_at(time, placement, registry, stop)
         });
         let Some(found) = found? else { return Ok(None) };
         time = found.time;
         match found.untried {
             None => devices_need = Some(time),
-            Some(why) => {
+            Some(reason) => {
                 notice = Some(format!(
-                    "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}. The first cells will tell"
+                    "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {reason}. The first cells will tell"
                 ));
             }
         }
@@ -89,7 +89,9 @@ fn smallest_that_holds(
         match verdict(time)? {
             None => return Ok(None),
             Some(FactorVerdict::Holds) => break,
-            Some(FactorVerdict::Untried(why)) => return Ok(Some(TriedFactor { time, untried: Some(why) })),
+            Some(FactorVerdict::Untried(reason)) => {
+                return Ok(Some(TriedFactor { time, untried: Some(reason) }));
+            }
             Some(FactorVerdict::TooFast) => time = next_factor(time).ok_or_else(too_slow)?,
         }
     }
@@ -114,19 +116,19 @@ pub fn weigh_devices(
     stop: &AtomicBool,
 ) -> Option<String> {
     let time = study.scale.time;
-    let untried = |why: String| {
+    let untried = |reason: String| {
         format!(
-            "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}"
+            "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {reason}"
         )
     };
-    let trial = FactorTrial::of(study)?;
+    let trial = FactorTrial::from_study(study)?;
     let _ticks = TickThreads::on_the_systems(placement);
-    match trial.at(time, placement, registry, stop) {
+    match trial.run_at(time, placement, registry, stop) {
         Ok(None | Some(FactorVerdict::Holds)) => None,
         Ok(Some(FactorVerdict::TooFast)) => Some(format!(
             "slow motion x{time} is too fast for this host: a first trial of the fastest device had its answers late, and cells on it are likely to be doubtful"
         )),
-        Ok(Some(FactorVerdict::Untried(why))) => Some(untried(why)),
+        Ok(Some(FactorVerdict::Untried(reason))) => Some(untried(reason)),
         Err(error) => Some(untried(error.to_string())),
     }
 }
@@ -138,7 +140,7 @@ pub fn factor_for(modelled_cores: u32, placement: &CpuPlacement) -> Option<f64> 
 
 /// The factor that a study which leaves it open has on this host at least, if nothing else runs here: for estimates.
 pub fn least_factor(study: &Study) -> f64 {
-    let needed = study.modelled_cores().map_or(1.0, |cores| CpuPlacement::of_an_idle_host().fits_from(cores));
+    let needed = study.modelled_cores().map_or(1.0, |cores| CpuPlacement::for_idle_host().fits_from(cores));
     smallest_from(needed).unwrap_or(MAX_TIME)
 }
 
@@ -178,7 +180,7 @@ const LACKING: f64 = 0.05;
 
 /// That the study's cores, on real storage, are more than this host has if nothing else runs here.
 pub fn too_many_cores_here(study: &Study) -> Option<String> {
-    too_many_cores(study.modelled_cores()?, &CpuPlacement::of_an_idle_host())
+    too_many_cores(study.modelled_cores()?, &CpuPlacement::for_idle_host())
 }
 
 /// That so many cores of real machines are more than this host has idle.
@@ -196,7 +198,7 @@ fn too_many_cores(cores: u32, here: &CpuPlacement) -> Option<String> {
 
 /// That other programs, or a hypervisor, have a good part of what the system would get on this host.
 pub fn busy_with_others(placement: &CpuPlacement) -> Option<String> {
-    let share = 1.0 - placement.system_cpus / CpuPlacement::of_an_idle_host().system_cpus;
+    let share = 1.0 - placement.system_cpus / CpuPlacement::for_idle_host().system_cpus;
     (share > BUSY).then(|| {
         format!(
             "this host is busy: other programs or its hypervisor have {:.0} % of the CPU time that the system would get",
@@ -216,11 +218,11 @@ pub fn left_at_wall_time(study: &Study) -> Vec<String> {
         Some(found.left_at_wall_time(&settings, study.scale.time))
     };
     let clocks = study.systems.iter().filter_map(of_system).flatten();
-    clocks.chain(study.systems.iter().filter_map(|system| in_short_slices(study, system))).collect()
+    clocks.chain(study.systems.iter().filter_map(|system| note_short_slices(study, system))).collect()
 }
 
 /// That a server's cores come in slices so short that they do less.
-fn in_short_slices(study: &Study, system: &SystemSpec) -> Option<String> {
+fn note_short_slices(study: &Study, system: &SystemSpec) -> Option<String> {
     let cores = f64::from(study.machine?.cores) * f64::from(system.nodes);
     let cpus = cores / study.scale.time;
     (cpus < SMALL_SHARE).then(|| {
@@ -282,27 +284,27 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_moment_is_no_reason_for_a_much_slower_motion() {
+    fn busy_moment_does_not_slow_motion_much() {
         use FactorVerdict::{Holds, TooFast};
-        let at = |time| Some(TriedFactor { time, untried: None });
-        assert_eq!(chosen(8.0, &[(8.0, Some(Holds))]), at(8.0));
-        assert_eq!(chosen(8.0, &[(8.0, Some(TooFast)), (12.0, Some(Holds))]), at(12.0), "near enough");
+        let trial_at = |time| Some(TriedFactor { time, untried: None });
+        assert_eq!(chosen(8.0, &[(8.0, Some(Holds))]), trial_at(8.0));
+        assert_eq!(chosen(8.0, &[(8.0, Some(TooFast)), (12.0, Some(Holds))]), trial_at(12.0), "near enough");
         let busy = [(8.0, Some(TooFast)), (12.0, Some(TooFast)), (16.0, Some(Holds))];
-        let with = |more: &[(f64, Option<FactorVerdict>)]| chosen(8.0, &[&busy[..], more].concat());
-        assert_eq!(with(&[(8.0, Some(TooFast)), (12.0, Some(Holds))]), at(12.0));
+        let chosen_with = |more: &[(f64, Option<FactorVerdict>)]| chosen(8.0, &[&busy[..], more].concat());
+        assert_eq!(chosen_with(&[(8.0, Some(TooFast)), (12.0, Some(Holds))]), trial_at(12.0));
         // It was no moment: what held once is not tried again.
-        assert_eq!(with(&[(8.0, Some(TooFast)), (12.0, Some(TooFast))]), at(16.0));
+        assert_eq!(chosen_with(&[(8.0, Some(TooFast)), (12.0, Some(TooFast))]), trial_at(16.0));
         let stalled = Some(FactorVerdict::Untried("3 requests".to_owned()));
-        assert_eq!(with(&[(8.0, stalled), (12.0, Some(Holds))]), at(12.0));
-        assert_eq!(with(&[(8.0, None)]), None);
-        let why = Some(FactorVerdict::Untried("no loop devices".to_owned()));
+        assert_eq!(chosen_with(&[(8.0, stalled), (12.0, Some(Holds))]), trial_at(12.0));
+        assert_eq!(chosen_with(&[(8.0, None)]), None);
+        let reason = Some(FactorVerdict::Untried("no loop devices".to_owned()));
         let untried = TriedFactor { time: 8.0, untried: Some("no loop devices".to_owned()) };
-        assert_eq!(chosen(8.0, &[(8.0, why)]), Some(untried));
+        assert_eq!(chosen(8.0, &[(8.0, reason)]), Some(untried));
     }
 
     #[test]
     fn real_cores_need_no_margin() {
-        let of = |system_cpus: f64| {
+        let placement_of = |system_cpus: f64| {
             let one: underlay_attach::Processors = [0].into_iter().collect();
             CpuPlacement {
                 system: one.clone(),
@@ -313,9 +315,9 @@ mod tests {
             }
         };
         // An idle CPU, of which the margin is taken off.
-        assert_eq!(too_many_cores(1, &of(0.99 * 0.85)), None);
-        let told = too_many_cores(1, &of(0.5 * 0.85)).unwrap();
-        assert!(told.contains("0.50 idle CPUs") && !told.contains("fewer"), "{told}");
-        assert!(too_many_cores(2, &of(0.99 * 0.85)).unwrap().ends_with("or name fewer `cores`"));
+        assert_eq!(too_many_cores(1, &placement_of(0.99 * 0.85)), None);
+        let message = too_many_cores(1, &placement_of(0.5 * 0.85)).unwrap();
+        assert!(message.contains("0.50 idle CPUs") && !message.contains("fewer"), "{message}");
+        assert!(too_many_cores(2, &placement_of(0.99 * 0.85)).unwrap().ends_with("or name fewer `cores`"));
     }
 }

@@ -80,11 +80,11 @@ impl TrialLoad {
 impl FactorTrial {
     /// `None` where nothing is modelled, and where everything is a batch job: nobody knows its concurrency. Of a benchmark of the user's nobody
     /// does either, but one at a time is the least, and most of them wait for a log.
-    pub(super) fn of(study: &Study) -> Option<FactorTrial> {
-        let known = study.workloads.iter().flat_map(|workload| &workload.threads).max().copied();
+    pub(super) fn from_study(study: &Study) -> Option<FactorTrial> {
+        let max_threads = study.workloads.iter().flat_map(|workload| &workload.threads).max().copied();
         let benchmarks = || study.workloads.iter().filter_map(|workload| workload.benchmark.as_ref());
         let has_benchmark = benchmarks().next().is_some();
-        let threads = known.or(has_benchmark.then_some(1))?;
+        let threads = max_threads.or(has_benchmark.then_some(1))?;
         let mut loads = vec![TrialLoad::reads(threads.min(MAX_THREADS))];
         let mut mixes = study.workloads.iter().flat_map(|workload| &workload.mixes);
         if mixes.any(|mix| writes(mix)) {
@@ -127,7 +127,7 @@ impl FactorTrial {
 
     /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to find out
     /// by its first cells. `None` if `stop` was raised.
-    pub(super) fn at(
+    pub(super) fn run_at(
         &self,
         time: f64,
         placement: &CpuPlacement,
@@ -148,7 +148,7 @@ impl FactorTrial {
             match found {
                 FactorVerdict::Holds => {}
                 FactorVerdict::TooFast => return Ok(Some(FactorVerdict::TooFast)),
-                FactorVerdict::Untried(why) => untried = Some(why),
+                FactorVerdict::Untried(reason) => untried = Some(reason),
             }
         }
         Ok(Some(untried.map_or(FactorVerdict::Holds, FactorVerdict::Untried)))
@@ -171,13 +171,13 @@ impl FactorTrial {
         let TrialLoad { requests, threads, p99_tolerance } = tried;
         let stack = StackSpec { volumes: vec![self.volume.clone()], dilation: time, seed: self.seed };
         // The daemon goes where a cell's goes.
-        let _confined = CpuConfinement::to(&placement.emulation)?;
+        let _confined = CpuConfinement::confine_to(&placement.emulation)?;
         let duration = self.duration(time);
         let load = DirectLoad { requests, threads, cpus: placement.system.clone(), duration };
         let found = match direct_load::measure(&stack, &load, registry, stop) {
             Err(AttachError::Missing(missing)) => {
-                let why = format!("{} is missing ({})", missing.what, missing.remedy);
-                return Ok(Some(FactorVerdict::Untried(why)));
+                let reason = format!("{} is missing ({})", missing.what, missing.remedy);
+                return Ok(Some(FactorVerdict::Untried(reason)));
             }
             other => other?,
         };
@@ -192,8 +192,8 @@ impl FactorTrial {
         let late = |asked: f64, got: f64| got / asked.max(f64::MIN_POSITIVE) - 1.0;
         let p99_late = late(found.modelled.quantile_us(0.99), found.waited.quantile_us(0.99));
         let p99_holds = answered < MIN_REQUESTS || p99_tolerance.is_none_or(|most| p99_late <= most);
-        let holds = p99_holds && late(found.modelled.mean_us(), found.waited.mean_us()) <= MEAN_TOLERANCE;
-        Ok(Some(if holds { FactorVerdict::Holds } else { FactorVerdict::TooFast }))
+        let keeps_up = p99_holds && late(found.modelled.mean_us(), found.waited.mean_us()) <= MEAN_TOLERANCE;
+        Ok(Some(if keeps_up { FactorVerdict::Holds } else { FactorVerdict::TooFast }))
     }
 }
 
@@ -237,15 +237,18 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_storage_is_tried_at_the_studys_concurrency() {
+    fn fastest_storage_is_tried_at_study_concurrency() {
         let study = study(
             "[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n[storage.b]\ndevices = [{ medium = \"nvme-9300-max\" }]",
         );
-        let trial = FactorTrial::of(&study).unwrap();
+        let trial = FactorTrial::from_study(&study).unwrap();
         assert_eq!(trial.loads, [TrialLoad::reads(20)]);
         let mut updates = study.clone();
         updates.workloads[0].mixes = vec!["a".to_owned()];
-        assert_eq!(FactorTrial::of(&updates).unwrap().loads, [TrialLoad::reads(20), TrialLoad::mixed(20)]);
+        assert_eq!(
+            FactorTrial::from_study(&updates).unwrap().loads,
+            [TrialLoad::reads(20), TrialLoad::mixed(20)]
+        );
         let devices = trial.volume.devices();
         assert_eq!(devices.len(), 1);
         assert_eq!(devices[0].medium.as_ref().map(|medium| medium.name.as_str()), Some("nvme-9300-max"));
@@ -253,10 +256,10 @@ mod tests {
 
     #[test]
     fn slow_devices_in_slow_motion_are_tried_for_longer() {
-        let disk =
-            FactorTrial::of(&study("[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]")).unwrap();
-        let card =
-            FactorTrial::of(&study("[storage.a]\ndevices = [{ medium = \"optane-p5800x\" }]")).unwrap();
+        let disk = FactorTrial::from_study(&study("[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]"))
+            .unwrap();
+        let card = FactorTrial::from_study(&study("[storage.a]\ndevices = [{ medium = \"optane-p5800x\" }]"))
+            .unwrap();
         assert_eq!(card.duration(8.0), DURATION);
         assert!(
             disk.duration(1.0) > DURATION && disk.duration(1.0) < MAX_TRIAL_TIME,
@@ -267,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_is_tried_by_what_a_log_does() {
+    fn benchmark_is_tried_as_a_log() {
         let text = "name = \"a\"\nbaseline = \"a\"\n[system.s]\nkind = \"command\"\nmemory = \"1 GiB\"\n\
                     [storage.a]\ndevices = [{ medium = \"nvme-9300-max\" }]\n\
                     [workload.w]\nkind = \"command\"\nrun = \"true\"\n\
                     [workload.w.figures.speed]\nunit = \"MB/s\"\nbetter = \"higher\"\npattern = '([0-9]+)'\n\
                     [machine]\ncores = 4\n";
         let study = Study::parse("a.toml", text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-        let trial = FactorTrial::of(&study).unwrap();
+        let trial = FactorTrial::from_study(&study).unwrap();
         assert_eq!(trial.loads, [TrialLoad::reads(1), TrialLoad::log(None)]);
         // The p99 of fio's log is that of the writes themselves.
         let fio = text.replace(
@@ -285,7 +288,7 @@ mod tests {
         let study = Study::parse("a.toml", &format!("{fio}[machine]\ncores = 4\n"), false)
             .unwrap_or_else(|mistakes| panic!("{mistakes}"));
         assert_eq!(
-            FactorTrial::of(&study).unwrap().loads,
+            FactorTrial::from_study(&study).unwrap().loads,
             [TrialLoad::reads(1), TrialLoad::log(Some(WRITES_P99_TOLERANCE))]
         );
     }

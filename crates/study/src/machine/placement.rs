@@ -72,7 +72,7 @@ impl CpuPlacement {
     }
 
     /// As it would be if nothing else ran here.
-    pub(super) fn of_an_idle_host() -> CpuPlacement {
+    pub(super) fn for_idle_host() -> CpuPlacement {
         divide(Processors::available().iter().map(|cpu| CpuCapacity { cpu, left: 1.0 }).collect())
     }
 
@@ -141,44 +141,44 @@ mod tests {
 
     use super::*;
 
-    fn of(left: &[f64]) -> CpuPlacement {
+    fn placement_of(left: &[f64]) -> CpuPlacement {
         divide(left.iter().enumerate().map(|(cpu, &left)| CpuCapacity { cpu: cpu as u32, left }).collect())
     }
 
     #[test]
-    fn the_emulation_gets_the_cpus_that_are_free() {
-        let quiet = of(&[1.0, 1.0]);
+    fn emulation_gets_free_cpus() {
+        let quiet = placement_of(&[1.0, 1.0]);
         assert_eq!((quiet.system.to_string(), quiet.emulation.to_string()), ("0".into(), "1".into()));
-        let neighbour_on_the_second = of(&[0.98, 0.5]);
+        let neighbour_on_the_second = placement_of(&[0.98, 0.5]);
         assert_eq!(neighbour_on_the_second.system.to_string(), "1");
         assert!((neighbour_on_the_second.system_cpus - 0.425).abs() < 1e-9);
-        assert_eq!(of(&[1.0; 8]).emulation.to_string(), "5-7");
+        assert_eq!(placement_of(&[1.0; 8]).emulation.to_string(), "5-7");
     }
 
     #[test]
-    fn a_single_cpu_is_shared() {
-        let single = of(&[1.0]);
+    fn single_cpu_is_shared() {
+        let single = placement_of(&[1.0]);
         assert_eq!(single.system, single.emulation);
         assert_eq!(single.fits_from(1), 1.0 / 0.425);
     }
 
     #[test]
-    fn a_share_is_what_the_factor_leaves_of_the_cores() {
-        let placement = of(&[1.0, 1.0]);
+    fn share_is_cores_divided_by_factor() {
+        let placement = placement_of(&[1.0, 1.0]);
         assert_eq!(placement.fits_from(16), 16.0 / 0.85);
         let share = placement.share(16, 2, 1, 64.0, true);
         assert_eq!((share.cpu.quota_cpus, share.modelled_cores), (0.5, 16));
         assert_eq!(share.cpu.period, Duration::from_millis(20));
         assert_eq!(placement.share(1, 1, 1, 1.0, true).cpu.period, Duration::from_millis(2));
         // A machine smaller than this host needs no slow motion for its cores.
-        assert_eq!(of(&[1.0; 64]).fits_from(16), 1.0);
+        assert_eq!(placement_of(&[1.0; 64]).fits_from(16), 1.0);
     }
 
     /// The same cores do as much on CPUs that are slower, in as much more of their time.
     #[test]
-    fn slower_cpus_are_given_more_time_where_there_is_room() {
+    fn slower_cpus_get_more_time_where_available() {
         let speed = CpuSpeed { reference_us: 50.0, loaded_us: 62.5 };
-        let slow = CpuPlacement { speed: Some(speed), ..of(&[1.0, 1.0]) };
+        let slow = CpuPlacement { speed: Some(speed), ..placement_of(&[1.0, 1.0]) };
         assert!((slow.fits_from(16) - 1.25 * 16.0 / 0.85).abs() < 1e-9);
         let share = slow.share(16, 1, 1, 32.0, true);
         assert_eq!((share.due_cpus, share.cpu.quota_cpus), (0.5, 0.625));
@@ -192,7 +192,7 @@ mod tests {
         left[8..].fill(1.0);
         left[3] = 0.95;
         left[6] = 0.94;
-        let placement = of(&left);
+        let placement = placement_of(&left);
         assert_eq!(placement.emulation.to_string(), "8-11");
         let cpus = |cores, servers, time| placement.share(cores, 1, servers, time, true).cpu.cpus.to_string();
         assert_eq!(cpus(16, 1, 8.0), "3,6", "those with most room");
@@ -206,8 +206,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_cpu_has_its_part(left in prop::collection::vec(0.0..1.0f64, 2..200)) {
-            let placement = of(&left);
+        fn placement_assigns_each_cpu_once(left in prop::collection::vec(0.0..1.0f64, 2..200)) {
+            let placement = placement_of(&left);
             let mut all: Vec<u32> = placement.system.iter().chain(placement.emulation.iter()).collect();
             all.sort_unstable();
             prop_assert_eq!(all, (0..left.len() as u32).collect::<Vec<_>>());

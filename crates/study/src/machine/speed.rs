@@ -57,11 +57,11 @@ impl SpeedComputation {
             }
         }
         black_box(lanes);
-        let mut at = 0;
+        let mut index = 0;
         for _ in 0..LINES {
-            at = self.lines[at as usize][0];
+            index = self.lines[index as usize][0];
         }
-        black_box(at);
+        black_box(index);
         thread_time().saturating_sub(began)
     }
 }
@@ -70,9 +70,9 @@ impl SpeedComputation {
 pub(crate) fn usual_us(samples: &[Duration]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
-    let kept = sorted.len() - (sorted.len() as f64 * OUTLIERS) as usize;
-    let sum: Duration = sorted.iter().take(kept).sum();
-    (kept > 0).then(|| sum.as_nanos() as f64 / 1e3 / kept as f64)
+    let kept_count = sorted.len() - (sorted.len() as f64 * OUTLIERS) as usize;
+    let sum: Duration = sorted.iter().take(kept_count).sum();
+    (kept_count > 0).then(|| sum.as_nanos() as f64 / 1e3 / kept_count as f64)
 }
 
 fn fastest_us(samples: &[Duration]) -> Option<f64> {
@@ -104,9 +104,9 @@ impl CpuSpeed {
     /// With a reference from before, where that was faster.
     #[must_use]
     pub fn known_from(self, known_us: Option<f64>) -> CpuSpeed {
-        let known = known_us.filter(|known| self.is_credible(*known));
+        let value_us = known_us.filter(|value_us| self.is_credible(*value_us));
         CpuSpeed {
-            reference_us: known.map_or(self.reference_us, |known| known.min(self.reference_us)),
+            reference_us: value_us.map_or(self.reference_us, |value_us| value_us.min(self.reference_us)),
             ..self
         }
     }
@@ -140,7 +140,7 @@ pub(super) fn look(cpus: &Processors) -> Option<CpuSpeed> {
 }
 
 fn samples_on(cpu: u32, length: Duration) -> Result<Vec<Duration>, AttachError> {
-    let _there = CpuConfinement::to(&[cpu].into_iter().collect())?;
+    let _there = CpuConfinement::confine_to(&[cpu].into_iter().collect())?;
     let mut computation = SpeedComputation::new();
     let mut samples = Vec::new();
     let begun = Instant::now();
@@ -173,14 +173,14 @@ pub(super) fn remembered(registry: &ResourceRegistry, cpu: &str, speed: CpuSpeed
     let lock = folder.file(LOCK).ok().filter(|lock| flock(lock, FlockOperation::LockExclusive).is_ok());
     let boot =
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-    let known: Option<KnownSpeeds> =
+    let saved: Option<KnownSpeeds> =
         folder.read_text(FILE, FILE_MAX_BYTES).ok().and_then(|text| serde_json::from_str(&text).ok());
-    let known = known
-        .filter(|known| known.computation == COMPUTATION && known.cpu == cpu && known.boot == boot)
-        .map(|known| known.fastest_us)
-        .filter(|known| speed.is_credible(*known));
-    let with_known = speed.known_from(known);
-    if lock.is_some() && known.is_none_or(|known| speed.reference_us < known) {
+    let saved_us = saved
+        .filter(|saved| saved.computation == COMPUTATION && saved.cpu == cpu && saved.boot == boot)
+        .map(|saved| saved.fastest_us)
+        .filter(|value_us| speed.is_credible(*value_us));
+    let with_known = speed.known_from(saved_us);
+    if lock.is_some() && saved_us.is_none_or(|value_us| speed.reference_us < value_us) {
         let now = KnownSpeeds {
             computation: COMPUTATION,
             cpu: cpu.to_owned(),
@@ -203,18 +203,18 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_goes_through_every_line() {
+    fn chain_visits_every_line() {
         let SpeedComputation { lines } = SpeedComputation::new();
-        let (mut at, mut seen) = (0, vec![false; LINES]);
+        let (mut index, mut seen) = (0, vec![false; LINES]);
         for _ in 0..LINES {
-            assert!(!std::mem::replace(&mut seen[at], true), "it comes back too early");
-            at = lines[at][0] as usize;
+            assert!(!std::mem::replace(&mut seen[index], true), "it comes back too early");
+            index = lines[index][0] as usize;
         }
-        assert_eq!(at, 0);
+        assert_eq!(index, 0);
     }
 
     #[test]
-    fn an_interrupt_is_no_slow_cpu() {
+    fn interrupt_is_no_slow_cpu() {
         let mut samples = vec![us(50); 19];
         samples.push(us(5000));
         assert_eq!(usual_us(&samples), Some(50.0));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faster_reference_from_before_counts() {
+    fn faster_earlier_reference_counts() {
         let speed = CpuSpeed { reference_us: 60.0, loaded_us: 75.0 };
         assert_eq!(speed.slowdown_under_load(), 1.25);
         assert_eq!(speed.known_from(Some(50.0)).slowdown_under_load(), 1.5);
@@ -235,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_is_remembered_until_the_host_boots_or_has_another_cpu() {
+    fn fastest_speed_is_remembered_until_reboot_or_new_cpu() {
         let place = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&place.path().join("runtime")).unwrap();
+        let registry = ResourceRegistry::open_at(&place.path().join("runtime")).unwrap();
         let seen = |reference_us| CpuSpeed { reference_us, loaded_us: 90.0 };
         assert_eq!(remembered(&registry, "a", seen(60.0)).reference_us, 60.0);
         assert_eq!(remembered(&registry, "a", seen(70.0)).reference_us, 60.0, "a busy host later");
@@ -248,23 +248,23 @@ mod tests {
     }
 
     #[test]
-    fn what_no_cpu_can_have_been_is_replaced() {
+    fn impossible_speed_is_replaced() {
         let place = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&place.path().join("runtime")).unwrap();
+        let registry = ResourceRegistry::open_at(&place.path().join("runtime")).unwrap();
         let seen = |reference_us| CpuSpeed { reference_us, loaded_us: 90.0 };
         remembered(&registry, "a", seen(60.0));
         let file = registry.directory().join(FILE);
-        let known: KnownSpeeds = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        let nonsense = KnownSpeeds { fastest_us: 1.0, ..known };
+        let saved: KnownSpeeds = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        let nonsense = KnownSpeeds { fastest_us: 1.0, ..saved };
         std::fs::write(&file, serde_json::to_vec(&nonsense).unwrap()).unwrap();
         assert_eq!(remembered(&registry, "a", seen(70.0)).reference_us, 70.0);
         assert_eq!(remembered(&registry, "a", seen(80.0)).reference_us, 70.0);
     }
 
     #[test]
-    fn of_looks_at_the_same_time_the_fastest_is_remembered() {
+    fn concurrent_looks_remember_fastest() {
         let place = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&place.path().join("runtime")).unwrap();
+        let registry = ResourceRegistry::open_at(&place.path().join("runtime")).unwrap();
         let seen = |reference_us| CpuSpeed { reference_us, loaded_us: 90.0 };
         std::thread::scope(|scope| {
             for number in 0..8u32 {

@@ -33,32 +33,38 @@ pub(crate) struct TickThreads {
 impl TickThreads {
     /// On the CPUs of the system; `None` where the emulation has the same one, and would be what never rests.
     pub(super) fn on_the_systems(placement: &CpuPlacement) -> Option<TickThreads> {
-        (!placement.is_shared()).then(|| TickThreads::on(&placement.system))
+        (!placement.is_shared()).then(|| TickThreads::start(&placement.system))
     }
 
     /// `None` also where the system may have nearly all of its CPUs itself: nobody could tell its own work from that of others.
-    pub(crate) fn beside(placement: &CpuPlacement, share: &ServerShare, servers: u32) -> Option<TickThreads> {
+    pub(crate) fn for_share(
+        placement: &CpuPlacement,
+        share: &ServerShare,
+        servers: u32,
+    ) -> Option<TickThreads> {
         let most_cpus = share.cpu.cpus.len() as f64 * (1.0 - IDLE_SHARE);
         let is_told = !placement.is_shared() && share.cpu.quota_cpus * f64::from(servers) < most_cpus;
-        is_told.then(|| TickThreads::on(&share.cpu.cpus))
+        is_told.then(|| TickThreads::start(&share.cpu.cpus))
     }
 
     /// Where no thread may outrank others, nothing is done: what the system waits is counted all the same.
-    fn on(cpus: &Processors) -> TickThreads {
+    fn start(cpus: &Processors) -> TickThreads {
         let count = Arc::<AtomicU64>::default();
-        let (kept, cpus) = (Arc::clone(&count), cpus.clone());
+        let (counter, cpus) = (Arc::clone(&count), cpus.clone());
         // An ordinary thread, since on a large host the kernel's account takes a while to read.
         let watch = SamplerTicker::start("contention", LOOK_EVERY, move || {
-            let mut before = CpuTimes::of_each(&cpus).ok()?;
+            let mut before = CpuTimes::read_each(&cpus).ok()?;
             let mut ticking = BTreeMap::<u32, TickThread>::new();
             Some(move || {
                 // A CPU that has gone offline has no account.
-                if let Ok(now) = CpuTimes::of_each(&cpus) {
+                if let Ok(now) = CpuTimes::read_each(&cpus) {
                     for ((cpu, now), before) in cpus.iter().zip(&now).zip(&before) {
-                        if !has_no_rest(now.since(*before)) {
+                        if !has_no_rest(now.delta_since(*before)) {
                             ticking.remove(&cpu);
                         } else {
-                            ticking.entry(cpu).or_insert_with(|| TickThread::on(cpu, Arc::clone(&kept)));
+                            ticking
+                                .entry(cpu)
+                                .or_insert_with(|| TickThread::start(cpu, Arc::clone(&counter)));
                         }
                     }
                     before = now;
@@ -82,11 +88,11 @@ struct TickThread {
 }
 
 impl TickThread {
-    fn on(cpu: u32, count: Arc<AtomicU64>) -> TickThread {
+    fn start(cpu: u32, count: Arc<AtomicU64>) -> TickThread {
         let (over, ended) = mpsc::channel();
         // Where no thread can be had there is none.
         let _ = std::thread::Builder::new().name("tick".into()).spawn(move || {
-            let Ok(_there) = CpuConfinement::to(&[cpu].into_iter().collect()) else { return };
+            let Ok(_there) = CpuConfinement::confine_to(&[cpu].into_iter().collect()) else { return };
             if slices::run_at_once().is_err() {
                 return;
             }
@@ -132,11 +138,11 @@ mod tests {
     struct Busy(Arc<AtomicBool>);
 
     impl Busy {
-        fn on(cpu: u32) -> Busy {
+        fn start(cpu: u32) -> Busy {
             let is_over = Arc::<AtomicBool>::default();
             let over = Arc::clone(&is_over);
             std::thread::spawn(move || {
-                let _there = CpuConfinement::to(&[cpu].into_iter().collect());
+                let _there = CpuConfinement::confine_to(&[cpu].into_iter().collect());
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
@@ -153,15 +159,15 @@ mod tests {
 
     /// However busy the CPU is otherwise, a program that never rests is there.
     #[test]
-    fn a_busy_cpu_has_ticks_until_nobody_wants_them() {
+    fn busy_cpu_ticks_until_dropped() {
         let Some(cpu) = Processors::available().iter().next() else { return };
         let may_outrank = std::thread::spawn(|| slices::run_at_once().is_ok()).join().unwrap();
         if !may_outrank {
             eprintln!("NOT RUN: no thread may outrank others here");
             return;
         }
-        let _busy = Busy::on(cpu);
-        let ticks = TickThreads::on(&[cpu].into_iter().collect());
+        let _busy = Busy::start(cpu);
+        let ticks = TickThreads::start(&[cpu].into_iter().collect());
         let deadline = Instant::now() + Duration::from_secs(60);
         while ticks.count() < 50 {
             assert!(Instant::now() < deadline, "{} ticks in a minute", ticks.count());

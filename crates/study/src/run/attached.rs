@@ -156,7 +156,7 @@ impl CellStorages {
                 Err(other) => return Err(other.into()),
             };
             // Servers have equal storages.
-            if !self.dirty_limits.iter().any(|known| known.storage == limit.storage) {
+            if !self.dirty_limits.iter().any(|earlier| earlier.storage == limit.storage) {
                 self.dirty_limits.push(limit);
             }
         }
@@ -213,7 +213,7 @@ impl CellStorages {
     pub(super) fn paths_of(&self, server: usize, scratch: PathBuf) -> StoragePaths {
         let attached = self.servers.get(server);
         let data = attached.map_or_else(Vec::new, |attached| attached.paths().to_vec());
-        let (data, further_nodes) = of_nodes(&data, self.nodes);
+        let (data, further_nodes) = split_by_node(&data, self.nodes);
         StoragePaths { data, roles: self.roles_of(server), further_nodes, scratch }
     }
 
@@ -339,12 +339,12 @@ impl CellStorages {
         // In the order of `end_measurement`.
         let mut rest = devices.iter_mut();
         for attached in self.all() {
-            let told = match attached.served() {
+            let served_inputs = match attached.served() {
                 Some(served) => unless_stopped(stop, move || served.inputs(INPUTS_LIMIT)),
                 None => Some(attached.inputs()),
             };
-            let Some(told) = told else { return Ok(()) };
-            for (name, inputs) in told? {
+            let Some(served_inputs) = served_inputs else { return Ok(()) };
+            for (name, inputs) in served_inputs? {
                 if let Some(device) = rest.find(|device| device.description.id.name == name) {
                     device.inputs = Some(inputs);
                 }
@@ -361,7 +361,7 @@ impl CellStorages {
 
     /// What programs waited on the way to each volume in the measurement that has ended, the roles' last.
     pub(super) fn path_records(&self) -> Vec<PathRecord> {
-        let of = |attached: &AttachedStorage, server: usize, role: Option<&String>| {
+        let records_of = |attached: &AttachedStorage, server: usize, role: Option<&String>| {
             let server = storage::server_number(server, self.servers.len().max(1));
             let mut paths = attached.path_records();
             for path in &mut paths {
@@ -372,8 +372,8 @@ impl CellStorages {
         let servers = self.servers.iter().enumerate();
         let roles = self.roles.iter();
         servers
-            .flat_map(|(server, attached)| of(attached, server, None))
-            .chain(roles.flat_map(|role| of(&role.attached, role.server, Some(&role.name))))
+            .flat_map(|(server, attached)| records_of(attached, server, None))
+            .chain(roles.flat_map(|role| records_of(&role.attached, role.server, Some(&role.name))))
             .collect()
     }
 
@@ -421,7 +421,7 @@ impl CellStorages {
         let roles = self.roles.iter_mut().map(|role| &mut role.attached);
         for attached in self.servers.iter_mut().chain(roles) {
             match attached.detach() {
-                Err(AttachError::InUse(who)) => in_use.push(who),
+                Err(AttachError::InUse(holder)) => in_use.push(holder),
                 detached => detached?,
             }
         }
@@ -514,7 +514,7 @@ pub(super) fn images_folder(folder: &Path) -> PathBuf {
 }
 
 /// The directories of the first node and of those after it: equal parts, in order.
-fn of_nodes(directories: &[PathBuf], nodes: usize) -> (Vec<PathBuf>, Vec<NodePaths>) {
+fn split_by_node(directories: &[PathBuf], nodes: usize) -> (Vec<PathBuf>, Vec<NodePaths>) {
     let mut of_nodes = directories.chunks((directories.len() / nodes).max(1)).map(<[PathBuf]>::to_vec);
     let first = of_nodes.next().unwrap_or_default();
     // The check of a study sees to it that nodes with storages of their own have no roles.
@@ -569,7 +569,7 @@ mod tests {
     use crate::spec::Study;
 
     #[test]
-    fn a_ring_gets_a_storage_for_each_of_its_nodes() {
+    fn ring_nodes_get_own_storages() {
         const STUDY: &str = r#"
 name = "ring"
 [system.cassandra]
@@ -594,7 +594,7 @@ threads = 8
             let stack = storage::stack(&storage, Path::new("/images"), 1000.0, 1.0, 7).unwrap();
             let mounts: Vec<PathBuf> =
                 stack.volumes.iter().map(|volume| volume.name.clone().into()).collect();
-            (of_nodes(&mounts, storage.nodes as usize), storage::image_files(&stack).len())
+            (split_by_node(&mounts, storage.nodes as usize), storage::image_files(&stack).len())
         };
         let ((first, further), images) = of_system(0);
         assert_eq!((first.len(), further.len(), images), (2, 2, 6));

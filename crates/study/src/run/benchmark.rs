@@ -62,24 +62,24 @@ impl RunContext {
         storages.set_pace(PacingMode::Immediate)?;
         let mut warnings: Vec<String> = self.floor_unknown(plan).into_iter().collect();
         let session = self.start(plan, system, &storages, &folder, &mut warnings, stop);
-        let logs = KeptLogs::beside(self.records());
+        let logs = KeptLogs::new(self.records());
         let scratch = folder.join(scratch_of(0));
-        let session = logs.of_failure(plan, system, &scratch, session)?;
+        let session = logs.keep_on_failure(plan, system, &scratch, session)?;
         let measured =
             self.measure_benchmark(plan, benchmark, (&session, &storages, &folder), observer, stop);
-        let kept = logs.keep(plan, &session.servers().logs());
+        let kept_logs = logs.keep(plan, &session.servers().logs());
         let (mut record, more) = match measured {
             Ok(measured) => measured,
             Err(error) => {
                 let faults = faults::note(&faults::concerning(plan.study, &plan.storage));
-                return Err(error.with(&faults.map_or_else(String::new, |told| format!("\n{told}"))));
+                return Err(error.with(&faults.map_or_else(String::new, |note| format!("\n{note}"))));
             }
         };
         // Before the storages: a file system with open files cannot be unmounted.
-        logs.of_failure(plan, system, &scratch, session.finish().map_err(CellError::from))?;
+        logs.keep_on_failure(plan, system, &scratch, session.finish().map_err(CellError::from))?;
         record.warnings.extend(storages.clear_away()?.map(|in_use| still_in_use(&in_use)));
         record.wall_s = begun.elapsed().as_secs_f64();
-        record.warnings.extend(warnings.into_iter().chain(more).chain(kept.err()));
+        record.warnings.extend(warnings.into_iter().chain(more).chain(kept_logs.err()));
         Ok(record)
     }
 
@@ -102,9 +102,9 @@ impl RunContext {
         storages.set_pace(PacingMode::Modelled)?;
         session.hold_cpu()?;
         check_stop(stop)?;
-        let schedule = faults::FaultSchedule::of(plan, storages.servers().first())?;
+        let schedule = faults::FaultSchedule::new(plan, storages.servers().first())?;
         let sample = plan.study.run.duration.div_f64(SAMPLES).max(SAMPLE_MIN);
-        let cpu = CpuMeter::of(plan, self.placement(), session);
+        let cpu = CpuMeter::new(plan, self.placement(), session);
         let interval_s = sample.as_secs_f64() / plan.scale.time;
         let window = WindowHandle::new(session, storages, cpu, interval_s, (schedule, None), stop);
         let request = BenchmarkRequest {
@@ -145,7 +145,7 @@ impl RunContext {
             window.measuring_ended();
         }
         self.clock().enter(WallPart::Restore);
-        let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
+        let steal_share = machine.use_until(&MachineSnapshot::take()).steal_share;
         // Whatever happened, the rest need not take modelled time.
         let _ = storages.set_pace(PacingMode::Immediate);
         let _ = session.release_cpu();
@@ -161,20 +161,20 @@ impl RunContext {
         session
             .check_oom_kills(oom_kills, "while the benchmark ran")
             .map_err(|reason| explain(reason, session, storages))?;
-        let taken = window.taken(None)?;
+        let figures = window.taken(None)?;
         let scratch = folder.join(scratch_of(0));
-        let traffic = CellTraffic::of(plan, storages, &taken.devices, &servers.processes())
+        let traffic = CellTraffic::new(plan, storages, &figures.devices, &servers.processes())
             .map(|traffic| traffic.with_fio(plan, benchmark.plan.job.as_deref(), &scratch));
         let aftermath = RunAftermath { steal_share, ..RunAftermath::default() };
         let certificate = certify(&CertificateEvidence {
-            devices: &taken.devices,
-            paths: &taken.paths,
+            devices: &figures.devices,
+            paths: &figures.paths,
             measured: None,
             floor_us: self.floor_us(plan),
-            cpu: taken.cpu.as_ref(),
+            cpu: figures.cpu.as_ref(),
             callers: CallerKind::Programs,
             searching: None,
-            pauses: Some(&taken.pauses),
+            pauses: Some(&figures.pauses),
             lost_tasks: None,
             traffic,
             aftermath: &aftermath,
@@ -187,7 +187,7 @@ impl RunContext {
             time_scale: plan.scale.time,
         });
         let mut warnings = Vec::new();
-        if plan.storage.is_modelled() && taken.devices.iter().all(is_idle) {
+        if plan.storage.is_modelled() && figures.devices.iter().all(is_idle) {
             warnings.push(
                 "no device was asked for anything while the benchmark ran: its figures say nothing of the storage. Does it use {data}, or did \
                  everything come from the page cache?"
@@ -195,7 +195,7 @@ impl RunContext {
             );
         }
         let observed = CellObservation {
-            taken,
+            taken: figures,
             settings: servers.applied_settings(),
             topology: None,
             memory_enforced_by: session.memory_enforced_by(),

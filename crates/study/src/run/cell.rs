@@ -178,9 +178,9 @@ impl RunContext {
             Err(error) => {
                 // Before the cell's images are removed.
                 let space = space::note(&folder);
-                let told: String =
-                    [faults, events, space].iter().flatten().map(|told| format!("\n{told}")).collect();
-                return Err(error.with(&told));
+                let notes: String =
+                    [faults, events, space].iter().flatten().map(|note| format!("\n{note}")).collect();
+                return Err(error.with(&notes));
             }
             Ok(driven) => driven,
         };
@@ -234,7 +234,7 @@ impl RunContext {
     /// dropped; the system's processes are placed one by one. Where the system runs elsewhere, nothing here has to be kept apart.
     pub(super) fn confine(&self, plan: &CellPlan<'_>) -> Result<Option<CpuConfinement>, CellError> {
         let here = self.placement.as_ref().filter(|_| !plan.storage.is_elsewhere());
-        Ok(here.map(|here| CpuConfinement::to(&here.emulation)).transpose()?)
+        Ok(here.map(|here| CpuConfinement::confine_to(&here.emulation)).transpose()?)
     }
 
     pub(super) fn placement(&self) -> Option<&CpuPlacement> {
@@ -276,7 +276,7 @@ impl RunContext {
     /// Why nobody knows what the path adds, for the record.
     pub(super) fn floor_unknown(&self, plan: &CellPlan<'_>) -> Option<String> {
         match &self.floor {
-            PathFloor::Unknown(why) if plan.storage.is_modelled() => Some(why.clone()),
+            PathFloor::Unknown(reason) if plan.storage.is_modelled() => Some(reason.clone()),
             _ => None,
         }
     }
@@ -354,7 +354,7 @@ impl RunContext {
         check_stop(stop)?;
 
         let mut spec = drive::measuring_spec(plan)?;
-        let cpu = CpuMeter::of(plan, self.placement(), &session);
+        let cpu = CpuMeter::new(plan, self.placement(), &session);
         self.clock.enter(WallPart::Search);
         let searched = feed::sampled(observer, &source(), || {
             rate_search::watched_search(plan, &spec, &session, &storages, cpu, observer, stop)
@@ -372,8 +372,8 @@ impl RunContext {
             spec.workload = searched.workload;
             searched.record
         });
-        let schedule = faults::FaultSchedule::of(plan, storages.servers().first())?;
-        let cpu = CpuMeter::of(plan, self.placement(), &session);
+        let schedule = faults::FaultSchedule::new(plan, storages.servers().first())?;
+        let cpu = CpuMeter::new(plan, self.placement(), &session);
         let events = events::concerning(plan.study, plan.system);
         let count = || drop(session.servers().figures());
         let desk = events::desk(session.servers(), &count, plan.scale.time);
@@ -383,7 +383,7 @@ impl RunContext {
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
         // Some readers must find nothing: what they miss is not lost.
         let is_noted = !events.is_empty() && !plan.hides_records();
-        let writes = is_noted.then(|| Arc::new(AcknowledgedWrites::of(&spec.workload)));
+        let writes = is_noted.then(|| Arc::new(AcknowledgedWrites::for_workload(&spec.workload)));
         let timeline_parts = match (&desk, events.is_empty()) {
             (None, _) => 0,
             // For what is done by hand.
@@ -431,8 +431,8 @@ impl RunContext {
         let nodes_away = events::outside_of(&node_events, &driven.timeline, spec.threads);
         warnings.extend(events::problems(&node_events));
         let read_back = writes.map(|writes| {
-            let how = ReadBack { limit: READ_BACK_LIMIT, stop };
-            session.aborted_at(stop, || writes.read_back(&|thread| session.connect(thread), &how))
+            let options = ReadBack { limit: READ_BACK_LIMIT, stop };
+            session.aborted_at(stop, || writes.read_back(&|thread| session.connect(thread), &options))
         });
         check_stop(stop)?;
         warnings.extend(driven.raw_problem);
@@ -445,9 +445,9 @@ impl RunContext {
         session
             .check_oom_kills(oom_kills, "while caches were filled or the cell was measured")
             .map_err(|reason| explain(reason, &session, &storages))?;
-        let mut taken = window.taken(driven.aftermath.window)?;
-        taken.pauses.counted_off_wall_s = Some(taken.counted_for.as_secs_f64() - driven.measured.wall_s);
-        let traffic = CellTraffic::of(plan, &storages, &taken.devices, &[]);
+        let mut figures = window.taken(driven.aftermath.window)?;
+        figures.pauses.counted_off_wall_s = Some(figures.counted_for.as_secs_f64() - driven.measured.wall_s);
+        let traffic = CellTraffic::new(plan, &storages, &figures.devices, &[]);
         if driven.measured.errors > 0 {
             warnings.push(format!(
                 "{} operations failed; the first error: {}",
@@ -463,7 +463,7 @@ impl RunContext {
         let dirty_limits = storages.dirty_limits().to_vec();
         warnings.extend(storages.clear_away()?.map(|in_use| still_in_use(&in_use)));
         let observed = CellObservation {
-            taken,
+            taken: figures,
             settings: observed_settings,
             topology,
             memory_enforced_by: finished.memory_enforced_by,
@@ -523,11 +523,11 @@ impl RunContext {
         check_stop(stop)?;
         let session = session?;
         warnings.extend(session.unenforced().map(|missing| {
-            let (what, remedy) = (&missing.what, &missing.remedy);
+            let (capability, remedy) = (&missing.what, &missing.remedy);
             match session.memory_enforced_by() {
-                Some(_) => format!("nothing held the system to its CPUs: {what}; {remedy}"),
+                Some(_) => format!("nothing held the system to its CPUs: {capability}; {remedy}"),
                 None => format!(
-                    "the memory budget was not enforced: {what}; {remedy}. The page cache may hold all the data."
+                    "the memory budget was not enforced: {capability}; {remedy}. The page cache may hold all the data."
                 ),
             }
         }));
@@ -572,11 +572,11 @@ pub(super) fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, Ce
 /// Gets what the system needs from outside this host, telling how far it is.
 pub(super) fn prepare(system: &dyn System, observer: &dyn RunObserver) -> Result<(), CellError> {
     // Progress is reported again and again; each step is shown once.
-    let told = Mutex::new(String::new());
+    let last_message = Mutex::new(String::new());
     system.prepare(&|progress| {
-        let mut told = told.lock();
-        if *told != progress.what {
-            told.clone_from(&progress.what);
+        let mut last_message = last_message.lock();
+        if *last_message != progress.what {
+            last_message.clone_from(&progress.what);
             observer.preparing(&progress.what);
         }
     })?;

@@ -57,9 +57,9 @@ fn remove(folder: &Path, registry: &ResourceRegistry) -> Result<(), PathBuf> {
 }
 
 /// The warning of a cell whose figures stay true.
-pub(super) fn still_in_use(who: &str) -> String {
+pub(super) fn still_in_use(holder: &str) -> String {
     format!(
-        "its storage could not be removed completely: {who}. End what holds it, then run `underlay clean`; the figures remain valid"
+        "its storage could not be removed completely: {holder}. End what holds it, then run `underlay clean`; the figures remain valid"
     )
 }
 
@@ -70,12 +70,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_else_has_mounted_in_a_cell_s_folder_stays_and_is_named() {
+    fn foreign_mount_in_cell_folder_stays_and_is_named() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
         let keep = tempfile::tempdir().unwrap();
-        let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
         let folder = keep.path().canonicalize().unwrap().join("cell");
         let cell = CellFolder::make(&folder, &registry).unwrap();
         let own = folder.join("own");

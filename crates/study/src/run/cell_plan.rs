@@ -77,8 +77,8 @@ impl<'a> CellPlan<'a> {
 
     /// What of the budget can hold records.
     pub(super) fn cache_bytes(&self) -> u64 {
-        let known = self.study.memory_of(self.system, &self.storage);
-        known.map_or_else(
+        let memory_plan = self.study.memory_of(self.system, &self.storage);
+        memory_plan.map_or_else(
             || self.budget_bytes.saturating_sub(self.system.fixed_memory_bytes),
             |plan| plan.cache_bytes(),
         )

@@ -83,7 +83,7 @@ pub struct OutsideOfEvents {
 }
 
 pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
-    let latencies = DeviceLatencies::of(evidence.devices, evidence.paths);
+    let latencies = DeviceLatencies::new(evidence.devices, evidence.paths);
     let any_modelled = latencies.any_modelled;
     let mut checks = latencies.checks(evidence.paths, evidence.floor_us, evidence.time_scale);
     if let Some(measured) = evidence.measured {
@@ -119,7 +119,7 @@ pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
     let steal = evidence.aftermath.steal_share;
     match evidence.cpu {
         Some(cpu) => {
-            checks.extend(processors::checks(cpu, evidence.measured.map(in_flight), &slower));
+            checks.extend(processors::checks(cpu, evidence.measured.map(mean_in_flight), &slower));
             checks.extend(own_time::check(evidence.callers, evidence.devices, cpu, evidence.time_scale));
         }
         // Nobody knows how much of it the system would have had.
@@ -133,8 +133,8 @@ pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
 
 /// How many operations were under way on average, by Little's law: from when each was really sent. Those beside the measured ones are
 /// clients' too.
-fn in_flight(measured: &MeasuredWindow) -> f64 {
-    let beside_us = measured.beside.as_ref().map_or(0.0, |beside| served_us(&beside.by_operation));
+fn mean_in_flight(measured: &MeasuredWindow) -> f64 {
+    let beside_us = measured.beside.as_ref().map_or(0.0, |background| served_us(&background.by_operation));
     (served_us(&measured.by_operation) + beside_us) / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
 }
 
@@ -175,7 +175,7 @@ pub fn certify_devices(
     paths: &[PathRecord],
     time_scale: f64,
 ) -> Option<Certificate> {
-    let latencies = DeviceLatencies::of(devices, paths);
+    let latencies = DeviceLatencies::new(devices, paths);
     (latencies.requests() >= ENOUGH_REQUESTS).then(|| {
         let checks = latencies.checks(paths, None, time_scale);
         latencies.certificate(checks, None, 0.0)
@@ -248,7 +248,7 @@ pub fn too_fast(
     if certificate.failed().any(|failed| searching::plain_name(&failed.name) == pauses::PROCESS_PAUSES) {
         return None;
     }
-    let latencies = DeviceLatencies::of(devices, paths);
+    let latencies = DeviceLatencies::new(devices, paths);
     certificate
         .failed()
         .map(|failed| {

@@ -27,8 +27,8 @@ impl CpuCounters {
     fn take(meter: &CpuMeter<'_>) -> Result<CpuCounters, AttachError> {
         Ok(CpuCounters {
             at: Instant::now(),
-            system: CpuTimes::of(&meter.share.cpu.cpus)?,
-            emulation: CpuTimes::of(&meter.placement.emulation)?,
+            system: CpuTimes::read(&meter.share.cpu.cpus)?,
+            emulation: CpuTimes::read(&meter.placement.emulation)?,
             servers: meter.session.cpu_usage(),
             speed: meter.probe.read(),
             waited: meter.waits.read(),
@@ -56,7 +56,7 @@ pub(super) struct CpuMeter<'a> {
 
 impl<'a> CpuMeter<'a> {
     /// `None` where the study names no cores.
-    pub(super) fn of(
+    pub(super) fn new(
         plan: &CellPlan<'_>,
         placement: Option<&'a CpuPlacement>,
         session: &'a ServerSession,
@@ -79,10 +79,10 @@ impl<'a> CpuMeter<'a> {
         // One that has whole CPUs keeps them. Where these are too few, what is missing counts as lost.
         let fixed_factor = is_modelled.then(|| share.cpu.quota_cpus / due_cpus.max(f64::MIN_POSITIVE));
         let fixed_factor = fixed_factor.filter(|_| allowance.is_none());
-        let probe = SpeedProbe::on(&share.cpu.cpus, allowance);
-        let waits = WaitProbe::on(&placement.emulation);
+        let probe = SpeedProbe::start(&share.cpu.cpus, allowance);
+        let waits = WaitProbe::start(&placement.emulation);
         let servers = plan.system.servers;
-        let ticks = is_modelled.then(|| TickThreads::beside(placement, &share, servers)).flatten();
+        let ticks = is_modelled.then(|| TickThreads::for_share(placement, &share, servers)).flatten();
         Some(CpuMeter {
             placement,
             session,
@@ -104,8 +104,8 @@ impl<'a> CpuMeter<'a> {
     /// What the processors did between two readings.
     pub(super) fn between(&self, began: &CpuCounters, ended: &CpuCounters) -> CpuRecord {
         let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
-        let system = ended.system.since(began.system);
-        let emulation = ended.emulation.since(began.emulation);
+        let system = ended.system.delta_since(began.system);
+        let emulation = ended.emulation.delta_since(began.emulation);
         // On a single CPU clients wait for the system itself, and nothing tells its processes from the daemons.
         let waiting_threads = match self.placement.is_shared() {
             true => None,
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     fn lost(cpus: f64, busy_cpus: f64, stolen_cpus: f64, used_cpus: f64, granted: f64) -> f64 {
-        let on = OnTheCpus {
+        let cpu_times = OnTheCpus {
             cpus,
             busy_cpus,
             stolen_cpus,
@@ -266,13 +266,13 @@ mod tests {
             measured_cpus: cpus,
             ..OnTheCpus::default()
         };
-        on.lost_of(granted, 0.0)
+        cpu_times.lost_of(granted, 0.0)
     }
 
     #[test]
-    fn what_is_stolen_in_bursts_is_lost_although_there_is_enough_on_average() {
+    fn steal_in_bursts_is_lost_despite_average() {
         let of_due = |due_cpus: f64, used_cpus: f64, stolen_cpus: f64, throttled_share: f64| {
-            let on = OnTheCpus {
+            let cpu_times = OnTheCpus {
                 cpus: 1.0,
                 busy_cpus: used_cpus,
                 stolen_cpus,
@@ -281,17 +281,17 @@ mod tests {
                 measured_cpus: 1.0,
                 waits_are_counted: true,
             };
-            on.lost_of(due_cpus, throttled_share)
+            cpu_times.lost_of(due_cpus, throttled_share)
         };
-        let of =
+        let lost_with =
             |used_cpus, stolen_cpus, throttled_share| of_due(0.5, used_cpus, stolen_cpus, throttled_share);
         // 40 % of a CPU is stolen for 30 ms at a time, and a program that computes all the time uses up each period of 20 ms that it has.
-        assert!((of(0.3, 0.4, 0.6) - 0.4).abs() < 1e-9);
+        assert!((lost_with(0.3, 0.4, 0.6) - 0.4).abs() < 1e-9);
         // One that waits for its disk never does.
-        assert_eq!(of(0.3, 0.4, 0.0), 0.0);
+        assert_eq!(lost_with(0.3, 0.4, 0.0), 0.0);
         // It got what it was due all the same.
-        assert_eq!(of(0.5, 0.4, 0.6), 0.0);
-        assert!(of(0.45, 0.02, 0.5) < 0.05, "the usual noise");
+        assert_eq!(lost_with(0.5, 0.4, 0.6), 0.0);
+        assert!(lost_with(0.45, 0.02, 0.5) < 0.05, "the usual noise");
         // In slow motion x128 less is due, and as much less is stolen from a system that runs for as much less of the time.
         assert!(of_due(0.125, 0.06, 0.003, 0.5) < 0.05, "the usual noise there");
     }
@@ -311,9 +311,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_uses_what_the_system_leaves_takes_nothing_from_it() {
+    fn program_using_leftovers_costs_system_nothing() {
         // It is never idle, and the system wanted no more than it got.
-        let beside = |waits_are_counted: bool, stolen_cpus: f64| OnTheCpus {
+        let with_background = |waits_are_counted: bool, stolen_cpus: f64| OnTheCpus {
             cpus: 1.0,
             busy_cpus: 1.0 - stolen_cpus,
             stolen_cpus,
@@ -322,14 +322,14 @@ mod tests {
             measured_cpus: 0.5,
             waits_are_counted,
         };
-        assert_eq!(beside(true, 0.0).lost_of(0.12, 0.0), 0.0);
-        assert!(beside(false, 0.0).lost_of(0.12, 0.0) > 0.08);
+        assert_eq!(with_background(true, 0.0).lost_of(0.12, 0.0), 0.0);
+        assert!(with_background(false, 0.0).lost_of(0.12, 0.0) > 0.08);
         // A hypervisor's part is no wait of the kernel's.
-        assert!(beside(true, 0.89).lost_of(0.12, 0.0) > 0.08);
+        assert!(with_background(true, 0.89).lost_of(0.12, 0.0) > 0.08);
     }
 
     #[test]
-    fn a_wait_for_a_quota_is_none_for_others() {
+    fn quota_wait_is_no_wait_for_others() {
         let usage = |stalled_ms: u64, throttled_ms: u64| CpuUsage {
             stalled: Some(Duration::from_millis(stalled_ms)),
             throttled: Duration::from_millis(throttled_ms),
@@ -343,22 +343,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stolen_while_the_system_wants_to_run_is_a_wait() {
-        let on = |busy_ms: u64, stolen_ms: u64| CpuTimes {
+    fn steal_while_system_runs_is_a_wait() {
+        let cpu_times = |busy_ms: u64, stolen_ms: u64| CpuTimes {
             busy: Duration::from_millis(busy_ms),
             stolen: Duration::from_millis(stolen_ms),
             ..CpuTimes::default()
         };
         // It ran for 300 ms and could not for as long.
-        assert!((stolen_from_system_s(on(300, 300), 0.3) - 0.3).abs() < 1e-9);
+        assert!((stolen_from_system_s(cpu_times(300, 300), 0.3) - 0.3).abs() < 1e-9);
         // Half of what ran there were others.
-        assert!((stolen_from_system_s(on(600, 100), 0.3) - 0.05).abs() < 1e-9);
-        assert_eq!(stolen_from_system_s(on(0, 0), 0.0), 0.0);
-        assert_eq!(stolen_from_system_s(on(100, 50), 0.3), 0.05, "counters are read one after another");
+        assert!((stolen_from_system_s(cpu_times(600, 100), 0.3) - 0.05).abs() < 1e-9);
+        assert_eq!(stolen_from_system_s(cpu_times(0, 0), 0.0), 0.0);
+        assert_eq!(
+            stolen_from_system_s(cpu_times(100, 50), 0.3),
+            0.05,
+            "counters are read one after another"
+        );
     }
 
     #[test]
-    fn what_a_quota_around_us_keeps_is_lost() {
+    fn time_kept_by_outer_quota_is_lost() {
         // Forty CPUs look idle, and a container lets us have one and a half.
         let confined = OnTheCpus {
             cpus: 42.0,
@@ -373,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_lost_is_a_share(
+        fn lost_time_is_a_share(
             cpus in 1.0..64.0f64,
             busy in 0.0..64.0f64,
             stolen in 0.0..64.0f64,

@@ -88,14 +88,14 @@ pub(super) struct SpeedProbe {
 
 impl SpeedProbe {
     /// Where no thread can be had, or none may run there, it counts nothing, and nothing is allowed for it.
-    pub(super) fn on(cpus: &Processors, allowance: Option<SpeedAllowance>) -> SpeedProbe {
+    pub(super) fn start(cpus: &Processors, allowance: Option<SpeedAllowance>) -> SpeedProbe {
         let factor = allowance.as_ref().map_or(1.0, |allowance| allowance.factor);
         let seen =
             SpeedSamples { samples: Vec::new(), forgotten: 0, factor, since: Instant::now(), allowed_s: 0.0 };
         let seen = Arc::new(Mutex::new(seen));
-        let (kept, cpus) = (Arc::clone(&seen), cpus.clone());
+        let (shared, cpus) = (Arc::clone(&seen), cpus.clone());
         let ticker = SamplerTicker::start("cpu-speed", EVERY, move || {
-            let confined = CpuConfinement::to(&cpus).ok()?;
+            let confined = CpuConfinement::confine_to(&cpus).ok()?;
             let mut computation = SpeedComputation::new();
             if let Some(SpeedAllowance { quotas, due_cpus, factor, .. }) = &allowance {
                 // An earlier measurement on the same servers may have left them with another one.
@@ -103,15 +103,15 @@ impl SpeedProbe {
             }
             Some(move || {
                 let _there = &confined;
-                let took = computation.run();
-                let mut kept = kept.lock();
-                kept.add(took);
+                let elapsed = computation.run();
+                let mut guard = shared.lock();
+                guard.add(elapsed);
                 if let Some(allowance) = &allowance
-                    && let Some(factor) = kept.wanted(allowance.reference_us)
+                    && let Some(factor) = guard.wanted(allowance.reference_us)
                     // A quota that the kernel refuses stays as it was, and is judged as such.
                     && allowance.quotas.iter().all(|quota| quota.change(allowance.due_cpus * factor).is_ok())
                 {
-                    kept.change(factor, Instant::now());
+                    guard.change(factor, Instant::now());
                 }
                 EVERY
             })
@@ -121,8 +121,12 @@ impl SpeedProbe {
 
     pub(super) fn read(&self) -> SampleMark {
         self.ticker.check();
-        let (seen, at) = (self.seen.lock(), Instant::now());
-        SampleMark { count: seen.forgotten + seen.samples.len(), at, allowed_s: seen.allowed_s(at) }
+        let (seen, instant) = (self.seen.lock(), Instant::now());
+        SampleMark {
+            count: seen.forgotten + seen.samples.len(),
+            at: instant,
+            allowed_s: seen.allowed_s(instant),
+        }
     }
 
     /// What the computation took between two readings; `None` where it was hardly done.
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quota_follows_what_lasts_and_not_every_sample() {
+    fn quota_follows_lasting_speed() {
         assert_eq!(seen(&[80; 9]).wanted(50.0), None, "too few");
         assert_eq!(seen(&[51; 20]).wanted(50.0), None, "as fast as before");
         assert_eq!(seen(&[64; 20]).wanted(50.0), Some(1.28));
@@ -164,17 +168,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_allowed_is_a_mean_over_time() {
+    fn allowance_is_mean_over_time() {
         let mut seen = seen(&[]);
         let begin = seen.since;
-        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let time_at = |seconds: u64| begin + Duration::from_secs(seconds);
         let read = |seen: &SpeedSamples, seconds| SampleMark {
             count: 0,
-            at: at(seconds),
-            allowed_s: seen.allowed_s(at(seconds)),
+            at: time_at(seconds),
+            allowed_s: seen.allowed_s(time_at(seconds)),
         };
         let began = read(&seen, 2);
-        seen.change(1.5, at(4));
+        seen.change(1.5, time_at(4));
         let ended = read(&seen, 10);
         // Two seconds of 1, six of 1.5.
         assert!((ended.allowed_since(began).unwrap() - 1.375).abs() < 1e-9);
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_counted_on() {
+    fn kept_samples_are_bounded_and_counted() {
         let mut seen = seen(&[]);
         (0..MAX_SAMPLES + 1).for_each(|_| seen.add(Duration::from_micros(50)));
         assert_eq!(seen.forgotten + seen.samples.len(), MAX_SAMPLES + 1);
@@ -190,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_counts_until_it_is_dropped() {
-        let probe = SpeedProbe::on(&Processors::available(), None);
+    fn probe_counts_until_dropped() {
+        let probe = SpeedProbe::start(&Processors::available(), None);
         let began = probe.read();
         let deadline = Instant::now() + Duration::from_secs(60);
         let took_us = loop {

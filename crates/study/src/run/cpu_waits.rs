@@ -52,20 +52,20 @@ pub(super) struct WaitProbe {
 
 impl WaitProbe {
     /// Where no thread can be had, or the kernel keeps no account, nothing is seen.
-    pub(super) fn on(cpus: &Processors) -> WaitProbe {
+    pub(super) fn start(cpus: &Processors) -> WaitProbe {
         let totals = Arc::new(CpuWaitTotals::default());
-        let (kept, cpus) = (totals.clone(), cpus.clone());
+        let (shared_totals, cpus) = (totals.clone(), cpus.clone());
         let ticker = SamplerTicker::start("cpu-waits", EVERY, move || {
-            let read = move || (Instant::now(), CpuWaits::of(underlay_workload::CLIENT_THREADS, &cpus));
+            let read = move || (Instant::now(), CpuWaits::read(underlay_workload::CLIENT_THREADS, &cpus));
             let mut last = read();
             Some(move || {
                 let now = read();
                 let pause = EVERY.max(now.0.elapsed().div_f64(SHARE_OF_A_CPU));
                 let elapsed = now.0 - last.0;
-                if let Some(waited) = now.1.since(&last.1) {
+                if let Some(waited) = now.1.delta_since(&last.1) {
                     // Whoever reads in between is one interval off.
-                    kept.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
-                    kept.seen_ns.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
+                    shared_totals.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+                    shared_totals.seen_ns.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
                 }
                 last = now;
                 pause
@@ -88,16 +88,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_hardly_seen_is_not_told() {
-        let at = |waited_ms, seen_ms| ObservedCpuWaits {
+    fn barely_observed_waits_are_omitted() {
+        let waits_at = |waited_ms, seen_ms| ObservedCpuWaits {
             waited: Duration::from_millis(waited_ms),
             seen: Duration::from_millis(seen_ms),
         };
         let second = Duration::from_secs(1);
         // Three threads, on average, of 800 ms.
-        let threads = at(2500, 1000).threads_since(at(100, 200), second).unwrap();
+        let threads = waits_at(2500, 1000).threads_since(waits_at(100, 200), second).unwrap();
         assert!((threads - 3.0).abs() < 1e-9);
-        assert_eq!(at(2500, 600).threads_since(at(100, 200), second), None);
-        assert_eq!(at(0, 0).threads_since(at(0, 0), second), None);
+        assert_eq!(waits_at(2500, 600).threads_since(waits_at(100, 200), second), None);
+        assert_eq!(waits_at(0, 0).threads_since(waits_at(0, 0), second), None);
     }
 }

@@ -145,7 +145,7 @@ impl PreparedDatasets {
 
     /// A failure to load, with what is left of the disk that data sets are on where that is hardly anything. To be asked before they are removed.
     fn with_space(&self, error: CellError) -> CellError {
-        let full = space::note(&self.root).map(|told| format!("\n{told}"));
+        let full = space::note(&self.root).map(|note| format!("\n{note}"));
         error.with(&full.unwrap_or_default())
     }
 
@@ -170,7 +170,7 @@ impl PreparedDatasets {
         if plan.benchmark.is_some() {
             let scratch = place.paths.scratch.clone();
             let loaded = self.load_by_command(plan, system, place, &settings, stop);
-            return self.logs.of_failure(plan, system, &scratch, loaded);
+            return self.logs.keep_on_failure(plan, system, &scratch, loaded);
         }
         // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
         let enforcement = match plan.storage.is_elsewhere() {
@@ -306,15 +306,15 @@ impl PreparedDatasets {
             return Ok(PlacedDataset::UnderFaults(faults));
         }
         loaded.map_err(|error| self.with_space(error))?;
-        let kept = self.root.join(format!("images-{}", self.imaged.len()));
-        let _ = fs::remove_dir_all(&kept);
-        fs::create_dir_all(&kept)?;
+        let images = self.root.join(format!("images-{}", self.imaged.len()));
+        let _ = fs::remove_dir_all(&images);
+        fs::create_dir_all(&images)?;
         let server = place.join("server-0");
         let mut prepared = match &plan.storage.source {
             StorageSource::Paths(_) => {
                 let mut trees = Vec::new();
                 for (index, path) in storages.servers()[0].paths().iter().enumerate() {
-                    let tree = kept.join(format!("directory-{index}"));
+                    let tree = images.join(format!("directory-{index}"));
                     fs::create_dir_all(&tree)?;
                     copy_tree(path, &tree)?;
                     trees.push(tree);
@@ -325,15 +325,15 @@ impl PreparedDatasets {
             source => {
                 storages.detach()?;
                 let (from, to) = match source {
-                    StorageSource::Volume(_) => (place.join("pool"), kept.join("pool")),
-                    _ => (images_folder(&server), kept.join("data")),
+                    StorageSource::Volume(_) => (place.join("pool"), images.join("pool")),
+                    _ => (images_folder(&server), images.join("data")),
                 };
                 fs::rename(from, &to)?;
                 PreparedDataset::new(InitialData::Images(to))
             }
         };
         for (role, _) in plan.roles() {
-            let to = kept.join(format!("role-{role}"));
+            let to = images.join(format!("role-{role}"));
             fs::rename(images_folder(&server.join(role)), &to)?;
             prepared.roles.insert(role.to_owned(), to);
         }

@@ -287,12 +287,12 @@ fn missing_of(path: &Path) -> Vec<PathBuf> {
 }
 
 fn lock(folder: &Folder) -> Result<File, RunError> {
-    let taken =
+    let already_locked =
         || RunError::Mistake(format!("another process is running the study in {}", folder.path().display()));
     let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| taken())?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| already_locked())?;
     // Whoever had it may have removed the file in between, and a third process may have the lock of a new one.
-    if folder.holds(LOCK, &lock) { Ok(lock) } else { Err(taken()) }
+    if folder.holds(LOCK, &lock) { Ok(lock) } else { Err(already_locked()) }
 }
 
 fn open_run(path: &Path) -> Result<Folder, RunError> {
@@ -311,8 +311,8 @@ fn read_head(folder: &Folder) -> Result<RunHeader, RunError> {
     Ok(run)
 }
 
-fn cannot(what: &str, path: &Path, error: &std::io::Error) -> RunError {
-    let text = format!("cannot {what} {}: {error}", path.display());
+fn cannot(action: &str, path: &Path, error: &std::io::Error) -> RunError {
+    let text = format!("cannot {action} {}: {error}", path.display());
     match underlay_files::is_storage_failure(error) {
         true => RunError::Failed(text),
         false => RunError::Mistake(text),
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_of_a_file_that_was_removed_is_none() {
+    fn lock_of_removed_file_is_void() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = Folder::open(scratch.path()).unwrap();
         let opened = folder.file(LOCK).unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_start_in_the_same_second_have_a_directory_each() {
+    fn runs_in_same_second_have_own_directories() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("runs/tiny-20261129-045024");
         let first = RunDirectory::create_beside_others(&path).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_given_up_leaves_what_was_there_before() {
+    fn abandoned_run_leaves_earlier_files() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("runs/of/mine");
         let first = RunDirectory::create(&path).unwrap();

@@ -167,7 +167,7 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
         rate_profile: profile(plan.cell().rate_parts(), warmup.div_f64(plan.scale.time))
             .map_err(CellError::Failed)?,
         arrivals: plan.workload.arrivals,
-        beside: beside(plan)?,
+        beside: background_work(plan)?,
         warmup,
         duration: if whole_range { run.duration * WHOLE_RANGE_LIMIT } else { run.duration },
         operation_limit: whole_range.then_some(plan.records_here),
@@ -179,10 +179,10 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
 }
 
 /// What goes on beside the measured operations.
-fn beside(plan: &CellPlan<'_>) -> Result<Option<BackgroundWork>, CellError> {
-    let Some(beside) = &plan.workload.beside else { return Ok(None) };
-    let BesideSpec { threads, rate_per_s, .. } = *beside;
-    Ok(Some(BackgroundWork { mix: mix(&beside.mix)?, threads, rate_per_s }))
+fn background_work(plan: &CellPlan<'_>) -> Result<Option<BackgroundWork>, CellError> {
+    let Some(background) = &plan.workload.beside else { return Ok(None) };
+    let BesideSpec { threads, rate_per_s, .. } = *background;
+    Ok(Some(BackgroundWork { mix: mix(&background.mix)?, threads, rate_per_s }))
 }
 
 /// A rate that changes while it is measured; the warm-up before has the first one.
@@ -196,7 +196,7 @@ fn profile(changing: &[underlay_record::RatePart], warmup: Duration) -> Result<O
         let length = Duration::try_from_secs_f64(part.length_s).map_err(|error| error.to_string())?;
         parts.push(RatePart::Ramp { from_per_s: part.from_per_s, to_per_s: part.to_per_s, length });
     }
-    RateProfile::of(&parts).map(Some)
+    RateProfile::from_parts(&parts).map(Some)
 }
 
 /// The time series' interval in modelled seconds.
@@ -216,9 +216,9 @@ pub(super) fn drive(
 ) -> Result<DriveResult, CellError> {
     let window = Mutex::new(None);
     let mut control = RunHandle::new();
-    control.on_window = Some(Box::new(|at| {
-        *window.lock() = Some(at);
-        hooks.window_begins(at);
+    control.on_window = Some(Box::new(|instant| {
+        *window.lock() = Some(instant);
+        hooks.window_begins(instant);
     }));
     control.on_measurement_started = Some(Box::new(|| hooks.measuring_begins()));
     control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changing_rate_begins_with_the_measurement() {
+    fn changing_rate_begins_with_measurement() {
         let part =
             |from_per_s, to_per_s, length_s| underlay_record::RatePart { from_per_s, to_per_s, length_s };
         assert_eq!(profile(&[], Duration::ZERO), Ok(None));

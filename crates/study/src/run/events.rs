@@ -37,13 +37,13 @@ fn planned(spec: &EventSpec) -> PlannedEvent {
 /// What a reader of a failure must know; `None` without events.
 pub(super) fn note(events: &[PlannedEvent]) -> Option<String> {
     let one = |event: &PlannedEvent| {
-        let how = match event.how {
+        let verb = match event.how {
             NodeExit::Stop => "stopped",
             NodeExit::Kill => "killed",
         };
         let length =
             event.duration.map_or_else(String::new, |length| format!(" for {}", format_duration(length)));
-        format!("{}: {} {how} at {}{length}", event.name, event.choice, format_duration(event.at))
+        format!("{}: {} {verb} at {}{length}", event.name, event.choice, format_duration(event.at))
     };
     let list: Vec<String> = events.iter().map(one).collect();
     (!list.is_empty()).then(|| format!("nodes away on command: {}", list.join("; ")))
@@ -77,11 +77,11 @@ pub(super) fn attended<T>(
 pub(super) fn problems(events: &[NodeEventRecord]) -> Vec<String> {
     let by_hand = events.iter().filter(|event| event.event.is_none()).filter_map(|event| {
         let node = event.node.as_deref().unwrap_or(&event.chosen);
-        let how = match event.how {
+        let verb = match event.how {
             NodeExit::Stop => "stopped",
             NodeExit::Kill => "killed",
         };
-        Some(format!("{node} {how} at {:.1} s", event.away_s?))
+        Some(format!("{node} {verb} at {:.1} s", event.away_s?))
     });
     // In one sentence: the report keeps one of those that differ by numbers alone.
     let by_hand: Vec<String> = by_hand.collect();

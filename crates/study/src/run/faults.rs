@@ -27,14 +27,14 @@ pub(super) fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a
 /// What a reader of the record must know; `None` without faults.
 pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
     let one = |spec: &&FaultSpec| {
-        let what = match &spec.act {
+        let action = match &spec.act {
             FaultAct::Device(fault) => fault.to_string(),
             FaultAct::PowerCut { .. } => "power cut".to_owned(),
         };
         let device = spec.device.map_or_else(String::new, |index| format!(" on device {index}"));
         let length =
             spec.duration.map_or_else(String::new, |length| format!(" for {}", format_duration(length)));
-        format!("{}{device} from {}{length}: {what}", spec.name, format_duration(spec.at))
+        format!("{}{device} from {}{length}: {action}", spec.name, format_duration(spec.at))
     };
     let list: Vec<String> = faults.iter().map(one).collect();
     (!list.is_empty()).then(|| format!("faults on command: {}", list.join("; ")))
@@ -56,7 +56,9 @@ pub(super) fn faults_in_data(devices: &[DeviceActivity]) -> Vec<String> {
     let of_device = |device: &DeviceActivity| {
         let over = device.earlier_faults.iter().filter(|fault| !fault.only_slows).map(|fault| &fault.what);
         let open = device.faults.iter().map(|fault| &fault.what);
-        over.chain(open).map(|what| format!("{}: {what}", device.description.id)).collect::<Vec<_>>()
+        over.chain(open)
+            .map(|description| format!("{}: {description}", device.description.id))
+            .collect::<Vec<_>>()
     };
     devices.iter().flat_map(of_device).collect()
 }
@@ -88,7 +90,7 @@ pub(super) struct RunningFaults {
 
 impl FaultSchedule {
     /// On the storage of the only server: a study of several has no faults.
-    pub(super) fn of(
+    pub(super) fn new(
         plan: &CellPlan<'_>,
         attached: Option<&AttachedStorage>,
     ) -> Result<FaultSchedule, CellError> {
@@ -247,7 +249,7 @@ mod tests {
 
     /// A cache's device is smaller than what it caches, and a fault at the end of that one is none of its own.
     #[test]
-    fn a_fault_in_an_extent_is_for_the_devices_that_have_it() {
+    fn extent_fault_applies_to_covering_devices() {
         let device = |name: &str, capacity_bytes| DeviceFaults {
             device: name.to_owned(),
             medium: None,
@@ -270,9 +272,9 @@ mod tests {
 
     /// Half of all reads had a wrong bit while data were put on a device, and every cell began with these data.
     #[test]
-    fn faults_while_data_are_put_on_a_device_are_in_the_data_unless_they_only_slow_it() {
-        let earlier = |what: &str, only_slows| EarlierFault {
-            what: what.to_owned(),
+    fn fault_while_loading_is_in_data_unless_slowness() {
+        let earlier = |fault_name: &str, only_slows| EarlierFault {
+            what: fault_name.to_owned(),
             by: DisturbedBy::Hand,
             ended_by_hand: false,
             only_slows,

@@ -90,8 +90,8 @@ impl FeedState {
 
     fn append(&mut self, entry: &FeedEntry) {
         let Some(writer) = &self.writer else { return };
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let line = FeedLine { at_ms: since.as_millis() as u64, entry: entry.clone() };
+        let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let line = FeedLine { at_ms: elapsed.as_millis() as u64, entry: entry.clone() };
         // A line that a full disk or a kill cut short does not swallow this one: readers pass empty lines over.
         let mut text = vec![b'\n'];
         if serde_json::to_writer(&mut text, &line).is_err() || text.len() >= MAX_FEED_LINE_BYTES {
@@ -122,7 +122,7 @@ impl<'a> RunFeed<'a> {
 
     /// Tells what was asked for, here and to the observer.
     pub(super) fn asked(&self, command: &RunCommand, plan: &[PlannedCell]) {
-        let told = {
+        let message = {
             let mut state = self.state.lock();
             match command {
                 RunCommand::Stop => {
@@ -142,7 +142,7 @@ impl<'a> RunFeed<'a> {
                 }
             }
         };
-        self.to.notice(&told);
+        self.to.notice(&message);
     }
 
     /// The last line.
@@ -173,12 +173,13 @@ impl<'a> RunFeed<'a> {
 
     /// A sample with what is known without asking anybody.
     fn sample_of(state: &FeedState) -> LiveSample {
-        let told = state.live.as_ref().map(|(_, live)| live);
-        let live = state.live.as_ref().filter(|(at, _)| at.elapsed() < LIVE_LIMIT).map(|(_, live)| live);
+        let live_cell = state.live.as_ref().map(|(_, live)| live);
+        let live =
+            state.live.as_ref().filter(|(seen_at, _)| seen_at.elapsed() < LIVE_LIMIT).map(|(_, live)| live);
         LiveSample {
             position: state.position,
-            phase: told.map_or_else(String::new, |live| live.phase.clone().into_owned()),
-            preparing: told.is_some_and(|live| live.preparing),
+            phase: live_cell.map_or_else(String::new, |live| live.phase.clone().into_owned()),
+            preparing: live_cell.is_some_and(|live| live.preparing),
             progress: live.and_then(|live| live.progress),
             figure: live.and_then(|live| live.figure.clone()),
             load: live.filter(|live| live.throughput_per_s > 0.0 || live.p99_us > 0.0).map(|live| LiveLoad {
@@ -217,26 +218,30 @@ impl<'a> RunFeed<'a> {
         state.cost_share = cost_share.or(state.cost_share);
         sample.cost_share = state.cost_share;
         let is_wrong = |sample: &LiveSample| -> Vec<(DeviceId, String)> {
-            let of = |device: &underlay_record::LiveDevice| {
+            let faults_of = |device: &underlay_record::LiveDevice| {
                 let id = device.id.clone();
-                device.faults.iter().map(move |what| (id.clone(), what.clone())).collect::<Vec<_>>()
+                device
+                    .faults
+                    .iter()
+                    .map(move |description| (id.clone(), description.clone()))
+                    .collect::<Vec<_>>()
             };
-            sample.devices.iter().flat_map(of).collect()
+            sample.devices.iter().flat_map(faults_of).collect()
         };
         let mut wrong = is_wrong(&sample);
         // Of a device that did not tell, nothing has changed.
         let is_told = |device: &DeviceId| sample.devices.iter().any(|one| one.id == *device);
         wrong.extend(state.faults.iter().filter(|(device, _)| !is_told(device)).cloned());
-        let told = std::mem::replace(&mut state.faults, wrong.clone());
-        let began = wrong.iter().filter(|one| !told.contains(one)).map(|one| (one, true));
-        let over = told.iter().filter(|one| !wrong.contains(one)).map(|one| (one, false));
-        for ((device, what), began) in began.chain(over) {
-            let entry = FeedEntry::Fault { device: device.clone(), what: what.clone(), began };
+        let reported = std::mem::replace(&mut state.faults, wrong.clone());
+        let began = wrong.iter().filter(|one| !reported.contains(one)).map(|one| (one, true));
+        let over = reported.iter().filter(|one| !wrong.contains(one)).map(|one| (one, false));
+        for ((device, description), began) in began.chain(over) {
+            let entry = FeedEntry::Fault { device: device.clone(), what: description.clone(), began };
             state.write(&entry);
         }
-        let told = std::mem::replace(&mut state.node_events, nodes.clone());
+        let reported = std::mem::replace(&mut state.node_events, nodes.clone());
         for (index, event) in nodes.into_iter().enumerate() {
-            if told.get(index) != Some(&event) {
+            if reported.get(index) != Some(&event) {
                 state.write(&FeedEntry::Node { index, event: Box::new(event) });
             }
         }
@@ -316,14 +321,14 @@ impl RunObserver for RunFeed<'_> {
         self.to.planned(total, finished, expected);
     }
 
-    fn preparing(&self, what: &str) {
-        self.entry(&FeedEntry::Doing { what: what.to_owned() });
-        self.to.preparing(what);
+    fn preparing(&self, activity: &str) {
+        self.entry(&FeedEntry::Doing { what: activity.to_owned() });
+        self.to.preparing(activity);
     }
 
-    fn notice(&self, what: &str) {
-        self.entry(&FeedEntry::Notice { what: what.to_owned() });
-        self.to.notice(what);
+    fn notice(&self, message: &str) {
+        self.entry(&FeedEntry::Notice { what: message.to_owned() });
+        self.to.notice(message);
     }
 
     fn delayed(&self, remaining: Duration) {
@@ -351,7 +356,7 @@ impl RunObserver for RunFeed<'_> {
         {
             let mut state = self.state.lock();
             state.live = Some((Instant::now(), live.clone()));
-            let is_due = state.sampled.is_none_or(|at| at.elapsed() >= INTERVAL);
+            let is_due = state.sampled.is_none_or(|sampled_at| sampled_at.elapsed() >= INTERVAL);
             if is_due && !state.has_source {
                 state.sampled = Some(Instant::now());
                 let sample = RunFeed::sample_of(&state);
@@ -365,7 +370,7 @@ impl RunObserver for RunFeed<'_> {
         {
             let end = CellEnd {
                 position: record.position,
-                state: CellState::of_record(record),
+                state: CellState::from_record(record),
                 reason: record.reason(),
                 wall_s: record.wall_s,
                 remaining_s: remaining.as_secs_f64(),
@@ -377,7 +382,7 @@ impl RunObserver for RunFeed<'_> {
         self.to.cell_ended(planned, record, remaining);
     }
 
-    fn while_sampled(&self, source: &dyn LiveSource, act: &mut dyn FnMut()) {
+    fn run_sampled(&self, source: &dyn LiveSource, act: &mut dyn FnMut()) {
         let ending = SamplerStop::default();
         {
             let mut state = self.state.lock();
@@ -404,7 +409,7 @@ impl RunObserver for RunFeed<'_> {
 /// Does something while the observer samples what the source knows.
 pub(super) fn sampled<T>(observer: &dyn RunObserver, source: &dyn LiveSource, act: impl FnOnce() -> T) -> T {
     let (mut act, mut outcome) = (Some(act), None);
-    observer.while_sampled(source, &mut || outcome = act.take().map(|act| act()));
+    observer.run_sampled(source, &mut || outcome = act.take().map(|act| act()));
     outcome.expect("an observer does what it is to watch")
 }
 

@@ -16,7 +16,9 @@ pub(super) fn check<'a>(
     left: impl Iterator<Item = &'a PlannedCell>,
     registry: &ResourceRegistry,
 ) -> Result<(), RunError> {
-    for storage in of(study, left).filter(|storage| matches!(storage.source, StorageSource::Paths(_))) {
+    for storage in
+        select_storages(study, left).filter(|storage| matches!(storage.source, StorageSource::Paths(_)))
+    {
         // As a cell does it: a fresh folder in each, which goes again.
         attach_paths(storage, registry)
             .map_err(|error| refused(&format!("[storage.{}]", storage.name), &error))?;
@@ -42,13 +44,13 @@ pub(super) fn tell_what_holds_nothing<'a>(
     left: impl Iterator<Item = &'a PlannedCell>,
     observer: &dyn RunObserver,
 ) {
-    if of(study, left).all(StorageSpec::is_elsewhere) {
+    if select_storages(study, left).all(StorageSpec::is_elsewhere) {
         // Their memory and CPUs are their own matter.
         return;
     }
-    let tell = |what: &str, MissingCapability { what: missing, remedy }: MissingCapability| {
+    let tell = |resource: &str, MissingCapability { what: missing, remedy }: MissingCapability| {
         observer.notice(&format!(
-            "nothing here can hold a system to its {what}, so cells will be doubtful. Missing: {missing}; {remedy}"
+            "nothing here can hold a system to its {resource}, so cells will be doubtful. Missing: {missing}; {remedy}"
         ));
     };
     let cpus = if study.machine.is_some() { budget::probe_cpu().err() } else { None };
@@ -61,7 +63,7 @@ pub(super) fn tell_what_holds_nothing<'a>(
 }
 
 /// The storages of these cells.
-fn of<'s, 'a>(
+fn select_storages<'s, 'a>(
     study: &'s Study,
     cells: impl Iterator<Item = &'a PlannedCell>,
 ) -> impl Iterator<Item = &'s StorageSpec> {

@@ -22,7 +22,7 @@ pub(super) struct HostInfo {
 
 impl HostInfo {
     /// This host, with the programs of a study's systems; `awake` if its CPUs are kept so.
-    pub(super) fn of(study: &Study, awake: Option<&IdlePreventer>) -> HostInfo {
+    pub(super) fn new(study: &Study, awake: Option<&IdlePreventer>) -> HostInfo {
         let versions = study.systems.iter().filter_map(|spec| {
             let on_each = study.storages.iter().map(|storage| spec.with_nodes(storage.settings_of(spec)));
             Some(underlay_systems::find(&spec.kind)?.versions_with(&on_each.collect::<Vec<_>>()))
@@ -55,10 +55,10 @@ impl HostInfo {
                 if is_named { format!("{name} {version}") } else { version.to_owned() }
             };
             let versions: Vec<String> = changed.iter().map(version).collect();
-            let with =
+            let changes =
                 if changed.is_empty() { String::new() } else { format!(" with {}", versions.join(", ")) };
-            let on = if has_moved { format!(" on {}", machine.hostname) } else { String::new() };
-            format!("{with}{on}")
+            let machine_change = if has_moved { format!(" on {}", machine.hostname) } else { String::new() };
+            format!("{changes}{machine_change}")
         };
         Some(format!(
             "this run began{} and continues{}: finished cells keep their old records",
@@ -100,9 +100,9 @@ impl PathFloor {
             Ok(found) => Ok(PathFloor::WallUs(found.path_p50_us)),
             // It is measured on a block device, which a directory that needs no root can do without.
             Err(AttachError::Missing(missing)) => {
-                let why = format!("this machine's own overhead is unknown: {}", missing.what);
-                observer.preparing(&why);
-                Ok(PathFloor::Unknown(why))
+                let reason = format!("this machine's own overhead is unknown: {}", missing.what);
+                observer.preparing(&reason);
+                Ok(PathFloor::Unknown(reason))
             }
             Err(other) => Err(other.into()),
         }
@@ -126,20 +126,20 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_says_what_is_not_as_it_was() {
+    fn resumed_run_reports_changed_host() {
         let before = host("a", &[("kernel", "6.1"), ("underlay", "0.1.0")]);
-        let said = |now: HostInfo| now.changed_since(&before.machine, &before.versions);
-        assert_eq!(said(host("a", &[("kernel", "6.1"), ("underlay", "0.1.0")])), None);
+        let changes_in = |now: HostInfo| now.changed_since(&before.machine, &before.versions);
+        assert_eq!(changes_in(host("a", &[("kernel", "6.1"), ("underlay", "0.1.0")])), None);
         assert_eq!(
-            said(host("a", &[("kernel", "6.1"), ("underlay", "0.2.0")])).unwrap(),
+            changes_in(host("a", &[("kernel", "6.1"), ("underlay", "0.2.0")])).unwrap(),
             "this run began with underlay 0.1.0 and continues with 0.2.0: finished cells keep their old records"
         );
         assert_eq!(
-            said(host("b", &[("kernel", "6.1"), ("underlay", "0.1.0")])).unwrap(),
+            changes_in(host("b", &[("kernel", "6.1"), ("underlay", "0.1.0")])).unwrap(),
             "this run began on a and continues on b: finished cells keep their old records"
         );
         assert_eq!(
-            said(host("b", &[("kernel", "6.2"), ("rocksdb", "9"), ("underlay", "0.1.0")])).unwrap(),
+            changes_in(host("b", &[("kernel", "6.2"), ("rocksdb", "9"), ("underlay", "0.1.0")])).unwrap(),
             "this run began with kernel 6.1, rocksdb none on a and continues with kernel 6.2, rocksdb 9 on b: \
              finished cells keep their old records"
         );

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clone_has_the_same_bytes_and_the_same_holes() {
+    fn clone_has_same_bytes_and_holes() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from.img"), folder.path().join("to.img"));
         let source = File::create(&from).unwrap();

@@ -78,7 +78,7 @@ impl RunContext {
             };
             let failed = matches!(record.status, CellStatus::Failed { .. });
             let nodes_went = record.node_events.iter().any(|event| event.away_s.is_some());
-            let record = RunRecord { wall: Some(self.clock().of_cell()), ..record };
+            let record = RunRecord { wall: Some(self.clock().take_cell()), ..record };
             keep(plan, record)?;
             self.clock().enter(WallPart::Settle);
             // Behind the last one nothing follows, and all of it is cleared away.
@@ -87,9 +87,9 @@ impl RunContext {
                 let is_ready = started.is_ready((failed || nodes_went).then_some(limit), stop);
                 check_stop(stop)?;
                 is_ready.map_err(|error| match error {
-                    CellError::Failed(why) => {
+                    CellError::Failed(cause) => {
                         let job = plan.cell().mix_or_job();
-                        CellError::Failed(format!("no job can follow an earlier one, {job}: {why}"))
+                        CellError::Failed(format!("no job can follow an earlier one, {job}: {cause}"))
                     }
                     other => other,
                 })?;
@@ -103,7 +103,7 @@ impl RunContext {
             observer.preparing(&format!("after the jobs of {}: {problem}", first.system.name));
         }
         // Every job has its record: the run's time has this, and no later cell's.
-        let _ = self.clock().of_cell();
+        let _ = self.clock().take_cell();
         Ok(())
     }
 
@@ -140,14 +140,14 @@ impl RunContext {
         storages.set_pace(PacingMode::Modelled)?;
         session.hold_cpu()?;
         let interval_s = SAMPLE_INTERVAL.as_secs_f64() / plan.scale.time;
-        let schedule = faults::FaultSchedule::of(plan, storages.servers().first())?;
+        let schedule = faults::FaultSchedule::new(plan, storages.servers().first())?;
         let events = events::concerning(plan.study, plan.system);
         let count = || drop(servers.figures());
         let desk = events::desk(servers, &count, plan.scale.time);
         let window = WindowHandle::new(
             session,
             storages,
-            CpuMeter::of(plan, self.placement(), session),
+            CpuMeter::new(plan, self.placement(), session),
             interval_s,
             (schedule, desk.as_ref()),
             stop,
@@ -171,7 +171,7 @@ impl RunContext {
             })
         })?;
         drop(source);
-        let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
+        let steal_share = machine.use_until(&MachineSnapshot::take()).steal_share;
         // The devices keep their pace: how long this takes is told, apart from the job's duration.
         let drain = || {
             let drained = match &outcome {
@@ -195,48 +195,48 @@ impl RunContext {
         let job = match outcome {
             Some(Ok(job)) => job,
             Some(Err(error)) => {
-                let told = [faults, events::note(&events), restored.err()];
-                let told: String = told.iter().flatten().map(|told| format!("\n{told}")).collect();
-                return Err(explain(error.to_string() + &told, session, storages));
+                let notes = [faults, events::note(&events), restored.err()];
+                let note: String = notes.iter().flatten().map(|note| format!("\n{note}")).collect();
+                return Err(explain(error.to_string() + &note, session, storages));
             }
             None => {
                 return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
             }
         };
         // What went wrong may be for want of a node that did not come back.
-        let told = |error: String| match &restored {
+        let explained = |error: String| match &restored {
             Ok(()) => explain(error, session, storages),
-            Err(why) => explain(format!("{error}\n{why}"), session, storages),
+            Err(reason) => explain(format!("{error}\n{reason}"), session, storages),
         };
-        let cache = drained.map_err(|error| told(error.to_string()))?;
+        let cache = drained.map_err(|error| explained(error.to_string()))?;
         let mut job = JobRecord { cache, ..job };
         servers.complete_job(&mut job);
         // A job that succeeded on nothing is no success.
         let verified = servers.verify_job(&request, &watch);
         check_stop(stop)?;
-        verified.map_err(|error| told(error.to_string()))?;
+        verified.map_err(|error| explained(error.to_string()))?;
         storages.health()?;
         // Whoever supervises tasks makes those that were killed again, and the job ends well.
-        session.check_oom_kills(oom_kills, "while the job ran").map_err(&told)?;
-        let mut taken = window.taken(None)?;
-        for device in &mut taken.devices {
+        session.check_oom_kills(oom_kills, "while the job ran").map_err(&explained)?;
+        let mut figures = window.taken(None)?;
+        for device in &mut figures.devices {
             device.series = thinned(std::mem::take(&mut device.series));
         }
         let aftermath = RunAftermath { steal_share, ..RunAftermath::default() };
         let certificate = certify(&CertificateEvidence {
-            devices: &taken.devices,
-            paths: &taken.paths,
+            devices: &figures.devices,
+            paths: &figures.paths,
             measured: None,
             floor_us: self.floor_us(plan),
-            cpu: taken.cpu.as_ref(),
+            cpu: figures.cpu.as_ref(),
             callers: CallerKind::Nobody,
             searching: None,
-            pauses: Some(&taken.pauses),
+            pauses: Some(&figures.pauses),
             lost_tasks: Some(LostTasks {
                 count: job.lost_tasks,
                 nodes_went: node_events.iter().any(|event| event.away_s.is_some()),
             }),
-            traffic: CellTraffic::of(plan, storages, &taken.devices, &[]),
+            traffic: CellTraffic::new(plan, storages, &figures.devices, &[]),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,
@@ -247,7 +247,7 @@ impl RunContext {
             time_scale: plan.scale.time,
         });
         let observed = CellObservation {
-            taken,
+            taken: figures,
             settings: servers.applied_settings(),
             topology: servers.topology(),
             memory_enforced_by: session.memory_enforced_by(),
@@ -268,7 +268,7 @@ impl RunContext {
         };
         let mut record = observed.into_record(self, plan, begun.elapsed());
         record.certificate = Some(certificate);
-        record.job = Some(in_modelled_time(job, plan));
+        record.job = Some(to_modelled_time(job, plan));
         record.mark_disturbed();
         Ok(record)
     }
@@ -312,7 +312,7 @@ fn request(plan: &CellPlan<'_>, job: &JobSpec) -> JobRequest {
 }
 
 /// The record of a job as the system gave it, by this machine's clock, with slow motion divided out and the devices named.
-fn in_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
+fn to_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     let time = plan.scale.time;
     job.wall_s = job.duration_s;
     job.duration_s /= time;

@@ -14,7 +14,7 @@ pub(super) struct KeptLogs {
 }
 
 impl KeptLogs {
-    pub(super) fn beside(records: &Path) -> Self {
+    pub(super) fn new(records: &Path) -> Self {
         KeptLogs { records: records.to_path_buf() }
     }
 
@@ -24,15 +24,15 @@ impl KeptLogs {
             logs.iter().map(|(name, text)| format!("==> {name} <==\n{}\n\n", text.trim_end())).collect();
         let name = Path::new(&plan.planned.file).with_extension("log");
         let name = name.to_string_lossy();
-        let kept = Folder::open(&self.records).and_then(|folder| match text.is_empty() {
+        let result = Folder::open(&self.records).and_then(|folder| match text.is_empty() {
             true => folder.remove_if_there(&name),
             false => folder.replace(&name, Access::Readable, text.as_bytes()),
         });
-        kept.map_err(|error| format!("the logs of this cell were not kept: {error}"))
+        result.map_err(|error| format!("the logs of this cell were not kept: {error}"))
     }
 
     /// Keeps what a server left that could not start or be loaded, before its scratch directory goes.
-    pub(super) fn of_failure<T>(
+    pub(super) fn keep_on_failure<T>(
         &self,
         plan: &CellPlan<'_>,
         system: &dyn System,

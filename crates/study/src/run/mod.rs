@@ -130,10 +130,10 @@ pub trait RunObserver: Sync {
     /// Before the first cell: how many there are, how many are finished from before, and how long the rest takes.
     fn planned(&self, total: usize, finished: usize, expected: Duration);
     /// Work that belongs to no single cell, or to the one about to start: `loading 440,000 records`.
-    fn preparing(&self, what: &str);
+    fn preparing(&self, activity: &str);
     /// What the user should still see later: that a record is damaged, say.
-    fn notice(&self, what: &str) {
-        self.preparing(what);
+    fn notice(&self, message: &str) {
+        self.preparing(message);
     }
     /// The factor of slow motion that this host has been found to need, why, and how long all of it takes then.
     fn slowed(&self, reason: &str, _expected: Duration) {
@@ -146,7 +146,7 @@ pub trait RunObserver: Sync {
     /// `remaining` is the estimate for all cells that are left.
     fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration);
     /// Has `act` called once, and may ask `source` meanwhile, about once a second.
-    fn while_sampled(&self, _source: &dyn LiveSource, act: &mut dyn FnMut()) {
+    fn run_sampled(&self, _source: &dyn LiveSource, act: &mut dyn FnMut()) {
         act();
     }
 }
@@ -182,10 +182,10 @@ pub(crate) enum CellError {
 
 impl CellError {
     /// With more to its reason, where it has one.
-    fn with(self, told: &str) -> Self {
+    fn with(self, note: &str) -> Self {
         match self {
-            CellError::Failed(reason) => CellError::Failed(reason + told),
-            CellError::NoRate { reason, search } => CellError::NoRate { reason: reason + told, search },
+            CellError::Failed(reason) => CellError::Failed(reason + note),
+            CellError::NoRate { reason, search } => CellError::NoRate { reason: reason + note, search },
             other => other,
         }
     }
@@ -204,8 +204,8 @@ impl From<SessionError> for CellError {
 impl From<AttachError> for CellError {
     fn from(error: AttachError) -> Self {
         match error {
-            AttachError::Missing(MissingCapability { what, remedy }) => {
-                CellError::Unavailable { missing: what, remedy }
+            AttachError::Missing(MissingCapability { what: capability, remedy }) => {
+                CellError::Unavailable { missing: capability, remedy }
             }
             other => CellError::Failed(other.to_string()),
         }

@@ -85,11 +85,15 @@ fn given_to_one(
 }
 
 /// `of_servers` has what each server consists of; nothing of one that is one process with all directories that it was given.
-fn put_together(system: &str, given: Vec<GivenDirectory>, of_servers: &[Vec<SystemPart>]) -> PartsRecord {
+fn put_together(
+    system: &str,
+    directories: Vec<GivenDirectory>,
+    of_servers: &[Vec<SystemPart>],
+) -> PartsRecord {
     let mut servers = Vec::new();
     for (index, parts) in of_servers.iter().enumerate() {
         let server = server_number(index, of_servers.len());
-        let own = || (0..).zip(&given).filter(move |(_, one)| one.part.server == server);
+        let own = || (0..).zip(&directories).filter(move |(_, one)| one.part.server == server);
         // Below several there may be one: the closest counts.
         let directory_of = |path: &Path| {
             let above = own().filter(|(_, one)| path.starts_with(&one.path));
@@ -100,7 +104,7 @@ fn put_together(system: &str, given: Vec<GivenDirectory>, of_servers: &[Vec<Syst
             None => name.to_owned(),
         };
         if parts.is_empty() {
-            let kept = |(directory, one): (u32, &GivenDirectory)| KeptPart {
+            let kept_part = |(directory, one): (u32, &GivenDirectory)| KeptPart {
                 what: one.part.name.clone(),
                 directory,
             };
@@ -108,13 +112,13 @@ fn put_together(system: &str, given: Vec<GivenDirectory>, of_servers: &[Vec<Syst
                 name: called(system),
                 what: "server".to_owned(),
                 server,
-                keeps: own().map(kept).collect(),
+                keeps: own().map(kept_part).collect(),
                 ..ServerPart::default()
             });
         }
         servers.extend(parts.iter().map(|part| {
-            let kept = |(what, path): &(String, PathBuf)| {
-                Some(KeptPart { what: what.clone(), directory: directory_of(path)? })
+            let kept_part = |(content, path): &(String, PathBuf)| {
+                Some(KeptPart { what: content.clone(), directory: directory_of(path)? })
             };
             ServerPart {
                 name: called(&part.name),
@@ -123,11 +127,11 @@ fn put_together(system: &str, given: Vec<GivenDirectory>, of_servers: &[Vec<Syst
                 machine: part.machine.as_deref().map(called),
                 is_background: part.is_background,
                 uses: part.uses.iter().map(|name| called(name)).collect(),
-                keeps: part.keeps.iter().filter_map(kept).collect(),
+                keeps: part.keeps.iter().filter_map(kept_part).collect(),
             }
         }));
     }
-    PartsRecord { servers, directories: given.into_iter().map(|one| one.part).collect() }
+    PartsRecord { servers, directories: directories.into_iter().map(|one| one.part).collect() }
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_only_sleeps_holds_nothing() {
+    fn sleeping_process_holds_nothing() {
         let sleeper = Ended(Command::new("sleep").arg("600").spawn().unwrap());
         assert!(!may_hold(&[sleeper.0.id()], &[], 0));
         assert!(!may_hold(&[sleeper.0.id()], &[], 1 << 40));
@@ -79,16 +79,16 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_memory_of_its_own_may_hold_data() {
-        let held = vec![1_u8; 16 << 20];
+    fn process_with_own_memory_may_hold_data() {
+        let memory = vec![1_u8; 16 << 20];
         let own = std::process::id();
-        assert!(may_hold(&[own], &[], held.len() as u64));
+        assert!(may_hold(&[own], &[], memory.len() as u64));
         assert!(!may_hold(&[own], &[], u64::MAX), "a thousandth of it is more than this process has");
-        assert_eq!(held.iter().filter(|byte| **byte == 1).count(), 16 << 20);
+        assert_eq!(memory.iter().filter(|byte| **byte == 1).count(), 16 << 20);
     }
 
     #[test]
-    fn own_memory_is_read_from_the_status_of_a_process() {
+    fn own_memory_is_read_from_process_status() {
         let status = "Name:\tRssAnon: 9 kB\nVmRSS:\t  5000 kB\nRssAnon:\t    100 kB\nRssFile:\t 4000 kB\nRssShmem:\t  24 kB\nHugetlbPages:\t 2048 kB\n";
         assert_eq!(own_memory_bytes(status), (100 + 24 + 2048) << 10);
         for text in ["", "RssAnon:", "RssAnon: x kB", "RssAnon: 5 MB", "RssAnon: -5 kB"] {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_no_device_that_is_kept_open() {
+    fn directory_is_no_open_device() {
         let place = tempfile::tempdir().unwrap();
         assert_eq!(device_numbers(&[place.path().to_owned(), "/absent".into()]), Vec::<u64>::new());
         assert!(!may_have_open(Path::new("/proc/self"), &[u64::MAX]));

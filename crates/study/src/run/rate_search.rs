@@ -96,8 +96,8 @@ pub(super) fn watched_search(
             // It may be this machine that held no rate.
             let found = watch.end(spec.threads, stopped);
             let found = found.map(|searching| search_findings(&searching, plan.scale.time));
-            let told: String = found.unwrap_or_default().iter().map(|one| format!("\n{one}")).collect();
-            Err(CellError::NoRate { reason: reason + &told, search })
+            let notes: String = found.unwrap_or_default().iter().map(|one| format!("\n{one}")).collect();
+            Err(CellError::NoRate { reason: reason + &notes, search })
         }
         Err(error) => Err(error),
     }
@@ -113,7 +113,7 @@ fn search(
     (stop, steps): (&AtomicBool, &StepClock<'_>),
 ) -> Result<RateSearchResult, CellError> {
     let measure = wanted.step(plan.study.run.duration);
-    let times = StepTimes::of(measure);
+    let times = StepTimes::from_measure(measure);
     let wanted_search = wanted.search(measure, plan.scale.time);
     let (stopped, ended) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     let connect = |thread: u32| session.connect(thread);
@@ -166,11 +166,11 @@ fn searched(wanted: &SearchSpec, outcome: FoundRate) -> Result<RateSearchResult,
     };
     match record.holds_per_s {
         Some(holds_per_s) => Ok(RateSearchResult { holds_per_s, record, workload }),
-        None => Err(CellError::NoRate { reason: why_none(wanted, &record), search: Box::new(record) }),
+        None => Err(CellError::NoRate { reason: explain_no_rate(wanted, &record), search: Box::new(record) }),
     }
 }
 
-fn why_none(wanted: &SearchSpec, record: &SearchRecord) -> String {
+fn explain_no_rate(wanted: &SearchSpec, record: &SearchRecord) -> String {
     let bounds = record.bounds.join(" and ");
     let tried = match record.fails_per_s {
         Some(fails_per_s) => format!("{}/s, the lowest rate tried, fails too", rounded(fails_per_s)),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_is_written_down_with_its_steps() {
+    fn search_is_recorded_with_its_steps() {
         let RateSearchResult { holds_per_s, record, .. } =
             searched(&wanted(), found(Some(480.0), SearchEnding::Closed)).unwrap();
         assert_eq!((holds_per_s, record.holds_per_s, record.fails_per_s), (480.0, Some(480.0), Some(500.0)));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_holds_no_rate_is_a_cell_that_failed() {
+    fn system_holding_no_rate_fails_its_cell() {
         let Err(CellError::NoRate { reason, search }) =
             searched(&wanted(), found(None, SearchEnding::NothingHolds))
         else {

@@ -49,7 +49,7 @@ pub(super) fn left_of(
 ) -> Result<Vec<usize>, RunError> {
     let mut left = Vec::new();
     for (position, planned) in run.plan.iter().enumerate().filter(|(_, planned)| is_wanted(planned)) {
-        if !directory.is_finished(planned, run, &mut |why| tell(planned, why))? {
+        if !directory.is_finished(planned, run, &mut |reason| tell(planned, reason))? {
             left.push(position);
         }
     }
@@ -76,7 +76,7 @@ impl RunRound<'_> {
         planned.for_each(|planned| *counts.entry(&planned.cell.id).or_default() += 1);
         let expected = estimate::counted(study, &|id| counts.get(id).copied().unwrap_or(0));
         bench.clock().expect(expected, left);
-        let pace = RemainingEstimate::of(&expected, left);
+        let pace = RemainingEstimate::new(&expected, left);
         // Jobs that run together may be more than those that are wanted.
         let wanted = run.plan.iter().filter(|planned| (self.is_wanted)(planned)).count().max(left);
         observer.planned(wanted, wanted - left, pace.remaining(left));
@@ -187,7 +187,9 @@ impl CellRecorder<'_> {
                 CellStatus::Skipped {
                     failure: match error {
                         // It may have failed by itself a moment before.
-                        CellError::Failed(told) | CellError::NoRate { reason: told, .. } => Some(told),
+                        CellError::Failed(message) | CellError::NoRate { reason: message, .. } => {
+                            Some(message)
+                        }
                         CellError::Interrupted | CellError::Unavailable { .. } => None,
                     },
                 }
@@ -210,7 +212,7 @@ impl CellRecorder<'_> {
             let wall = if is_skipped_at_once { Duration::ZERO } else { self.begun.elapsed() };
             let mut record = bench.record(plan, status.clone(), wall);
             record.search = searched.take();
-            record.wall = (!is_skipped_at_once).then(|| bench.clock().of_cell());
+            record.wall = (!is_skipped_at_once).then(|| bench.clock().take_cell());
             if self.keep(plan, &record).is_err() {
                 return ControlFlow::Break(());
             }
@@ -240,7 +242,7 @@ impl CellRecorder<'_> {
             record.warnings.push(measured_twice(&given_up));
         }
         // Of both, where it was measured twice.
-        record.wall = Some(bench.clock().of_cell());
+        record.wall = Some(bench.clock().take_cell());
         self.keep(plan, &record)
     }
 
@@ -346,7 +348,7 @@ struct RemainingEstimate {
 
 impl RemainingEstimate {
     /// Of so many cells that are expected to take this.
-    fn of(expected: &WallParts, cells: usize) -> RemainingEstimate {
+    fn new(expected: &WallParts, cells: usize) -> RemainingEstimate {
         let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX);
         let of_cells = seconds(expected.total_s() - expected.load_s);
         RemainingEstimate {
@@ -379,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_data_set_is_loaded_once_and_not_for_every_cell() {
+    fn data_set_is_loaded_once_for_all_cells() {
         let s = Duration::from_secs;
         let mut pace = RemainingEstimate { expected: s(20), loading: s(40), spent: Duration::ZERO, cells: 0 };
         assert_eq!(pace.remaining(10), s(240));
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn one_late_cell_of_many_throws_nothing_away() {
+    fn single_late_cell_discards_nothing() {
         assert!(is_worth_it(1, 1) && is_worth_it(1, 9), "little is lost");
         assert!(!is_worth_it(1, 10) && !is_worth_it(1, 21));
         // Three of 22 are a host that is too slow, and no exception.

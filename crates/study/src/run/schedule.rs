@@ -81,16 +81,16 @@ fn begin(
     stop: &AtomicBool,
 ) -> Result<BegunRun, RunError> {
     let limits = if options.limit.is_whole() { Vec::new() } else { vec![options.limit.clone()] };
-    let selections = RunSelections::of(study, &limits).map_err(RunError::Mistake)?;
+    let selections = RunSelections::new(study, &limits).map_err(RunError::Mistake)?;
     let registry = registry()?;
-    let elsewhere = look_at_ground(study, &selections.plan(study), options, &registry, observer)?;
+    let work_folder = look_at_ground(study, &selections.plan(study), options, &registry, observer)?;
     // Before the first device is measured, and until the run ends.
     let awake = keep_awake(study);
     let expected_s = |paced: &Study| estimate_s(paced, &selections);
-    let since = Instant::now();
+    let start = Instant::now();
     let paced = slow_motion::begin(study, options, &registry, observer, stop, &expected_s)?;
-    let measuring_host_s = paced.placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
-    Ok(BegunRun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s })
+    let measuring_host_s = paced.placement.as_ref().map_or(0.0, |_| start.elapsed().as_secs_f64());
+    Ok(BegunRun { limits, selections, registry, awake, paced, elsewhere: work_folder, measuring_host_s })
 }
 
 /// What is refused is refused before anything is measured or written. Makes the folder of `--work`.
@@ -103,9 +103,9 @@ fn look_at_ground(
 ) -> Result<Option<OwnFolder>, RunError> {
     space::check(study, left.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     ground::check(study, left.iter(), registry)?;
-    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, registry)).transpose()?;
+    let work_folder = options.work.as_deref().map(|work| make_work_in(work, registry)).transpose()?;
     ground::tell_what_holds_nothing(study, left.iter(), observer);
-    Ok(elsewhere)
+    Ok(work_folder)
 }
 
 /// How long all that is selected takes at the study's factor.
@@ -122,9 +122,10 @@ fn run_new(
     observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let BegunRun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s } = begun;
+    let BegunRun { limits, selections, registry, awake, paced, elsewhere: work_folder, measuring_host_s } =
+        begun;
     let DilatedStudy { study: paced, slow_motion, placement } = paced;
-    let HostInfo { machine, versions } = HostInfo::of(study, awake.as_ref());
+    let HostInfo { machine, versions } = HostInfo::new(study, awake.as_ref());
     let mut run = RunHeader {
         schema: SCHEMA_VERSION,
         name: study.name.clone(),
@@ -141,7 +142,7 @@ fn run_new(
         slow_motion: Some(slow_motion),
         seed: study.run.seed,
         short: study.short,
-        shortened: crate::shortened::of(study),
+        shortened: crate::shortened::find_amount(study),
         repetitions: selections.repetitions(study),
         warmup_wall_s: paced.run.warmup.as_secs_f64(),
         duration_wall_s: paced.run.duration.as_secs_f64(),
@@ -157,7 +158,15 @@ fn run_new(
         return Err(error);
     }
     let missing = (0..run.plan.len()).collect();
-    let site = RunLocation { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
+    let site = RunLocation {
+        directory,
+        missing,
+        elsewhere: work_folder,
+        registry,
+        placement,
+        awake,
+        measuring_host_s,
+    };
     run_what_is_left(study, paced, &mut run, &selections, site, observer, stop)
 }
 
@@ -178,7 +187,7 @@ pub fn resume(
     let study = Study::parse_with_media("the study in run.json", &run.study_toml, form, &stored)
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
     // At the factor that it has come to.
-    let paced = study.at(run.scale.time);
+    let paced = study.with_slow_motion(run.scale.time);
     if paced.scale != run.scale {
         return Err(RunError::Mistake(format!(
             "{}/run.json is refused: scale.data is {}, but its study has {}",
@@ -190,7 +199,7 @@ pub fn resume(
     if run.slow_motion.is_some() && run.scale.time != 1.0 {
         observer.notice(&format!("slow motion x{}, as the run has it", run.scale.time));
     }
-    let before = RunSelections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
+    let before = RunSelections::new(&paced, &run.limits).map_err(RunError::Mistake)?;
     let order = before.plan(&paced);
     if !plan::is_same(&order, &run.plan) {
         return Err(RunError::Mistake(format!(
@@ -200,32 +209,33 @@ pub fn resume(
     }
     let asked = &options.limit;
     let wanted = if asked.is_whole() { Vec::new() } else { vec![asked.clone()] };
-    let now = RunSelections::of(&paced, &wanted).map_err(RunError::Mistake)?;
+    let now = RunSelections::new(&paced, &wanted).map_err(RunError::Mistake)?;
     if !(run.limits.is_empty() && asked.is_whole()) {
-        let had = run.limits.iter().map(CellLimit::in_words).collect::<Vec<_>>().join("; ");
-        let had = if had.is_empty() { "the whole study".to_owned() } else { had };
-        let what = if asked.is_whole() { "the whole study".to_owned() } else { asked.in_words() };
+        let earlier_limits = run.limits.iter().map(CellLimit::describe).collect::<Vec<_>>().join("; ");
+        let earlier_limits =
+            if earlier_limits.is_empty() { "the whole study".to_owned() } else { earlier_limits };
+        let current_limits = if asked.is_whole() { "the whole study".to_owned() } else { asked.describe() };
         observer
-            .notice(&format!("this run was started with {had}; now running what is still missing of {what}"));
+            .notice(&format!("this run was started with {earlier_limits}; now running what is still missing of {current_limits}"));
     }
     run.limits = extended(&paced, &run.limits, asked);
-    let planned = RunSelections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
+    let planned = RunSelections::new(&paced, &run.limits).map_err(RunError::Mistake)?;
     run.repetitions = planned.repetitions(&paced);
     // An earlier schema says less of a cell.
     run.plan = planned.plan(&paced);
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
-    let missing = round::left_of(&run, &|_| true, &directory, &mut |planned, why| {
+    let missing = round::left_of(&run, &|_| true, &directory, &mut |planned, reason| {
         // What this call does not measure again needs no word.
         if now.has(planned, paced.run.repetitions) {
-            observer.notice(why);
+            observer.notice(reason);
         }
     })?;
     let planned = missing.iter().map(|&position| &run.plan[position]);
     let left: Vec<_> = planned.filter(|planned| now.has(planned, paced.run.repetitions)).cloned().collect();
-    let elsewhere = look_at_ground(&paced, &left, options, &registry, observer)?;
+    let work_folder = look_at_ground(&paced, &left, options, &registry, observer)?;
     let awake = keep_awake(&study);
-    let since = Instant::now();
+    let start = Instant::now();
     let placement = match left.is_empty() {
         true => None,
         false => slow_motion::placement(&study, &registry, reference_of(&run), observer)?,
@@ -241,11 +251,19 @@ pub fn resume(
         }
         slow_motion.reference_probe_us = Some(now_us);
     }
-    let measuring_host_s = placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
+    let measuring_host_s = placement.as_ref().map_or(0.0, |_| start.elapsed().as_secs_f64());
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     // Before the first cell, so that the report of a run that is killed has all that is planned.
     directory.write_run(&run)?;
-    let site = RunLocation { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
+    let site = RunLocation {
+        directory,
+        missing,
+        elsewhere: work_folder,
+        registry,
+        placement,
+        awake,
+        measuring_host_s,
+    };
     run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
 }
 
@@ -328,23 +346,30 @@ fn run_rounds(
     observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let RunLocation { directory, missing, elsewhere, registry, mut placement, awake, measuring_host_s } =
-        site;
+    let RunLocation {
+        directory,
+        missing,
+        elsewhere: work_folder,
+        registry,
+        mut placement,
+        awake,
+        measuring_host_s,
+    } = site;
     let is_wanted = |planned: &PlannedCell| wanted.has(planned, study.run.repetitions);
     // Long work is not thrown away: once a later repetition is on record, of whichever cell, the factor stays.
     let is_finished = |position: &usize| !missing.contains(position);
     // And neither is what this call would not measure again (`--only`).
     let is_settled = (0..run.plan.len())
-        .any(|at| is_finished(&at) && (run.plan[at].repetition > 1 || !is_wanted(&run.plan[at])));
-    let work = match elsewhere {
+        .any(|index| is_finished(&index) && (run.plan[index].repetition > 1 || !is_wanted(&run.plan[index])));
+    let work = match work_folder {
         Some(work) => work,
         None => make_work(&directory, &registry)?,
     };
     // Data sets are loaded at this machine's own speed, so that slower motion needs no new ones.
     let mut datasets =
-        PreparedDatasets::new(work.path(), registry.clone(), KeptLogs::beside(&directory.records()));
+        PreparedDatasets::new(work.path(), registry.clone(), KeptLogs::new(&directory.records()));
     // Taken afresh: a run may be resumed after an upgrade, or on another machine.
-    let here = HostInfo::of(study, awake.as_ref());
+    let here = HostInfo::new(study, awake.as_ref());
     if let Some(changed) = here.changed_since(&run.machine, &run.versions) {
         observer.notice(&changed);
     }
@@ -372,7 +397,7 @@ fn run_rounds(
                 }
                 let next = slow_motion::fitting(study, next, placement.as_ref());
                 observer.notice(&slow_motion::beginning_again(&given_up, next, run));
-                paced = study.at(next);
+                paced = study.with_slow_motion(next);
                 slow_motion::tell_what_stays(&paced, observer);
                 slow_motion::enter(run, &paced, placement.as_ref(), given_up)?;
                 directory.begin_again(run)?;
@@ -381,10 +406,11 @@ fn run_rounds(
             }
         }
     };
-    let StopwatchTimes { expected: estimated, cells, took, given_up_s } = clock.all();
+    let StopwatchTimes { expected: estimated, cells, took: spent, given_up_s } = clock.all();
     if cells > 0 {
         let (cells, left) = (cells as u64, outcome.left as u64);
-        let wall = WallRecord { started_at, cells, left, measuring_host_s, estimated, took, given_up_s };
+        let wall =
+            WallRecord { started_at, cells, left, measuring_host_s, estimated, took: spent, given_up_s };
         run.walls.push(wall.clone());
         outcome.wall = Some(wall);
         // The cells are on record, which is worth more than this.
@@ -399,11 +425,11 @@ fn run_rounds(
 }
 
 /// `--work`: before anything is measured, so that nobody waits for that and is refused for a directory that can't be used.
-fn make_work_in(elsewhere: &Path, registry: &ResourceRegistry) -> Result<OwnFolder, RunError> {
-    let above = std::path::absolute(elsewhere)
-        .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", elsewhere.display())))?;
+fn make_work_in(parent: &Path, registry: &ResourceRegistry) -> Result<OwnFolder, RunError> {
+    let above = std::path::absolute(parent)
+        .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", parent.display())))?;
     let made = OwnFolder::make_in(&above, "underlay", registry);
-    made.map_err(|error| ground::refused(&format!("--work {}", elsewhere.display()), &error))
+    made.map_err(|error| ground::refused(&format!("--work {}", parent.display()), &error))
 }
 
 /// The folder for images and prepared data.

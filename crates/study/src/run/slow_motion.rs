@@ -33,8 +33,8 @@ pub(super) fn begin(
 ) -> Result<DilatedStudy, RunError> {
     if let Some(time) = options.time {
         check_pace(study, time)?;
-        check_faults(&study.at(time))?;
-        check_jobs(&study.at(time))?;
+        check_faults(&study.with_slow_motion(time))?;
+        check_jobs(&study.with_slow_motion(time))?;
     }
     if study.machine.is_some()
         && let Some(pid) = others_process(registry)
@@ -49,7 +49,9 @@ pub(super) fn begin(
         observer.notice(&busy);
     }
     let chosen = match (options.time, &placement) {
-        (Some(time), _) => machine::weigh(&study.at(time), placement.as_ref(), ChosenBy::CommandLine),
+        (Some(time), _) => {
+            machine::weigh(&study.with_slow_motion(time), placement.as_ref(), ChosenBy::CommandLine)
+        }
         (None, Some(here)) if study.leaves_time_open => {
             let trying = &mut |time| {
                 observer.preparing(&format!("trying the fastest device in slow motion x{time}"));
@@ -70,12 +72,12 @@ pub(super) fn begin(
     }
     if slow_motion.chosen_by != ChosenBy::Host
         && let Some(here) = &placement
-        && let Some(warning) = machine::weigh_devices(&study.at(time), here, registry, stop)
+        && let Some(warning) = machine::weigh_devices(&study.with_slow_motion(time), here, registry, stop)
     {
         observer.notice(&warning);
     }
     check_stop(stop)?;
-    let paced = study.at(time);
+    let paced = study.with_slow_motion(time);
     check_jobs(&paced)?;
     if slow_motion.chosen_by == ChosenBy::Host {
         let reason = reason(time, &slow_motion, study.modelled_cores());
@@ -117,9 +119,9 @@ fn check_pace(study: &Study, time: f64) -> Result<(), RunError> {
 fn check_jobs(study: &Study) -> Result<(), RunError> {
     for workload in &study.workloads {
         if let Some(benchmark) = &workload.benchmark {
-            let told =
+            let refusal =
                 |problem: String| RunError::Mistake(format!("[workload.{}]: {problem}", workload.name));
-            benchmark.plan_at(study.scale.time).map(drop).map_err(told)?;
+            benchmark.plan_at(study.scale.time).map(drop).map_err(refusal)?;
         }
     }
     Ok(())
@@ -184,7 +186,7 @@ pub(super) fn slower(study: &Study, run: &RunHeader) -> Option<f64> {
 /// refused. A job of fio may have rates that only some factors divide.
 fn permitted_from(study: &Study, time: f64) -> Option<f64> {
     let is_permitted = |time: &f64| {
-        let paced = study.at(*time);
+        let paced = study.with_slow_motion(*time);
         check_jobs(&paced).is_ok() && check_faults(&paced).is_ok()
     };
     iter::successors(Some(time), |time| machine::next_factor(*time)).find(is_permitted)
@@ -224,7 +226,7 @@ pub(super) fn enter(
     run.warmup_wall_s = paced.run.warmup.as_secs_f64();
     run.duration_wall_s = paced.run.duration.as_secs_f64();
     // A run that is resumed must find the plan that its limits make.
-    run.plan = RunSelections::of(paced, &run.limits).map_err(RunError::Mistake)?.plan(paced);
+    run.plan = RunSelections::new(paced, &run.limits).map_err(RunError::Mistake)?.plan(paced);
     if let Some(slow_motion) = &mut run.slow_motion {
         let now = machine::weigh(paced, placement, slow_motion.chosen_by).slow_motion;
         slow_motion.reference_probe_us = now.reference_probe_us;
@@ -287,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_that_a_job_of_fio_does_not_take_is_passed_over() {
+    fn factor_refused_by_fio_job_is_skipped() {
         let study = study(480);
         assert_eq!(permitted_from(&study, 16.0), Some(16.0));
         assert_eq!(permitted_from(&study, 64.0), Some(96.0), "480 / 64 is no whole number");
     }
 
     #[test]
-    fn a_job_that_takes_no_slower_motion_leaves_a_run_at_its_factor() {
+    fn job_refusing_slower_motion_keeps_factor() {
         assert_eq!(permitted_from(&study(1), 2.0), None);
     }
 }

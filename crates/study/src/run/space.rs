@@ -21,7 +21,7 @@ pub(super) fn check<'a>(
 ) -> Result<(), RunError> {
     let left: Vec<&PlannedCell> = left.collect();
     check_device_files(study, &left, work)?;
-    let needed = NeededSpace::of(study, left.into_iter());
+    let needed = NeededSpace::new(study, left.into_iter());
     if let Some((needed, free)) = lacks(work, needed.work_bytes) {
         return Err(RunError::Missing(MissingCapability::new(
             format!(
@@ -100,7 +100,7 @@ struct NeededSpace<'a> {
 }
 
 impl<'a> NeededSpace<'a> {
-    fn of<'b>(study: &'a Study, left: impl Iterator<Item = &'b PlannedCell>) -> NeededSpace<'a> {
+    fn new<'b>(study: &'a Study, left: impl Iterator<Item = &'b PlannedCell>) -> NeededSpace<'a> {
         let mut needed = NeededSpace::default();
         let left: BTreeSet<&str> = left.map(|planned| planned.cell.id.as_str()).collect();
         let mut loaded: BTreeMap<String, u64> = BTreeMap::new();
@@ -140,8 +140,8 @@ impl<'a> NeededSpace<'a> {
             imaged.insert((key.clone(), &entry.storage.name), if is_in_pool { of_all } else { bytes });
             loaded.insert(key, bytes);
         }
-        let kept = loaded.values().chain(imaged.values());
-        needed.work_bytes = kept.fold(largest_cell, |sum, &bytes| sum.saturating_add(bytes));
+        let kept_bytes = loaded.values().chain(imaged.values());
+        needed.work_bytes = kept_bytes.fold(largest_cell, |sum, &bytes| sum.saturating_add(bytes));
         needed
     }
 }
@@ -184,11 +184,11 @@ data = 10
     fn needed(text: &str, keep: impl Fn(&PlannedCell) -> bool) -> u64 {
         let study = Study::parse("space.toml", text, false).unwrap();
         let order = plan::order(&study);
-        NeededSpace::of(&study, order.iter().filter(|planned| keep(planned))).work_bytes
+        NeededSpace::new(&study, order.iter().filter(|planned| keep(planned))).work_bytes
     }
 
     #[test]
-    fn a_data_set_lies_there_as_it_was_loaded_on_each_storage_and_in_a_cell() {
+    fn data_set_takes_space_per_storage_and_cell() {
         let set_bytes = 100_000 * (23 + 10 * 100);
         assert_eq!(needed(STUDY, |_| true), 4 * set_bytes);
         assert_eq!(needed(STUDY, |planned| planned.cell.storage == "one"), 3 * set_bytes);
@@ -199,31 +199,31 @@ data = 10
     }
 
     #[test]
-    fn every_copy_of_a_record_takes_room() {
+    fn record_copies_all_take_space() {
         let set_bytes = 100_000 * (23 + 10 * 100);
-        let of = |system: &str, storage: &str| {
+        let bytes_of = |system: &str, storage: &str| {
             let text = STUDY
                 .replace("[system.rocksdb]\nmemory = \"640 MiB\"", system)
                 .replace("[storage.two]", &format!("{storage}[storage.two]"));
             needed(&text, |planned| planned.cell.storage == "one")
         };
         let ring = "[system.cassandra]\nmemory = \"24 GiB\"\nnodes = 3\nreplication_factor = 2";
-        assert_eq!(of(ring, ""), 3 * 2 * set_bytes);
+        assert_eq!(bytes_of(ring, ""), 3 * 2 * set_bytes);
         // Where the study does not say, as many as the system keeps then.
         let groups = "[system.je-ha]\nmemory = \"24 GiB\"\nnodes = 3";
-        assert_eq!(of(groups, ""), 3 * 3 * set_bytes);
+        assert_eq!(bytes_of(groups, ""), 3 * 3 * set_bytes);
         let fewer = "[storage.one.system]\nreplication = 2\n";
-        assert_eq!(of(groups, fewer), 3 * 2 * set_bytes);
-        assert_eq!(of("[system.je-ha]\nmemory = \"24 GiB\"", ""), 3 * set_bytes);
+        assert_eq!(bytes_of(groups, fewer), 3 * 2 * set_bytes);
+        assert_eq!(bytes_of("[system.je-ha]\nmemory = \"24 GiB\"", ""), 3 * set_bytes);
     }
 
     #[test]
-    fn a_real_directory_has_room_for_the_largest_data_set() {
+    fn real_directory_must_hold_largest_data_set() {
         let paths = STUDY.replace("/mnt/disk", "/proc/self");
         let study = Study::parse("space.toml", &paths, false).unwrap();
         let order = plan::order(&study);
         let real = order.iter().filter(|planned| planned.cell.storage == "real");
-        let needed = NeededSpace::of(&study, real.clone());
+        let needed = NeededSpace::new(&study, real.clone());
         let set_bytes = 100_000 * (23 + 10 * 100);
         assert_eq!(needed.path_bytes, [(Path::new("/proc/self"), ("real", set_bytes))].into());
         let folder = tempfile::tempdir().unwrap();
@@ -238,7 +238,7 @@ data = 10
     }
 
     #[test]
-    fn a_run_that_cannot_fit_is_told_how_much_room_it_takes_and_where() {
+    fn run_without_space_reports_need_and_place() {
         let study = Study::parse("space.toml", STUDY, false).unwrap();
         let order = plan::order(&study);
         // Nothing can be put there.

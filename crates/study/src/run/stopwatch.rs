@@ -23,7 +23,7 @@ pub(super) enum WallPart {
 }
 
 impl WallPart {
-    fn of(self, parts: &mut WallParts) -> &mut f64 {
+    fn seconds_mut(self, parts: &mut WallParts) -> &mut f64 {
         match self {
             WallPart::Prepare => &mut parts.prepare_s,
             WallPart::Load => &mut parts.load_s,
@@ -91,7 +91,7 @@ impl Stopwatch {
     }
 
     /// What a cell took, since the last one was asked for.
-    pub(super) fn of_cell(&self) -> WallParts {
+    pub(super) fn take_cell(&self) -> WallParts {
         let mut state = self.0.lock();
         let part = state.part;
         state.enter(part, Instant::now());
@@ -122,13 +122,13 @@ impl Stopwatch {
 }
 
 impl StopwatchState {
-    fn enter(&mut self, part: WallPart, at: Instant) {
-        let passed_s = at.saturating_duration_since(self.since).as_secs_f64();
+    fn enter(&mut self, part: WallPart, instant: Instant) {
+        let passed_s = instant.saturating_duration_since(self.since).as_secs_f64();
         for parts in [&mut self.cell, &mut self.all] {
-            *self.part.of(parts) += passed_s;
+            *self.part.seconds_mut(parts) += passed_s;
         }
         self.part = part;
-        self.since = self.since.max(at);
+        self.since = self.since.max(instant);
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn all_time_is_of_the_part_that_was_entered_last() {
+    fn time_belongs_to_last_entered_part() {
         let clock = Stopwatch::start();
         let from = clock.0.lock().since;
         enter(&clock, WallPart::Load, from, 2);
@@ -153,8 +153,8 @@ mod tests {
         enter(&clock, WallPart::WarmUp, from, 11);
         enter(&clock, WallPart::Measure, from, 15);
         let first = std::mem::take(&mut clock.0.lock().cell);
-        let told = WallParts { prepare_s: 2.0, load_s: 10.0, warmup_s: 3.0, ..WallParts::default() };
-        assert_eq!(first, told);
+        let expected = WallParts { prepare_s: 2.0, load_s: 10.0, warmup_s: 3.0, ..WallParts::default() };
+        assert_eq!(first, expected);
         enter(&clock, WallPart::Restore, from, 20);
         let second = clock.0.lock().cell;
         assert_eq!((second.measure_s, second.total_s()), (5.0, 5.0));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_counted_apart() {
+    fn abandoned_time_is_counted_apart() {
         let clock = Stopwatch::start();
         let from = clock.0.lock().since;
         enter(&clock, WallPart::Load, from, 10);
@@ -170,10 +170,10 @@ mod tests {
         enter(&clock, WallPart::Restore, from, 90);
         clock.give_up();
         clock.expect(WallParts { measure_s: 60.0, ..WallParts::default() }, 3);
-        let StopwatchTimes { expected, cells, took, given_up_s } = clock.all();
+        let StopwatchTimes { expected, cells, took: spent, given_up_s } = clock.all();
         assert_eq!((expected.measure_s, cells), (60.0, 3));
         assert_eq!(
-            (took.load_s, took.measure_s, given_up_s),
+            (spent.load_s, spent.measure_s, given_up_s),
             (20.0, 0.0, 70.0),
             "what was loaded serves again"
         );
@@ -181,17 +181,17 @@ mod tests {
 
     /// The window began a minute ago, when the warm-up had taken half of one, and was to be 40 s long.
     #[test]
-    fn a_measurement_is_its_warm_up_its_window_and_what_was_waited_for() {
+    fn measurement_is_warm_up_window_and_waits() {
         let clock = Stopwatch::start();
         let Some(from) = Instant::now().checked_sub(SECOND * 90) else { return };
         clock.0.lock().since = from;
         clock.0.lock().part = WallPart::WarmUp;
         clock.measured(Some(from + SECOND * 30), SECOND * 40);
-        let WallParts { warmup_s, measure_s, restore_s, .. } = clock.of_cell();
+        let WallParts { warmup_s, measure_s, restore_s, .. } = clock.take_cell();
         assert_eq!((warmup_s, measure_s), (30.0, 40.0));
         assert!(restore_s >= 20.0, "{restore_s}");
         clock.enter(WallPart::WarmUp);
         clock.measured(None, SECOND);
-        assert_eq!(clock.of_cell().measure_s, 0.0);
+        assert_eq!(clock.take_cell().measure_s, 0.0);
     }
 }

@@ -285,7 +285,7 @@ pub fn describe(
     attachment: &str,
 ) -> StorageRecord {
     let all = servers as usize;
-    let of = |device: DeviceDescription, server: usize, role: Option<&str>| DeviceDescription {
+    let with_place = |device: DeviceDescription, server: usize, role: Option<&str>| DeviceDescription {
         id: DeviceId { server: server_number(server, all), role: role.map(str::to_owned), ..device.id },
         ..device
     };
@@ -293,9 +293,9 @@ pub fn describe(
         StorageSource::Modelled { filesystem, layout, devices, layers, .. } => {
             let single = devices.iter().map(|device| device.count).sum::<u32>() == 1;
             let of_each = (0..all).flat_map(|server| {
-                described(storage).into_iter().map(move |device| of(device, server, None))
+                described(storage).into_iter().map(move |device| with_place(device, server, None))
             });
-            let mut words = in_words(layout, devices, layers, single);
+            let mut words = describe_layout(layout, devices, layers, single);
             if storage.nodes > 1 {
                 words.push_str(&format!(", for each of {} nodes", storage.nodes));
             }
@@ -328,7 +328,8 @@ pub fn describe(
     };
     for server in 0..all {
         for (role, storage) in roles {
-            devices.extend(described(storage).into_iter().map(|device| of(device, server, Some(role))));
+            devices
+                .extend(described(storage).into_iter().map(|device| with_place(device, server, Some(role))));
         }
     }
     let usable_bytes = usable_bytes(storage, servers);
@@ -402,7 +403,7 @@ fn link_in_words(link: LinkSpec) -> String {
 }
 
 /// `mirror, write-back cache of 64 GB, zstd`; `jbod, ssd-mapreduce as 10 directories`
-fn in_words(
+fn describe_layout(
     layout: &StorageLayout,
     devices: &[crate::spec::DeviceSpec],
     layers: &VolumeLayers,
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_may_have_devices_to_itself() {
+    fn nodes_may_have_own_devices() {
         let alone = storage(
             "devices = [{ medium = \"hdd-7200-sata\", count = 2 }]\nper = \"node\"\nlayout = \"stripe\"\n\
              cache = { medium = \"optane-p4800x\", capacity = \"64 GB\", mode = \"read\" }",
@@ -498,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_of_a_jbod_may_be_several_directories() {
+    fn jbod_device_may_have_several_directories() {
         let mut hybrid = storage("devices = [{ medium = \"hdd-mapreduce\" }]\nlayout = \"jbod\"");
         let StorageSource::Modelled { devices, .. } = &mut hybrid.source else { panic!("modelled") };
         devices[0].count = 2;
@@ -516,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn each_directory_of_a_jbod_has_a_cache_of_its_own() {
+    fn jbod_directories_have_own_caches() {
         let storage = storage(
             "devices = [{ medium = \"hdd-7200-sata\", count = 1 }]\nlayout = \"jbod\"\n\
              cache = { medium = \"optane-p4800x\", capacity = \"64 GB\", mode = \"read\" }",

@@ -52,7 +52,7 @@ impl CellTraffic {
     /// `None` where nobody knows what devices did: the storage is a cluster's own, or the kernel doesn't count the requests of real disks. On these only
     /// commands of the user's are judged. Behind the window, when devices no longer take modelled time: this may walk through what lies on the storage.
     /// `processes` are those of the system, which must still run.
-    pub(super) fn of(
+    pub(super) fn new(
         plan: &CellPlan<'_>,
         storages: &CellStorages,
         devices: &[DeviceActivity],
@@ -72,12 +72,12 @@ impl CellTraffic {
                 // The systems that Underlay knows have caches of their own. What a user's command starts may be anything.
                 let has_own_cache = plan.benchmark.is_none();
                 let paths = paths_of(storages);
-                let held = DirectoryContents::behind(&paths, !plan.begins_empty(), !has_own_cache);
-                traffic.holds_data = held.data;
+                let contents = DirectoryContents::inspect(&paths, !plan.begins_empty(), !has_own_cache);
+                traffic.holds_data = contents.data;
                 traffic.may_be_cached = has_own_cache
-                    || held.cached
+                    || contents.cached
                     || (runs_a_program(plan)
-                        && program_memory::may_hold(processes, &paths, held.stored_bytes));
+                        && program_memory::may_hold(processes, &paths, contents.stored_bytes));
             }
             traffic
         })
@@ -136,19 +136,19 @@ struct WalkPurpose {
 impl DirectoryContents {
     /// What lies on the storage under test. A bare device holds what it was filled with. The kernel drops its pages when the last program closes it:
     /// what a command reads from it afterwards comes from the device.
-    fn behind(paths: &[PathBuf], is_filled: bool, asks_for_cache: bool) -> DirectoryContents {
+    fn inspect(paths: &[PathBuf], is_filled: bool, asks_for_cache: bool) -> DirectoryContents {
         let is_bare = |path: &PathBuf| path.metadata().is_ok_and(|found| found.file_type().is_block_device());
         if is_filled && paths.iter().any(is_bare) {
             return DirectoryContents { data: true, ..DirectoryContents::default() };
         }
-        DirectoryContents::in_directories(paths, asks_for_cache)
+        DirectoryContents::inspect_directories(paths, asks_for_cache)
     }
 
-    fn in_directories(paths: &[PathBuf], asks_for_cache: bool) -> DirectoryContents {
-        let mut held = DirectoryContents::default();
+    fn inspect_directories(paths: &[PathBuf], asks_for_cache: bool) -> DirectoryContents {
+        let mut contents = DirectoryContents::default();
         let mut walk = WalkPurpose { entries_left: MAX_ENTRIES, asks_for_cache };
-        paths.iter().for_each(|path| held.look_at(path, &mut walk));
-        held
+        paths.iter().for_each(|path| contents.look_at(path, &mut walk));
+        contents
     }
 
     /// Links are not followed: what they lead to is not on this storage.
@@ -237,9 +237,9 @@ fn is_part_cached(file: &File, offset: u64, length: u64) -> bool {
         if mapped == libc::MAP_FAILED {
             return true;
         }
-        let told = libc::mincore(mapped, size, pages.as_mut_ptr());
+        let status = libc::mincore(mapped, size, pages.as_mut_ptr());
         libc::munmap(mapped, size);
-        told != 0 || pages.iter().any(|page| page & 1 == 1)
+        status != 0 || pages.iter().any(|page| page & 1 == 1)
     }
 }
 
@@ -268,8 +268,9 @@ fn bytes_in(text: &str) -> Option<u64> {
     let found: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
     let jobs = found.get("jobs")?.as_array()?;
     let moved = |job: &Value| -> u64 {
-        let of = |kind: &str| job.get(kind).and_then(|side| side.get("io_bytes")?.as_u64()).unwrap_or(0);
-        of("read").saturating_add(of("write"))
+        let bytes_of =
+            |kind: &str| job.get(kind).and_then(|side| side.get("io_bytes")?.as_u64()).unwrap_or(0);
+        bytes_of("read").saturating_add(bytes_of("write"))
     };
     Some(jobs.iter().map(moved).fold(0, u64::saturating_add))
 }
@@ -282,21 +283,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_holds_data_when_a_file_in_it_has_a_byte() {
+    fn directory_with_one_byte_holds_data() {
         let place = tempfile::tempdir().unwrap();
         let paths = [place.path().join("absent"), place.path().to_owned()];
-        let found = || DirectoryContents::in_directories(&paths, true);
+        let found = || DirectoryContents::inspect_directories(&paths, true);
         assert_eq!(found(), DirectoryContents::default());
         fs::create_dir_all(place.path().join("a/b")).unwrap();
         fs::write(place.path().join("a/empty"), "").unwrap();
-        let elsewhere = tempfile::tempdir().unwrap();
-        fs::write(elsewhere.path().join("file"), "text").unwrap();
-        std::os::unix::fs::symlink(elsewhere.path(), place.path().join("a/link")).unwrap();
+        let linked = tempfile::tempdir().unwrap();
+        fs::write(linked.path().join("file"), "text").unwrap();
+        std::os::unix::fs::symlink(linked.path(), place.path().join("a/link")).unwrap();
         assert_eq!(found(), DirectoryContents::default(), "what a link leads to is elsewhere");
         fs::write(place.path().join("a/b/file"), "x").unwrap();
         let written = DirectoryContents { data: true, cached: true, stored_bytes: 1 };
         assert_eq!(found(), written, "what was just written is in the cache");
-        let first = DirectoryContents::in_directories(&paths, false);
+        let first = DirectoryContents::inspect_directories(&paths, false);
         assert_eq!(first, DirectoryContents { cached: false, ..written }, "nobody asked for the cache");
     }
 
@@ -307,12 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_in_no_cache() {
+    fn hole_is_never_cached() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("sparse");
         File::create(&path).unwrap().set_len(3 << 20).unwrap();
         assert_eq!(
-            DirectoryContents::in_directories(&[place.path().to_owned()], true),
+            DirectoryContents::inspect_directories(&[place.path().to_owned()], true),
             DirectoryContents { data: true, cached: false, stored_bytes: 3 << 20 },
             "nobody has read it"
         );
@@ -320,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_to_the_devices_of_a_role_is_no_use_of_the_compared_storage() {
-        let did = |reads, read_bytes| DeviceActivity {
+    fn role_device_traffic_does_not_use_compared_storage() {
+        let activity = |reads, read_bytes| DeviceActivity {
             totals: DeviceTotals { reads, read_bytes, ..DeviceTotals::default() },
             ..DeviceActivity::default()
         };
@@ -329,7 +330,7 @@ mod tests {
             id: DeviceId { role: role.map(str::to_owned), ..DeviceId::default() },
             ..DeviceDescription::default()
         };
-        let devices = [did(2, 8192), did(100, 409_600)];
+        let devices = [activity(2, 8192), activity(100, 409_600)];
         let counted = CellTraffic::counted(&devices, &[described(None), described(Some("wal"))]);
         let expected = CellTraffic {
             requests: 2,

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copied_tree_is_whole() {
+    fn copied_tree_is_whole() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
         fs::create_dir_all(from.join("inner")).unwrap();
@@ -115,7 +115,7 @@ mod tests {
 
     /// The kernel does not copy between all file systems by itself: a data set comes from this machine's and goes to a modelled disk's.
     #[test]
-    fn a_tree_is_copied_between_file_systems() {
+    fn tree_is_copied_between_file_systems() {
         let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
         let disk = tempfile::tempdir().unwrap();
         fs::write(memory.path().join("file"), vec![7; 3 << 20]).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed_and_nothing_waits() {
+    fn copy_follows_no_link_and_never_waits() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to, secret) =
             (folder.path().join("from"), folder.path().join("to"), folder.path().join("secret"));

@@ -14,16 +14,16 @@ pub(super) fn unless_stopped<T: Send + 'static>(
     stop: &AtomicBool,
     ask: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    by(stop, ask, |asking| std::thread::Builder::new().name("ask".to_owned()).spawn(asking).is_ok())
+    run_with(stop, ask, |asking| std::thread::Builder::new().name("ask".to_owned()).spawn(asking).is_ok())
 }
 
 /// `spawn` says whether it has a thread for it.
-fn by<T: Send + 'static>(
+fn run_with<T: Send + 'static>(
     stop: &AtomicBool,
     ask: impl FnOnce() -> T + Send + 'static,
     spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> bool,
 ) -> Option<T> {
-    let (tell, told) = mpsc::sync_channel(1);
+    let (tell, receiver) = mpsc::sync_channel(1);
     let question = Arc::new(Mutex::new(Some(ask)));
     let asked = Arc::clone(&question);
     let asking = move || {
@@ -38,7 +38,7 @@ fn by<T: Send + 'static>(
         return ask.map(|ask| ask());
     }
     while !stop.load(Ordering::Relaxed) {
-        match told.recv_timeout(POLL) {
+        match receiver.recv_timeout(POLL) {
             Ok(answer) => return Some(answer),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => return None,
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_waits_for_no_answer() {
+    fn stop_waits_for_no_answer() {
         let stop = AtomicBool::new(false);
         assert_eq!(unless_stopped(&stop, || 7), Some(7));
         let (end, ended) = mpsc::channel::<()>();
@@ -69,6 +69,6 @@ mod tests {
 
     #[test]
     fn without_a_thread_it_is_asked_all_the_same() {
-        assert_eq!(by(&AtomicBool::new(false), || 7, |_| false), Some(7));
+        assert_eq!(run_with(&AtomicBool::new(false), || 7, |_| false), Some(7));
     }
 }

@@ -106,7 +106,7 @@ impl VolumeServer {
         // In a list of processes it is called what it is.
         std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
         command.args(["volume", "serve", "--immediate"]).arg(&file);
-        let resources = SystemResources::of(0);
+        let resources = SystemResources::with_budget(0);
         let child = ChildProcess::spawn("volume-server", command, &folder.join("log"), &resources)?;
         let (connection, address) = wait_until_ready(&child, &control)?;
         Ok(VolumeServer {
@@ -125,7 +125,7 @@ impl VolumeServer {
     /// The way to the volume of one of the system's servers.
     pub(super) fn volume(&self, server: u32) -> StackNode {
         let volume = volume_name(server);
-        let subsystem = nqn::of_volume(&self.name, &volume);
+        let subsystem = nqn::volume_nqn(&self.name, &volume);
         let address = self.address.to_string();
         StackNode::Remote(RemoteSpec {
             host_nqn: Some(this_host_nqn()),
@@ -177,7 +177,7 @@ impl VolumeServer {
             last_seen.volumes = volumes.map(|volume| live_volume(before.get(&volume.name), volume)).collect();
             let not_in_use = state.members.into_iter().filter(|member| member.state != MemberState::InUse);
             last_seen.not_in_use =
-                not_in_use.map(|member| (member.name, member.state.in_words().to_owned())).collect();
+                not_in_use.map(|member| (member.name, member.state.describe().to_owned())).collect();
         }
         for device in &mut devices {
             device.state = last_seen.not_in_use.get(&device.id.name).cloned();
@@ -260,15 +260,16 @@ impl VolumeServer {
 fn live_volume(before: Option<&VolumeTraffic>, volume: VolumeState) -> LayerActivity {
     let requests = |traffic: &VolumeTraffic| traffic.reads + traffic.writes;
     let moved_bytes = |traffic: &VolumeTraffic| traffic.read_bytes + traffic.written_bytes;
-    let since =
-        |of: &dyn Fn(&VolumeTraffic) -> u64| of(&volume.traffic).saturating_sub(before.map_or(0, of)) as f64;
+    let difference = |counter: &dyn Fn(&VolumeTraffic) -> u64| {
+        counter(&volume.traffic).saturating_sub(before.map_or(0, counter)) as f64
+    };
     let figures = [
         ("used_bytes", volume.used_bytes as f64),
         ("stored_bytes", volume.stored_bytes as f64),
         ("degraded", f64::from(u8::from(volume.degraded))),
         ("clients", f64::from(volume.clients)),
-        ("requests", since(&requests)),
-        ("moved_bytes", since(&moved_bytes)),
+        ("requests", difference(&requests)),
+        ("moved_bytes", difference(&moved_bytes)),
     ];
     LayerActivity {
         server: None,
@@ -290,13 +291,13 @@ pub(super) fn devices_folder(folder: &Path) -> PathBuf {
 /// Every local user can connect to the server, and could take its place when it is gone: each side proves who it is by a
 /// secret of this cell. They stay when the server starts again, since initiators know them.
 fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
-    let held = Folder::open(folder)?;
+    let opened = Folder::open(folder)?;
     let place = |name: &str| -> Result<Option<PathBuf>, CellError> {
-        if !held.has(name) {
+        if !opened.has(name) {
             let secret = AuthSecret::generate(AuthHash::Sha256)?;
-            held.replace(name, Access::Private, secret.reveal().as_bytes())?;
+            opened.replace(name, Access::Private, secret.reveal().as_bytes())?;
         }
-        Ok(Some(held.path().join(name)))
+        Ok(Some(opened.path().join(name)))
     };
     Ok(SecretPlaces {
         secret_file: place(HOST_SECRET)?,
@@ -307,12 +308,12 @@ fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
 
 /// Kept, as the secrets are.
 fn pool_name(folder: &Path) -> Result<String, CellError> {
-    let held = Folder::open(folder)?;
-    if held.has(NAME_FILE) {
-        return Ok(held.read_text(NAME_FILE, MAX_NAME_BYTES)?);
+    let opened = Folder::open(folder)?;
+    if opened.has(NAME_FILE) {
+        return Ok(opened.read_text(NAME_FILE, MAX_NAME_BYTES)?);
     }
     let name = underlay_files::unique_name(POOL);
-    held.replace(NAME_FILE, Access::Private, name.as_bytes())?;
+    opened.replace(NAME_FILE, Access::Private, name.as_bytes())?;
     Ok(name)
 }
 
@@ -450,7 +451,7 @@ data = 1000
 "#;
 
     #[test]
-    fn the_file_that_is_written_is_one_that_a_server_reads() {
+    fn written_pool_file_is_readable_by_server() {
         let study = Study::parse("x.toml", STUDY, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let order = plan::order(&study);
         let plan = CellPlan::new(&study, &order[0], 0).unwrap();
@@ -484,7 +485,7 @@ data = 1000
     }
 
     #[test]
-    fn a_cell_has_secrets_of_its_own_and_keeps_them() {
+    fn cell_keeps_its_own_secrets() {
         use std::os::unix::fs::PermissionsExt as _;
         let cells = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let read = |cell: &tempfile::TempDir| {
@@ -501,7 +502,7 @@ data = 1000
     }
 
     #[test]
-    fn pools_of_two_cells_have_different_names_and_a_server_that_starts_again_keeps_its_own() {
+    fn pool_names_differ_by_cell_and_survive_restart() {
         let cells = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let [one, other] = [0, 1].map(|index: usize| pool_name(cells[index].path()).unwrap());
         assert_ne!(one, other);
@@ -510,18 +511,18 @@ data = 1000
     }
 
     #[test]
-    fn of_a_volume_what_went_before_the_measurement_does_not_count() {
+    fn volume_activity_before_measurement_is_excluded() {
         let traffic = |reads, read_bytes| VolumeTraffic { reads, read_bytes, ..VolumeTraffic::default() };
         let volume = || VolumeState { traffic: traffic(70, 7_000), ..volume_state() };
-        let of = |layer: &LayerActivity| (layer.figures["requests"], layer.figures["moved_bytes"]);
-        assert_eq!(of(&live_volume(Some(&traffic(20, 5_000)), volume())), (50.0, 2_000.0));
-        assert_eq!(of(&live_volume(None, volume())), (70.0, 7_000.0));
+        let figures_of = |layer: &LayerActivity| (layer.figures["requests"], layer.figures["moved_bytes"]);
+        assert_eq!(figures_of(&live_volume(Some(&traffic(20, 5_000)), volume())), (50.0, 2_000.0));
+        assert_eq!(figures_of(&live_volume(None, volume())), (70.0, 7_000.0));
     }
 
     fn volume_state() -> VolumeState {
         VolumeState {
             name: volume_name(0),
-            nqn: nqn::of_volume(POOL, &volume_name(0)),
+            nqn: nqn::volume_nqn(POOL, &volume_name(0)),
             capacity_bytes: 1 << 30,
             used_bytes: 0,
             stored_bytes: 0,
@@ -541,9 +542,9 @@ data = 1000
     #[test]
     fn our_own_cpu_time_goes_on() {
         let begun = cpu_time(std::process::id());
-        let until = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while cpu_time(std::process::id()) == begun {
-            assert!(Instant::now() < until, "twenty seconds of work took no CPU time");
+            assert!(Instant::now() < deadline, "twenty seconds of work took no CPU time");
         }
     }
 }

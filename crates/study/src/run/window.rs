@@ -143,13 +143,13 @@ impl<'a> WindowHandle<'a> {
 
     /// Has the system compact everything `at` so long after the measurement began. It has until the end of the measurement,
     /// and is not expected to be done by then.
-    fn compact(&self, at: Duration, whole: Duration, ended: &AtomicBool) {
+    fn compact(&self, time: Duration, whole: Duration, ended: &AtomicBool) {
         while !ended.load(Ordering::Relaxed) {
             std::thread::sleep(WATCH_INTERVAL);
-            let Some(since) = self.lock().since else { continue };
-            if since.elapsed() >= at {
+            let Some(start) = self.lock().since else { continue };
+            if start.elapsed() >= time {
                 // A system that broke over it says so at the end of the cell.
-                let _ = self.servers.compact(whole.saturating_sub(since.elapsed()));
+                let _ = self.servers.compact(whole.saturating_sub(start.elapsed()));
                 return;
             }
         }
@@ -168,7 +168,7 @@ impl<'a> WindowHandle<'a> {
         let mut next = None;
         while !ended.load(Ordering::Relaxed) {
             std::thread::sleep(WATCH_INTERVAL);
-            let Some(since) = self.lock().since else { continue };
+            let Some(start) = self.lock().since else { continue };
             if next.is_some_and(|next| Instant::now() < next) {
                 continue;
             }
@@ -184,7 +184,7 @@ impl<'a> WindowHandle<'a> {
             if figures.is_empty() {
                 return;
             }
-            let t_s = since.elapsed().as_secs_f64() / time_scale;
+            let t_s = start.elapsed().as_secs_f64() / time_scale;
             let mut found = self.lock();
             // The window may have ended while the system was asked.
             if found.since.is_some() {
@@ -207,15 +207,15 @@ impl<'a> WindowHandle<'a> {
 }
 
 impl WindowHooks for WindowHandle<'_> {
-    fn window_begins(&self, at: Instant) {
+    fn window_begins(&self, instant: Instant) {
         self.note(|found| {
-            found.faults = found.schedule.take().map(|schedule| schedule.start(at)).transpose()?;
-            found.since = Some(at);
-            found.began = Some(at);
+            found.faults = found.schedule.take().map(|schedule| schedule.start(instant)).transpose()?;
+            found.since = Some(instant);
+            found.began = Some(instant);
             Ok(())
         });
         if let Some(nodes) = self.nodes {
-            nodes.begin(at);
+            nodes.begin(instant);
         }
     }
 

@@ -227,21 +227,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_to_skip_halts_the_cell_and_nothing_else() {
+    fn skip_wish_halts_only_its_cell() {
         let wishes = ControlRequests::for_cells(3);
         assert!(!wishes.begin([0].into_iter()));
         assert_eq!(wishes.obey(&RunCommand::Skip { position: 0 }), RunReply::Done);
         assert_eq!(wishes.obey(&RunCommand::Skip { position: 2 }), RunReply::Done);
         let stop = AtomicBool::new(false);
-        let told = Mutex::new(Vec::new());
-        wishes.fulfilled(&stop, &|command| told.lock().push(command), || {
+        let commands = Mutex::new(Vec::new());
+        wishes.fulfilled(&stop, &|command| commands.lock().push(command), || {
             while !wishes.halt().load(Ordering::Relaxed) {
                 std::thread::sleep(POLL);
             }
         });
         assert!(wishes.are_skipped() && !stop.load(Ordering::Relaxed));
         let skips = [0, 2].map(|position| RunCommand::Skip { position });
-        assert_eq!(told.into_inner(), skips);
+        assert_eq!(commands.into_inner(), skips);
         wishes.end();
         // Its figures are on record, or it has none.
         assert!(matches!(wishes.obey(&RunCommand::Skip { position: 0 }), RunReply::Failed { .. }));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_stop_is_what_a_signal_is() {
+    fn stop_wish_acts_as_a_signal() {
         let wishes = ControlRequests::for_cells(1);
         let stop = AtomicBool::new(false);
         wishes.begin([0].into_iter());

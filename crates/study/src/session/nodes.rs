@@ -45,8 +45,8 @@ struct NodeDeskShared {
 }
 
 impl NodeDeskShared {
-    fn begin(&self, at: Instant) {
-        self.inner.lock().began = Some(at);
+    fn begin(&self, instant: Instant) {
+        self.inner.lock().began = Some(instant);
         self.changed.notify_all();
     }
 }
@@ -125,14 +125,14 @@ impl<'a> NodeDesk<'a> {
     }
 
     /// Measuring begins at this instant, which may be to come: events count from there.
-    pub fn begin(&self, at: Instant) {
-        self.shared.begin(at);
+    pub fn begin(&self, instant: Instant) {
+        self.shared.begin(instant);
     }
 
     /// What says the same, for whoever outlives the nodes.
     pub fn beginning(&self) -> impl Fn(Instant) + Send + Sync + use<> {
         let shared = Arc::clone(&self.shared);
-        move |at| shared.begin(at)
+        move |instant| shared.begin(instant)
     }
 
     /// Measuring has ended: nobody is sent away or brought back any more. What a node is about to do goes on.
@@ -166,8 +166,8 @@ impl<'a> NodeDesk<'a> {
                     if away.len() == 1 { "was" } else { "were" }
                 );
                 for name in starting {
-                    let why = problem.clone();
-                    self.shared.inner.lock().given_up.entry(Some(name.to_owned())).or_insert(why);
+                    let reason = problem.clone();
+                    self.shared.inner.lock().given_up.entry(Some(name.to_owned())).or_insert(reason);
                     // It may have ended meanwhile, which does no harm.
                     let _ = self.nodes.kill(name);
                 }
@@ -265,8 +265,8 @@ impl<'a> NodeDesk<'a> {
     }
 
     /// Waits for a time of the measurement; false when it ended before.
-    fn wait_until(&self, at: Duration) -> bool {
-        let at_wall = at.mul_f64(self.time_scale);
+    fn wait_until(&self, time: Duration) -> bool {
+        let at_wall = time.mul_f64(self.time_scale);
         let mut inner = self.shared.inner.lock();
         while !inner.is_over() {
             let now = Instant::now();
@@ -289,13 +289,13 @@ impl<'a> NodeDesk<'a> {
         &self,
         event: Option<&str>,
         choice: &NodeChoice,
-        how: NodeExit,
+        exit: NodeExit,
     ) -> (usize, Result<String, String>) {
         let chosen = self.list().and_then(|nodes| pick(choice, nodes));
         let mut record = NodeEventRecord {
             event: event.map(str::to_owned),
             chosen: choice.to_string(),
-            how,
+            how: exit,
             ..NodeEventRecord::default()
         };
         let place = {
@@ -315,7 +315,7 @@ impl<'a> NodeDesk<'a> {
             .as_ref()
             .is_ok_and(|node| matches!(node.condition, NodeCondition::Away | NodeCondition::Stopping));
         let outcome = chosen.and_then(|node| {
-            let done = self.while_busy(&node.name, || match how {
+            let done = self.run_while_busy(&node.name, || match exit {
                 NodeExit::Stop => self.nodes.stop(&node.name),
                 NodeExit::Kill => self.nodes.kill(&node.name),
             });
@@ -342,7 +342,11 @@ impl<'a> NodeDesk<'a> {
     ///
     /// # Errors
     /// When that fails, or measuring has ended already: then nothing is done.
-    fn while_busy(&self, name: &str, act: impl FnOnce() -> Result<(), SystemError>) -> Result<(), String> {
+    fn run_while_busy(
+        &self,
+        name: &str,
+        act: impl FnOnce() -> Result<(), SystemError>,
+    ) -> Result<(), String> {
         {
             let mut inner = self.shared.inner.lock();
             if inner.is_over() {
@@ -355,11 +359,11 @@ impl<'a> NodeDesk<'a> {
         let given_up = &inner.given_up;
         let outcome =
             outcome.map_err(|error| match given_up.get(&Some(name.to_owned())).or(given_up.get(&None)) {
-                Some(why) => format!("{why}, so it was killed: {error}"),
+                Some(reason) => format!("{reason}, so it was killed: {error}"),
                 None => error.to_string(),
             });
-        if let Some(at) = inner.busy.iter().position(|busy| *busy == name) {
-            inner.busy.remove(at);
+        if let Some(index) = inner.busy.iter().position(|busy| *busy == name) {
+            inner.busy.remove(index);
         }
         outcome
     }
@@ -460,7 +464,7 @@ impl<'a> NodeDesk<'a> {
             let now_s = self.now_s(&inner);
             places.iter().for_each(|&place| note(&mut inner.events[place], now_s));
         };
-        let outcome = self.while_busy(&name, || {
+        let outcome = self.run_while_busy(&name, || {
             self.nodes.start(&name, &|| note(&|record, now_s| record.process_back_s = Some(now_s)))
         });
         if outcome.is_err() {
@@ -490,14 +494,14 @@ impl<'a> NodeDesk<'a> {
             }
             NodeCommand::Stop { node } | NodeCommand::Kill { node } => {
                 let is_stop = matches!(command, NodeCommand::Stop { .. });
-                let how = if is_stop { NodeExit::Stop } else { NodeExit::Kill };
+                let exit = if is_stop { NodeExit::Stop } else { NodeExit::Kill };
                 named(node).and_then(|choice| {
                     // What can't be done is told to whoever asked, and did not happen.
                     self.list().and_then(|nodes| pick(&choice, nodes))?;
                     if !self.count_what_was_done() {
                         return Err(OVER.to_owned());
                     }
-                    self.send_away(None, &choice, how).1
+                    self.send_away(None, &choice, exit).1
                 })
             }
             NodeCommand::Start { node } => named(node).and_then(|choice| self.start_by_hand(&choice)),
@@ -514,7 +518,7 @@ impl<'a> NodeDesk<'a> {
         };
         let nodes = self.list()?;
         let Some(node) = nodes.iter().find(|node| node.name == *name) else {
-            return Err(no_such(choice, &nodes));
+            return Err(missing_node(choice, &nodes));
         };
         // One that has ended by itself, too: a start would hide that from whoever asks whether the system is well.
         if node.condition != NodeCondition::Away {
@@ -526,7 +530,7 @@ impl<'a> NodeDesk<'a> {
         };
         match place {
             Some(place) => self.bring_back(place, true)?,
-            None => self.while_busy(name, || self.nodes.start(name, &|| {}))?,
+            None => self.run_while_busy(name, || self.nodes.start(name, &|| {}))?,
         }
         Ok(name.clone())
     }
@@ -569,13 +573,13 @@ fn pick(choice: &NodeChoice, nodes: Vec<NodeState>) -> Result<NodeState, String>
         let serves = node.condition == NodeCondition::Serving || matches!(choice, NodeChoice::Named(_));
         serves && choice.allows(&node.name, node.role, &node.shards)
     });
-    match found.and_then(|at| nodes.get(at)) {
+    match found.and_then(|index| nodes.get(index)) {
         Some(node) => Ok(node.clone()),
-        None => Err(no_such(choice, &nodes)),
+        None => Err(missing_node(choice, &nodes)),
     }
 }
 
-fn no_such(choice: &NodeChoice, nodes: &[NodeState]) -> String {
+fn missing_node(choice: &NodeChoice, nodes: &[NodeState]) -> String {
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     match choice {
         NodeChoice::Named(name) => {

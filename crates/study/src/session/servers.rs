@@ -15,7 +15,7 @@ use underlay_systems::system::{
 use underlay_workload::client::Client;
 
 use super::SessionError;
-use super::at_stop::at_stop;
+use super::at_stop::end_on_stop;
 
 /// Started servers, of which each has its own data. Dropping them ends them at once.
 pub struct StartedServers {
@@ -157,7 +157,7 @@ impl StartedServers {
             self.abort();
             ControlFlow::Break(())
         };
-        at_stop(stop, abort, act)
+        end_on_stop(stop, abort, act)
     }
 
     /// Their figures together: amounts are summed, what is no amount is averaged.
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn every_server_gets_its_share_of_the_threads() {
-        let ground = || (StoragePaths::default(), SystemResources::of(0));
+    fn servers_get_shares_of_threads() {
+        let ground = || (StoragePaths::default(), SystemResources::with_budget(0));
         let servers = StartedServers::start(
             &underlay_systems::null::Null,
             &[ground(), ground()],
@@ -308,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_does_not_wait_until_servers_have_settled() {
-        let of = |each: Vec<Box<dyn RunningSystem>>| StartedServers { each, parts: Vec::new() };
-        let servers = of(vec![Box::new(Busy::default()), Box::new(Busy::default())]);
+    fn stop_does_not_wait_for_settling_servers() {
+        let started = |each: Vec<Box<dyn RunningSystem>>| StartedServers { each, parts: Vec::new() };
+        let servers = started(vec![Box::new(Busy::default()), Box::new(Busy::default())]);
         // The user's wish, not the end that it brings the servers, is what comes of it.
         let stopped = servers.settle(Duration::MAX, &AtomicBool::new(true));
         assert!(matches!(stopped, Err(SessionError::Stopped)), "{stopped:?}");
-        let servers = of(vec![Box::new(Busy::default())]);
+        let servers = started(vec![Box::new(Busy::default())]);
         let too_long = servers.settle(Duration::from_millis(1), &AtomicBool::new(false)).unwrap_err();
         assert!(format!("{too_long:?}").contains("it took too long"), "{too_long:?}");
     }

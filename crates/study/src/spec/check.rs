@@ -118,7 +118,7 @@ fn check_baseline(sites: &SectionSites, findings: &mut Diagnostics) {
         ),
         Some(baseline) if !names.is_empty() && !names.contains(&baseline.value.as_str()) => {
             let message = format!("there is no storage `{}` for `baseline`", baseline.value.escape_debug());
-            let known = match names.as_slice() {
+            let expected = match names.as_slice() {
                 [only] => format!("expected `{only}`"),
                 many => format!("expected one of {}", many.join(", ")),
             };
@@ -127,7 +127,7 @@ fn check_baseline(sites: &SectionSites, findings: &mut Diagnostics) {
                 message,
                 UnknownName::Value(&baseline.value),
                 names.iter().copied(),
-                known,
+                expected,
             ));
         }
         _ => {}

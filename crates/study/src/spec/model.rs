@@ -431,7 +431,7 @@ impl Study {
 
     /// The study with this factor of slow motion. If it was open, the warm-up, the duration, limits of jobs, and the lengths of
     /// rates and of a search's steps, which were modelled time until now, become as many times longer.
-    pub fn at(&self, time: f64) -> Study {
+    pub fn with_slow_motion(&self, time: f64) -> Study {
         let mut study = Study { leaves_time_open: false, ..self.clone() };
         study.scale.time = time;
         if self.leaves_time_open {
@@ -517,8 +517,8 @@ impl EventSpec {
     }
 
     /// Whether its node is planned to be away then.
-    pub(super) fn is_under_way_at(&self, at: Duration) -> bool {
-        at >= self.at && self.duration.is_none_or(|length| at < self.at.saturating_add(length))
+    pub(super) fn is_under_way_at(&self, time: Duration) -> bool {
+        time >= self.at && self.duration.is_none_or(|length| time < self.at.saturating_add(length))
     }
 }
 

@@ -204,14 +204,14 @@ impl SimulatedWorld {
 
     /// Calls `call` later. It may wait, as any task.
     pub fn call_after(&self, after: Duration, group: TaskGroup, call: impl FnOnce() + Send + 'static) {
-        let at = self.shared.now_ns.load(Ordering::Relaxed) + after.as_nanos() as u64;
+        let due_ns = self.shared.now_ns.load(Ordering::Relaxed) + after.as_nanos() as u64;
         let mut state = self.shared.lock();
         if state.killed.contains(&group) {
             // What it holds is the dead process's, and stays as that left it.
             std::mem::forget(call);
             return;
         }
-        state.add_timer(at, TimerAction::Call(group, Box::new(call)));
+        state.add_timer(due_ns, TimerAction::Call(group, Box::new(call)));
     }
 
     /// Does something as a task of another group: threads that it starts belong there.
@@ -258,7 +258,7 @@ impl SimulatedWorld {
             match item {
                 ReadyItem::Task(id) if is_of(&state, &id) => {}
                 // Forgotten, not dropped: a killed process runs no destructors.
-                ReadyItem::Call(of, call) if of == group => std::mem::forget(call),
+                ReadyItem::Call(owner, call) if owner == group => std::mem::forget(call),
                 other => state.ready.push(other),
             }
         }
@@ -266,7 +266,7 @@ impl SimulatedWorld {
             .timers
             .iter()
             .filter(|(_, timer)| match timer {
-                TimerAction::Call(of, _) => *of == group,
+                TimerAction::Call(owner, _) => *owner == group,
                 TimerAction::Wake(waker) => is_of(&state, &waker.task),
             })
             .map(|(key, _)| *key)
@@ -287,12 +287,12 @@ impl SimulatedWorld {
 }
 
 impl SchedulerState {
-    fn add_timer(&mut self, at: u64, timer: TimerAction) {
+    fn add_timer(&mut self, due_ns: u64, timer: TimerAction) {
         // The number tells timers apart that are due at the same moment: the one that was set first goes
         // first.
         let number = self.next_timer;
         self.next_timer += 1;
-        self.timers.insert((at, number), timer);
+        self.timers.insert((due_ns, number), timer);
     }
 
     /// FNV-1a (Fowler, Noll, Vo), a word at a time.
@@ -398,10 +398,10 @@ impl WorldShared {
 
     pub(super) fn block(self: &Arc<Self>, id: TaskId, timeout: Option<Duration>) {
         if let Some(timeout) = timeout {
-            let at = self.now_ns.load(Ordering::Relaxed).saturating_add(timeout.as_nanos() as u64);
+            let due_ns = self.now_ns.load(Ordering::Relaxed).saturating_add(timeout.as_nanos() as u64);
             let mut state = self.lock();
             let waker = TaskWaker { task: id, wait: state.tasks[id.0].wait };
-            state.add_timer(at, TimerAction::Wake(waker));
+            state.add_timer(due_ns, TimerAction::Wake(waker));
         }
         self.give_up_turn(id);
     }
@@ -498,11 +498,11 @@ impl WorldShared {
             state.failure.get_or_insert(WorldFailure::Endless);
         }
         while state.ready.is_empty() && state.failure.is_none() {
-            let Some(((at, _), timer)) = state.timers.pop_first() else {
+            let Some(((due_ns, _), timer)) = state.timers.pop_first() else {
                 state.failure = Some(WorldFailure::Deadlock);
                 break;
             };
-            let now = self.now_ns.load(Ordering::Relaxed).max(at);
+            let now = self.now_ns.load(Ordering::Relaxed).max(due_ns);
             // Relaxed is enough: handing over the turn orders it for the next task.
             self.now_ns.store(now, Ordering::Relaxed);
             match timer {
@@ -516,14 +516,14 @@ impl WorldShared {
             return None;
         }
         let count = state.ready.len() as u64;
-        let at = if count == 1 { 0 } else { state.random.below(count) as usize };
-        let next = state.ready.swap_remove(at);
-        let what = match &next {
+        let index = if count == 1 { 0 } else { state.random.below(count) as usize };
+        let next = state.ready.swap_remove(index);
+        let trace_code = match &next {
             ReadyItem::Task(id) => id.0 as u64,
             ReadyItem::Call(group, _) => 1 << 32 | u64::from(group.0),
         };
         let now = self.now_ns.load(Ordering::Relaxed);
-        state.mix(what);
+        state.mix(trace_code);
         state.mix(now);
         Some(next)
     }

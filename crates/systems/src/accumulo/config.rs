@@ -109,8 +109,8 @@ impl AccumuloConfig {
             for key in place.into_iter().filter(|&key| !values.contains_key(key)) {
                 mistake(key, "expected together with zookeepers and instance, or none of them".to_owned());
             }
-            let known = |key: &str| SETTINGS.iter().any(|&(name, _)| name == key);
-            for key in values.keys().filter(|key| known(key) && !OF_RUNNING.contains(&key.as_str())) {
+            let is_setting = |key: &str| SETTINGS.iter().any(|&(name, _)| name == key);
+            for key in values.keys().filter(|key| is_setting(key) && !OF_RUNNING.contains(&key.as_str())) {
                 mistake(key, "expected not to be set: the instance at zookeepers has its own".to_owned());
             }
         } else {
@@ -164,7 +164,7 @@ impl AccumuloConfig {
             data_cache: self.data_cache_share,
             index_cache: self.index_cache_share,
         };
-        AccumuloMemoryLayout::of(
+        AccumuloMemoryLayout::new(
             self.budget_bytes,
             self.nodes,
             hdfs_bytes,
@@ -304,7 +304,7 @@ mod tests {
         &[("zookeepers", "10.0.0.1:2181, zk-2.example:2181"), ("instance", "prod")];
 
     #[test]
-    fn every_setting_has_a_value_that_is_taken_and_recorded() {
+    fn settings_are_accepted_and_recorded() {
         assert_eq!(STARTED.len() + RUNNING.len(), SETTINGS.len());
         for pairs in [STARTED, RUNNING] {
             let applied = resolve(pairs, Some(4 << 30)).unwrap().applied(hdfs_bytes(3));
@@ -319,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_listed_with_what_was_expected() {
-        let given = values(&[
+    fn mistakes_are_listed_with_expected_values() {
+        let settings = values(&[
             ("nodes", "0"),
             ("datanodes", "x"),
             ("replication", "2"),
@@ -342,11 +342,15 @@ mod tests {
             ("settle", "now"),
             ("servers", "3"),
         ]);
-        let mistakes = AccumuloConfig::resolve(&given, Some(MIB), hdfs_bytes).unwrap_err();
+        let mistakes = AccumuloConfig::resolve(&settings, Some(MIB), hdfs_bytes).unwrap_err();
         let mut named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
         named.sort_unstable();
-        let mut expected: Vec<&str> =
-            given.keys().map(String::as_str).filter(|key| *key != "replication").chain(["memory"]).collect();
+        let mut expected: Vec<&str> = settings
+            .keys()
+            .map(String::as_str)
+            .filter(|key| *key != "replication")
+            .chain(["memory"])
+            .collect();
         expected.sort_unstable();
         assert_eq!(named, expected);
         for (key, problem) in &mistakes {
@@ -368,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_other_settings() {
+    fn derived_settings_follow_others() {
         let config = resolve(&[("nodes", "2"), ("replication", "3")], None).unwrap();
         assert_eq!((config.datanodes(), config.tablets()), (3, 8));
         let properties = resolve(&[("data_cache_share", "0")], None).unwrap().table_properties();

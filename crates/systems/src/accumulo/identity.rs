@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_as_it_was_written() {
+    fn identity_rereads_as_written() {
         let folder = tempfile::TempDir::new().unwrap();
         assert_eq!(InstanceIdentity::read(folder.path()).unwrap(), None);
         let mut identity = InstanceIdentity::generate().unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_is_an_error() {
+    fn malformed_identity_is_refused() {
         let folder = tempfile::TempDir::new().unwrap();
         for text in [
             "",

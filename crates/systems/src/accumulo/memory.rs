@@ -61,8 +61,8 @@ pub(super) fn min_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
 
 /// The processes that hold no data.
 pub(super) fn helpers() -> Vec<ProcessMemory> {
-    let helper = |what, heap_bytes| ProcessMemory {
-        what,
+    let helper = |kind, heap_bytes| ProcessMemory {
+        what: kind,
         count: 1,
         heap_bytes,
         own_bytes: JAVA_OWN_BYTES,
@@ -89,7 +89,7 @@ impl AccumuloMemoryLayout {
     }
 
     /// Divides `budget_bytes`, which must be at least [`min_bytes`]. Maps on the Java heap take about twice what Accumulo counts.
-    pub(super) fn of(
+    pub(super) fn new(
         budget_bytes: u64,
         servers: u64,
         hdfs_bytes: u64,
@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_divided_fits_into_the_budget(
+        fn memory_layout_fits_budget(
             servers in 1_u64..9,
             hdfs_mib in 250_u64..2000,
             spare_mib in 0_u64..200_000,
@@ -147,7 +147,7 @@ mod tests {
             let hdfs = hdfs_mib * MIB;
             let budget = min_bytes(servers, hdfs) + spare_mib * MIB;
             let shares = DataShares { map: parts.0, data_cache: parts.1, index_cache: parts.2 };
-            let division = AccumuloMemoryLayout::of(budget, servers, hdfs, shares, native_maps);
+            let division = AccumuloMemoryLayout::new(budget, servers, hdfs, shares, native_maps);
             let outside = if native_maps { division.map_bytes } else { 0 };
             let server = division.heap_bytes + outside + SERVER_OWN_BYTES + SERVER_DIRECT_BYTES;
             prop_assert!(hdfs + fixed_bytes() + servers * server + division.page_cache_bytes <= budget + servers * 4 * MIB);
@@ -165,23 +165,23 @@ mod tests {
     fn half_of_the_memory_for_data_stays_page_cache() {
         let hdfs = 300 * MIB;
         let least = min_bytes(2, hdfs);
-        let division = AccumuloMemoryLayout::of(least + 1024 * MIB, 2, hdfs, SHARES, false);
+        let division = AccumuloMemoryLayout::new(least + 1024 * MIB, 2, hdfs, SHARES, false);
         let data = 1024 * MIB + 2 * MIN_DATA_BYTES;
         assert!(division.page_cache_bytes.abs_diff(data / 2) < 4 * MIB, "{division:?}");
     }
 
     #[test]
-    fn a_queue_is_no_larger_with_native_maps_and_large_caches() {
+    fn caches_and_queue_fit_heap_with_native_maps() {
         let shares = DataShares { map: 0.05, data_cache: 0.058, index_cache: 0.07 };
         let hdfs = 250 * MIB;
-        let division = AccumuloMemoryLayout::of(min_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
+        let division = AccumuloMemoryLayout::new(min_bytes(1, hdfs) + 9404 * MIB, 1, hdfs, shares, true);
         let caches = division.data_cache_bytes + division.index_cache_bytes;
         assert!(caches + division.queue_bytes < division.heap_bytes, "{division:?}");
     }
 
     #[test]
-    fn a_very_large_budget_goes_to_the_page_cache() {
-        let division = AccumuloMemoryLayout::of(200 << 30, 1, 300 * MIB, SHARES, false);
+    fn very_large_budget_goes_to_page_cache() {
+        let division = AccumuloMemoryLayout::new(200 << 30, 1, 300 * MIB, SHARES, false);
         assert!(
             division.heap_bytes <= MAX_HEAP_BYTES && division.page_cache_bytes > 180 << 30,
             "{division:?}"

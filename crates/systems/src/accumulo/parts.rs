@@ -10,7 +10,7 @@ use crate::parts::SystemPart;
 use crate::system::StoragePaths;
 
 pub(super) fn parts(paths: &StoragePaths, config: &AccumuloConfig) -> Vec<SystemPart> {
-    let nodes: Vec<_> = (0..=paths.further_nodes.len()).map(|number| paths.of_node(number)).collect();
+    let nodes: Vec<_> = (0..=paths.further_nodes.len()).map(|number| paths.node_paths(number)).collect();
     let Some(metadata) = paths.roles.get("metadata").or_else(|| paths.data.first()) else {
         return Vec::new();
     };
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tablet_server_stands_on_datanodes_and_has_its_own_log() {
+    fn tablet_server_stands_on_datanodes_with_own_log() {
         let folder = tempfile::TempDir::new().unwrap();
         let [a, b, log] = ["a", "b", "log"].map(|name| folder.path().join(name));
         [&a, &b, &log].into_iter().for_each(|directory| std::fs::create_dir(directory).unwrap());

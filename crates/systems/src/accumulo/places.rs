@@ -30,7 +30,7 @@ pub(super) struct AccumuloDirectories {
 impl AccumuloDirectories {
     /// Creates them on `paths`. The storage's own directories must exist: created here, they would be on whatever is below the
     /// missing mount.
-    pub(super) fn on(
+    pub(super) fn create(
         paths: &StoragePaths,
         config: &AccumuloConfig,
     ) -> Result<AccumuloDirectories, SystemError> {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_has_its_place() {
+    fn parts_have_own_directories() {
         let directory = tempfile::TempDir::new().unwrap();
         let [a, b, log, meta] = ["a", "b", "log", "meta"].map(|name| directory.path().join(name));
         [&a, &b, &log, &meta].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
@@ -111,7 +111,7 @@ mod tests {
             let pairs = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
             AccumuloConfig::resolve(&pairs.collect(), None, |_| 0).unwrap()
         };
-        let places = AccumuloDirectories::on(&paths, &config(&[("datanodes", "2")])).unwrap();
+        let places = AccumuloDirectories::create(&paths, &config(&[("datanodes", "2")])).unwrap();
         let data: Vec<Vec<PathBuf>> = places
             .datanodes
             .iter()
@@ -123,7 +123,7 @@ mod tests {
 
         paths.roles =
             BTreeMap::from([("metadata".to_owned(), meta.clone()), ("wal".to_owned(), log.clone())]);
-        let places = AccumuloDirectories::on(&paths, &config(&[])).unwrap();
+        let places = AccumuloDirectories::create(&paths, &config(&[])).unwrap();
         assert_eq!(places.namenode, meta.join("accumulo/metadata/namenode"));
         assert_eq!(places.logs, [log.join("accumulo/wal")]);
 
@@ -132,18 +132,18 @@ mod tests {
             further_nodes: vec![NodePaths { data: vec![b.clone()], ..NodePaths::default() }],
             ..StoragePaths::default()
         };
-        let places = AccumuloDirectories::on(&apart, &config(&[("nodes", "2")])).unwrap();
+        let places = AccumuloDirectories::create(&apart, &config(&[("nodes", "2")])).unwrap();
         assert_eq!(places.datanodes[1][0].path, b.join("hdfs/datanode-1"));
-        assert!(AccumuloDirectories::on(&apart, &config(&[("nodes", "3")])).is_err());
+        assert!(AccumuloDirectories::create(&apart, &config(&[("nodes", "3")])).is_err());
     }
 
     #[test]
-    fn what_is_missing_or_unknown_is_told() {
+    fn missing_or_unknown_role_is_reported() {
         let directory = tempfile::TempDir::new().unwrap();
         let config = AccumuloConfig::default();
-        let paths = |role: &str, at: &str| StoragePaths {
+        let paths = |role: &str, folder: &str| StoragePaths {
             data: vec![directory.path().into()],
-            roles: BTreeMap::from([(role.to_owned(), directory.path().join(at))]),
+            roles: BTreeMap::from([(role.to_owned(), directory.path().join(folder))]),
             ..StoragePaths::default()
         };
         for (paths, problem) in [
@@ -151,11 +151,11 @@ mod tests {
             (paths("logs", ""), "called 'logs'"),
             (paths("wal", "gone"), "gone is missing"),
         ] {
-            let error = AccumuloDirectories::on(&paths, &config).unwrap_err().to_string();
+            let error = AccumuloDirectories::create(&paths, &config).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
         }
         std::fs::create_dir(directory.path().join("a,b")).unwrap();
-        let error = AccumuloDirectories::on(&paths("wal", "a,b"), &config).unwrap_err().to_string();
+        let error = AccumuloDirectories::create(&paths("wal", "a,b"), &config).unwrap_err().to_string();
         assert!(error.contains("a,b"), "{error}");
     }
 }

@@ -144,7 +144,7 @@ impl RunningAccumulo {
 
 impl RunningAccumulo {
     /// The cluster of which a node is asked for by name, and whether that is one of HDFS.
-    fn of_node(&self, name: &str, during: &'static str) -> Result<(&AccumuloCluster, bool), SystemError> {
+    fn cluster_of(&self, name: &str, during: &'static str) -> Result<(&AccumuloCluster, bool), SystemError> {
         let cluster = self.cluster.as_ref().ok_or_else(|| unknown(NAME, during, name, []))?;
         let of_hdfs = cluster.hdfs.list()?.iter().any(|node| node.name == name);
         Ok((cluster, of_hdfs))
@@ -162,7 +162,7 @@ impl SystemNodes for RunningAccumulo {
 
     fn stop(&self, name: &str) -> Result<(), SystemError> {
         const DURING: &str = "stopping a tablet server";
-        let (cluster, of_hdfs) = self.of_node(name, DURING)?;
+        let (cluster, of_hdfs) = self.cluster_of(name, DURING)?;
         if of_hdfs {
             return SystemNodes::stop(&cluster.hdfs, name);
         }
@@ -172,7 +172,7 @@ impl SystemNodes for RunningAccumulo {
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
         const DURING: &str = "killing a tablet server";
-        let (cluster, of_hdfs) = self.of_node(name, DURING)?;
+        let (cluster, of_hdfs) = self.cluster_of(name, DURING)?;
         if of_hdfs {
             return cluster.hdfs.kill(name);
         }
@@ -181,7 +181,7 @@ impl SystemNodes for RunningAccumulo {
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
         const DURING: &str = "starting a tablet server";
-        let (cluster, of_hdfs) = self.of_node(name, DURING)?;
+        let (cluster, of_hdfs) = self.cluster_of(name, DURING)?;
         if of_hdfs {
             return SystemNodes::start(&cluster.hdfs, name, process_back);
         }
@@ -239,9 +239,9 @@ impl RunningSystem for RunningAccumulo {
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         // Held while servers are asked: an answer that is counted after a newer one would look like a reset.
         let mut totals = self.totals.lock();
-        let told = self.explained("reading its figures", self.client.figures())?;
+        let client_figures = self.explained("reading its figures", self.client.figures())?;
         let servers = self.cluster.as_ref().map(|cluster| cluster.servers.serving());
-        let mut figures = with_totals(told, servers.as_ref(), &mut totals);
+        let mut figures = with_totals(client_figures, servers.as_ref(), &mut totals);
         drop(totals);
         if let Some(cluster) = &self.cluster {
             figures.extend(cluster.figures()?);
@@ -280,13 +280,13 @@ impl RunningSystem for RunningAccumulo {
 /// addresses and processes of those that serve, of which alone an answer is new; of an instance that was not started here nobody
 /// knows the processes.
 fn with_totals(
-    told: BTreeMap<String, f64>,
+    client_figures: BTreeMap<String, f64>,
     serving: Option<&BTreeMap<String, u32>>,
     totals: &mut NodeTotals,
 ) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let mut of_servers: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
-    for (name, figure) in told {
+    for (name, figure) in client_figures {
         match name.strip_prefix(OF_A_SERVER).and_then(|rest| rest.rsplit_once('.')) {
             Some((server, total)) => {
                 of_servers.entry(server.to_owned()).or_default().insert(total.to_owned(), figure);
@@ -294,10 +294,10 @@ fn with_totals(
             None => drop(figures.insert(name, figure)),
         }
     }
-    for (server, told) in of_servers {
+    for (server, server_figures) in of_servers {
         let process = serving.map_or(Some(0), |serving| serving.get(&server).copied());
         if let Some(process) = process {
-            totals.count(&server, process, &told, &|_| false);
+            totals.count(&server, process, &server_figures, &|_| false);
         }
     }
     figures.extend(totals.totals());
@@ -315,24 +315,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_of_the_clients_has_no_authorisation() {
+    fn share_of_clients_has_no_authorisation() {
         for (share, clients, expected) in
             [(0.0, 100, 0), (1.0, 7, 7), (0.25, 64, 16), (0.5, 256, 128), (0.1, 10, 1)]
         {
-            let without = (0..clients).filter(|&number| is_unauthorized(number, share)).count();
-            assert_eq!(without, expected, "{share}");
+            let unauthorized = (0..clients).filter(|&number| is_unauthorized(number, share)).count();
+            assert_eq!(unauthorized, expected, "{share}");
         }
     }
 
     #[test]
-    fn totals_go_on_without_a_tablet_server_and_when_it_is_back() {
+    fn totals_continue_without_tablet_server_and_after_return() {
         let mut totals = NodeTotals::default();
-        let mut lookups = |told: &[(&str, f64)], serving: &[(&str, u32)]| {
-            let told = told.iter().flat_map(|(server, lookups)| {
+        let mut lookups = |answers: &[(&str, f64)], serving: &[(&str, u32)]| {
+            let named_figures = answers.iter().flat_map(|(server, lookups)| {
                 [(format!("server.{server}.lookups"), *lookups), ("lookups".to_owned(), *lookups)]
             });
             let serving = serving.iter().map(|(server, process)| ((*server).to_owned(), *process)).collect();
-            let figures = with_totals(told.collect(), Some(&serving), &mut totals);
+            let figures = with_totals(named_figures.collect(), Some(&serving), &mut totals);
             assert!(figures.keys().all(|name| name == "lookups"), "{figures:?}");
             figures["lookups"]
         };

@@ -84,8 +84,8 @@ impl ProcessEnvironment {
         SystemError::starting(NAME, problem)
     }
 
-    fn io<'a>(&self, what: &'a Path) -> impl FnOnce(io::Error) -> SystemError + use<'a> {
-        move |error| SystemError::starting(NAME, format!("can't write {}: {error}", what.display()))
+    fn io<'a>(&self, path: &'a Path) -> impl FnOnce(io::Error) -> SystemError + use<'a> {
+        move |error| SystemError::starting(NAME, format!("can't write {}: {error}", path.display()))
     }
 }
 

@@ -230,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn a_site_with_logs_in_hdfs() {
+    fn site_with_logs_in_hdfs() {
         let config = AccumuloConfig { budget_bytes: 2 << 30, ..AccumuloConfig::default() };
         insta::assert_snapshot!("hdfs", site_text(&config, &[], 1.0));
     }
 
     #[test]
-    fn a_site_with_logs_on_a_storage_of_their_own_that_moved() {
+    fn site_with_logs_on_own_moved_storage() {
         let config = AccumuloConfig {
             budget_bytes: 8 << 30,
             native_maps: Some("/opt/native".into()),
@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn a_session_outlives_many_ticks() {
+    fn session_outlives_many_ticks() {
         let text = zookeeper(Path::new("/data/zookeeper"), Duration::from_secs(30));
         assert!(text.contains("tickTime=2000\nmaxSessionTimeout=60000\ndataDir=/data/zookeeper\n"), "{text}");
     }
 
     #[test]
-    fn no_slow_motion_makes_a_session_longer_than_accumulo_takes() {
+    fn session_stays_within_accumulo_limit_in_slow_motion() {
         let config = AccumuloConfig { budget_bytes: 2 << 30, ..AccumuloConfig::default() };
         for (slow_motion, expected) in
             [(1.0, "30000ms"), (8.0, "240000ms"), (16.0, "300000ms"), (1000.0, "300000ms")]

@@ -82,7 +82,7 @@ fn hdfs_bytes(budget_bytes: u64, datanodes: u64) -> u64 {
 
 /// HDFS gets less than it would on its own, because the tablet servers make better use of memory.
 fn heaps(budget_bytes: u64) -> ServerHeaps {
-    ServerHeaps::of(budget_bytes / 2)
+    ServerHeaps::from_budget(budget_bytes / 2)
 }
 
 impl System for Accumulo {
@@ -206,14 +206,14 @@ impl System for Accumulo {
             .then(|| "no tablet server is left: nothing can be read or written".to_owned())
             .or_else(|| {
                 without_datanodes(away, config.replication)
-                    .map(|what| format!("if these are DataNodes, {what}"))
+                    .map(|message| format!("if these are DataNodes, {message}"))
             })
     }
 
     fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
-        HADOOP.directory(progress).map_err(|error| error.of_system(NAME))?;
-        let library = ACCUMULO.directory(progress).map_err(|error| error.of_system(NAME))?;
+        HADOOP.directory(progress).map_err(|error| error.into_system_error(NAME))?;
+        let library = ACCUMULO.directory(progress).map_err(|error| error.into_system_error(NAME))?;
         driver(&library, progress).map(drop)
     }
 
@@ -240,7 +240,7 @@ impl System for Accumulo {
             }
         };
         let allowed = allowed.map(|(allowed, _)| allowed);
-        let library = ACCUMULO.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let library = ACCUMULO.directory(&|_| {}).map_err(|error| error.into_system_error(NAME))?;
         let client =
             ClientPlan { config: &config, settings, resources, timeout, limit, library: &library, allowed };
         match &existing {
@@ -289,7 +289,7 @@ fn start_cluster(
     environment: ProcessEnvironment,
 ) -> Result<(AccumuloCluster, String), SystemError> {
     let slow_motion = settings.slow_motion.max(1.0);
-    let places = AccumuloDirectories::on(paths, config)?;
+    let places = AccumuloDirectories::create(paths, config)?;
     let mut identity = identity(&places.metadata)?;
     let before = identity.logs.clone();
     if identity.life != InstanceStage::Making && before.len() != places.logs.len() {
@@ -413,7 +413,7 @@ impl ClientPlan<'_> {
             options,
             scratch,
             heap_bytes: CLIENT_HEAP_BYTES,
-            resources: &self.resources.of_tools(),
+            resources: &self.resources.for_tools(),
             namespace,
             timeout: self.timeout,
             start_limit: self.limit,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::MIB;
-use super::configuration::{CacheTiers, of_servers};
+use super::configuration::{CacheTiers, server_properties};
 use super::figures::AlluxioMetrics;
 use crate::ceph::CephBucket;
 use crate::java::{ClassPath, Java};
@@ -117,8 +117,14 @@ impl AlluxioPlan {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
         }
         let site = self.scratch.join("alluxio-site.properties");
-        let text =
-            of_servers(&self.behind, &self.tiers, &journal, &self.uploads, &self.clients, self.slow_motion);
+        let text = server_properties(
+            &self.behind,
+            &self.tiers,
+            &journal,
+            &self.uploads,
+            &self.clients,
+            self.slow_motion,
+        );
         write_private(&site, &text).map_err(|error| failed(&site, error))?;
         let log = self.scratch.join(LOG_SETTINGS);
         std::fs::write(&log, LOGGING).map_err(|error| failed(&log, error))
@@ -217,9 +223,9 @@ mod tests {
 
     /// Java's options win over the file of properties, which says what clients are told.
     #[test]
-    fn what_the_job_worker_reads_is_no_client_s() {
+    fn job_worker_reads_are_not_client_reads() {
         let blocks = super::super::BlockSettings { bytes: 1, writers: 1, tier_bytes: 1 };
-        let clients = super::super::of_clients(None, false, blocks, 1.0);
+        let clients = super::super::client_properties(None, false, blocks, 1.0);
         for option in UNCOUNTED {
             let (name, value) = option.strip_prefix("-D").unwrap().split_once('=').unwrap();
             assert_ne!(clients[name], value, "{name}");

@@ -38,7 +38,7 @@ impl BlockSettings {
 }
 
 /// What clients are told, by Alluxio's own names.
-pub(crate) fn of_clients(
+pub(crate) fn client_properties(
     persist_after: Option<Duration>,
     is_short: bool,
     blocks: BlockSettings,
@@ -70,8 +70,8 @@ pub(crate) fn of_clients(
 }
 
 /// What the servers have in `alluxio-site.properties`, keys included: others must not read it.
-pub(super) fn of_servers(
-    behind: &CephBucket,
+pub(super) fn server_properties(
+    bucket: &CephBucket,
     tiers: &CacheTiers,
     journal: &Path,
     uploads: &Path,
@@ -93,14 +93,14 @@ pub(super) fn of_servers(
     // What is stored is written here first, as a whole. By default that is the host's `/tmp`.
     add("alluxio.tmp.dirs", uploads.display().to_string());
     add("alluxio.master.metastore", "HEAP".to_owned());
-    add("alluxio.master.mount.table.root.ufs", format!("s3://{}/", behind.name));
+    add("alluxio.master.mount.table.root.ufs", format!("s3://{}/", bucket.name));
     for (name, value) in
-        [("accessKeyId", behind.keys.access.clone()), ("secretKey", behind.keys.secret.clone())]
+        [("accessKeyId", bucket.keys.access.clone()), ("secretKey", bucket.keys.secret.clone())]
     {
         add(&format!("alluxio.master.mount.table.root.option.s3a.{name}"), value);
     }
     for (name, value) in [
-        ("endpoint", behind.endpoint.clone()),
+        ("endpoint", bucket.endpoint.clone()),
         ("disable.dns.buckets", "true".to_owned()),
         ("inherit.acl", "false".to_owned()),
         // The other one sends empty objects part by part, which this version of Ceph rejects over plain HTTP.
@@ -113,11 +113,11 @@ pub(super) fn of_servers(
     add("alluxio.worker.ramdisk.size", tiers.memory_bytes.to_string());
     add("alluxio.worker.tieredstore.levels", levels.len().to_string());
     for (level, (alias, folder, bytes)) in levels.into_iter().enumerate() {
-        let of = |name: &str| format!("alluxio.worker.tieredstore.level{level}.{name}");
-        add(&of("alias"), alias.to_owned());
-        add(&of("dirs.path"), folder.display().to_string());
-        add(&of("dirs.mediumtype"), alias.to_owned());
-        add(&of("dirs.quota"), bytes.to_string());
+        let tier_property = |name: &str| format!("alluxio.worker.tieredstore.level{level}.{name}");
+        add(&tier_property("alias"), alias.to_owned());
+        add(&tier_property("dirs.path"), folder.display().to_string());
+        add(&tier_property("dirs.mediumtype"), alias.to_owned());
+        add(&tier_property("dirs.quota"), bytes.to_string());
     }
     // As often as a file of some blocks is written here: a part of a second is not worth a minute's wait.
     add("alluxio.master.persistence.initial.interval", "200ms".to_owned());
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn tiers_and_writes_are_what_the_study_says() {
-        let behind = CephBucket {
+        let bucket = CephBucket {
             name: "underlay".to_owned(),
             endpoint: "http://10.0.0.1:7480".to_owned(),
             authority: None,
@@ -160,9 +160,9 @@ mod tests {
         let flash = Some((PathBuf::from("/flash/alluxio"), 2 << 30));
         let tiers = CacheTiers { memory: "/scratch/memory".into(), memory_bytes: 1 << 30, flash };
         let blocks = BlockSettings { bytes: 32 << 20, writers: 4, tier_bytes: tiers.memory_bytes };
-        let clients = of_clients(Some(Duration::from_secs(10)), true, blocks, 6.0);
-        let text = of_servers(
-            &behind,
+        let clients = client_properties(Some(Duration::from_secs(10)), true, blocks, 6.0);
+        let text = server_properties(
+            &bucket,
             &tiers,
             Path::new("/scratch/journal"),
             Path::new("/flash/uploads"),
@@ -179,16 +179,17 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }
-        assert!(!format!("{behind:?}").contains("hidden"));
-        let through = of_clients(None, false, blocks, 1.0);
+        assert!(!format!("{bucket:?}").contains("hidden"));
+        let through = client_properties(None, false, blocks, 1.0);
         assert_eq!(through["alluxio.user.file.writetype.default"], "CACHE_THROUGH");
-        let without = CacheTiers { flash: None, ..tiers };
-        let text = of_servers(&behind, &without, Path::new("/j"), Path::new("/u"), &through, 1.0);
+        let without_flash = CacheTiers { flash: None, ..tiers };
+        let text =
+            server_properties(&bucket, &without_flash, Path::new("/j"), Path::new("/u"), &through, 1.0);
         assert!(text.contains("alluxio.worker.tieredstore.levels=1\n") && !text.contains("level1"), "{text}");
     }
 
     #[test]
-    fn what_is_written_leaves_most_of_a_small_tier_to_what_was() {
+    fn writes_leave_most_of_small_tier_alone() {
         let reserved =
             |bytes, writers, tier_bytes| BlockSettings { bytes, writers, tier_bytes }.reserved_bytes();
         // As Alluxio itself has it,

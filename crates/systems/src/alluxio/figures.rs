@@ -31,24 +31,27 @@ impl AlluxioMetrics {
         address: SocketAddr,
         during: &'static str,
     ) -> Result<AlluxioMetrics, SystemError> {
-        let told = get_json(namespace, address, PATH).map_err(|error| {
+        let answer = get_json(namespace, address, PATH).map_err(|error| {
             SystemError::failed(
                 system,
                 during,
                 format!("Alluxio's master does not tell what it has done: {error}"),
             )
         })?;
-        Ok(AlluxioMetrics::of(&told))
+        Ok(AlluxioMetrics::from_json(&answer))
     }
 
-    fn of(told: &Value) -> AlluxioMetrics {
+    fn from_json(answer: &Value) -> AlluxioMetrics {
         let number = |name: &str| {
-            let gauge = told["gauges"][name]["value"].as_f64();
-            let counter = || told["counters"][name]["count"].as_f64();
+            let gauge = answer["gauges"][name]["value"].as_f64();
+            let counter = || answer["counters"][name]["count"].as_f64();
             gauge.or_else(counter).unwrap_or(0.0).max(0.0) as u64
         };
-        let sum = |what: &str| -> u64 {
-            ["Local", "Domain", "Remote"].iter().map(|way| number(&format!("Cluster.{what}{way}"))).sum()
+        let sum = |counter_name: &str| -> u64 {
+            ["Local", "Domain", "Remote"]
+                .iter()
+                .map(|way| number(&format!("Cluster.{counter_name}{way}")))
+                .sum()
         };
         AlluxioMetrics {
             read_bytes: sum("BytesRead"),
@@ -70,20 +73,20 @@ mod tests {
 
     #[test]
     fn gauges_and_counters_are_found_by_name() {
-        let told = json!({
+        let answer = json!({
             "gauges": { "Cluster.BytesReadUfsAll": { "value": 7 }, "Master.FilesToBePersisted": { "value": 2 } },
             "counters": { "Cluster.BytesReadLocal": { "count": 5 }, "Cluster.BytesReadRemote": { "count": 6 } }
         });
-        let figures = AlluxioMetrics::of(&told);
+        let figures = AlluxioMetrics::from_json(&answer);
         assert_eq!((figures.read_bytes, figures.fetched_bytes, figures.waiting_files), (11, 7, 2));
     }
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(text in any::<String>(), number in any::<f64>()) {
-            let _ = AlluxioMetrics::of(&Value::String(text));
-            let told = json!({ "gauges": { "Cluster.BytesReadUfsAll": { "value": number } } });
-            let _ = AlluxioMetrics::of(&told);
+        fn arbitrary_answer_never_panics(text in any::<String>(), number in any::<f64>()) {
+            let _ = AlluxioMetrics::from_json(&Value::String(text));
+            let answer = json!({ "gauges": { "Cluster.BytesReadUfsAll": { "value": number } } });
+            let _ = AlluxioMetrics::from_json(&answer);
         }
     }
 }

@@ -5,7 +5,7 @@ mod configuration;
 mod figures;
 
 pub(crate) use cluster::{Alluxio, AlluxioPlan};
-pub(crate) use configuration::{BlockSettings, CacheTiers, of_clients};
+pub(crate) use configuration::{BlockSettings, CacheTiers, client_properties};
 
 const MIB: u64 = 1 << 20;
 

@@ -36,7 +36,7 @@ pub(super) struct ArtifactDirectory<'a> {
 }
 
 impl<'a> ArtifactDirectory<'a> {
-    pub(super) fn of(list: &'a ArtifactList, cache: &Path) -> Result<ArtifactDirectory<'a>, ArtifactError> {
+    pub(super) fn new(list: &'a ArtifactList, cache: &Path) -> Result<ArtifactDirectory<'a>, ArtifactError> {
         let digest = Sha256::digest(list.locked.as_bytes());
         let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         let (files, name) = (list.files()?, format!("{}-{short}", list.name));
@@ -151,7 +151,7 @@ pub(crate) fn make_once(
     progress: &dyn Fn(&LoadProgress),
     make_it: impl FnOnce(&Path) -> Result<(), SystemError>,
 ) -> Result<(), SystemError> {
-    let of_system = |error: ArtifactError| error.of_system(system);
+    let of_system = |error: ArtifactError| error.into_system_error(system);
     let made = folder.join(name);
     check(folder).map_err(of_system)?;
     if made.exists() {
@@ -217,11 +217,11 @@ mod tests {
             std::fs::write(directory.join(&files[0].name), content).unwrap();
             Ok(())
         };
-        ArtifactDirectory::of(&LIST, cache).unwrap().obtain(&|_| {}, &fetch)
+        ArtifactDirectory::new(&LIST, cache).unwrap().obtain(&|_| {}, &fetch)
     }
 
     #[test]
-    fn it_is_fetched_once_and_anew_when_it_is_damaged() {
+    fn artifact_is_fetched_once_and_again_when_damaged() {
         let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
         let directory = obtain(cache.path(), "abc", &fetches).unwrap();
         assert_eq!(std::fs::read_to_string(directory.join("abc.jar")).unwrap(), "abc");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_list_is_never_used() {
+    fn unlisted_file_is_never_used() {
         let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
         let error = obtain(cache.path(), "abd", &fetches).unwrap_err();
         assert!(matches!(error, ArtifactError::Different { list: "abc", .. }), "{error}");
@@ -244,9 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_that_broke_off_leaves_nothing() {
+    fn interrupted_fetch_leaves_nothing() {
         let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
-        let place = ArtifactDirectory::of(&LIST, cache.path()).unwrap();
+        let place = ArtifactDirectory::new(&LIST, cache.path()).unwrap();
         let breaks_off = |list: &ArtifactList,
                           files: &[LockedFile],
                           directory: &Path,
@@ -269,9 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_fetch_left_is_cleared_away() {
+    fn leftovers_of_killed_fetch_are_removed() {
         let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
-        let place = ArtifactDirectory::of(&LIST, cache.path()).unwrap();
+        let place = ArtifactDirectory::new(&LIST, cache.path()).unwrap();
         let partial = place.folder.join(format!("{}.partial", place.name)).join("files");
         std::fs::create_dir_all(&partial).unwrap();
         std::fs::write(partial.join("old.jar"), "half").unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_at_once_one_fetches() {
+    fn concurrent_users_share_one_fetch() {
         let (cache, fetches) = (tempfile::TempDir::new().unwrap(), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {

@@ -41,7 +41,7 @@ impl ArtifactError {
     }
 
     /// The same as an error of `system`, which needs the artifacts.
-    pub fn of_system(self, system: &'static str) -> SystemError {
+    pub fn into_system_error(self, system: &'static str) -> SystemError {
         let missing = |missing: String, remedy: &str| SystemError::Missing {
             system,
             missing,

@@ -50,8 +50,8 @@ fn hash_of(text: &str) -> Option<[u8; HASH_BYTES]> {
         return None;
     }
     let mut hash = [0; HASH_BYTES];
-    for (byte, at) in hash.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    for (byte, index) in hash.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[index..index + 2], 16).ok()?;
     }
     Some(hash)
 }
@@ -102,7 +102,7 @@ mod tests {
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad 3 abc.jar";
 
     #[test]
-    fn the_lists_of_this_program_can_be_read() {
+    fn bundled_lists_can_be_read() {
         let files = crate::artifacts::CASSANDRA.files().unwrap();
         assert!(files.iter().any(|file| file.name.starts_with("cassandra-all-5.0.")));
         assert!(files.iter().map(|file| file.bytes).sum::<u64>() > 10_000_000);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_found() {
+    fn differences_are_all_found() {
         let files = parse(ABC).unwrap();
         let directory = tempfile::TempDir::new().unwrap();
         let path = directory.path().join("abc.jar");

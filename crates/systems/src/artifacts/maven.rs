@@ -56,14 +56,14 @@ pub(super) fn fetch(
         }
     };
     let here = |name: &str| room.as_ref().map_or_else(|| work.join(name), |room| room.path(name));
-    let there = |name: &str| room.as_ref().map_or_else(|| work.join(name), |room| room.inside(name));
+    let path_of = |name: &str| room.as_ref().map_or_else(|| work.join(name), |room| room.inside(name));
     let output = room.as_ref().map_or_else(|| directory.to_owned(), |room| room.inside(FILES));
     let (repository, log) = (here(REPOSITORY), work.join("mvn.log"));
     let mut command = Command::new(program);
     command
         .args(["--batch-mode", "--strict-checksums", "--file"])
-        .arg(there(PROJECT))
-        .arg(format!("-Dmaven.repo.local={}", there(REPOSITORY).display()))
+        .arg(path_of(PROJECT))
+        .arg(format!("-Dmaven.repo.local={}", path_of(REPOSITORY).display()))
         .arg(COPY)
         .arg(format!("-DoutputDirectory={}", output.display()))
         .args(["-DincludeScope=runtime", "-Dstyle.color=never"]);
@@ -77,7 +77,7 @@ pub(super) fn fetch(
             furnished.map_err(ArtifactError::io("prepare", here("")))?;
         }
     }
-    let by = match &room {
+    let user_note = match &room {
         Some(room) => format!(" {}", room.describe()),
         None if stays_root => " as root".to_owned(),
         None => String::new(),
@@ -100,7 +100,7 @@ pub(super) fn fetch(
     })?;
     loop {
         progress(&LoadProgress {
-            what: format!("fetching {}, {} files{by}", list.name, files.len()),
+            what: format!("fetching {}, {} files{user_note}", list.name, files.len()),
             done_bytes: arrived_bytes(&repository, files, MAX_DEPTH).min(total_bytes),
             total_bytes,
         });
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_that_is_not_there_is_told_with_a_remedy() {
+    fn missing_repository_is_reported_with_remedy() {
         const NOWHERE: ArtifactList = ArtifactList {
             name: "nowhere",
             pom: r"<project xmlns='http://maven.apache.org/POM/4.0.0'><modelVersion>4.0.0</modelVersion>
@@ -185,7 +185,7 @@ mod tests {
         let error = NOWHERE.directory_in(cache.path(), &|_| {}).unwrap_err();
         assert!(matches!(error, ArtifactError::Fetch { list: "nowhere", files: 1, .. }), "{error}");
         assert!(error.to_string().contains("maven-dependency-plugin"), "{error}");
-        match error.of_system("cassandra") {
+        match error.into_system_error("cassandra") {
             SystemError::Missing { remedy, .. } => assert!(remedy.contains("UNDERLAY_CACHE"), "{remedy}"),
             other => panic!("{other}"),
         }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_maven_calls_an_error_is_kept() {
+    fn maven_error_message_is_kept() {
         let folder = tempfile::TempDir::new().unwrap();
         let log = folder.path().join("log");
         std::fs::write(

@@ -26,17 +26,17 @@ pub(super) fn program() -> Option<Result<PathBuf, String>> {
         Ok(mvn) => mvn,
         closed => return Some(closed),
     };
-    let why = match std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
+    let reason = match std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
         Some(home) => {
             let java = Path::new(&home).join("bin/java");
-            unprivileged::closed_to_others(&java).map(|why| {
-                format!("{} can't be run by the user {}: {why}", java.display(), unprivileged::USER)
+            unprivileged::closed_to_others(&java).map(|reason| {
+                format!("{} can't be run by the user {}: {reason}", java.display(), unprivileged::USER)
             })
         }
         // If there is none, Maven reports that itself.
         None => unprivileged::program(&path, "java").and_then(Result::err),
     };
-    Some(why.map_or(Ok(mvn), Err))
+    Some(reason.map_or(Ok(mvn), Err))
 }
 
 /// Creates Maven's home directory in the room and sets its environment, which contains nothing else of ours.
@@ -65,8 +65,8 @@ pub(super) fn furnish(room: &UnprivilegedSandbox, command: &mut Command) -> io::
         room.folder_inside().display()
     );
     for (number, name) in OPTIONS.iter().enumerate() {
-        let given = std::env::var(name).unwrap_or_default();
-        let mut words = with_copies(room, &given, number)?;
+        let original = std::env::var(name).unwrap_or_default();
+        let mut words = with_copies(room, &original, number)?;
         if number == 0 {
             words.push(own.clone());
         }

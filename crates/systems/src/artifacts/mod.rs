@@ -135,7 +135,7 @@ impl ArtifactList {
         cache: &std::path::Path,
         progress: &dyn Fn(&LoadProgress),
     ) -> Result<PathBuf, ArtifactError> {
-        cache::ArtifactDirectory::of(self, cache)?.obtain(progress, &maven::fetch)
+        cache::ArtifactDirectory::new(self, cache)?.obtain(progress, &maven::fetch)
     }
 }
 

@@ -121,7 +121,7 @@ impl ValueChoice {
     ];
 
     /// None of no values.
-    fn of(self, values: &[f64]) -> Option<f64> {
+    fn choose(self, values: &[f64]) -> Option<f64> {
         let (first, last) = (values.first()?, values.last()?);
         let sum = || values.iter().sum::<f64>();
         Some(match self {

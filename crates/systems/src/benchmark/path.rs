@@ -82,14 +82,14 @@ mod tests {
     fn paths_lead_to_values() {
         let root: Value =
             serde_json::from_str(r#"{"jobs":[{"iops":1,"p":{"99.0":2}},{"iops":3}],"a":{"b":4}}"#).unwrap();
-        let at = |path: &str| -> Vec<i64> {
+        let numbers_at = |path: &str| -> Vec<i64> {
             values_at(&root, path).unwrap().iter().filter_map(|value| value.as_i64()).collect()
         };
-        assert_eq!(at("jobs[0].iops"), [1]);
-        assert_eq!(at("jobs[*].iops"), [1, 3]);
-        assert_eq!(at("$.jobs[0].p[\"99.0\"]"), [2]);
-        assert_eq!(at("a.b"), [4]);
-        assert!(at("a.c").is_empty() && at("jobs[7].iops").is_empty());
+        assert_eq!(numbers_at("jobs[0].iops"), [1]);
+        assert_eq!(numbers_at("jobs[*].iops"), [1, 3]);
+        assert_eq!(numbers_at("$.jobs[0].p[\"99.0\"]"), [2]);
+        assert_eq!(numbers_at("a.b"), [4]);
+        assert!(numbers_at("a.c").is_empty() && numbers_at("jobs[7].iops").is_empty());
         for wrong in ["", "a..b", "a.", "[x]", "[\"a", "a[0"] {
             assert!(values_at(&root, wrong).unwrap_err().contains("goes wrong"), "{wrong}");
         }

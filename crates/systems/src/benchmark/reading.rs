@@ -35,8 +35,8 @@ pub trait BenchmarkTexts {
 pub fn check(plan: &FigurePlan) -> Result<(), (&'static str, String)> {
     let pattern = |key: &'static str, text: &str, groups: &[&str]| {
         let regex = Regex::new(text).map_err(|error| (key, format!("no regular expression: {error}")))?;
-        let has = |name: &str| regex.capture_names().flatten().any(|known| known == name);
-        if groups.iter().all(|name| has(name)) || (groups == ["value"] && regex.captures_len() == 2) {
+        let has_group = |name: &str| regex.capture_names().flatten().any(|group| group == name);
+        if groups.iter().all(|name| has_group(name)) || (groups == ["value"] && regex.captures_len() == 2) {
             Ok(())
         } else if groups == ["value"] {
             Err((
@@ -62,8 +62,8 @@ pub fn check(plan: &FigurePlan) -> Result<(), (&'static str, String)> {
 /// # Errors
 /// Why there is none, with the text that was seen.
 pub fn figures_of(plan: &FigurePlan, texts: &dyn BenchmarkTexts) -> Result<Vec<BenchmarkFigure>, String> {
-    let told = |problem: String| format!("its figure `{}`: {problem}", plan.name);
-    let text = texts.text(plan.file.as_deref()).map_err(told)?;
+    let explained = |problem: String| format!("its figure `{}`: {problem}", plan.name);
+    let text = texts.text(plan.file.as_deref()).map_err(explained)?;
     let text = match plan.reading {
         // JSON that ends too soon is noticed.
         MetricReading::Json(_) => text,
@@ -80,7 +80,7 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn BenchmarkTexts) -> Result<Vec<B
         let printed = texts.text(None)?;
         progress(pattern, &printed)
     });
-    let series = series.map_err(|problem| told(format!("{problem}; {}", seen())))?;
+    let series = series.map_err(|problem| explained(format!("{problem}; {}", seen())))?;
     let figure = |suffix: &str, value: f64| BenchmarkFigure {
         name: if suffix.is_empty() { plan.name.clone() } else { format!("{} {suffix}", plan.name) },
         value,
@@ -90,9 +90,9 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn BenchmarkTexts) -> Result<Vec<B
         wall_value: value,
         series: Vec::new(),
     };
-    let one = |values: Vec<f64>, what: &str| match plan.take.of(&values) {
+    let one = |values: Vec<f64>, source: &str| match plan.take.choose(&values) {
         Some(value) => Ok(vec![figure("", value)]),
-        None => Err(format!("{what} matches nothing")),
+        None => Err(format!("{source} matches nothing")),
     };
     let found = match &plan.reading {
         MetricReading::Pattern(pattern) => {
@@ -111,13 +111,19 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn BenchmarkTexts) -> Result<Vec<B
         }
         MetricReading::Progress => {
             let values: Vec<f64> = series.iter().map(|sample| sample.value).collect();
-            plan.take.of(&values).map(|value| vec![figure("", value)]).ok_or_else(|| "no progress".to_owned())
+            plan.take
+                .choose(&values)
+                .map(|value| vec![figure("", value)])
+                .ok_or_else(|| "no progress".to_owned())
         }
     };
-    let mut found = found.map_err(|problem| told(format!("{problem}; {}", seen())))?;
-    let beyond = found.iter().map(|figure| figure.value).chain(series.iter().map(|sample| sample.value));
-    if let Some(value) = beyond.into_iter().find(|value| !is_measurement(*value)) {
-        return Err(told(format!("{value:e} is no measurement: expected at most {MAX_VALUE:e}; {}", seen())));
+    let mut found = found.map_err(|problem| explained(format!("{problem}; {}", seen())))?;
+    let all_values = found.iter().map(|figure| figure.value).chain(series.iter().map(|sample| sample.value));
+    if let Some(value) = all_values.into_iter().find(|value| !is_measurement(*value)) {
+        return Err(explained(format!(
+            "{value:e} is no measurement: expected at most {MAX_VALUE:e}; {}",
+            seen()
+        )));
     }
     if let Some(first) = found.first_mut() {
         first.series = series;
@@ -142,20 +148,20 @@ pub fn check_mark(pattern: &str) -> Result<(), String> {
 /// # Errors
 /// When the text can't be read, or a time is none.
 pub fn marks_of(plan: &MarkPlan, texts: &dyn BenchmarkTexts) -> Result<Vec<BenchmarkMark>, String> {
-    let told = |problem: String| format!("its mark `{}`: {problem}", plan.name);
-    let text = whole_lines(texts.text(plan.file.as_deref()).map_err(told)?, plan.file.as_deref());
+    let explained = |problem: String| format!("its mark `{}`: {problem}", plan.name);
+    let text = whole_lines(texts.text(plan.file.as_deref()).map_err(explained)?, plan.file.as_deref());
     let mut marks = Vec::new();
-    for found in regex(&plan.pattern).map_err(told)?.captures_iter(&text) {
+    for found in regex(&plan.pattern).map_err(explained)?.captures_iter(&text) {
         if marks.len() == MAX_MARKS {
-            return Err(told(format!("it matches more than {MAX_MARKS} times: mark what lasts")));
+            return Err(explained(format!("it matches more than {MAX_MARKS} times: mark what lasts")));
         }
         let number = |second: Match<'_>| number_at(&text, second.range(), whole(&found));
         let second = |group: &str| found.name(group).map(number).transpose();
-        let Some(from_s) = second("from").map_err(told)? else { continue };
-        let to_s = second("to").map_err(told)?;
+        let Some(from_s) = second("from").map_err(explained)? else { continue };
+        let to_s = second("to").map_err(explained)?;
         if from_s < 0.0 || to_s.is_some_and(|to_s| to_s < from_s) {
             let line: String = found[0].chars().take(200).collect();
-            return Err(told(format!(
+            return Err(explained(format!(
                 "expected times from 0 on, the first before the second, and it is: {line}"
             )));
         }
@@ -230,12 +236,12 @@ pub struct LatestValue(Regex);
 
 impl LatestValue {
     /// Nothing for what is no pattern.
-    pub fn of(pattern: &str) -> Option<LatestValue> {
+    pub fn parse(pattern: &str) -> Option<LatestValue> {
         regex(pattern).ok().map(LatestValue)
     }
 
     /// In the whole lines of a text that still grows.
-    pub fn in_text(&self, text: &str) -> Option<f64> {
+    pub fn find_in(&self, text: &str) -> Option<f64> {
         let text = &text[..text.rfind('\n')? + 1];
         let found = self.0.captures_iter(text).last()?;
         let value = found.name("value").or_else(|| found.get(1))?;
@@ -254,8 +260,8 @@ fn percentiles(pattern: &str, text: &str) -> Result<Vec<(String, f64)>, String> 
             return Err(format!("{percentile} is no percentile"));
         }
         let (name, value) = (format!("p{percentile}"), number_at(text, value.range(), whole(&found))?);
-        match all.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, known)) => *known = value,
+        match all.iter_mut().find(|(existing, _)| *existing == name) {
+            Some((_, old_value)) => *old_value = value,
             None => all.push((name, value)),
         }
     }
@@ -395,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_of_a_file_counts_once_it_has_its_end() {
+    fn last_line_counts_once_complete() {
         let file = Some("server.log");
         assert_eq!(whole_lines("took 7 s\ntook 12".to_owned(), file), "took 7 s\n");
         assert_eq!(whole_lines("12".to_owned(), file), "12");
@@ -408,11 +414,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_takes_the_last_number_and_nothing_else() {
+    fn pattern_takes_only_last_number() {
         let pattern = |text: &str| MetricReading::Pattern(text.to_owned());
         assert_eq!(read(pattern("x=([0-9.]+)"), "x=1\nx=2.5\n"), Ok(vec![("f".to_owned(), 2.5)]));
-        let nothing = read(pattern("y=([0-9.]+)"), "x=1\n").unwrap_err();
-        assert!(nothing.contains("matches nothing") && nothing.contains("x=1"), "{nothing}");
+        let message = read(pattern("y=([0-9.]+)"), "x=1\n").unwrap_err();
+        assert!(message.contains("matches nothing") && message.contains("x=1"), "{message}");
         let half = read(pattern("x=([0-9]+)"), "x=12.7\n").unwrap_err();
         assert!(half.contains("only a part of a number") && half.contains("x=12.7"), "{half}");
         assert!(read(pattern("x=(.*)"), "x=\n").unwrap_err().contains("no number"));
@@ -450,8 +456,11 @@ mod tests {
             one.encode()
         );
         let found = read(MetricReading::Hdr, log.leak()).unwrap();
-        let of = |name: &str| found.iter().find(|(known, _)| known == name).unwrap().1;
-        assert!((of("f p50") - 500.0).abs() <= 1.0 && (of("f max") - 1000.0).abs() <= 1.0, "{found:?}");
+        let value_of = |name: &str| found.iter().find(|(figure_name, _)| figure_name == name).unwrap().1;
+        assert!(
+            (value_of("f p50") - 500.0).abs() <= 1.0 && (value_of("f max") - 1000.0).abs() <= 1.0,
+            "{found:?}"
+        );
         assert!(read(MetricReading::Hdr, "0.0,1.0,9,HISTgarbage\n").unwrap_err().contains("can't be read"));
         assert!(read(MetricReading::Hdr, "# nothing\n").unwrap_err().contains("no value"));
     }
@@ -481,12 +490,12 @@ mod tests {
         let found = figures_of(&plan, &printed).unwrap().remove(0);
         assert_eq!((found.value, found.series[1]), (20.25, FigureSample { t_s: 2.0, value: 30.5 }));
         assert!(figures_of(&plan, &Printed("done\n")).unwrap_err().contains("matches nothing"));
-        let elsewhere = FigurePlan { file: Some("out.json".to_owned()), ..plan };
-        assert!(figures_of(&elsewhere, &printed).unwrap_err().contains("can't read out.json"));
+        let from_file = FigurePlan { file: Some("out.json".to_owned()), ..plan };
+        assert!(figures_of(&from_file, &printed).unwrap_err().contains("can't read out.json"));
     }
 
     #[test]
-    fn a_wrong_plan_is_found_before_it_runs() {
+    fn wrong_plan_is_found_before_running() {
         let wrong = |reading| check(&plan(reading)).unwrap_err();
         assert_eq!(wrong(MetricReading::Pattern("(".to_owned())).0, "pattern");
         assert!(wrong(MetricReading::Pattern("x".to_owned())).1.contains("one group"));

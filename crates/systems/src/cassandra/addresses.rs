@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_have_the_same_block_until_one_is_dropped() {
+    fn address_blocks_differ_until_dropped() {
         let first = LoopbackAddresses::claim(2).unwrap();
         let second = LoopbackAddresses::claim(3).unwrap();
         assert_ne!(first.ip(0), second.ip(0));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_with_a_stranger_in_it_is_passed_over() {
+    fn block_with_address_in_use_is_skipped() {
         let free = LoopbackAddresses::claim(2).unwrap();
         let (name, address) = (free.name(), free.storage(1));
         drop(free);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_refused() {
+    fn invalid_name_is_refused() {
         for name in ["", "1", "256 0", "1 9", "x y", "1 0 0"] {
             assert_eq!(
                 LoopbackAddresses::claim_again(name, 1).unwrap_err().kind(),

@@ -115,7 +115,7 @@ impl CassandraClient {
     }
 
     /// The values by field number. If a field has two values, the later one counts.
-    fn by_field<'v>(&self, values: &'v FieldValues) -> Result<Vec<Option<&'v [u8]>>, ClientError> {
+    fn values_by_field<'v>(&self, values: &'v FieldValues) -> Result<Vec<Option<&'v [u8]>>, ClientError> {
         let mut by_field = vec![None; self.database.table().fields as usize];
         for (field, value) in values.iter() {
             let Some(place) = by_field.get_mut(field as usize) else {
@@ -238,14 +238,14 @@ impl Client for CassandraClient {
     }
 
     fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
-        let by_field = self.by_field(values)?;
+        let by_field = self.values_by_field(values)?;
         let (fields, changes): (Vec<u32>, Vec<Option<&[u8]>>) =
             (0..).zip(by_field).filter(|(_, value)| value.is_some()).unzip();
         self.write(TableRequest::Update(fields), &BoundValues { first: &changes, last: &[Some(key)] })
     }
 
     fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<OperationOutcome, ClientError> {
-        let by_field = self.by_field(values)?;
+        let by_field = self.values_by_field(values)?;
         self.write(TableRequest::Insert, &BoundValues { first: &[Some(key)], last: &by_field })
     }
 

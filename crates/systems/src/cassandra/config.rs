@@ -190,7 +190,7 @@ impl CassandraConfig {
 
     /// How each node's part of the budget is divided.
     pub(crate) fn division(&self) -> CassandraMemoryLayout {
-        CassandraMemoryLayout::of(self.budget_bytes / self.nodes, self.heap_share)
+        CassandraMemoryLayout::new(self.budget_bytes / self.nodes, self.heap_share)
     }
 
     /// How the budget is used.
@@ -296,7 +296,7 @@ mod tests {
         &[("endpoints", "10.0.0.1:9042, db-2.example:9142"), ("datacenter", "dc1"), ("tls_ca", "ca.pem")];
 
     #[test]
-    fn every_setting_has_a_value_that_is_taken_and_recorded() {
+    fn settings_are_accepted_and_recorded() {
         assert_eq!(STARTED.len() + RUNNING.len(), SETTINGS.len());
         for pairs in [STARTED, RUNNING] {
             let applied = CassandraConfig::resolve(&values(pairs), Some(3 << 30)).unwrap().applied();
@@ -311,8 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_listed_with_what_was_expected() {
-        let given = values(&[
+    fn mistakes_are_listed_with_expected_values() {
+        let settings = values(&[
             ("nodes", "0"),
             ("replication_factor", "2"),
             ("consistency", "THREE"),
@@ -330,10 +330,10 @@ mod tests {
             ("tls_ca", ""),
             ("node", "1"),
         ]);
-        let mistakes = CassandraConfig::resolve(&given, Some(MIB)).unwrap_err();
+        let mistakes = CassandraConfig::resolve(&settings, Some(MIB)).unwrap_err();
         let mut named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
         named.sort_unstable();
-        let mut expected: Vec<&str> = given.keys().map(String::as_str).chain(["memory"]).collect();
+        let mut expected: Vec<&str> = settings.keys().map(String::as_str).chain(["memory"]).collect();
         expected.sort_unstable();
         assert_eq!(named, expected);
         for (key, problem) in &mistakes {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_with_endpoints_only_is_refused_without() {
+    fn endpoint_settings_are_refused_without_endpoints() {
         let mistakes =
             CassandraConfig::resolve(&values(&[("tls_ca", "x"), ("datacenter", "y")]), Some(1 << 30))
                 .unwrap_err();

@@ -207,8 +207,8 @@ impl CassandraSession {
 
     /// The prepared statement for a question. The first caller prepares it.
     pub(super) fn prepare(&self, question: &TableRequest) -> Result<PreparedStatement, PrepareError> {
-        let known = self.prepared.read().get(question).cloned();
-        if let Some(prepared) = known {
+        let cached = self.prepared.read().get(question).cloned();
+        if let Some(prepared) = cached {
             return Ok(prepared);
         }
         let prepared = self.wait(self.session.prepare(self.table.statement(question)))?;
@@ -222,8 +222,8 @@ impl CassandraSession {
         absent: &[IpAddr],
     ) -> Result<Vec<(IpAddr, NodeMetrics)>, DatabaseError> {
         let state = self.session.get_cluster_state();
-        let there = state.get_nodes_info().iter().filter(|node| !absent.contains(&node.address.ip()));
-        there.map(|node| Ok((node.address.ip(), self.figures_of(node)?))).collect()
+        let present = state.get_nodes_info().iter().filter(|node| !absent.contains(&node.address.ip()));
+        present.map(|node| Ok((node.address.ip(), self.figures_of(node)?))).collect()
     }
 
     fn figures_of(&self, node: &Arc<Node>) -> Result<NodeMetrics, DatabaseError> {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_not_there_is_named() {
+    fn unreachable_cluster_is_named() {
         let config = CassandraConfig::default();
         // A port that was free a moment ago.
         let port = super::super::addresses::free_port().unwrap();

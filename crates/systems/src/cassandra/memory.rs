@@ -57,7 +57,7 @@ pub(super) struct CassandraMemoryLayout {
 
 impl CassandraMemoryLayout {
     /// Divides a node's memory, of which `heap_share` is for the heap.
-    pub(super) fn of(node_bytes: u64, heap_share: f64) -> CassandraMemoryLayout {
+    pub(super) fn new(node_bytes: u64, heap_share: f64) -> CassandraMemoryLayout {
         let direct_bytes = (node_bytes / 8).clamp(MIN_DIRECT_BYTES, MAX_DIRECT_BYTES);
         let most = match heap_share == DEFAULT_HEAP_SHARE {
             true => MAX_DEFAULT_HEAP_BYTES,
@@ -110,16 +110,19 @@ mod tests {
     use crate::system::SystemResources;
 
     #[test]
-    fn what_is_divided_fits_into_the_budget() {
+    fn memory_layout_fits_budget() {
         let mut node_bytes = MIN_NODE_BYTES;
         while node_bytes < 1 << 40 {
             for share in [0.05, 0.25, 0.5, 0.8] {
-                let division = CassandraMemoryLayout::of(node_bytes, share);
+                let division = CassandraMemoryLayout::new(node_bytes, share);
                 let used = division.heap_bytes + division.direct_bytes + JAVA_OWN_BYTES;
                 assert!(used <= node_bytes, "{used} of {node_bytes} at {share}");
                 assert!(division.file_buffer_bytes + division.network_cache_bytes < division.direct_bytes);
-                let held = division.memtable_bytes + division.young_bytes + CASSANDRA_HEAP_BYTES;
-                assert!(held + division.heap_bytes / RESERVE_PARTS <= division.heap_bytes, "{division:?}");
+                let used_bytes = division.memtable_bytes + division.young_bytes + CASSANDRA_HEAP_BYTES;
+                assert!(
+                    used_bytes + division.heap_bytes / RESERVE_PARTS <= division.heap_bytes,
+                    "{division:?}"
+                );
                 assert!(division.memtable_bytes >= 24 * MIB, "{division:?}");
                 assert!(division.commitlog_segment_bytes * 4 <= division.commitlog_bytes);
                 assert!(division.heap_bytes >= MIN_HEAP_BYTES && division.heap_bytes <= MAX_HEAP_BYTES);
@@ -129,15 +132,15 @@ mod tests {
     }
 
     #[test]
-    fn only_small_heaps_have_smaller_memtables_than_cassandra_would_take() {
+    fn only_small_heaps_have_memtables_below_default() {
         let memtable =
-            |mib: u64| CassandraMemoryLayout::of(mib * MIB, DEFAULT_HEAP_SHARE).memtable_bytes / MIB;
+            |mib: u64| CassandraMemoryLayout::new(mib * MIB, DEFAULT_HEAP_SHARE).memtable_bytes / MIB;
         assert_eq!([512, 640, 768, 832, 1024, 4096].map(memtable), [24, 24, 44, 52, 64, 256]);
     }
 
     #[test]
-    fn a_small_heap_stands_beside_few_processors() {
-        let most = |mib: u64| CassandraMemoryLayout::of(mib * MIB, DEFAULT_HEAP_SHARE).most_processors();
+    fn small_heap_limits_processors() {
+        let most = |mib: u64| CassandraMemoryLayout::new(mib * MIB, DEFAULT_HEAP_SHARE).most_processors();
         assert_eq!([512, 1024, 4096, 1 << 20].map(most), [10, 16, 64, 512]);
         let resources = SystemResources { modelled_cores: Some(48), ..SystemResources::unlimited() };
         assert_eq!(resources.with_cores_up_to(10).modelled_cores, Some(10));
@@ -149,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn the_default_leaves_a_page_cache() {
+    fn default_leaves_page_cache() {
         for mib in [512, 1024, 4096, 65536] {
-            let division = CassandraMemoryLayout::of(mib * MIB, DEFAULT_HEAP_SHARE);
+            let division = CassandraMemoryLayout::new(mib * MIB, DEFAULT_HEAP_SHARE);
             let used = division.heap_bytes + division.direct_bytes + JAVA_OWN_BYTES;
             assert!(mib * MIB - used >= 96 * MIB, "{mib} MiB: {used}");
         }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_the_right_to_make_one_it_is_the_host_s() {
+    fn unprivileged_node_uses_host_network() {
         // The rights of a thread are its own.
         let made = std::thread::spawn(|| {
             let mut rights = capabilities(None).unwrap();

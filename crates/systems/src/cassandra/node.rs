@@ -88,7 +88,7 @@ impl CassandraNode {
         );
         let data = plan.directories.data.clone();
         let network = plan.network.clone();
-        let of_tools = plan.resources.of_tools();
+        let of_tools = plan.resources.for_tools();
         Ok(CassandraNode { child, native, network, data, tool, java: java.clone(), of_tools, scratch })
     }
 
@@ -133,7 +133,7 @@ impl CassandraNode {
         limit: Duration,
     ) -> Result<String, SystemError> {
         let state = self.state();
-        let what = words.first().copied().unwrap_or_default();
+        let subcommand = words.first().copied().unwrap_or_default();
         if !state.is_running() {
             return Err(state.failed(during, state.describe()));
         }
@@ -142,13 +142,13 @@ impl CassandraNode {
         without_options_of_the_user(&mut command);
         self.network.enter(&mut command);
         // Named by the command, since no command runs twice at the same time on a node.
-        let log = self.scratch.join(format!("nodetool-{what}.log"));
+        let log = self.scratch.join(format!("nodetool-{subcommand}.log"));
         let tool = ChildProcess::spawn(NAME, command, &log, &self.of_tools)?;
         let ended = tool.state().wait(limit);
         let output = std::fs::read(&log).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).into_owned();
         if !ended {
-            let problem = format!("nodetool {what} did not finish within {:.0} s", limit.as_secs_f64());
+            let problem = format!("nodetool {subcommand} did not finish within {:.0} s", limit.as_secs_f64());
             return Err(state.failed(during, problem));
         }
         // Fails only if it is gone.
@@ -157,7 +157,7 @@ impl CassandraNode {
             return Err(SystemError::Failed {
                 system: NAME,
                 during,
-                problem: format!("nodetool {what} failed; {}", state.describe()),
+                problem: format!("nodetool {subcommand} failed; {}", state.describe()),
                 log_tail: tool_words(&output).or_else(|| state.log_tail()),
             });
         }

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_node_undilated() {
+    fn small_node_undilated() {
         let config = CassandraConfig { budget_bytes: 1 << 30, nodes: 2, ..CassandraConfig::default() };
         let resources = SystemResources::unlimited();
         let plan = plan(&config, &resources, 1.0);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_node_in_slow_motion() {
+    fn large_node_in_slow_motion() {
         let config = CassandraConfig {
             budget_bytes: 64 << 30,
             commitlog_sync: CommitlogSync::Group,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_counts_the_cores_of_the_modelled_machine() {
+    fn node_counts_cores_of_modelled_machine() {
         let config = CassandraConfig { budget_bytes: 1 << 30, ..CassandraConfig::default() };
         let resources = SystemResources { modelled_cores: Some(16), ..SystemResources::unlimited() };
         let arguments = plan(&config, &resources, 1.0).java_arguments();

@@ -10,7 +10,7 @@ pub(super) fn parts(paths: &StoragePaths, config: &CassandraConfig) -> Vec<Syste
         return Vec::new();
     }
     let node = |number: u64| {
-        let own = paths.of_node(usize::try_from(number).unwrap_or(usize::MAX));
+        let own = paths.node_paths(usize::try_from(number).unwrap_or(usize::MAX));
         SystemPart::new(name_of(number), "node").keeping_all(&own)
     };
     (0..config.nodes).map(node).collect()

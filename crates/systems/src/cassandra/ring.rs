@@ -104,7 +104,7 @@ impl CassandraRing {
     ) -> Result<CassandraRing, SystemError> {
         let storages = storage_of_nodes(config, paths)?;
         let java = Java::find(NAME)?;
-        let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.into_system_error(NAME))?;
         let count = u8::try_from(config.nodes)
             .map_err(|_| SystemError::starting(NAME, format!("{} are too many nodes", config.nodes)))?;
         let addresses = network.within(|| claim_addresses(&storages, count)).map_err(cannot_enter)??;
@@ -267,10 +267,10 @@ fn storage_of_nodes(
     let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
     let shared = paths.further_nodes.is_empty();
     if !shared && paths.further_nodes.len() as u64 + 1 != config.nodes {
-        let given = paths.further_nodes.len() + 1;
+        let storage_count = paths.further_nodes.len() + 1;
         return Err(SystemError::starting(
             NAME,
-            format!("{} nodes can't use the storage of {given}", config.nodes),
+            format!("{} nodes can't use the storage of {storage_count}", config.nodes),
         ));
     }
     let storage = |node: u64| match usize::try_from(node) {
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_node_and_role_has_its_place() {
+    fn nodes_and_roles_have_own_directories() {
         let directory = tempfile::TempDir::new().unwrap();
         let [a, b, log] = ["a", "b", "log"].map(|name| directory.path().join(name));
         [&a, &b, &log].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_keeps_its_addresses() {
+    fn ring_keeps_its_addresses() {
         let directory = tempfile::TempDir::new().unwrap();
         let paths = StoragePaths { data: vec![directory.path().into()], ..StoragePaths::default() };
         let config = CassandraConfig { nodes: 2, ..CassandraConfig::default() };

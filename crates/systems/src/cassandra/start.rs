@@ -170,7 +170,7 @@ impl System for Cassandra {
 
     fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
-        CASSANDRA.directory(progress).map(drop).map_err(|error| error.of_system(NAME))
+        CASSANDRA.directory(progress).map(drop).map_err(|error| error.into_system_error(NAME))
     }
 
     fn start(

@@ -112,8 +112,8 @@ impl CassandraTable {
         let option = |options: &BTreeMap<String, String>, key: &str| options.get(key).map(short);
         let mut differences = Vec::new();
         let mut compare =
-            |setting, key, here: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
-                if let (Some(wanted), found) = (option(here, key), option(there, key))
+            |setting, key, here: &BTreeMap<String, String>, actual: &BTreeMap<String, String>| {
+                if let (Some(wanted), found) = (option(here, key), option(actual, key))
                     && found.as_ref() != Some(&wanted)
                 {
                     differences.push((setting, found.unwrap_or_else(|| "none".to_owned())));

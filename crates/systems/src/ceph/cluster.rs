@@ -224,13 +224,13 @@ impl Ceph {
         loop {
             self.health()?;
             let question = ["status", "--format", "json"];
-            let told = self.programs.run_unless(DURING, limit, "ceph", &question, &|| self.health())?;
-            let status: Value = serde_json::from_str(told.trim()).unwrap_or_default();
+            let answer = self.programs.run_unless(DURING, limit, "ceph", &question, &|| self.health())?;
+            let status: Value = serde_json::from_str(answer.trim()).unwrap_or_default();
             whole_since = match has_all_copies(&status) {
                 true => whole_since.or_else(|| Some(Instant::now())),
                 false => None,
             };
-            if whole_since.is_some_and(|since: Instant| since.elapsed() > HEARD_AFTER) {
+            if whole_since.is_some_and(|instant: Instant| instant.elapsed() > HEARD_AFTER) {
                 return Ok(());
             }
             // What only has to be heard again is not late.
@@ -372,9 +372,9 @@ fn make_osds(
         let mut made = Vec::new();
         for number in 0..plan.osds.len() {
             let id = uuid(plan.system)?;
-            let given = programs.run_unless(STARTING, limit, "ceph", &["osd", "new", &id], check)?;
-            if given.trim() != number.to_string() {
-                let problem = format!("Ceph gave an OSD the number {:?} and not {number}", given.trim());
+            let output = programs.run_unless(STARTING, limit, "ceph", &["osd", "new", &id], check)?;
+            if output.trim() != number.to_string() {
+                let problem = format!("Ceph gave an OSD the number {:?} and not {number}", output.trim());
                 return Err(SystemError::starting(plan.system, problem));
             }
             made.push(scope.spawn(move || make(number, id)));
@@ -403,8 +403,9 @@ fn up_osds(
     let map: Value = serde_json::from_str(answer.trim()).unwrap_or_default();
     let osds = map["osds"].as_array().map(Vec::as_slice).unwrap_or_default();
     let up = osds.iter().filter(|osd| osd["up"].as_u64() == Some(1));
-    let since = |osd: &Value| Some((usize::try_from(osd["osd"].as_u64()?).ok()?, osd["up_from"].as_u64()?));
-    Ok(up.filter_map(since).collect())
+    let up_since =
+        |osd: &Value| Some((usize::try_from(osd["osd"].as_u64()?).ok()?, osd["up_from"].as_u64()?));
+    Ok(up.filter_map(up_since).collect())
 }
 
 /// Whether `ceph status` tells that all placement groups have all copies of their objects.
@@ -450,7 +451,7 @@ fn make_user(programs: &CephPrograms, limit: Duration) -> Result<S3Keys, SystemE
     let answer = programs.run(STARTING, limit, "radosgw-admin", &words)?;
     // Warnings may come before it.
     let user: Value =
-        answer.find('{').and_then(|at| serde_json::from_str(&answer[at..]).ok()).unwrap_or_default();
+        answer.find('{').and_then(|index| serde_json::from_str(&answer[index..]).ok()).unwrap_or_default();
     let key = |name: &str| user["keys"][0][name].as_str().map(str::to_owned);
     match (key("access_key"), key("secret_key")) {
         (Some(access), Some(secret)) => Ok(S3Keys { access, secret }),
@@ -463,14 +464,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_a_count_of_what_it_wrote() {
+    fn process_has_count_of_written_bytes() {
         let figures = device_bytes(std::process::id()).unwrap();
         assert!(figures["osd_write_bytes"] >= 0.0 && figures.len() == 2);
         assert_eq!(device_bytes(u32::MAX), None);
     }
 
     #[test]
-    fn a_cluster_has_all_copies_when_every_group_is_clean() {
+    fn cluster_has_all_copies_when_groups_are_clean() {
         let has_all = |pgs: u64, states: &[(&str, u64)]| {
             let states: Vec<Value> = states
                 .iter()
@@ -499,7 +500,7 @@ mod tests {
         assert_eq!((lengths, id.as_bytes()[14]), (vec![8, 4, 4, 4, 12], b'4'));
         assert_ne!(id, uuid("test").unwrap());
         let keys = S3Keys { access: "AAAA".to_owned(), secret: "SSSS".to_owned() };
-        let told = format!("{keys:?}");
-        assert!(!told.contains("AAAA") && !told.contains("SSSS"), "{told}");
+        let debug_text = format!("{keys:?}");
+        assert!(!debug_text.contains("AAAA") && !debug_text.contains("SSSS"), "{debug_text}");
     }
 }

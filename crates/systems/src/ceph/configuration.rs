@@ -141,13 +141,13 @@ mod tests {
     use crate::ceph::CephMemory;
 
     #[test]
-    fn each_osd_has_its_own_place_and_size() {
+    fn osds_have_own_place_and_size() {
         let plan = CephPlan {
             system: "test",
             osds: vec!["/a/ceph/osd-0".into(), "/b/ceph/osd-1".into()],
             replication: 2,
             rotational: false,
-            memory: CephMemory::of(2 << 30, 2),
+            memory: CephMemory::new(2 << 30, 2),
             space_share: 0.9,
             tls: None,
             scratch: "/scratch".into(),

@@ -13,7 +13,7 @@ pub(crate) fn parts(osds: &[PathBuf]) -> Vec<SystemPart> {
     let mut parts: Vec<SystemPart> = osds.iter().enumerate().map(osd).collect();
     let gateway = SystemPart::new("gateway", "S3 gateway").using(&parts);
     let others = [("monitor", "monitor"), ("manager", "manager")];
-    parts.extend(others.map(|(name, what)| SystemPart::new(name, what).background()));
+    parts.extend(others.map(|(name, kind)| SystemPart::new(name, kind).background()));
     parts.push(gateway);
     parts
 }

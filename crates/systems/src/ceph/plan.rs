@@ -54,7 +54,7 @@ pub struct CephMemory {
 
 impl CephMemory {
     /// Caches for so many OSDs that may use `bytes` together with the other programs.
-    pub fn of(bytes: u64, osds: u64) -> CephMemory {
+    pub fn new(bytes: u64, osds: u64) -> CephMemory {
         let left = bytes.saturating_sub(CephMemory::resident_bytes(osds, 0));
         CephMemory { cache_bytes: (left / osds.max(1) / MIB * MIB).max(MIN_CACHE_BYTES) }
     }
@@ -66,8 +66,12 @@ impl CephMemory {
 
     /// Its programs, kind by kind.
     pub(crate) fn processes(&self, osds: u64) -> Vec<ProcessMemory> {
-        let process =
-            |what, count, own_bytes| ProcessMemory { what, count, own_bytes, ..ProcessMemory::default() };
+        let process = |kind, count, own_bytes| ProcessMemory {
+            what: kind,
+            count,
+            own_bytes,
+            ..ProcessMemory::default()
+        };
         let osd = process("OSD", osds, OSD_OWN_BYTES + self.cache_bytes);
         vec![
             process("Ceph monitor", 1, MONITOR_BYTES),
@@ -177,7 +181,7 @@ mod tests {
             osds,
             replication: 1,
             rotational: true,
-            memory: CephMemory::of(0, 1),
+            memory: CephMemory::new(0, 1),
             space_share: WHOLE_SHARE,
             tls: None,
             scratch: "/scratch".into(),
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_t_be_started_is_said() {
+    fn invalid_plan_is_explained() {
         let wrong = |plan: CephPlan| plan.check().unwrap_err().to_string();
         assert!(wrong(plan(Vec::new())).contains("setting 'osds'"));
         let good = plan(vec!["/data/ceph/osd-0".into()]);
@@ -213,11 +217,11 @@ mod tests {
         for osds in [1, 3, 7] {
             let mut bytes = CephMemory::min_bytes(osds);
             while bytes < 1 << 40 {
-                let memory = CephMemory::of(bytes, osds);
+                let memory = CephMemory::new(bytes, osds);
                 assert!(CephMemory::resident_bytes(osds, memory.cache_bytes) <= bytes);
                 bytes += bytes / 3;
             }
-            assert_eq!(CephMemory::of(0, osds).cache_bytes, MIN_CACHE_BYTES);
+            assert_eq!(CephMemory::new(0, osds).cache_bytes, MIN_CACHE_BYTES);
         }
     }
 }

@@ -98,7 +98,7 @@ impl CephPrograms {
             configuration: scratch.join("ceph.conf"),
             scratch: scratch.to_owned(),
             namespace: Arc::clone(namespace),
-            of_tools: resources.of_tools(),
+            of_tools: resources.for_tools(),
             tools: AtomicU64::new(0),
         }
     }
@@ -198,6 +198,6 @@ impl CephPrograms {
 }
 
 /// Whether `ceph` failed before it sent its command.
-fn was_not_asked(said: &str) -> bool {
-    said.contains("problem getting command descriptions from mon")
+fn was_not_asked(output: &str) -> bool {
+    output.contains("problem getting command descriptions from mon")
 }

@@ -98,7 +98,7 @@ impl RequestLog {
     }
 
     fn take(&mut self, line: &[u8], found: &mut Vec<StoreRequest>) {
-        for logged in LoggedRequest::on(line) {
+        for logged in LoggedRequest::parse_line(line) {
             match logged {
                 LoggedRequest::Mark(mark) => self.mark = Some(mark),
                 LoggedRequest::Request(request) => {
@@ -144,7 +144,7 @@ pub enum LoggedRequest {
 
 impl LoggedRequest {
     /// One entry, or several: the gateway writes the end of a line apart, and requests that end at the same moment may come between.
-    pub fn on(line: &[u8]) -> Vec<LoggedRequest> {
+    pub fn parse_line(line: &[u8]) -> Vec<LoggedRequest> {
         let mut entries = Vec::new();
         let mut rest = line;
         loop {
@@ -152,7 +152,7 @@ impl LoggedRequest {
             let failed = loop {
                 match found.next() {
                     Some(Ok(line)) => {
-                        entries.push(LoggedRequest::of(line).unwrap_or(LoggedRequest::Unreadable))
+                        entries.push(LoggedRequest::from_line(line).unwrap_or(LoggedRequest::Unreadable))
                     }
                     Some(Err(_)) => break true,
                     None => break false,
@@ -163,18 +163,18 @@ impl LoggedRequest {
             }
             entries.push(LoggedRequest::Unreadable);
             // Another entry, perhaps a mark that somebody waits for, may stand behind it.
-            let behind = &rest[(found.byte_offset() + 1).min(rest.len())..];
-            match behind.windows(BEGINS.len()).position(|window| window == BEGINS) {
-                Some(at) => rest = &behind[at..],
+            let remainder = &rest[(found.byte_offset() + 1).min(rest.len())..];
+            match remainder.windows(BEGINS.len()).position(|window| window == BEGINS) {
+                Some(index) => rest = &remainder[index..],
                 None => return entries,
             }
         }
     }
 
-    fn of(line: RequestLine) -> Option<LoggedRequest> {
+    fn from_line(line: RequestLine) -> Option<LoggedRequest> {
         match line.mark() {
             Some(mark) => Some(LoggedRequest::Mark(mark)),
-            None => StoreRequest::of(&line).map(LoggedRequest::Request),
+            None => StoreRequest::from_line(&line).map(LoggedRequest::Request),
         }
     }
 }
@@ -182,9 +182,9 @@ impl LoggedRequest {
 impl RequestLine {
     /// The key of a request that marks the log.
     fn mark(&self) -> Option<String> {
-        let at = self.uri.find(MARK)?;
+        let start = self.uri.find(MARK)?;
         let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-        Some(self.uri[at..].chars().take_while(|&letter| plain(letter)).collect())
+        Some(self.uri[start..].chars().take_while(|&letter| plain(letter)).collect())
     }
 }
 
@@ -201,7 +201,7 @@ impl StoreRequest {
         }
     }
 
-    fn of(line: &RequestLine) -> Option<StoreRequest> {
+    fn from_line(line: &RequestLine) -> Option<StoreRequest> {
         let method = line.uri.split(' ').next().unwrap_or_default();
         let kind = match (line.operation.as_str(), method) {
             ("get_obj" | "stat_bucket", "HEAD") => "head",
@@ -231,8 +231,8 @@ impl StoreRequest {
     }
 
     /// Adds it to the sums of its kind.
-    pub fn count(&self, into: &mut BTreeMap<String, StoreRequests>) {
-        let sum = into.entry(self.kind.clone()).or_default();
+    pub fn count(&self, totals: &mut BTreeMap<String, StoreRequests>) {
+        let sum = totals.entry(self.kind.clone()).or_default();
         sum.requests += 1;
         sum.failed += u64::from(self.failed);
         sum.sent_bytes = sum.sent_bytes.saturating_add(self.sent_bytes);
@@ -266,14 +266,14 @@ mod tests {
     const LINE: &str = r#"{"bucket":"underlay","time":"2026-11-25T02:21:07.329307Z","user":"underlay","operation":"copy_obj","uri":"PUT /underlay/a HTTP/1.1","http_status":"200","error_code":"","bytes_sent":238,"bytes_received":0,"object_size":0,"total_time":95}"#;
 
     fn only(line: &str) -> StoreRequest {
-        match &LoggedRequest::on(line.as_bytes())[..] {
+        match &LoggedRequest::parse_line(line.as_bytes())[..] {
             [LoggedRequest::Request(request)] => request.clone(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_line_is_a_request() {
+    fn log_line_becomes_request() {
         let part = LINE
             .replace("copy_obj", "put_obj")
             .replace("PUT /underlay/a HTTP", "PUT /underlay/a?uploadId=2~x&partNumber=1 HTTP");
@@ -285,25 +285,25 @@ mod tests {
         let head = LINE.replace("copy_obj", "get_obj").replace("PUT", "HEAD").replace("\"200\"", "\"404\"");
         let head = only(&head);
         assert_eq!((head.kind.as_str(), head.failed), ("head", true));
-        assert_eq!(LoggedRequest::on(b"{}"), [LoggedRequest::Unreadable]);
+        assert_eq!(LoggedRequest::parse_line(b"{}"), [LoggedRequest::Unreadable]);
         assert_eq!(
-            LoggedRequest::on(LINE.replace("2026-11", "2026-13").as_bytes()),
+            LoggedRequest::parse_line(LINE.replace("2026-11", "2026-13").as_bytes()),
             [LoggedRequest::Unreadable]
         );
-        assert_eq!(LoggedRequest::on(b" "), []);
+        assert_eq!(LoggedRequest::parse_line(b" "), []);
         let mark = LINE.replace("/underlay/a", "/underlay/underlay-mark-9");
         let cut = format!("{LINE}{}{mark}", &LINE[..50]);
         let [LoggedRequest::Request(_), LoggedRequest::Unreadable, LoggedRequest::Mark(_)] =
-            &LoggedRequest::on(cut.as_bytes())[..]
+            &LoggedRequest::parse_line(cut.as_bytes())[..]
         else {
-            panic!("{:?}", LoggedRequest::on(cut.as_bytes()));
+            panic!("{:?}", LoggedRequest::parse_line(cut.as_bytes()));
         };
         assert_eq!(seconds("1970-01-01T00:00:00.5Z"), Some(0.5));
         assert_eq!(seconds("2000-03-01T00:00:00Z"), Some(951_868_800.0));
     }
 
     #[test]
-    fn a_log_that_grows_is_read_once() {
+    fn growing_log_is_read_once() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("requests.log");
         let mut log = RequestLog::new(&path);

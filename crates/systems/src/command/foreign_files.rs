@@ -23,7 +23,7 @@ pub(super) fn read_below(places: &[PathBuf], path: &Path) -> io::Result<String> 
     let Some((place, rest)) = below else {
         return Err(io::Error::other("it is outside of {data}, {wal}, {temp}, {scratch} and {logs}"));
     };
-    let file = open_in(&open_directory(place)?, rest).map_err(in_words)?;
+    let file = open_in(&open_directory(place)?, rest).map_err(explain_error)?;
     let mut bytes = Vec::new();
     if file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)? as u64 > MAX_FILE_BYTES {
         let problem =
@@ -34,7 +34,7 @@ pub(super) fn read_below(places: &[PathBuf], path: &Path) -> io::Result<String> 
 }
 
 /// What the kernel means where a path may not be followed.
-fn in_words(error: io::Error) -> io::Error {
+fn explain_error(error: io::Error) -> io::Error {
     match rustix::io::Errno::from_io_error(&error) {
         Some(rustix::io::Errno::LOOP) => {
             io::Error::other("there is a link on the way, and links are not followed")
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_link_leads_out_of_a_program_s_directories() {
+    fn links_never_lead_out_of_program_directories() {
         let folder = tempfile::tempdir().unwrap();
         let (place, secret) = (folder.path().join("scratch"), folder.path().join("secret"));
         std::fs::create_dir_all(place.join("logs/deep")).unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_log_is_read_at_its_end_and_a_long_result_not_at_all() {
+    fn long_log_is_read_at_end_long_result_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (place, logs) = (folder.path().to_owned(), folder.path().join("logs"));
         std::fs::create_dir(&logs).unwrap();
@@ -164,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_has_the_end() {
+    fn tail_keeps_end() {
         let text: String = (0..100).map(|line| format!("line {line}\n")).collect();
-        let kept = tail(&text);
-        assert!(kept.starts_with("line 60\n") && kept.ends_with("line 99"));
+        let kept_text = tail(&text);
+        assert!(kept_text.starts_with("line 60\n") && kept_text.ends_with("line 99"));
         assert_eq!(tail(&"é".repeat(TAIL_BYTES)).len(), TAIL_BYTES);
     }
 }

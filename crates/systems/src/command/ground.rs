@@ -129,7 +129,7 @@ impl CommandEnvironment {
         let resources = match belongs {
             BudgetOwner::System => self.resources.clone(),
             // Clients run where we do.
-            BudgetOwner::Client => self.resources.of_tools(),
+            BudgetOwner::Client => self.resources.for_tools(),
         };
         let ids: Option<(Uid, Gid)> = self.user.as_ref().map(|user| (user.uid, user.gid));
         let (user, places) = (self.user.clone(), self.places.clone());
@@ -167,7 +167,7 @@ impl CommandEnvironment {
         // In a group of its own everything new is the command's.
         let crew = if group.lists.is_empty() || !before.is_empty() { self.crew_of(number) } else { group };
         let outcome = self.wait(&child, verb, limit, watch);
-        let took = began.elapsed();
+        let elapsed = began.elapsed();
         let left = crew.names(&before);
         child.kill();
         crew.kill(&before);
@@ -179,7 +179,7 @@ impl CommandEnvironment {
             );
             return Err(child.state().failed("running", problem));
         }
-        Ok(EndedCommand { log, took })
+        Ok(EndedCommand { log, took: elapsed })
     }
 
     /// Waits for a command that has to succeed.

@@ -17,7 +17,7 @@ pub(super) struct HostSpace {
 
 impl HostSpace {
     /// Of the disk of `place`; of a small one, or one that is nearly full already, half of what is free now.
-    pub(super) fn of(place: &Path) -> HostSpace {
+    pub(super) fn from_place(place: &Path) -> HostSpace {
         let (bytes, inodes) = free(place).unwrap_or_default();
         HostSpace {
             place: place.to_owned(),
@@ -54,15 +54,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_short_of_what_it_had() {
+    fn shortage_is_measured_from_earlier_free_space() {
         let folder = tempfile::tempdir().unwrap();
-        let space = HostSpace::of(folder.path());
+        let space = HostSpace::from_place(folder.path());
         assert_eq!(space.shortage(), None);
         let greedy = HostSpace { least_bytes: u64::MAX, ..space.clone() };
         assert!(greedy.shortage().unwrap().contains("MiB left"));
         // Some file systems have no number of inodes.
         let greedy = HostSpace { least_inodes: u64::MAX, ..space };
-        assert!(greedy.shortage().is_some_and(|told| told.contains("inodes left")));
-        assert_eq!(HostSpace::of(Path::new("/no/such/place")).shortage(), None);
+        assert!(greedy.shortage().is_some_and(|shortage| shortage.contains("inodes left")));
+        assert_eq!(HostSpace::from_place(Path::new("/no/such/place")).shortage(), None);
     }
 }

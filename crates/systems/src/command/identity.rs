@@ -89,10 +89,10 @@ impl UnixUser {
             return Ok(());
         }
         // Held before they are covered.
-        let mut held: Vec<(&PathBuf, OwnedFd)> = Vec::new();
+        let mut opened: Vec<(&PathBuf, OwnedFd)> = Vec::new();
         for (_, place) in &closed {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            held.push((place, openat(CWD, place.as_path(), flags, Mode::empty())?));
+            opened.push((place, openat(CWD, place.as_path(), flags, Mode::empty())?));
         }
         let mut covers: Vec<&PathBuf> = closed.iter().map(|(above, _)| above).collect();
         covers.sort();
@@ -101,7 +101,7 @@ impl UnixUser {
             let options = c"mode=0711,size=1m";
             mount("tmpfs", cover, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options)?;
         }
-        for (place, descriptor) in held {
+        for (place, descriptor) in opened {
             std::fs::DirBuilder::new().recursive(true).mode(0o711).create(place)?;
             mount_bind(format!("/proc/thread-self/fd/{}", descriptor.as_raw_fd()), place)?;
         }
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_s_ids_are_read_by_its_whole_name() {
+    fn user_ids_are_read_by_whole_name() {
         let line = "postgres:x:107:115:PostgreSQL administrator,,,:/var/lib/postgresql:/bin/bash";
         assert_eq!(ids_of(line, "postgres"), Some((107, 115)));
         for other in ["postgre", "postgresx", ""] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_does_not_exist_is_told() {
+    fn unknown_user_is_reported() {
         let error = UnixUser::find("no-such-user-here").unwrap_err().to_string();
         assert!(error.contains("the Unix user no-such-user-here"), "{error}");
     }

@@ -74,9 +74,10 @@ impl ProgramProcesses {
 
     /// Between finding a number and signalling it, it may become another process's: so each is held, and looked at again.
     fn signal(&self, pids: &BTreeSet<u32>, signal: Signal) {
-        let held: Vec<(u32, HeldProcess)> = pids.iter().filter_map(|&pid| Some((pid, hold(pid)?))).collect();
+        let processes: Vec<(u32, HeldProcess)> =
+            pids.iter().filter_map(|&pid| Some((pid, hold(pid)?))).collect();
         let members = self.members();
-        for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
+        for (_, process) in processes.iter().filter(|(pid, _)| members.contains(pid)) {
             process.signal(signal);
         }
     }
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_over_when_its_last_thread_is() {
+    fn process_ends_with_its_last_thread() {
         let stat = |state: &str, threads: u32| {
             format!("7 (a) Z b) {state} 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 {threads} 0 100 0 0\n")
         };

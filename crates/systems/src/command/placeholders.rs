@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_between_braces_are_filled_in_and_the_shell_keeps_its_own() {
+    fn braced_words_are_replaced_and_shell_keeps_others() {
         let values: PlaceholderValues = vec![
             ("data", "/mnt/a b/data".to_owned()),
             ("port", "7000".to_owned()),

@@ -26,8 +26,9 @@ pub(super) struct ProgressFollower<'a> {
 }
 
 impl<'a> ProgressFollower<'a> {
-    pub(super) fn of(figures: &'a [FigurePlan], logs: &'a Path, verb: &str) -> ProgressFollower<'a> {
-        let followed = |figure: &'a FigurePlan| Some((figure, LatestValue::of(figure.progress.as_deref()?)?));
+    pub(super) fn new(figures: &'a [FigurePlan], logs: &'a Path, verb: &str) -> ProgressFollower<'a> {
+        let followed =
+            |figure: &'a FigurePlan| Some((figure, LatestValue::parse(figure.progress.as_deref()?)?));
         let figure = figures.iter().find_map(followed);
         ProgressFollower { figure, logs, ending: format!("-{verb}.log"), last: Mutex::new(None) }
     }
@@ -37,9 +38,9 @@ impl<'a> ProgressFollower<'a> {
         let (figure, pattern) = self.figure.as_ref()?;
         let mut last = self.last.lock();
         let value = match *last {
-            Some((at, value)) if at.elapsed() < INTERVAL => value,
+            Some((read_at, value)) if read_at.elapsed() < INTERVAL => value,
             _ => {
-                let value = self.end_of_log().and_then(|text| pattern.in_text(&text));
+                let value = self.end_of_log().and_then(|text| pattern.find_in(&text));
                 *last = Some((Instant::now(), value));
                 value
             }
@@ -77,7 +78,7 @@ mod tests {
     use crate::benchmark::{MetricReading, ValueChoice};
 
     #[test]
-    fn the_last_whole_line_of_the_newest_log_is_the_progress() {
+    fn last_whole_line_of_newest_log_is_progress() {
         let folder = tempfile::tempdir().unwrap();
         let figures = [FigurePlan {
             name: "throughput".to_owned(),
@@ -90,7 +91,7 @@ mod tests {
             take: ValueChoice::Mean,
         }];
         let latest =
-            || ProgressFollower::of(&figures, folder.path(), "benchmark").latest().map(|found| found.value);
+            || ProgressFollower::new(&figures, folder.path(), "benchmark").latest().map(|found| found.value);
         assert_eq!(latest(), None);
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("0003-benchmark.log", "progress: 1.0 s, 7 tps\n");

@@ -272,7 +272,7 @@ impl RunningProgram {
         }
         let in_budget = plan.in_budget.unwrap_or(!self.has_program());
         let belongs = if in_budget { BudgetOwner::System } else { BudgetOwner::Client };
-        let follower = ProgressFollower::of(plan.figures.planned(), &self.ground.outputs, BENCHMARK);
+        let follower = ProgressFollower::new(plan.figures.planned(), &self.ground.outputs, BENCHMARK);
         let followed = || watch(follower.latest());
         let ended = self.ground.run(BENCHMARK, &plan.run, &values, belongs, plan.limit, &followed);
         let all: PlaceholderValues = values.iter().chain(&self.ground.values).cloned().collect();
@@ -304,9 +304,9 @@ impl RunningProgram {
             }
             MetricSource::OfFio => {
                 let json = printed.text(Some(fio::OUTPUT)).map_err(failed)?;
-                let taken =
+                let metrics =
                     fio::figures_of(&json, plan.job.as_deref().unwrap_or_default()).map_err(failed)?;
-                (figures, notes) = (taken.figures, taken.notes);
+                (figures, notes) = (metrics.figures, metrics.notes);
             }
         }
         let mut marks = Vec::new();

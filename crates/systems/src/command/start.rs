@@ -54,7 +54,7 @@ struct ProgramDirectories {
 }
 
 impl ProgramDirectories {
-    fn of(
+    fn new(
         config: &CommandConfig,
         paths: &StoragePaths,
         user: Option<&UnixUser>,
@@ -80,7 +80,7 @@ impl ProgramDirectories {
             })?;
         }
         let number = usize::try_from(config.wal_directory).unwrap_or(usize::MAX) - 1;
-        let beside = paths.data.get(number).ok_or_else(|| SystemError::Setting {
+        let data_directory = paths.data.get(number).ok_or_else(|| SystemError::Setting {
             system: NAME,
             key: "wal_directory".to_owned(),
             problem: format!("the storage has {} directories", paths.data.len()),
@@ -94,7 +94,7 @@ impl ProgramDirectories {
         };
         let data = folder(first, "data");
         let is_fresh = !data.exists();
-        let (wal, temp) = (of_role("wal", beside), of_role("temp", first));
+        let (wal, temp) = (of_role("wal", data_directory), of_role("temp", first));
         let scratch = paths.scratch.join(FOLDER);
         let logs = scratch.join(LOGS);
         for (path, is_kept) in [(&data, true), (&wal, true), (&temp, true), (&scratch, false), (&logs, false)]
@@ -174,7 +174,7 @@ impl CommandSystem {
         let config = CommandConfig::resolve(&settings.values, resources.budget_bytes)
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let user = config.user.as_deref().map(UnixUser::find).transpose()?.flatten();
-        let directories = ProgramDirectories::of(&config, paths, user.as_ref())?;
+        let directories = ProgramDirectories::new(&config, paths, user.as_ref())?;
         let failed = |error: std::io::Error| {
             SystemError::starting(NAME, format!("can't prepare {}: {error}", directories.scratch.display()))
         };
@@ -226,7 +226,7 @@ impl CommandSystem {
             values,
             places: directories.places,
             scratch: directories.scratch.clone(),
-            host_space: HostSpace::of(&paths.scratch),
+            host_space: HostSpace::from_place(&paths.scratch),
             outputs,
             mark: new_mark().map_err(failed)?,
             runs: AtomicU64::new(1),

@@ -75,12 +75,12 @@ pub(super) fn text(plan: &GatewayPlan, key_id: &str, scratch: &Path) -> String {
     let authority = plan.store.authority.as_ref();
     let authority =
         authority.map_or_else(String::new, |file| format!("authority = {}\n", quoted(file.as_path())));
-    let (bucket, behind) = (&plan.serves, &plan.store.name);
+    let (bucket, store_bucket) = (&plan.serves, &plan.store.name);
     format!(
         "listen = \"{ADDRESS}\"\n\n{tls}\
          [local]\ndirectory = {directory}\njournal = \"{journal}\"\nmemory = \"{memory}\"\n{flash}metadata_memory = \"{metadata}\"\n\n\
          [s3]\nendpoint = {endpoint}\n{authority}key_id = {store_key}\nsecret_file = {store_secret}\n\n\
-         [bucket.{bucket}]\nstore = \"s3://{behind}\"\n{write}\n\n\
+         [bucket.{bucket}]\nstore = \"s3://{store_bucket}\"\n{write}\n\n\
          [key.jobs]\nid = {id}\nsecret_file = {key_secret}\nallow = [{{ bucket = \"{bucket}\", may = [\"read\", \"write\"] }}]\n\n\
          [limits]\nrequests = {requests}\nflushes = {flushes}\npatience = \"{patience} s\"\ndrain = \"0 s\"\n\n\
          [admin]\nlisten = \"{ADMIN}\"\ntoken_file = {token}\n",
@@ -111,7 +111,7 @@ mod tests {
     use crate::ceph::S3Keys;
 
     #[test]
-    fn secrets_are_in_files_and_what_is_not_wanted_is_left_out() {
+    fn secrets_go_to_files_and_unwanted_parts_are_omitted() {
         let plan = GatewayPlan {
             system: "test",
             program: "/usr/bin/underlay-gateway".into(),
@@ -162,7 +162,7 @@ mod tests {
             own.key().display()
         );
         assert!(secured.contains(&tls), "{secured}");
-        let behind = "[s3]\nendpoint = \"https://10.0.0.1:7480\"\nauthority = \"/store/gateway.pem\"\n";
-        assert!(secured.contains(behind), "{secured}");
+        let store_text = "[s3]\nendpoint = \"https://10.0.0.1:7480\"\nauthority = \"/store/gateway.pem\"\n";
+        assert!(secured.contains(store_text), "{secured}");
     }
 }

@@ -135,10 +135,11 @@ impl GatewayProcess {
             }
             go_on()?;
             if began.elapsed() > limit {
-                let why =
-                    status.last_failure.map_or_else(String::new, |(name, why)| format!("; {name}: {why}"));
+                let failure = status
+                    .last_failure
+                    .map_or_else(String::new, |(name, reason)| format!("; {name}: {reason}"));
                 let problem = format!(
-                    "after {:.0} s the store still lacks {} objects that the gateway has acknowledged{why}",
+                    "after {:.0} s the store still lacks {} objects that the gateway has acknowledged{failure}",
                     limit.as_secs_f64(),
                     status.pending_objects
                 );

@@ -17,10 +17,10 @@ const REMEDY: &str = "in Underlay's sources `make gateway` builds it and `make i
 /// That `system` lacks it, and how to get it; or that somebody else could have put it there.
 pub fn find(system: &'static str) -> Result<PathBuf, SystemError> {
     let own = std::env::current_exe().ok();
-    if let Some(beside) = own.as_deref().and_then(Path::parent).map(|folder| folder.join(PROGRAM))
-        && beside.is_file()
+    if let Some(sibling) = own.as_deref().and_then(Path::parent).map(|folder| folder.join(PROGRAM))
+        && sibling.is_file()
     {
-        return trusted(system, beside);
+        return trusted(system, sibling);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)

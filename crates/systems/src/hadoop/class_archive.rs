@@ -67,13 +67,13 @@ pub(super) struct ClassArchive {
 
 impl ClassArchive {
     /// The archive for `library`, created if it isn't in the cache. `classes` are our own, which list the classes of the jars.
-    pub(super) fn of(
+    pub(super) fn find_or_create(
         java: &Java,
         library: &Path,
         classes: &Path,
         progress: &dyn Fn(&LoadProgress),
     ) -> Result<ClassArchive, SystemError> {
-        let of_system = |error: ArtifactError| error.of_system(NAME);
+        let of_system = |error: ArtifactError| error.into_system_error(NAME);
         let jars = jars_of(library).map_err(ArtifactError::io("read", library)).map_err(of_system)?;
         let folder = cache::root().map_err(of_system)?.join("class-archives");
         let name = format!("{NAME}-{}.jsa", digest(java, &jars));
@@ -116,7 +116,7 @@ impl ClassArchive {
         let names = list.run(java, &SystemResources::unlimited(), DURING, LIMIT)?;
         let io = |action: &'static str, path: &Path| {
             let path = path.to_owned();
-            move |error: std::io::Error| ArtifactError::io(action, path)(error).of_system(NAME)
+            move |error: std::io::Error| ArtifactError::io(action, path)(error).into_system_error(NAME)
         };
         let (names_file, made) = (staging.join("names"), staging.join("archive.jsa"));
         std::fs::write(&names_file, names).map_err(io("write", &names_file))?;
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jars_are_known_by_their_names_and_not_by_those_of_others() {
+    fn jars_are_listed_by_exact_name() {
         for (jar, expected) in [
             ("guice-4.2.3.jar", true),
             ("guice-servlet-4.2.3.jar", true),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_jar_is_one_of_the_locked_files() {
+    fn archive_jars_are_locked_files() {
         let files = crate::artifacts::HADOOP.files().unwrap();
         for name in JARS {
             let is_there = files.iter().any(|file| {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_maps_it_has_the_jars_in_front() {
+    fn options_map_archive_and_put_jars_first() {
         let archive = ClassArchive {
             file: "/cache/class-archives/hadoop-1.jsa".into(),
             jars: ClassPath::new().with_classes("/cache/a.jar"),

@@ -172,7 +172,7 @@ impl HadoopCluster {
     ) -> Result<(), SystemError> {
         let Some(value) = answer["checksum"].as_i64() else { return Ok(()) };
         let found = OutputChecksum { bytes: step.bytes, value };
-        let of_teragen = MapReduceStep::of(&self.config, &named("teragen"));
+        let of_teragen = MapReduceStep::from_job(&self.config, &named("teragen"));
         if step.kind == "teragen" {
             // hdfs-write runs teragen too, but no job reads its output.
             if of_teragen.is_some_and(|teragen| teragen.output == step.output) {
@@ -239,7 +239,7 @@ impl HadoopCluster {
     }
 
     fn step(&self, job: &JobRequest) -> Result<MapReduceStep, SystemError> {
-        MapReduceStep::of(&self.config, job).ok_or_else(|| {
+        MapReduceStep::from_job(&self.config, job).ok_or_else(|| {
             let names: Vec<&str> = JOBS.iter().map(|&(name, _)| name).collect();
             let problem = format!("there is no job '{}': expected one of {}", job.name, names.join(", "));
             SystemError::Setting { system: NAME, key: "jobs".to_owned(), problem }
@@ -270,15 +270,17 @@ fn directories(before: &DataNodeVolumes, after: &DataNodeVolumes, locals: &[Loca
         sum.0 += blocks.saturating_sub(*blocks_before);
         sum.1 += bytes.saturating_sub(*bytes_before);
     }
-    let of = |role: &str, directory: u32, files: u64, write_bytes: u64| DirectoryUse {
+    let use_of = |role: &str, directory: u32, files: u64, write_bytes: u64| DirectoryUse {
         role: role.to_owned(),
         directory,
         device: None,
         files,
         write_bytes,
     };
-    let blocks = hdfs.into_iter().map(|(directory, (blocks, bytes))| of("hdfs", directory, blocks, bytes));
-    let files = (0..).zip(locals).map(|(directory, local)| of("local", directory, local.files, local.bytes));
+    let blocks =
+        hdfs.into_iter().map(|(directory, (blocks, bytes))| use_of("hdfs", directory, blocks, bytes));
+    let files =
+        (0..).zip(locals).map(|(directory, local)| use_of("local", directory, local.files, local.bytes));
     blocks.chain(files).collect()
 }
 
@@ -379,19 +381,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_told_by_directory() {
+    fn written_bytes_are_reported_by_directory() {
         let before =
             BTreeMap::from([((0, 0), (5, 500)), ((0, 1), (5, 500)), ((1, 0), (9, 900)), ((1, 1), (0, 0))]);
         // The second DataNode's first directory is not told any more; something was deleted in its other one.
         let after =
             BTreeMap::from([((0, 0), (7, 700)), ((0, 1), (6, 650)), ((1, 1), (2, 30)), ((2, 0), (1, 1))]);
         let locals = [LocalUse { files: 3, bytes: 33 }];
-        let told: Vec<_> = directories(&before, &after, &locals)
+        let listed: Vec<_> = directories(&before, &after, &locals)
             .into_iter()
             .map(|use_| (use_.role, use_.directory, use_.files, use_.write_bytes))
             .collect();
         let expected = [("hdfs", 0, 2, 200), ("hdfs", 1, 3, 180), ("local", 0, 3, 33)]
             .map(|(role, a, b, c)| (role.to_owned(), a, b, c));
-        assert_eq!(told, expected);
+        assert_eq!(listed, expected);
     }
 }

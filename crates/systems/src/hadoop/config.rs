@@ -184,7 +184,7 @@ impl HadoopConfig {
 
     /// How the budget is divided.
     pub(crate) fn division(&self) -> HadoopMemoryLayout {
-        HadoopMemoryLayout::of(self.demand())
+        HadoopMemoryLayout::from_demand(self.demand())
     }
 
     /// How the budget is used: all tasks at once, which is the most that a job does.
@@ -311,7 +311,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_setting_has_a_value_that_is_taken_and_recorded() {
+    fn settings_are_accepted_and_recorded() {
         assert_eq!(STARTED.len() + 1, SETTINGS.len());
         let applied = HadoopConfig::resolve(&values(STARTED), Some(3 << 30)).unwrap().applied();
         for (name, value) in STARTED {
@@ -332,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_listed_with_what_was_expected() {
-        let given = values(&[
+    fn mistakes_are_listed_with_expected_values() {
+        let settings = values(&[
             ("datanodes", "0"),
             ("replication", "4"),
             ("sorted_replication", "4"),
@@ -354,10 +354,10 @@ mod tests {
             ("configuration", ""),
             ("nodes", "1"),
         ]);
-        let mistakes = HadoopConfig::resolve(&given, Some(MIB)).unwrap_err();
+        let mistakes = HadoopConfig::resolve(&settings, Some(MIB)).unwrap_err();
         let mut named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
         named.sort_unstable();
-        let mut expected: Vec<&str> = given.keys().map(String::as_str).chain(["memory"]).collect();
+        let mut expected: Vec<&str> = settings.keys().map(String::as_str).chain(["memory"]).collect();
         expected.sort_unstable();
         assert_eq!(named, expected);
         for (key, problem) in &mistakes {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_memory_is_told_and_works() {
+    fn minimum_memory_is_reported_and_works() {
         let error = HadoopConfig::resolve(&BTreeMap::new(), Some(MIB)).unwrap_err();
         let least = HadoopConfig::default().demand().min_bytes();
         assert!(error[0].1.contains(&format!("{} MiB", least / MIB)), "{error:?}");
@@ -375,14 +375,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sort_buffer_must_fit_into_its_task() {
-        let given = values(&[("sort_buffer", "1 GiB")]);
-        assert_eq!(HadoopConfig::resolve(&given, Some(3 << 30)).unwrap_err()[0].0, "sort_buffer");
-        assert!(HadoopConfig::resolve(&given, Some(16 << 30)).is_ok());
+    fn sort_buffer_must_fit_its_task() {
+        let settings = values(&[("sort_buffer", "1 GiB")]);
+        assert_eq!(HadoopConfig::resolve(&settings, Some(3 << 30)).unwrap_err()[0].0, "sort_buffer");
+        assert!(HadoopConfig::resolve(&settings, Some(16 << 30)).is_ok());
     }
 
     #[test]
-    fn one_datanode_keeps_one_copy() {
+    fn single_datanode_keeps_one_copy() {
         let config = HadoopConfig::resolve(&values(&[("datanodes", "1")]), Some(2 << 30)).unwrap();
         assert_eq!(config.replication, 1);
         let both = values(&[("datanodes", "1"), ("replication", "3")]);
@@ -390,14 +390,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_runs_already_has_its_own_settings() {
-        let given =
+    fn running_cluster_keeps_own_settings() {
+        let settings =
             values(&[("configuration", "/etc/hadoop/conf"), ("replication", "5"), ("containers", "1")]);
-        let mistakes = HadoopConfig::resolve(&given, Some(0)).unwrap_err();
+        let mistakes = HadoopConfig::resolve(&settings, Some(0)).unwrap_err();
         assert_eq!(mistakes.len(), 1);
         assert_eq!(mistakes[0].0, "containers");
-        let given = values(&[("configuration", "/etc/hadoop/conf"), ("replication", "5")]);
-        let applied = HadoopConfig::resolve(&given, Some(0)).unwrap().applied();
+        let settings = values(&[("configuration", "/etc/hadoop/conf"), ("replication", "5")]);
+        let applied = HadoopConfig::resolve(&settings, Some(0)).unwrap().applied();
         assert_eq!(applied["configuration"], "/etc/hadoop/conf");
         assert!(!applied.contains_key("containers"));
     }

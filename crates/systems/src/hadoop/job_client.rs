@@ -100,7 +100,7 @@ impl JobClient {
             namespace: place.namespace.clone(),
             own_mounts: None,
         };
-        Ok(JobClient { process: server.start(java, &resources.of_tools())?, socket })
+        Ok(JobClient { process: server.start(java, &resources.for_tools())?, socket })
     }
 
     pub(super) fn process(&self) -> &JavaProcess {

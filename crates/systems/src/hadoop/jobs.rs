@@ -41,12 +41,12 @@ pub(super) struct MapReduceStep {
 
 impl MapReduceStep {
     /// The step that is the job itself; `None` if there is no such job.
-    pub(super) fn of(config: &HadoopConfig, job: &JobRequest) -> Option<MapReduceStep> {
+    pub(super) fn from_job(config: &HadoopConfig, job: &JobRequest) -> Option<MapReduceStep> {
         let blocks = job.data_bytes.div_ceil(config.block_bytes);
         let parts = u32::try_from(blocks.max(config.containers)).unwrap_or(u32::MAX);
         let reduces = job.reduces.unwrap_or(u32::try_from(config.containers).unwrap_or(u32::MAX)).max(1);
         let place = |name: &str| Some(format!("{}/{name}", config.work_directory));
-        let with = |pairs: &[(&'static str, String)]| pairs.iter().cloned().collect();
+        let map_of = |pairs: &[(&'static str, String)]| pairs.iter().cloned().collect();
         let step = MapReduceStep {
             kind: "shuffle",
             during: "running shuffle",
@@ -67,7 +67,7 @@ impl MapReduceStep {
                 output: place("teragen"),
                 bytes: rows_bytes(job.data_bytes),
                 reduces: 0,
-                properties: with(&[("dfs.replication", config.replication.to_string())]),
+                properties: map_of(&[("dfs.replication", config.replication.to_string())]),
                 ..step
             },
             "terasort" => MapReduceStep {
@@ -77,7 +77,7 @@ impl MapReduceStep {
                 output: place("terasort"),
                 bytes: rows_bytes(job.data_bytes),
                 maps: job.maps.unwrap_or(0),
-                properties: with(&[(
+                properties: map_of(&[(
                     "mapreduce.terasort.output.replication",
                     config.sorted_replication.to_string(),
                 )]),
@@ -100,7 +100,7 @@ impl MapReduceStep {
                 output: place("hdfs-write"),
                 bytes: rows_bytes(job.data_bytes),
                 reduces: 0,
-                properties: with(&[("dfs.replication", "1".to_owned())]),
+                properties: map_of(&[("dfs.replication", "1".to_owned())]),
                 discard_output: true,
                 ..step
             },
@@ -116,7 +116,7 @@ impl MapReduceStep {
             "shuffle" => step,
             "shuffle-compressed" => MapReduceStep {
                 during: "running shuffle-compressed",
-                properties: with(&[
+                properties: map_of(&[
                     ("mapreduce.map.output.compress", "true".to_owned()),
                     ("mapreduce.map.output.compress.codec", config.compression_codec.class().to_owned()),
                 ]),
@@ -131,10 +131,10 @@ impl MapReduceStep {
         let before =
             |name: &str| JobRequest { name: name.to_owned(), maps: None, reduces: None, ..job.clone() };
         match self.kind {
-            "terasort" => MapReduceStep::of(config, &before("teragen")),
-            "teravalidate" => MapReduceStep::of(config, &before("terasort")),
+            "terasort" => MapReduceStep::from_job(config, &before("teragen")),
+            "teravalidate" => MapReduceStep::from_job(config, &before("terasort")),
             "wordcount" => {
-                let made_like = MapReduceStep::of(config, &before("teragen"))?;
+                let made_like = MapReduceStep::from_job(config, &before("teragen"))?;
                 Some(MapReduceStep {
                     kind: "text",
                     during: "making the text of wordcount",
@@ -226,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn every_job_is_known_and_its_input_is_made_by_one_before_it() {
+    fn job_inputs_are_made_by_earlier_jobs() {
         let config = HadoopConfig::default();
         for (name, _) in JOBS {
-            let step = MapReduceStep::of(&config, &job(name)).unwrap();
+            let step = MapReduceStep::from_job(&config, &job(name)).unwrap();
             assert!(step.during.ends_with(name));
             let mut reader = step;
             while let Some(writer) = reader.input_step(&config, &job(name)) {
@@ -238,13 +238,13 @@ mod tests {
             }
             assert_eq!(reader.input, None, "{name}: nobody makes it");
         }
-        assert_eq!(MapReduceStep::of(&config, &job("sort")), None);
+        assert_eq!(MapReduceStep::from_job(&config, &job("sort")), None);
     }
 
     #[test]
     fn copies_and_compression_are_the_jobs_own() {
         let config = HadoopConfig { replication: 2, sorted_replication: 3, ..HadoopConfig::default() };
-        let properties = |name: &str| MapReduceStep::of(&config, &job(name)).unwrap().properties;
+        let properties = |name: &str| MapReduceStep::from_job(&config, &job(name)).unwrap().properties;
         assert_eq!(properties("teragen")["dfs.replication"], "2");
         assert_eq!(properties("hdfs-write")["dfs.replication"], "1");
         assert_eq!(properties("terasort")["mapreduce.terasort.output.replication"], "3");
@@ -257,23 +257,23 @@ mod tests {
     #[test]
     fn tasks_follow_blocks_and_containers_unless_they_are_given() {
         let config = HadoopConfig::default();
-        let shuffle = MapReduceStep::of(&config, &job("shuffle")).unwrap();
+        let shuffle = MapReduceStep::from_job(&config, &job("shuffle")).unwrap();
         assert_eq!((shuffle.maps, shuffle.reduces), (3, 2));
-        let given = JobRequest { maps: Some(7), reduces: Some(5), ..job("terasort") };
-        let sort = MapReduceStep::of(&config, &given).unwrap();
+        let request = JobRequest { maps: Some(7), reduces: Some(5), ..job("terasort") };
+        let sort = MapReduceStep::from_job(&config, &request).unwrap();
         assert_eq!((sort.maps, sort.reduces), (7, 5));
-        let input = sort.input_step(&config, &given).unwrap();
+        let input = sort.input_step(&config, &request).unwrap();
         assert_eq!((input.kind, input.maps, input.reduces), ("teragen", 3, 0));
         assert_eq!(sort.request(5)["seed"], json!(-1));
     }
 
     #[test]
-    fn what_was_made_before_is_used_if_it_has_the_size() {
+    fn earlier_input_of_right_size_is_reused() {
         let config = HadoopConfig::default();
         let odd = JobRequest { data_bytes: 1234, ..job("terasort") };
-        let sort = MapReduceStep::of(&config, &odd).unwrap();
+        let sort = MapReduceStep::from_job(&config, &odd).unwrap();
         assert!(sort.has_made(1200) && !sort.has_made(1234) && !sort.has_made(-1));
-        let text = MapReduceStep::of(&config, &job("wordcount"))
+        let text = MapReduceStep::from_job(&config, &job("wordcount"))
             .unwrap()
             .input_step(&config, &job("wordcount"))
             .unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_becomes_a_record() {
+    fn answer_becomes_record() {
         let answer = json!({
             "event": "finished", "wall_ms": 2500, "phases_ms": { "map": 1500 }, "tasks": { "map": 2, "reduce": 0 },
             "lost_tasks": 1, "counters": { "TaskCounter.SPILLED_RECORDS": 3 }, "shuffled_bytes": 9,

@@ -100,11 +100,11 @@ impl DirectoryFiles {
     }
 
     fn forget_gone(&mut self, look: u64) {
-        let gone = &mut self.gone;
+        let removed = &mut self.gone;
         self.present.retain(|_, file| {
             let is_there = file.look == look;
             if !is_there {
-                gone.add(file);
+                removed.add(file);
             }
             is_there
         });
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_grow_are_renamed_and_go_are_counted_once() {
+    fn growing_renamed_and_removed_files_are_counted_once() {
         let folder = tempfile::TempDir::new().unwrap();
         let directories = ["a", "b"].map(|name| folder.path().join(name));
         let attempt = |index: usize| {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_used_again_is_another_file() {
+    fn reused_inode_number_is_another_file() {
         let mut seen = DirectoryFiles::default();
         seen.note(Path::new("/m1/spill0.out"), 7, 100, 1);
         seen.note(Path::new("/m2/spill0.out"), 7, 20, 2);

@@ -36,7 +36,7 @@ pub(crate) struct HadoopMemoryDemand {
 impl HadoopMemoryDemand {
     /// The smallest budget that is enough.
     pub(crate) fn min_bytes(self) -> u64 {
-        let smallest = HadoopMemoryLayout::of(HadoopMemoryDemand { budget_bytes: 0, ..self });
+        let smallest = HadoopMemoryLayout::from_demand(HadoopMemoryDemand { budget_bytes: 0, ..self });
         smallest.servers_bytes() + smallest.containers * smallest.task_bytes() + MIN_PAGE_CACHE_BYTES
     }
 }
@@ -57,9 +57,9 @@ pub(super) struct HadoopMemoryLayout {
 
 impl HadoopMemoryLayout {
     /// Divides a budget. What the parts add up to may be more than a budget that is too small.
-    pub(crate) fn of(demand: HadoopMemoryDemand) -> HadoopMemoryLayout {
+    pub(crate) fn from_demand(demand: HadoopMemoryDemand) -> HadoopMemoryLayout {
         let mut division = HadoopMemoryLayout {
-            hdfs: ServerHeaps::of(0),
+            hdfs: ServerHeaps::from_budget(0),
             server_heap_bytes: SERVER_HEAP_BYTES,
             master_heap_bytes: MASTER_HEAP_BYTES,
             task_heap_bytes: 0,
@@ -67,7 +67,7 @@ impl HadoopMemoryLayout {
             containers: demand.containers,
             datanodes: demand.datanodes,
         };
-        let generous = HadoopMemoryLayout { hdfs: ServerHeaps::of(demand.budget_bytes), ..division };
+        let generous = HadoopMemoryLayout { hdfs: ServerHeaps::from_budget(demand.budget_bytes), ..division };
         let least_tasks = demand.containers * (MIN_TASK_HEAP_BYTES + TASK_OWN_BYTES);
         let comfortable = generous.servers_bytes() + 2 * least_tasks + MIN_PAGE_CACHE_BYTES;
         if comfortable <= demand.budget_bytes {
@@ -89,8 +89,8 @@ impl HadoopMemoryLayout {
 
     /// Everything that runs at once, kind by kind: HDFS, YARN, and a job.
     pub(super) fn processes(&self) -> Vec<ProcessMemory> {
-        let java = |what, count, heap_bytes, own_bytes| ProcessMemory {
-            what,
+        let java = |kind, count, heap_bytes, own_bytes| ProcessMemory {
+            what: kind,
             count,
             heap_bytes,
             own_bytes,
@@ -129,18 +129,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_divided_fits_into_the_budget_and_leaves_a_page_cache() {
+    fn memory_layout_fits_budget_and_leaves_page_cache() {
         for containers in [1, 2, 8] {
             for datanodes in [1, 3, 20] {
                 let demand =
                     HadoopMemoryDemand { budget_bytes: 0, datanodes, containers, sort_buffer_bytes: None };
                 let mut budget_bytes = demand.min_bytes();
                 while budget_bytes < 1 << 40 {
-                    let division = HadoopMemoryLayout::of(HadoopMemoryDemand { budget_bytes, ..demand });
+                    let division =
+                        HadoopMemoryLayout::from_demand(HadoopMemoryDemand { budget_bytes, ..demand });
                     let used = division.servers_bytes() + containers * division.task_bytes();
                     assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
-                    let told: u64 = division.processes().iter().map(|one| one.count * one.bytes()).sum();
-                    assert_eq!(told, used);
+                    let total: u64 = division.processes().iter().map(|one| one.count * one.bytes()).sum();
+                    assert_eq!(total, used);
                     assert!(division.sort_buffer_bytes * 2 < division.task_heap_bytes);
                     assert!(division.master_bytes() < division.task_bytes());
                     budget_bytes += budget_bytes / 3;

@@ -61,7 +61,8 @@ impl YarnSite<'_> {
     fn properties(&self) -> SiteProperties {
         let stretched_ms = |ms: f64| stretched_ms(ms, self.slow_motion);
         let mib = |bytes: u64| (bytes / MIB).to_string();
-        let state = |of: &str| format!("file://{}", self.state_directory.join(of).display());
+        let state =
+            |subdirectory: &str| format!("file://{}", self.state_directory.join(subdirectory).display());
         let local = |port: u16| format!("127.0.0.1:{port}");
         let directories: Vec<String> =
             self.local_directories.iter().map(|directory| directory.display().to_string()).collect();
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_cluster_undilated_and_a_large_one_in_slow_motion() {
+    fn small_undilated_and_large_slowed_site() {
         let directories = ["/mnt/a/local".into(), "/mnt/b/local".into()];
         let small = HadoopConfig { budget_bytes: 2 << 30, ..HadoopConfig::default() };
         let large = HadoopConfig {
@@ -211,18 +212,18 @@ mod tests {
     }
 
     #[test]
-    fn just_as_many_tasks_as_asked_for_fit_beside_a_master() {
+    fn requested_number_of_tasks_fits_with_master() {
         for containers in [1, 2, 7] {
             let config = HadoopConfig { budget_bytes: 8 << 30, containers, ..HadoopConfig::default() };
             let site = site(&config, &[], 1.0);
-            let of = |properties: &SiteProperties, name: &str| -> u64 {
+            let value_of = |properties: &SiteProperties, name: &str| -> u64 {
                 properties.iter().find(|(key, _)| *key == name).unwrap().1.parse().unwrap()
             };
             let (yarn, mapreduce) = (site.yarn().properties(), site.mapreduce());
-            let node = of(&yarn, "yarn.nodemanager.resource.memory-mb");
-            let master = of(&mapreduce, "yarn.app.mapreduce.am.resource.mb");
+            let node = value_of(&yarn, "yarn.nodemanager.resource.memory-mb");
+            let master = value_of(&mapreduce, "yarn.app.mapreduce.am.resource.mb");
             for kind in ["mapreduce.map.memory.mb", "mapreduce.reduce.memory.mb"] {
-                assert_eq!((node - master) / of(&mapreduce, kind), containers);
+                assert_eq!((node - master) / value_of(&mapreduce, kind), containers);
             }
         }
     }

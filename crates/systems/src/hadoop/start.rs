@@ -67,7 +67,7 @@ impl Hadoop {
         let config = HadoopConfig::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let java = Java::find(NAME)?;
-        let library = HADOOP.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let library = HADOOP.directory(&|_| {}).map_err(|error| error.into_system_error(NAME))?;
         let classes = SOURCES.classes(NAME, &ClassPath::new().with_jars(&library), &|_| {})?;
         let scratch = paths.scratch.join(NAME);
         let slow_motion = settings.slow_motion.max(1.0);
@@ -75,7 +75,7 @@ impl Hadoop {
         let cluster = match &config.configuration {
             Some(configuration) => join(&config, configuration, &java, &library, &classes, &scratch)?,
             None => {
-                let directories = HadoopDirectories::of(&config, paths, &scratch)?;
+                let directories = HadoopDirectories::new(&config, paths, &scratch)?;
                 let archive = archive(&java, &library, &classes, &|_| {})?;
                 let namespace = NetworkNamespace::create(NAME)?;
                 let plan = directories.plan(&config, slow_motion)?;
@@ -165,7 +165,7 @@ fn archive(
     progress: &dyn Fn(&LoadProgress),
 ) -> Result<ClassArchive, SystemError> {
     let java = Java { program: program_of(NAME, java)?, version: java.version.clone() };
-    ClassArchive::of(&java, library, classes, progress)
+    ClassArchive::find_or_create(&java, library, classes, progress)
 }
 
 /// The options of every Java process that the NodeManager starts: it stays small, starts quickly and resolves its own name. The
@@ -216,7 +216,7 @@ pub(super) struct HadoopDirectories {
 impl HadoopDirectories {
     /// The directories for `config` on the storage of `paths`. The storage's own directories must exist: created here, a missing one
     /// would be on whatever is below the missing mount.
-    fn of(
+    fn new(
         config: &HadoopConfig,
         paths: &StoragePaths,
         scratch: &Path,
@@ -414,7 +414,7 @@ impl System for Hadoop {
 
     fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         let java = Java::find(NAME)?;
-        let library = HADOOP.directory(progress).map_err(|error| error.of_system(NAME))?;
+        let library = HADOOP.directory(progress).map_err(|error| error.into_system_error(NAME))?;
         let classes = SOURCES.classes(NAME, &ClassPath::new().with_jars(&library), progress)?;
         archive(&java, &library, &classes, progress).map(drop)
     }
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_has_its_place() {
+    fn parts_have_own_directories() {
         let folder = tempfile::TempDir::new().unwrap();
         let [a, b, meta, fast] = ["a", "b", "meta", "fast"].map(|name| folder.path().join(name));
         [&a, &b, &meta, &fast].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
@@ -455,7 +455,7 @@ mod tests {
             storage_types: vec![StorageType::Disk, StorageType::Ssd],
             ..HadoopConfig::default()
         };
-        let directories = HadoopDirectories::of(&config, &paths, &scratch).unwrap();
+        let directories = HadoopDirectories::new(&config, &paths, &scratch).unwrap();
         assert_eq!(directories.local, [a.join("yarn-local"), b.join("yarn-local")]);
         assert_eq!(directories.name, a.join("hdfs/namenode"));
         let plan = directories.plan(&config, 2.0).unwrap();
@@ -465,14 +465,14 @@ mod tests {
 
         paths.roles =
             BTreeMap::from([("namenode".to_owned(), meta.clone()), ("local".to_owned(), fast.clone())]);
-        let directories = HadoopDirectories::of(&config, &paths, &scratch).unwrap();
+        let directories = HadoopDirectories::new(&config, &paths, &scratch).unwrap();
         assert_eq!(
             (directories.local, directories.name),
             (vec![fast.join("yarn-local")], meta.join("hdfs/namenode"))
         );
 
         let refused = |paths: &StoragePaths, config: &HadoopConfig, scratch: &Path| {
-            HadoopDirectories::of(config, paths, scratch).unwrap_err().to_string()
+            HadoopDirectories::new(config, paths, scratch).unwrap_err().to_string()
         };
         let three = HadoopConfig { storage_types: vec![StorageType::Disk; 3], ..HadoopConfig::default() };
         assert!(refused(&paths, &three, &scratch).contains("one word, or 2"));

@@ -141,7 +141,7 @@ impl Hdfs {
         }
         let programs = HdfsPrograms {
             java: Java::find(plan.system)?,
-            library: HADOOP.directory(&|_| {}).map_err(|error| error.of_system(plan.system))?,
+            library: HADOOP.directory(&|_| {}).map_err(|error| error.into_system_error(plan.system))?,
             configuration: plan.scratch.join("configuration"),
         };
         prepare(plan, &programs)?;
@@ -280,7 +280,7 @@ impl Hdfs {
         let mut totals = self.totals.lock();
         let mut figures: DataNodeMetrics = namenode_figures(&self.namespace, NAMENODE_WEB)
             .map_err(|error| self.silent(&self.namenode, DURING, &error))?;
-        let nodes = self.of_each_datanode(DURING, |address, number| {
+        let nodes = self.ask_datanodes(DURING, |address, number| {
             datanode_figures(&self.namespace, address, number, &self.plan.datanodes[number])
         })?;
         for (number, process, node) in nodes {
@@ -298,14 +298,14 @@ impl Hdfs {
     /// # Errors
     /// When a server does not answer.
     pub fn volumes(&self) -> Result<Vec<VolumeUse>, SystemError> {
-        let nodes = self.of_each_datanode("reading the use of its directories", |address, number| {
+        let nodes = self.ask_datanodes("reading the use of its directories", |address, number| {
             volumes(&self.namespace, address, number, &self.plan.datanodes[number])
         })?;
         Ok(nodes.into_iter().flat_map(|(_, _, volumes)| volumes).collect())
     }
 
     /// Asks each DataNode that serves, and tells its number and process with its answer.
-    fn of_each_datanode<T>(
+    fn ask_datanodes<T>(
         &self,
         during: &'static str,
         ask: impl Fn(SocketAddr, usize) -> std::io::Result<T>,

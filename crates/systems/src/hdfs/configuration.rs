@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_file_system_undilated() {
+    fn small_file_system_undilated() {
         insta::assert_snapshot!("small-hdfs", properties_file(&hdfs_site(&plan())));
         insta::assert_snapshot!("small-core", properties_file(&core_site(&plan())));
         insta::assert_snapshot!("small-datanode", datanode_arguments(&plan(), 2).join("\n"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_datanodes_have_a_port_in_common() {
+    fn datanodes_share_no_port() {
         let mut ports = BTreeSet::new();
         for number in 0..super::super::plan::MAX_DATANODES {
             for first in [DATANODE_WEB_PORT, DATANODE_PORT, DATANODE_CALL_PORT] {

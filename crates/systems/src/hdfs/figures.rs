@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datanode_is_there_when_it_has_registered() {
+    fn datanode_is_present_once_registered() {
         let bean =
             |state: &str| json!({ "BPServiceActorInfo": json!([{ "ActorState": state }]).to_string() });
         assert!(has_registered(&bean("RUNNING")));

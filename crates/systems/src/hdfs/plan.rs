@@ -99,7 +99,7 @@ const HEAP_SHARE: u64 = 24;
 
 impl ServerHeaps {
     /// Heaps for a budget that is shared with other processes: the minimum, unless the budget is large.
-    pub fn of(budget_bytes: u64) -> ServerHeaps {
+    pub fn from_budget(budget_bytes: u64) -> ServerHeaps {
         let share = budget_bytes / HEAP_SHARE / MIB * MIB;
         ServerHeaps {
             namenode_bytes: share.clamp(MIN_NAMENODE_BYTES, MAX_NAMENODE_BYTES),
@@ -223,7 +223,7 @@ pub(super) mod tests {
             short_circuit_bytes: None,
             address: Ipv4Addr::LOCALHOST,
             scratch: "/run/cell 1".into(),
-            heaps: ServerHeaps::of(2 << 30),
+            heaps: ServerHeaps::from_budget(2 << 30),
             slow_motion: 1.0,
         }
     }
@@ -250,7 +250,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_datanode_is_on_each_device() {
+    fn datanodes_are_on_all_devices() {
         let storage = tempfile::TempDir::new().unwrap();
         let disks = ["a", "b"].map(|name| storage.path().join(name));
         disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
@@ -267,7 +267,7 @@ pub(super) mod tests {
 
     #[test]
     fn heaps_grow_with_the_budget() {
-        let (small, large) = (ServerHeaps::of(0), ServerHeaps::of(1 << 40));
+        let (small, large) = (ServerHeaps::from_budget(0), ServerHeaps::from_budget(1 << 40));
         assert_eq!(small, ServerHeaps { namenode_bytes: 64 * MIB, datanode_bytes: 64 * MIB });
         assert_eq!(large, ServerHeaps { namenode_bytes: 1024 * MIB, datanode_bytes: 512 * MIB });
         assert_eq!(small.resident_bytes(3), (152 + 3 * 184) * MIB);

@@ -45,7 +45,7 @@ impl JeConfig {
     }
 
     pub(crate) fn division(&self) -> JeMemoryLayout {
-        JeMemoryLayout::of(self.budget_bytes, self.heap_share, self.cache_share)
+        JeMemoryLayout::new(self.budget_bytes, self.heap_share, self.cache_share)
     }
 
     pub(super) fn engine(&self, lock_timeout: Duration, slow_motion: f64) -> JeEnvironment {
@@ -78,8 +78,8 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_has_a_value_that_is_taken_and_recorded() {
-        let given = values(&[
+    fn settings_are_accepted_and_recorded() {
+        let settings = values(&[
             ("heap_share", "50 %"),
             ("cache_share", "0.7"),
             ("durability", "no_sync"),
@@ -89,9 +89,9 @@ mod tests {
             ("checkpointer_bytes_mib", "500"),
             ("keys_per_node", "256"),
         ]);
-        assert_eq!(given.len(), SETTINGS.len());
-        let applied = JeConfig::resolve(&given, Some(1 << 30)).unwrap().applied();
-        for (name, value) in &given {
+        assert_eq!(settings.len(), SETTINGS.len());
+        let applied = JeConfig::resolve(&settings, Some(1 << 30)).unwrap().applied();
+        for (name, value) in &settings {
             let expected =
                 value.replace("50 %", "0.5").replace("1_024", "1024").replace("no_sync", "NO_SYNC");
             assert_eq!(applied[name], expected, "{name}");
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_listed_with_what_was_expected() {
-        let given = values(&[
+    fn mistakes_are_listed_with_expected_values() {
+        let settings = values(&[
             ("heap_share", "1"),
             ("cache_share", "NaN"),
             ("durability", "fsync"),
@@ -112,8 +112,8 @@ mod tests {
             ("keys_per_node", "3"),
             ("replication", "3"),
         ]);
-        let mistakes = JeConfig::resolve(&given, Some(1 << 20)).unwrap_err();
-        assert_eq!(mistakes.len(), given.len() + 1);
+        let mistakes = JeConfig::resolve(&settings, Some(1 << 20)).unwrap_err();
+        assert_eq!(mistakes.len(), settings.len() + 1);
         for (key, problem) in &mistakes {
             assert!(problem.contains("expected"), "{key}: {problem}");
         }

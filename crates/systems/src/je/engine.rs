@@ -78,7 +78,7 @@ pub(crate) fn class_path(
     progress: &dyn Fn(&LoadProgress),
 ) -> Result<ClassPath, SystemError> {
     Java::find(system)?;
-    let library = JE.directory(progress).map_err(|error| error.of_system(system))?;
+    let library = JE.directory(progress).map_err(|error| error.into_system_error(system))?;
     let child = JvmChild::prepare(system, progress)?;
     let needed = ClassPath::new().with_classes(child).with_jars(&library);
     let drivers = jvm::JE.classes(system, &needed, progress)?;
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn parameters_have_the_names_and_units_of_je() {
         let engine = JeEnvironment {
-            division: JeMemoryLayout::of(256 * MIB, 0.5, 0.5),
+            division: JeMemoryLayout::new(256 * MIB, 0.5, 0.5),
             log_file_mib: 10,
             cleaner_min_utilization: 50,
             cleaner_threads: 1,

@@ -32,7 +32,7 @@ pub(crate) struct JeMemoryLayout {
 impl JeMemoryLayout {
     /// Divides the memory of one process, at least [`MIN_BYTES`]: `heap_share` of what is left beside Java is its heap, and `cache_share`
     /// of that is JE's cache.
-    pub(crate) fn of(process_bytes: u64, heap_share: f64, cache_share: f64) -> JeMemoryLayout {
+    pub(crate) fn new(process_bytes: u64, heap_share: f64, cache_share: f64) -> JeMemoryLayout {
         let left = process_bytes.saturating_sub(JAVA_OWN_BYTES);
         let heap = ((left as f64 * heap_share) as u64).clamp(MIN_HEAP_BYTES, MAX_HEAP_BYTES) / MIB * MIB;
         JeMemoryLayout {
@@ -50,9 +50,9 @@ impl JeMemoryLayout {
     }
 
     /// Of `count` processes that are divided like this.
-    pub(crate) fn process(&self, what: &'static str, count: u64) -> ProcessMemory {
+    pub(crate) fn process(&self, kind: &'static str, count: u64) -> ProcessMemory {
         ProcessMemory {
-            what,
+            what: kind,
             count,
             heap_bytes: self.heap_bytes,
             direct_bytes: 0,
@@ -77,11 +77,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_divided_fits_into_the_budget() {
+    fn memory_layout_fits_budget() {
         let mut bytes = MIN_BYTES;
         while bytes < 1 << 40 {
             for (heap_share, cache_share) in [(0.1, 0.1), (0.6, 0.6), (0.9, 0.8)] {
-                let division = JeMemoryLayout::of(bytes, heap_share, cache_share);
+                let division = JeMemoryLayout::new(bytes, heap_share, cache_share);
                 assert!(division.heap_bytes + JAVA_OWN_BYTES + division.page_cache_bytes <= bytes);
                 let young: u64 = division.java_option()[4..].trim_end_matches('k').parse().unwrap();
                 assert!(young << 10 > MIB && (young << 10) + division.cache_bytes < division.heap_bytes);
@@ -89,7 +89,7 @@ mod tests {
             }
             bytes *= 2;
         }
-        assert_eq!(JeMemoryLayout::of(MIN_BYTES, 0.6, 0.5).cache_bytes, 24 * MIB);
-        assert_eq!(JeMemoryLayout::of(1 << 40, 0.6, 0.5).heap_bytes, MAX_HEAP_BYTES);
+        assert_eq!(JeMemoryLayout::new(MIN_BYTES, 0.6, 0.5).cache_bytes, 24 * MIB);
+        assert_eq!(JeMemoryLayout::new(1 << 40, 0.6, 0.5).heap_bytes, MAX_HEAP_BYTES);
     }
 }

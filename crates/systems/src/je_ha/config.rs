@@ -144,7 +144,7 @@ impl JeHaConfig {
     /// The sizes of one member.
     pub(super) fn division(&self) -> JeMemoryLayout {
         let members = self.shards() * self.replication();
-        JeMemoryLayout::of(self.budget_bytes / members, self.heap_share, self.cache_share)
+        JeMemoryLayout::new(self.budget_bytes / members, self.heap_share, self.cache_share)
     }
 
     /// Of a write, as JE writes it.
@@ -219,8 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_has_a_value_that_is_taken_and_recorded() {
-        let given = values(&[
+    fn settings_are_accepted_and_recorded() {
+        let settings = values(&[
             ("nodes", "6"),
             ("replication", "2"),
             ("shards", "4"),
@@ -237,10 +237,10 @@ mod tests {
             ("checkpointer_bytes_mib", "500"),
             ("keys_per_node", "256"),
         ]);
-        assert_eq!(given.len(), SETTINGS.len());
-        let config = JeHaConfig::resolve(&given, Some(4 << 30)).unwrap();
+        assert_eq!(settings.len(), SETTINGS.len());
+        let config = JeHaConfig::resolve(&settings, Some(4 << 30)).unwrap();
         let applied = config.applied();
-        for (name, value) in &given {
+        for (name, value) in &settings {
             assert_eq!(applied[name], *value, "{name}");
         }
         assert_eq!(config.durability(), "NO_SYNC,WRITE_NO_SYNC,ALL");
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_listed_with_what_was_expected() {
-        let given = values(&[
+    fn mistakes_are_listed_with_expected_values() {
+        let settings = values(&[
             ("nodes", "0"),
             ("replication", "8"),
             ("shards", "0"),
@@ -271,8 +271,8 @@ mod tests {
             ("keys_per_node", "2"),
             ("capacity", "2"),
         ]);
-        let mistakes = JeHaConfig::resolve(&given, Some(1 << 20)).unwrap_err();
-        assert_eq!(mistakes.len(), given.len() + 1, "{mistakes:#?}");
+        let mistakes = JeHaConfig::resolve(&settings, Some(1 << 20)).unwrap_err();
+        assert_eq!(mistakes.len(), settings.len() + 1, "{mistakes:#?}");
         for (key, problem) in &mistakes {
             assert!(problem.contains("expected"), "{key}: {problem}");
         }
@@ -287,16 +287,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_without_members_is_told() {
-        let of = |pairs: &[(&str, &str)], away| {
+    fn loss_of_too_many_members_is_explained() {
+        let problem_without = |pairs: &[(&str, &str)], away| {
             JeHaConfig::resolve(&values(pairs), None).unwrap().without(None, away)
         };
-        assert_eq!(of(&[("nodes", "3")], 1), None);
-        assert!(of(&[("nodes", "3")], 2).unwrap().contains("1 of 3 members are no majority"));
-        assert!(of(&[("nodes", "3")], 3).unwrap().contains("neither read nor written"));
-        assert!(of(&[("nodes", "2")], 1).unwrap().contains("no majority"));
-        assert!(of(&[("nodes", "3"), ("acks", "ALL")], 1).unwrap().contains("acks"));
-        assert!(of(&[("nodes", "3"), ("consistency", "none")], 2).unwrap().contains("still be read"));
+        assert_eq!(problem_without(&[("nodes", "3")], 1), None);
+        assert!(problem_without(&[("nodes", "3")], 2).unwrap().contains("1 of 3 members are no majority"));
+        assert!(problem_without(&[("nodes", "3")], 3).unwrap().contains("neither read nor written"));
+        assert!(problem_without(&[("nodes", "2")], 1).unwrap().contains("no majority"));
+        assert!(problem_without(&[("nodes", "3"), ("acks", "ALL")], 1).unwrap().contains("acks"));
+        assert!(
+            problem_without(&[("nodes", "3"), ("consistency", "none")], 2).unwrap().contains("still be read")
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ struct JeHaMark {
 }
 
 impl JeHaMark {
-    fn of(member: &GroupMember, all: &[GroupMember]) -> JeHaMark {
+    fn new(member: &GroupMember, all: &[GroupMember]) -> JeHaMark {
         let shards = all.iter().map(|other| other.shard).max().unwrap_or(0);
         let replication = all.iter().filter(|other| other.shard == member.shard).count() as u64;
         JeHaMark { shards, replication, shard: member.shard, node: member.node }
@@ -47,7 +47,7 @@ pub(super) fn note(places: &[(GroupMember, PathBuf)]) -> Result<(), SystemError>
     let all: Vec<GroupMember> = places.iter().map(|(member, _)| member.clone()).collect();
     places.iter().try_for_each(|(member, directory)| {
         let mark = directory.join(MARK);
-        let text = serde_json::to_string(&JeHaMark::of(member, &all)).map_err(io::Error::from);
+        let text = serde_json::to_string(&JeHaMark::new(member, &all)).map_err(io::Error::from);
         text.and_then(|text| write_private(&mark, &text))
             .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", mark.display())))
     })
@@ -59,12 +59,12 @@ pub(super) fn check(storages: &[&PathBuf], places: &[(GroupMember, PathBuf)]) ->
     for directory in directories(storages)? {
         let Some(found) = read(&directory)? else { continue };
         let own = places.iter().find(|(_, place)| *place == directory);
-        let expected = own.map(|(member, _)| JeHaMark::of(member, &all));
+        let expected = own.map(|(member, _)| JeHaMark::new(member, &all));
         if expected.as_ref() != Some(&found) {
             let settings = match (expected, all.first()) {
                 (Some(expected), _) => format!("the settings put {expected} there"),
                 (None, Some(first)) => {
-                    let JeHaMark { shards, replication, .. } = JeHaMark::of(first, &all);
+                    let JeHaMark { shards, replication, .. } = JeHaMark::new(first, &all);
                     format!(
                         "shards = {shards} and replication = {replication} on these nodes put no member there"
                     )

@@ -38,7 +38,7 @@ pub(super) fn storage<'a>(
     member: &GroupMember,
 ) -> Result<&'a PathBuf, SystemError> {
     let further = |node: u64| paths.further_nodes.get(usize::try_from(node).ok()?.checked_sub(2)?);
-    let (data, at) = match further(member.node) {
+    let (data, position) = match further(member.node) {
         Some(NodePaths { data, .. }) => (data, member.before_on_node),
         None if paths.further_nodes.is_empty() => {
             (&paths.data, member.before_on_node * nodes + member.node - 1)
@@ -46,7 +46,7 @@ pub(super) fn storage<'a>(
         None => (&paths.data, member.before_on_node),
     };
     let count = data.len().max(1) as u64;
-    let storage = data.get(usize::try_from(at % count).unwrap_or(0));
+    let storage = data.get(usize::try_from(position % count).unwrap_or(0));
     storage.ok_or_else(|| {
         SystemError::starting(NAME, format!("there is no data directory for node {}", member.node))
     })
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_member_has_its_directory() {
+    fn members_have_own_directories() {
         let folder = tempfile::TempDir::new().unwrap();
         let storages = ["a", "b", "c", "d", "e", "f"].map(|name| folder.path().join(name));
         storages.iter().for_each(|storage| std::fs::create_dir(storage).unwrap());

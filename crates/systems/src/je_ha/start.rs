@@ -248,7 +248,7 @@ fn start_client(
         options: plan.network_options.clone(),
         scratch,
         heap_bytes: CLIENT_HEAP_BYTES,
-        resources: &plan.resources.of_tools(),
+        resources: &plan.resources.for_tools(),
         namespace: Some(&plan.network),
         timeout: plan.timeout,
         start_limit: plan.limit,

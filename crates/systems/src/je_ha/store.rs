@@ -116,12 +116,16 @@ impl JeHaStore {
 
     fn collected(
         &self,
-        of: impl Fn(&RunningMember) -> Option<BTreeMap<String, f64>>,
+        figures_of: impl Fn(&RunningMember) -> Option<BTreeMap<String, f64>>,
     ) -> BTreeMap<String, f64> {
         // Held while members are asked: an answer that is counted after a newer one would look like a reset.
         let mut totals = self.totals.lock();
         let answer = |one: Arc<RunningMember>| {
-            Some(MemberAnswer { member: one.member.clone(), process: one.state().pid(), figures: of(&one)? })
+            Some(MemberAnswer {
+                member: one.member.clone(),
+                process: one.state().pid(),
+                figures: figures_of(&one)?,
+            })
         };
         totals.together(&self.present().into_iter().filter_map(answer).collect::<Vec<_>>())
     }
@@ -151,9 +155,9 @@ fn topology_of(started: &[Arc<RunningMember>], paths: &StoragePaths) -> Topology
 impl SystemNodes for JeHaStore {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let state = |(state, member): (NodeState, MemberState)| {
-            let knows = state.condition == NodeCondition::Serving && member.process.is_some();
+            let is_known = state.condition == NodeCondition::Serving && member.process.is_some();
             let role = if member.is_master { NodeRole::Master } else { NodeRole::Replica };
-            let role = knows.then_some(role);
+            let role = is_known.then_some(role);
             let shards = u32::try_from(member.shard).into_iter().map(|shard| NodeShard { shard, role });
             NodeState { role, shards: shards.collect(), ..state }
         };

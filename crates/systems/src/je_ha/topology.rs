@@ -57,13 +57,13 @@ pub(super) fn members(nodes: u64, shards: u64, replication: u64) -> Vec<GroupMem
         let own = (0..replication).map(|number| ((shard - 1) * replication + number) % nodes + 1);
         let own: Vec<u64> = own.collect();
         let leader = own.iter().copied().min_by_key(leading);
-        let of = |node: u64| GroupMember {
+        let member_of = |node: u64| GroupMember {
             shard,
             node,
             leads: Some(node) == leader,
             before_on_node: on_node(node),
         };
-        let mut group: Vec<GroupMember> = own.into_iter().map(of).collect();
+        let mut group: Vec<GroupMember> = own.into_iter().map(member_of).collect();
         group.sort_by_key(|member| (!member.leads, member.node));
         members.extend(group);
     }

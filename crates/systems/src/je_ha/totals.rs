@@ -80,9 +80,13 @@ mod tests {
     fn figures_of_members_are_put_together() {
         let all = members(2, 2, 2);
         assert_eq!((all[2].shard, all[2].node, all[2].leads), (2, 2, true));
-        let own = |at: usize, last: f64, master: f64, percent: f64| {
+        let own = |index: usize, last: f64, master: f64, percent: f64| {
             let utilization = ("current_log_utilization_percent", percent);
-            answer(&all[at], 1, &[(LAST_ENTRY, last), (IS_MASTER, master), utilization, ("log_fsyncs", 2.0)])
+            answer(
+                &all[index],
+                1,
+                &[(LAST_ENTRY, last), (IS_MASTER, master), utilization, ("log_fsyncs", 2.0)],
+            )
         };
         let answers = [
             own(0, 10.0, 1.0, 70.0),
@@ -110,8 +114,8 @@ mod tests {
         let all = members(2, 1, 2);
         let mut totals = MemberTotals::default();
         let mut sums = |answers: &[MemberAnswer]| totals.together(answers);
-        let own = |at: usize, process: u32, fsyncs: f64| {
-            answer(&all[at], process, &[("log_fsyncs", fsyncs), ("renewed", 1.0), ("current_bytes", 5.0)])
+        let own = |index: usize, process: u32, fsyncs: f64| {
+            answer(&all[index], process, &[("log_fsyncs", fsyncs), ("renewed", 1.0), ("current_bytes", 5.0)])
         };
         assert_eq!(sums(&[own(0, 1, 10.0), own(1, 2, 20.0)])["log_fsyncs"], 30.0);
         // Silent: its state is unknown, and what it has counted remains.

@@ -63,8 +63,8 @@ impl ConnectionHops {
         let mut connections = self.connections.lock();
         if connections.iter().all(is_gone) {
             put_gone_together(&mut connections);
-            if let Some(gone) = connections.first() {
-                gone.lock().hops.reset();
+            if let Some(ended) = connections.first() {
+                ended.lock().hops.reset();
             }
         }
         connections.push(Arc::clone(&hop));
@@ -101,15 +101,15 @@ fn put_gone_together(connections: &mut Vec<Arc<Mutex<ConnectionHop>>>) {
     if connections.iter().filter(|&hop| is_gone(hop)).count() < 2 {
         return;
     }
-    let Some(mut gone) = ConnectionHop::new() else { return };
+    let Some(mut ended) = ConnectionHop::new() else { return };
     connections.retain(|hop| {
         let keep = !is_gone(hop);
         if !keep {
-            gone.add(&hop.lock());
+            ended.add(&hop.lock());
         }
         keep
     });
-    connections.insert(0, Arc::new(Mutex::new(gone)));
+    connections.insert(0, Arc::new(Mutex::new(ended)));
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_something_to_java_is_escaped() {
+    fn special_java_characters_are_escaped() {
         let properties = BTreeMap::from([
             ("visibility".to_owned(), "a&(b|c)".to_owned()),
             ("pass word".to_owned(), " #\\ä\n=😀".to_owned()),

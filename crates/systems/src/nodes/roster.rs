@@ -140,21 +140,21 @@ impl<T: NodeProcess> Roster<T> {
         during: &'static str,
         may_be_leaving: bool,
     ) -> Result<Option<Arc<T>>, SystemError> {
-        let at = self.find(name, during)?;
+        let index = self.find(name, during)?;
         let mut places = self.places.lock();
         let mut was_preparing = false;
-        while let RosterPlace::Preparing(given_up) = &places[at] {
+        while let RosterPlace::Preparing(given_up) = &places[index] {
             given_up.store(true, Ordering::Relaxed);
             was_preparing = true;
             places = self.changed.wait(places);
         }
-        match &places[at] {
+        match &places[index] {
             RosterPlace::Present { node, .. } if !node.state().is_running() => {
                 Err(node.state().failed(during, node.state().describe()))
             }
             RosterPlace::Present { node, .. } => {
                 let node = Arc::clone(node);
-                places[at] = RosterPlace::Leaving(Arc::clone(&node));
+                places[index] = RosterPlace::Leaving(Arc::clone(&node));
                 Ok(Some(node))
             }
             RosterPlace::Leaving(node) if may_be_leaving && node.state().is_running() => {
@@ -174,10 +174,10 @@ impl<T: NodeProcess> Roster<T> {
         name: &str,
         during: &'static str,
     ) -> Result<NodePreparation<'_, T>, SystemError> {
-        let at = self.find(name, during)?;
+        let index = self.find(name, during)?;
         let mut places = self.places.lock();
         let refused = |problem: &str| SystemError::failed(self.system, during, format!("{name} {problem}"));
-        match &places[at] {
+        match &places[index] {
             RosterPlace::Preparing(_) => return Err(refused("is being started")),
             RosterPlace::Present { node, .. } if node.state().is_running() => {
                 return Err(refused("is running"));
@@ -188,8 +188,8 @@ impl<T: NodeProcess> Roster<T> {
             RosterPlace::Present { .. } | RosterPlace::Leaving(_) | RosterPlace::Away => {}
         }
         let given_up = Arc::new(AtomicBool::new(false));
-        places[at] = RosterPlace::Preparing(Arc::clone(&given_up));
-        Ok(NodePreparation { roster: self, at, during, given_up })
+        places[index] = RosterPlace::Preparing(Arc::clone(&given_up));
+        Ok(NodePreparation { roster: self, at: index, during, given_up })
     }
 
     fn find(&self, name: &str, during: &'static str) -> Result<usize, SystemError> {
@@ -372,18 +372,18 @@ mod tests {
     }
 
     #[test]
-    fn a_node_goes_comes_back_and_nothing_is_done_twice() {
+    fn node_leaves_and_returns_without_double_work() {
         let folder = tempfile::TempDir::new().unwrap();
         let roster = Roster::new("test", ["a", "b"].map(|name| (name.to_owned(), child(&folder))));
-        let taken = roster.take("a", DURING).unwrap().unwrap();
+        let removed = roster.take("a", DURING).unwrap().unwrap();
         assert_eq!(conditions(&roster), [NodeCondition::Stopping, NodeCondition::Serving]);
-        assert!(!roster.is_present(&taken) && roster.present().len() == 1);
+        assert!(!roster.is_present(&removed) && roster.present().len() == 1);
         let refused = |name: &str| roster.prepare(name, DURING).err().unwrap().to_string();
         assert!(refused("a").ends_with("a has not ended yet"), "two processes on one directory");
         assert!(roster.take("a", DURING).is_err());
-        assert_eq!(roster.states(None)[0].process, Some(taken.state().pid()), "it runs still");
+        assert_eq!(roster.states(None)[0].process, Some(removed.state().pid()), "it runs still");
         roster.kill("a", DURING).unwrap();
-        assert!(!taken.state().is_running());
+        assert!(!removed.state().is_running());
         let away = &roster.states(Some(NodeRole::Peer))[0];
         assert_eq!(
             (away.condition, away.process, away.role),
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_leaves_no_process_behind_whatever_becomes_of_it() {
+    fn stop_leaves_no_process_behind() {
         let folder = tempfile::TempDir::new().unwrap();
         let roster = Roster::new("test", ["a", "b", "c"].map(|name| (name.to_owned(), child(&folder))));
         let hangs = |_: &ChildProcess| {
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_ends_when_its_node_is_sent_away() {
+    fn start_ends_when_node_is_sent_away() {
         let folder = tempfile::TempDir::new().unwrap();
         let roster = Roster::new("test", [("a".to_owned(), child(&folder))]);
         roster.take("a", DURING).unwrap().unwrap().kill();
@@ -453,8 +453,8 @@ mod tests {
         // Afterwards.
         let arrival = roster.prepare("a", DURING).unwrap().has(child(&folder)).unwrap();
         roster.take("a", DURING).unwrap().unwrap().kill();
-        let told = arrival.explained(SystemError::starting("test", "it ended")).to_string();
-        assert!(told.ends_with("a was sent away while it was being started"), "{told}");
+        let message = arrival.explained(SystemError::starting("test", "it ended")).to_string();
+        assert!(message.ends_with("a was sent away while it was being started"), "{message}");
         assert!(arrival.serves().is_err());
         assert_eq!(conditions(&roster), [NodeCondition::Away]);
         // A start that was given up.

@@ -33,18 +33,18 @@ impl NosqlParameters {
         let differ = |wanted: &BTreeMap<String, String>| {
             wanted.iter().any(|(name, value)| former.get(name) != Some(value))
         };
-        let mut whose: Vec<(String, &BTreeMap<String, String>)> = Vec::new();
+        let mut targets: Vec<(String, &BTreeMap<String, String>)> = Vec::new();
         if differ(&self.storage_nodes) {
             let services = (1..=nodes).map(|number| format!("-service {}", name(number)));
-            whose.extend(services.map(|service| (service, &self.storage_nodes)));
+            targets.extend(services.map(|service| (service, &self.storage_nodes)));
         }
         if differ(&self.replication_nodes) {
-            whose.push(("-all-rns".to_owned(), &self.replication_nodes));
+            targets.push(("-all-rns".to_owned(), &self.replication_nodes));
         }
-        let command = |(whose, parameters): (String, &BTreeMap<String, String>)| {
-            format!("plan change-parameters {whose} -wait -params {}", words(parameters))
+        let command = |(target, parameters): (String, &BTreeMap<String, String>)| {
+            format!("plan change-parameters {target} -wait -params {}", words(parameters))
         };
-        whose.into_iter().map(command).collect()
+        targets.into_iter().map(command).collect()
     }
 }
 
@@ -79,9 +79,9 @@ impl StoreAdmin {
     ) -> Result<(), SystemError> {
         const DURING: &str = "changing the parameters of the store";
         for command in parameters.changes(former, plan.config.nodes) {
-            let said = self.run_script(plan, DURING, &format!("hidden\n{command}\n"))?;
-            if !said.contains("ended successfully") && !said.contains("No parameters") {
-                return Err(SystemError::failed(NAME, DURING, last_lines(&said)));
+            let output = self.run_script(plan, DURING, &format!("hidden\n{command}\n"))?;
+            if !output.contains("ended successfully") && !output.contains("No parameters") {
+                return Err(SystemError::failed(NAME, DURING, last_lines(&output)));
             }
         }
         Ok(())
@@ -93,8 +93,8 @@ impl StoreAdmin {
         during: &'static str,
         check: &dyn Fn() -> Result<(), SystemError>,
     ) -> Result<StoreTopology, SystemError> {
-        let what = "it does not show its topology";
-        self.report(plan, (during, what), &["show", "topology", "-json"], check)
+        let complaint = "it does not show its topology";
+        self.report(plan, (during, complaint), &["show", "topology", "-json"], check)
     }
 
     /// What is wrong with the store in its own eyes.
@@ -111,17 +111,17 @@ impl StoreAdmin {
     fn report<T: serde::de::DeserializeOwned>(
         &self,
         plan: &StorageNodePlan,
-        (during, what): (&'static str, &str),
+        (during, complaint): (&'static str, &str),
         words: &[&str],
         check: &dyn Fn() -> Result<(), SystemError>,
     ) -> Result<T, SystemError> {
         let began = Instant::now();
         loop {
-            let said = self.run_admin(plan, during, words)?;
-            match parse(&said) {
+            let output = self.run_admin(plan, during, words)?;
+            match parse(&output) {
                 Ok(report) => return Ok(report),
-                Err(problem) if !lost(&said) || began.elapsed() > plan.limit => {
-                    return Err(SystemError::failed(NAME, during, format!("{what}: {problem}")));
+                Err(problem) if !lost(&output) || began.elapsed() > plan.limit => {
+                    return Err(SystemError::failed(NAME, during, format!("{complaint}: {problem}")));
                 }
                 Err(_) => {
                     check()?;
@@ -142,8 +142,8 @@ impl StoreAdmin {
         let helpers: Vec<String> = nodes.iter().map(|&number| endpoint(number).to_string()).collect();
         let words = ["ping", "-helper-hosts", &helpers.join(","), "-json"];
         let limit = LOOK_LIMIT.min(plan.limit);
-        let said = self.run(plan, (during, limit), "ping", &words, unwanted)?;
-        Ok(parse(&said))
+        let output = self.run(plan, (during, limit), "ping", &words, unwanted)?;
+        Ok(parse(&output))
     }
 
     /// Looks until the store `is_ready`, as long as `check` finds nothing wrong with its processes.
@@ -161,7 +161,7 @@ impl StoreAdmin {
             // A look takes a while, in which nodes may have gone.
             let problem = match self.ping(plan, during, &nodes(), &|| check().is_err()) {
                 Ok(Ok(status)) if is_ready(&status) => return Ok(status),
-                Ok(Ok(status)) => status.in_words(),
+                Ok(Ok(status)) => status.describe(),
                 Ok(Err(problem)) => problem,
                 // It may have waited for another node that hangs: the next one may not.
                 Err(error) => {

@@ -128,56 +128,56 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_was_killed_did_not_end_well() {
+    fn killed_service_did_not_end_cleanly() {
         let folder = tempfile::TempDir::new().unwrap();
         let log = folder.path().join("sn1_0.log");
         let begin = LogPlace::end_of(&log);
         assert!(begin.unclean_ends().is_err(), "there is no log");
         append(&log, KILLED);
         // What was killed before was meant to be.
-        let since = LogPlace::end_of(&log);
+        let log_end = LogPlace::end_of(&log);
         append(&log, ENDED);
-        assert!(since.unclean_ends().unwrap().is_empty());
+        assert!(log_end.unclean_ends().unwrap().is_empty());
         append(&log, LATE);
-        assert_eq!(since.unclean_ends().unwrap(), [LATE]);
+        assert_eq!(log_end.unclean_ends().unwrap(), [LATE]);
         assert_eq!(begin.unclean_ends().unwrap(), [KILLED.trim_end(), LATE]);
         fs::write(&log, ENDED).unwrap();
-        assert!(since.unclean_ends().unwrap().is_empty(), "begun anew");
+        assert!(log_end.unclean_ends().unwrap().is_empty(), "begun anew");
     }
 
     #[test]
-    fn a_service_s_end_is_found_in_a_log_that_was_rotated_since() {
+    fn service_end_is_found_in_rotated_log() {
         let folder = tempfile::TempDir::new().unwrap();
-        let at = |number: usize| folder.path().join(format!("sn1_{number}.log"));
+        let log_path = |number: usize| folder.path().join(format!("sn1_{number}.log"));
         let rotate = || {
-            for number in (0..3).rev().filter(|number| at(*number).exists()) {
-                fs::rename(at(number), at(number + 1)).unwrap();
+            for number in (0..3).rev().filter(|number| log_path(*number).exists()) {
+                fs::rename(log_path(number), log_path(number + 1)).unwrap();
             }
         };
-        append(&at(0), LATE);
-        append(&at(0), "\n");
-        let since = LogPlace::end_of(&at(0));
-        append(&at(0), KILLED);
+        append(&log_path(0), LATE);
+        append(&log_path(0), "\n");
+        let log_end = LogPlace::end_of(&log_path(0));
+        append(&log_path(0), KILLED);
         rotate();
-        append(&at(0), ENDED);
+        append(&log_path(0), ENDED);
         rotate();
-        append(&at(0), ENDED);
-        assert_eq!(since.unclean_ends().unwrap(), [KILLED.trim_end()]);
+        append(&log_path(0), ENDED);
+        assert_eq!(log_end.unclean_ends().unwrap(), [KILLED.trim_end()]);
         rotate();
-        append(&at(0), ENDED);
-        fs::remove_file(at(3)).unwrap();
-        assert_eq!(since.unclean_ends().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        append(&log_path(0), ENDED);
+        fs::remove_file(log_path(3)).unwrap();
+        assert_eq!(log_end.unclean_ends().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
-    fn a_service_s_end_behind_many_megabytes_is_found() {
+    fn service_end_behind_many_megabytes_is_found() {
         let folder = tempfile::TempDir::new().unwrap();
         let log = folder.path().join("sn1_0.log");
         append(&log, "begun\n");
-        let since = LogPlace::end_of(&log);
+        let log_end = LogPlace::end_of(&log);
         append(&log, &"x".repeat(17 << 20));
         append(&log, "\n");
         append(&log, KILLED);
-        assert_eq!(since.unclean_ends().unwrap(), [KILLED.trim_end()]);
+        assert_eq!(log_end.unclean_ends().unwrap(), [KILLED.trim_end()]);
     }
 }

@@ -159,7 +159,7 @@ impl ClientPlan<'_> {
             options,
             scratch: self.scratch,
             heap_bytes: HEAP_BYTES,
-            resources: &self.resources.of_tools(),
+            resources: &self.resources.for_tools(),
             namespace,
             timeout: self.timeout,
             start_limit: self.limit,
@@ -198,30 +198,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_is_complete_and_its_file_is_there_and_encrypts() {
+    fn login_must_be_complete_with_encrypting_file() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("login");
         std::fs::write(&path, "oracle.kv.transport=ssl\n").unwrap();
         let file = path.to_str().unwrap();
-        let of = |set: &[(&str, &str)]| {
+        let login_with = |set: &[(&str, &str)]| {
             StoreLogin::read(|name| {
                 set.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned())
             })
         };
-        assert_eq!(of(&[]).unwrap().named(), None);
-        assert_eq!(of(&[(USERNAME, ""), (PASSWORD, "")]).unwrap().named(), None);
-        let all = of(&[(LOGIN_FILE, file), (USERNAME, "ann"), (PASSWORD, "x")]);
+        assert_eq!(login_with(&[]).unwrap().named(), None);
+        assert_eq!(login_with(&[(USERNAME, ""), (PASSWORD, "")]).unwrap().named(), None);
+        let all = login_with(&[(LOGIN_FILE, file), (USERNAME, "ann"), (PASSWORD, "x")]);
         assert_eq!(all.unwrap().named(), Some([USERNAME, PASSWORD]));
-        assert_eq!(of(&[(LOGIN_FILE, file)]).unwrap().named(), Some([LOGIN_FILE, USERNAME]));
+        assert_eq!(login_with(&[(LOGIN_FILE, file)]).unwrap().named(), Some([LOGIN_FILE, USERNAME]));
         let problem = |outcome: Result<StoreLogin, SystemError>| outcome.err().unwrap().to_string();
-        assert!(problem(of(&[(USERNAME, "ann")])).contains(PASSWORD));
-        let unencrypted = problem(of(&[(USERNAME, "ann"), (PASSWORD, "x")]));
+        assert!(problem(login_with(&[(USERNAME, "ann")])).contains(PASSWORD));
+        let unencrypted = problem(login_with(&[(USERNAME, "ann"), (PASSWORD, "x")]));
         assert!(unencrypted.contains("oracle.kv.transport=ssl"), "{unencrypted}");
-        let missing = problem(of(&[(LOGIN_FILE, "/no/such")]));
+        let missing = problem(login_with(&[(LOGIN_FILE, "/no/such")]));
         assert!(missing.contains("/no/such") && missing.contains(LOGIN_FILE), "{missing}");
-        assert!(problem(of(&[(LOGIN_FILE, "/dev/null")])).contains("it is no file"));
+        assert!(problem(login_with(&[(LOGIN_FILE, "/dev/null")])).contains("it is no file"));
         std::fs::write(&path, "oracle.kv.transport=clear\n").unwrap();
-        assert!(problem(of(&[(LOGIN_FILE, file)])).contains("does not say oracle.kv.transport=ssl"));
+        assert!(problem(login_with(&[(LOGIN_FILE, file)])).contains("does not say oracle.kv.transport=ssl"));
     }
 
     #[test]

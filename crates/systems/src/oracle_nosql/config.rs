@@ -123,8 +123,8 @@ impl NosqlConfig {
             for key in place.into_iter().filter(|&key| !values.contains_key(key)) {
                 mistake(key, "expected together with helpers and store, or none of them".to_owned());
             }
-            let known = |key: &str| SETTINGS.iter().any(|&(name, _)| name == key);
-            for key in values.keys().filter(|key| known(key) && !OF_RUNNING.contains(&key.as_str())) {
+            let is_setting = |key: &str| SETTINGS.iter().any(|&(name, _)| name == key);
+            for key in values.keys().filter(|key| is_setting(key) && !OF_RUNNING.contains(&key.as_str())) {
                 mistake(key, "expected not to be set: the store at helpers has its own".to_owned());
             }
         } else if config.replication() > config.nodes {
@@ -183,7 +183,7 @@ impl NosqlConfig {
 
     pub(super) fn division(&self) -> NosqlMemoryLayout {
         let shares = (self.heap_share, self.cache_share);
-        NosqlMemoryLayout::of(self.budget_bytes, self.nodes, self.replication_nodes(), shares)
+        NosqlMemoryLayout::new(self.budget_bytes, self.nodes, self.replication_nodes(), shares)
     }
 
     /// How the budget is used.
@@ -335,7 +335,7 @@ mod tests {
     const RUNNING: &[(&str, &str)] = &[("helpers", "10.0.0.1:5000, db.example:5000"), ("store", "prod")];
 
     #[test]
-    fn every_setting_has_a_value_that_is_taken_and_recorded() {
+    fn settings_are_accepted_and_recorded() {
         assert_eq!(STARTED.len() + RUNNING.len(), SETTINGS.len());
         let config = NosqlConfig::resolve(&values(STARTED), Some(8 << 30)).unwrap();
         let applied = config.applied();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_topology_is_a_mistake() {
+    fn impossible_topology_is_refused() {
         let five = [("nodes", "3"), ("capacity", "1"), ("replication", "5")];
         for budget_bytes in [None, Some(8 << 30)] {
             let found = mistakes(&five, budget_bytes);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_listed_with_what_was_expected() {
+    fn mistakes_are_listed_with_expected_values() {
         let wrong = [
             ("nodes", "0"),
             ("capacity", "0"),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_have_the_names_of_oracle_nosql_and_follow_slow_motion() {
+    fn parameters_have_oracle_names_and_follow_slow_motion() {
         let config = NosqlConfig::resolve(&values(&[("nodes", "3")]), Some(2 << 30)).unwrap();
         let parameters = config.node_parameters(Duration::from_secs(30), 10.0);
         let je = &parameters["configProperties"];

@@ -45,18 +45,18 @@ pub(super) fn deploy(
 ) -> Result<bool, SystemError> {
     let failed = |problem: String| SystemError::failed(NAME, DURING, problem);
     let steps = steps(config, parameters);
-    let (mut said, mut is_certain) = (String::new(), true);
+    let (mut output, mut is_certain) = (String::new(), true);
     // A tool goes on behind commands that were lost: shards are made only of nodes that are certain to be there.
     let (nodes, shards) = steps.split_at(steps.len() - STEPS_OF_SHARDS);
     for part in [nodes, shards] {
-        said = administration.command(&script(part.iter()))?;
-        if lost(&said) {
+        output = administration.command(&script(part.iter()))?;
+        if lost(&output) {
             is_certain = false;
             break;
         }
         // Nobody was lost on the way: then what is refused now would be refused again.
-        if said.contains("Script error") {
-            return Err(failed(last_lines(&said)));
+        if output.contains("Script error") {
+            return Err(failed(last_lines(&output)));
         }
     }
     let mut in_vain = 0;
@@ -70,7 +70,7 @@ pub(super) fn deploy(
                 if !administration.pause(PAUSE) {
                     return Err(failed(format!(
                         "it does not show its topology: {problem}; {}",
-                        last_lines(&said)
+                        last_lines(&output)
                     )));
                 }
                 continue;
@@ -81,18 +81,18 @@ pub(super) fn deploy(
         if in_vain == ANSWERED_IN_VAIN || !administration.pause(PAUSE) {
             return Err(failed(format!(
                 "it has {}, instead of {} storage nodes with {} shards of {} replication nodes in all: {}",
-                in_words(&topology),
+                describe_topology(&topology),
                 config.nodes,
                 config.shards(),
                 config.replication_nodes(),
-                last_lines(&said)
+                last_lines(&output)
             )));
         }
         in_vain += 1;
         // One script a command: a script ends with the first that is refused, as those are which have been carried out before.
         for step in steps.iter().filter(|step| !step.part.is_in(&topology)) {
-            said = administration.command(&script([step].into_iter()))?;
-            if lost(&said) {
+            output = administration.command(&script([step].into_iter()))?;
+            if lost(&output) {
                 is_certain = false;
                 in_vain = 0;
                 break;
@@ -175,7 +175,7 @@ fn replication_nodes(topology: &StoreTopology) -> u64 {
     topology.shards.iter().map(|shard| shard.rns.len() as u64).sum()
 }
 
-fn in_words(topology: &StoreTopology) -> String {
+fn describe_topology(topology: &StoreTopology) -> String {
     let StoreTopology { sns, shards, .. } = topology;
     format!(
         "{} storage nodes with {} shards of {} replication nodes in all",
@@ -186,8 +186,8 @@ fn in_words(topology: &StoreTopology) -> String {
 }
 
 /// Whether a tool did not find the administration, for one of its commands at least.
-pub(super) fn lost(said: &str) -> bool {
-    said.contains("Cannot connect to") || said.contains("Lost connection to Admin")
+pub(super) fn lost(output: &str) -> bool {
+    output.contains("Cannot connect to") || output.contains("Lost connection to Admin")
 }
 
 pub(super) fn words(parameters: &BTreeMap<String, String>) -> String {
@@ -196,8 +196,8 @@ pub(super) fn words(parameters: &BTreeMap<String, String>) -> String {
 }
 
 /// The end of what a tool printed, where it says what went wrong.
-pub(super) fn last_lines(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+pub(super) fn last_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(8)..].join("; ")
 }
 
@@ -257,29 +257,29 @@ mod tests {
 
     impl AdminExecutor for Fake {
         fn command(&self, script: &str) -> Result<String, SystemError> {
-            let mut said = String::new();
+            let mut output = String::new();
             for command in script.lines().skip(1) {
                 let number = self.commands.replace(self.commands.get() + 1);
                 if self.away_for.get() > 0 {
-                    said += "Lost connection to Admin.\nReconnecting....Cannot connect to any admins.\n";
+                    output += "Lost connection to Admin.\nReconnecting....Cannot connect to any admins.\n";
                     continue;
                 }
-                let goes = self.goes.get(&number);
-                if let Some(&(_, looks)) = goes {
+                let interruption = self.goes.get(&number);
+                if let Some(&(_, looks)) = interruption {
                     self.away_for.set(looks);
                 }
-                if goes.is_none_or(|(is_done, _)| *is_done) {
+                if interruption.is_none_or(|(is_done, _)| *is_done) {
                     match self.carry_out(command) {
-                        Ok(good) => said += good,
-                        Err(bad) => return Ok(said + bad + "\nScript error in line 1\n"),
+                        Ok(good) => output += good,
+                        Err(bad) => return Ok(output + bad + "\nScript error in line 1\n"),
                     }
                 }
-                if goes.is_some() {
-                    said += "\nLost connection to Admin.\n";
+                if interruption.is_some() {
+                    output += "\nLost connection to Admin.\n";
                 }
-                said += "\n";
+                output += "\n";
             }
-            Ok(said)
+            Ok(output)
         }
 
         fn show_topology(&self) -> Result<String, SystemError> {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_make_what_the_settings_say() {
+    fn commands_follow_settings() {
         let config =
             NosqlConfig { nodes: 3, capacity: 2, given_partitions: Some(60), ..NosqlConfig::default() };
         let script = script(steps(&config, &parameters()).iter());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_administration_that_stays_does_each_command_once() {
+    fn stable_administration_runs_each_command_once() {
         let fake = Fake::default();
         deploy(&fake, &config(), &parameters()).unwrap();
         assert_eq!(fake.commands.get() as usize, steps(&config(), &parameters()).len());
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_comes_is_told() {
+    fn absent_administration_is_reported() {
         let fake = Fake::default();
         fake.away_for.set(u32::MAX);
         let error = deploy(&fake, &config(), &parameters()).unwrap_err().to_string();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_told_at_once() {
+    fn refused_command_is_reported_at_once() {
         let fake = Fake::default();
         fake.done.borrow_mut().push("plan deploy-zone -name underlay -rf 3 -wait".to_owned());
         let error = deploy(&fake, &config(), &parameters()).unwrap_err().to_string();
@@ -375,7 +375,7 @@ mod tests {
 
     /// A shrunk failure: the second storage node's command was lost, and the commands behind it were not.
     #[test]
-    fn a_store_that_lacks_a_node_is_not_whole() {
+    fn store_lacking_a_node_is_not_whole() {
         let fake = Fake { goes: BTreeMap::from([(7, (false, 0))]), ..Fake::default() };
         deploy(&fake, &config(), &parameters()).unwrap();
         assert_eq!(topology(&fake).sns.len(), 3);
@@ -383,7 +383,7 @@ mod tests {
 
     /// A lost connection at the policy: it is given again before there are shards, and nobody may take the parameters to be in force all the same.
     #[test]
-    fn a_policy_that_was_lost_is_not_certain() {
+    fn lost_policy_is_uncertain() {
         let fake = Fake { goes: BTreeMap::from([(1, (false, 0))]), ..Fake::default() };
         let is_certain = deploy(&fake, &config(), &parameters()).unwrap();
         let place = |start: &str| fake.done.borrow().iter().position(|one| one.starts_with(start));
@@ -394,14 +394,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_store_comes_of_it_wherever_the_administration_goes(
-            goes in prop::collection::btree_map(0u32..60, (prop::bool::ANY, 0u32..4), 0..6),
+        fn deployment_survives_administration_loss_anywhere(
+            interruptions in prop::collection::btree_map(0u32..60, (prop::bool::ANY, 0u32..4), 0..6),
         ) {
-            let fake = Fake { goes, ..Fake::default() };
+            let fake = Fake { goes: interruptions, ..Fake::default() };
             let is_certain = deploy(&fake, &config(), &parameters()).unwrap();
             prop_assert!(is_whole(&topology(&fake), &config()));
             let place = |start: &str| fake.done.borrow().iter().position(|one| one.starts_with(start));
-            let has_policy = place("change-policy").is_some_and(|at| Some(at) < place("plan deploy-topology"));
+            let has_policy = place("change-policy").is_some_and(|index| Some(index) < place("plan deploy-topology"));
             prop_assert!(has_policy || !is_certain);
             let done = fake.done.borrow();
             let nodes = done.iter().filter(|one| one.starts_with("plan deploy-sn")).count();

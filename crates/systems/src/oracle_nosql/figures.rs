@@ -135,7 +135,7 @@ impl StatisticsTable {
         let mut bytes = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut bytes)?;
         // The last line may be under way.
-        let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |index| index + 1);
         self.read_bytes += complete as u64;
         String::from_utf8_lossy(&bytes[..complete]).lines().for_each(|line| self.take_in(line));
         Ok(())

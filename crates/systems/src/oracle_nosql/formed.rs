@@ -36,7 +36,7 @@ struct StoreMark {
 }
 
 impl StoreShape {
-    fn of(config: &NosqlConfig, node: u64, storage: u64) -> StoreShape {
+    fn new(config: &NosqlConfig, node: u64, storage: u64) -> StoreShape {
         StoreShape {
             nodes: config.nodes,
             capacity: config.capacity,
@@ -91,7 +91,7 @@ fn directories<'a>(config: &NosqlConfig, places: &'a [StorageNodePlace]) -> Vec<
         let all = std::iter::once(place.home.as_path()).chain(storages);
         (0..)
             .zip(all)
-            .map(move |(storage, directory)| (StoreShape::of(config, place.number, storage), directory))
+            .map(move |(storage, directory)| (StoreShape::new(config, place.number, storage), directory))
     };
     places.iter().flat_map(of_place).collect()
 }
@@ -163,7 +163,7 @@ mod tests {
     use crate::system::StoragePaths;
 
     #[test]
-    fn data_of_another_shape_and_parts_of_stores_are_refused() {
+    fn data_of_other_or_partial_stores_are_refused() {
         let folder = tempfile::TempDir::new().unwrap();
         let data = ["a", "b", "c"].map(|name| folder.path().join(name));
         data.iter().for_each(|volume| std::fs::create_dir(volume).unwrap());

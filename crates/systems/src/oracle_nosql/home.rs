@@ -57,7 +57,7 @@ impl KvHome {
             let shown = directory.to_string_lossy().escape_debug().to_string();
             return Err(missing(format!("an installation of its own (a path without {odd:?}, not {shown})")));
         }
-        for (jar, what) in [(SERVER, "its server"), (CLIENT, "its client")] {
+        for (jar, part) in [(SERVER, "its server"), (CLIENT, "its client")] {
             let path = directory.join(jar);
             // Opening a pipe would wait for its other end.
             let opened = match std::fs::metadata(&path) {
@@ -66,7 +66,7 @@ impl KvHome {
                 Err(error) => Err(error),
             };
             if let Err(error) = opened {
-                return Err(missing(format!("{what} ({} can't be read: {error})", path.display())));
+                return Err(missing(format!("{part} ({} can't be read: {error})", path.display())));
             }
         }
         check_trusted(&directory)?;
@@ -179,9 +179,9 @@ fn version_of(directory: &Path, jar: &str) -> Result<String, SystemError> {
         }
         None => {
             let errors = String::from_utf8_lossy(&output.stderr);
-            let said = errors.lines().chain(text.lines()).find(|line| !line.trim().is_empty());
-            let said = said.map(|line| format!(", but says: {}", line.trim())).unwrap_or_default();
-            Err(unreadable(format!("does not print its version{said}")))
+            let first_line = errors.lines().chain(text.lines()).find(|line| !line.trim().is_empty());
+            let quoted = first_line.map(|line| format!(", but says: {}", line.trim())).unwrap_or_default();
+            Err(unreadable(format!("does not print its version{quoted}")))
         }
     }
 }
@@ -259,29 +259,33 @@ fn check(directory: &Path, version: &str) -> Result<(), SystemError> {
 mod tests {
     use super::*;
 
-    fn of(directory: &Path) -> String {
+    fn find_error(directory: &Path) -> String {
         let name = directory.to_str().unwrap().to_owned();
         KvHome::find(move |variable| (variable == VARIABLE).then(|| name.clone())).unwrap_err().to_string()
     }
 
     #[test]
-    fn what_is_missing_is_told_with_how_to_get_it() {
+    fn missing_installation_is_reported_with_remedy() {
         let folder = tempfile::TempDir::new().unwrap();
         let unset = KvHome::find(|_| None).unwrap_err();
         assert!(matches!(unset, SystemError::Missing { .. }));
         let unset = unset.to_string();
         assert!(unset.contains("KVHOME is not set") && unset.contains("download Oracle NoSQL"), "{unset}");
-        assert!(of(&folder.path().join("none")).contains("none can't be read"));
+        assert!(find_error(&folder.path().join("none")).contains("none can't be read"));
         for odd in ["kv:25", "two\nlines"] {
             std::fs::create_dir(folder.path().join(odd)).unwrap();
-            assert!(of(&folder.path().join(odd)).contains("a path without"), "{odd}");
+            assert!(find_error(&folder.path().join(odd)).contains("a path without"), "{odd}");
         }
-        assert!(of(folder.path()).contains("its server ("), "{}", of(folder.path()));
+        assert!(find_error(folder.path()).contains("its server ("), "{}", find_error(folder.path()));
         std::fs::create_dir(folder.path().join("lib")).unwrap();
         std::fs::write(folder.path().join(SERVER), "no jar").unwrap();
-        assert!(of(folder.path()).contains("kvclient.jar can't be read"), "{}", of(folder.path()));
+        assert!(
+            find_error(folder.path()).contains("kvclient.jar can't be read"),
+            "{}",
+            find_error(folder.path())
+        );
         std::fs::write(folder.path().join(CLIENT), "no jar").unwrap();
-        let no_jar = of(folder.path());
+        let no_jar = find_error(folder.path());
         assert!(no_jar.contains("does not print its version, but says: "), "{no_jar}");
     }
 
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_killed() {
+    fn hanging_version_query_is_killed() {
         let mut hangs = Command::new("sleep");
         hangs.arg("600");
         let error = output_within(hangs, Duration::from_millis(50)).unwrap_err();

@@ -44,7 +44,7 @@ pub(crate) struct NosqlMemoryLayout {
 impl NosqlMemoryLayout {
     /// Divides a budget of at least [`min_bytes`]: of what is left beside Java, `heap_share` is heap, and `cache_share` of that is JE's
     /// cache.
-    pub(crate) fn of(
+    pub(crate) fn new(
         budget_bytes: u64,
         nodes: u64,
         replication_nodes: u64,
@@ -75,8 +75,8 @@ impl NosqlMemoryLayout {
 
     /// Everything that runs in the budget.
     pub(super) fn processes(&self, nodes: u64, replication_nodes: u64) -> Vec<ProcessMemory> {
-        let other = |what, count, bytes, heap_bytes| ProcessMemory {
-            what,
+        let other = |kind, count, bytes, heap_bytes| ProcessMemory {
+            what: kind,
             count,
             heap_bytes,
             own_bytes: bytes - heap_bytes,
@@ -113,12 +113,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_divided_fits_into_the_budget() {
+    fn memory_layout_fits_budget() {
         for (nodes, replication_nodes) in [(1, 1), (3, 3), (3, 6), (3, 9), (5, 3)] {
             let least = min_bytes(nodes, replication_nodes);
             for bytes in [least, 2 * least, 100 * least] {
                 for shares in [(0.1, 0.1), (0.6, 0.7), (0.9, 0.8)] {
-                    let division = NosqlMemoryLayout::of(bytes, nodes, replication_nodes, shares);
+                    let division = NosqlMemoryLayout::new(bytes, nodes, replication_nodes, shares);
                     let each = NODE_OWN_BYTES + division.heap_bytes + division.page_cache_bytes;
                     let all = nodes * AGENT_BYTES + ADMIN_BYTES + replication_nodes * each;
                     assert!(all <= bytes, "{division:?}: {all} of {bytes}");
@@ -128,7 +128,7 @@ mod tests {
                 }
             }
         }
-        let division = NosqlMemoryLayout::of(min_bytes(3, 3), 3, 3, (0.6, 0.7));
+        let division = NosqlMemoryLayout::new(min_bytes(3, 3), 3, 3, (0.6, 0.7));
         assert_eq!((division.heap_bytes, division.page_cache_bytes), (48 * MIB, 8 * MIB));
         assert_eq!(division.java_options(), "-Xms48m -Xmx48m -Xmn7372k");
     }

@@ -61,18 +61,18 @@ pub(super) fn places(
     let volumes = all.iter().map(|&(number, before)| volume(paths, config.nodes, number, before));
     let volumes: Vec<&PathBuf> = volumes.collect::<Result<_, _>>()?;
     let mut places: Vec<StorageNodePlace> = Vec::new();
-    for (&(number, before), &on) in all.iter().zip(&volumes) {
+    for (&(number, before), &root) in all.iter().zip(&volumes) {
         let folder = Path::new(NAME).join(name(number));
         if before == 0 {
             places.push(StorageNodePlace {
                 number,
-                home: make_on(NAME, on, &folder.join("home"))?,
+                home: make_on(NAME, root, &folder.join("home"))?,
                 storages: Vec::new(),
             });
         }
-        let directory = make_on(NAME, on, &folder.join(format!("storage{}", before + 1)))?;
-        let sharing = volumes.iter().filter(|other| **other == on).count() as u64;
-        let volume = paths.data_of_all().position(|volume| volume == on);
+        let directory = make_on(NAME, root, &folder.join(format!("storage{}", before + 1)))?;
+        let sharing = volumes.iter().filter(|other| **other == root).count() as u64;
+        let volume = paths.data_of_all().position(|volume| volume == root);
         let volume = volume.and_then(|volume| u32::try_from(volume).ok());
         if let Some(place) = places.last_mut() {
             place.storages.push(ReplicationDirectory { directory, volume, sharing });
@@ -89,13 +89,13 @@ pub(super) fn volume(
     before: u64,
 ) -> Result<&PathBuf, SystemError> {
     let further = |number: u64| paths.further_nodes.get(usize::try_from(number).ok()?.checked_sub(2)?);
-    let (data, at) = match further(number) {
+    let (data, position) = match further(number) {
         Some(NodePaths { data, .. }) => (data, before),
         None if paths.further_nodes.is_empty() => (&paths.data, before * nodes + number - 1),
         None => (&paths.data, before),
     };
     let count = data.len().max(1) as u64;
-    data.get(usize::try_from(at % count).unwrap_or(0)).ok_or_else(|| {
+    data.get(usize::try_from(position % count).unwrap_or(0)).ok_or_else(|| {
         SystemError::starting(NAME, format!("there is no data directory for storage node {number}"))
     })
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_replication_node_has_its_directory() {
+    fn replication_nodes_have_own_directories() {
         let folder = tempfile::TempDir::new().unwrap();
         let volumes = ["a", "b", "c", "d", "e", "f"].map(|name| folder.path().join(name));
         volumes.iter().for_each(|volume| std::fs::create_dir(volume).unwrap());

@@ -153,7 +153,7 @@ impl StoreStatus {
     }
 
     /// How it stands with each replication node, for an error.
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let word = |(_, replica): (&str, &ReplicaStatus)| {
             let role = replica.role().map(|role| format!(", {role}")).unwrap_or_default();
             format!("{} {}{role}", replica.resource_id, replica.status)
@@ -175,12 +175,12 @@ pub(super) fn number_of(name: &str) -> Option<u64> {
 
 /// The report in what a command printed, perhaps below other lines.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(printed: &str) -> Result<T, String> {
-    let at = printed.lines().position(|line| line.starts_with('{'));
-    let Some(at) = at else {
+    let first_line = printed.lines().position(|line| line.starts_with('{'));
+    let Some(first_line) = first_line else {
         let last = printed.lines().map(str::trim).rfind(|line| !line.is_empty());
         return Err(last.unwrap_or("it printed nothing").to_owned());
     };
-    let text: String = printed.lines().skip(at).flat_map(|line| [line, "\n"]).collect();
+    let text: String = printed.lines().skip(first_line).flat_map(|line| [line, "\n"]).collect();
     let mut answers = serde_json::Deserializer::from_str(&text).into_iter::<AdminAnswer<T>>();
     match answers.next() {
         Some(Ok(AdminAnswer { return_value: Some(report), .. })) => Ok(report),
@@ -229,23 +229,24 @@ mod tests {
         assert_eq!((topology.num_partitions, topology.shards.len()), (20, 1));
         assert_eq!(topology.shards[0].rns[1].sn_id, "sn2");
         assert_eq!((shard_of("rg12-rn3"), number_of("sn12"), number_of("sn")), ("rg12", Some(12), None));
-        let of = |second: &str| parse::<StoreStatus>(&status(second)).unwrap();
+        let status_with = |second: &str| parse::<StoreStatus>(&status(second)).unwrap();
         let replica =
             r#"{ "resourceId": "rg1-rn2", "status": "RUNNING", "state": "REPLICA", "sequenceNumber": 99 }"#;
-        let healthy = of(replica);
+        let healthy = status_with(replica);
         assert!(healthy.is_healthy(1, 2) && !healthy.is_healthy(1, 3) && !healthy.is_healthy(2, 2));
         assert_eq!((healthy.last_of("rg1"), healthy.last_of("rg2")), (Some(114), None));
         assert_eq!(healthy.findings(), ["zn1: zn1 needs 2 Admins"]);
-        let starting = of(r#"{ "resourceId": "rg1-rn2", "status": "STARTING", "state": "UNKNOWN" }"#);
+        let starting =
+            status_with(r#"{ "resourceId": "rg1-rn2", "status": "STARTING", "state": "UNKNOWN" }"#);
         assert!(!starting.is_healthy(1, 2));
-        assert_eq!(starting.in_words(), "rg1-rn1 RUNNING, master; rg1-rn2 STARTING");
+        assert_eq!(starting.describe(), "rg1-rn1 RUNNING, master; rg1-rn2 STARTING");
         let restoring =
             replica.replace("\"sequenceNumber\"", "\"networkRestoreUnderway\": true, \"sequenceNumber\"");
-        assert!(!of(&restoring).is_healthy(1, 2));
+        assert!(!status_with(&restoring).is_healthy(1, 2));
     }
 
     #[test]
-    fn what_is_no_report_is_an_error_that_says_what_it_is() {
+    fn invalid_report_is_an_error_quoting_it() {
         let error = |printed: &str| parse::<StoreStatus>(printed).unwrap_err();
         assert_eq!(error("\nCannot connect to any admins.\n\n"), "Cannot connect to any admins.");
         assert_eq!(error(""), "it printed nothing");

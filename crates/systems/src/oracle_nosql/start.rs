@@ -16,7 +16,7 @@ use super::home::KvHome;
 use super::parts::parts;
 use super::places::{name, places};
 use super::reports::StoreTopology;
-use super::storage_node::{STORE, StorageNode, StorageNodePlan, at_once, endpoint};
+use super::storage_node::{STORE, StorageNode, StorageNodePlan, endpoint, run_parallel};
 use super::store::{DeployedStore, RunningNosql};
 use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
@@ -219,7 +219,7 @@ impl System for OracleNosql {
             plan.make_folder(place)?;
         }
         if former.is_none() {
-            at_once(&places, |place| plan.configure(place))?;
+            run_parallel(&places, |place| plan.configure(place))?;
         }
         let mut nodes: Vec<StorageNode> = Vec::new();
         for place in &places {
@@ -334,14 +334,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_is_nearly_full_is_told_so_before_anything_starts() {
+    fn nearly_full_host_is_reported_before_start() {
         let scratch = Path::new("/runs/one/work");
         assert!(enough_space(scratch, 1 << 30).is_ok());
         let refused = enough_space(scratch, 256 << 20).unwrap_err().to_string();
         assert!(refused.contains("512 MiB free") && refused.contains("/runs/one/work"), "{refused}");
         // A directory that is yet to be made is on the disk of the one above it.
-        let told =
+        let message =
             check_host_space(&std::env::temp_dir().join("none/at/all")).err().map(|error| error.to_string());
-        assert!(told.as_ref().is_none_or(|told| told.contains("MiB free")), "{told:?}");
+        assert!(message.as_ref().is_none_or(|message| message.contains("MiB free")), "{message:?}");
     }
 }

@@ -151,11 +151,12 @@ impl StorageNodePlan {
         })?;
         let arguments = self.boot_arguments(place)?;
         let tool = self.program(&place.name(), &format!("makebootconfig {}", place.name()), arguments);
-        let said = tool.run(&self.java, &self.resources, "writing its boot configuration", self.limit)?;
+        let output = tool.run(&self.java, &self.resources, "writing its boot configuration", self.limit)?;
         match root.join("config.xml").is_file() {
             true => Ok(()),
             false => {
-                let problem = format!("there is no boot configuration for {}: {}", place.name(), said.trim());
+                let problem =
+                    format!("there is no boot configuration for {}: {}", place.name(), output.trim());
                 Err(SystemError::starting(NAME, problem))
             }
         }
@@ -363,7 +364,7 @@ impl StorageNode {
 }
 
 /// Runs `work` for each of these at once and returns the first error.
-pub(super) fn at_once<T: Sync>(
+pub(super) fn run_parallel<T: Sync>(
     all: &[T],
     work: impl Fn(&T) -> Result<(), SystemError> + Sync,
 ) -> Result<(), SystemError> {
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_leave_the_storage_also_where_a_copy_has_no_links() {
+    fn logs_leave_storage_even_without_links() {
         let folder = tempfile::TempDir::new().unwrap();
         let place = StorageNodePlace { number: 2, home: folder.path().to_owned(), storages: Vec::new() };
         let links = ["root/underlay/log", "root/underlay/sn2/collector"].map(|link| folder.path().join(link));
@@ -410,13 +411,18 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_divided_among_its_replication_nodes() {
+    fn volume_is_divided_among_replication_nodes() {
         let folder = tempfile::TempDir::new().unwrap();
-        let of = |sharing| {
+        let memory_of = |sharing| {
             size_mib(&ReplicationDirectory { directory: folder.path().to_owned(), volume: None, sharing })
                 .unwrap()
         };
-        assert!(of(3) * 3 <= of(1) + ADMIN_MIB && of(3) * 4 > of(1), "{} {}", of(1), of(3));
+        assert!(
+            memory_of(3) * 3 <= memory_of(1) + ADMIN_MIB && memory_of(3) * 4 > memory_of(1),
+            "{} {}",
+            memory_of(1),
+            memory_of(3)
+        );
         let missing =
             ReplicationDirectory { directory: folder.path().join("none"), volume: None, sharing: 1 };
         assert!(size_mib(&missing).unwrap_err().to_string().contains("none"));

@@ -22,7 +22,7 @@ use super::places::StorageNodePlace;
 use super::reports::{
     ReplicaStatus, ReplicationNode, ReplicationShard, StoreStatus, StoreTopology, number_of, shard_of,
 };
-use super::storage_node::{StorageNode, StorageNodePlan, at_once};
+use super::storage_node::{StorageNode, StorageNodePlan, run_parallel};
 use crate::figures::CURRENT;
 use crate::jvm::JvmChild;
 use crate::nodes::{NodeProcess as _, Roster, SystemNodes, unknown};
@@ -173,13 +173,13 @@ impl DeployedStore {
         self.wait_for_statistics(during, limit)?;
         let busy =
             |figures: &BTreeMap<String, f64>| ["cleaned_files", "checkpoints"].map(|name| figures[name]);
-        let (mut last, mut since) = (busy(&self.statistics(during)?), Instant::now());
-        while since.elapsed() < QUIET {
+        let (mut last, mut quiet_since) = (busy(&self.statistics(during)?), Instant::now());
+        while quiet_since.elapsed() < QUIET {
             std::thread::sleep(POLL);
             self.nodes.check(during)?;
             let now = busy(&self.statistics(during)?);
             if now != last {
-                (last, since) = (now, Instant::now());
+                (last, quiet_since) = (now, Instant::now());
             }
             if began.elapsed() > limit {
                 let problem =
@@ -192,7 +192,7 @@ impl DeployedStore {
 
     /// What agents have logged of services that ended by themselves since the store had started. Their agents have started them again.
     fn ended_services(&self) -> Vec<String> {
-        let told = self.logged.iter().map(|place| match place.unclean_ends() {
+        let endings = self.logged.iter().map(|place| match place.unclean_ends() {
             Ok(ends) => ends,
             // Nobody knows what it told.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
@@ -201,7 +201,7 @@ impl DeployedStore {
             // A log that can't be read is missed when its storage node is stopped.
             Err(_) => Vec::new(),
         });
-        told.flatten().collect()
+        endings.flatten().collect()
     }
 
     /// A storage node is about to go: what ends from now on may have had to begin anew for that.
@@ -295,7 +295,7 @@ impl RunningNosql {
     }
 
     /// Those of the client, with which storage node has the master of which shard in place of what it says of each replication node.
-    fn of_client(&self, mut figures: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    fn client_figures(&self, mut figures: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let masters: Vec<String> = figures
             .iter()
             .filter_map(|(name, &is_one)| {
@@ -324,7 +324,7 @@ impl RunningNosql {
             let shard = name.strip_prefix(CURRENT)?.strip_prefix("master_of_shard_")?.parse().ok()?;
             Some((shard, node as u64))
         };
-        self.of_client(gauges).into_iter().filter_map(of_shard).collect()
+        self.client_figures(gauges).into_iter().filter_map(of_shard).collect()
     }
 }
 
@@ -364,7 +364,7 @@ impl RunningSystem for RunningNosql {
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         const DURING: &str = "reading its figures";
-        let mut figures = self.of_client(self.explained(DURING, self.client.figures())?);
+        let mut figures = self.client_figures(self.explained(DURING, self.client.figures())?);
         if let Some(deployed) = &self.deployed {
             figures.extend(deployed.statistics(DURING)?);
             figures.insert("ended_services".to_owned(), deployed.ended_services().len() as f64);
@@ -376,7 +376,7 @@ impl RunningSystem for RunningNosql {
 
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         const DURING: &str = "reading its figures";
-        let mut gauges = self.of_client(self.explained(DURING, self.client.gauges())?);
+        let mut gauges = self.client_figures(self.explained(DURING, self.client.gauges())?);
         if let Some(deployed) = &self.deployed {
             let figures = deployed.statistics(DURING)?;
             gauges.extend(figures.into_iter().filter(|(name, _)| name.starts_with(CURRENT)));
@@ -406,7 +406,7 @@ impl RunningSystem for RunningNosql {
         let outcome = deployed
             .nodes
             .check("stopping")
-            .and_then(|()| at_once(&deployed.nodes.present(), |node| deployed.plan.stop(node)));
+            .and_then(|()| run_parallel(&deployed.nodes.present(), |node| deployed.plan.stop(node)));
         // If both failed, a storage node is the cause.
         outcome.and(client)
     }
@@ -422,8 +422,8 @@ impl SystemNodes for RunningNosql {
                 _ => copies_of(place, &deployed.topology, &BTreeMap::new()),
             };
             // A master of any shard is one of the store's.
-            let is = |role| shards.iter().any(|copy| copy.role == Some(role)).then_some(role);
-            NodeState { role: is(NodeRole::Master).or(is(NodeRole::Replica)), shards, ..state }
+            let find_role = |role| shards.iter().any(|copy| copy.role == Some(role)).then_some(role);
+            NodeState { role: find_role(NodeRole::Master).or(find_role(NodeRole::Replica)), shards, ..state }
         };
         Ok(deployed.nodes.states(None).into_iter().zip(&deployed.places).map(state).collect())
     }
@@ -496,7 +496,7 @@ mod tests {
 
     /// Two shards of two copies; one of them has no master, or another one than before.
     #[test]
-    fn a_storage_node_is_held_to_what_its_own_shards_have() {
+    fn storage_node_is_judged_by_its_own_shards() {
         let shard = |number: u64, nodes: [u64; 2]| {
             let copies =
                 nodes.map(|node| format!(r#"{{ "resourceId": "rg{number}-rn{node}", "snId": "sn{node}" }}"#));
@@ -505,7 +505,7 @@ mod tests {
         let text =
             format!(r#"{{ "returnValue": {{ "shards": [{}, {}] }} }}"#, shard(1, [1, 2]), shard(2, [3, 4]));
         let topology: StoreTopology = parse(&text).unwrap();
-        let of = |last: u64| -> StoreStatus {
+        let status_of = |last: u64| -> StoreStatus {
             parse(&format!(
                 r#"{{ "returnValue": {{ "shardStatus": {{ "healthy": 1, "total": 2 }}, "snStatus": [{{ "resourceId": "sn2", "rnStatus": [{{ "resourceId": "rg1-rn2",
                     "status": "RUNNING", "state": "MASTER", "sequenceNumber": {last} }}] }}] }} }}"#
@@ -513,18 +513,18 @@ mod tests {
             .unwrap()
         };
         let mut goals = BTreeMap::new();
-        assert!(!follow_masters(&topology, &mut goals, &of(90), None), "rg2 has no master");
-        assert!(follow_masters(&topology, &mut goals, &of(95), Some("sn1")));
-        assert!(!follow_masters(&topology, &mut goals, &of(95), Some("sn3")));
+        assert!(!follow_masters(&topology, &mut goals, &status_of(90), None), "rg2 has no master");
+        assert!(follow_masters(&topology, &mut goals, &status_of(95), Some("sn1")));
+        assert!(!follow_masters(&topology, &mut goals, &status_of(95), Some("sn3")));
         assert_eq!(goals, BTreeMap::from([("rg1".to_owned(), 90)]));
         // A new master without the end of the old one's log: nobody has that any more.
-        follow_masters(&topology, &mut goals, &of(88), Some("sn1"));
+        follow_masters(&topology, &mut goals, &status_of(88), Some("sn1"));
         assert_eq!(goals["rg1"], 88);
     }
 
     #[test]
-    fn a_storage_node_is_back_when_its_copies_have_what_the_others_have() {
-        let of = |last: u64, second: &str| -> StoreStatus {
+    fn storage_node_is_back_once_copies_caught_up() {
+        let status_of = |last: u64, second: &str| -> StoreStatus {
             let own = |number: u64, state: &str, last: u64| {
                 format!(
                     r#"{{ "resourceId": "sn{number}", "rnStatus": [{{ "resourceId": "rg1-rn{number}", "status": "RUNNING",
@@ -538,12 +538,12 @@ mod tests {
             .unwrap()
         };
         let goals = BTreeMap::from([("rg1".to_owned(), 90)]);
-        assert!(has_reached(&of(90, "REPLICA"), &goals, Some("sn2")));
-        assert!(!has_reached(&of(89, "REPLICA"), &goals, Some("sn2")));
-        assert!(has_reached(&of(89, "REPLICA"), &goals, Some("sn1")));
-        assert!(!has_reached(&of(89, "REPLICA"), &goals, None));
-        assert!(!has_reached(&of(90, "UNKNOWN"), &goals, Some("sn2")));
-        assert!(!has_reached(&of(90, "REPLICA"), &goals, Some("sn3")), "it does not answer yet");
+        assert!(has_reached(&status_of(90, "REPLICA"), &goals, Some("sn2")));
+        assert!(!has_reached(&status_of(89, "REPLICA"), &goals, Some("sn2")));
+        assert!(has_reached(&status_of(89, "REPLICA"), &goals, Some("sn1")));
+        assert!(!has_reached(&status_of(89, "REPLICA"), &goals, None));
+        assert!(!has_reached(&status_of(90, "UNKNOWN"), &goals, Some("sn2")));
+        assert!(!has_reached(&status_of(90, "REPLICA"), &goals, Some("sn3")), "it does not answer yet");
         assert_eq!((name(3).as_str(), number_of(&name(3))), ("sn3", Some(3)));
     }
 }

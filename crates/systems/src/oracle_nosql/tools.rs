@@ -51,7 +51,7 @@ impl ToolQueue {
         let given_up = || SystemError::failed(NAME, during, format!("{name} is not wanted any more"));
         let _turn = self.turn(unwanted).ok_or_else(given_up)?;
         // Dropped, and so killed, wherever this returns early.
-        let process = tool.start(java, &resources.of_tools())?;
+        let process = tool.start(java, &resources.for_tools())?;
         let (state, began) = (process.state(), Instant::now());
         while !state.wait(POLL) {
             if unwanted() {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waits_neither_for_a_tool_nor_for_its_turn() {
+    fn cancelled_call_waits_for_no_tool_or_permit() {
         let folder = tempfile::TempDir::new().unwrap();
         let (tools, free) = (ToolQueue::default(), SystemResources::unlimited());
         let (hangs, sleep) = tool(folder.path(), "ping", "echo here; exec sleep 600");

@@ -267,8 +267,8 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_has_a_value_that_is_taken_and_recorded() {
-        let given = values(&[
+    fn settings_are_accepted_and_recorded() {
+        let settings = values(&[
             ("block_cache_share", "40 %"),
             ("write_buffer_share", "0.2"),
             ("compression", "lz4"),
@@ -280,17 +280,17 @@ mod tests {
             ("background_jobs", "4"),
             ("checksums", "ignore"),
         ]);
-        assert_eq!(given.len(), SETTINGS.len());
-        let applied = RocksdbConfig::resolve(&given, 100 * MIB).unwrap().applied();
-        for (name, value) in &given {
+        assert_eq!(settings.len(), SETTINGS.len());
+        let applied = RocksdbConfig::resolve(&settings, 100 * MIB).unwrap().applied();
+        for (name, value) in &settings {
             let expected = value.replace("40 %", "0.4").replace('_', "");
             assert_eq!(applied[name], expected, "{name}");
         }
     }
 
     #[test]
-    fn every_mistake_is_listed_with_what_was_expected() {
-        let given = values(&[
+    fn mistakes_are_listed_with_expected_values() {
+        let settings = values(&[
             ("block_cache_share", "2"),
             ("write_buffer_share", "NaN"),
             ("compression", "gzip"),
@@ -303,9 +303,9 @@ mod tests {
             ("checksums", "off"),
             ("blok_bytes", "1"),
         ]);
-        let mistakes = RocksdbConfig::resolve(&given, MIB).unwrap_err();
+        let mistakes = RocksdbConfig::resolve(&settings, MIB).unwrap_err();
         let named: Vec<&str> = mistakes.iter().map(|(key, _)| key.as_str()).collect();
-        assert_eq!(mistakes.len(), given.len() + 1, "{named:?}");
+        assert_eq!(mistakes.len(), settings.len() + 1, "{named:?}");
         assert_eq!(named[0], "memory");
         for (key, problem) in &mistakes[1..] {
             assert!(problem.contains("expected"), "{key}: {problem}");
@@ -314,13 +314,13 @@ mod tests {
 
     #[test]
     fn shares_that_leave_nothing_are_refused() {
-        let given = values(&[("block_cache_share", "0.8"), ("write_buffer_share", "0.3")]);
-        let mistakes = RocksdbConfig::resolve(&given, 64 * MIB).unwrap_err();
+        let settings = values(&[("block_cache_share", "0.8"), ("write_buffer_share", "0.3")]);
+        let mistakes = RocksdbConfig::resolve(&settings, 64 * MIB).unwrap_err();
         assert_eq!(mistakes[0].0, "block_cache_share");
     }
 
     #[test]
-    fn what_is_divided_stays_inside_the_budget() {
+    fn memory_layout_stays_inside_budget() {
         let mut budget = MIN_BUDGET_BYTES;
         while budget < 1 << 40 {
             for io in ["buffered", "direct"] {

@@ -185,7 +185,7 @@ fn serve(store: RocksdbStore, listener: UnixListener) -> Result<(), String> {
     let result = close(engine);
     let mut answer = Vec::new();
     match &result {
-        Ok(()) => drop(encode_reply(&mut answer, stop.id, WireStatus::Found, 0, no_values)),
+        Ok(()) => drop(encode_reply(&mut answer, stop.id, WireStatus::Found, 0, write_no_values)),
         Err(problem) => encode_text_reply(&mut answer, stop.id, WireStatus::Failed, problem),
     }
     // The requester may be gone. The engine stops all the same.
@@ -234,8 +234,8 @@ fn close(engine: Arc<RocksdbEngine>) -> Result<(), String> {
     loop {
         match Arc::try_unwrap(shared) {
             Ok(engine) => drop(engine),
-            Err(held) => {
-                shared = held;
+            Err(remaining) => {
+                shared = remaining;
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
@@ -246,7 +246,7 @@ fn close(engine: Arc<RocksdbEngine>) -> Result<(), String> {
 
 impl RocksdbEngine {
     fn connect(self: Arc<Self>, stream: UnixStream, stops: &mpsc::Sender<StopRequest>) -> io::Result<()> {
-        let kept = stream.try_clone()?;
+        let stream_handle = stream.try_clone()?;
         let (engine, stops) = (Arc::clone(&self), stops.clone());
         let mut connections = self.connections.lock();
         if connections.closed {
@@ -260,7 +260,7 @@ impl RocksdbEngine {
             // While stopping this does nothing: the table is empty, and this thread is joined.
             engine.connections.lock().open.remove(&id);
         })?;
-        connections.open.insert(id, (kept, thread));
+        connections.open.insert(id, (stream_handle, thread));
         Ok(())
     }
 
@@ -324,7 +324,7 @@ impl RocksdbEngine {
             WireOpcode::Scan => {
                 let count = self.store.scan(key, request.number, request.fields, scratch)?;
                 let status = if count > 0 { WireStatus::Found } else { WireStatus::Missing };
-                return Ok(encode_reply(reply, id, status, count, no_values)?);
+                return Ok(encode_reply(reply, id, status, count, write_no_values)?);
             }
             WireOpcode::ScanRecords => return self.answer_scan_records(request, reply, scratch),
             WireOpcode::Update => self.store.update(key, &values, scratch)?,
@@ -344,7 +344,7 @@ impl RocksdbEngine {
                 return Ok(());
             }
         }
-        Ok(encode_reply(reply, id, WireStatus::Found, 0, no_values)?)
+        Ok(encode_reply(reply, id, WireStatus::Found, 0, write_no_values)?)
     }
 
     fn answer_read(
@@ -357,7 +357,7 @@ impl RocksdbEngine {
         if self.store.read(request.key, request.fields, scratch)? {
             Ok(encode_reply(reply, request.id, WireStatus::Found, 0, copying(scratch))?)
         } else {
-            Ok(encode_reply(reply, request.id, WireStatus::Missing, 0, no_values)?)
+            Ok(encode_reply(reply, request.id, WireStatus::Missing, 0, write_no_values)?)
         }
     }
 
@@ -384,7 +384,7 @@ fn copying(values: &[u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError>
     }
 }
 
-fn no_values(out: &mut Vec<u8>) -> Result<(), FrameError> {
+fn write_no_values(out: &mut Vec<u8>) -> Result<(), FrameError> {
     out.extend_from_slice(WireValues::NONE.as_bytes());
     Ok(())
 }
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_says_what_was_meant() {
+    fn command_line_parses_to_meaning() {
         let arguments = EngineArguments {
             socket: "/tmp/a socket".into(),
             data: "/data".into(),
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_is_explained() {
+    fn wrong_command_line_is_explained() {
         let parse =
             |words: &[&str]| EngineArguments::parse(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(parse(&[]), Err("'--fields' is missing".to_owned()));

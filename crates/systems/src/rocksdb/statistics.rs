@@ -30,7 +30,9 @@ pub(super) fn totals(report: &str) -> BTreeMap<String, f64> {
     let mut totals = BTreeMap::new();
     for line in report.lines() {
         let Some((ticker, count)) = line.split_once(" COUNT : ") else { continue };
-        let Some(&(_, name)) = TICKERS.iter().find(|&&(known, _)| known == ticker.trim()) else { continue };
+        let Some(&(_, name)) = TICKERS.iter().find(|&&(ticker_name, _)| ticker_name == ticker.trim()) else {
+            continue;
+        };
         if let Ok(count) = count.trim().parse::<f64>() {
             totals.insert(name.to_owned(), count);
         }

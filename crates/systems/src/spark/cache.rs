@@ -131,20 +131,20 @@ impl CacheStarter {
     ///
     /// # Errors
     /// When a program is missing, or the storage is.
-    pub(super) fn of(
+    pub(super) fn new(
         config: &SparkConfig,
         paths: &StoragePaths,
         scratch: &Path,
         variable: fn(&str) -> Option<String>,
         slow_motion: f64,
     ) -> Result<CacheStarter, SystemError> {
-        let of_system = |error: ArtifactError| error.of_system(NAME);
+        let of_system = |error: ArtifactError| error.into_system_error(NAME);
         let alluxio = match config.cache {
             Some(CacheKind::Alluxio) => Some(OfAlluxio {
                 java: Java::find(NAME)?,
                 servers: ALLUXIO.directory(&|_| {}).map_err(of_system)?,
                 client: ALLUXIO_CLIENT.directory(&|_| {}).map_err(of_system)?,
-                clients_properties: alluxio::of_clients(
+                clients_properties: alluxio::client_properties(
                     config.flush_after(),
                     config.cache_is_short,
                     alluxio::BlockSettings {
@@ -249,7 +249,7 @@ impl CacheStarter {
         &self,
         kind: CacheKind,
         config: &SparkConfig,
-        behind: CephBucket,
+        bucket: CephBucket,
         namespace: &Arc<NetworkNamespace>,
         resources: &SystemResources,
         limit: Duration,
@@ -275,7 +275,7 @@ impl CacheStarter {
                     patience: Duration::from_secs(60).mul_f64(self.slow_motion),
                     certificate: self.certificate.clone(),
                     serves: CACHED.to_owned(),
-                    store: behind,
+                    store: bucket,
                 };
                 CacheServer::Gateway(Box::new(GatewayProcess::start(
                     &plan, &self.keys, namespace, resources, limit,
@@ -294,7 +294,7 @@ impl CacheStarter {
                     },
                     // Of the modelled cache, as the tiers are.
                     uploads: self.folder.join("alluxio-uploads"),
-                    behind,
+                    behind: bucket,
                     clients: alluxio.clients_properties.clone(),
                     slow_motion: self.slow_motion,
                 };
@@ -349,7 +349,7 @@ impl RunningCache {
     }
 
     /// The same as a job has ended, with what the store lacks.
-    pub(super) fn at_end(
+    pub(super) fn totals_at_end(
         &self,
         during: &'static str,
         driver: &SparkDriver,
@@ -411,24 +411,24 @@ impl RunningCache {
         traffic: StoreTraffic,
         drain: Duration,
     ) -> CacheUse {
-        let since = |pick: fn(&CacheTotals) -> u64| pick(drained).saturating_sub(pick(before));
+        let difference = |pick: fn(&CacheTotals) -> u64| pick(drained).saturating_sub(pick(before));
         let blocks = drained.blocks.zip(before.blocks);
         let avoided = drained.avoided_uploads.zip(before.avoided_uploads);
         // Alluxio's job service keeps to itself what it stores.
         let (fetched_bytes, stored_bytes) = match &self.running {
             CacheServer::Gateway(_) => {
-                (since(|totals| totals.fetched_bytes), since(|totals| totals.stored_bytes))
+                (difference(|totals| totals.fetched_bytes), difference(|totals| totals.stored_bytes))
             }
             CacheServer::Alluxio(_) => (traffic.sent_bytes, traffic.received_bytes),
         };
         CacheUse {
             kind: self.kind.name().to_owned(),
             write: self.write.clone(),
-            read_bytes: since(|totals| totals.read_bytes),
+            read_bytes: difference(|totals| totals.read_bytes),
             fetched_bytes,
             hits: blocks.map(|(now, then)| now.0.saturating_sub(then.0)),
             misses: blocks.map(|(now, then)| now.1.saturating_sub(then.1)),
-            written_bytes: since(|totals| totals.written_bytes),
+            written_bytes: difference(|totals| totals.written_bytes),
             stored_bytes,
             dirty_bytes: at_end.dirty_bytes,
             dirty_objects: at_end.dirty_objects,
@@ -460,7 +460,7 @@ impl RunningCache {
 }
 
 impl StoreTraffic {
-    pub(super) fn of(requests: &[StoreRequest]) -> StoreTraffic {
+    pub(super) fn from_requests(requests: &[StoreRequest]) -> StoreTraffic {
         let sum = |kind: &str, pick: fn(&StoreRequest) -> u64| -> u64 {
             requests.iter().filter(|request| request.kind == kind).map(pick).fold(0, u64::saturating_add)
         };
@@ -539,7 +539,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gateway_s_bucket_has_settings_of_its_own() {
+    fn gateway_bucket_has_own_settings() {
         let mut caches = CacheStarter {
             keys: S3Keys { access: "JOBS".to_owned(), secret: "hidden".to_owned() },
             certificate: None,
@@ -549,13 +549,14 @@ mod tests {
             slow_motion: 1.0,
             alluxio: None,
         };
-        let of = |caches: &CacheStarter, name: &str| {
+        let setting_of = |caches: &CacheStarter, name: &str| {
             caches.settings().remove(&format!("spark.hadoop.fs.s3a.{name}"))
         };
-        let of_bucket = |caches: &CacheStarter, name: &str| of(caches, &format!("bucket.{CACHED}.{name}"));
+        let of_bucket =
+            |caches: &CacheStarter, name: &str| setting_of(caches, &format!("bucket.{CACHED}.{name}"));
         assert_eq!(of_bucket(&caches, "endpoint").as_deref(), Some("http://127.0.0.1:9000"));
         assert_eq!(of_bucket(&caches, "signing-algorithm").as_deref(), Some("AWSS3V4SignerType"));
-        assert_eq!(of(&caches, "endpoint"), None, "the store itself stays known");
+        assert_eq!(setting_of(&caches, "endpoint"), None, "the store itself stays known");
         assert!(!format!("{caches:?}").contains("hidden"));
         assert!(url(CacheKind::Gateway, "a").ends_with("//underlay-cache/a"));
 
@@ -568,13 +569,13 @@ mod tests {
 
     /// One may be put in between later, by the session that there is.
     #[test]
-    fn a_session_that_speaks_tls_has_a_gateway_s_certificate_from_the_beginning() {
+    fn tls_session_has_gateway_certificate_from_start() {
         let folder = tempfile::TempDir::new().unwrap();
         let paths = StoragePaths { data: vec![folder.path().to_owned()], ..StoragePaths::default() };
         let has_one = |pairs: &[(&str, &str)]| {
             let values = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
             let config = SparkConfig::resolve(&values, Some(8 << 30), Some(1)).unwrap();
-            let caches = CacheStarter::of(&config, &paths, folder.path(), |_| None, 1.0).unwrap();
+            let caches = CacheStarter::new(&config, &paths, folder.path(), |_| None, 1.0).unwrap();
             caches.certificate().is_some_and(|made| made.key().is_file())
         };
         assert!(!has_one(&[("store", "s3a")]) && !has_one(&[("version", "4.1")]));
@@ -584,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_on_the_storage_of_its_role_or_beside_executors_files() {
+    fn cache_prefers_role_storage_then_executor_storage() {
         let mut paths = StoragePaths { data: vec!["/data".into()], ..StoragePaths::default() };
         assert_eq!(storage(&paths).unwrap(), Path::new("/data"));
         paths.roles.insert("shuffle".to_owned(), "/fast".into());

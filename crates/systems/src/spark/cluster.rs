@@ -147,13 +147,13 @@ impl SparkCluster {
 
     fn request_of(
         &self,
-        what: &str,
+        action: &str,
         step: &DriverRequest,
         committer: OutputCommitter,
         group: &str,
         state: &SparkState,
     ) -> Value {
-        let place = |name: &str| match (state.table(name), what) {
+        let place = |name: &str| match (state.table(name), action) {
             (Some(table), _) => json!(table),
             // What the store itself has, which a cache could answer for.
             (None, VERIFY) => json!(self.store.url(name)),
@@ -164,11 +164,11 @@ impl SparkCluster {
         options.extend(step.input.map(|name| ("input", place(name))));
         options.extend(step.output.map(|name| ("output", place(name))));
         options.insert("tables", json!(self.url("tables")));
-        if what == VERIFY && self.cache.is_some() {
+        if action == VERIFY && self.cache.is_some() {
             // A table names its files by the cache's address.
             options.extend([("cached", json!(self.url(""))), ("stored", json!(self.store.url("")))]);
         }
-        json!({ "do": what, "job": step.job, "options": options, "settings": committer.settings(), "group": group })
+        json!({ "do": action, "job": step.job, "options": options, "settings": committer.settings(), "group": group })
     }
 
     /// Sends a request of a step and watches over it until it is answered.
@@ -182,10 +182,10 @@ impl SparkCluster {
         let began = Instant::now();
         let mut last = JobProgress { phase: "driver".to_owned(), done: 0.0 };
         let mut ended_because = None;
-        let answer = self.driver.request(step.during, request, &mut |told| {
-            if told["event"].as_str() == Some("progress") {
-                let phase = told["phase"].as_str().unwrap_or_default().to_owned();
-                last = JobProgress { phase, done: told["done"].as_f64().unwrap_or_default() };
+        let answer = self.driver.request(step.during, request, &mut |event| {
+            if event["event"].as_str() == Some("progress") {
+                let phase = event["phase"].as_str().unwrap_or_default().to_owned();
+                last = JobProgress { phase, done: event["done"].as_f64().unwrap_or_default() };
             }
             // Asked why once: the driver takes its time to cancel a job.
             let reason = if ended_because.is_some() {
@@ -193,13 +193,15 @@ impl SparkCluster {
             } else if !watch(&last) {
                 Some(SystemError::failed(NAME, step.during, "it was stopped"))
             } else if began.elapsed() > limit {
-                let without = match self.manager.workers() {
+                let worker_hint = match self.manager.workers() {
                     Some(workers) if workers.present().is_empty() => ", and Spark has no worker now",
                     _ => "",
                 };
                 let store = self.store.trouble().map(|problem| format!("; {problem}")).unwrap_or_default();
-                let problem =
-                    format!("it took longer than its limit of {:.0} s{without}{store}", limit.as_secs_f64());
+                let problem = format!(
+                    "it took longer than its limit of {:.0} s{worker_hint}{store}",
+                    limit.as_secs_f64()
+                );
                 Some(SystemError::failed(NAME, step.during, problem))
             } else {
                 // Spark would wait for ever for a worker that has died, and S3A for very long for its store. A node that was sent away
@@ -247,7 +249,7 @@ impl SparkCluster {
     }
 
     fn run_measured(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<JobRecord, SystemError> {
-        let step = DriverRequest::of(&self.config, job)?;
+        let step = DriverRequest::from_job(&self.config, job)?;
         let state = &mut *self.state.lock();
         self.make_input(&step, job, watch, state)?;
         let lost = |error: std::io::Error| {
@@ -269,7 +271,7 @@ impl SparkCluster {
         let answer = self.run(&step, &request, job.limit, watch, state)?;
         let (ended, ended_s) = (Instant::now(), now_s());
         let inside = self.bytes_inside();
-        let at_end = self.at_end(step.during, job.limit, watch)?;
+        let at_end = self.totals_at_end(step.during, job.limit, watch)?;
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
         state.undrained = before.zip(at_end).map(|(before, at_end)| UndrainedJob {
@@ -277,7 +279,7 @@ impl SparkCluster {
             at_end,
             ended,
             ended_s,
-            traffic: StoreTraffic::of(&requests),
+            traffic: StoreTraffic::from_requests(&requests),
         });
         let result = &answer["result"];
         let committer =
@@ -297,18 +299,18 @@ impl SparkCluster {
 
     /// Leaves a cluster that runs already as it was found: only the session can reach what its jobs wrote.
     fn leave(&self) -> Result<(), SystemError> {
-        let SparkStore::Given(given) = &self.store else { return Ok(()) };
-        if !given.is_used() {
+        let SparkStore::Given(location) = &self.store else { return Ok(()) };
+        if !location.is_used() {
             return Ok(());
         }
-        let request = json!({ "do": "leave", "path": given.directory() });
+        let request = json!({ "do": "leave", "path": location.directory() });
         let left = self.driver.request_within("stopping", &request, LEAVE_LIMIT, &|| Ok(()));
-        given.forget();
+        location.forget();
         if left.is_ok() {
-            given.is_clear();
+            location.is_clear();
         }
         left.map(drop).map_err(|error| {
-            let problem = format!("what jobs wrote may still be at {}: {error}", given.directory());
+            let problem = format!("what jobs wrote may still be at {}: {error}", location.directory());
             SystemError::failed(NAME, "stopping", problem)
         })
     }
@@ -327,7 +329,7 @@ impl SparkCluster {
     }
 
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
-        let step = DriverRequest::of(&self.config, job)?;
+        let step = DriverRequest::from_job(&self.config, job)?;
         if !step.is_checked {
             return Ok(());
         }
@@ -360,7 +362,7 @@ impl RunningSystem for SparkCluster {
     }
 
     fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
-        let step = DriverRequest::of(&self.config, job)?;
+        let step = DriverRequest::from_job(&self.config, job)?;
         // Those of a worker that went come back a while after it.
         let is_wanted = || self.is_wanted(step.during, "executors", watch);
         self.driver.wait_until_ready(step.during, self.config.executors, job.limit, &is_wanted)?;
@@ -455,8 +457,8 @@ impl RunningSystem for SparkCluster {
             ];
             let now = (Instant::now(), bytes.map(|(_, bytes)| bytes));
             // The first look tells no rate.
-            if let Some((at, before)) = self.last_carried.lock().replace(now) {
-                let modelled_s = now.0.duration_since(at).as_secs_f64() / self.slow_motion;
+            if let Some((instant, before)) = self.last_carried.lock().replace(now) {
+                let modelled_s = now.0.duration_since(instant).as_secs_f64() / self.slow_motion;
                 for ((name, now), before) in bytes.into_iter().zip(before) {
                     let rate = now.saturating_sub(before) as f64 / modelled_s.max(1e-3);
                     gauges.insert(format!("current_{name}_bytes_per_s"), rate);

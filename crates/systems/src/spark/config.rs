@@ -139,7 +139,7 @@ impl SparkConfig {
         if let Some(directories) = directories {
             config.osds = config.osds.or(u64::try_from(directories).ok());
         }
-        let told = master::MasterSettings {
+        let master_settings = master::MasterSettings {
             master: config.master.as_ref(),
             work_directory: config.work_directory.as_deref(),
             configuration: config.configuration.is_some(),
@@ -149,7 +149,7 @@ impl SparkConfig {
             commits_to_s3a: matches!(config.committer, OutputCommitter::Directory | OutputCommitter::Magic),
             writes_tables: config.committer == OutputCommitter::Iceberg,
         };
-        mistakes.extend(master::mistakes(values, &told));
+        mistakes.extend(master::mistakes(values, &master_settings));
         mistakes.extend(config.mistakes_of_a_version());
         if config.master.is_some() {
             config.executor_bytes = config.executor_bytes.or(Some(1024 * MIB));
@@ -204,7 +204,7 @@ impl SparkConfig {
             mistake("workers", format!("expected at most the number of executors, {}", config.executors));
         }
         let bytes_per_s = config.link_bits_per_s.unwrap_or(0) as f64 / 8.0;
-        let in_flight_bytes = LinkShape { bytes_per_s, latency: config.link_latency }.in_flight_bytes();
+        let in_flight_bytes = LinkShape { bytes_per_s, latency: config.link_latency }.bytes_in_flight();
         if in_flight_bytes > MAX_IN_FLIGHT_BYTES as f64 {
             let problem = format!(
                 "expected at most {} MiB on their way, bandwidth times latency, not {:.0} MiB",
@@ -329,7 +329,7 @@ impl SparkConfig {
 
     /// How the budget is divided.
     pub(super) fn division(&self) -> SparkMemoryLayout {
-        SparkMemoryLayout::of(self.demand())
+        SparkMemoryLayout::from_demand(self.demand())
     }
 
     /// For the record: the settings, and the sizes that follow from them.
@@ -361,8 +361,8 @@ impl SparkConfig {
         }
         let is_elsewhere = kind == StoreKind::Elsewhere;
         let is_of_cache = |name: &str| {
-            let whose = OF_CACHE.iter().find(|(key, _)| *key == name);
-            whose.is_none_or(|(_, caches)| self.cache.is_some_and(|cache| caches.contains(&cache)))
+            let cache_setting = OF_CACHE.iter().find(|(key, _)| *key == name);
+            cache_setting.is_none_or(|(_, caches)| self.cache.is_some_and(|cache| caches.contains(&cache)))
         };
         applied.retain(|name, _| is_of_cache(name));
         applied.retain(|name, _| {
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_said() {
+    fn conflicting_settings_are_reported() {
         let mistakes = |pairs: &[(&str, &str)], budget| {
             let found = SparkConfig::resolve(&values(pairs), budget, Some(2)).unwrap_err();
             found.into_iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n")
@@ -577,8 +577,8 @@ mod tests {
                 "image: expected to be set beside a master of Kubernetes",
             ),
         ] {
-            let told = mistakes(pairs, None);
-            assert!(told.contains(expected), "{told}");
+            let message = mistakes(pairs, None);
+            assert!(message.contains(expected), "{message}");
         }
         let small = mistakes(&[("store", "s3a")], Some(1 << 30));
         assert!(small.contains("memory: 1024.0 MiB is too small"), "{small}");

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_has_what_the_study_says() {
+    fn session_has_settings_of_study() {
         let values: BTreeMap<String, String> =
             [("store", "s3a"), ("executors", "3"), ("executor_memory", "1 GiB"), ("committer", "magic")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))

@@ -227,7 +227,7 @@ impl SparkDriver {
                 let _ = stream.write_all(b"cancel\n");
             }
             // Spark can cancel its own jobs alone. A driver that copies objects, or makes data, goes on until it is done.
-            if cancelled.is_some_and(|since| since.elapsed() > CANCELLING_LIMIT) {
+            if cancelled.is_some_and(|cancelled_at| cancelled_at.elapsed() > CANCELLING_LIMIT) {
                 self.child.kill();
             }
             if !state.is_running() {
@@ -242,15 +242,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_source_is_part_of_the_program() {
+    fn driver_sources_are_all_included() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spark");
-        let mut there: Vec<String> = std::fs::read_dir(folder)
+        let mut files: Vec<String> = std::fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
             .filter(|name| name.ends_with(".py"))
             .collect();
-        there.sort();
-        let known: Vec<&str> = SOURCES.iter().map(|&(name, _)| name).collect();
-        assert_eq!(there, known);
+        files.sort();
+        let sources: Vec<&str> = SOURCES.iter().map(|&(name, _)| name).collect();
+        assert_eq!(files, sources);
     }
 }

@@ -82,11 +82,11 @@ impl ExternalStore {
             .map(|name| name.as_deref().unwrap_or_default());
         let (keys, token) = endpoint::keys(names, config.session_token_variable.as_deref(), variable)?;
         let allowed = settings.may_connect.check(NAME, ("endpoint", &[endpoint.place()]), Some(names))?;
-        let behind = match allowed {
+        let target = match allowed {
             Some((_, addresses)) => ForwardTarget::Addresses(addresses),
             None => ForwardTarget::Name(endpoint.host.clone(), endpoint.port),
         };
-        let door = NetworkDoor::open(namespace, endpoint.port, behind)
+        let door = NetworkDoor::open(namespace, endpoint.port, target)
             .map_err(|error| failed(format!("can't connect its network to {}: {error}", endpoint.show())))?;
         let random =
             random_password().map_err(|error| failed(format!("there are no random numbers: {error}")))?;
@@ -159,8 +159,8 @@ impl ExternalStore {
 
     /// S3A would go on trying for very long.
     pub(super) fn health(&self) -> Result<(), SystemError> {
-        self.door.gone().map_or(Ok(()), |why| {
-            let problem = format!("{} can't be reached any more: {why}", self.endpoint.show());
+        self.door.gone().map_or(Ok(()), |reason| {
+            let problem = format!("{} can't be reached any more: {reason}", self.endpoint.show());
             Err(SystemError::failed(NAME, "running", problem))
         })
     }
@@ -199,9 +199,9 @@ impl ExternalStore {
     }
 
     /// One run of the program beside the jobs. An error says what the store did.
-    fn ask(&self, what: &str, limit: Duration) -> Result<Value, String> {
+    fn ask(&self, action: &str, limit: Duration) -> Result<Value, String> {
         let request = json!({
-            "do": what, "prefix": self.prefix, "bucket": self.bucket, "region": self.region,
+            "do": action, "prefix": self.prefix, "bucket": self.bucket, "region": self.region,
             "https": self.endpoint.https, "host": self.endpoint.host_inside(), "port": self.endpoint.port,
             "address": ADDRESS.to_string(), "path_style": self.path_style,
             "signatures": if self.signs_v2 { "v2" } else { "v4" },
@@ -210,7 +210,7 @@ impl ExternalStore {
         let place = self.endpoint.show();
         let answer = self.run(&request.to_string(), limit).map_err(|error| {
             // From then on the end of the run deletes whatever begins with the prefix.
-            let left = match what == "check" && self.is_clear && may_have_written(&error) {
+            let left = match action == "check" && self.is_clear && may_have_written(&error) {
                 true => format!("; '{}probe' may be left in the bucket '{}'", self.prefix, self.bucket),
                 false => String::new(),
             };
@@ -219,31 +219,33 @@ impl ExternalStore {
         if let Some(problem) = answer["problem"].as_str() {
             // The door knows better than its client, whose connection it only closed.
             return Err(match self.door.last_failure() {
-                Some(why) => format!("{place} can't be reached: {why}; check `endpoint`"),
+                Some(reason) => format!("{place} can't be reached: {reason}; check `endpoint`"),
                 None => format!("{place} accepts connections and can't be used: {problem}"),
             });
         }
         let Some(status) = answer["status"].as_u64() else { return Ok(answer) };
         let word = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
-        let told = format!("{status} {}", word("code"));
+        let status_words = format!("{status} {}", word("code"));
         Err(match status {
             401 | 403 => format!(
-                "{place} refuses the key of {} for the bucket '{}' ({told}): check these variables, and that the key may list, write and delete there",
+                "{place} refuses the key of {} for the bucket '{}' ({status_words}): check these variables, and that the key may list, write and delete there",
                 self.variables, self.bucket
             ),
             404 => format!(
-                "{place} has no bucket '{}' ({told}): make it first, since a study makes none elsewhere",
+                "{place} has no bucket '{}' ({status_words}): make it first, since a study makes none elsewhere",
                 self.bucket
             ),
             301 | 307 | 400 if !word("hint").is_empty() => {
                 format!(
-                    "the bucket '{}' is in another region ({told}): set region = \"{}\"",
+                    "the bucket '{}' is in another region ({status_words}): set region = \"{}\"",
                     self.bucket,
                     word("hint")
                 )
             }
-            500.. => format!("{place} answers {told}: it is overloaded or out of order; try again later"),
-            _ => format!("{place} answers {told} to a request for the bucket '{}'", self.bucket),
+            500.. => {
+                format!("{place} answers {status_words}: it is overloaded or out of order; try again later")
+            }
+            _ => format!("{place} answers {status_words} to a request for the bucket '{}'", self.bucket),
         })
     }
 
@@ -310,9 +312,9 @@ mod tests {
 
     #[test]
     fn only_a_program_that_ran_can_have_left_something() {
-        let of = |kind: std::io::ErrorKind| std::io::Error::from(kind);
-        assert!(!may_have_written(&of(std::io::ErrorKind::NotFound)), "there is no such program");
-        assert!(may_have_written(&of(std::io::ErrorKind::TimedOut)));
+        let error_of = |kind: std::io::ErrorKind| std::io::Error::from(kind);
+        assert!(!may_have_written(&error_of(std::io::ErrorKind::NotFound)), "there is no such program");
+        assert!(may_have_written(&error_of(std::io::ErrorKind::TimedOut)));
         assert!(may_have_written(&std::io::Error::other("ended without an answer")));
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_a_scheme_a_host_and_a_port() {
+    fn endpoint_is_scheme_host_and_port() {
         for (text, url_inside, names) in [
             (
                 "https://s3.example.com/",
@@ -179,26 +179,26 @@ mod tests {
         ] {
             assert!(StoreEndpoint::read(text).is_err(), "{text}");
         }
-        let told = StoreEndpoint::read("https://key:secret@a").unwrap_err();
-        assert!(told.contains("access_key_variable") && !told.contains("secret@"), "{told}");
+        let message = StoreEndpoint::read("https://key:secret@a").unwrap_err();
+        assert!(message.contains("access_key_variable") && !message.contains("secret@"), "{message}");
     }
 
     #[test]
-    fn a_key_in_the_study_is_refused_and_not_repeated() {
-        let told = variable("AKIA+secret/key=").unwrap_err();
-        assert!(!told.contains("AKIA"), "{told}");
+    fn key_in_study_is_refused_without_quoting() {
+        let message = variable("AKIA+secret/key=").unwrap_err();
+        assert!(!message.contains("AKIA"), "{message}");
         assert!(variable("AKIAIOSFODNN7EXAMPLE").is_err() && variable("wJalr_XUtnFEMI").is_err());
         assert_eq!(variable("S3_KEY").unwrap(), "S3_KEY");
         assert!(bucket("My_Bucket").is_err() && bucket("10.0.0.1").is_err() && bucket("my-bucket").is_ok());
     }
 
     #[test]
-    fn a_variable_that_is_not_set_is_named() {
+    fn unset_variable_is_named() {
         let names = ["A", "B"];
-        let with =
+        let keys_with =
             |value: &'static str| keys(names, None, move |name| (name != value).then(|| format!("of{name}")));
-        assert_eq!(with("").unwrap().0.secret, "ofB");
-        assert!(with("B").unwrap_err().to_string().contains("the environment variable B"));
+        assert_eq!(keys_with("").unwrap().0.secret, "ofB");
+        assert!(keys_with("B").unwrap_err().to_string().contains("the environment variable B"));
         let odd = keys(names, None, |_| Some("a b".to_owned())).unwrap_err().to_string();
         assert!(odd.contains("variable A") && !odd.contains("a b"), "{odd}");
     }

@@ -50,7 +50,7 @@ pub(super) fn environment(
     spark: SparkVersion,
     progress: &dyn Fn(&LoadProgress),
 ) -> Result<PythonEnvironment, SystemError> {
-    let cache = cache::root().map_err(|error| error.of_system(NAME))?;
+    let cache = cache::root().map_err(|error| error.into_system_error(NAME))?;
     environment_in(&cache, (spark, &find_python(spark)?), progress)
 }
 
@@ -65,7 +65,7 @@ pub fn s3a_class_path(version: &str) -> Result<[PathBuf; 2], SystemError> {
         problem,
     })?;
     let own = environment(version, &|_| {})?.spark_home.join("jars");
-    let library = version.jars().directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+    let library = version.jars().directory(&|_| {}).map_err(|error| error.into_system_error(NAME))?;
     Ok([own, library])
 }
 
@@ -148,7 +148,7 @@ fn isolated(program: &Path) -> Command {
     command
 }
 
-fn run(mut command: Command, log: &Path, what: &str) -> Result<(), SystemError> {
+fn run(mut command: Command, log: &Path, action: &str) -> Result<(), SystemError> {
     without_variables_of_the_user(&mut command);
     let child = ChildProcess::spawn_as(NAME, "pip", command, log, &SystemResources::unlimited())?;
     let state = child.state();
@@ -158,7 +158,7 @@ fn run(mut command: Command, log: &Path, what: &str) -> Result<(), SystemError> 
     let words = state.log_tail().map(|log| format!(" (its last words: {log})")).unwrap_or_default();
     Err(SystemError::Missing {
         system: NAME,
-        missing: format!("PySpark from a package index: can't {what}: {}{words}", state.describe()),
+        missing: format!("PySpark from a package index: can't {action}: {}{words}", state.describe()),
         remedy: "run it once where pip can reach an index (a proxy or a mirror in pip's configuration is used), or copy the cache from \
                  such a machine and set UNDERLAY_CACHE to it"
             .to_owned(),
@@ -189,7 +189,7 @@ fn find_among(spark: SparkVersion, candidates: Vec<PathBuf>) -> Result<PythonPro
     for candidate in candidates {
         match look(spark, &candidate) {
             Ok(python) => return Ok(python),
-            Err(why) => problem = why,
+            Err(reason) => problem = reason,
         }
     }
     let versions: Vec<String> =
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_build_tool_has_a_version_and_hashes() {
+    fn build_tools_have_versions_and_hashes() {
         let requirements = BUILD_TOOLS.replace("\\\n", " ");
         for line in requirements.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             assert!(line.contains("==") && line.contains("--hash=sha256:"), "{line}");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_python_that_does_not_fit_is_named() {
+    fn unsuitable_python_is_named() {
         let folder = tempfile::TempDir::new().unwrap();
         let script = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -261,27 +261,27 @@ mod tests {
     }
 
     #[test]
-    fn a_python_that_is_missing_is_told_with_what_to_install() {
-        let told = |candidates| find_among(SparkVersion::V4_1, candidates).unwrap_err().to_string();
-        let none = told(Vec::new());
+    fn missing_python_is_reported_with_remedy() {
+        let refusal_for = |candidates| find_among(SparkVersion::V4_1, candidates).unwrap_err().to_string();
+        let none = refusal_for(Vec::new());
         assert!(none.contains("Python 3.10 or 3.11 with venv (there is no python3)"), "{none}");
         assert!(none.contains("apt install python3 python3-venv") && none.contains(VARIABLE), "{none}");
-        let gone = told(vec!["/no/such/python3".into()]);
-        assert!(gone.contains("/no/such/python3 can't be run"), "{gone}");
+        let missing = refusal_for(vec!["/no/such/python3".into()]);
+        assert!(missing.contains("/no/such/python3 can't be run"), "{missing}");
     }
 
     #[test]
-    fn nothing_is_imported_from_the_current_directory() {
+    fn current_directory_is_never_imported_from() {
         let folder = tempfile::TempDir::new().unwrap();
         std::fs::write(folder.path().join("ensurepip.py"), "raise SystemExit('imported')").unwrap();
         let python = on_path("python3").expect("the tests need Python");
-        let told =
+        let output =
             isolated(&python).args(["-c", "import ensurepip"]).current_dir(folder.path()).output().unwrap();
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     #[test]
-    fn a_broken_download_leaves_nothing_and_says_what_to_do() {
+    fn broken_download_leaves_nothing_and_gives_remedy() {
         let folder = tempfile::TempDir::new().unwrap();
         let program = folder.path().join("python3");
         // It makes an environment whose pip finds no index.

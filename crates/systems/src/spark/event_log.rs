@@ -202,7 +202,7 @@ impl SparkStage {
             (self.shuffle_write_bytes > 0, "shuffle out"),
             (self.output_bytes > 0, "write"),
         ];
-        let parts: Vec<&str> = parts.iter().filter(|(does, _)| *does).map(|(_, word)| *word).collect();
+        let parts: Vec<&str> = parts.iter().filter(|(applies, _)| *applies).map(|(_, word)| *word).collect();
         if parts.is_empty() { "compute".to_owned() } else { parts.join(", ") }
     }
 }
@@ -242,9 +242,9 @@ impl SparkTask {
     fn divided(&self) -> TaskTime {
         let mut left = self.run_s;
         let mut take = |wanted: f64| {
-            let taken = wanted.clamp(0.0, left.max(0.0));
-            left -= taken;
-            taken
+            let granted = wanted.clamp(0.0, left.max(0.0));
+            left -= granted;
+            granted
         };
         let commit_s = take(self.commit_s);
         let mut shuffle_s = take(self.shuffle_s);
@@ -276,13 +276,13 @@ fn task_commit_s(accumulables: &Value) -> f64 {
 }
 
 /// The numbers of the metrics of that name in a plan.
-fn find_commits(plan: &Value, into: &mut BTreeSet<u64>) {
+fn find_commits(plan: &Value, commits: &mut BTreeSet<u64>) {
     // Without recursion: a plan may be deep.
     let mut open = vec![plan];
     while let Some(node) = open.pop() {
         for metric in node["metrics"].as_array().map(Vec::as_slice).unwrap_or_default() {
             if metric["name"].as_str() == Some(JOB_COMMIT) {
-                into.extend(metric["accumulatorId"].as_u64());
+                commits.extend(metric["accumulatorId"].as_u64());
             }
         }
         open.extend(node["children"].as_array().map(Vec::as_slice).unwrap_or_default());
@@ -301,7 +301,7 @@ mod tests {
         "Output Metrics":{"Bytes Written":5000000,"Records Written":50000}}}"#;
 
     #[test]
-    fn a_task_s_time_is_divided_without_a_rest() {
+    fn task_time_is_divided_without_remainder() {
         let mut events = JobEvents::default();
         events.take(TASK.as_bytes());
         events.take(TASK.replace("Success", "ExceptionFailure").as_bytes());
@@ -321,20 +321,20 @@ mod tests {
     #[test]
     fn waiting_goes_to_what_a_task_has() {
         let task = SparkTask { run_s: 4.0, cpu_s: 1.0, ..SparkTask::default() };
-        let of = |task: SparkTask| {
+        let times_of = |task: SparkTask| {
             let time = task.divided();
             assert!((time.total_s() - task.run_s - task.unpack_s).abs() < 1e-9);
             (time.compute_s, time.input_wait_s, time.shuffle_s, time.output_s)
         };
-        assert_eq!(of(SparkTask { input_bytes: 30, output_bytes: 10, ..task }), (1.0, 2.25, 0.0, 0.75));
-        assert_eq!(of(SparkTask { fetches: 5, ..task }), (1.0, 0.0, 3.0, 0.0));
-        assert_eq!(of(task), (4.0, 0.0, 0.0, 0.0));
+        assert_eq!(times_of(SparkTask { input_bytes: 30, output_bytes: 10, ..task }), (1.0, 2.25, 0.0, 0.75));
+        assert_eq!(times_of(SparkTask { fetches: 5, ..task }), (1.0, 0.0, 3.0, 0.0));
+        assert_eq!(times_of(task), (4.0, 0.0, 0.0, 0.0));
         // Clocks differ: nothing becomes negative.
-        assert_eq!(of(SparkTask { cpu_s: 9.0, commit_s: 1.0, input_bytes: 1, ..task }).0, 3.0);
+        assert_eq!(times_of(SparkTask { cpu_s: 9.0, commit_s: 1.0, input_bytes: 1, ..task }).0, 3.0);
     }
 
     #[test]
-    fn what_executors_have_in_memory_is_not_read_from_a_store() {
+    fn executor_memory_is_not_read_from_store() {
         let stage = |number: u64, event: &str| {
             format!(
                 r#"{{"Event":"SparkListenerStage{event}","Stage Info":{{"Stage ID":{number},"Stage Attempt ID":0,"Submission Time":1000,
@@ -353,10 +353,13 @@ mod tests {
             events.take(task(number).as_bytes());
             events.take(stage(number, "Completed").as_bytes());
         }
-        let told: Vec<_> =
-            events.stages().iter().map(|it| (it.name(), it.input_bytes, it.kept_bytes)).collect();
+        let listed: Vec<_> = events
+            .stages()
+            .iter()
+            .map(|listed_stage| (listed_stage.name(), listed_stage.input_bytes, listed_stage.kept_bytes))
+            .collect();
         assert_eq!(
-            told,
+            listed,
             [("read, shuffle in".to_owned(), 90, 0), ("from memory, shuffle in".to_owned(), 0, 90)]
         );
         assert_eq!(events.stages()[1].time.input_wait_s, 0.0);
@@ -364,7 +367,7 @@ mod tests {
 
     /// Spark says so of one whose outputs came back before it was begun again.
     #[test]
-    fn a_stage_that_was_never_submitted_does_not_count() {
+    fn unsubmitted_stage_does_not_count() {
         let mut events = JobEvents::default();
         let completed = r#"{"Event":"SparkListenerStageCompleted","Stage Info":{"Stage ID":7,"Stage Attempt ID":1,"Completion Time":12000}}"#;
         events.take(completed.as_bytes());
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_job_s_commit_is_found_in_its_plan() {
+    fn job_commit_is_found_in_plan() {
         let mut events = JobEvents::default();
         assert_eq!(events.job_commit_s, None);
         for line in [
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_grows_is_read_once() {
+    fn growing_log_is_read_once() {
         let folder = tempfile::TempDir::new().unwrap();
         let mut log = EventLog::new(folder.path());
         assert_eq!(log.read().unwrap(), JobEvents::default());

@@ -56,16 +56,16 @@ pub(super) enum CommitMode {
 /// it is the same for little data.
 pub(super) fn takes(job: &str, data_bytes: u64, commit: CommitMode) -> Option<JobTakes> {
     let of_100_mb = data_bytes as f64 / 1e8;
-    let by = |renamed: f64, copied: f64, stored_later: f64| match commit {
+    let per_commit = |renamed: f64, copied: f64, stored_later: f64| match commit {
         CommitMode::Renamed => renamed,
         CommitMode::Copied => copied,
         CommitMode::StoredLater => stored_later,
     };
-    let stored_later = |of_100_mb_s: f64| by(0.0, 0.0, of_100_mb_s) * of_100_mb;
+    let stored_later = |of_100_mb_s: f64| per_commit(0.0, 0.0, of_100_mb_s) * of_100_mb;
     let (modelled_s, around_s, storing_s) = match job {
-        "teragen" => (1.0 + by(1.5, 4.5, 1.5) * of_100_mb, 3.0, stored_later(3.0)),
+        "teragen" => (1.0 + per_commit(1.5, 4.5, 1.5) * of_100_mb, 3.0, stored_later(3.0)),
         "terasort" => {
-            let modelled_s = by(1.0, 7.0, 2.5) + by(3.0, 4.6, 1.9) * of_100_mb;
+            let modelled_s = per_commit(1.0, 7.0, 2.5) + per_commit(3.0, 4.6, 1.9) * of_100_mb;
             (modelled_s, 10.0 + 18.0 * of_100_mb, stored_later(5.5))
         }
         "teravalidate" => (1.0 + 2.0 * of_100_mb, 3.0, 0.0),
@@ -97,7 +97,7 @@ impl DriverRequest {
     ///
     /// # Errors
     /// When there is no such job.
-    pub(super) fn of(config: &SparkConfig, job: &JobRequest) -> Result<DriverRequest, SystemError> {
+    pub(super) fn from_job(config: &SparkConfig, job: &JobRequest) -> Result<DriverRequest, SystemError> {
         let parts = u64::from(job.maps.unwrap_or(0));
         let parts = if parts > 0 {
             parts
@@ -170,10 +170,10 @@ impl DriverRequest {
         config: &SparkConfig,
         job: &JobRequest,
     ) -> Result<Option<DriverRequest>, SystemError> {
-        let of = |name: &str| {
-            DriverRequest::of(config, &JobRequest { name: name.to_owned(), ..job.clone() }).map(Some)
+        let step_of = |name: &str| {
+            DriverRequest::from_job(config, &JobRequest { name: name.to_owned(), ..job.clone() }).map(Some)
         };
-        self.input.map_or(Ok(None), of)
+        self.input.map_or(Ok(None), step_of)
     }
 
     /// What identifies its output: made once, it need not be made again.
@@ -268,22 +268,22 @@ pub(super) fn record(
     for (query, took_s) in result["seconds"].as_object().into_iter().flatten() {
         counters.insert(format!("{query}_wall_ms"), (took_s.as_f64().unwrap_or_default() * 1e3).round());
     }
-    let mut told = with_gaps(&stages, began_s, ended_s);
+    let mut stage_records = with_gaps(&stages, began_s, ended_s);
     // What made the job's input, and what checks its output, is no part of it.
     // What can't be read has no time of its own.
     let is_of_job =
         |request: &&StoreRequest| (began_s..=ended_s).contains(&request.at_s) || !request.is_readable();
     let requests: Vec<&StoreRequest> = requests.iter().filter(is_of_job).collect();
-    assign(&mut told, &requests, began_s);
+    assign(&mut stage_records, &requests, began_s);
     for request in requests {
-        for (what, count) in
+        for (counter, count) in
             [("requests", 1), ("sent_bytes", request.sent_bytes), ("received_bytes", request.received_bytes)]
         {
-            *counters.entry(format!("s3.{}.{what}", request.kind)).or_insert(0.0) += count as f64;
+            *counters.entry(format!("s3.{}.{counter}", request.kind)).or_insert(0.0) += count as f64;
         }
     }
     let mut phases: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-    for stage in &told {
+    for stage in &stage_records {
         let ran_s = (stage.began_s, stage.began_s + stage.duration_s);
         phases.entry(stage.name.clone()).or_default().push(ran_s);
     }
@@ -299,7 +299,7 @@ pub(super) fn record(
         shuffled_bytes: sum(|stage| stage.shuffle_write_bytes),
         counters,
         directories: Vec::new(),
-        stages: told,
+        stages: stage_records,
         committer,
         cache: None,
     }
@@ -318,11 +318,11 @@ fn covered_s(mut times: Vec<(f64, f64)>) -> f64 {
 
 /// The stages with what lies between them: before the first task, between stages, and behind the last one.
 fn with_gaps(stages: &[&SparkStage], began_s: f64, ended_s: f64) -> Vec<StageRecord> {
-    let mut told: Vec<StageRecord> = Vec::new();
+    let mut stage_records: Vec<StageRecord> = Vec::new();
     let mut until_s = began_s;
-    let gap = |told: &mut Vec<StageRecord>, name: &str, from_s: f64, to_s: f64| {
+    let gap = |stage_records: &mut Vec<StageRecord>, name: &str, from_s: f64, to_s: f64| {
         if to_s - from_s >= MIN_GAP_S {
-            told.push(StageRecord {
+            stage_records.push(StageRecord {
                 name: name.to_owned(),
                 began_s: from_s - began_s,
                 duration_s: to_s - from_s,
@@ -331,8 +331,8 @@ fn with_gaps(stages: &[&SparkStage], began_s: f64, ended_s: f64) -> Vec<StageRec
         }
     };
     for stage in stages {
-        gap(&mut told, "driver", until_s, stage.began_s);
-        told.push(StageRecord {
+        gap(&mut stage_records, "driver", until_s, stage.began_s);
+        stage_records.push(StageRecord {
             name: stage.name(),
             began_s: (stage.began_s - began_s).max(0.0),
             duration_s: stage.ended_s - stage.began_s,
@@ -348,8 +348,8 @@ fn with_gaps(stages: &[&SparkStage], began_s: f64, ended_s: f64) -> Vec<StageRec
     }
     // Only what writes commits.
     let wrote = stages.last().is_some_and(|stage| stage.output_bytes > 0);
-    gap(&mut told, if wrote { "commit" } else { "driver" }, until_s, ended_s);
-    told
+    gap(&mut stage_records, if wrote { "commit" } else { "driver" }, until_s, ended_s);
+    stage_records
 }
 
 /// Counts each request in the stage during which it came.
@@ -384,20 +384,20 @@ mod tests {
     }
 
     #[test]
-    fn every_job_finds_the_output_of_an_earlier_one() {
+    fn jobs_find_output_of_earlier_jobs() {
         let config = SparkConfig::default();
         let mut made = Vec::new();
         for &(name, _) in JOBS {
-            let step = DriverRequest::of(&config, &request(name)).unwrap();
+            let step = DriverRequest::from_job(&config, &request(name)).unwrap();
             let before = step.input_step(&config, &request(name)).unwrap();
             assert_eq!(before.map(|step| step.output), step.input.map(Some), "{name}");
             made.push(step.fingerprint());
         }
         made.dedup();
         assert_eq!(made.len(), JOBS.len());
-        let error = DriverRequest::of(&config, &request("wordcount")).unwrap_err().to_string();
+        let error = DriverRequest::from_job(&config, &request("wordcount")).unwrap_err().to_string();
         assert!(error.contains("there is no job 'wordcount'") && error.contains("terasort"), "{error}");
-        let terasort = DriverRequest::of(&config, &request("terasort")).unwrap();
+        let terasort = DriverRequest::from_job(&config, &request("terasort")).unwrap();
         assert_eq!(
             (&terasort.options["partitions"], &terasort.options["seed"]),
             (&json!(3), &json!(0x7fff_ffff))
@@ -405,19 +405,19 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_another_committer_wrote_is_no_result() {
-        let told = json!({ "committer": "file-v2" });
-        assert_eq!(committed_by(OutputCommitter::FileV2, "testing", &told).unwrap(), "file-v2");
-        let error = committed_by(OutputCommitter::Magic, "testing", &told).unwrap_err().to_string();
+    fn output_of_another_committer_is_no_result() {
+        let answer = json!({ "committer": "file-v2" });
+        assert_eq!(committed_by(OutputCommitter::FileV2, "testing", &answer).unwrap(), "file-v2");
+        let error = committed_by(OutputCommitter::Magic, "testing", &answer).unwrap_err().to_string();
         assert!(error.contains("'magic'") && error.contains("'file-v2'"), "{error}");
-        assert!(committed_by(OutputCommitter::FileV1, "testing", &told).is_err());
+        assert!(committed_by(OutputCommitter::FileV1, "testing", &answer).is_err());
         assert!(committed_by(OutputCommitter::FileV1, "testing", &json!({})).is_err());
     }
 
     #[test]
-    fn a_clock_that_is_set_ends_a_job() {
-        let ran = |ended_s: f64, took: &str| {
-            let answer = json!({ "began_s": 100.0, "ended_s": ended_s, took: 10.0 });
+    fn changed_clock_ends_job() {
+        let ran = |ended_s: f64, time_key: &str| {
+            let answer = json!({ "began_s": 100.0, "ended_s": ended_s, time_key: 10.0 });
             JobTiming::told_by(&answer, "testing").map_err(|error| error.to_string())
         };
         assert_eq!(
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_at_once_take_no_longer_than_all_of_them() {
+    fn concurrent_stages_take_no_longer_than_all() {
         assert_eq!(covered_s(vec![(3.0, 5.0), (0.0, 2.0), (1.0, 4.0), (1.5, 1.6)]), 5.0);
         assert_eq!(covered_s(vec![(0.0, 1.0), (2.0, 3.0)]), 2.0);
         assert_eq!(covered_s(Vec::new()), 0.0);
@@ -455,12 +455,12 @@ mod tests {
             ..SparkStage::default()
         };
         let (first, second) = (stage(101.0, 103.0, 0), stage(103.0, 107.0, 10));
-        let told = with_gaps(&[&first, &second], 100.0, 110.0);
-        let names: Vec<&str> = told.iter().map(|stage| stage.name.as_str()).collect();
+        let stage_records = with_gaps(&[&first, &second], 100.0, 110.0);
+        let names: Vec<&str> = stage_records.iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(names, ["driver", "compute", "write", "commit"]);
-        let whole: f64 = told.iter().map(|stage| stage.duration_s).sum();
+        let whole: f64 = stage_records.iter().map(|stage| stage.duration_s).sum();
         assert!((whole - 10.0).abs() < 1e-9);
-        let at = |at_s: f64, kind: &str| StoreRequest {
+        let request_at = |at_s: f64, kind: &str| StoreRequest {
             at_s,
             took_s: 0.0,
             kind: kind.to_owned(),
@@ -469,12 +469,12 @@ mod tests {
             received_bytes: 3,
         };
         let requests = [
-            at(99.9, "head"),
-            at(100.5, "head"),
-            at(104.0, "put"),
-            at(108.0, "copy"),
-            at(109.0, "copy"),
-            at(110.1, "get"),
+            request_at(99.9, "head"),
+            request_at(100.5, "head"),
+            request_at(104.0, "put"),
+            request_at(108.0, "copy"),
+            request_at(109.0, "copy"),
+            request_at(110.1, "get"),
         ];
         let mut events = JobEvents::default();
         events.add(1, first.clone());
@@ -484,22 +484,22 @@ mod tests {
         assert!(!committed.counters.contains_key("job_commit_wall_ms"), "nobody measured it");
         let record = record("terasort", ran, &events, &requests, None, &Value::Null);
         assert_eq!(record.duration_s, 10.02);
-        let told = record.stages;
+        let stage_records = record.stages;
         assert!(!record.counters.contains_key("s3.get.requests"), "what came after its end");
         assert_eq!(record.counters["s3.head.requests"], 1.0);
-        assert_eq!(told[0].requests["head"].requests, 1);
-        assert_eq!(told[2].requests["put"].received_bytes, 3);
-        assert_eq!(told[3].requests["copy"].requests, 2);
-        assert!(told[1].requests.is_empty());
+        assert_eq!(stage_records[0].requests["head"].requests, 1);
+        assert_eq!(stage_records[2].requests["put"].received_bytes, 3);
+        assert_eq!(stage_records[3].requests["copy"].requests, 2);
+        assert!(stage_records[1].requests.is_empty());
     }
 
     #[test]
-    fn a_request_is_not_of_a_stage_that_is_over() {
+    fn request_does_not_belong_to_ended_stage() {
         let stage =
             |began_s: f64, duration_s: f64| StageRecord { began_s, duration_s, ..StageRecord::default() };
         // The second one runs beside the first and ends before it.
         let mut stages = [stage(0.0, 10.0), stage(5.0, 1.0)];
-        let at = |at_s: f64| StoreRequest {
+        let request_at = |at_s: f64| StoreRequest {
             at_s,
             took_s: 0.0,
             kind: "get".to_owned(),
@@ -507,7 +507,7 @@ mod tests {
             sent_bytes: 1,
             received_bytes: 0,
         };
-        let requests = [at(101.0), at(105.5), at(108.0), at(112.0)];
+        let requests = [request_at(101.0), request_at(105.5), request_at(108.0), request_at(112.0)];
         assign(&mut stages, &requests.iter().collect::<Vec<_>>(), 100.0);
         assert_eq!(stages.map(|stage| stage.requests["get"].requests), [2, 2]);
     }

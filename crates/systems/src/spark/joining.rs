@@ -97,8 +97,8 @@ fn connect(master: &ExternalMaster) -> Result<Option<IpAddr>, String> {
         let found = place.to_socket_addrs().map_err(|error| format!("{}: {error}", place));
         let addresses = match found {
             Ok(addresses) => addresses,
-            Err(why) => {
-                problem = Some(why);
+            Err(reason) => {
+                problem = Some(reason);
                 continue;
             }
         };
@@ -110,8 +110,8 @@ fn connect(master: &ExternalMaster) -> Result<Option<IpAddr>, String> {
         }
     }
     match problem {
-        Some(why) => Err(format!(
-            "the master {} can't be reached ({why}): check `master`, and that it runs",
+        Some(reason) => Err(format!(
+            "the master {} can't be reached ({reason}): check `master`, and that it runs",
             master.show()
         )),
         // The way out of this host, if it has one. Nothing is sent.
@@ -191,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn what_each_kind_of_master_is_told() {
-        let told = |pairs: &[(&str, &str)]| {
+    fn master_kinds_get_own_properties() {
+        let properties_for = |pairs: &[(&str, &str)]| {
             let config = config(&[&[("work_directory", "hdfs://a/x"), ("executors", "3")], pairs].concat());
             let master = config.master.clone().unwrap();
             let reached = ReachedMaster {
@@ -204,14 +204,14 @@ mod tests {
             assert!(!format!("{reached:?}").contains("s3cret"));
             reached.settings(&config, &["a.py", "b.py"], Path::new("/jobs"))
         };
-        let spark = told(&[("master", "spark://a"), ("secret_variable", "SPARK_SECRET")]);
+        let spark = properties_for(&[("master", "spark://a"), ("secret_variable", "SPARK_SECRET")]);
         assert_eq!(spark["spark.master"], "spark://a:7077");
         assert_eq!(spark["spark.submit.pyFiles"], "/jobs/a.py,/jobs/b.py");
         assert_eq!(
             (&*spark["spark.driver.host"], &*spark["spark.authenticate.secret"]),
             ("10.0.0.7", "s3cret")
         );
-        let kubernetes = told(&[
+        let kubernetes = properties_for(&[
             ("master", "k8s://https://a:6443"),
             ("image", "registry.example/spark-py:3.5.7"),
             ("kubernetes_namespace", "studies"),
@@ -224,42 +224,42 @@ mod tests {
             ("3", "true")
         );
         assert!(!kubernetes.contains_key("spark.authenticate.secret"));
-        let yarn = told(&[("master", "yarn"), ("configuration", "/etc/hadoop")]);
+        let yarn = properties_for(&[("master", "yarn"), ("configuration", "/etc/hadoop")]);
         assert_eq!((&*yarn["spark.master"], &*yarn["spark.pyspark.python"]), ("yarn", "python3"));
     }
 
     #[test]
-    fn a_master_that_is_not_there_is_told() {
+    fn unreachable_master_is_reported() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let master = format!("spark://127.0.0.1:{port}");
         let reached = |pairs: &[(&str, &str)], settings: &SystemSettings| {
             let config = config(&[&[("work_directory", "file:///shared")], pairs].concat());
             reach((&config, &config.master.clone().unwrap()), settings, |_| None)
         };
-        let told = |pairs: &[(&str, &str)], settings: &SystemSettings| {
+        let refusal_for = |pairs: &[(&str, &str)], settings: &SystemSettings| {
             reached(pairs, settings).unwrap_err().to_string()
         };
         let here = SystemSettings::default();
-        let gone = told(&[("master", &master), ("without_secret", "true")], &here);
+        let refused = refusal_for(&[("master", &master), ("without_secret", "true")], &here);
         assert!(
-            gone.contains("can't be reached")
-                && gone.contains("Connection refused")
-                && gone.contains("check `master`"),
-            "{gone}"
+            refused.contains("can't be reached")
+                && refused.contains("Connection refused")
+                && refused.contains("check `master`"),
+            "{refused}"
         );
-        let slowed = told(
+        let slowed = refusal_for(
             &[("master", &master), ("without_secret", "true")],
             &SystemSettings { slow_motion: 2.0, ..SystemSettings::default() },
         );
         assert!(slowed.contains("set `time = 1` in [scale]"), "{slowed}");
-        let unset = told(&[("master", &master), ("secret_variable", "SPARK_STUDY_SECRET")], &here);
+        let unset = refusal_for(&[("master", &master), ("secret_variable", "SPARK_STUDY_SECRET")], &here);
         assert!(unset.contains("SPARK_STUDY_SECRET"), "{unset}");
-        let nowhere = told(&[("master", "yarn"), ("configuration", "/no/such/directory")], &here);
+        let nowhere = refusal_for(&[("master", "yarn"), ("configuration", "/no/such/directory")], &here);
         assert!(nowhere.contains("there is no directory /no/such/directory"), "{nowhere}");
 
         let worker =
             SystemSettings { may_connect: MayConnect::WithoutCredentials, ..SystemSettings::default() };
-        let theirs = told(&[("master", &master), ("without_secret", "true")], &worker);
+        let theirs = refusal_for(&[("master", &master), ("without_secret", "true")], &worker);
         assert!(theirs.contains("starts no session of jobs"), "{theirs}");
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -145,10 +145,10 @@ pub(super) struct MasterSettings<'a> {
 }
 
 /// What does not go together with a master, or without one.
-pub(super) fn mistakes(values: &BTreeMap<String, String>, told: &MasterSettings<'_>) -> SettingMistakes {
+pub(super) fn mistakes(values: &BTreeMap<String, String>, settings: &MasterSettings<'_>) -> SettingMistakes {
     let mut mistakes = SettingMistakes::new();
     let mut mistake = |key: &str, problem: &str| mistakes.push((key.to_owned(), problem.to_owned()));
-    let Some(master) = told.master else {
+    let Some(master) = settings.master else {
         for key in BESIDE.iter().filter(|key| values.contains_key(**key)) {
             mistake(key, "expected not to be set without master");
         }
@@ -157,35 +157,35 @@ pub(super) fn mistakes(values: &BTreeMap<String, String>, told: &MasterSettings<
     for key in values.keys().map(String::as_str).filter(|key| !applies(key)) {
         mistake(key, if key.starts_with("cache") { NO_CACHE } else { OF_THE_CLUSTER });
     }
-    if told.work_directory.is_none() {
+    if settings.work_directory.is_none() {
         mistake("work_directory", "expected to be set beside master: where jobs read and write");
     }
-    if told.commits_to_s3a && !told.work_directory.is_some_and(is_s3a) {
+    if settings.commits_to_s3a && !settings.work_directory.is_some_and(is_s3a) {
         mistake(
             "committer",
             "expected file-v1 or file-v2: this one commits to S3A alone (work_directory = \"s3a://...\")",
         );
     }
-    if told.writes_tables {
+    if settings.writes_tables {
         mistake(
             "committer",
             "expected another one: the catalog of tables is in the driver, and the cluster's executors lack Iceberg",
         );
     }
     match master {
-        ExternalMaster::Yarn if !told.configuration => {
+        ExternalMaster::Yarn if !settings.configuration => {
             mistake(
                 "configuration",
                 "expected to be set beside master = \"yarn\": it names the ResourceManager",
             );
         }
-        ExternalMaster::Kubernetes(_) if !told.image => {
+        ExternalMaster::Kubernetes(_) if !settings.image => {
             mistake(
                 "image",
                 "expected to be set beside a master of Kubernetes: what executors' containers run",
             );
         }
-        ExternalMaster::Spark(_) if !told.secret && !told.without_secret => {
+        ExternalMaster::Spark(_) if !settings.secret && !settings.without_secret => {
             mistake(
                 "secret_variable",
                 "expected to be set: without the secret of spark.authenticate, anybody who reaches the driver's ports runs code in it with your \
@@ -204,7 +204,7 @@ pub(super) fn mistakes(values: &BTreeMap<String, String>, told: &MasterSettings<
             mistake(key, "expected not to be set: YARN and Kubernetes give each application a secret");
         }
     }
-    if told.secret && told.without_secret {
+    if settings.secret && settings.without_secret {
         mistake("without_secret", "expected not to be set beside secret_variable");
     }
     mistakes
@@ -239,8 +239,8 @@ mod tests {
             "k8s://http://a",
             "local[2]",
         ] {
-            let told = ExternalMaster::read(text).unwrap_err();
-            assert!(told.contains("expected spark://HOST:PORT"), "{told}");
+            let message = ExternalMaster::read(text).unwrap_err();
+            assert!(message.contains("expected spark://HOST:PORT"), "{message}");
         }
         assert_eq!(work_directory("hdfs://a:8020/x/").unwrap(), "hdfs://a:8020/x");
         assert!(

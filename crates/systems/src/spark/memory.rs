@@ -124,14 +124,14 @@ impl SparkMemoryDemand {
     pub(super) fn plan(self) -> MemoryPlan {
         MemoryPlan {
             budget_bytes: self.budget_bytes,
-            processes: self.processes(&SparkMemoryLayout::of(self)),
+            processes: self.processes(&SparkMemoryLayout::from_demand(self)),
         }
     }
 
     /// What runs with these sizes, kind by kind.
     fn processes(self, division: &SparkMemoryLayout) -> Vec<ProcessMemory> {
-        let process = |what, count, heap_bytes, own_bytes| ProcessMemory {
-            what,
+        let process = |kind, count, heap_bytes, own_bytes| ProcessMemory {
+            what: kind,
             count,
             heap_bytes,
             own_bytes,
@@ -178,7 +178,7 @@ impl SparkMemoryDemand {
         };
         let spark = manager + DRIVER_HEAP_BYTES + DRIVER_OWN_BYTES + self.executors * EXECUTOR_OWN_BYTES;
         let store = match self.store {
-            StoreKind::Hdfs => ServerHeaps::of(0).resident_bytes(self.store_nodes),
+            StoreKind::Hdfs => ServerHeaps::from_budget(0).resident_bytes(self.store_nodes),
             StoreKind::S3a => ceph::CephMemory::min_bytes(self.store_nodes),
             StoreKind::Elsewhere | StoreKind::Given => 0,
         };
@@ -187,7 +187,7 @@ impl SparkMemoryDemand {
 }
 
 impl SparkMemoryLayout {
-    pub(super) fn of(demand: SparkMemoryDemand) -> SparkMemoryLayout {
+    pub(super) fn from_demand(demand: SparkMemoryDemand) -> SparkMemoryLayout {
         let left = demand.budget_bytes.saturating_sub(demand.fixed_bytes());
         let spare = left.saturating_sub(demand.without_between_bytes());
         let share = (left / BETWEEN_SHARE).min(spare).max(MIN_BETWEEN_BYTES) / MIB * MIB;
@@ -200,9 +200,9 @@ impl SparkMemoryLayout {
         let minimum = ceph::CephMemory::min_bytes(demand.store_nodes);
         let ceph = match demand.store_cache_bytes {
             Some(cache_bytes) => ceph::CephMemory { cache_bytes },
-            None => ceph::CephMemory::of(minimum.saturating_add(left / CACHE_SHARE), demand.store_nodes),
+            None => ceph::CephMemory::new(minimum.saturating_add(left / CACHE_SHARE), demand.store_nodes),
         };
-        SparkMemoryLayout { executor_heap_bytes, hdfs: ServerHeaps::of(0), ceph, cache_bytes }
+        SparkMemoryLayout { executor_heap_bytes, hdfs: ServerHeaps::from_budget(0), ceph, cache_bytes }
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_divided_fits_into_the_budget() {
+    fn memory_layout_fits_budget() {
         let stores = [
             (StoreKind::Hdfs, None),
             (StoreKind::S3a, None),
@@ -236,7 +236,7 @@ mod tests {
                 let mut budget_bytes = demand.min_bytes();
                 while budget_bytes < 1 << 40 {
                     let demand = SparkMemoryDemand { budget_bytes, ..demand };
-                    let division = SparkMemoryLayout::of(demand);
+                    let division = SparkMemoryLayout::from_demand(demand);
                     let caches = match store {
                         StoreKind::Hdfs | StoreKind::Elsewhere | StoreKind::Given => 0,
                         StoreKind::S3a => (division.ceph.cache_bytes - 64 * MIB) * store_nodes,
@@ -246,9 +246,9 @@ mod tests {
                         + caches
                         + division.cache_bytes;
                     assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
-                    let told: u64 =
+                    let total: u64 =
                         demand.processes(&division).iter().map(|one| one.count * one.bytes()).sum();
-                    assert_eq!(told, used, "{demand:?}");
+                    assert_eq!(total, used, "{demand:?}");
                     assert!(division.executor_heap_bytes >= MIN_HEAP_BYTES);
                     assert_eq!(division.cache_bytes >= MIN_BETWEEN_BYTES, cache.is_some());
                     budget_bytes += budget_bytes / 3;

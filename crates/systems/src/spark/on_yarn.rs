@@ -29,7 +29,7 @@ pub(super) fn start(
     storages: &[PathBuf],
     slow_motion: f64,
 ) -> Result<(Yarn, PathBuf), SystemError> {
-    let library = HADOOP.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+    let library = HADOOP.directory(&|_| {}).map_err(|error| error.into_system_error(NAME))?;
     let scratch = plan.scratch.join("yarn");
     let configuration = of_store.map_or_else(|| scratch.join("configuration"), Path::to_owned);
     let site = YarnSite {

@@ -9,7 +9,7 @@ use crate::system::{StoragePaths, SystemError};
 use crate::{ceph, hdfs};
 
 /// The parts of the store, and how many of them, from the end, workers send requests to.
-fn of_store(config: &SparkConfig, paths: &StoragePaths) -> Result<(Vec<SystemPart>, usize), SystemError> {
+fn store_parts(config: &SparkConfig, paths: &StoragePaths) -> Result<(Vec<SystemPart>, usize), SystemError> {
     let nodes = config.nodes_of_store();
     Ok(match config.kind() {
         StoreKind::Elsewhere => (vec![SystemPart::new("endpoint", "S3 store")], 1),
@@ -32,7 +32,7 @@ fn of_store(config: &SparkConfig, paths: &StoragePaths) -> Result<(Vec<SystemPar
 }
 
 /// The parts of a cache in front of `store`; workers send requests to all but those in the background.
-fn of_cache(config: &SparkConfig, paths: &StoragePaths, store: &[SystemPart]) -> Vec<SystemPart> {
+fn cache_parts(config: &SparkConfig, paths: &StoragePaths, store: &[SystemPart]) -> Vec<SystemPart> {
     let Some(kind) = config.cache else { return Vec::new() };
     let own = paths.roles.get("cache_storage").or_else(|| paths.roles.get("shuffle")).or(paths.data.first());
     let folder = own.map(|storage| storage.join("spark-cache"));
@@ -58,13 +58,13 @@ pub(super) fn parts(paths: &StoragePaths, config: &SparkConfig) -> Vec<SystemPar
     if config.master.is_some() {
         return Vec::new();
     }
-    let Ok((store, known)) = of_store(config, paths) else { return Vec::new() };
+    let Ok((store, front_count)) = store_parts(config, paths) else { return Vec::new() };
     let shuffle = match paths.roles.get("shuffle") {
         Some(directory) => std::slice::from_ref(directory),
         None => &paths.data,
     };
-    let front = &store[store.len() - known..];
-    let cache = of_cache(config, paths, front);
+    let front = &store[store.len() - front_count..];
+    let cache = cache_parts(config, paths, front);
     let asked: Vec<SystemPart> = match cache.is_empty() {
         true => front.to_vec(),
         false => cache.iter().filter(|part| !part.is_background).cloned().collect(),
@@ -96,33 +96,33 @@ mod tests {
         let data = ["a", "b"].map(|name| folder.path().join(name));
         data.iter().for_each(|directory| std::fs::create_dir(directory).unwrap());
         let paths = StoragePaths { data: data.to_vec(), ..StoragePaths::default() };
-        let of = |settings: &[(&str, &str)]| {
+        let parts_of = |settings: &[(&str, &str)]| {
             let settings = settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
             parts(&paths, &SparkConfig::resolve(&settings, None, Some(2)).unwrap())
         };
         let names =
             |parts: &[SystemPart]| parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>().join(" ");
-        let on_hdfs = of(&[("workers", "2"), ("datanodes", "3")]);
+        let on_hdfs = parts_of(&[("workers", "2"), ("datanodes", "3")]);
         assert_eq!(names(&on_hdfs), "driver master worker1 worker2 namenode datanode1 datanode2 datanode3");
         assert_eq!(on_hdfs[0].uses, ["worker1", "worker2"]);
         assert_eq!(on_hdfs[2].uses, ["namenode", "datanode1", "datanode2", "datanode3"]);
-        let on_yarn = of(&[("manager", "yarn"), ("datanodes", "1")]);
+        let on_yarn = parts_of(&[("manager", "yarn"), ("datanodes", "1")]);
         assert_eq!(names(&on_yarn), "driver resourcemanager nodemanager namenode datanode1");
         assert_eq!(on_yarn[0].uses, ["nodemanager"]);
         assert_eq!(on_yarn[2].uses, ["namenode", "datanode1"]);
-        let on_ceph = of(&[("store", "s3a"), ("committer", "magic")]);
+        let on_ceph = parts_of(&[("store", "s3a"), ("committer", "magic")]);
         assert!(names(&on_ceph).ends_with("osd0 osd1 monitor manager gateway"), "{on_ceph:?}");
         let worker = on_ceph.iter().find(|part| part.name == "worker1").unwrap();
         assert_eq!(worker.uses, ["gateway"]);
         let gateway = on_ceph.last().unwrap();
         assert_eq!(gateway.uses, ["osd0", "osd1"]);
-        let cached = of(&[("store", "s3a"), ("cache", "gateway")]);
+        let cached = parts_of(&[("store", "s3a"), ("cache", "gateway")]);
         let part = |name: &str| cached.iter().find(|part| part.name == name).unwrap();
         assert_eq!(
             (&part("worker1").uses, &part("cache").uses),
             (&vec!["cache".to_owned()], &vec!["gateway".to_owned()])
         );
-        let alluxio = of(&[("store", "s3a"), ("cache", "alluxio")]);
+        let alluxio = parts_of(&[("store", "s3a"), ("cache", "alluxio")]);
         let worker = alluxio.iter().find(|part| part.name == "worker1").unwrap();
         assert_eq!(worker.uses, ["alluxio-worker", "alluxio-master"]);
     }

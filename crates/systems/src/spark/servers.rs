@@ -103,7 +103,7 @@ impl ServerPlan {
 
     /// That of the only worker, if there is one.
     fn shuffle_service(&self) -> Option<ShuffleService> {
-        self.config.shuffle_service.then(|| ShuffleService::of(&self.folder_of(&server_name(0))))
+        self.config.shuffle_service.then(|| ShuffleService::from_folder(&self.folder_of(&server_name(0))))
     }
 
     fn server(&self, name: &str, class: &str) -> JavaServer {
@@ -232,11 +232,11 @@ impl SparkServers {
         let worker = Arc::new(started.map_err(|error| preparation.explained(error))?);
         let arrival = preparation.has(Arc::clone(&worker))?;
         process_back();
-        let of = |first: u16| first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX));
-        let web = (std::net::Ipv4Addr::LOCALHOST, of(WORKER_WEB_PORT)).into();
+        let port_of = |first: u16| first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX));
+        let web = (std::net::Ipv4Addr::LOCALHOST, port_of(WORKER_WEB_PORT)).into();
         // It listens before it registers. By then the master has noticed that the former one at its port is gone.
         let registered = worker.wait_for_listener(web, self.plan.limit).and_then(|()| {
-            let is_registered = || Ok(self.has_registered(of(WORKER_PORT)));
+            let is_registered = || Ok(self.has_registered(port_of(WORKER_PORT)));
             let state = worker.state();
             state.wait_until(DURING, "registered with the master", self.plan.limit, POLL, &is_registered)
         });
@@ -247,8 +247,8 @@ impl SparkServers {
     /// Whether the master has a worker at this port. One that can't be asked just now has none.
     fn has_registered(&self, port: u16) -> bool {
         let master = (MASTER.ip(), MASTER_WEB_PORT).into();
-        let told = |namespace: &Arc<NetworkNamespace>| get_json(namespace, master, MASTER_STATE).ok();
-        self.plan.namespace.as_ref().and_then(told).is_some_and(|told| has_worker(&told, port))
+        let ask_master = |namespace: &Arc<NetworkNamespace>| get_json(namespace, master, MASTER_STATE).ok();
+        self.plan.namespace.as_ref().and_then(ask_master).is_some_and(|status| has_worker(&status, port))
     }
 
     /// Kills them and every executor. They have no state to save.
@@ -259,8 +259,8 @@ impl SparkServers {
 }
 
 /// Whether the master's state tells of a worker at this port that is alive.
-fn has_worker(told: &Value, port: u16) -> bool {
-    let workers = told["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
+fn has_worker(status: &Value, port: u16) -> bool {
+    let workers = status["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
     workers.iter().any(|worker| {
         worker["port"].as_u64() == Some(u64::from(port)) && worker["state"].as_str() == Some("ALIVE")
     })
@@ -273,10 +273,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_died_is_not_the_one_that_came_back() {
+    fn dead_worker_differs_from_returned_one() {
         let worker = |port: u16, state: &str| json!({ "host": "127.0.0.1", "port": port, "state": state });
-        let told = json!({ "status": "ALIVE", "workers": [worker(7101, "ALIVE"), worker(7102, "DEAD")] });
-        assert!(has_worker(&told, 7101) && !has_worker(&told, 7102) && !has_worker(&told, 7103));
+        let status = json!({ "status": "ALIVE", "workers": [worker(7101, "ALIVE"), worker(7102, "DEAD")] });
+        assert!(has_worker(&status, 7101) && !has_worker(&status, 7102) && !has_worker(&status, 7103));
         let back = json!({ "workers": [worker(7102, "DEAD"), worker(7102, "ALIVE")] });
         assert!(has_worker(&back, 7102));
         assert!(!has_worker(&Value::Null, 7101));

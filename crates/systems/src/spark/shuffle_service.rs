@@ -20,7 +20,7 @@ pub(super) struct ShuffleService {
 
 impl ShuffleService {
     /// Of the worker with this folder.
-    pub(super) fn of(folder: &Path) -> ShuffleService {
+    pub(super) fn from_folder(folder: &Path) -> ShuffleService {
         ShuffleService { metrics: folder.join("metrics") }
     }
 
@@ -92,9 +92,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_whole_line_behind_a_time_counts() {
+    fn last_whole_line_after_a_time_counts() {
         let folder = tempfile::TempDir::new().unwrap();
-        let service = ShuffleService::of(folder.path());
+        let service = ShuffleService::from_folder(folder.path());
         let options = service.options().unwrap();
         assert!(
             options[0].ends_with("service.enabled=true") && options[3].contains("/metrics"),

@@ -118,17 +118,18 @@ impl Spark {
             reached.map(|master| joining::reach((&config, master), settings, self.variable)).transpose()?;
         let java = Java::find(NAME)?;
         let environment = environment(config.version, &|_| {})?;
-        let library = config.version.jars().directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let library =
+            config.version.jars().directory(&|_| {}).map_err(|error| error.into_system_error(NAME))?;
         let iceberg = match config.committer {
             OutputCommitter::Iceberg => {
-                Some(ICEBERG.directory(&|_| {}).map_err(|error| error.of_system(NAME))?)
+                Some(ICEBERG.directory(&|_| {}).map_err(|error| error.into_system_error(NAME))?)
             }
             _ => None,
         };
         let scratch = paths.scratch.join(NAME);
         check_path(&scratch)?;
         let slow_motion = settings.slow_motion.max(1.0);
-        let caches = CacheStarter::of(&config, paths, &scratch, self.variable, slow_motion)?;
+        let caches = CacheStarter::new(&config, paths, &scratch, self.variable, slow_motion)?;
         let limit = START_LIMIT.mul_f64(slow_motion);
         let failed = |path: &std::path::Path, error: std::io::Error| {
             SystemError::starting(NAME, format!("can't write to {}: {error}", path.display()))
@@ -541,9 +542,9 @@ impl System for Spark {
         Java::find(NAME)?;
         // Which version, store and committer a study has is not known here. What few studies want is got when they start.
         environment(SparkVersion::V3_5, progress)?;
-        SPARK.directory(progress).map_err(|error| error.of_system(NAME))?;
-        ICEBERG.directory(progress).map_err(|error| error.of_system(NAME))?;
-        HADOOP.directory(progress).map_err(|error| error.of_system(NAME)).map(drop)
+        SPARK.directory(progress).map_err(|error| error.into_system_error(NAME))?;
+        ICEBERG.directory(progress).map_err(|error| error.into_system_error(NAME))?;
+        HADOOP.directory(progress).map_err(|error| error.into_system_error(NAME)).map(drop)
     }
 
     fn start(
@@ -561,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn executors_have_a_folder_on_each_directory_or_on_the_storage_of_their_role() {
+    fn executor_folders_are_on_directories_or_role_storage() {
         let folder = tempfile::TempDir::new().unwrap();
         let [a, b, fast] = ["a", "b", "fast"].map(|name| folder.path().join(name));
         [&a, &b, &fast].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
@@ -575,16 +576,16 @@ mod tests {
     }
 
     #[test]
-    fn a_record_names_what_its_cells_had() {
-        let of = |pairs: &[(&str, &str)]| {
+    fn versions_cover_parts_used_by_cells() {
+        let record_of = |pairs: &[(&str, &str)]| {
             let settings = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
             INSTALLED.versions_with(&[settings])
         };
-        let plain = of(&[]);
+        let plain = record_of(&[]);
         assert!(plain[NAME].starts_with("3.5.") && plain.contains_key("hadoop"), "{plain:?}");
         let others = ["alluxio", "ceph", "iceberg", AWS_OF_3_5, AWS_OF_4_1];
         assert!(others.iter().all(|name| !plain.contains_key(*name)), "{plain:?}");
-        let on_ceph = of(&[("store", "s3a"), ("version", "4.1"), ("committer", "magic")]);
+        let on_ceph = record_of(&[("store", "s3a"), ("version", "4.1"), ("committer", "magic")]);
         assert!(on_ceph[NAME].starts_with("4.1.") && on_ceph.contains_key(AWS_OF_4_1), "{on_ceph:?}");
         assert!(!on_ceph.contains_key("hadoop"), "{on_ceph:?}");
     }
@@ -602,9 +603,11 @@ mod tests {
         assert_eq!(names(&[("store", "s3a"), ("osds", "2")]), ["worker1", "osd0", "osd1"]);
         // YARN's executors are no nodes of ours.
         assert_eq!(names(&[("manager", "yarn"), ("datanodes", "2")]), ["datanode1", "datanode2"]);
-        let there = [("master", "spark://a"), ("work_directory", "hdfs://a/x"), ("without_secret", "true")];
-        assert!(names(&there).is_empty());
-        let told = INSTALLED.cautions(&there.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
-        assert!(told[0].contains("spark://a:7077 goes its own pace"), "{told:?}");
+        let external =
+            [("master", "spark://a"), ("work_directory", "hdfs://a/x"), ("without_secret", "true")];
+        assert!(names(&external).is_empty());
+        let cautions =
+            INSTALLED.cautions(&external.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        assert!(cautions[0].contains("spark://a:7077 goes its own pace"), "{cautions:?}");
     }
 }

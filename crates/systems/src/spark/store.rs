@@ -168,7 +168,7 @@ impl SparkStore {
             SparkStore::Hdfs(hdfs) => format!("{}/underlay/{name}", hdfs.uri()),
             SparkStore::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
             SparkStore::Elsewhere(store) => store.url(name),
-            SparkStore::Given(given) => given.url(name),
+            SparkStore::Given(location) => location.url(name),
         }
     }
 
@@ -228,7 +228,7 @@ impl SparkStore {
     /// The committer for what jobs only read later on: the quickest that is safe.
     pub(super) fn committer_of_inputs(&self) -> OutputCommitter {
         match self {
-            SparkStore::Given(given) if !is_s3a(&given.directory) => OutputCommitter::FileV1,
+            SparkStore::Given(location) if !is_s3a(&location.directory) => OutputCommitter::FileV1,
             SparkStore::Hdfs(_) => OutputCommitter::FileV1,
             SparkStore::Ceph(_) | SparkStore::Elsewhere(_) | SparkStore::Given(_) => OutputCommitter::Magic,
         }

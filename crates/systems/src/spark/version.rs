@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_version_names_files_that_its_lists_have() {
+    fn versions_name_files_in_their_lists() {
         for &(name, version) in VERSIONS.0 {
             let full = version.full().unwrap();
             assert!(full.starts_with(&format!("{name}.")), "{full}");

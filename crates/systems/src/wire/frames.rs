@@ -36,8 +36,8 @@ impl FrameBuffer {
     pub fn receive(&mut self, stream: &mut impl Read) -> io::Result<bool> {
         self.body = 0..0;
         loop {
-            let held = &self.bytes[self.start..self.end];
-            if let Some(head) = held.first_chunk::<4>() {
+            let received = &self.bytes[self.start..self.end];
+            if let Some(head) = received.first_chunk::<4>() {
                 let length = u32::from_le_bytes(*head) as usize;
                 if length > MAX_FRAME_BYTES {
                     return Err(io::Error::new(
@@ -45,7 +45,7 @@ impl FrameBuffer {
                         FrameError::TooLong { bytes: length },
                     ));
                 }
-                if held.len() >= 4 + length {
+                if received.len() >= 4 + length {
                     self.body = self.start + 4..self.start + 4 + length;
                     self.start = self.body.end;
                     return Ok(true);

@@ -163,9 +163,9 @@ impl<'a> WireReply<'a> {
     ///
     /// # Errors
     /// When a field comes before the key of its record.
-    pub fn copy_records_to(&self, into: &mut FoundRecords) -> Result<(), ClientError> {
+    pub fn copy_records_to(&self, target: &mut FoundRecords) -> Result<(), ClientError> {
         let unreadable = |error| ClientError::System(format!("the answer can't be read: {error}"));
-        self.values.copy_records_to(into).map_err(unreadable)
+        self.values.copy_records_to(target).map_err(unreadable)
     }
 
     /// Field 0 as text: an error's words, or the figures.

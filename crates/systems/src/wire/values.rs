@@ -81,14 +81,14 @@ impl<'a> WireValues<'a> {
     /// Whether it has exactly the fields from 0 to `fields - 1`, in order.
     pub fn is_whole_record(&self, fields: u32) -> bool {
         self.len() as u64 == u64::from(fields)
-            && self.iter().enumerate().all(|(at, (field, _))| usize::from(field) == at)
+            && self.iter().enumerate().all(|(index, (field, _))| usize::from(field) == index)
     }
 
     /// Replaces the content of `into` with these fields.
-    pub fn copy_to(&self, into: &mut FieldValues) {
-        into.clear();
+    pub fn copy_to(&self, target: &mut FieldValues) {
+        target.clear();
         for (field, value) in self.iter() {
-            into.push(u32::from(field), value);
+            target.push(u32::from(field), value);
         }
     }
 
@@ -96,13 +96,13 @@ impl<'a> WireValues<'a> {
     ///
     /// # Errors
     /// When a field comes before the key of its record.
-    pub fn copy_records_to(&self, into: &mut FoundRecords) -> Result<(), FrameError> {
-        into.clear();
+    pub fn copy_records_to(&self, target: &mut FoundRecords) -> Result<(), FrameError> {
+        target.clear();
         for (field, value) in self.iter() {
             if field == RECORD_KEY {
-                into.push(value);
+                target.push(value);
             } else {
-                into.last_mut().ok_or(FrameError::NoKey(field))?.push(u32::from(field), value);
+                target.last_mut().ok_or(FrameError::NoKey(field))?.push(u32::from(field), value);
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::two_servers::LOAD;
 use crate::{MIB, kill, process, settings, start};
 
 #[test]
-fn logs_on_a_storage_of_their_own_are_read_after_a_crash() {
+fn logs_on_own_storage_are_read_after_crash() {
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let budget_bytes = 1280 * MIB;
     let settings = settings(&[
@@ -33,9 +33,9 @@ fn logs_on_a_storage_of_their_own_are_read_after_a_crash() {
     assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
     running.stop().unwrap();
 
-    let elsewhere = moved.path().join("storage");
-    std::fs::rename(directory.path(), &elsewhere).unwrap();
-    let running = start(&elsewhere, &roles, budget_bytes, &settings).unwrap();
+    let moved_storage = moved.path().join("storage");
+    std::fs::rename(directory.path(), &moved_storage).unwrap();
+    let running = start(&moved_storage, &roles, budget_bytes, &settings).unwrap();
     assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
     let figures = running.figures().unwrap();
     assert!(figures["current_files"] >= 1.0 && figures["lookups"] >= 1.0, "{figures:#?}");

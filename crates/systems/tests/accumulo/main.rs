@@ -52,7 +52,7 @@ pub fn start(
         scratch: directory.join("scratch"),
         ..StoragePaths::default()
     };
-    let resources = SystemResources::of(budget_bytes);
+    let resources = SystemResources::with_budget(budget_bytes);
     let running = INSTALLED.start(&paths, &resources, settings)?;
     parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
     Ok(running)

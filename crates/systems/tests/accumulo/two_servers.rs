@@ -120,7 +120,7 @@ fn it_is_contained(running: &dyn RunningSystem) {
 }
 
 #[test]
-fn an_instance_of_two_tablet_servers() {
+fn instance_of_two_tablet_servers() {
     let directory = TempDir::new().unwrap();
     let filtered = SystemSettings { scan_filter: Some(format!("^{KEEP}")), ..with_visibility(0.5) };
     let running = start(directory.path(), &[], BUDGET_BYTES, &filtered).unwrap();
@@ -258,7 +258,7 @@ fn it_can_be_joined(running: &dyn RunningSystem, directory: &Path, ledger: &Ledg
     let join = || {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         let system = Accumulo::with_variables(variable);
-        let resources = SystemResources::of(0);
+        let resources = SystemResources::with_budget(0);
         let refused = system.start(&paths, &resources, &listed("127.0.0.1:2181")).err().unwrap().to_string();
         assert!(refused.contains("--may-connect 127.0.0."), "{refused}");
         let joined = system.start(&paths, &resources, &listed("127.0.0.1,127.0.0.2")).unwrap();

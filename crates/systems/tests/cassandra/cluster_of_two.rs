@@ -13,7 +13,7 @@ use underlay_systems::system::{
 };
 use underlay_workload::client::{ClientError, FieldSelection, FieldValues, OperationOutcome};
 
-use crate::{files_in, in_network_of, is_process, join, settings, signal, start, whole_record};
+use crate::{files_in, is_process, join, run_in_network, settings, signal, start, whole_record};
 
 const NO_USER: Cassandra = Cassandra::with_variables(|_| None);
 const RECORDS: u32 = 40;
@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 4] =
     [("nodes", "2"), ("replication_factor", "2"), ("consistency", "ALL"), ("commitlog_sync", "group")];
 
 #[test]
-fn a_ring_of_two_survives_one_of_them_and_starts_again() {
+fn ring_of_two_survives_one_loss_and_restart() {
     let directory = TempDir::new().unwrap();
     let running = start(directory.path(), &SETTINGS, 1.0).unwrap();
     let processes = running.processes();
@@ -44,7 +44,7 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     }
 
     let addresses = running.applied_settings()["addresses"].clone();
-    in_network_of(running.as_ref(), || only_nodes_on_the_list_are_connected_to(&addresses));
+    run_in_network(running.as_ref(), || only_nodes_on_the_list_are_connected_to(&addresses));
     signal(running.as_ref(), 1, Signal::KILL);
     // At ALL, writes must fail now, each with a reason.
     let mut client = running.connect().unwrap();
@@ -62,7 +62,7 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
 
     // The survivor alone has everything, and takes more.
     let survivor = addresses.split(", ").next().unwrap();
-    let joined = in_network_of(running.as_ref(), || join(survivor, &[("consistency", "ONE")]).unwrap());
+    let joined = run_in_network(running.as_ref(), || join(survivor, &[("consistency", "ONE")]).unwrap());
     assert_all_there(joined.as_ref(), RECORDS);
     write(joined.as_ref(), RECORDS..RECORDS + FURTHER_RECORDS);
     joined.stop().unwrap();
@@ -130,7 +130,7 @@ fn only_nodes_on_the_list_are_connected_to(addresses: &str) {
         let may_connect = MayConnect::Listed(may_connect::parse(list).unwrap());
         let settings =
             SystemSettings { may_connect, ..settings(&[("endpoints", first), ("consistency", "ONE")]) };
-        let resources = SystemResources::of(0);
+        let resources = SystemResources::with_budget(0);
         NO_USER.start(&StoragePaths::default(), &resources, &settings)
     };
     let error = join_with(first).err().unwrap().to_string();

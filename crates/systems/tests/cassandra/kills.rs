@@ -28,16 +28,17 @@ fn kill_under_load(running: &dyn RunningSystem, ledger: &Arc<Ledger>) {
 }
 
 #[test]
-fn what_a_killed_node_acknowledged_is_there_again() {
+fn killed_node_keeps_acknowledged_writes() {
     let (directory, ledger) = (TempDir::new().unwrap(), Arc::<Ledger>::default());
-    let with = |sync| [("commitlog_sync", sync), ("table_layout", "ycsb-usertable"), ("settle", "major")];
+    let settings_with =
+        |sync| [("commitlog_sync", sync), ("table_layout", "ycsb-usertable"), ("settle", "major")];
 
-    let running = start(directory.path(), &with("batch"), 1.0).unwrap();
+    let running = start(directory.path(), &settings_with("batch"), 1.0).unwrap();
     LOAD.load(running.as_ref(), &ledger);
     kill_under_load(running.as_ref(), &ledger);
     drop(running);
 
-    let running = start(directory.path(), &with("group"), 1.0).unwrap();
+    let running = start(directory.path(), &settings_with("group"), 1.0).unwrap();
     assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
     kill_under_load(running.as_ref(), &ledger);
     drop(running);
@@ -46,11 +47,11 @@ fn what_a_killed_node_acknowledged_is_there_again() {
     let forgetful = TempDir::new().unwrap();
     copy(directory.path(), forgetful.path());
     std::fs::remove_dir_all(forgetful.path().join("log/cassandra/commitlog")).unwrap();
-    let running = start(forgetful.path(), &with("group"), 1.0).unwrap();
+    let running = start(forgetful.path(), &settings_with("group"), 1.0).unwrap();
     assert_ne!(ledger.losses(running.as_ref()).len(), 0);
     drop(running);
 
-    let running = start(directory.path(), &with("group"), 1.0).unwrap();
+    let running = start(directory.path(), &settings_with("group"), 1.0).unwrap();
     assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
     running.settle(SETTLE_LIMIT).unwrap();
     // Two data directories, each compacted to one file at most.

@@ -61,7 +61,7 @@ pub fn start(
         further_nodes: (2..=nodes).map(of_node).collect(),
         scratch: directory.join("scratch"),
     };
-    let resources = SystemResources::of(nodes * NODE_BYTES);
+    let resources = SystemResources::with_budget(nodes * NODE_BYTES);
     let running = INSTALLED.start(&paths, &resources, &settings)?;
     parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
     Ok(running)
@@ -80,12 +80,12 @@ pub fn join_by(
     let mut all = vec![("endpoints", address)];
     all.extend(pairs);
     // Storage and memory of such a cluster are not ours to give.
-    let resources = SystemResources::of(0);
+    let resources = SystemResources::with_budget(0);
     system.start(&StoragePaths::default(), &resources, &settings(&all))
 }
 
 /// Does `work` in the network that the cluster is in.
-pub fn in_network_of<T: Send>(running: &dyn RunningSystem, work: impl FnOnce() -> T + Send) -> T {
+pub fn run_in_network<T: Send>(running: &dyn RunningSystem, work: impl FnOnce() -> T + Send) -> T {
     let is_own = has_own_network(running);
     let link = File::open(format!("/proc/{}/ns/net", running.processes()[0])).unwrap();
     std::thread::scope(|scope| {

@@ -14,14 +14,14 @@ use underlay_workload::client::{
 };
 
 use crate::{
-    FIELDS, NODE_BYTES, ROLES, SETTLE_LIMIT, files_in, has_own_network, in_network_of, is_process, join,
-    record, secured, settings, settings_in_force, start, whole_record,
+    FIELDS, NODE_BYTES, ROLES, SETTLE_LIMIT, files_in, has_own_network, is_process, join, record,
+    run_in_network, secured, settings, settings_in_force, start, whole_record,
 };
 
 const SLOW_MOTION: f64 = 4.0;
 
 #[test]
-fn a_node_is_a_system_like_any_other() {
+fn node_behaves_like_other_systems() {
     let directory = TempDir::new().unwrap();
     let running = start(directory.path(), &[("compaction", "UCS")], SLOW_MOTION).unwrap();
     it_tells_what_it_is(running.as_ref());
@@ -50,22 +50,22 @@ fn a_node_is_a_system_like_any_other() {
 fn it_listens_to_nobody_else(running: &dyn RunningSystem) {
     let address = running.applied_settings()["addresses"].clone();
     let network = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).unwrap();
-    let its = network(&running.processes()[0].to_string());
+    let namespace = network(&running.processes()[0].to_string());
     if !has_own_network(running) {
         assert!(!rustix::process::geteuid().is_root(), "root can give it a network of its own");
         return;
     }
-    assert_ne!(its, network("self"));
+    assert_ne!(namespace, network("self"));
     assert!(TcpStream::connect(&address).is_err(), "{address} is open to the host");
-    in_network_of(running, || drop(TcpStream::connect(&address).unwrap()));
-    let devices = in_network_of(running, || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+    run_in_network(running, || drop(TcpStream::connect(&address).unwrap()));
+    let devices = run_in_network(running, || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
     let devices: Vec<&str> = devices.lines().skip(2).filter_map(|line| line.split(':').next()).collect();
     assert_eq!(devices.iter().map(|device| device.trim()).collect::<Vec<_>>(), ["lo"]);
 }
 
 /// As where the program may not make network namespaces.
 #[test]
-fn without_the_right_to_a_network_of_its_own_it_listens_on_loopback_and_says_so() {
+fn unprivileged_node_listens_on_loopback_and_reports_it() {
     let directory = TempDir::new().unwrap();
     let started = std::thread::spawn({
         let path = directory.path().to_owned();
@@ -89,7 +89,7 @@ fn without_the_right_to_a_network_of_its_own_it_listens_on_loopback_and_says_so(
 
 fn it_has_the_settings_that_it_was_given(running: &dyn RunningSystem, directory: &std::path::Path) {
     let applied = running.applied_settings();
-    let in_force = in_network_of(running, || settings_in_force(&applied["addresses"]));
+    let in_force = run_in_network(running, || settings_in_force(&applied["addresses"]));
     for (role, name) in ROLES {
         let expected = directory.join(name).join("cassandra").join(role);
         assert_eq!(in_force[&format!("{role}_directory")], expected.display().to_string());
@@ -284,8 +284,8 @@ fn concurrent_updates_of_one_record_lose_nothing(running: &dyn RunningSystem) {
 
 fn fields_that_there_are_not_are_refused(running: &dyn RunningSystem) {
     let mut client = running.connect().unwrap();
-    let beyond = record(&[(FIELDS, b"x".to_vec())]);
-    for error in [client.update(b"user", &beyond), client.insert(b"user", &beyond)] {
+    let unknown_field = record(&[(FIELDS, b"x".to_vec())]);
+    for error in [client.update(b"user", &unknown_field), client.insert(b"user", &unknown_field)] {
         let error = error.unwrap_err().to_string();
         assert!(error.contains(&format!("no field{FIELDS}")), "{error}");
     }
@@ -308,11 +308,11 @@ fn settling_leaves_the_data_in_files(running: &dyn RunningSystem) {
 fn a_cluster_that_runs_already_is_used_as_it_is(running: &dyn RunningSystem) {
     let address = &running.applied_settings()["addresses"];
     // A table that is there is not changed behind its owner's back.
-    let error = in_network_of(running, || join(address, &[])).err().unwrap();
+    let error = run_in_network(running, || join(address, &[])).err().unwrap();
     assert!(matches!(&error, SystemError::Setting { key, .. } if key == "compaction"), "{error}");
     assert!(error.to_string().contains("UnifiedCompactionStrategy"), "{error}");
 
-    let joined = in_network_of(running, || join(address, &[("compaction", "UCS")])).unwrap();
+    let joined = run_in_network(running, || join(address, &[("compaction", "UCS")])).unwrap();
     joined.health().unwrap();
     assert!(joined.processes().is_empty());
     let mut values = FieldValues::default();
@@ -347,7 +347,7 @@ fn mistakes_are_found_before_anything_is_started() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let resources = SystemResources::of(budget_bytes);
+        let resources = SystemResources::with_budget(budget_bytes);
         INSTALLED.start(&paths, &resources, &settings(&[])).err().unwrap().to_string()
     };
     let error = started(directory.path(), 1 << 20);

@@ -94,10 +94,10 @@ pub(crate) fn with_passwords_and_encryption(directory: &Path) {
     let refused = |system: &Cassandra, address: &str, pairs: &[(&str, &str)]| {
         join_by(system, address, pairs).err().unwrap()
     };
-    let elsewhere = relay(native).to_string();
+    let relayed = relay(native).to_string();
     for (error, reason) in [
         (refused(&KNOWN_USER, &address, &settings(&strange)), "must come from"),
-        (refused(&KNOWN_USER, &elsewhere, &settings(&ours)), "must name the address"),
+        (refused(&KNOWN_USER, &relayed, &settings(&ours)), "must name the address"),
         (refused(&KNOWN_USER, &address, &[("compaction", "UCS")]), "can't connect"),
         (refused(&WRONG_PASSWORD, &address, &settings(&ours)), INCORRECT),
         (refused(&NO_USER, &address, &settings(&ours)), "CASSANDRA_USERNAME"),

@@ -49,7 +49,7 @@ struct Relay {
 }
 
 impl Relay {
-    fn to(cluster: &SparkCluster, port: u16) -> Relay {
+    fn start(cluster: &SparkCluster, port: u16) -> Relay {
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (namespace, ended) = (Arc::clone(cluster.namespace().unwrap()), Arc::new(AtomicBool::new(false)));
@@ -57,7 +57,7 @@ impl Relay {
         let manner = Arc::new(AtomicU8::new(PASSING));
         let chosen = Arc::clone(&manner);
         let open = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&open);
+        let shared_streams = Arc::clone(&open);
         let thread = std::thread::spawn(move || {
             while let Ok((near, _)) = listener.accept() {
                 if over.load(Ordering::Relaxed) {
@@ -70,13 +70,13 @@ impl Relay {
                         continue;
                     }
                     _ => {
-                        kept.lock().unwrap().push(near);
+                        shared_streams.lock().unwrap().push(near);
                         continue;
                     }
                 }
                 let far = namespace.within(|| TcpStream::connect("127.0.0.1:7480")).unwrap().unwrap();
                 for (mut from, mut to) in [(&near, &far), (&far, &near)].map(|(from, to)| {
-                    kept.lock().unwrap().push(from.try_clone().unwrap());
+                    shared_streams.lock().unwrap().push(from.try_clone().unwrap());
                     (from.try_clone().unwrap(), to.try_clone().unwrap())
                 }) {
                     std::thread::spawn(move || {
@@ -114,13 +114,13 @@ fn stub(text: Option<&'static str>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        let mut held = Vec::new();
+        let mut streams = Vec::new();
         for stream in listener.incoming() {
             let stream = stream.unwrap();
             match text {
                 Some("") => {}
                 Some(text) => answer(stream, text),
-                None => held.push(stream),
+                None => streams.push(stream),
             }
         }
     });
@@ -171,14 +171,15 @@ pub(crate) fn hold(cluster: &SparkCluster, scratch: &Path, job: &JobRequest) {
         configuration.lines().find_map(|line| line.strip_prefix(&name)).unwrap().to_owned()
     };
     KEYS.set([key("access"), key("secret")]).unwrap();
-    let relay = Relay::to(cluster, 0);
+    let relay = Relay::start(cluster, 0);
     let folder = tempfile::TempDir::new().unwrap();
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
     let paths =
         StoragePaths { data: vec![data], scratch: folder.path().join("scratch"), ..StoragePaths::default() };
-    let start =
-        |settings: &SystemSettings| SPARK.start_cluster(&paths, &SystemResources::of(4 << 30), settings);
+    let start = |settings: &SystemSettings| {
+        SPARK.start_cluster(&paths, &SystemResources::with_budget(4 << 30), settings)
+    };
 
     // What can't be used is told before anything is started.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -209,9 +210,9 @@ pub(crate) fn hold(cluster: &SparkCluster, scratch: &Path, job: &JobRequest) {
     let other = start(&settings(relay.port, &[])).unwrap_or_else(|error| panic!("{error}"));
     super::parts::hold(&other_parts(&paths, relay.port), &other);
     let file = paths.scratch.join("spark/configuration/spark-defaults.conf");
-    let told = std::fs::read_to_string(file).unwrap();
+    let text = std::fs::read_to_string(file).unwrap();
     assert!(
-        told.contains("spark.master") && KEYS.get().unwrap().iter().all(|key| !told.contains(key.as_str()))
+        text.contains("spark.master") && KEYS.get().unwrap().iter().all(|key| !text.contains(key.as_str()))
     );
     let record = super::run(&other, job, &|_| true);
     assert_eq!((record.committer.as_deref(), record.output_bytes), (Some("magic"), job.data_bytes));
@@ -224,7 +225,7 @@ pub(crate) fn hold(cluster: &SparkCluster, scratch: &Path, job: &JobRequest) {
     drop(relay);
     let failure = other.run_job(job, &|_| true).unwrap().unwrap_err().to_string();
     assert!(failure.contains("can't be reached any more: Connection refused"), "{failure}");
-    let relay = Relay::to(cluster, port);
+    let relay = Relay::start(cluster, port);
     let namespace = Arc::clone(other.namespace().unwrap());
     Box::new(other).stop().unwrap();
     assert!(namespace.listeners().unwrap().is_empty());

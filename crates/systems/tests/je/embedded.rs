@@ -21,12 +21,12 @@ fn start(directory: &Path, settings: &SystemSettings) -> Box<dyn RunningSystem> 
     std::fs::create_dir_all(&data).unwrap();
     let paths =
         StoragePaths { data: vec![data], scratch: directory.join("scratch"), ..StoragePaths::default() };
-    let resources = SystemResources { modelled_cores: Some(3), ..SystemResources::of(BUDGET_BYTES) };
+    let resources = SystemResources { modelled_cores: Some(3), ..SystemResources::with_budget(BUDGET_BYTES) };
     INSTALLED.start(&paths, &resources, settings).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill_also_in_a_copy() {
+fn acknowledged_writes_survive_kill_and_copy() {
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let ledger = Arc::<Ledger>::default();
     let settings = settings(&[("durability", "WRITE_NO_SYNC"), ("checkpointer_bytes_mib", "4")]);
@@ -81,7 +81,7 @@ fn left_after_a_kill(durability: &str) -> usize {
 }
 
 #[test]
-fn without_sync_a_kill_takes_what_was_acknowledged_last_and_otherwise_nothing() {
+fn kill_without_sync_loses_only_last_acknowledged() {
     assert_eq!(left_after_a_kill("SYNC"), 200);
     assert_eq!(left_after_a_kill("WRITE_NO_SYNC"), 200);
     assert!(left_after_a_kill("NO_SYNC") < 200);

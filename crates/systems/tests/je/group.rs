@@ -49,7 +49,8 @@ fn try_start(directory: &Path, more: &[(&str, &str)], timeout: Duration) -> Resu
         StoragePaths { data: storages.into(), scratch: directory.join("scratch"), ..StoragePaths::default() };
     let own = [("nodes", "3"), ("shards", "2"), ("checkpointer_bytes_mib", "4"), ("reserved_mib", "16")];
     let settings = SystemSettings { timeout, ..settings(&[&own[..], more].concat()) };
-    let store = INSTALLED.start_store(&paths, &SystemResources::of(MEMBERS * MEMBER_BYTES), &settings)?;
+    let store =
+        INSTALLED.start_store(&paths, &SystemResources::with_budget(MEMBERS * MEMBER_BYTES), &settings)?;
     parts::hold(&INSTALLED.parts(&paths, &settings.values), &store);
     Ok(store)
 }
@@ -67,15 +68,15 @@ fn member(store: &JeHaStore, is_master: bool) -> MemberState {
 /// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until both shards
 /// took writes without it.
 fn one_kill(store: &JeHaStore, ledger: &Arc<Ledger>, victim: &MemberState) -> Duration {
-    let took = Cell::new(Duration::ZERO);
-    let outcome = LOAD.until_harmed(store, ledger, &|| took.set(kill_and_write(store, victim)));
+    let duration = Cell::new(Duration::ZERO);
+    let outcome = LOAD.until_harmed(store, ledger, &|| duration.set(kill_and_write(store, victim)));
     assert!(matches!(outcome, Some(RunError::Stopped)), "{outcome:?}");
     let error = store.health().unwrap_err().to_string();
     assert!(error.contains(&victim.name) && error.contains("SIGKILL"), "{error}");
     assert_eq!(ledger.losses(store), [""; 0]);
     store.start_member(&victim.name).unwrap();
     store.health().unwrap();
-    took.get()
+    duration.get()
 }
 
 /// Kills it and writes to both shards until that succeeds.
@@ -85,13 +86,13 @@ fn kill_and_write(store: &JeHaStore, victim: &MemberState) -> Duration {
 }
 
 /// Writes to both shards until that succeeds, and says how long it took.
-fn write_to_both(store: &JeHaStore, what: &str, without: &str) -> Duration {
+fn write_to_both(store: &JeHaStore, key_prefix: &str, absent: &str) -> Duration {
     let (mut client, began) = (store.connect().unwrap(), Instant::now());
     for number in 0..WRITES_AFTER {
-        let key = format!("{what} {number}");
+        let key = format!("{key_prefix} {number}");
         // One that was under way fails, since nobody knows whether it was done.
         while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(OperationOutcome::Found) {
-            assert!(began.elapsed() < FAILOVER_LIMIT, "no writes without {without}");
+            assert!(began.elapsed() < FAILOVER_LIMIT, "no writes without {absent}");
         }
     }
     began.elapsed()
@@ -137,15 +138,15 @@ fn a_start_is_cut_short(store: &JeHaStore) {
 }
 
 #[test]
-fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
+fn members_killed_under_load_lose_nothing_acknowledged() {
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let ledger = Arc::<Ledger>::default();
     let chosen = kills::chosen_durability();
     // Somebody else's programs have its ports on this host, which the store's own network does not know of. Where the port is taken
     // already, so much the better.
-    let taken = ["127.0.0.1:5001", "127.0.0.1:6001"].map(TcpListener::bind);
+    let occupied = ["127.0.0.1:5001", "127.0.0.1:6001"].map(TcpListener::bind);
     let store = start(directory.path(), &kills::settings(&chosen), Duration::from_secs(30));
-    drop(taken);
+    drop(occupied);
     assert_eq!(masters(&store), ["shard1-node1", "shard2-node2"]);
     assert_eq!(store.processes().len() as u64, MEMBERS);
     assert_eq!(store.applied_settings()["members_of_shard_2"], "node 2, node 1, node 3");
@@ -167,7 +168,7 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
         times.add(NodeRole::Master, one_kill(&store, &ledger, &master));
         assert_ne!(member(&store, true).name, master.name);
     }
-    println!("je-ha, {chosen}: {}", times.in_words());
+    println!("je-ha, {chosen}: {}", times.describe());
     let figures = store.figures().unwrap();
     assert_eq!(figures["current_masters"], 2.0, "{figures:#?}");
     assert_eq!(figures["current_master_of_shard_1"], member(&store, true).node as f64, "{figures:#?}");
@@ -232,7 +233,7 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
 
 /// What JE says of `NO_SYNC`: a majority of the members keeps what was acknowledged, and nobody where all end at once.
 #[test]
-fn without_sync_a_kill_of_all_members_takes_what_was_acknowledged_last() {
+fn kill_of_all_members_without_sync_loses_last_acknowledged() {
     let left = |durability: &str| {
         let directory = TempDir::new().unwrap();
         let pairs = [&kills::settings(durability)[..], &[("shards", "1")]].concat();

@@ -30,14 +30,14 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(crate) fn add(&mut self, role: NodeRole, took: Duration) {
+    pub(crate) fn add(&mut self, role: NodeRole, duration: Duration) {
         match role {
-            NodeRole::Master => self.of_masters.push(took),
-            _ => self.of_replicas.push(took),
+            NodeRole::Master => self.of_masters.push(duration),
+            _ => self.of_replicas.push(duration),
         }
     }
 
-    pub(crate) fn in_words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let shown = |times: &[Duration]| {
             let mut times = times.to_vec();
             times.sort();

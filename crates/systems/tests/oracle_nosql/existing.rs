@@ -48,7 +48,7 @@ fn connect(
     settings: &SystemSettings,
 ) -> Result<Box<dyn RunningSystem>, SystemError> {
     let paths = StoragePaths { scratch: scratch.to_path_buf(), ..StoragePaths::default() };
-    OracleNosql::with_variables(variables).start(&paths, &SystemResources::of(0), settings)
+    OracleNosql::with_variables(variables).start(&paths, &SystemResources::with_budget(0), settings)
 }
 
 /// A store of one process, whose own security is what keeps others out: but for the test it has a network of its own.
@@ -87,7 +87,7 @@ fn secured_store(network: &NetworkNamespace, directory: &Path) -> ChildProcess {
 }
 
 #[test]
-fn a_secured_store_is_used_by_its_login_file() {
+fn secured_store_is_used_by_login_file() {
     if !is_installed() {
         return;
     }
@@ -123,8 +123,8 @@ fn a_secured_store_is_used_by_its_login_file() {
     let unlisted = SystemSettings { may_connect: MayConnect::WithoutCredentials, ..settings.clone() };
     let error = refused(with_login, &unlisted);
     assert!(error.contains("ORACLE_NOSQL_SECURITY"), "{error}");
-    let elsewhere = may_connect::parse("127.0.0.2:5000").unwrap();
-    let elsewhere = SystemSettings { may_connect: MayConnect::Listed(elsewhere), ..settings };
-    let error = refused(with_login, &elsewhere);
+    let other_endpoints = may_connect::parse("127.0.0.2:5000").unwrap();
+    let other_settings = SystemSettings { may_connect: MayConnect::Listed(other_endpoints), ..settings };
+    let error = refused(with_login, &other_settings);
     assert!(error.contains("127.0.0.1:5000"), "{error}");
 }

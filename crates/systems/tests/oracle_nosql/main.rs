@@ -56,7 +56,7 @@ pub fn try_start(
     let paths =
         StoragePaths { data: data.into(), scratch: directory.join("scratch"), ..StoragePaths::default() };
     let settings = settings(pairs);
-    let running = INSTALLED.start(&paths, &SystemResources::of(budget_bytes), &settings)?;
+    let running = INSTALLED.start(&paths, &SystemResources::with_budget(budget_bytes), &settings)?;
     parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
     Ok(running)
 }
@@ -74,9 +74,10 @@ fn without_an_installation_it_says_how_to_get_one() {
     let data = vec![directory.path().join("data")];
     std::fs::create_dir(&data[0]).unwrap();
     let paths = StoragePaths { data, scratch: directory.path().join("scratch"), ..StoragePaths::default() };
-    let of_start = system.start(&paths, &SystemResources::of(1024 * MIB), &settings(&[])).err().unwrap();
-    let elsewhere = settings(&[("helpers", "127.0.0.1:1"), ("store", "none")]);
-    let of_existing = system.start(&paths, &SystemResources::of(0), &elsewhere).err().unwrap();
+    let of_start =
+        system.start(&paths, &SystemResources::with_budget(1024 * MIB), &settings(&[])).err().unwrap();
+    let external = settings(&[("helpers", "127.0.0.1:1"), ("store", "none")]);
+    let of_existing = system.start(&paths, &SystemResources::with_budget(0), &external).err().unwrap();
     for error in [of_start, of_existing, system.prepare(&|_| {}).unwrap_err()] {
         assert!(matches!(error, SystemError::Missing { .. }), "{error}");
         let text = error.to_string();
@@ -90,7 +91,7 @@ fn without_an_installation_it_says_how_to_get_one() {
 
 /// What the documentation of JE says of `NO_SYNC`: writes that were acknowledged wait in memory, and end with the processes.
 #[test]
-fn without_sync_a_kill_of_all_copies_takes_what_was_acknowledged_last() {
+fn kill_of_all_copies_without_sync_loses_last_acknowledged() {
     if !is_installed() {
         return;
     }
@@ -111,19 +112,20 @@ fn without_sync_a_kill_of_all_copies_takes_what_was_acknowledged_last() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_named() {
+fn unresponsive_store_is_named() {
     if !is_installed() {
         return;
     }
     let directory = TempDir::new().unwrap();
     let paths = StoragePaths { scratch: directory.path().join("scratch"), ..StoragePaths::default() };
-    let nobody = settings(&[("helpers", "127.0.0.1:9"), ("store", "none")]);
-    let error = INSTALLED.start(&paths, &SystemResources::of(0), &nobody).err().unwrap().to_string();
+    let unanswered = settings(&[("helpers", "127.0.0.1:9"), ("store", "none")]);
+    let error =
+        INSTALLED.start(&paths, &SystemResources::with_budget(0), &unanswered).err().unwrap().to_string();
     assert!(error.contains("127.0.0.1:9"), "{error}");
 }
 
 #[test]
-fn fields_are_minor_keys_on_a_store_of_one_node() {
+fn fields_are_minor_keys_on_single_node_store() {
     if !is_installed() {
         return;
     }

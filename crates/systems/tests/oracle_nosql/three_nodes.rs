@@ -43,10 +43,10 @@ fn node(store: &dyn RunningSystem, role: NodeRole) -> Option<NodeState> {
 /// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until both shards
 /// took writes without it.
 fn one_kill(store: &dyn RunningSystem, ledger: &Arc<Ledger>, victim: &NodeState) -> Duration {
-    let took = Cell::new(Duration::ZERO);
+    let duration = Cell::new(Duration::ZERO);
     let harm = || {
         signal(victim.process.unwrap(), Signal::KILL);
-        took.set(write_to_all_shards(store, &victim.name));
+        duration.set(write_to_all_shards(store, &victim.name));
     };
     let outcome = LOAD.until_harmed(store, ledger, &harm);
     assert!(matches!(outcome, Some(RunError::Stopped)), "{outcome:?}");
@@ -56,23 +56,23 @@ fn one_kill(store: &dyn RunningSystem, ledger: &Arc<Ledger>, victim: &NodeState)
     store.nodes().unwrap().start(&victim.name, &|| {}).unwrap();
     store.health().unwrap();
     assert_eq!(ledger.losses(store), [""; 0]);
-    took.get()
+    duration.get()
 }
 
-fn write_to_all_shards(store: &dyn RunningSystem, without: &str) -> Duration {
+fn write_to_all_shards(store: &dyn RunningSystem, absent: &str) -> Duration {
     let (mut client, killed) = (store.connect().unwrap(), Instant::now());
     for number in 0..WRITES_AFTER {
         let key = format!("after {number}");
         // One that was under way fails, since nobody knows whether it was done.
         while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(OperationOutcome::Found) {
-            assert!(killed.elapsed() < FAILOVER_LIMIT, "no writes without {without}");
+            assert!(killed.elapsed() < FAILOVER_LIMIT, "no writes without {absent}");
         }
     }
     killed.elapsed()
 }
 
 #[test]
-fn storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() {
+fn storage_nodes_killed_under_load_lose_nothing_acknowledged() {
     if !is_installed() {
         return;
     }
@@ -81,9 +81,9 @@ fn storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     let chosen = kills::chosen_durability();
     // Somebody else's programs have its ports on this host, which the store's own network does not know of. Where the port is taken
     // already, so much the better.
-    let taken = ["127.0.0.1:5000", "127.0.0.1:5001", "127.0.0.2:5200"].map(TcpListener::bind);
+    let occupied = ["127.0.0.1:5000", "127.0.0.1:5001", "127.0.0.2:5200"].map(TcpListener::bind);
     let store = started(directory.path(), &kills::settings(&chosen));
-    drop(taken);
+    drop(occupied);
     what_was_deployed_is_told(store.as_ref(), directory.path());
     operations::mean_what_they_mean_in_a_map(store.as_ref(), false);
     LOAD.load(store.as_ref(), &ledger);
@@ -97,7 +97,7 @@ fn storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() {
             times.add(role, one_kill(store.as_ref(), &ledger, &victim));
         }
     }
-    println!("oracle-nosql, {chosen}: {}", times.in_words());
+    println!("oracle-nosql, {chosen}: {}", times.describe());
     nodes_go_and_come_back(store.as_ref());
     store.settle(SETTLE_LIMIT).unwrap();
     let figures = store.figures().unwrap();
@@ -170,8 +170,8 @@ fn nodes_go_and_come_back(store: &dyn RunningSystem) {
             .filter(|node| master.allows(&node.name, node.role, &node.shards))
             .map(|node| node.name.as_str())
             .collect();
-        let known = store.gauges().unwrap()[&format!("current_master_of_shard_{shard}")];
-        assert_eq!(chosen, [format!("sn{known}")]);
+        let master_number = store.gauges().unwrap()[&format!("current_master_of_shard_{shard}")];
+        assert_eq!(chosen, [format!("sn{master_number}")]);
     }
     nodes.stop("sn3").unwrap();
     let away = &nodes.list().unwrap()[2];

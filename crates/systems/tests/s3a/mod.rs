@@ -77,12 +77,13 @@ impl Gateway {
             let text = std::fs::read_to_string(self.folder.join("requests")).unwrap();
             let whole = text.rfind('\n').map_or("", |end| &text[..end]);
             let lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-            let of = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
+            let text_of = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
             if lines.iter().any(|line| line["path"] == mark.as_str()) {
                 assert!(lines.iter().all(|line| line["left_out"] == 0), "the log has not all of them");
-                let told =
-                    lines.iter().map(|line| (of(line, "method"), of(line, "path"), of(line, "operation")));
-                return told.filter(|(_, path, _)| !path.starts_with("/mark-")).collect();
+                let logged = lines
+                    .iter()
+                    .map(|line| (text_of(line, "method"), text_of(line, "path"), text_of(line, "operation")));
+                return logged.filter(|(_, path, _)| !path.starts_with("/mark-")).collect();
             }
             assert!(began.elapsed() < LIMIT, "{mark} is not in its log");
             std::thread::sleep(POLL);
@@ -148,7 +149,7 @@ pub(crate) fn rename_a_directory(version: &str, objects: usize) {
     let other: Vec<_> =
         changes.iter().filter(|(method, _, done)| method != "PUT" || done != "PutObject").collect();
     assert!(other.is_empty(), "{other:?}");
-    let name = |at: usize| format!("/lake/work/new/part-{at}");
+    let name = |number: usize| format!("/lake/work/new/part-{number}");
     let uploaded: BTreeSet<String> = changes.iter().map(|(_, path, _)| path.clone()).collect();
     assert_eq!(uploaded, (0..objects).map(name).collect(), "the store got others");
     assert_eq!(changes.len(), objects, "the store got some more than once");
@@ -195,6 +196,6 @@ fn write_and_rename(version: &str, objects: usize, gateway: SocketAddr, folder: 
     // Killed again, it is as it was.
     let _ = child.kill();
     let _ = child.wait();
-    let said = std::fs::read_to_string(&log).unwrap();
-    assert!(ended.is_some_and(|status| status.success()), "{ended:?}: {said}");
+    let log_text = std::fs::read_to_string(&log).unwrap();
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}: {log_text}");
 }

@@ -57,7 +57,7 @@ pub(crate) fn start(spark: &Spark, folder: &Path, budget_bytes: u64, pairs: &[(&
     let paths = StoragePaths { data: vec![data], scratch: folder.join("scratch"), ..StoragePaths::default() };
     let settings = settings(pairs);
     let cluster = spark
-        .start_cluster(&paths, &SystemResources::of(budget_bytes), &settings)
+        .start_cluster(&paths, &SystemResources::with_budget(budget_bytes), &settings)
         .unwrap_or_else(|error| panic!("{error}"));
     parts::hold(&spark.parts(&paths, &settings.values), &cluster);
     cluster
@@ -82,7 +82,7 @@ pub(crate) fn run(
 
 /// Puts another cache between, by its settings; none without.
 pub(crate) fn put(cluster: &mut SparkCluster, pairs: &[(&str, &str)]) {
-    let changed = cluster.set_cache(&settings(pairs).values, &SystemResources::of(8 << 30), LIMIT);
+    let changed = cluster.set_cache(&settings(pairs).values, &SystemResources::with_budget(8 << 30), LIMIT);
     changed.unwrap_or_else(|error| panic!("{pairs:?}: {error}"));
 }
 

@@ -73,17 +73,17 @@ pub(crate) fn excess((statistic, freedom): (f64, f64)) -> f64 {
 pub(crate) fn difference<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> Option<String> {
     let statistics =
         [("value by value", statistic(ours, theirs)), ("in shape", statistic_of_shape(ours, theirs))];
-    let (how, found) = statistics.into_iter().find(|&(_, found)| excess(found) >= 5.0)?;
+    let (method, found) = statistics.into_iter().find(|&(_, found)| excess(found) >= 5.0)?;
     let (statistic, freedom) = found;
     Some(format!(
-        "{how}, chi-square is {statistic:.1} at {freedom} degrees of freedom, {:.1} standard deviations too large",
+        "{method}, chi-square is {statistic:.1} at {freedom} degrees of freedom, {:.1} standard deviations too large",
         excess(found)
     ))
 }
 
-pub(crate) fn assert_same<K: Ord>(what: &str, ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
+pub(crate) fn assert_same<K: Ord>(label: &str, ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
     if let Some(difference) = difference(ours, theirs) {
-        panic!("{what}: {difference}");
+        panic!("{label}: {difference}");
     }
 }
 
@@ -102,7 +102,7 @@ fn noise(seed: u64, count: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn one_law_passes_and_another_does_not() {
+fn same_law_passes_and_another_fails() {
     let uniform = |seed| counted(noise(seed, 100_000).map(|word| word % 1000));
     assert!(excess(statistic(&uniform(1), &uniform(7_000_000))) < 5.0);
     // Odd values a tenth too often.
@@ -127,7 +127,7 @@ fn samples_of_different_sizes_are_compared_by_their_shares() {
 }
 
 #[test]
-fn a_shape_shows_what_single_values_do_not() {
+fn shape_statistic_detects_what_single_values_miss() {
     // A tenth of the values has 70 % of the draws, or 68.
     let hot = |seed, percent| {
         counted(noise(seed, 100_000).map(move |word| match word % 100 < percent {

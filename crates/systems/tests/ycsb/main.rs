@@ -74,9 +74,9 @@ fn asked_by_us(loads: bool, properties: &[String]) -> Vec<Asked> {
 }
 
 fn asked_with_seed(seed: u64, loads: bool, properties: &[String]) -> Vec<Asked> {
-    let mut given = YcsbProperties::new();
-    properties.iter().for_each(|property| given.add_argument(property).unwrap());
-    let workload = Arc::new(given.workload().unwrap().with_core_defaults());
+    let mut ycsb_properties = YcsbProperties::new();
+    properties.iter().for_each(|property| ycsb_properties.add_argument(property).unwrap());
+    let workload = Arc::new(ycsb_properties.workload().unwrap().with_core_defaults());
     let mix = if loads { OperationMix::parse("load").unwrap() } else { workload.mix() };
     let spec = RunSpec {
         duration: Duration::MAX,
@@ -109,24 +109,28 @@ fn counts<K: Ord>(asked: &[Asked], value: impl Fn(&Asked) -> Option<K>) -> BTree
     counts
 }
 
-fn assert_same_by<K: Ord>(what: &str, [ours, theirs]: &[Vec<Asked>; 2], value: impl Fn(&Asked) -> Option<K>) {
-    assert_same(what, &counts(ours, &value), &counts(theirs, &value));
+fn assert_same_by<K: Ord>(
+    label: &str,
+    [ours, theirs]: &[Vec<Asked>; 2],
+    value: impl Fn(&Asked) -> Option<K>,
+) {
+    assert_same(label, &counts(ours, &value), &counts(theirs, &value));
 }
 
-fn assert_same_mix(what: &str, asked: &[Vec<Asked>; 2]) {
-    assert_same_by(&format!("operations of {what}"), asked, |one| Some(one.kind));
+fn assert_same_mix(label: &str, asked: &[Vec<Asked>; 2]) {
+    assert_same_by(&format!("operations of {label}"), asked, |one| Some(one.kind));
 }
 
 /// Keys of everything but records that are added, of which each comes once.
-fn assert_same_keys(what: &str, asked: &[Vec<Asked>; 2]) {
+fn assert_same_keys(label: &str, asked: &[Vec<Asked>; 2]) {
     let key = |one: &Asked| (one.kind != "INSERT").then(|| one.key.clone());
-    assert_same_by(&format!("keys of {what}"), asked, key);
+    assert_same_by(&format!("keys of {label}"), asked, key);
 }
 
 /// Where every record comes many times, one too many or too few shows best by its name.
-fn assert_same_names(what: &str, [ours, theirs]: &[Vec<Asked>; 2]) {
+fn assert_same_names(label: &str, [ours, theirs]: &[Vec<Asked>; 2]) {
     let names = |asked: &[Asked]| counts(asked, |one| Some(one.key.clone())).into_keys().collect::<Vec<_>>();
-    assert_eq!(names(ours), names(theirs), "names of {what}");
+    assert_eq!(names(ours), names(theirs), "names of {label}");
 }
 
 /// A mix, and the keys of a distribution by which every record comes many times.
@@ -295,7 +299,7 @@ fn workload_f_and_exponential_keys_are_ycsbs() {
 
 /// How finely the comparison sees: ours against ours with another number in one property, and against ours with the same.
 #[test]
-fn a_law_that_is_a_little_wrong_would_be_found() {
+fn slightly_wrong_law_is_detected() {
     let reads = ["readproportion=1", "updateproportion=0", "insertorder=ordered"];
     let scans = ["readproportion=0", "updateproportion=0", "scanproportion=1", "recordcount=1000"];
     let cases: [(&[&str], &str, &str); 8] = [
@@ -348,10 +352,10 @@ fn a_law_that_is_a_little_wrong_would_be_found() {
 
 /// What we print under CoreWorkload's properties.
 fn printed_by_us(properties: &[String]) -> String {
-    let mut given = YcsbProperties::new();
-    properties.iter().for_each(|property| given.add_argument(property).unwrap());
-    let options = OutputOptions::of(&given).unwrap();
-    let workload = Arc::new(given.workload().unwrap().with_core_defaults());
+    let mut ycsb_properties = YcsbProperties::new();
+    properties.iter().for_each(|property| ycsb_properties.add_argument(property).unwrap());
+    let options = OutputOptions::from_properties(&ycsb_properties).unwrap();
+    let workload = Arc::new(ycsb_properties.workload().unwrap().with_core_defaults());
     let mix = workload.mix();
     let operation_limit = workload.operation_count;
     let spec = RunSpec { duration: Duration::MAX, operation_limit, ..RunSpec::new(workload, mix) };
@@ -360,7 +364,7 @@ fn printed_by_us(properties: &[String]) -> String {
     let (log, operations) = RawLog::new();
     control.log_operations(log);
     let (measured, points) = std::thread::scope(|scope| {
-        let points = scope.spawn(|| SectionLatencies::of(operations, &options, Duration::MAX));
+        let points = scope.spawn(|| SectionLatencies::from_operations(operations, &options, Duration::MAX));
         let measured = run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();
         (measured, points.join().unwrap())
     });

@@ -38,8 +38,8 @@ pub(crate) fn printed(phase: &str, properties: &[String]) -> String {
         command.args(["-p", property]);
     }
     let output = command.stdin(Stdio::null()).output().expect("java starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "YCSB failed: {said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "YCSB failed: {message}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -21,11 +21,11 @@ impl PoolCore {
             volume.gate.close();
         }
         // What lies on a member that fails its flush stays out of the journal.
-        let told = || match volumes.iter().find(|volume| volume.map.has_dirty()) {
+        let check_flushed = || match volumes.iter().find(|volume| volume.map.has_dirty()) {
             Some(volume) => Err(DeviceError::Io(format!("not all of '{}' can be flushed", volume.name()))),
             None => Ok(()),
         };
-        let report = self.flush_and_wait().and_then(|()| told()).map(|()| self.compare());
+        let report = self.flush_and_wait().and_then(|()| check_flushed()).map(|()| self.compare());
         for volume in volumes {
             let waiting = volume.gate.open();
             let handle = VolumeHandle { core: Arc::clone(self), volume };
@@ -38,7 +38,7 @@ impl PoolCore {
 
     fn compare(&self) -> CheckReport {
         let mut report = CheckReport::default();
-        let mut held: HashMap<Unit, (u32, ReleasedSpace)> = HashMap::new();
+        let mut references: HashMap<Unit, (u32, ReleasedSpace)> = HashMap::new();
         let volumes = self.volumes();
         report.volumes = volumes.len();
         for volume in &volumes {
@@ -56,7 +56,7 @@ impl PoolCore {
                         ReleasedSpace::Slab(slab) => first_unit(slab),
                         ReleasedSpace::Run { unit, .. } => unit,
                     };
-                    let entry = held.entry(unit).or_insert((0, piece));
+                    let entry = references.entry(unit).or_insert((0, piece));
                     entry.0 += 1;
                     if entry.1 != piece {
                         report.problems.push(format!("{piece:?} of '{name}' is {:?} elsewhere", entry.1));
@@ -82,7 +82,7 @@ impl PoolCore {
         if self.log.with_tables(|tables| tables.volumes.len()) != volumes.len() {
             report.problems.push("the journal has other volumes".into());
         }
-        report.problems.extend(self.space.differences(&held));
+        report.problems.extend(self.space.differences(&references));
         let count = report.problems.len();
         if count > TOLD {
             report.problems.truncate(TOLD);

@@ -154,7 +154,7 @@ impl PoolCore {
                 again(Ok(()));
             }
         });
-        if self.space.when_freed(freed).is_some() {
+        if self.space.run_when_freed(freed).is_some() {
             let again = again.lock().take();
             if let Some(again) = again {
                 again(if attempt < 2 { Ok(()) } else { Err(DeviceError::NoSpace) });

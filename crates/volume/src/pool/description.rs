@@ -34,7 +34,7 @@ impl Default for PoolSettings {
     fn default() -> Self {
         PoolSettings {
             clock: Arc::new(RealClock::new(1.0)),
-            workers: WorkerThreads::at_once(),
+            workers: WorkerThreads::inline(),
             map_bytes: None,
             host_memory: None,
             format: false,
@@ -109,7 +109,7 @@ pub enum MemberState {
 
 impl MemberState {
     /// Of a device, as in `it is out of use`.
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             MemberState::InUse => "in use",
             MemberState::Out => "out of use",

@@ -54,13 +54,13 @@ impl FlushHistories {
     /// # Errors
     /// When they can't be kept.
     pub(super) fn begin(&self, memory: Option<&HostMemory>, identity: u64, members: usize) -> io::Result<()> {
-        let kept = memory.map(|memory| FlushHistoryFile::open(memory, identity)).transpose()?;
+        let history = memory.map(|memory| FlushHistoryFile::open(memory, identity)).transpose()?;
         let doubt = |member: usize| {
-            let owes = kept.as_ref().is_some_and(|kept| kept.has(member as u8));
+            let owes = history.as_ref().is_some_and(|history| history.has(member as u8));
             Arc::new(MemberFlushHistory { owes: AtomicBool::new(owes), ..MemberFlushHistory::default() })
         };
         *self.list.lock() = (0..members).map(doubt).collect();
-        *self.kept.lock() = kept;
+        *self.kept.lock() = history;
         Ok(())
     }
 
@@ -70,9 +70,9 @@ impl FlushHistories {
     }
 
     pub(super) fn set(&self, member: u8, is_doubtful: bool) {
-        if let Some(kept) = self.kept.lock().as_mut() {
+        if let Some(history) = self.kept.lock().as_mut() {
             // Where it can't be written changes of the maps can't be noted either: they fail.
-            let _ = kept.set(member, is_doubtful);
+            let _ = history.set(member, is_doubtful);
         }
     }
 }

@@ -235,9 +235,9 @@ impl MappedExtent {
                     expected = unit + u64::from(stored.units());
                     packed.chunks[chunk] = Some(stored);
                     if with_copies {
-                        let (there, after) = rest.split_first()?;
+                        let (flag, after) = rest.split_first()?;
                         rest = after;
-                        if *there != 0 {
+                        if *flag != 0 {
                             let copy = expected_copy.wrapping_add(take_signed(&mut rest)? as u64);
                             // Checked as `StoredChunk::new` does, so that damaged bytes can't make the sum below
                             // overflow.
@@ -353,14 +353,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(extent in extent(), behind in prop::collection::vec(any::<u8>(), 0..9)) {
+        fn encoded_extent_decodes_to_itself(extent in extent(), trailing in prop::collection::vec(any::<u8>(), 0..9)) {
             let mut bytes = Vec::new();
             extent.encode(&mut bytes);
             prop_assert_eq!(extent.encoded_bytes(), bytes.len() + 9);
-            bytes.extend(&behind);
+            bytes.extend(&trailing);
             let (decoded, rest) = MappedExtent::decode(&bytes).unwrap();
             prop_assert_eq!(decoded, extent);
-            prop_assert_eq!(rest, behind.as_slice());
+            prop_assert_eq!(rest, trailing.as_slice());
         }
 
         #[test]

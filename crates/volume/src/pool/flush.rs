@@ -138,7 +138,7 @@ impl PoolCore {
             })
             .collect();
         // What is held by now waits for records that this commit has. What comes later may wait for newer ones.
-        let held = self.lock_flusher().held.len();
+        let held_count = self.lock_flusher().held.len();
         let core = Arc::clone(self);
         self.log.commit(Box::new(move |result| {
             if result.is_err() && changed {
@@ -147,7 +147,7 @@ impl PoolCore {
             if result.is_ok() && is_noted {
                 core.outstanding.unflushed.free_other();
             }
-            core.end_flush(waiters, hurt, (released, held), result, next);
+            core.end_flush(waiters, hurt, (released, held_count), result, next);
         }));
     }
 
@@ -155,7 +155,7 @@ impl PoolCore {
         self: &Arc<Self>,
         waiters: Vec<FlushWaiter>,
         hurt: Vec<Option<DeviceError>>,
-        (mut released, held): (Vec<ReleasedSpace>, usize),
+        (mut released, held_count): (Vec<ReleasedSpace>, usize),
         result: Result<(), DeviceError>,
         next: NextStep,
     ) {
@@ -165,7 +165,7 @@ impl PoolCore {
             if result.is_ok() || is_planted(PlantedBug::FreedUncommitted) {
                 // Not before the commit: as long as the journal's map points there, a crash would find the
                 // next owner's data in the place of this one's.
-                released.extend(flusher.held.drain(..held));
+                released.extend(flusher.held.drain(..held_count));
             } else {
                 flusher.held.append(&mut released);
             }

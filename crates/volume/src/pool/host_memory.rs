@@ -27,7 +27,7 @@ impl HostMemory {
     ///
     /// # Errors
     /// When the kernel does not tell its boot.
-    pub fn of_this_boot(directory: &Path) -> io::Result<HostMemory> {
+    pub fn for_this_boot(directory: &Path) -> io::Result<HostMemory> {
         let boot = fs::read_to_string(BOOT_ID)?.trim().to_owned();
         Ok(HostMemory { directory: directory.to_owned(), boot, long_bytes: USUAL_LONG_BYTES })
     }

@@ -151,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_read_as_it_was_written_and_a_changed_one_not() {
+    fn label_rereads_as_written_and_changed_one_fails() {
         let label = lay_out(&[64 << 20, 1 << 30, 5 << 20], None, 77).unwrap()[2];
         assert_eq!(MemberLabel::decode(&label.encode()), FirstBlock::Label(label));
         assert_eq!(MemberLabel::decode(&[0; 4096]), FirstBlock::Blank);
-        for at in 0..LABEL_BYTES {
+        for position in 0..LABEL_BYTES {
             let mut block = label.encode();
-            block[at] ^= 4;
-            assert_eq!(MemberLabel::decode(&block), FirstBlock::Foreign, "byte {at}");
+            block[position] ^= 4;
+            assert_eq!(MemberLabel::decode(&block), FirstBlock::Foreign, "byte {position}");
         }
     }
 

@@ -28,15 +28,15 @@ impl PoolLog {
         let mut tables = PoolTables::default();
         tables.read(&recovered.snapshot)?;
         recovered.records.iter().try_for_each(|record| tables.read(record))?;
-        let kept = Arc::new(Mutex::new(LoggedTables { tables, appended: 0 }));
-        let source = Arc::clone(&kept);
+        let logged = Arc::new(Mutex::new(LoggedTables { tables, appended: 0 }));
+        let source = Arc::clone(&logged);
         journal.set_source(move || {
             // Under the lock that `append` holds: the tables have all records up to `appended`, and no
             // others.
-            let kept = source.lock();
-            JournalSnapshot { state: kept.tables.encode(), covers: kept.appended }
+            let logged = source.lock();
+            JournalSnapshot { state: logged.tables.encode(), covers: logged.appended }
         });
-        Ok(PoolLog { journal, kept })
+        Ok(PoolLog { journal, kept: logged })
     }
 
     fn lock(&self) -> MutexGuard<'_, LoggedTables> {
@@ -45,21 +45,21 @@ impl PoolLog {
 
     /// Adds records, in this order. They are durable after a later commit, or earlier.
     pub(super) fn append(&self, records: impl IntoIterator<Item = PoolRecord>) {
-        let mut kept = self.lock();
+        let mut logged = self.lock();
         let mut bytes = Vec::new();
         for record in records {
             let from = bytes.len();
             record.encode(&mut bytes);
             // A volume may have been deleted since the change was captured.
-            if kept.tables.apply(record).is_err() {
+            if logged.tables.apply(record).is_err() {
                 bytes.truncate(from);
             }
             if bytes.len() >= RECORD_BYTES {
-                kept.appended = self.journal.append(std::mem::take(&mut bytes));
+                logged.appended = self.journal.append(std::mem::take(&mut bytes));
             }
         }
         if !bytes.is_empty() {
-            kept.appended = self.journal.append(bytes);
+            logged.appended = self.journal.append(bytes);
         }
     }
 

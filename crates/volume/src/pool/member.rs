@@ -44,7 +44,7 @@ impl BlockDevice for MemberPart {
     }
 }
 
-fn no_copy() -> DeviceError {
+fn missing_copy_error() -> DeviceError {
     DeviceError::Io("no copy of this is on a member in use: `volume list` shows those that are out".into())
 }
 
@@ -88,7 +88,7 @@ impl PoolMember {
     /// It could not be read at opening and has not answered since. It has missed nothing: while it is so, what would
     /// be written without it is answered with an error.
     pub(super) fn is_unread(&self) -> bool {
-        self.is_known.as_ref().is_some_and(|known| !known.load(Ordering::Acquire))
+        self.is_known.as_ref().is_some_and(|is_known| !is_known.load(Ordering::Acquire))
     }
 
     fn offset(&self, unit: Unit) -> u64 {
@@ -171,7 +171,7 @@ impl PoolMembers {
         self.list.partition_point(|m| u64::from(m.label.first_slab) + u64::from(m.label.slabs) <= slab)
     }
 
-    pub(super) fn in_use(&self) -> usize {
+    pub(super) fn count_in_use(&self) -> usize {
         (0..self.list.len()).filter(|index| self.takes_data(*index)).count()
     }
 
@@ -195,24 +195,24 @@ impl PoolMembers {
     }
 
     /// Whether a unit's member has neither gone nor come back since then.
-    fn has_stayed(&self, unit: Unit, since: MemberTransition) -> bool {
-        self.list[self.index_of(unit)].moved.load(Ordering::SeqCst) <= since.0
+    fn has_stayed(&self, unit: Unit, transition: MemberTransition) -> bool {
+        self.list[self.index_of(unit)].moved.load(Ordering::SeqCst) <= transition.0
     }
 
     /// Of places whose writing began after `since` and was answered with success, those that a map may list. A member that
     /// went and came back meanwhile may lack its copy, and whoever brought it up to date has not seen it in the map. One
     /// that is out gets it when it comes back, if the map lists it by then: so this is asked under the map's lock.
-    pub(super) fn listed(&self, places: ExtentPlaces, since: MemberTransition) -> Option<ExtentPlaces> {
+    pub(super) fn listed(&self, places: ExtentPlaces, transition: MemberTransition) -> Option<ExtentPlaces> {
         let Some(second) = places.second.filter(|_| !is_planted(PlantedBug::FirstWriteMissesResync)) else {
             return Some(places);
         };
-        let holds = |unit| self.has_stayed(unit, since) && self.state_of(unit) != MemberState::Out;
-        let may = |unit| self.has_stayed(unit, since) || self.state_of(unit) == MemberState::Out;
+        let is_current = |unit| self.has_stayed(unit, transition) && self.state_of(unit) != MemberState::Out;
+        let is_usable = |unit| self.has_stayed(unit, transition) || self.state_of(unit) == MemberState::Out;
         let once = |first| Some(ExtentPlaces { first, second: None });
         match (places.first, second) {
-            (first, second) if !holds(first) && !holds(second) => None,
-            (first, second) if may(first) && may(second) => Some(places),
-            (first, second) => once(if may(first) { first } else { second }),
+            (first, second) if !is_current(first) && !is_current(second) => None,
+            (first, second) if is_usable(first) && is_usable(second) => Some(places),
+            (first, second) => once(if is_usable(first) { first } else { second }),
         }
     }
 
@@ -239,7 +239,7 @@ impl PoolMembers {
     /// The state first: a thread that sees the new turn must see it as well.
     fn set(&self, index: usize, state: MemberState) {
         let member = &self.list[index];
-        let number = STATES.iter().position(|known| *known == state).unwrap_or_default();
+        let number = STATES.iter().position(|candidate| *candidate == state).unwrap_or_default();
         member.state.store(number as u8, Ordering::SeqCst);
         if state != MemberState::InUse {
             member.moved.store(self.turn.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -281,7 +281,7 @@ impl PoolMembers {
     /// Reads from the copy whose member has less to do, and from the other one if that fails. An error where neither copy is
     /// used: what is there may be old.
     pub(super) fn read(self: &Arc<Self>, places: ExtentPlaces, buffer: Vec<u8>, done: CompletionCallback) {
-        let since = self.turn();
+        let transition = self.turn();
         let usable = |unit: &Unit| self.is_read(self.index_of(*unit));
         let load = |unit: &Unit| {
             let member = &self.list[self.index_of(*unit)];
@@ -293,7 +293,9 @@ impl PoolMembers {
             Some(second) => match (usable(&places.first), usable(&second)) {
                 (true, false) => (places.first, None),
                 (false, true) => (second, None),
-                (false, false) if !is_planted(PlantedBug::StaleCopyServed) => return done(Err(no_copy())),
+                (false, false) if !is_planted(PlantedBug::StaleCopyServed) => {
+                    return done(Err(missing_copy_error()));
+                }
                 _ if load(&second) < load(&places.first) => (second, Some(places.first)),
                 _ => (places.first, Some(second)),
             },
@@ -303,7 +305,7 @@ impl PoolMembers {
         let answered = move |completion: DeviceCompletion| {
             let error = match completion {
                 // What was left out meanwhile may have lost what it had before it answered.
-                Ok(_) if !members.has_stayed(unit, since) => no_copy(),
+                Ok(_) if !members.has_stayed(unit, transition) => missing_copy_error(),
                 Ok(buffer) => return done(Ok(buffer)),
                 Err(error) => error,
             };
@@ -345,18 +347,19 @@ impl PoolMembers {
         if places.second.is_none() {
             return self.write_one(places.first, data, fua, done);
         }
-        let since = self.turn();
+        let transition = self.turn();
         // One that is being brought up to date gets every write too, or what was already copied would be old
         // again.
         let used = |unit: &Unit| self.state_of(*unit) != MemberState::Out;
         let targets: Vec<Unit> = places.units().filter(used).collect();
         if targets.is_empty() {
-            return done(Err(no_copy()));
+            return done(Err(missing_copy_error()));
         }
         let (members, units) = (Arc::clone(self), targets.clone());
         let gather = GatherJoin::new(units.len(), move |completions: Vec<DeviceCompletion>| {
             // What a member holds that was left out meanwhile nobody will read.
-            let is_read = |unit| members.is_read(members.index_of(unit)) && members.has_stayed(unit, since);
+            let is_read =
+                |unit| members.is_read(members.index_of(unit)) && members.has_stayed(unit, transition);
             let any = units.iter().zip(&completions).any(|(unit, done)| done.is_ok() && is_read(*unit));
             for (unit, completion) in units.iter().zip(completions) {
                 if let Err(error) = completion

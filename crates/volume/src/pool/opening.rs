@@ -48,15 +48,15 @@ pub(super) fn open(devices: OpenedDevices, settings: PoolSettings) -> Result<Arc
         Ok(FirstBlock::Label(label)) if label.made => Some(*label),
         _ => None,
     };
-    let known = found.iter().find_map(made);
-    let is_new = known.is_none();
-    let (labels, unreadable) = match known {
-        Some(known) => known_labels(&devices, &found, &known)?,
+    let first_label = found.iter().find_map(made);
+    let is_new = first_label.is_none();
+    let (labels, unreadable) = match first_label {
+        Some(first_label) => known_labels(&devices, &found, &first_label)?,
         None => (make(&devices, &found, &settings)?, vec![false; devices.len()]),
     };
     let map_limit_bytes = labels[0].map_bytes;
     let identity = labels[0].identity;
-    let (devices, known) = ask_unread(devices, &labels, &unreadable);
+    let (devices, read_flags) = ask_unread(devices, &labels, &unreadable);
     let outstanding = Arc::new(OutstandingChanges::default());
     let memory = settings.host_memory.as_ref();
     let directory = memory.map(|memory| memory.directory.clone()).unwrap_or_default();
@@ -89,7 +89,7 @@ pub(super) fn open(devices: OpenedDevices, settings: PoolSettings) -> Result<Arc
     let slabs: Vec<_> = labels.iter().map(|label| label.first_slab..label.first_slab + label.slabs).collect();
     let space = SlabAllocator::new(&slabs);
     claim_all(&space, &tables).map_err(PoolError::Map)?;
-    let found = devices.into_iter().zip(labels).zip(known).enumerate();
+    let found = devices.into_iter().zip(labels).zip(read_flags).enumerate();
     let found = found.map(|(index, ((device, label), is_known))| FoundDevice {
         device,
         label,
@@ -151,18 +151,21 @@ fn first_block(device: &dyn BlockDevice) -> Result<FirstBlock, DeviceError> {
 fn known_labels(
     devices: &OpenedDevices,
     found: &[Result<FirstBlock, DeviceError>],
-    known: &MemberLabel,
+    first_label: &MemberLabel,
 ) -> Result<(Vec<MemberLabel>, Vec<bool>), PoolError> {
     let other = |index, problem: String| PoolError::OtherPool { index, problem };
-    if usize::from(known.members) != devices.len() {
-        let index = usize::from(known.index);
-        return Err(other(index, format!("its pool has {} members, not {}", known.members, devices.len())));
+    if usize::from(first_label.members) != devices.len() {
+        let index = usize::from(first_label.index);
+        return Err(other(
+            index,
+            format!("its pool has {} members, not {}", first_label.members, devices.len()),
+        ));
     }
     let capacities: Vec<u64> = devices.iter().map(|device| device.geometry().capacity_bytes).collect();
     let mut labels = Vec::new();
     for (index, found) in found.iter().enumerate() {
         match found {
-            Ok(FirstBlock::Label(label)) if label.identity == known.identity => {
+            Ok(FirstBlock::Label(label)) if label.identity == first_label.identity => {
                 if usize::from(label.index) != index {
                     return Err(other(
                         index,
@@ -199,7 +202,7 @@ fn known_labels(
             first_slab,
             slabs: 0,
             made: true,
-            ..*known
+            ..*first_label
         });
         if labels[index].is_none() {
             let room =
@@ -245,7 +248,7 @@ fn make(
             Ok(FirstBlock::Label(_)) => false,
             Ok(FirstBlock::Foreign) => true,
             // Many file systems leave the first block alone.
-            Ok(FirstBlock::Blank) => contents::of_device(&**device)?.is_some(),
+            Ok(FirstBlock::Blank) => contents::inspect_device(&**device)?.is_some(),
             Err(error) => return Err(error.clone().into()),
         };
         if is_foreign && !settings.format {
@@ -359,8 +362,8 @@ fn make_region_alike(core: &Arc<PoolCore>, volume: &VolumeCore, region: u32) -> 
         }
         if let Err((failed, error)) = copy_either(core, &plain, slabs) {
             is_alike = false;
-            let gone = if is_planted(PlantedBug::HealthyMemberLeftOut) { Some(1) } else { failed };
-            if !gone.is_some_and(|which| core.members.leave_out(members[which])) {
+            let left_out = if is_planted(PlantedBug::HealthyMemberLeftOut) { Some(1) } else { failed };
+            if !left_out.is_some_and(|copy| core.members.leave_out(members[copy])) {
                 return Err(PoolError::NotAlike { volume: volume.name(), members, error });
             }
         }

@@ -75,9 +75,11 @@ impl VolumeCore {
                 workers.run(move || {
                     buffer.fill(0);
                     for (chunk, stored, bytes) in fetched {
-                        let (inside, at) = overlap(&part, chunk);
+                        let (inside, offset) = overlap(&part, chunk);
                         match codec.unpack(bytes, stored.bytes(), CHUNK_BYTES as usize) {
-                            Ok(bytes) => buffer[at..at + inside.len()].copy_from_slice(&bytes[inside]),
+                            Ok(bytes) => {
+                                buffer[offset..offset + inside.len()].copy_from_slice(&bytes[inside])
+                            }
                             Err(error) => return done(Err(error)),
                         }
                     }
@@ -132,9 +134,11 @@ impl VolumeCore {
         attempt: u32,
         done: ChangeDone,
     ) {
-        let known = self.packed(extent).unwrap_or_default();
-        let new =
-            images.iter().filter(|(chunk, image)| image.is_some() && known.chunks[*chunk].is_none()).count();
+        let current = self.packed(extent).unwrap_or_default();
+        let new = images
+            .iter()
+            .filter(|(chunk, image)| image.is_some() && current.chunks[*chunk].is_none())
+            .count();
         // What is written over may need a longer entry, for which some room is kept.
         let reserve_bytes = if new > 0 { 0 } else { core.map_limit_bytes / 16 };
         let more_bytes = images.len() as u64 * CHUNK_MAP_BYTES;
@@ -173,10 +177,10 @@ impl VolumeCore {
             }
         }
         let members = Arc::clone(&core.members);
-        let since = members.turn();
+        let transition = members.turn();
         let gather = GatherJoin::new(writes.len(), move |completions: Vec<DeviceCompletion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
-            let answer = written.and_then(|_| self.point_to(&core, extent, entries, since));
+            let answer = written.and_then(|_| self.point_to(&core, extent, entries, transition));
             // No map ever pointed to what is not listed, so this needs to wait for no commit.
             core.release(match &answer {
                 Ok(unlisted) => unlisted.clone(),
@@ -198,13 +202,13 @@ impl VolumeCore {
         core: &PoolCore,
         extent: u32,
         mut entries: Vec<(usize, Option<StoredChunk>, Option<Unit>)>,
-        since: MemberTransition,
+        transition: MemberTransition,
     ) -> Result<Vec<ReleasedSpace>, DeviceError> {
         let mut unlisted = Ok(Vec::new());
         self.map.change(extent, |old| {
             unlisted = entries
                 .iter_mut()
-                .map(|(_, stored, copy)| list_written(core, stored, copy, since))
+                .map(|(_, stored, copy)| list_written(core, stored, copy, transition))
                 .filter_map(Result::transpose)
                 .collect();
             if unlisted.is_err() {
@@ -232,7 +236,7 @@ impl VolumeCore {
         if sizes.is_empty() {
             return Some(Vec::new());
         }
-        let twice = self.mirror && core.members.in_use() > 1;
+        let twice = self.mirror && core.members.count_in_use() > 1;
         let take = |sizes: &[u32]| {
             let firsts = core.space.take_runs(sizes, |member| core.members.takes_data(member))?;
             if !twice {
@@ -272,11 +276,11 @@ fn list_written(
     core: &PoolCore,
     stored: &mut Option<StoredChunk>,
     copy: &mut Option<Unit>,
-    since: MemberTransition,
+    transition: MemberTransition,
 ) -> Result<Option<ReleasedSpace>, DeviceError> {
     let (Some(chunk), Some(second)) = (*stored, *copy) else { return Ok(None) };
     let places = ExtentPlaces { first: chunk.unit(), second: Some(second) };
-    let listed = core.members.listed(places, since).ok_or(DeviceError::Gone)?;
+    let listed = core.members.listed(places, transition).ok_or(DeviceError::Gone)?;
     if listed == places {
         return Ok(None);
     }
@@ -340,8 +344,8 @@ pub(super) fn fetch(
     let gather = GatherJoin::new(reads.len(), move |completions: Vec<DeviceCompletion>| {
         let parts: Result<Vec<Vec<u8>>, DeviceError> = completions.into_iter().collect();
         then(parts.map(|parts| {
-            let cut = |((chunk, stored), (part, at)): ((usize, StoredChunk), (usize, usize))| {
-                (chunk, stored, parts[part][at..at + stored.bytes() as usize].to_vec())
+            let cut = |((chunk, stored), (part, offset)): ((usize, StoredChunk), (usize, usize))| {
+                (chunk, stored, parts[part][offset..offset + stored.bytes() as usize].to_vec())
             };
             wanted.into_iter().zip(in_read).map(cut).collect()
         }));
@@ -362,8 +366,8 @@ fn prepare(
     let mut old = old.into_iter().peekable();
     let mut images = Vec::with_capacity(CHUNKS);
     for chunk in chunks_of(part) {
-        let (inside, at) = overlap(part, chunk);
-        let mut bytes = match old.next_if(|(of, ..)| *of == chunk) {
+        let (inside, offset) = overlap(part, chunk);
+        let mut bytes = match old.next_if(|(old_chunk, ..)| *old_chunk == chunk) {
             Some((_, stored, bytes)) => codec.unpack(bytes, stored.bytes(), CHUNK_BYTES as usize)?,
             None if data.is_none() => {
                 images.push((chunk, None));
@@ -372,7 +376,7 @@ fn prepare(
             None => vec![0; CHUNK_BYTES as usize],
         };
         match data {
-            Some(data) => bytes[inside.clone()].copy_from_slice(&data[at..at + inside.len()]),
+            Some(data) => bytes[inside.clone()].copy_from_slice(&data[offset..offset + inside.len()]),
             None => bytes[inside].fill(0),
         }
         images.push((chunk, codec.pack(bytes, BLOCK_BYTES as usize)));

@@ -68,8 +68,8 @@ impl VolumeCore {
                 done(read.map(|pieces| {
                     buffer.fill(0);
                     for (block, bytes) in pieces {
-                        let at = (block - first) as usize * BLOCK_BYTES as usize;
-                        buffer[at..at + bytes.len()].copy_from_slice(&bytes);
+                        let offset = (block - first) as usize * BLOCK_BYTES as usize;
+                        buffer[offset..offset + bytes.len()].copy_from_slice(&bytes);
                     }
                     buffer
                 }));
@@ -195,13 +195,13 @@ impl VolumeCore {
             };
             let mut image = vec![0; EXTENT_BYTES as usize];
             for (block, bytes) in pieces.iter().chain([&(part.blocks.start, data)]) {
-                let at = *block as usize * BLOCK_BYTES as usize;
-                image[at..at + bytes.len()].copy_from_slice(bytes);
+                let offset = *block as usize * BLOCK_BYTES as usize;
+                image[offset..offset + bytes.len()].copy_from_slice(bytes);
             }
             new.valid = old.valid | blocks;
             let run = |(first, count): (u32, u32)| {
-                let at = first as usize * BLOCK_BYTES as usize;
-                (first, image[at..at + count as usize * BLOCK_BYTES as usize].to_vec())
+                let offset = first as usize * BLOCK_BYTES as usize;
+                (first, image[offset..offset + count as usize * BLOCK_BYTES as usize].to_vec())
             };
             let writes = runs(new.valid).map(run).collect();
             self.write_new(core, Some(old), new, part.extent, writes, claim, done);
@@ -221,14 +221,14 @@ impl VolumeCore {
         done: ChangeDone,
     ) {
         let members = Arc::clone(&core.members);
-        let since = members.turn();
+        let transition = members.turn();
         let gather = GatherJoin::new(writes.len(), move |completions: Vec<DeviceCompletion>| {
             let written: Result<Vec<_>, DeviceError> = completions.into_iter().collect();
             let released = old.as_ref().map(pieces).unwrap_or_default();
-            let listed = written.and_then(|_| self.list_new(&core, extent, new, since, released));
+            let listed = written.and_then(|_| self.list_new(&core, extent, new, transition, released));
             // No map ever pointed to what is not listed, so this needs to wait for no commit.
-            let kept = listed.as_ref().map(pieces).unwrap_or_default();
-            core.release(pieces(&new).into_iter().filter(|piece| !kept.contains(piece)));
+            let listed_pieces = listed.as_ref().map(pieces).unwrap_or_default();
+            core.release(pieces(&new).into_iter().filter(|piece| !listed_pieces.contains(piece)));
             drop(claim);
             done(listed.map(|_| false));
         });
@@ -245,12 +245,12 @@ impl VolumeCore {
         core: &PoolCore,
         extent: u32,
         new: PlainExtent,
-        since: MemberTransition,
+        transition: MemberTransition,
         released: Vec<ReleasedSpace>,
     ) -> Result<PlainExtent, DeviceError> {
         let mut listed = Err(DeviceError::Gone);
         self.map.change(extent, |_| {
-            let places = core.members.listed(places(&new, 0), since)?;
+            let places = core.members.listed(places(&new, 0), transition)?;
             let plain = PlainExtent { slab: slab_of(places.first), copy: places.second.map(slab_of), ..new };
             listed = Ok(plain);
             Some((Some(MappedExtent::Plain(plain)), released))
@@ -262,7 +262,7 @@ impl VolumeCore {
         let slab = core.space.take_slab(|member| core.members.takes_data(member))?;
         let mut plain = PlainExtent { slab, copy: None, valid: 0 };
         // With one member in use a mirrored volume goes on with one copy.
-        if self.mirror && core.members.in_use() > 1 {
+        if self.mirror && core.members.count_in_use() > 1 {
             let first = core.members.index_of(first_unit(slab));
             plain.copy = core.space.take_slab(|member| member != first && core.members.takes_data(member));
             if plain.copy.is_none() {

@@ -76,11 +76,11 @@ impl MemberSpace {
     fn take_free(&mut self) -> Option<Slab> {
         let count = self.slabs.end - self.slabs.start;
         for from in [self.cursor, 0] {
-            let mut at = from;
-            while at < count {
-                let word = !self.taken[(at / 64) as usize] >> (at % 64);
+            let mut index = from;
+            while index < count {
+                let word = !self.taken[(index / 64) as usize] >> (index % 64);
                 if word != 0 {
-                    let found = at + word.trailing_zeros();
+                    let found = index + word.trailing_zeros();
                     if found >= count {
                         break;
                     }
@@ -88,16 +88,16 @@ impl MemberSpace {
                     self.mark(found, true);
                     return Some(self.slabs.start + found);
                 }
-                at = (at / 64 + 1) * 64;
+                index = (index / 64 + 1) * 64;
             }
         }
         None
     }
 
-    fn mark(&mut self, inside: u32, taken: bool) {
+    fn mark(&mut self, inside: u32, is_taken: bool) {
         let (word, bit) = (&mut self.taken[(inside / 64) as usize], 1 << (inside % 64));
-        debug_assert_ne!(*word & bit != 0, taken, "a slab is taken or freed twice");
-        if taken {
+        debug_assert_ne!(*word & bit != 0, is_taken, "a slab is taken or freed twice");
+        if is_taken {
             *word |= bit;
             self.free -= 1;
         } else {
@@ -186,11 +186,11 @@ impl SlabAllocator {
         match piece {
             ReleasedSpace::Slab(slab) => {
                 let count = &self.plain[slab as usize];
-                let held = count.load(Ordering::Acquire);
-                if held == 0 || held >= CUT - 1 {
+                let references = count.load(Ordering::Acquire);
+                if references == 0 || references >= CUT - 1 {
                     return false;
                 }
-                count.store(held + 1, Ordering::Release);
+                count.store(references + 1, Ordering::Release);
                 true
             }
             ReleasedSpace::Run { unit, units } => state.run(unit).is_some_and(|run| {
@@ -213,23 +213,23 @@ impl SlabAllocator {
         }
         {
             let mut state = self.lock();
-            let taken = state.member_of(slab).is_taken(slab);
+            let is_taken = state.member_of(slab).is_taken(slab);
             let cut = self.plain[slab as usize].load(Ordering::Acquire) == CUT;
             match piece {
                 ReleasedSpace::Slab(_) if cut => return false,
-                ReleasedSpace::Slab(_) if !taken => {
+                ReleasedSpace::Slab(_) if !is_taken => {
                     let member = state.member_of(slab);
                     member.mark(slab - member.slabs.start, true);
                     self.plain[slab as usize].store(1, Ordering::Release);
                     return true;
                 }
-                ReleasedSpace::Run { .. } if taken && !cut => return false,
+                ReleasedSpace::Run { .. } if is_taken && !cut => return false,
                 ReleasedSpace::Run { unit, units } => {
                     let inside = (unit % u64::from(BLOCKS)) as u32;
                     if units == 0 || inside + units > BLOCKS {
                         return false;
                     }
-                    if !taken {
+                    if !is_taken {
                         let member = state.member_of(slab);
                         member.mark(slab - member.slabs.start, true);
                         state.cut_slab(slab, &self.plain);
@@ -248,13 +248,13 @@ impl SlabAllocator {
     /// Whether any map points to something in a piece.
     pub(super) fn is_held(&self, piece: ReleasedSpace) -> bool {
         let slab = piece.slab();
-        let held = self.plain.get(slab as usize).map_or(0, |held| held.load(Ordering::Acquire));
+        let counter = self.plain.get(slab as usize).map_or(0, |counter| counter.load(Ordering::Acquire));
         match piece {
-            ReleasedSpace::Run { unit, units } if held == CUT => {
+            ReleasedSpace::Run { unit, units } if counter == CUT => {
                 let bits = mask((unit % u64::from(BLOCKS)) as u32, units);
                 self.lock().cut.get(&slab).is_some_and(|cut| cut.used & bits != 0)
             }
-            _ => held != 0,
+            _ => counter != 0,
         }
     }
 
@@ -266,10 +266,10 @@ impl SlabAllocator {
         match piece {
             ReleasedSpace::Slab(_) => {
                 let count = &self.plain[slab as usize];
-                let held = count.load(Ordering::Acquire);
-                debug_assert!(held > 0 && held != CUT, "slab {slab} is given back too often");
-                count.store(held.saturating_sub(1), Ordering::Release);
-                if held != 1 {
+                let references = count.load(Ordering::Acquire);
+                debug_assert!(references > 0 && references != CUT, "slab {slab} is given back too often");
+                count.store(references.saturating_sub(1), Ordering::Release);
+                if references != 1 {
                     return None;
                 }
             }
@@ -309,7 +309,7 @@ impl SlabAllocator {
     }
 
     /// Calls `job` when a slab becomes free, or gives it back if none is on its way.
-    pub(super) fn when_freed(&self, job: Box<dyn FnOnce() + Send>) -> Option<Box<dyn FnOnce() + Send>> {
+    pub(super) fn run_when_freed(&self, job: Box<dyn FnOnce() + Send>) -> Option<Box<dyn FnOnce() + Send>> {
         let mut state = self.lock();
         if state.leaving.is_empty() {
             return Some(job);
@@ -324,17 +324,17 @@ impl SlabAllocator {
     }
 
     /// What differs from what maps say of all pieces; `held` counts, for each piece, the maps that point to it.
-    pub(super) fn differences(&self, held: &HashMap<Unit, (u32, ReleasedSpace)>) -> Vec<String> {
+    pub(super) fn differences(&self, references: &HashMap<Unit, (u32, ReleasedSpace)>) -> Vec<String> {
         let state = self.lock();
         let mut problems = Vec::new();
-        for (count, piece) in held.values() {
+        for (count, piece) in references.values() {
             let found = match piece {
                 ReleasedSpace::Slab(slab) => {
-                    self.plain.get(*slab as usize).map_or(0, |held| held.load(Ordering::Acquire))
+                    self.plain.get(*slab as usize).map_or(0, |counter| counter.load(Ordering::Acquire))
                 }
                 ReleasedSpace::Run { unit, units } => state.cut.get(&slab_of(*unit)).map_or(0, |cut| {
-                    let (held, length) = cut.runs[(unit % u64::from(BLOCKS)) as usize];
-                    if u32::from(length) == *units { u32::from(held) } else { 0 }
+                    let (cut_references, length) = cut.runs[(unit % u64::from(BLOCKS)) as usize];
+                    if u32::from(length) == *units { u32::from(cut_references) } else { 0 }
                 }),
             };
             if found != *count {
@@ -342,7 +342,7 @@ impl SlabAllocator {
             }
         }
         let mut units: HashMap<Slab, u64> = HashMap::new();
-        for (_, piece) in held.values() {
+        for (_, piece) in references.values() {
             let bits = match piece {
                 ReleasedSpace::Slab(_) => u64::MAX,
                 ReleasedSpace::Run { unit, units } => mask((unit % u64::from(BLOCKS)) as u32, *units),
@@ -355,26 +355,30 @@ impl SlabAllocator {
         }
         for (slab, count) in self.plain.iter().enumerate() {
             let slab = slab as Slab;
-            let taken = state.members.iter().any(|m| m.slabs.contains(&slab) && m.is_taken(slab));
+            let is_taken = state.members.iter().any(|m| m.slabs.contains(&slab) && m.is_taken(slab));
             let leaving = state.leaving.contains(&slab);
             let used = units.get(&slab).copied().unwrap_or(0);
-            let known = match count.load(Ordering::Acquire) {
+            let recorded = match count.load(Ordering::Acquire) {
                 0 => 0,
                 CUT => state.cut.get(&slab).map_or(0, |cut| cut.used),
                 _ => u64::MAX,
             };
-            if known != used {
-                problems.push(format!("slab {slab}: units {known:x} are in use, and maps point to {used:x}"));
+            if recorded != used {
+                problems
+                    .push(format!("slab {slab}: units {recorded:x} are in use, and maps point to {used:x}"));
             }
-            if taken != (known != 0 || leaving) {
-                problems.push(format!("slab {slab}: taken {taken}, in use {known:x}, leaving {leaving}"));
+            if is_taken != (recorded != 0 || leaving) {
+                problems
+                    .push(format!("slab {slab}: taken {is_taken}, in use {recorded:x}, leaving {leaving}"));
             }
         }
         for (index, member) in state.members.iter().enumerate() {
-            let taken: u32 = member.taken.iter().map(|word| word.count_ones()).sum();
-            if taken + member.free != member.slabs.end - member.slabs.start {
-                problems
-                    .push(format!("member {index} counts {} free slabs, with {taken} taken", member.free));
+            let taken_slabs: u32 = member.taken.iter().map(|word| word.count_ones()).sum();
+            if taken_slabs + member.free != member.slabs.end - member.slabs.start {
+                problems.push(format!(
+                    "member {index} counts {} free slabs, with {taken_slabs} taken",
+                    member.free
+                ));
             }
             let units = |(_, slab): &(u32, Slab)| state.cut.get(slab).map_or(0, |cut| cut.used.count_zeros());
             let room: u32 = member.room.iter().map(units).sum();
@@ -486,22 +490,22 @@ mod tests {
             let mut start = 0;
             let members: Vec<Range<Slab>> = sizes.iter().map(|size| { start += size; start - size..start }).collect();
             let space = SlabAllocator::new(&members);
-            let mut held: Vec<ReleasedSpace> = Vec::new();
-            for (what, count, which) in steps {
-                match what {
-                    0 | 1 => held.extend(space.take_slab(|_| true).map(ReleasedSpace::Slab)),
+            let mut allocated: Vec<ReleasedSpace> = Vec::new();
+            for (action, count, choice) in steps {
+                match action {
+                    0 | 1 => allocated.extend(space.take_slab(|_| true).map(ReleasedSpace::Slab)),
                     2..=4 => {
                         let sizes = [count, 1 + count % 3];
                         let runs = space.take_runs(&sizes, |_| true).into_iter().flatten().zip(sizes);
-                        held.extend(runs.map(|(unit, units)| ReleasedSpace::Run { unit, units }));
+                        allocated.extend(runs.map(|(unit, units)| ReleasedSpace::Run { unit, units }));
                     }
-                    5 if !held.is_empty() => {
-                        let piece = held[which.index(held.len())];
+                    5 if !allocated.is_empty() => {
+                        let piece = allocated[choice.index(allocated.len())];
                         prop_assert!(space.share(piece));
-                        held.push(piece);
+                        allocated.push(piece);
                     }
-                    _ if !held.is_empty() => {
-                        let piece = held.swap_remove(which.index(held.len()));
+                    _ if !allocated.is_empty() => {
+                        let piece = allocated.swap_remove(choice.index(allocated.len()));
                         if let Some(slab) = space.release(piece) {
                             prop_assert!(space.free(slab).is_empty());
                         }
@@ -509,7 +513,7 @@ mod tests {
                     _ => {}
                 }
                 let mut counts: HashMap<Unit, (u32, ReleasedSpace)> = HashMap::new();
-                for piece in &held {
+                for piece in &allocated {
                     let key = match piece {
                         ReleasedSpace::Slab(slab) => first_unit(*slab),
                         ReleasedSpace::Run { unit, .. } => *unit,
@@ -519,7 +523,7 @@ mod tests {
                 prop_assert_eq!(space.differences(&counts), Vec::<String>::new());
                 // What a pool finds in its journal makes the same space.
                 let again = SlabAllocator::new(&members);
-                prop_assert!(held.iter().all(|piece| again.claim(*piece)));
+                prop_assert!(allocated.iter().all(|piece| again.claim(*piece)));
                 prop_assert_eq!(again.differences(&counts), Vec::<String>::new());
             }
         }

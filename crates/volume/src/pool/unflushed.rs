@@ -91,9 +91,9 @@ pub fn decode(file: &[u8]) -> Option<(NotesHeader, Vec<PoolRecord>)> {
     let header = decode_header(file)?;
     let mut notes = &file[HEADER_BYTES..];
     let mut records = Vec::new();
-    while let Some((record, behind)) = decode_note(header.generation, notes) {
+    while let Some((record, remainder)) = decode_note(header.generation, notes) {
         records.push(record);
-        notes = behind;
+        notes = remainder;
     }
     Some((header, records))
 }
@@ -122,12 +122,12 @@ fn decode_header(file: &[u8]) -> Option<NotesHeader> {
 
 fn decode_note(generation: u64, mut bytes: &[u8]) -> Option<(PoolRecord, &[u8])> {
     let (length, crc) = (take_u32(&mut bytes)? as usize, take_u32(&mut bytes)?);
-    let (record, behind) = bytes.split_at_checked(length)?;
+    let (record, remainder) = bytes.split_at_checked(length)?;
     if checksum(generation, record) != crc {
         return None;
     }
     let (record, rest) = PoolRecord::decode(record)?;
-    rest.is_empty().then_some((record, behind))
+    rest.is_empty().then_some((record, remainder))
 }
 
 fn checksum(generation: u64, record: &[u8]) -> u32 {
@@ -326,7 +326,7 @@ mod tests {
 
         /// Against a plain list of all notes: what is read is an end of it, and no shorter than what no flush has covered.
         #[test]
-        fn what_is_read_ends_the_history_and_begins_early_enough(steps in prop::collection::vec(0..10u8, 1..80)) {
+        fn reading_ends_history_and_begins_early_enough(steps in prop::collection::vec(0..10u8, 1..80)) {
             let folder = tempfile::tempdir().unwrap();
             let memory = memory(folder.path());
             let unflushed = UnflushedNotes::default();
@@ -358,7 +358,7 @@ mod tests {
         }
 
         #[test]
-        fn a_file_that_is_cut_or_changed_is_read_up_to_there(
+        fn damaged_file_is_read_up_to_damage(
             count in 1..30u32,
             cut in any::<prop::sample::Index>(),
             flip in 1..=255u8,
@@ -370,11 +370,11 @@ mod tests {
                 encode_note(5, &record(index), &mut file);
                 ends.push(file.len());
             }
-            let at = cut.index(file.len());
-            let whole = ends.iter().filter(|end| **end <= at).count();
+            let cut_bytes = cut.index(file.len());
+            let whole = ends.iter().filter(|end| **end <= cut_bytes).count();
             let mut changed = file.clone();
-            changed[at] ^= flip;
-            for damaged in [&file[..at], &changed] {
+            changed[cut_bytes] ^= flip;
+            for damaged in [&file[..cut_bytes], &changed] {
                 match decode(damaged) {
                     None => prop_assert_eq!(whole, 0),
                     Some((found, records)) => {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_session_or_pool_is_not_believed_and_an_end_leaves_nothing() {
+    fn other_boot_or_pool_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();
         let memory = memory(folder.path());
         let unflushed = UnflushedNotes::default();
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn older_notes_are_there_until_the_journal_names_the_next_session() {
+    fn older_notes_stay_until_journal_names_next_session() {
         let folder = tempfile::tempdir().unwrap();
         let memory = memory(folder.path());
         let begin = |owner, previous, number| {
@@ -431,14 +431,14 @@ mod tests {
     }
 
     #[test]
-    fn it_says_once_that_it_is_long_and_again_after_as_much_more() {
+    fn length_warning_comes_once_per_growth() {
         let folder = tempfile::tempdir().unwrap();
         let unflushed = UnflushedNotes::default();
         unflushed.begin(&memory(folder.path()), OWNER, FORMER).unwrap();
         assert!(!unflushed.is_long());
-        for (current_bytes, says) in [(1000, true), (1001, false), (2000, true), (2000, false)] {
+        for (current_bytes, expected) in [(1000, true), (1001, false), (2000, true), (2000, false)] {
             unflushed.current_bytes.store(current_bytes, Ordering::Relaxed);
-            assert_eq!(unflushed.is_long(), says, "{current_bytes}");
+            assert_eq!(unflushed.is_long(), expected, "{current_bytes}");
         }
         unflushed.turn();
         assert!(!unflushed.is_long());

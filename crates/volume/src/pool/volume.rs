@@ -64,7 +64,7 @@ impl VolumeHandle {
         let origin = volumes.iter().find(|volume| Some(volume.number) == header.origin);
         let origin = origin.map(|origin| origin.header.read().name.clone());
         let usage = self.volume.map.usage();
-        let members_short = self.core.members.in_use() < self.core.members.list.len();
+        let members_short = self.core.members.count_in_use() < self.core.members.list.len();
         VolumeInfo {
             name: header.name,
             identity: self.volume.identity,
@@ -91,15 +91,15 @@ impl VolumeHandle {
             return self.enter(request, done);
         }
         let now = self.core.clock.now();
-        let at = {
+        let admitted_at = {
             let mut limiter = self.volume.limiter.lock();
             limiter.admit(bytes as u64, now)
         };
-        if at <= now {
+        if admitted_at <= now {
             return self.enter(request, done);
         }
         let volume = self.clone();
-        self.core.timer.run_at(at, Box::new(move || volume.enter(request, done)));
+        self.core.timer.run_at(admitted_at, Box::new(move || volume.enter(request, done)));
     }
 
     pub(super) fn enter(&self, request: DeviceRequest, done: CompletionCallback) {

@@ -36,13 +36,13 @@ impl VolumeAdmissions {
         Ok(VolumeAdmissions { path, volumes, is_file_uncertain: false })
     }
 
-    pub(super) fn of(&self, volume: &str) -> VolumeAdmission {
+    pub(super) fn get(&self, volume: &str) -> VolumeAdmission {
         self.volumes.get(volume).cloned().unwrap_or_default()
     }
 
     /// Durable once it returns. In force only then: what is not in the file would be forgotten by a restart.
     pub(super) fn set(&mut self, volume: &str, admission: VolumeAdmission) -> Result<(), ServerError> {
-        if self.of(volume) == admission && !self.is_file_uncertain {
+        if self.get(volume) == admission && !self.is_file_uncertain {
             return Ok(());
         }
         let mut volumes = self.volumes.clone();
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_found_again_and_nonsense_lets_nobody_in() {
+    fn admissions_are_found_again_and_nonsense_admits_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let some = VolumeAdmission {
             hosts: vec!["nqn.2014-08.org.example:a".into()],
@@ -81,32 +81,32 @@ mod tests {
             shared: true,
         };
         let mut admissions = VolumeAdmissions::open(folder.path()).unwrap();
-        assert_eq!(admissions.of("data"), VolumeAdmission::default());
+        assert_eq!(admissions.get("data"), VolumeAdmission::default());
         admissions.set("data", some.clone()).unwrap();
         let mut again = VolumeAdmissions::open(folder.path()).unwrap();
-        assert_eq!(again.of("data"), some);
+        assert_eq!(again.get("data"), some);
         again.set("data", VolumeAdmission::default()).unwrap();
-        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().of("data"), VolumeAdmission::default());
+        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().get("data"), VolumeAdmission::default());
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(VolumeAdmissions::open(folder.path()).unwrap_err().to_string().contains("is not valid"));
     }
 
     #[test]
-    fn a_file_of_an_earlier_version_is_read() {
+    fn earlier_file_version_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let text = r#"{ "data": { "hosts": ["nqn.2014-08.org.example:a"], "secret_env": "S", "shared": false },
                         "logs": { "hosts": ["nqn.2014-08.org.example:a"], "secret_env": null, "shared": true } }"#;
         fs::write(folder.path().join(FILE), text).unwrap();
         let admissions = VolumeAdmissions::open(folder.path()).unwrap();
-        let (data, logs) = (admissions.of("data"), admissions.of("logs"));
-        let known = SecretPlaces { secret_env: Some("S".into()), ..SecretPlaces::default() };
-        assert_eq!((data.hosts.len(), data.secrets, data.shared), (1, known, false));
+        let (data, logs) = (admissions.get("data"), admissions.get("logs"));
+        let places = SecretPlaces { secret_env: Some("S".into()), ..SecretPlaces::default() };
+        assert_eq!((data.hosts.len(), data.secrets, data.shared), (1, places, false));
         assert_eq!((logs.hosts.len(), logs.secrets, logs.shared), (1, SecretPlaces::default(), true));
     }
 
     /// As after "no space": nobody may take for kept what a restart forgets.
     #[test]
-    fn what_could_not_be_written_is_not_in_force_and_is_written_the_next_time() {
+    fn unwritten_admission_is_not_in_force_and_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let some =
             VolumeAdmission { hosts: vec!["nqn.2014-08.org.example:a".into()], ..VolumeAdmission::default() };
@@ -115,16 +115,16 @@ mod tests {
         let obstacle = folder.path().join("hosts.json.part");
         fs::create_dir(&obstacle).unwrap();
         assert!(admissions.set("data", some.clone()).is_err());
-        assert_eq!(admissions.of("data"), VolumeAdmission::default());
+        assert_eq!(admissions.get("data"), VolumeAdmission::default());
         fs::remove_dir(&obstacle).unwrap();
         admissions.set("data", some.clone()).unwrap();
-        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().of("data"), some);
+        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().get("data"), some);
         // Which of the two the file has is not known: it is written again even for what is in force.
         fs::create_dir(&obstacle).unwrap();
         assert!(admissions.set("data", VolumeAdmission::default()).is_err());
         fs::remove_dir(&obstacle).unwrap();
         fs::remove_file(folder.path().join(FILE)).unwrap();
         admissions.set("data", some.clone()).unwrap();
-        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().of("data"), some);
+        assert_eq!(VolumeAdmissions::open(folder.path()).unwrap().get("data"), some);
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn check_holds_something(
 ) -> Result<(), ServerError> {
     for device in devices {
         // A device that can't be read is reported when it is opened.
-        if !matches!(contents::of_device(&**device), Ok(None)) {
+        if !matches!(contents::inspect_device(&**device), Ok(None)) {
             return Ok(());
         }
     }
@@ -119,12 +119,12 @@ pub(super) fn open_real(path: &Path) -> Result<Arc<dyn BlockDevice>, ServerError
 
 /// Of a device that a pool was to be made on.
 pub(super) fn not_blank(name: &str, device: &dyn BlockDevice) -> ServerError {
-    let held = match contents::of_device(device) {
-        Ok(Some(held)) => held.describe(),
+    let description = match contents::inspect_device(device) {
+        Ok(Some(found)) => found.describe(),
         Ok(None) | Err(_) => "data".to_owned(),
     };
     ServerError::Mistake(format!(
-        "the device {name} holds {held}, and is not a member of a pool: check its name. If nothing on it is \
+        "the device {name} holds {description}, and is not a member of a pool: check its name. If nothing on it is \
              needed, `underlay volume serve --format` creates the pool on it anyway"
     ))
 }

@@ -80,7 +80,7 @@ impl VolumeExports {
         admission: &VolumeAdmission,
     ) -> Result<(), ServerError> {
         let config = SubsystemConfig {
-            nqn: nqn::of_volume(&self.pool, &info.name),
+            nqn: nqn::volume_nqn(&self.pool, &info.name),
             serial_number: format!("{:016x}", info.identity),
             hosts: hosts(admission)?,
         };
@@ -92,7 +92,7 @@ impl VolumeExports {
         // What is read-only refuses writes by itself.
         let writers = match admission.shared || info.access == SnapshotAccess::ReadOnly {
             true => WriterPolicy::All,
-            false => WriterPolicy::OneStored(self.writers.of(&info.name, info.identity)),
+            false => WriterPolicy::OneStored(self.writers.store_for(&info.name, info.identity)),
         };
         subsystem.add_namespace_for(namespace, writers).map_err(refused)?;
         self.lock().insert(info.name.clone(), ExportedVolume { subsystem, since: Instant::now() });
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_not_there_is_named() {
+    fn missing_secret_is_named() {
         let admission = VolumeAdmission {
             hosts: vec!["nqn.2014-08.org.example:a".into()],
             secrets: SecretPlaces {

@@ -34,15 +34,15 @@ impl KnownFaults {
             let path = path.display();
             ServerError::Failed(format!("{path} is not valid ({problem}): remove it to start without faults"))
         };
-        let known: Vec<KnownFault> = match whole_file::read(&path) {
+        let faults: Vec<KnownFault> = match whole_file::read(&path) {
             Ok(Some(text)) => serde_json::from_slice(&text).map_err(|error| no_sense(error.to_string()))?,
             Ok(None) => Vec::new(),
             Err(error) => return Err(ServerError::io("read", path, error)),
         };
-        for one in &known {
+        for one in &faults {
             stack.inject(&one.device, one.fault.clone()).map_err(|error| no_sense(error.to_string()))?;
         }
-        Ok(KnownFaults { path, known: Mutex::new(known) })
+        Ok(KnownFaults { path, known: Mutex::new(faults) })
     }
 
     /// How to be rid of them where no server runs that could be asked; nothing where there are none.
@@ -53,34 +53,34 @@ impl KnownFaults {
     }
 
     pub(super) fn inject(&self, stack: &Stack, device: &str, fault: DeviceFault) -> Result<(), ServerError> {
-        let mut known = self.known.lock();
+        let mut faults = self.known.lock();
         stack.inject(device, fault.clone()).map_err(mistake)?;
-        known.push(KnownFault { device: device.to_owned(), fault });
-        self.write(&known)
+        faults.push(KnownFault { device: device.to_owned(), fault });
+        self.write(&faults)
     }
 
     /// Of one device, or of all.
     pub(super) fn clear(&self, stack: &Stack, device: Option<&str>) -> Result<(), ServerError> {
-        let mut known = self.known.lock();
+        let mut faults = self.known.lock();
         match device {
             Some(device) => stack.clear_faults(device).map_err(mistake)?,
             None => stack.clear_all_faults(),
         }
-        known.retain(|one| device.is_some_and(|device| one.device != device));
-        self.write(&known)
+        faults.retain(|one| device.is_some_and(|device| one.device != device));
+        self.write(&faults)
     }
 
     /// Takes off only that it has vanished.
     pub(super) fn bring_back(&self, stack: &Stack, device: &str) -> Result<(), ServerError> {
-        let mut known = self.known.lock();
+        let mut faults = self.known.lock();
         stack.bring_back(device).map_err(mistake)?;
-        known.retain(|one| one.device != device || one.fault != DeviceFault::Vanish);
-        self.write(&known)
+        faults.retain(|one| one.device != device || one.fault != DeviceFault::Vanish);
+        self.write(&faults)
     }
 
-    fn write(&self, known: &[KnownFault]) -> Result<(), ServerError> {
+    fn write(&self, faults: &[KnownFault]) -> Result<(), ServerError> {
         let text =
-            serde_json::to_vec_pretty(known).map_err(|error| ServerError::Failed(error.to_string()))?;
+            serde_json::to_vec_pretty(faults).map_err(|error| ServerError::Failed(error.to_string()))?;
         whole_file::replace(&self.path, &text).map_err(|error| ServerError::io("write", &self.path, error))
     }
 }

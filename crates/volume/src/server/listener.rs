@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_answers_every_line_and_leaves_nothing() {
+    fn listener_answers_every_line_and_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         // A killed server leaves its socket.

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_one_learns_who_has_it() {
+    fn second_holder_learns_the_first() {
         let folder = tempfile::tempdir().unwrap();
         let folder = Folder::open(folder.path()).unwrap();
         let first = PoolLock::take(&folder).unwrap();

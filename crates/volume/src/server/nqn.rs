@@ -4,7 +4,7 @@
 const PREFIX: &str = "nqn.2025-11.internal.underlay";
 
 /// The subsystem of a volume.
-pub fn of_volume(pool: &str, volume: &str) -> String {
+pub fn volume_nqn(pool: &str, volume: &str) -> String {
     format!("{PREFIX}:{pool}:{volume}")
 }
 
@@ -18,11 +18,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_known_by_the_end_of_its_name() {
-        let nqn = of_volume("tank", "data");
+    fn volume_is_recognised_by_end_of_name() {
+        let nqn = volume_nqn("tank", "data");
         assert_eq!(nqn, "nqn.2025-11.internal.underlay:tank:data");
         assert!(is_volume(&nqn, "data") && !is_volume(&nqn, "ata") && !is_volume(&nqn, "tank"));
         assert!(!is_volume("nqn.2014-08.org.example:tank:data", "data"));
-        assert!(crate::pool_file::check_nqn(&of_volume(&"p".repeat(40), &"v".repeat(40))).is_ok());
+        assert!(crate::pool_file::check_nqn(&volume_nqn(&"p".repeat(40), &"v".repeat(40))).is_ok());
     }
 }

@@ -104,7 +104,7 @@ impl OpenPool {
             ServerError::Failed(format!("no thread for compressing could be started: {error}"))
         })?;
         let clock = Arc::new(RealClock::new(file.dilation));
-        let host_memory = HostMemory::of_this_boot(directory)
+        let host_memory = HostMemory::for_this_boot(directory)
             .map_err(|error| ServerError::io("identify this boot of the host for", directory, error))?;
         let settings = PoolSettings {
             clock,
@@ -144,15 +144,15 @@ impl OpenPool {
     /// # Errors
     /// When a volume would become smaller or be stored in another way; then none is changed.
     pub fn apply(&self, file: &PoolFile) -> Result<(), ServerError> {
-        let there: BTreeMap<String, VolumeInfo> =
+        let existing: BTreeMap<String, VolumeInfo> =
             self.pool.list().into_iter().map(|volume| (volume.name.clone(), volume)).collect();
         for wanted in &file.volumes {
-            if let Some(found) = there.get(&wanted.name) {
+            if let Some(found) = existing.get(&wanted.name) {
                 check_change(found, wanted)?;
             }
         }
         for wanted in &file.volumes {
-            let Some(found) = there.get(&wanted.name) else {
+            let Some(found) = existing.get(&wanted.name) else {
                 self.create(wanted)?;
                 continue;
             };
@@ -202,7 +202,7 @@ impl OpenPool {
         if self.pool.volume(name).is_ok() {
             return Err(crate::pool::PoolError::Exists(name.to_owned()).into());
         }
-        let admission = self.admissions().of(source);
+        let admission = self.admissions().get(source);
         self.admissions().set(name, admission)?;
         let access = if writable { SnapshotAccess::Writable } else { SnapshotAccess::ReadOnly };
         Ok(self.pool.snapshot(source, name, access)?)
@@ -262,7 +262,7 @@ impl OpenPool {
     }
 
     pub(super) fn admission(&self, volume: &str) -> VolumeAdmission {
-        self.admissions().of(volume)
+        self.admissions().get(volume)
     }
 
     pub(super) fn stack(&self) -> Option<&Stack> {
@@ -312,7 +312,7 @@ impl OpenPool {
             state: member.state,
         };
         let volume = |volume: VolumeInfo| VolumeState {
-            nqn: nqn::of_volume(&self.name, &volume.name),
+            nqn: nqn::volume_nqn(&self.name, &volume.name),
             admission: self.admission(&volume.name),
             capacity_bytes: volume.capacity_bytes,
             used_bytes: volume.used_bytes,
@@ -380,10 +380,10 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
         )));
     }
     let as_stored = |codec: Option<CompressionCodec>| codec.map_or("none", codec_name);
-    let (is, shall_be) = (as_stored(found.compress), as_stored(wanted.spec.compress));
-    if is != shall_be || found.mirror != wanted.spec.mirror {
+    let (current, shall_be) = (as_stored(found.compress), as_stored(wanted.spec.compress));
+    if current != shall_be || found.mirror != wanted.spec.mirror {
         return Err(ServerError::Mistake(format!(
-            "volume '{name}' has compress = \"{is}\", mirror = {}, but the pool's file says \"{shall_be}\", {}: \
+            "volume '{name}' has compress = \"{current}\", mirror = {}, but the pool's file says \"{shall_be}\", {}: \
                  how a volume is stored never changes, so create another one and copy, or put back what the file said",
             found.mirror, wanted.spec.mirror
         )));
@@ -438,12 +438,12 @@ mod tests {
     }
 
     fn opened(directory: &Path, capacity_bytes: u64) -> OpenPool {
-        when_free(|| OpenPool::open(&real(directory, capacity_bytes)))
+        open_when_free(|| OpenPool::open(&real(directory, capacity_bytes)))
     }
 
     /// A thread of the one before may hold the device for a moment longer, with the last answer that it gave, and a process that another test
     /// starts the lock of its directory, between fork and exec.
-    fn when_free(open: impl Fn() -> Result<OpenPool, ServerError>) -> OpenPool {
+    fn open_when_free(open: impl Fn() -> Result<OpenPool, ServerError>) -> OpenPool {
         loop {
             match open() {
                 Err(ServerError::Device { problem, .. }) if problem.contains("another process") => {
@@ -458,12 +458,12 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_holds_other_data_is_refused_and_named() {
+    fn device_with_other_data_is_refused_by_name() {
         use std::os::unix::fs::FileExt as _;
 
         const CAPACITY_BYTES: u64 = 1 << 30;
         let btrfs = (64 << 10) + 64;
-        for (at, content, name) in [
+        for (offset, content, name) in [
             (btrfs, &b"_BHRfS_M"[..], "btrfs"),
             (CAPACITY_BYTES - 700, &b"the end of someone's data"[..], "data of an unknown kind"),
         ] {
@@ -471,20 +471,20 @@ mod tests {
             let file = real(folder.path(), CAPACITY_BYTES);
             let disk = std::fs::File::options().read(true).write(true).open(folder.path().join("disk.img"));
             let disk = disk.unwrap();
-            disk.write_all_at(content, at).unwrap();
+            disk.write_all_at(content, offset).unwrap();
             let problem = OpenPool::open(&file).err().unwrap();
             assert!(problem.is_mistake() && problem.to_string().contains(name), "{problem}");
             let mut found = vec![0; content.len()];
-            disk.read_exact_at(&mut found, at).unwrap();
+            disk.read_exact_at(&mut found, offset).unwrap();
             assert_eq!(found, content, "it is untouched");
             // Whoever says so has it all the same; then it is a pool like any other, which no second word makes anew.
-            let pool = when_free(|| OpenPool::format(&file));
-            disk.read_exact_at(&mut found, at).unwrap();
+            let pool = open_when_free(|| OpenPool::format(&file));
+            disk.read_exact_at(&mut found, offset).unwrap();
             assert_ne!(found, content);
             let identity = pool.pool.info().identity;
             drop(pool);
-            assert_eq!(when_free(|| OpenPool::format(&file)).pool.info().identity, identity);
-            assert_eq!(when_free(|| OpenPool::open(&file)).pool.info().identity, identity);
+            assert_eq!(open_when_free(|| OpenPool::format(&file)).pool.info().identity, identity);
+            assert_eq!(open_when_free(|| OpenPool::open(&file)).pool.info().identity, identity);
         }
     }
 
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_write_to_is_refused() {
+    fn directory_writable_by_others_is_refused() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let folder = tempfile::tempdir().unwrap();
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_whose_devices_are_gone_is_not_made_anew() {
+    fn pool_with_missing_devices_is_not_recreated() {
         let folder = tempfile::tempdir().unwrap();
         let file = modelled(folder.path());
         assert!(is_blank(&file));
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_journal_takes_is_told_once_and_where_it_is_much() {
+    fn large_journal_use_is_reported_once() {
         let small = tempfile::tempdir().unwrap();
         assert_eq!(opened(small.path(), 64 << 20).note(), None);
         let large = tempfile::tempdir().unwrap();

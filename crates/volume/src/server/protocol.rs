@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_lines_are_understood() {
+    fn documented_lines_are_understood() {
         assert_eq!(parse(b"{\"command\":\"ping\"}\n"), Ok(PoolCommand::Ping));
         assert_eq!(parse(br#"{"command":"list"}"#), Ok(PoolCommand::List));
         assert_eq!(

@@ -47,7 +47,7 @@ impl RealDevice {
         let flags = if is_block_device { flags | OFlags::EXCL } else { flags };
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(flags.bits() as i32);
-        let mut file = options.open(path).map_err(in_use)?;
+        let mut file = options.open(path).map_err(explain_busy)?;
         let kind = file.metadata()?.file_type();
         let is_as_before = kind.is_block_device() == is_block_device;
         if !is_as_before || !(kind.is_file() || kind.is_block_device()) {
@@ -112,7 +112,7 @@ fn failed() -> DeviceError {
     DeviceError::Io("a thread of the device has failed by a bug, which has been printed".into())
 }
 
-fn in_use(error: io::Error) -> io::Error {
+fn explain_busy(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::ResourceBusy => io::Error::new(
             io::ErrorKind::ResourceBusy,
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_a_device_of_its_size_for_one_process_at_a_time() {
+    fn file_is_device_of_its_size_for_one_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         assert_eq!(RealDevice::open(&path).err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_leaves_no_request_waiting_and_is_not_hidden() {
+    fn panic_leaves_no_request_waiting_and_shows() {
         for panics_in_done in [false, true] {
             let (queue, received) = channel::<(DeviceRequest, CompletionCallback)>();
             let (received, has_failed) = (Arc::new(Mutex::new(received)), Arc::<AtomicBool>::default());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_no_device() {
+    fn directory_is_refused_as_device() {
         let folder = tempfile::tempdir().unwrap();
         assert!(RealDevice::open(folder.path()).is_err());
     }

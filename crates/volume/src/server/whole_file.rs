@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_crash_left_is_in_nobodys_way() {
+    fn crash_leftover_blocks_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.json");
         fs::write(folder.path().join("a.json.part"), "half").unwrap();

@@ -57,18 +57,18 @@ impl KnownWriters {
     /// Forgets volumes that no longer exist. Where that can't be written they are forgotten later.
     pub(super) fn keep_only(&self, identities: &BTreeSet<u64>) {
         let mut volumes = self.volumes.lock();
-        let mut kept = volumes.clone();
-        kept.retain(|identity, _| identities.contains(identity));
-        if kept.len() < volumes.len()
-            && let Ok(text) = serde_json::to_vec_pretty(&kept)
+        let mut remaining = volumes.clone();
+        remaining.retain(|identity, _| identities.contains(identity));
+        if remaining.len() < volumes.len()
+            && let Ok(text) = serde_json::to_vec_pretty(&remaining)
             && whole_file::replace(&self.path, &text).is_ok()
         {
-            *volumes = kept;
+            *volumes = remaining;
         }
     }
 
     /// The place of one volume.
-    pub(super) fn of(self: &Arc<KnownWriters>, volume: &str, identity: u64) -> Arc<dyn LeaseStore> {
+    pub(super) fn store_for(self: &Arc<KnownWriters>, volume: &str, identity: u64) -> Arc<dyn LeaseStore> {
         Arc::new(WriterPlace { writers: Arc::clone(self), volume: volume.to_owned(), identity })
     }
 }
@@ -107,27 +107,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volumes_writer_is_found_again_and_not_taken_for_another_volumes() {
+    fn writer_is_found_again_for_its_volume_only() {
         let folder = tempfile::tempdir().unwrap();
         let host = HostIdentity { nqn: "nqn.2014-08.org.example:a".into(), id: [5; 16], instance: Some(6) };
         let writers = KnownWriters::open(folder.path()).unwrap();
-        writers.of("data", 7).store(&host, true).unwrap();
-        writers.of("logs", 8).store(&host, true).unwrap();
-        writers.of("logs", 8).store(&host, false).unwrap();
+        writers.store_for("data", 7).store(&host, true).unwrap();
+        writers.store_for("logs", 8).store(&host, true).unwrap();
+        writers.store_for("logs", 8).store(&host, false).unwrap();
         let again = KnownWriters::open(folder.path()).unwrap();
-        assert_eq!(again.of("data", 7).load(), Some((host.clone(), true)));
-        let successor = again.of("data", 9);
+        assert_eq!(again.store_for("data", 7).load(), Some((host.clone(), true)));
+        let successor = again.store_for("data", 9);
         assert_eq!(successor.load(), None, "made anew under the same name");
         successor.store(&host, true).unwrap();
-        again.of("data", 7).store(&host, false).unwrap();
+        again.store_for("data", 7).store(&host, false).unwrap();
         assert_eq!(successor.load(), Some((host.clone(), true)), "the export of the old one ends late");
         again.keep_only(&[8, 9].into());
-        assert_eq!((again.of("data", 7).load(), successor.load().is_some()), (None, true));
-        assert_eq!(again.of("logs", 8).load(), Some((host.clone(), false)));
+        assert_eq!((again.store_for("data", 7).load(), successor.load().is_some()), (None, true));
+        assert_eq!(again.store_for("logs", 8).load(), Some((host.clone(), false)));
         let obstacle = folder.path().join("writers.json.part");
         fs::create_dir(&obstacle).unwrap();
-        assert!(again.of("logs", 8).store(&host, true).is_err());
-        assert_eq!(again.of("logs", 8).load(), Some((host, false)));
+        assert!(again.store_for("logs", 8).store(&host, true).is_err());
+        assert_eq!(again.store_for("logs", 8).load(), Some((host, false)));
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(KnownWriters::open(folder.path()).unwrap_err().to_string().contains("is not valid"));
     }

@@ -58,9 +58,9 @@ impl VolumeModel {
     pub(crate) fn new(contents: Vec<u64>, mirror: bool) -> VolumeModel {
         let length = contents.len();
         let blocks: Vec<History> = contents.into_iter().map(|content| vec![(content, Some(0))]).collect();
-        let known = Known { under_way: vec![0; length], blocks, completions: 1 };
+        let expected = Known { under_way: vec![0; length], blocks, completions: 1 };
         VolumeModel {
-            known: Arc::new(Mutex::new(known)),
+            known: Arc::new(Mutex::new(expected)),
             lengths: vec![length],
             mirror,
             read_only: false,
@@ -78,18 +78,18 @@ impl VolumeModel {
     pub(crate) fn change(&self, block: usize, blocks: usize, content: u64, fua: bool) {
         let Some(handle) = &self.handle else { return };
         let range = {
-            let mut known = self.known.lock().unwrap();
-            let end = (block + blocks).min(known.blocks.len());
-            if block >= end || known.under_way[block..end].iter().any(|count| *count > 0) {
+            let mut expected = self.known.lock().unwrap();
+            let end = (block + blocks).min(expected.blocks.len());
+            if block >= end || expected.under_way[block..end].iter().any(|count| *count > 0) {
                 return;
             }
-            for at in block..end {
-                known.under_way[at] += 1;
-                known.blocks[at].push((content, None));
+            for index in block..end {
+                expected.under_way[index] += 1;
+                expected.blocks[index].push((content, None));
             }
             block..end
         };
-        let known = Arc::clone(&self.known);
+        let expected = Arc::clone(&self.known);
         let offset_bytes = (range.start * BLOCK) as u64;
         let request = if content == 0 {
             DeviceRequest::Discard { offset_bytes, length_bytes: (range.len() * BLOCK) as u64 }
@@ -97,12 +97,12 @@ impl VolumeModel {
             DeviceRequest::Write { offset_bytes, data: bytes_of(content).repeat(range.len()), fua }
         };
         let done = move |answer: Result<_, _>| {
-            let mut known = known.lock().unwrap();
-            known.completions += 1;
-            let order = known.completions;
-            for at in range {
-                known.under_way[at] -= 1;
-                let history = &mut known.blocks[at];
+            let mut expected = expected.lock().unwrap();
+            expected.completions += 1;
+            let order = expected.completions;
+            for index in range {
+                expected.under_way[index] -= 1;
+                let history = &mut expected.blocks[index];
                 if answer.is_ok() {
                     if let Some(last) = history.last_mut() {
                         last.1 = Some(order);
@@ -119,11 +119,11 @@ impl VolumeModel {
 
     pub(crate) fn flush(&self, outcome: impl FnOnce(bool) + Send + 'static) {
         let Some(handle) = &self.handle else { return };
-        let known = Arc::clone(&self.known);
-        let limit = known.lock().unwrap().completions;
+        let expected = Arc::clone(&self.known);
+        let limit = expected.lock().unwrap().completions;
         let done = move |answer: Result<_, _>| {
             if answer.is_ok() {
-                known.lock().unwrap().keep_completed(limit);
+                expected.lock().unwrap().keep_completed(limit);
             }
             outcome(answer.is_ok());
         };
@@ -134,10 +134,10 @@ impl VolumeModel {
     pub(crate) fn verify(&self, name: &str) -> Vec<u64> {
         let handle = self.handle.as_ref().expect("a handle");
         let found = read_all(handle);
-        let known = self.known.lock().unwrap();
-        assert_eq!(found.len(), known.blocks.len(), "the length of {name}");
+        let expected = self.known.lock().unwrap();
+        assert_eq!(found.len(), expected.blocks.len(), "the length of {name}");
         for (block, content) in found.iter().enumerate() {
-            let history = &known.blocks[block];
+            let history = &expected.blocks[block];
             let last = history.iter().rposition(|(_, completed)| completed.is_some()).unwrap_or(0);
             let allowed = &history[last..];
             assert!(
@@ -156,9 +156,9 @@ impl VolumeModel {
             found.len(),
             self.lengths
         );
-        let known = self.known.lock().unwrap();
+        let expected = self.known.lock().unwrap();
         for (block, content) in found.iter().enumerate() {
-            match known.blocks.get(block) {
+            match expected.blocks.get(block) {
                 Some(history) => assert!(
                     history.iter().any(|(allowed, _)| allowed == content),
                     "block {block} of {name} holds {content} after a cut, allowed are {history:?}"
@@ -166,7 +166,7 @@ impl VolumeModel {
                 None => assert_eq!(*content, 0, "block {block} of {name} is new"),
             }
         }
-        drop(known);
+        drop(expected);
         let (mirror, read_only) = (self.mirror, self.read_only);
         *self = VolumeModel { read_only, ..VolumeModel::new(found, mirror) };
     }

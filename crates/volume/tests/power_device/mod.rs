@@ -117,8 +117,8 @@ impl Supply {
             if queue.is_empty() {
                 return false;
             }
-            let at = self.pick.lock().unwrap().below(queue.len());
-            queue.remove(at)
+            let index = self.pick.lock().unwrap().below(queue.len());
+            queue.remove(index)
         };
         shared.answer(request, writes, done);
         true
@@ -141,8 +141,8 @@ impl PowerDevice {
     }
 
     /// Everything fails until it returns.
-    pub(crate) fn set_gone(&self, gone: bool) {
-        self.shared.gone.store(gone, Ordering::SeqCst);
+    pub(crate) fn set_gone(&self, is_gone: bool) {
+        self.shared.gone.store(is_gone, Ordering::SeqCst);
     }
 
     pub(crate) fn set_fails_writes(&self, fails: bool) {
@@ -155,8 +155,8 @@ impl PowerDevice {
     }
 
     /// Requests like that wait until [`PowerDevice::let_go`].
-    pub(crate) fn hold_when(&self, holds: impl FnMut(&DeviceRequest) -> bool + Send + 'static) {
-        *self.shared.holds.lock().unwrap() = Some(Box::new(holds));
+    pub(crate) fn hold_when(&self, predicate: impl FnMut(&DeviceRequest) -> bool + Send + 'static) {
+        *self.shared.holds.lock().unwrap() = Some(Box::new(predicate));
     }
 
     pub(crate) fn held(&self) -> usize {
@@ -165,8 +165,8 @@ impl PowerDevice {
 
     /// Carries out what waits now.
     pub(crate) fn let_go(&self) {
-        let held = std::mem::take(&mut *self.shared.held.lock().unwrap());
-        for (request, writes, done) in held {
+        let requests = std::mem::take(&mut *self.shared.held.lock().unwrap());
+        for (request, writes, done) in requests {
             self.shared.answer(request, writes, done);
         }
     }
@@ -181,9 +181,9 @@ impl PowerDevice {
         let mut state = self.shared.lock();
         let mut pick = self.shared.supply.pick.lock().unwrap();
         for (block, versions) in std::mem::take(&mut state.versions) {
-            let kept = pick.below(versions.len() + 1);
-            if kept > 0 {
-                state.durable[block * BLOCK..][..BLOCK].copy_from_slice(&versions[kept - 1].1);
+            let survivor = pick.below(versions.len() + 1);
+            if survivor > 0 {
+                state.durable[block * BLOCK..][..BLOCK].copy_from_slice(&versions[survivor - 1].1);
             }
         }
         state.durable.clone()
@@ -311,7 +311,7 @@ impl BlockDevice for PowerDevice {
         let supply = &self.shared.supply;
         supply.requests.fetch_add(1, Ordering::SeqCst);
         let writes = self.shared.lock().writes;
-        if self.shared.holds.lock().unwrap().as_mut().is_some_and(|holds| holds(&request)) {
+        if self.shared.holds.lock().unwrap().as_mut().is_some_and(|predicate| predicate(&request)) {
             self.shared.held.lock().unwrap().push((request, writes, done));
             return;
         }

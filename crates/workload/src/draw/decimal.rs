@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parts_upper_half_is_its_quotient() {
+    fn upper_half_is_quotient() {
         for upper in 1..10_000u64 {
             for part in [upper * 10_000 - 1, upper * 10_000] {
                 assert_eq!((part * 109_951_163) >> 40, part / 10_000, "{part}");
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_four_digits_are_right_in_both_halves() {
+    fn four_digits_are_right_in_both_halves() {
         for number in 0..10_000 {
             assert_written(number);
             assert_written(number * 10_000);

@@ -46,14 +46,14 @@ impl InsertSequence {
     pub(crate) fn acknowledge(&self, thread: u32) {
         self.pending[thread as usize].0.store(IDLE, Ordering::SeqCst);
         // Before the scan: an insert that begins after this has this number or a higher one.
-        let taken = self.next.load(Ordering::SeqCst);
+        let next_number = self.next.load(Ordering::SeqCst);
         let first_open = self
             .pending
             .iter()
             .map(|pending| pending.0.load(Ordering::SeqCst))
             .min()
             .unwrap_or(IDLE)
-            .min(taken);
+            .min(next_number);
         // Another thread may have found a higher bound meanwhile.
         self.last_acknowledged.fetch_max(first_open.saturating_sub(1), Ordering::SeqCst);
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_insert_holds_back_those_after_it() {
+    fn open_insert_holds_back_later_ones() {
         let sequence = InsertSequence::new(100, 3);
         assert_eq!(sequence.last_acknowledged(), 99);
         assert_eq!((sequence.begin(0), sequence.begin(1), sequence.begin(2)), (100, 101, 102));
@@ -85,27 +85,27 @@ mod tests {
     proptest! {
         /// Against a set of open numbers: any order of beginnings and answers.
         #[test]
-        fn the_acknowledged_end_is_the_lowest_open_number(
+        fn acknowledged_end_is_lowest_open_number(
             threads in 1u32..6,
             turns in proptest::collection::vec(0u32..6, 0..200),
         ) {
             let sequence = InsertSequence::new(1, threads);
             let mut open = vec![None; threads as usize];
-            let mut taken = 1;
+            let mut next_number = 1;
             for turn in turns {
                 let thread = turn % threads;
                 match open[thread as usize].take() {
                     Some(_) => sequence.acknowledge(thread),
                     None => {
-                        prop_assert_eq!(sequence.begin(thread), taken);
-                        open[thread as usize] = Some(taken);
-                        taken += 1;
+                        prop_assert_eq!(sequence.begin(thread), next_number);
+                        open[thread as usize] = Some(next_number);
+                        next_number += 1;
                     }
                 }
-                let lowest = open.iter().flatten().min().copied().unwrap_or(taken);
+                let lowest = open.iter().flatten().min().copied().unwrap_or(next_number);
                 prop_assert!(sequence.last_acknowledged() < lowest);
                 if open.iter().all(Option::is_none) {
-                    prop_assert_eq!(sequence.last_acknowledged(), taken - 1);
+                    prop_assert_eq!(sequence.last_acknowledged(), next_number - 1);
                 }
             }
         }

@@ -84,7 +84,7 @@ pub struct ExpectedValues {
 
 impl ExpectedValues {
     /// Of a workload's values.
-    pub(crate) fn of(workload: &CoreWorkload) -> ExpectedValues {
+    pub(crate) fn from_workload(workload: &CoreWorkload) -> ExpectedValues {
         ExpectedValues {
             field_count: workload.field_count,
             field_bytes: workload.field_length.max_bytes(),
@@ -118,13 +118,13 @@ impl ExpectedValues {
         }
         let mut seen: u128 = 0;
         for (position, (field, value)) in found.iter().enumerate() {
-            let known = match fields {
+            let is_known = match fields {
                 FieldSelection::One(one) => field == one,
                 FieldSelection::All => field < self.field_count,
             };
             // Repetition is looked for in the first 128 fields: enough for any schema that YCSB bindings create.
             let repeated = field < 128 && seen & (1 << field) != 0;
-            if !known || repeated {
+            if !is_known || repeated {
                 let position = position as u64;
                 return wrong(WrongValueProblem::UnexpectedField { field, position });
             }
@@ -147,8 +147,8 @@ impl ExpectedValues {
             let Some(ours) = wrong_from(scratch) else { continue };
             fill_as_ycsb(scratch, key, &self.field_name, field, value.len());
             // What it agrees with for longer is what was written.
-            if let Some(at) = wrong_from(scratch).map(|ycsbs| ours.max(ycsbs)) {
-                let (from_byte, length) = (at as u64, value.len() as u64);
+            if let Some(mismatch) = wrong_from(scratch).map(|ycsbs| ours.max(ycsbs)) {
+                let (from_byte, length) = (mismatch as u64, value.len() as u64);
                 return wrong(WrongValueProblem::Content { field, from_byte, length });
             }
         }

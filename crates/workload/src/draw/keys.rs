@@ -42,7 +42,7 @@ impl NumberHash {
     }
 
     #[inline]
-    pub fn of(self, number: u64) -> u64 {
+    pub fn hash_number(self, number: u64) -> u64 {
         if self.bytes < 8 && number >> (8 * self.bytes) != 0 {
             return fnv1a_64(number);
         }
@@ -168,7 +168,7 @@ impl RecordKeys {
     /// Makes the name of record `number` in a place.
     pub fn write(&mut self, place: usize, number: u64) {
         let value = match self.naming.order {
-            InsertOrder::Hashed => self.hash.of(number),
+            InsertOrder::Hashed => self.hash.hash_number(number),
             InsertOrder::Ordered => number,
         };
         let text = &mut self.text[place * self.place_bytes..][..self.place_bytes];

@@ -93,9 +93,9 @@ impl LengthHistogram {
         let (mut first, mut total) = (0, 0.0);
         for (bucket, &end) in self.ends.iter().enumerate() {
             // The numbers from `first` to `end`, as far as they are drawn.
-            let beyond = (end + 1).min(self.sum);
-            total += beyond.saturating_sub(first) as f64 * (bucket + 1) as f64;
-            first = first.max(beyond);
+            let bucket_end = (end + 1).min(self.sum);
+            total += bucket_end.saturating_sub(first) as f64 * (bucket + 1) as f64;
+            first = first.max(bucket_end);
         }
         total += (self.sum - first) as f64 * self.ends.len() as f64;
         total / self.sum as f64 * f64::from(self.block_bytes)
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_has_the_length_of_its_bucket(counts in prop::collection::vec(0i64..9, 1..9), block in 1u32..2000) {
+        fn numbers_have_lengths_of_their_buckets(counts in prop::collection::vec(0i64..9, 1..9), block in 1u32..2000) {
             prop_assume!(counts.iter().any(|&count| count > 0));
             let histogram = LengthHistogram::parse(&text(block, &counts)).unwrap();
             let sum: i64 = counts.iter().sum();
@@ -140,7 +140,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "(BlockSize\t[0-9]{0,10}\n)?([0-9]{1,2}\t[0-9]{0,12}\n){0,5}\\PC{0,9}") {
+        fn arbitrary_text_never_panics(text in "(BlockSize\t[0-9]{0,10}\n)?([0-9]{1,2}\t[0-9]{0,12}\n){0,5}\\PC{0,9}") {
             let _ = LengthHistogram::parse(&text);
         }
     }

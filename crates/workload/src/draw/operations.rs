@@ -85,8 +85,8 @@ impl SharedOperations {
         let mut count = most;
         if let Some(budget) = &self.budget {
             let share = budget.remaining() / u64::from(self.threads) / PARTS_OF_A_SHARE;
-            let taken = budget.take_some(share.clamp(1, most));
-            count = taken.end - taken.start;
+            let range = budget.take_some(share.clamp(1, most));
+            count = range.end - range.start;
         }
         match &self.unvisited {
             Some(unvisited) if count > 0 => {
@@ -197,7 +197,7 @@ impl<'a> OperationSource<'a> {
         OperationSource {
             shared,
             thread,
-            expected: workload.data_integrity.then(|| ExpectedValues::of(workload)),
+            expected: workload.data_integrity.then(|| ExpectedValues::from_workload(workload)),
             makes_values: true,
             most_at_once,
             draws,
@@ -240,9 +240,9 @@ impl<'a> OperationSource<'a> {
 
     /// Draws the next operations; false when there are no more.
     fn draw_more(&mut self) -> bool {
-        let taken = self.shared.take(self.most_at_once);
-        self.draws.refill(taken.count, taken.number, self.shared.inserts.last_acknowledged());
-        taken.count > 0
+        let grant = self.shared.take(self.most_at_once);
+        self.draws.refill(grant.count, grant.number, self.shared.inserts.last_acknowledged());
+        grant.count > 0
     }
 
     /// Prepares the next operation before the clock is read; `None` when there are no more. [`Self::launch`] completes
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_are_drawn_together_are_those_drawn_one_by_one() {
+    fn batched_draws_equal_single_draws() {
         use RequestDistribution::{Uniform, Zipfian};
         // What is drawn again because it is not there, one key in 11, and records that are added in between change nothing.
         for (mix, distribution) in [
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_that_depend_on_added_records_are_not_made_before_them() {
+    fn draws_needing_added_records_wait_for_them() {
         assert_eq!(shared("a", 1, None).most_at_once(), MAX_AT_ONCE);
         // Both add records, and what zipfian and latest may draw depends on them.
         assert_eq!(shared("d", 1, None).most_at_once(), 1);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_reached_exactly_and_shared_fairly() {
+    fn limit_is_reached_exactly_and_shared_fairly() {
         let shared = shared("c", 3, Some(10_000));
         let mut sources: Vec<_> = (0..3).map(|thread| OperationSource::new(&shared, thread, 1)).collect();
         let mut counts = [0u64; 3];
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_counts_against_the_limit() {
+    fn skipped_operations_count_against_limit() {
         let shared = shared("c", 1, Some(100));
         let mut source = OperationSource::new(&shared, 0, 1);
         assert_eq!(operations(&mut source, 5).len(), 5);
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_left_out_for_a_client_that_never_looks() {
+    fn values_are_omitted_for_indifferent_client() {
         let shared = shared("a", 1, None);
         let mut source = OperationSource::new(&shared, 0, 1);
         source.leave_out_values();

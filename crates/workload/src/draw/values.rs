@@ -66,7 +66,7 @@ impl LengthChooser {
         LengthChooser::Zipfian(min, Zipfian::new(count, ZIPFIAN_CONSTANT))
     }
 
-    pub fn of(length: &FieldLength) -> Self {
+    pub fn from_length(length: &FieldLength) -> Self {
         match *length {
             FieldLength::Histogram(ref histogram) => LengthChooser::Histogram(Arc::clone(histogram)),
             FieldLength::Constant(length) => LengthChooser::Constant(length),

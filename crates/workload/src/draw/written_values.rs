@@ -30,7 +30,7 @@ impl WrittenValues {
         use rand::RngExt;
         WrittenValues {
             words: WordStream::new(rng.random()),
-            lengths: LengthChooser::of(&workload.field_length),
+            lengths: LengthChooser::from_length(&workload.field_length),
             rng: Pcg64Mcg::from_rng(rng),
             field_count: workload.field_count,
             compressibility: workload.compressibility,
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_any_length_and_checked_ones_are_made_for_the_fields_that_are_asked_for() {
+    fn values_are_made_only_for_requested_fields() {
         let mut workload = CoreWorkload::new(100, 3, 40);
         workload.field_length = FieldLength::Uniform(1, 40);
         let mut made = WrittenValues::new(&workload, &mut Pcg64Mcg::seed_from_u64(3));

@@ -143,11 +143,11 @@ pub struct ReadBack<'a> {
 
 impl AcknowledgedWrites {
     /// Nothing yet, of a run of this workload.
-    pub fn of(workload: &CoreWorkload) -> AcknowledgedWrites {
+    pub fn for_workload(workload: &CoreWorkload) -> AcknowledgedWrites {
         AcknowledgedWrites {
             one_in: workload.record_count.div_ceil(MAX_NOTED).max(1),
             fields: workload.field_count,
-            expected: workload.data_integrity.then(|| ExpectedValues::of(workload)),
+            expected: workload.data_integrity.then(|| ExpectedValues::from_workload(workload)),
             tick: AtomicU64::new(0),
             noted: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
@@ -213,7 +213,7 @@ impl AcknowledgedWrites {
     pub fn read_back(
         &self,
         connect: &(dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync),
-        how: &ReadBack<'_>,
+        options: &ReadBack<'_>,
     ) -> ReadBackRecord {
         let records: Vec<(Vec<u8>, HashMap<u32, FieldHistory>)> =
             self.parts.iter().flat_map(|part| std::mem::take(&mut *part.lock())).collect();
@@ -222,8 +222,8 @@ impl AcknowledgedWrites {
             expected: self.expected.as_ref(),
             next: AtomicUsize::new(0),
             silent: AtomicU64::new(0),
-            deadline: Instant::now() + how.limit,
-            stop: how.stop,
+            deadline: Instant::now() + options.limit,
+            stop: options.stop,
             found: Mutex::default(),
         };
         std::thread::scope(|scope| {
@@ -493,9 +493,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_found_and_what_was_not_promised_is_not() {
+    fn lost_writes_are_found_and_unpromised_ignored() {
         let (store, writes) =
-            (MemoryStore::new(), Arc::new(AcknowledgedWrites::of(&CoreWorkload::new(100, 1, 9))));
+            (MemoryStore::new(), Arc::new(AcknowledgedWrites::for_workload(&CoreWorkload::new(100, 1, 9))));
         let sound = || unreliable(&writes, &store, None);
         let lying = || unreliable(&writes, &store, Some(Ok(OperationOutcome::Found)));
         let failing = || unreliable(&writes, &store, Some(Err(ClientError::System("no".to_owned()))));
@@ -519,28 +519,28 @@ mod tests {
     }
 
     #[test]
-    fn many_records_are_sampled_and_nobody_waits_for_a_system_that_is_gone() {
+    fn read_back_samples_and_gives_up_on_lost_system() {
         let workload = CoreWorkload::new(10 * MAX_NOTED, 1, 9);
-        let writes = Arc::new(AcknowledgedWrites::of(&workload));
+        let writes = Arc::new(AcknowledgedWrites::for_workload(&workload));
         let store = MemoryStore::new();
         let mut client = unreliable(&writes, &store, None);
         for number in 0..1000 {
             client.insert(format!("user{number}").as_bytes(), &values("v")).unwrap();
         }
-        let gone = |_| Err(ClientError::Lost("gone".to_owned()));
-        let found = writes.read_back(&gone, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(false) });
+        let refuse = |_| Err(ClientError::Lost("gone".to_owned()));
+        let found = writes.read_back(&refuse, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(false) });
         assert_eq!(found.one_in, 10);
         assert!((50..200).contains(&found.noted), "{found:?}");
         assert_eq!((found.checked, found.unreadable), (0, found.noted));
         client.insert(b"user1", &values("v")).unwrap();
-        let stopped = writes.read_back(&gone, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(true) });
+        let stopped = writes.read_back(&refuse, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(true) });
         assert_eq!(stopped.unchecked, stopped.noted);
     }
 
     #[test]
-    fn what_can_t_be_judged_is_not_said_to_be_there() {
+    fn unverifiable_records_are_not_called_present() {
         let store = MemoryStore::new();
-        let writes = Arc::new(AcknowledgedWrites::of(&CoreWorkload::new(100, 1, 9)));
+        let writes = Arc::new(AcknowledgedWrites::for_workload(&CoreWorkload::new(100, 1, 9)));
         let failing = |key: &[u8]| {
             let lost = Some(Err(ClientError::Timeout(LIMIT)));
             unreliable(&writes, &store, lost).update(key, &values("lost")).unwrap_err();
@@ -562,8 +562,8 @@ mod tests {
     proptest! {
         /// A store that does what it says loses nothing, whatever is written in whatever order.
         #[test]
-        fn a_sound_store_is_found_sound(steps in proptest::collection::vec((0u8..5, 0u8..4, any::<u8>()), 1..80)) {
-            let (store, writes) = (MemoryStore::new(), Arc::new(AcknowledgedWrites::of(&CoreWorkload::new(9, 1, 9))));
+        fn sound_store_passes(steps in proptest::collection::vec((0u8..5, 0u8..4, any::<u8>()), 1..80)) {
+            let (store, writes) = (MemoryStore::new(), Arc::new(AcknowledgedWrites::for_workload(&CoreWorkload::new(9, 1, 9))));
             let mut client = unreliable(&writes, &store, None);
             for (key, act, value) in steps {
                 let (key, values) = ([key], values(&value.to_string()));
@@ -583,7 +583,7 @@ mod tests {
 
         /// Of writes at once, any may be the last; of those one after the other only the last.
         #[test]
-        fn the_last_of_writes_in_order_is_the_only_one(count in 1usize..300) {
+        fn last_ordered_write_is_the_only_candidate(count in 1usize..300) {
             let mut field = FieldHistory::default();
             for number in 0..count as u64 {
                 field.begin(Some(number), 2 * number + 1);

@@ -19,24 +19,28 @@ pub(crate) struct BesideStage {
 impl BesideStage {
     /// # Errors
     /// When the workload has no records to ask for.
-    pub(crate) fn new(beside: &BackgroundWork, spec: &RunSpec) -> Result<BesideStage, String> {
-        let operations =
-            SharedOperations::new(Arc::clone(&spec.workload), beside.mix.clone(), beside.threads, None)?;
+    pub(crate) fn new(background: &BackgroundWork, spec: &RunSpec) -> Result<BesideStage, String> {
+        let operations = SharedOperations::new(
+            Arc::clone(&spec.workload),
+            background.mix.clone(),
+            background.threads,
+            None,
+        )?;
         Ok(BesideStage { operations, series: OnceLock::new() })
     }
 
     /// What came of it.
     pub(crate) fn measured(
         &self,
-        beside: &BackgroundWork,
+        background: &BackgroundWork,
         records: &[ThreadRecord],
         duration_s: f64,
     ) -> Option<BesideMeasured> {
-        let merged = MergedRecorder::of(records, self.series.get()?);
+        let merged = MergedRecorder::from_threads(records, self.series.get()?);
         Some(BesideMeasured {
-            mix: beside.mix.name().to_owned(),
-            threads: beside.threads,
-            rate_per_s: beside.rate_per_s,
+            mix: background.mix.name().to_owned(),
+            threads: background.threads,
+            rate_per_s: background.rate_per_s,
             operations: merged.operations,
             errors: merged.errors,
             throughput_per_s: merged.operations as f64 / duration_s,

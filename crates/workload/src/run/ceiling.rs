@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_low_ceiling_is_measured_again_and_the_highest_counts() {
+    fn low_ceiling_is_remeasured_and_highest_counts() {
         let found = |enough: f64, looks: &[f64]| {
             let mut looks = looks.iter();
             let highest = highest_up_to(enough, || looks.next().copied().ok_or("looked too often"));

@@ -73,12 +73,12 @@ impl MonotonicClock {
         });
         match counter {
             Some(counter) => MonotonicClock { source: ClockSource::Counter(counter), spins },
-            None => MonotonicClock::of_kernel(spins),
+            None => MonotonicClock::from_kernel(spins),
         }
     }
 
     /// The same by the kernel's clock alone.
-    pub(crate) fn of_kernel(spins: bool) -> Self {
+    pub(crate) fn from_kernel(spins: bool) -> Self {
         MonotonicClock { source: ClockSource::Kernel { origin: Instant::now() }, spins }
     }
 
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_of_three_gigahertz_is_read_in_nanoseconds() {
+    fn three_gigahertz_counter_reads_in_nanoseconds() {
         let scale = scale_of(&[(0, 77), (10_000_000, 30_000_077), (20_000_000, 60_000_077)]).unwrap();
         let counter = TimestampCounter { origin_ticks: 77, origin_kernel_ns: 0, scale };
         for (seconds, ticks) in [(1u64, 3_000_000_000u64), (86_400, 259_200_000_000_000)] {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_changes_its_rate_or_stands_still_is_not_used() {
+    fn unsteady_or_stopped_counter_is_not_used() {
         assert_eq!(scale_of(&[(0, 0), (10_000_000, 30_000_000), (20_000_000, 50_000_000)]), None);
         assert_eq!(scale_of(&[(0, 5), (10_000_000, 5), (20_000_000, 5)]), None);
         assert_eq!(scale_of(&[(0, 500), (10_000_000, 400), (20_000_000, 300)]), None);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_word_decides_whether_the_counter_is_used() {
+    fn kernel_decides_whether_counter_is_used() {
         let flags = |text: &'static str| move || format!("processor\t: 0\nflags\t\t: fpu {text} sse\n");
         assert!(is_trusted_as("tsc", || unreachable!("the kernel's word is enough")));
         assert!(is_trusted_as("kvm-clock", flags("constant_tsc tsc nonstop_tsc")));
@@ -282,10 +282,10 @@ mod tests {
     }
 
     #[test]
-    fn time_never_goes_back_and_waits_end_when_they_are_due() {
+    fn time_never_goes_back_and_waits_end_punctually() {
         let stop = AtomicBool::new(false);
         for clock in
-            [MonotonicClock::start(false), MonotonicClock::start(true), MonotonicClock::of_kernel(false)]
+            [MonotonicClock::start(false), MonotonicClock::start(true), MonotonicClock::from_kernel(false)]
         {
             let mut last_ns = 0;
             for _ in 0..10_000 {
@@ -303,16 +303,16 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_keeps_the_kernels_time() {
+    fn clock_keeps_kernel_time() {
         let clock = MonotonicClock::start(false);
         assert_eq!(clock.drift(), 0.0, "too early to tell");
         std::thread::sleep(Duration::from_millis(150));
         assert!(clock.drift().abs() < TOLERATED_DRIFT, "{} of {}", clock.drift(), clock.name());
-        assert_eq!(MonotonicClock::of_kernel(false).drift(), 0.0);
+        assert_eq!(MonotonicClock::from_kernel(false).drift(), 0.0);
     }
 
     #[test]
-    fn a_counter_that_went_on_while_the_kernels_clock_stood_still_shows_as_drift() {
+    fn counter_running_past_kernel_clock_shows_drift() {
         let clock = MonotonicClock::start(false);
         let ClockSource::Counter(mut counter) = clock.source else { return };
         // Of eleven tenths of a second the kernel leaves out one.

@@ -89,7 +89,7 @@ impl RunWindow {
 
     /// From when on it counts that something stood still.
     pub fn counts_from(&self) -> Instant {
-        self.behind_since.map_or(self.began, |since| since.min(self.began))
+        self.behind_since.map_or(self.began, |behind_since| behind_since.min(self.began))
     }
 
     pub fn length(&self) -> Duration {

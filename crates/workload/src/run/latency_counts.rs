@@ -104,9 +104,9 @@ impl<C: LatencyCount> LatencyCounts<C> {
         let blocks = self.blocks.iter().enumerate().filter(move |(place, _)| (touched >> place) & 1 == 1);
         let counts = blocks.flat_map(|(place, block)| {
             let counts = block.iter().flat_map(|block| block.iter()).enumerate();
-            counts.map(move |(within, count)| {
+            counts.map(move |(index, count)| {
                 let count: u64 = (*count).into();
-                (place * BLOCK + within, count)
+                (place * BLOCK + index, count)
             })
         });
         counts.filter(|&(_, count)| count > 0)
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_value_is_in_the_last_block_and_slower_ones_with_it() {
+    fn highest_value_and_slower_ones_share_last_block() {
         assert_eq!(bucket_of(MAX_NS) / BLOCK, BLOCKS - 1);
         assert_eq!(bucket_of(u64::MAX), bucket_of(MAX_NS));
         let mut counts = LatencyCounts::<u32>::default();
@@ -175,7 +175,7 @@ mod tests {
     proptest! {
         /// Against the library, value by value.
         #[test]
-        fn a_histogram_made_of_counts_is_the_one_of_the_values(latencies in latencies()) {
+        fn histogram_from_counts_equals_histogram_of_values(latencies in latencies()) {
             let (mut counts, mut expected) = (LatencyCounts::<u32>::default(), Histogram::default());
             for &ns in &latencies {
                 counts.add(ns);

@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_holds_its_values_within_an_eighth(ns in 0u64..=u64::MAX) {
+        fn bucket_holds_values_within_an_eighth(ns in 0u64..=u64::MAX) {
             let end_ns = bucket_end_ns(bucket_of(ns));
             prop_assert!(end_ns >= ns);
             prop_assert!(end_ns - ns <= ns / 8);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_meter_forgets_what_is_older_than_a_second() {
+    fn meter_forgets_values_older_than_a_second() {
         let threads = [LiveCounters::default(), LiveCounters::default()];
         let mut meter = LiveMeter::default();
         meter.read(0, &threads);

@@ -40,7 +40,7 @@ impl MachineSnapshot {
     }
 
     /// What was spent from this snapshot to a later one.
-    pub fn until(&self, later: &MachineSnapshot) -> MachineUse {
+    pub fn use_until(&self, later: &MachineSnapshot) -> MachineUse {
         let wall_s = later.at.saturating_duration_since(self.at).as_secs_f64();
         let process_cores =
             if wall_s > 0.0 { ((later.process_cpu_s - self.process_cpu_s) / wall_s).max(0.0) } else { 0.0 };

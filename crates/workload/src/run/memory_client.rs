@@ -55,8 +55,8 @@ fn copy(record: &RecordFields, fields: FieldSelection, values: &mut FieldValues)
     }
 }
 
-fn found(there: bool) -> OperationOutcome {
-    if there { OperationOutcome::Found } else { OperationOutcome::Missing }
+fn found(is_found: bool) -> OperationOutcome {
+    if is_found { OperationOutcome::Found } else { OperationOutcome::Missing }
 }
 
 impl Client for MemoryClient {

@@ -104,7 +104,7 @@ impl PauseWatch {
     /// Where no thread can be had, nothing is seen until somebody asks: then everything since was one pause.
     pub fn start() -> PauseWatch {
         let seen = Arc::new(Mutex::new(ObservedGaps::new(Instant::now(), ahead())));
-        let kept = Arc::clone(&seen);
+        let shared_gaps = Arc::clone(&seen);
         let (over, ended) = mpsc::channel::<()>();
         let fate = ThreadFate::default();
         let of_thread = fate.clone();
@@ -114,7 +114,7 @@ impl PauseWatch {
             let _ = slices::shorten();
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PERIOD) {
                 let (now, ahead) = (Instant::now(), ahead());
-                kept.lock().wake(now, ahead);
+                shared_gaps.lock().wake(now, ahead);
             }
         };
         let thread = std::thread::Builder::new().name("pause-watch".to_owned());
@@ -164,8 +164,8 @@ fn ahead() -> Duration {
 fn clock(id: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it only writes into the timespec that it is given.
-    let told = unsafe { libc::clock_gettime(id, &mut time) };
-    match told {
+    let status = unsafe { libc::clock_gettime(id, &mut time) };
+    match status {
         0 => Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)),
         // A kernel without this clock: nothing is told of suspension.
         _ => Duration::ZERO,
@@ -185,12 +185,12 @@ mod tests {
     /// Wake-ups at these milliseconds.
     fn woken(begin: Instant, wakes: &[u64]) -> ObservedGaps {
         let mut seen = ObservedGaps::new(begin, AHEAD);
-        wakes.iter().for_each(|&at| seen.wake(begin + ms(at), AHEAD));
+        wakes.iter().for_each(|&wake_ms| seen.wake(begin + ms(wake_ms), AHEAD));
         seen
     }
 
     #[test]
-    fn gaps_are_told_from_delays_and_from_what_is_usual() {
+    fn gaps_differ_from_delays_and_usual_sleeps() {
         let begin = Instant::now();
         // Late by 5 ms, by 40 ms, and by two seconds.
         let seen = woken(begin, &[10, 25, 75, 85, 2095, 2105]);
@@ -202,19 +202,19 @@ mod tests {
     }
 
     #[test]
-    fn of_a_gap_that_lies_across_an_edge_the_part_within_counts() {
+    fn gap_across_edge_counts_its_inner_part() {
         let begin = Instant::now();
         let seen = woken(begin, &[10, 1020]);
-        let within = |from: u64, until: u64| seen.between(begin + ms(from), begin + ms(until), None);
-        assert!((within(520, 2000).paused_wall_s - 0.5).abs() < 1e-9);
-        assert!((within(0, 520).paused_wall_s - 0.5).abs() < 1e-9);
-        assert_eq!(within(1100, 2000), Pauses::default());
-        let edge = within(970, 2000);
+        let pauses_within = |from: u64, to: u64| seen.between(begin + ms(from), begin + ms(to), None);
+        assert!((pauses_within(520, 2000).paused_wall_s - 0.5).abs() < 1e-9);
+        assert!((pauses_within(0, 520).paused_wall_s - 0.5).abs() < 1e-9);
+        assert_eq!(pauses_within(1100, 2000), Pauses::default());
+        let edge = pauses_within(970, 2000);
         assert!((edge.paused_wall_s - 0.05).abs() < 1e-9 && edge.delayed_wall_s == 0.0, "{edge:?}");
     }
 
     #[test]
-    fn a_gap_counts_before_the_watch_itself_has_woken_up() {
+    fn gap_counts_before_watch_wakes() {
         let begin = Instant::now();
         let seen = woken(begin, &[10]);
         let open = seen.gap_until(begin + ms(520), AHEAD);
@@ -235,11 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_in_the_warm_up_counts_where_its_backlog_is_left() {
+    fn warm_up_stop_counts_where_backlog_remains() {
         let begin = Instant::now();
         let mut seen = ObservedGaps::new(begin, ahead());
         // It stands still for 3.9 s of a warm-up of 5 s, and is late by 40 ms behind that.
-        [10, 3_920, 3_970].into_iter().for_each(|at| seen.wake(begin + ms(at), ahead()));
+        [10, 3_920, 3_970].into_iter().for_each(|wake_ms| seen.wake(begin + ms(wake_ms), ahead()));
         seen.last = begin + ms(9_000);
         let watch = PauseWatch {
             seen: Arc::new(Mutex::new(seen)),
@@ -259,14 +259,14 @@ mod tests {
         let left = over(Some(begin + ms(20)));
         assert!(near(left.paused_wall_s, 3.9) && left.pauses == 1, "{left:?}");
         assert_eq!(left.delayed_wall_s, 0.0, "a delay before the window is none of its own");
-        for gone in [over(None), over(Some(begin + ms(4_990)))] {
-            assert_eq!((gone.paused_wall_s, gone.pauses), (0.0, 0));
-            assert!(near(gone.warm_up_paused_wall_s, 3.9) && gone.warm_up_wall_s == 5.0, "{gone:?}");
+        for pauses in [over(None), over(Some(begin + ms(4_990)))] {
+            assert_eq!((pauses.paused_wall_s, pauses.pauses), (0.0, 0));
+            assert!(near(pauses.warm_up_paused_wall_s, 3.9) && pauses.warm_up_wall_s == 5.0, "{pauses:?}");
         }
     }
 
     #[test]
-    fn a_watch_that_panicked_is_noticed_by_who_asks() {
+    fn watch_panic_is_noticed_by_reader() {
         let begin = Instant::now();
         let seen = Arc::new(Mutex::new(ObservedGaps::new(begin, ahead())));
         let fate = ThreadFate::default();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_gaps_are_bounded() {
         let begin = Instant::now();
         let mut seen = ObservedGaps::new(begin, AHEAD);
         (1..=MAX_GAPS as u64 + 10).for_each(|number| seen.wake(begin + ms(number * 40), AHEAD));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_wakes_up_until_it_is_dropped() {
+    fn watch_wakes_until_dropped() {
         let watch = PauseWatch::start();
         let first = watch.seen.lock().last;
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -56,7 +56,7 @@ impl RateProfile {
     ///
     /// # Errors
     /// When there are none, one has no length, or offers nothing, or less than nothing: says which, and what was expected.
-    pub fn of(parts: &[RatePart]) -> Result<Self, String> {
+    pub fn from_parts(parts: &[RatePart]) -> Result<Self, String> {
         if parts.is_empty() {
             return Err("a rate without parts: expected at least one".to_owned());
         }
@@ -167,15 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_rate_is_due_at_equal_distances() {
+    fn constant_rate_is_due_at_equal_distances() {
         let profile = RateProfile::constant(50.0);
         assert_eq!([0.0, 1.0, 500.0].map(|number| profile.due_s(number)), [0.0, 0.02, 10.0]);
         assert_eq!((profile.rate_at(1e6), profile.due_before(3.0), profile.length_s()), (50.0, 150.0, 0.0));
     }
 
     #[test]
-    fn steps_follow_one_another_and_the_last_one_goes_on() {
-        let profile = RateProfile::of(&[steady(10.0, 2.0), steady(100.0, 1.0)]).unwrap();
+    fn steps_follow_in_order_and_last_continues() {
+        let profile = RateProfile::from_parts(&[steady(10.0, 2.0), steady(100.0, 1.0)]).unwrap();
         assert_eq!([0.0, 1.999, 2.0, 50.0].map(|t_s| profile.rate_at(t_s)), [10.0, 10.0, 100.0, 100.0]);
         assert_eq!([1.0, 2.0, 3.0, 4.0].map(|t_s| profile.due_before(t_s)), [10.0, 20.0, 120.0, 220.0]);
         // The first of a step is due as it begins, and not one distance later.
@@ -184,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_from_nothing_is_due_at_square_roots() {
-        let profile = RateProfile::of(&[ramp(0.0, 200.0, 10.0)]).unwrap();
+    fn ramp_from_zero_is_due_at_square_roots() {
+        let profile = RateProfile::from_parts(&[ramp(0.0, 200.0, 10.0)]).unwrap();
         for number in [0.0, 1.0, 10.0, 250.0, 1000.0] {
             assert!((profile.due_s(number) - (number / 10.0).sqrt()).abs() < 1e-12);
         }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn slow_motion_moves_times_and_leaves_numbers() {
-        let profile = RateProfile::of(&[ramp(10.0, 50.0, 4.0), steady(5.0, 1.0)]).unwrap();
+        let profile = RateProfile::from_parts(&[ramp(10.0, 50.0, 4.0), steady(5.0, 1.0)]).unwrap();
         let slow = profile.dilated(8.0);
         for number in [0.0, 17.0, 119.0, 120.0, 124.0, 400.0] {
             assert!((slow.due_s(number) - 8.0 * profile.due_s(number)).abs() < 1e-9);
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn what_offers_nothing_is_refused() {
-        let refused = |parts: &[RatePart]| RateProfile::of(parts).unwrap_err();
+    fn empty_rate_is_refused() {
+        let refused = |parts: &[RatePart]| RateProfile::from_parts(parts).unwrap_err();
         assert_eq!(refused(&[]), "a rate without parts: expected at least one");
         assert_eq!(
             refused(&[steady(1.0, 1.0), steady(0.0, 1.0)]),
@@ -244,11 +244,11 @@ mod tests {
     proptest! {
         /// Each is the other's inverse, and operations are due in their order.
         #[test]
-        fn what_is_due_when_and_how_many_are_due_by_then_agree(
+        fn due_time_and_due_count_agree(
             parts in parts(),
             shares in prop::collection::vec(0.0f64..1.5, 1..20),
         ) {
-            let profile = RateProfile::of(&parts).unwrap();
+            let profile = RateProfile::from_parts(&parts).unwrap();
             let all = profile.due_before(profile.length_s());
             let mut numbers: Vec<f64> = shares.iter().map(|share| share * all).collect();
             numbers.sort_by(f64::total_cmp);
@@ -262,8 +262,8 @@ mod tests {
 
         /// Against the sum over small slices of time.
         #[test]
-        fn what_is_due_is_the_area_below_the_rate(parts in parts()) {
-            let profile = RateProfile::of(&parts).unwrap();
+        fn due_count_is_area_below_rate(parts in parts()) {
+            let profile = RateProfile::from_parts(&parts).unwrap();
             let slices = 20_000;
             let width_s = profile.length_s() / f64::from(slices);
             let area: f64 =

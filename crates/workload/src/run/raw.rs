@@ -47,7 +47,7 @@ impl RawAnswer {
         }
     }
 
-    pub(crate) fn of(answer: &Result<OperationOutcome, ClientError>) -> Self {
+    pub(crate) fn from_answer(answer: &Result<OperationOutcome, ClientError>) -> Self {
         match answer {
             Ok(OperationOutcome::Found) => RawAnswer::Found,
             Ok(OperationOutcome::Missing) => RawAnswer::Missing,
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_arrives_in_the_order_of_its_thread() {
+    fn operations_arrive_in_order_within_each_thread() {
         let (log, operations) = RawLog::new();
         let threads: Vec<_> = (0..4)
             .map(|thread| {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_holds_nobody_up() {
+    fn lost_reader_blocks_nobody() {
         let (log, operations) = RawLog::new();
         let mut raw = log.thread(0, u32::MAX);
         drop(operations);

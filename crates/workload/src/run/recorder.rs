@@ -281,7 +281,7 @@ impl<'a> ThreadRecorder<'a> {
                 }
                 match self.raw {
                     None => took_time,
-                    Some(_) => self.log(kind, times, RawAnswer::of(answer)) || took_time,
+                    Some(_) => self.log(kind, times, RawAnswer::from_answer(answer)) || took_time,
                 }
             }
             _ => {
@@ -364,9 +364,9 @@ impl<'a> ThreadRecorder<'a> {
         if !(due || sent || answered) {
             return;
         }
-        self.log(kind, times, RawAnswer::of(answer));
+        self.log(kind, times, RawAnswer::from_answer(answer));
         if *answer != Ok(OperationOutcome::Found) {
-            self.record_failed(kind, times, RawAnswer::of(answer));
+            self.record_failed(kind, times, RawAnswer::from_answer(answer));
         }
         if answered && matches!(answer, Ok(OperationOutcome::Throttled) | Err(_)) {
             self.series.add_failed(times.end_ns);
@@ -446,7 +446,7 @@ impl<'a> ThreadRecorder<'a> {
         times: OperationTimes,
         answer: &Result<OperationOutcome, ClientError>,
     ) {
-        let answer = match RawAnswer::of(answer) {
+        let answer = match RawAnswer::from_answer(answer) {
             // What counts is how long its last attempt takes: this one is an error, which has no time in the record.
             RawAnswer::Timeout => RawAnswer::Error,
             answer => answer,
@@ -470,7 +470,7 @@ impl<'a> ThreadRecorder<'a> {
         if !self.window.contains(times.start_ns) {
             return;
         }
-        let answer = RawAnswer::of(answer);
+        let answer = RawAnswer::from_answer(answer);
         let timed = |intended_ns: u64, start_ns: u64, end_ns: u64| TimedPart {
             intended_ns: self.span_ns(intended_ns, end_ns),
             service_ns: self.span_ns(start_ns, end_ns),
@@ -596,7 +596,7 @@ pub(crate) struct MergedRecorder {
 
 impl MergedRecorder {
     /// Of threads that are done, and the series that they counted in.
-    pub(crate) fn of(threads: &[ThreadRecord], series: &IntervalSeries) -> MergedRecorder {
+    pub(crate) fn from_threads(threads: &[ThreadRecord], series: &IntervalSeries) -> MergedRecorder {
         let mut merged = MergedRecorder::default();
         let open_loop = threads.iter().any(|thread| thread.open_loop);
         for kind in OperationKind::ALL {
@@ -619,8 +619,8 @@ impl MergedRecorder {
             merged.latency.merge(&latencies.latency);
             let service =
                 if open_loop { latencies.service.unwrap_or_default() } else { latencies.latency.clone() };
-            stats.service = RecordedLatency::of(service);
-            stats.latency = RecordedLatency::of(latencies.latency);
+            stats.service = RecordedLatency::new(service);
+            stats.latency = RecordedLatency::new(latencies.latency);
             merged.by_operation.insert(kind.name().to_owned(), stats);
         }
         merged.integrity = IntegrityRecord {

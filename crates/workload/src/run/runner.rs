@@ -158,8 +158,8 @@ pub fn run(
         spec.operation_limit,
     )
     .map_err(|problem| RunError::Spec { problems: vec![problem] })?;
-    let beside = spec.beside.as_ref().map(|beside| BesideStage::new(beside, spec)).transpose();
-    let beside = beside.map_err(|problem| RunError::Spec { problems: vec![problem] })?;
+    let background = spec.beside.as_ref().map(|background| BesideStage::new(background, spec)).transpose();
+    let background_stage = background.map_err(|problem| RunError::Spec { problems: vec![problem] })?;
     let all_threads = spec.all_threads();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     // A spinning thread takes a core from the system under test: only where most cores are left.
@@ -169,7 +169,7 @@ pub fn run(
         connect,
         stop: &control.stop,
         operations,
-        beside,
+        beside: background_stage,
         clock: MonotonicClock::start(spins),
         gate: StartGate::default(),
         samples: ErrorSamples::default(),
@@ -275,24 +275,27 @@ impl ThreadShared<'_> {
         make_sleeps_punctual();
         let connection = (self.connect)(thread);
         let report = connection.as_ref().map(|_| ()).map_err(ClientError::clone);
-        let told = connected.send((thread, report));
+        let sent = connected.send((thread, report));
         drop(connected);
-        let (Ok(client), Ok(())) = (connection, told) else { return None };
+        let (Ok(client), Ok(())) = (connection, sent) else { return None };
         // Buffers and generators are made before the start, not within it.
         let seed = self.spec.seed_of_host();
-        let beside = self.beside_of(thread);
-        let operations = beside.map_or(&self.operations, |(_, stage)| &stage.operations);
-        let mut source =
-            OperationSource::new(operations, self.number_in_stream(thread), seed_of(seed, beside.is_some()));
+        let background = self.beside_of(thread);
+        let operations = background.map_or(&self.operations, |(_, stage)| &stage.operations);
+        let mut source = OperationSource::new(
+            operations,
+            self.number_in_stream(thread),
+            seed_of(seed, background.is_some()),
+        );
         if !client.wants_values() {
             source.leave_out_values();
         }
         let start_ns = self.gate.wait()?;
-        let series = beside.map_or(&self.series, |(_, stage)| &stage.series).get()?;
+        let series = background.map_or(&self.series, |(_, stage)| &stage.series).get()?;
         let spec = self.spec;
         let window = self.window(start_ns);
-        let profile = match beside {
-            Some((beside, _)) => beside.rate_per_s.map(RateProfile::constant),
+        let profile = match background {
+            Some((background, _)) => background.rate_per_s.map(RateProfile::constant),
             None => spec.profile(),
         };
         let schedule = profile.map(|profile| {
@@ -302,8 +305,8 @@ impl ThreadShared<'_> {
                 // Every host takes its turns in one schedule over the threads of all hosts.
                 .share
                 .map_or((thread, spec.threads), |share| (share.first_thread + thread, share.all_threads));
-            let (number, all) = match beside {
-                Some((beside, _)) => (self.number_in_stream(thread), beside.threads),
+            let (number, all) = match background {
+                Some((background, _)) => (self.number_in_stream(thread), background.threads),
                 None => (number, all),
             };
             ThreadSchedule::new(spec.arrivals, profile, number, all, start_ns, seed)
@@ -317,7 +320,7 @@ impl ThreadShared<'_> {
             &self.samples,
         );
         // What goes on beside is in no figure, so it is in no proof of one either.
-        if beside.is_none() {
+        if background.is_none() {
             recorder.keep_raw(self.raw_log.as_ref().map(|log| log.thread(thread, spec.threads)));
             recorder.keep_particulars(self.particulars.as_ref().map(|counts| counts.place(thread)));
         }
@@ -381,8 +384,8 @@ impl ThreadShared<'_> {
         };
         let series = self.series.get_or_init(|| Arc::new(IntervalSeries::new(window.begin_ns, cut)));
         control.share_series(series);
-        if let Some(beside) = &self.beside {
-            beside.series.get_or_init(|| Arc::new(IntervalSeries::new(window.begin_ns, cut)));
+        if let Some(background) = &self.beside {
+            background.series.get_or_init(|| Arc::new(IntervalSeries::new(window.begin_ns, cut)));
         }
         self.gate.open(Some(start_ns));
         window
@@ -406,7 +409,7 @@ impl ThreadShared<'_> {
         control.set_phase(RunPhase::Measuring);
         self.follow(RunPhase::Measuring, self.spec.duration, window.end_ns, &mut meter, control);
         // Before the callback: what it does is not the generator's use of the machine in the window.
-        let machine_use = before.until(&MachineSnapshot::take());
+        let machine_use = before.use_until(&MachineSnapshot::take());
         let ended = Instant::now();
         announce(&control.on_measurement_ended);
         control.set_phase(RunPhase::Finishing);
@@ -434,9 +437,9 @@ impl ThreadShared<'_> {
     /// A time of the run's clock, by the clock that everybody has.
     fn instant_of(&self, time_ns: u64) -> Instant {
         let (now, now_ns) = (Instant::now(), self.clock.now_ns());
-        let since = Duration::from_nanos(now_ns.saturating_sub(time_ns));
-        let until = Duration::from_nanos(time_ns.saturating_sub(now_ns));
-        now.checked_sub(since).unwrap_or(now) + until
+        let elapsed = Duration::from_nanos(now_ns.saturating_sub(time_ns));
+        let remaining = Duration::from_nanos(time_ns.saturating_sub(now_ns));
+        now.checked_sub(elapsed).unwrap_or(now) + remaining
     }
 
     fn is_over(&self, control: &RunHandle) -> bool {
@@ -509,7 +512,7 @@ impl ThreadShared<'_> {
             reports.iter().map(|report| report.reconnections).sum::<u32>() + reconnections_beside;
         let exhausted = reports.iter().any(|report| report.ending == ThreadEnding::Exhausted);
         let was_stopped = reports.iter().any(|report| report.ending == ThreadEnding::Stopped);
-        let nothing = || if was_stopped { RunError::Stopped } else { RunError::NothingMeasured };
+        let empty_error = || if was_stopped { RunError::Stopped } else { RunError::NothingMeasured };
         let seen_by_threads = reports.iter().filter_map(|report| report.stopped_ns).min();
         let stopped_ns = seen_by_threads.into_iter().chain(self.stopped_ns.get().copied()).min();
         let records: Vec<ThreadRecord> = reports.into_iter().map(|report| report.record).collect();
@@ -541,10 +544,10 @@ impl ThreadShared<'_> {
         let (Some(ProcessObservation { machine_use, pauses, .. }), Some(series)) =
             (watched, self.series.get())
         else {
-            return Err(nothing());
+            return Err(empty_error());
         };
         if end_ns <= planned.begin_ns {
-            return Err(nothing());
+            return Err(empty_error());
         }
         let clock_drift = control.aftermath().clock_drift;
         if clock_drift.abs() > TOLERATED_DRIFT {
@@ -561,17 +564,18 @@ impl ThreadShared<'_> {
         }
         let wall_s = (end_ns - planned.begin_ns) as f64 / 1e9;
         let duration_s = wall_s / spec.dilation;
-        let merged = MergedRecorder::of(&records, series);
+        let merged = MergedRecorder::from_threads(&records, series);
         let others: Vec<ThreadRecord> = others.into_iter().map(|report| report.record).collect();
-        let beside = spec.beside.as_ref().zip(self.beside.as_ref());
-        let beside = beside.and_then(|(beside, stage)| stage.measured(beside, &others, duration_s));
+        let background = spec.beside.as_ref().zip(self.beside.as_ref());
+        let background =
+            background.and_then(|(background, stage)| stage.measured(background, &others, duration_s));
         Ok(MeasuredWindow {
             duration_s,
             wall_s,
             operations: merged.operations,
             errors: merged.errors,
             throughput_per_s: merged.operations as f64 / duration_s,
-            latency: RecordedLatency::of(merged.latency),
+            latency: RecordedLatency::new(merged.latency),
             by_operation: merged.by_operation,
             series: series.points(end_ns, spec.dilation, control.timeline_parts.max(1).into()),
             generator: GeneratorCost {
@@ -581,7 +585,7 @@ impl ThreadShared<'_> {
                 lateness_p99_us: merged.lateness_p99_us,
                 pauses: Some(pauses),
             },
-            beside,
+            beside: background,
             integrity: spec
                 .workload
                 .data_integrity

@@ -154,8 +154,8 @@ impl IntervalSeries {
     pub(crate) fn latencies(&self, kind: OperationKind) -> Option<KindLatencies> {
         let inner = self.lock();
         let mut all: Option<KindLatencies> = None;
-        let within = inner.slots.iter().map(|slot| (slot, true));
-        for (slot, answered) in within.chain([(&inner.beyond, false)]) {
+        let in_window = inner.slots.iter().map(|slot| (slot, true));
+        for (slot, answered) in in_window.chain([(&inner.beyond, false)]) {
             let Some(counts) = &slot.kinds[kind as usize] else { continue };
             let all = all.get_or_insert_default();
             counts.due.add_to_histogram(&mut all.latency);
@@ -378,8 +378,8 @@ impl ThreadSeries<'_> {
             }
             if counts.beyond.is_some() || counts.beyond_service.is_some() {
                 let slot = inner.beyond.kinds[index].get_or_insert_default();
-                if let Some(mut beyond) = counts.beyond.take() {
-                    hand_over(&mut beyond, &mut slot.due);
+                if let Some(mut beyond_window) = counts.beyond.take() {
+                    hand_over(&mut beyond_window, &mut slot.due);
                 }
                 hand_over_rare(&mut counts.beyond_service, &mut slot.service);
             }
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_without_operations_is_a_point_at_zero() {
+    fn interval_without_operations_is_zero_point() {
         let series = IntervalSeries::new(1_000, IntervalCut::Width { wall_ns: 1_000_000_000 });
         let mut thread = series.thread();
         record(&mut thread, 1_000, 5_000);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_is_finer_than_the_points_and_has_what_failed() {
+    fn timeline_is_finer_than_points_and_counts_failures() {
         let series = IntervalSeries::new(0, IntervalCut::Width { wall_ns: 1_000_000_000 });
         let mut thread = series.thread();
         for second in 0..8 {

@@ -128,10 +128,10 @@ pub(crate) struct SimulatedRun {
 impl RunSimulation {
     /// A system that takes the same for whatever it is asked.
     pub(crate) fn new(script: impl Fn(u64) -> (u64, ScriptedAnswer) + Send + Sync + 'static) -> Self {
-        RunSimulation::of_kinds(move |_, now_ns| script(now_ns))
+        RunSimulation::from_kinds(move |_, now_ns| script(now_ns))
     }
 
-    pub(crate) fn of_kinds(
+    pub(crate) fn from_kinds(
         script: impl Fn(OperationKind, u64) -> (u64, ScriptedAnswer) + Send + Sync + 'static,
     ) -> Self {
         RunSimulation {
@@ -221,7 +221,7 @@ impl RunSimulation {
         let reconnections = reports.iter().map(|report| report.reconnections).sum();
         let records: Vec<_> = reports.into_iter().map(|report| report.record).collect();
         SimulatedRun {
-            merged: MergedRecorder::of(&records, &series),
+            merged: MergedRecorder::from_threads(&records, &series),
             endings,
             reconnections,
             unstarted: records.iter().map(|record| record.unstarted).sum(),

@@ -110,7 +110,7 @@ impl RunSpec {
                 self.threads
             ));
         }
-        problems.extend(self.beside.iter().flat_map(|beside| beside.problems(self)));
+        problems.extend(self.beside.iter().flat_map(|background| background.problems(self)));
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
@@ -121,7 +121,7 @@ impl RunSpec {
 
     /// Client threads of both streams.
     pub fn all_threads(&self) -> u32 {
-        self.threads.saturating_add(self.beside.as_ref().map_or(0, |beside| beside.threads))
+        self.threads.saturating_add(self.beside.as_ref().map_or(0, |background| background.threads))
     }
 
     /// Threads of the same number on several hosts draw different operations.

@@ -16,7 +16,7 @@ use crate::run::rate_profile::{RatePart, RateProfile};
 use crate::run::raw::{RawAnswer, RawOperation};
 use crate::run::simulation::{MS, RunSimulation, S, ScriptedAnswer};
 
-fn of(values_ns: impl IntoIterator<Item = u64>) -> Histogram {
+fn histogram_of(values_ns: impl IntoIterator<Item = u64>) -> Histogram {
     let mut histogram = Histogram::default();
     values_ns.into_iter().for_each(|ns| histogram.record_ns(ns));
     histogram
@@ -24,7 +24,7 @@ fn of(values_ns: impl IntoIterator<Item = u64>) -> Histogram {
 
 /// What a histogram of three digits says of this value.
 fn shown_us(value_ns: u64) -> f64 {
-    of([value_ns]).quantile_us(1.0)
+    histogram_of([value_ns]).quantile_us(1.0)
 }
 
 /// Nothing ends between the fifth second and the sixth: work under way, and work that begins then, goes on after it.
@@ -37,7 +37,7 @@ fn end_of(start_ns: u64, work_ns: u64) -> u64 {
 }
 
 fn stalling(work_ns: impl Fn(OperationKind) -> u64 + Send + Sync + 'static) -> RunSimulation {
-    RunSimulation::of_kinds(move |kind, now_ns| {
+    RunSimulation::from_kinds(move |kind, now_ns| {
         (end_of(now_ns, work_ns(kind)) - now_ns, Ok(OperationOutcome::Found))
     })
 }
@@ -45,13 +45,13 @@ fn stalling(work_ns: impl Fn(OperationKind) -> u64 + Send + Sync + 'static) -> R
 /// 100 operations a second of 1 ms each, and a stall of a second. The j-th that is due from its begin on ends j ms after the
 /// first of them, and so takes 1001 - 9 j ms, until the queue is empty after 112 of them.
 #[test]
-fn a_stall_of_a_second_shows_the_percentiles_that_follow_from_it() {
+fn second_of_stall_shows_expected_percentiles() {
     let simulated =
         RunSimulation { rate_per_wall_s: Some(100.0), duration_ns: 20 * S, ..stalling(|_| MS) }.run();
     let read = &simulated.merged.by_operation["read"];
     let waiting = (0..112).map(|j| (1_001 - 9 * j) * MS);
     let latency = &read.latency.histogram;
-    assert_eq!(*latency, of(waiting.chain(vec![MS; 1_888])), "value by value");
+    assert_eq!(*latency, histogram_of(waiting.chain(vec![MS; 1_888])), "value by value");
     // Of 2,000, as many are slower as the share that is left: 200, 100, 20, 2 and none of them.
     let expected_ms = [
         (0.5, 1),
@@ -65,23 +65,23 @@ fn a_stall_of_a_second_shows_the_percentiles_that_follow_from_it() {
         assert_eq!(latency.quantile_us(quantile), shown_us(ms * MS), "{quantile}");
     }
     // From the actual start, one operation was slow.
-    assert_eq!(read.service.histogram, of([vec![1_001 * MS], vec![MS; 1_999]].concat()));
+    assert_eq!(read.service.histogram, histogram_of([vec![1_001 * MS], vec![MS; 1_999]].concat()));
 }
 
 /// In a closed loop nothing is due while the system stalls: one operation in 15,000 tells of it.
 #[test]
-fn a_closed_loop_feels_a_stall_once() {
+fn closed_loop_feels_stall_once() {
     let simulated = RunSimulation { duration_ns: 16 * S, ..stalling(|_| MS) }.run();
     let read = &simulated.merged.by_operation["read"];
-    assert_eq!(read.latency.histogram, of([vec![1_001 * MS], vec![MS; 14_999]].concat()));
+    assert_eq!(read.latency.histogram, histogram_of([vec![1_001 * MS], vec![MS; 14_999]].concat()));
     assert_eq!(read.latency.histogram.quantile_us(0.999), shown_us(MS));
 }
 
 /// Against the recursion that every queue of one server follows: an operation begins when it is due, or when the one before it
 /// has ended.
 #[test]
-fn whatever_the_arrivals_each_kind_waits_as_a_queue_does() {
-    let changing = RateProfile::of(&[
+fn operation_kinds_wait_like_a_single_server_queue() {
+    let changing = RateProfile::from_parts(&[
         RatePart::Steady { rate_per_s: 90.0, length: Duration::from_secs(3) },
         RatePart::Steady { rate_per_s: 240.0, length: Duration::from_secs(4) },
         RatePart::Ramp { from_per_s: 200.0, to_per_s: 20.0, length: Duration::from_secs(4) },
@@ -99,7 +99,7 @@ fn whatever_the_arrivals_each_kind_waits_as_a_queue_does() {
                 arrivals,
                 warmup_ns: S,
                 duration_ns: 13 * S,
-                ..RunSimulation::of_kinds(move |kind, now_ns| {
+                ..RunSimulation::from_kinds(move |kind, now_ns| {
                     asked.lock().unwrap().push(kind);
                     (end_of(now_ns, work_ns(kind)) - now_ns, Ok(OperationOutcome::Found))
                 })
@@ -168,7 +168,7 @@ fn answer(number: u64) -> ScriptedAnswer {
 proptest! {
     /// Whatever becomes of operations, at the window's edges and in slow motion too.
     #[test]
-    fn every_percentile_follows_from_the_raw_log(
+    fn percentiles_follow_from_raw_log(
         mix in proptest::sample::select(vec!["a", "c", "f"]),
         rate in proptest::option::of(20.0f64..400.0),
         poisson in any::<bool>(),

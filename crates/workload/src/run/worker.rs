@@ -82,7 +82,7 @@ impl<C: RunClock> WorkerThread<'_, C> {
             // Where operations are numbered, other threads send those that this one does not get to.
             ThreadEnding::Lost(_) if !self.source.is_limited() => Some(self.window.end_ns),
             ThreadEnding::Stopped if !self.source.is_limited() => {
-                stopped_ns.map(|at| at.min(self.window.end_ns))
+                stopped_ns.map(|stopped_at_ns| stopped_at_ns.min(self.window.end_ns))
             }
             ThreadEnding::Lost(_) | ThreadEnding::Exhausted | ThreadEnding::Stopped => None,
         };

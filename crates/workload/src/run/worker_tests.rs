@@ -14,7 +14,7 @@ use crate::run::worker::ThreadEnding;
 /// 100 operations a second of 1 ms each; the one due at 5 s takes a second. Those due meanwhile wait: the j-th after it
 /// has a latency of 1 s - 9 ms x j, until the queue is empty after 111 of them.
 #[test]
-fn a_stall_is_felt_by_every_arrival_that_it_delays() {
+fn stall_delays_every_waiting_arrival() {
     let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
         duration_ns: 20 * S,
@@ -44,7 +44,7 @@ fn a_stall_is_felt_by_every_arrival_that_it_delays() {
 /// A system that serves 50 of 100 operations a second: half of what was due within 10 s is never sent, and each of
 /// those counts with the time it had waited by the end.
 #[test]
-fn what_a_saturated_system_never_gets_to_has_waited_until_the_end() {
+fn unreached_arrivals_of_saturated_system_wait_until_end() {
     let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
         ..RunSimulation::new(|_| (20 * MS, Ok(OperationOutcome::Found)))
@@ -63,7 +63,7 @@ fn what_a_saturated_system_never_gets_to_has_waited_until_the_end() {
 
 /// The same, stopped after 5 s: half of what was due by then had not been sent.
 #[test]
-fn what_a_stopped_run_never_got_to_has_waited_until_the_stop() {
+fn unreached_arrivals_of_stopped_run_wait_until_stop() {
     let saturated = RunSimulation::new(|_| (20 * MS, Ok(OperationOutcome::Found)));
     let simulated =
         RunSimulation { rate_per_wall_s: Some(100.0), stop_at_ns: Some(5 * S), ..saturated }.run();
@@ -75,7 +75,7 @@ fn what_a_stopped_run_never_got_to_has_waited_until_the_stop() {
 }
 
 #[test]
-fn an_operation_under_way_at_the_end_keeps_its_latency_but_adds_no_throughput() {
+fn operation_in_flight_at_end_adds_latency_not_throughput() {
     // The tenth operation begins at 9 s and hangs for 100 s.
     let simulated =
         RunSimulation::new(|now_ns| (if now_ns >= 9 * S { 100 * S } else { S }, Ok(OperationOutcome::Found)))
@@ -88,7 +88,7 @@ fn an_operation_under_way_at_the_end_keeps_its_latency_but_adds_no_throughput() 
 }
 
 #[test]
-fn the_warm_up_is_not_measured() {
+fn warm_up_is_not_measured() {
     let simulated = RunSimulation {
         warmup_ns: 4 * S,
         ..RunSimulation::new(|now_ns| {
@@ -104,7 +104,7 @@ fn the_warm_up_is_not_measured() {
 
 /// 100 operations a second, of which the one due at 1 s takes 3.9 s, and the others 2 ms: the 390 that were due meanwhile are worked off by 5.9 s.
 #[test]
-fn a_thread_tells_since_when_it_was_behind_as_the_window_began() {
+fn thread_reports_backlog_start_at_window_begin() {
     let stopped = |warmup_ns: u64| {
         RunSimulation {
             rate_per_wall_s: Some(100.0),
@@ -116,12 +116,12 @@ fn a_thread_tells_since_when_it_was_behind_as_the_window_began() {
         }
         .run()
     };
-    let behind = stopped(5 * S);
-    assert_eq!(behind.caught_up_ns, Some(S));
-    let due = behind.merged.by_operation["read"].latency.us.count;
-    assert_eq!((due, behind.unstarted), (400, 0));
-    assert!(behind.merged.operations > 700, "{} were answered", behind.merged.operations);
-    assert_eq!(behind.merged.operations + behind.outside, 900);
+    let delayed_run = stopped(5 * S);
+    assert_eq!(delayed_run.caught_up_ns, Some(S));
+    let due = delayed_run.merged.by_operation["read"].latency.us.count;
+    assert_eq!((due, delayed_run.unstarted), (400, 0));
+    assert!(delayed_run.merged.operations > 700, "{} were answered", delayed_run.merged.operations);
+    assert_eq!(delayed_run.merged.operations + delayed_run.outside, 900);
     let caught_up = stopped(7 * S);
     assert_eq!((caught_up.caught_up_ns, caught_up.merged.operations), (Some(7 * S), 400));
     // A closed loop owes nothing.
@@ -129,7 +129,7 @@ fn a_thread_tells_since_when_it_was_behind_as_the_window_began() {
 }
 
 #[test]
-fn what_is_answered_outside_the_window_is_counted_apart() {
+fn answers_outside_window_are_counted_apart() {
     let simulated = RunSimulation {
         warmup_ns: 4 * S,
         duration_ns: 2 * S,
@@ -159,7 +159,7 @@ fn slow_motion_is_divided_out_of_every_time() {
 
 /// A thread that was busy is late by the system's fault; only what comes on top is the generator's.
 #[test]
-fn the_generators_lateness_leaves_out_waiting_for_the_system() {
+fn generator_lateness_excludes_waits_for_system() {
     let simulated = RunSimulation {
         rate_per_wall_s: Some(1000.0),
         wakes_late_ns: 50_000,
@@ -191,7 +191,7 @@ fn refusals_and_errors_are_counted_and_timeouts_are_timed() {
 }
 
 #[test]
-fn a_lost_connection_is_made_again() {
+fn lost_connection_is_reopened() {
     let lost_once = AtomicBool::new(false);
     let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
@@ -210,7 +210,7 @@ fn a_lost_connection_is_made_again() {
 }
 
 #[test]
-fn a_thread_that_cannot_reconnect_ends_and_its_arrivals_still_count() {
+fn thread_without_reconnection_ends_but_arrivals_count() {
     let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
         ..RunSimulation::new(|now_ns| {
@@ -233,7 +233,7 @@ fn a_thread_that_cannot_reconnect_ends_and_its_arrivals_still_count() {
 
 /// The first thread is lost at once, and its operations are left to the second one.
 #[test]
-fn a_thread_that_is_lost_takes_no_numbered_operations_along() {
+fn lost_thread_takes_no_numbered_operations_along() {
     let calls = AtomicU64::new(0);
     let simulated = RunSimulation {
         rate_per_wall_s: Some(100.0),
@@ -268,7 +268,7 @@ fn stepped(arrivals: ArrivalProcess, threads: u32) -> Vec<u64> {
         RatePart::Steady { rate_per_s: 100.0, length: Duration::from_secs(1) },
         RatePart::Ramp { from_per_s: 100.0, to_per_s: 500.0, length: Duration::from_secs(2) },
     ];
-    let profile = RateProfile::of(&parts).unwrap();
+    let profile = RateProfile::from_parts(&parts).unwrap();
     let mut due_ns = Vec::new();
     for thread in 0..threads {
         let seed = u64::from(thread);
@@ -283,7 +283,7 @@ fn stepped(arrivals: ArrivalProcess, threads: u32) -> Vec<u64> {
 }
 
 #[test]
-fn a_rate_that_changes_is_offered_as_it_changes_whatever_the_threads() {
+fn changing_rate_is_offered_exactly_by_any_threads() {
     let due_ns = stepped(ArrivalProcess::Constant, 1);
     let between = |from_s: u64, to_s: u64| {
         due_ns.iter().filter(|&&due_ns| (from_s * S..to_s * S).contains(&due_ns)).count()
@@ -334,7 +334,7 @@ fn poisson_arrivals_have_the_variance_of_their_mean() {
 proptest! {
     /// However slow the system is, whatever is due within the window is measured: sent, or counted as unsent.
     #[test]
-    fn no_arrival_is_skipped(
+    fn arrivals_are_never_skipped(
         threads in 1u32..5,
         rate in 1.0f64..400.0,
         services_ms in proptest::collection::vec(0u64..200, 1..10),
@@ -351,7 +351,7 @@ proptest! {
         let simulation = RunSimulation {
             threads,
             rate_per_wall_s: Some(rate),
-            profile: changes.then(|| RateProfile::of(&parts).unwrap()),
+            profile: changes.then(|| RateProfile::from_parts(&parts).unwrap()),
             arrivals,
             warmup_ns: warmup_ms * MS,
             duration_ns: 5 * S,
@@ -381,7 +381,7 @@ proptest! {
 proptest! {
     /// Whatever answers come, how quick they are, and where the window's edges lie.
     #[test]
-    fn operations_written_down_together_are_those_written_down_one_by_one(
+    fn batched_records_equal_single_records(
         mix in prop::sample::select(vec!["a", "c", "e", "f", "d", "delete"]),
         answers in prop::collection::vec((1u64..9_000, 0u8..40), 1..300),
         warmup_ns in 0u64..30_000,

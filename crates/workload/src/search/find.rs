@@ -291,13 +291,13 @@ impl RateSearch {
             self.failed = Some((rate, reason));
         }
         // Rates above one that fails only seemed to hold.
-        self.held.retain(|&held| held < rate);
+        self.held.retain(|&held_rate| held_rate < rate);
     }
 
     fn conclude_confirmation(&mut self, rate: f64, failure: Option<String>) {
-        let (held, tried) = self.confirmed;
+        let (held_count, tried) = self.confirmed;
         let (needed, all) = (self.spec.confirmations / 2 + 1, self.spec.confirmations);
-        if tried - held >= all + 1 - needed {
+        if tried - held_count >= all + 1 - needed {
             // It cannot have a majority any more: the rate only seemed to hold.
             self.fail(rate, failure.unwrap_or_else(|| "it did not hold when tried again".to_owned()));
             self.confirmed = (0, 0);
@@ -313,13 +313,19 @@ impl RateSearch {
         let highest = self.held.last().copied();
         let lowest_failed = self.failed.as_ref().map(|(rate, _)| *rate);
         (self.purpose, self.rate_per_s) = match (highest, lowest_failed) {
-            (Some(held), None) if held >= self.spec.most_per_s => (StepPurpose::Confirming, held),
-            (Some(held), None) => (StepPurpose::Bracketing, (held * GROWTH).min(self.spec.most_per_s)),
-            (Some(held), Some(failed)) if failed / held <= 1.0 + self.spec.within * BRACKET_PART => {
-                (StepPurpose::Confirming, held)
+            (Some(held_rate), None) if held_rate >= self.spec.most_per_s => {
+                (StepPurpose::Confirming, held_rate)
+            }
+            (Some(held_rate), None) => {
+                (StepPurpose::Bracketing, (held_rate * GROWTH).min(self.spec.most_per_s))
+            }
+            (Some(held_rate), Some(failed))
+                if failed / held_rate <= 1.0 + self.spec.within * BRACKET_PART =>
+            {
+                (StepPurpose::Confirming, held_rate)
             }
             // The geometric mean, because what counts is how many times one rate is the other.
-            (Some(held), Some(failed)) => (StepPurpose::Narrowing, (held * failed).sqrt()),
+            (Some(held_rate), Some(failed)) => (StepPurpose::Narrowing, (held_rate * failed).sqrt()),
             (None, Some(failed)) => {
                 (StepPurpose::Bracketing, (failed / (GROWTH * GROWTH)).max(self.spec.least_per_s))
             }
@@ -374,12 +380,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cliff_is_found_from_below_and_from_above() {
+    fn cliff_is_found_from_below_and_above() {
         for from_per_s in [50.0, 1_000.0, 7_300.0, 64_000.0, 2_000_000.0] {
             let (found, tried) = search(SearchSpec::new(vec![P99], from_per_s), cliff(7_000.0));
-            let (holds, fails) = (found.holds_per_s.unwrap(), found.fails_per_s.unwrap());
-            assert!(holds <= 7_000.0 * 1.0102 && fails > 7_000.0, "{holds} to {fails}");
-            assert!(fails / holds <= 1.025, "{holds} to {fails}");
+            let (holds_per_s, fails) = (found.holds_per_s.unwrap(), found.fails_per_s.unwrap());
+            assert!(holds_per_s <= 7_000.0 * 1.0102 && fails > 7_000.0, "{holds_per_s} to {fails}");
+            assert!(fails / holds_per_s <= 1.025, "{holds_per_s} to {fails}");
             assert_eq!((found.ending, found.confirmed), (SearchEnding::Closed, (3, 3)));
             assert!(found.reason.unwrap().starts_with("not sustained"));
             assert!(tried.len() <= 25, "{} steps", tried.len());
@@ -387,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_without_limits_ends_at_the_highest_rate() {
+    fn unlimited_system_ends_at_highest_rate() {
         let spec = SearchSpec { most_per_s: 40_000.0, ..SearchSpec::new(vec![P99], 1_000.0) };
         let (found, _) = search(spec, cliff(1e12));
         assert_eq!((found.holds_per_s, found.fails_per_s), (Some(40_000.0), None));
@@ -395,14 +401,14 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_never_holds_ends_soon() {
+    fn never_holding_system_ends_soon() {
         let (found, tried) = search(SearchSpec::new(vec![P99], 1_000.0), cliff(0.0));
         assert_eq!((found.holds_per_s, found.ending), (None, SearchEnding::NothingHolds));
         assert!(tried.len() <= 7, "{} steps", tried.len());
     }
 
     #[test]
-    fn no_rate_is_tried_of_which_steps_show_nothing() {
+    fn rate_too_low_to_judge_is_not_tried() {
         // A quarter more than 268 operations in eight steps of ten seconds.
         let spec = SearchSpec::new(vec![P99], 100.0).with_steps_of(STEP_S);
         assert_eq!(spec.least_per_s, 4.1875);
@@ -417,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_takes_no_fewer_steps_than_it_says() {
+    fn search_takes_at_least_announced_steps() {
         for (from_per_s, most_per_s) in
             [(6_000.0, 1e6), (7_000.0, 1e6), (100.0, 1e6), (500.0, 500.0), (500.0, 3_000.0)]
         {
@@ -435,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_decides_nothing_is_lengthened_and_then_fails() {
+    fn inconclusive_step_is_lengthened_then_fails() {
         // At 1 operation a second a step of ten shows nothing of p99.
         let spec = SearchSpec { extensions: 2, most_steps: 9, ..SearchSpec::new(vec![P99], 1.0) };
         let (found, tried) = search(spec, cliff(1e12));
@@ -488,15 +494,15 @@ mod tests {
             // Over an octave: the rates that are tried lie elsewhere each time.
             let from_per_s = exact / 16.0 * 2f64.powf(seed as f64 / 100.0);
             let (found, _) = search(SearchSpec::new(vec![P99], from_per_s), system(seed));
-            let holds = found.holds_per_s.unwrap();
-            near += u32::from((holds / exact - 1.0).abs() <= 0.05);
-            above += u32::from(holds > exact * 1.01);
+            let holds_per_s = found.holds_per_s.unwrap();
+            near += u32::from((holds_per_s / exact - 1.0).abs() <= 0.05);
+            above += u32::from(holds_per_s > exact * 1.01);
         }
         (near, above)
     }
 
     #[test]
-    fn the_exact_rate_of_a_queue_is_found() {
+    fn exact_rate_of_queue_is_found() {
         // Of M/M/1, P(T > L) = exp(-(mu - lambda) L), which is 1 % at mu - lambda = ln(100) / L.
         let exact = 3_000.0 - 100f64.ln() / 0.01;
         let (near, above) = hundred_searches(exact, |seed| queue(3_000.0, seed));
@@ -505,14 +511,14 @@ mod tests {
     }
 
     #[test]
-    fn the_height_of_a_step_is_found() {
+    fn height_of_step_is_found() {
         // 1 % of what is due may be unanswered, so a little more than the capacity holds.
         let (near, above) = hundred_searches(7_000.0 / 0.99, |_| cliff(7_000.0));
         assert_eq!((near, above), (100, 0));
     }
 
     #[test]
-    fn a_rate_that_held_by_luck_is_given_up() {
+    fn luckily_held_rate_is_abandoned() {
         // From 1,000 to 1,300 the system holds only the first time that it is asked.
         let mut asked: Vec<f64> = Vec::new();
         let (found, tried) = search(SearchSpec::new(vec![P99], 100.0), |rate| {
@@ -526,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_searched_is_refused() {
+    fn unsearchable_specification_is_refused() {
         let spec = SearchSpec {
             bounds: vec![LatencyBound { quantile: 1.0, limit_ns: 1 }],
             within: 0.0,
@@ -545,29 +551,29 @@ mod tests {
     proptest! {
         /// Whatever a system answers, the search ends, and says no more than it saw.
         #[test]
-        fn every_search_ends(
+        fn search_always_ends(
             answers in prop::collection::vec((0u64..5_000, 0u64..200, 0u64..20), 1..80),
             from_per_s in 0.1f64..1e6,
-            within in 0.01f64..1.0,
+            tolerance in 0.01f64..1.0,
             confirmations in 0u32..5,
             extensions in 0u32..4,
         ) {
-            let spec = SearchSpec { within, confirmations, extensions, ..SearchSpec::new(vec![P99], from_per_s) };
+            let spec = SearchSpec { within: tolerance, confirmations, extensions, ..SearchSpec::new(vec![P99], from_per_s) };
             let most = spec.most_steps as usize;
             let mut turn = 0;
             let (found, tried) = search(spec.clone(), |_| {
-                let (due, beyond, errors) = answers[turn % answers.len()];
+                let (due, over_bound, errors) = answers[turn % answers.len()];
                 turn += 1;
-                StepCounts { due, answered: due, errors, beyond: vec![beyond.min(due)], ..StepCounts::default() }
+                StepCounts { due, answered: due, errors, beyond: vec![over_bound.min(due)], ..StepCounts::default() }
             });
             prop_assert!(tried.len() <= most);
-            if let (Some(holds), Some(fails)) = (found.holds_per_s, found.fails_per_s) {
-                prop_assert!(holds < fails);
-                prop_assert!(found.ending == SearchEnding::OutOfSteps || fails / holds <= 1.0 + within + 1e-9);
+            if let (Some(holds_per_s), Some(fails)) = (found.holds_per_s, found.fails_per_s) {
+                prop_assert!(holds_per_s < fails);
+                prop_assert!(found.ending == SearchEnding::OutOfSteps || fails / holds_per_s <= 1.0 + tolerance + 1e-9);
             }
-            if let Some(holds) = found.holds_per_s {
-                prop_assert!(tried.iter().any(|one| one.rate_per_s == holds && one.verdict == StepVerdict::Holds));
-                prop_assert!(holds <= spec.most_per_s);
+            if let Some(holds_per_s) = found.holds_per_s {
+                prop_assert!(tried.iter().any(|one| one.rate_per_s == holds_per_s && one.verdict == StepVerdict::Holds));
+                prop_assert!(holds_per_s <= spec.most_per_s);
             }
         }
     }

@@ -139,15 +139,15 @@ pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     }
     let mut verdict = StepVerdict::Holds;
     for (place, bound) in bounds.iter().enumerate() {
-        let beyond = counts.beyond.get(place).copied().unwrap_or(0);
+        let over_bound = counts.beyond.get(place).copied().unwrap_or(0);
         let effect = design_effect(counts, place);
         // Dividing both by the design effect keeps the share and counts only independent tries.
-        let (low, high) = share_bounds(beyond as f64 / effect, counts.due as f64 / effect);
+        let (low, high) = share_bounds(over_bound as f64 / effect, counts.due as f64 / effect);
         let allowed = 1.0 - bound.quantile;
         if low > allowed {
             return StepVerdict::Fails(format!(
                 "{:.3} % took longer than {}, and p{} allows {} %",
-                share(beyond) * 100.0,
+                share(over_bound) * 100.0,
                 bound.limit(),
                 bound.percent(),
                 (allowed * 1e8).round() / 1e6
@@ -176,9 +176,9 @@ fn share_bounds(hits: f64, tries: f64) -> (f64, f64) {
 /// By how much bursts inflate the variance of the share of slow operations: that of the ratio over intervals, against
 /// that of as many independent operations (W. G. Cochran, "Sampling Techniques", section 6.3). At least one.
 fn design_effect(counts: &StepCounts, place: usize) -> f64 {
-    let of = |interval: &IntervalCounts| interval.beyond.get(place).copied().unwrap_or(0) as f64;
+    let hits_in = |interval: &IntervalCounts| interval.beyond.get(place).copied().unwrap_or(0) as f64;
     let operations: f64 = counts.intervals.iter().map(|interval| interval.operations as f64).sum();
-    let hits: f64 = counts.intervals.iter().map(of).sum();
+    let hits: f64 = counts.intervals.iter().map(hits_in).sum();
     let parts = counts.intervals.len() as f64;
     let share = hits / operations;
     if parts < 2.0 || operations == 0.0 || !(share > 0.0 && share < 1.0) {
@@ -187,7 +187,7 @@ fn design_effect(counts: &StepCounts, place: usize) -> f64 {
     let squares: f64 = counts
         .intervals
         .iter()
-        .map(|interval| (of(interval) - share * interval.operations as f64).powi(2))
+        .map(|interval| (hits_in(interval) - share * interval.operations as f64).powi(2))
         .sum();
     // The variance of a ratio estimator, from how far each interval is from the common share.
     let between = squares * parts / (parts - 1.0) / (operations * operations);
@@ -203,8 +203,8 @@ mod tests {
 
     const P99: LatencyBound = LatencyBound { quantile: 0.99, limit_ns: 10_000_000 };
 
-    fn step(due: u64, beyond: u64) -> StepCounts {
-        StepCounts { due, answered: due, beyond: vec![beyond], ..StepCounts::default() }
+    fn step(due: u64, over_bound: u64) -> StepCounts {
+        StepCounts { due, answered: due, beyond: vec![over_bound], ..StepCounts::default() }
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_operations_that_hold_are_known_before() {
+    fn minimum_holding_operations_are_known_beforehand() {
         for quantile in [0.5, 0.9, 0.99, 0.999, 0.9999] {
             let bound = LatencyBound { quantile, limit_ns: 1 };
             let fewest = bound.fewest_operations();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bound_has_to_hold() {
+    fn bounds_must_all_hold() {
         let p999 = LatencyBound { quantile: 0.999, limit_ns: 20_000_000 };
         let counts = StepCounts { beyond: vec![0, 50], ..step(10_000, 0) };
         let StepVerdict::Fails(reason) = judge(&counts, &[P99, p999]) else { panic!("p99.9 is broken") };
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_answered_is_not_sustained_however_fast_the_rest() {
+    fn unanswered_operations_fail_the_step() {
         let slow = StepCounts { answered: 980, ..step(1_000, 0) };
         let StepVerdict::Fails(reason) = judge(&slow, &[P99]) else { panic!("2 % were left") };
         assert_eq!(reason, "not sustained: 98.0 % of the operations were answered in time");
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn bursts_make_a_step_say_less() {
         // 60 of 10,000 are slow: evenly, or all in two of twenty intervals.
-        let interval = |beyond: u64| IntervalCounts { operations: 500, beyond: vec![beyond] };
+        let interval = |over_bound: u64| IntervalCounts { operations: 500, beyond: vec![over_bound] };
         let even = StepCounts { intervals: vec![interval(3); 20], ..step(10_000, 60) };
         assert_eq!(judge(&even, &[P99]), StepVerdict::Holds);
         let mut intervals = vec![interval(0); 18];
@@ -312,8 +312,8 @@ mod tests {
         let rounds = 4_000;
         for _ in 0..rounds {
             for (place, truth) in [0.0101, 0.0099].into_iter().enumerate() {
-                let beyond = (0..3_000).filter(|_| rng.random::<f64>() < truth).count() as u64;
-                wrong[place] += match (place, judge(&step(3_000, beyond), &[P99])) {
+                let over_bound = (0..3_000).filter(|_| rng.random::<f64>() < truth).count() as u64;
+                wrong[place] += match (place, judge(&step(3_000, over_bound), &[P99])) {
                     (0, StepVerdict::Holds) | (1, StepVerdict::Fails(_)) => 1,
                     _ => 0,
                 };

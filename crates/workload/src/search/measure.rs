@@ -31,7 +31,7 @@ pub struct StepTimes {
 
 impl StepTimes {
     /// Steps that measure for `measure`.
-    pub fn of(measure: Duration) -> Self {
+    pub fn from_measure(measure: Duration) -> Self {
         StepTimes { settle: measure.mul_f64(SETTLE_PART), measure }
     }
 
@@ -134,14 +134,14 @@ fn counts(
 ) -> StepCounts {
     let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
     let errors = measured.errors + throttled;
-    let beyond =
+    let count_beyond =
         |latencies: &Histogram| -> Vec<u64> { bounds.iter().map(|bound| slower(latencies, bound)).collect() };
     let mut by_time: BTreeMap<u64, IntervalCounts> = BTreeMap::new();
     for one in intervals {
         let interval = by_time.entry(one.begin_ns).or_default();
         interval.operations += one.latency.count();
         interval.beyond.resize(bounds.len(), 0);
-        for (sum, count) in interval.beyond.iter_mut().zip(beyond(&one.latency)) {
+        for (sum, count) in interval.beyond.iter_mut().zip(count_beyond(&one.latency)) {
             *sum += count;
         }
     }
@@ -151,7 +151,7 @@ fn counts(
         answered: measured.operations,
         errors,
         integrity: measured.integrity.clone().unwrap_or_default(),
-        beyond: beyond(&measured.latency.histogram),
+        beyond: count_beyond(&measured.latency.histogram),
         intervals: by_time.into_values().collect(),
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refuses_everything_holds_no_rate() {
+    fn refusing_system_holds_no_rate() {
         let search = SearchSpec { extensions: 0, ..SearchSpec::new(vec![P99], 20_000.0) };
         let stop = Arc::new(AtomicBool::new(false));
         let steps = Mutex::new(Vec::new());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_was_due_once() {
+    fn timeout_was_due_once() {
         struct Late;
         impl Client for Late {
             fn read(
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_the_search() {
+    fn stop_ends_search() {
         let stop = Arc::new(AtomicBool::new(false));
         let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(NullClient)) };
         let search = SearchSpec::new(vec![P99], 100.0);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_that_ends_by_itself_is_refused() {
+    fn self_ending_mix_is_refused() {
         let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(NullClient)) };
         let stop = Arc::new(AtomicBool::new(false));
         let search = SearchSpec::new(vec![P99], 100.0);

@@ -22,7 +22,7 @@ fn printed(simulated: &SimulatedRun, options: &OutputOptions) -> BTreeMap<(Strin
     let measured =
         MeasuredWindow { by_operation: simulated.merged.by_operation.clone(), ..MeasuredWindow::default() };
     let duration = Duration::from_nanos(DURATION_NS);
-    let points = SectionLatencies::of(std::iter::once(simulated.raw.clone()), options, duration);
+    let points = SectionLatencies::from_operations(std::iter::once(simulated.raw.clone()), options, duration);
     let points = options.measurement.needs_points().then_some(&points);
     let facts = RunFacts { particulars: Some(&simulated.particulars), points };
     let whole = |entry: super::exporter::OutputEntry| match entry.value {
@@ -41,20 +41,20 @@ fn check(simulated: &SimulatedRun) -> Result<(), TestCaseError> {
         u64::try_from(one.start_ns).is_ok_and(|ns| ns < DURATION_NS) && timed(one.answer)
     };
     for ((section, measurement), &value) in &hdr {
-        let of = |figures: &BTreeMap<_, u64>, section: &str, measurement: &str| {
+        let value_of = |figures: &BTreeMap<_, u64>, section: &str, measurement: &str| {
             figures.get(&(section.to_owned(), measurement.to_owned())).copied()
         };
         if measurement != "Operations" || section == "CLEANUP" {
             continue;
         }
         if let Some(actual) = section.strip_prefix("Intended-") {
-            prop_assert_eq!(Some(value), of(&hdr, actual, "Operations"), "{}", section);
+            prop_assert_eq!(Some(value), value_of(&hdr, actual, "Operations"), "{}", section);
             continue;
         }
-        if let Some(well) = of(&hdr, section, "Return=OK") {
+        if let Some(well) = value_of(&hdr, section, "Return=OK") {
             prop_assert_eq!(value, well, "{}", section);
         }
-        prop_assert_eq!(value, of(&raw, section, "Total Operations").unwrap_or(0), "{}", section);
+        prop_assert_eq!(value, value_of(&raw, section, "Total Operations").unwrap_or(0), "{}", section);
     }
     let reads =
         simulated.raw.iter().filter(sent).filter(|one| one.kind == OperationKind::Read).count() as u64;

@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_double_reads_back_as_itself(bits in any::<u64>()) {
+        fn double_survives_round_trip(bits in any::<u64>()) {
             let value = f64::from_bits(bits);
             prop_assume!(value.is_finite());
             let text = double(value);

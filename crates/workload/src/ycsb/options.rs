@@ -146,7 +146,7 @@ impl OutputOptions {
     ///
     /// # Errors
     /// Every value that YCSB would not take, or that has no counterpart here, each with its place.
-    pub fn of(properties: &YcsbProperties) -> Result<Self, PropertyErrors> {
+    pub fn from_properties(properties: &YcsbProperties) -> Result<Self, PropertyErrors> {
         let mut reader = Reader { properties, errors: Vec::new() };
         let mut options = OutputOptions::default();
         options.read_latencies(&mut reader);
@@ -243,7 +243,7 @@ impl Reader<'_> {
         match parse(&property.value) {
             Some(value) => *target = value,
             None => {
-                let expected = known(name).map_or("another value", |known| known.expected);
+                let expected = known(name).map_or("another value", |known_property| known_property.expected);
                 let problem = format!("{name} is '{}': expected {expected}", property.value);
                 self.errors.push(PropertyError { origin: property.origin.clone(), problem });
             }
@@ -259,7 +259,7 @@ mod tests {
     fn options(text: &str) -> Result<OutputOptions, PropertyErrors> {
         let mut properties = YcsbProperties::new();
         properties.add_text("w.properties", text).unwrap();
-        OutputOptions::of(&properties)
+        OutputOptions::from_properties(&properties)
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn every_property_is_read() {
+    fn properties_are_all_read() {
         let text = "measurementtype=hdrhistogram+raw\n\
             measurement.interval=op\n\
             hdrhistogram.percentiles=50,99.9\n\
@@ -311,7 +311,7 @@ mod tests {
 
     /// Whatever is said to speak of the output is read: nonsense is refused.
     #[test]
-    fn no_property_of_the_output_is_taken_without_effect() {
+    fn nonsense_output_properties_are_refused() {
         // Any text is right for these.
         let texts = ["measurement.raw.output_file", "exportfile", "label", "hdrhistogram.output.path"];
         for property in KNOWN.iter().filter(|property| property.scope == PropertyScope::Output) {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named_with_its_place() {
+    fn mistakes_are_named_with_places() {
         let text = "measurementtype=fast\nhistogram.buckets=0\nexporter=com.example.Mine\nstatus.interval=soon\n\
             latencytrackederrors=LOST\ntimeseries.granularity=0";
         let expected = "\

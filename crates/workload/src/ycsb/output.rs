@@ -238,19 +238,19 @@ impl OutputSheet<'_> {
             Some(trace) => {
                 let sorted = trace.sorted_us();
                 // In bounds: every share is below 1, and a trace begins with its first operation.
-                let at = |share: f64| sorted[(sorted.len() as f64 * share) as usize];
-                let of = (trace.mean_us(), trace.min_us, trace.max_us);
-                (trace.operations, of, SHARES.map(|(_, share)| at(share)))
+                let quantile = |share: f64| sorted[(sorted.len() as f64 * share) as usize];
+                let summary = (trace.mean_us(), trace.min_us, trace.max_us);
+                (trace.operations, summary, SHARES.map(|(_, share)| quantile(share)))
             }
             None => {
                 let us = latencies.summary_us();
                 let count = us.count.max(1) as f64;
-                let at = |share: f64| {
+                let quantile = |share: f64| {
                     // The same place as in a sorted list, counted from 1.
                     latencies.quantile_us(((count * share).floor() + 1.0) / count).round() as u64
                 };
-                let of = (us.mean, us.min.round() as u64, us.max.round() as u64);
-                (us.count, of, SHARES.map(|(_, share)| at(share)))
+                let summary = (us.mean, us.min.round() as u64, us.max.round() as u64);
+                (us.count, summary, SHARES.map(|(_, share)| quantile(share)))
             }
         };
         let (operations, (mean_us, min_us, max_us), values_us) = sums;

@@ -23,7 +23,7 @@ fn histogram(values_ns: &[u64]) -> Histogram {
 }
 
 fn stats(count: u64, values_ns: &[u64]) -> OperationStats {
-    let latency = RecordedLatency::of(histogram(values_ns));
+    let latency = RecordedLatency::new(histogram(values_ns));
     OperationStats { count, service: latency.clone(), latency, ..OperationStats::default() }
 }
 
@@ -73,14 +73,14 @@ fn shown(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputOptions
     text.strip_prefix(HEAD).unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
-fn of_type(measurement: MeasurementType) -> OutputOptions {
+fn options_for(measurement: MeasurementType) -> OutputOptions {
     OutputOptions { measurement, percentiles: vec![50.0, 99.9], ..OutputOptions::default() }
 }
 
 /// The reads under a type of measurement.
 fn reads_as(options: &OutputOptions) -> String {
     let (measured, particulars) = reads();
-    let points = SectionLatencies::of(std::iter::once(operations()), options, Duration::MAX);
+    let points = SectionLatencies::from_operations(std::iter::once(operations()), options, Duration::MAX);
     shown(&measured, RunFacts { particulars: Some(&particulars), points: Some(&points) }, options)
 }
 
@@ -106,7 +106,7 @@ const FAILED_PERCENTILES: &str = "\
 
 #[test]
 fn hdr_histograms_show_percentiles_and_answers() {
-    let options = of_type(MeasurementType::HdrHistogram);
+    let options = options_for(MeasurementType::HdrHistogram);
     assert_eq!(reads_as(&options), format!("{READ_PERCENTILES}{FAILED_PERCENTILES}"));
     let verbose = OutputOptions { verbose: true, ..options };
     let expected = format!(
@@ -119,7 +119,7 @@ fn hdr_histograms_show_percentiles_and_answers() {
     let alone = "[READ], Operations, 4\n[READ], AverageLatency(us), 1.25\n[READ], MinLatency(us), 1\n\
         [READ], MaxLatency(us), 2\n[READ], 50thPercentileLatency(us), 1\n[READ], 99.9PercentileLatency(us), 2\n\
         [READ], Return=OK, 3\n[READ], Return=NOT_FOUND, 1\n[READ], Return=ERROR, 1\n";
-    let options = of_type(MeasurementType::HdrHistogram);
+    let options = options_for(MeasurementType::HdrHistogram);
     assert_eq!(shown(&measured, RunFacts::default(), &options), alone);
 }
 
@@ -156,7 +156,7 @@ fn with_short_variance(text: &str) -> String {
 
 #[test]
 fn plain_histograms_have_buckets_of_a_millisecond() {
-    let options = OutputOptions { buckets: 2, ..of_type(MeasurementType::Histogram) };
+    let options = OutputOptions { buckets: 2, ..options_for(MeasurementType::Histogram) };
     let text = with_short_variance(&reads_as(&options));
     assert_eq!(text, format!("{READ_BUCKETS}{READ_RETURNS}{FAILED_BUCKETS}"));
 
@@ -189,7 +189,7 @@ fn renamed(text: &str, prefix: &str) -> String {
 
 #[test]
 fn two_types_in_one_have_names_of_their_own() {
-    let text = with_short_variance(&reads_as(&of_type(MeasurementType::HdrHistogramAndHistogram)));
+    let text = with_short_variance(&reads_as(&options_for(MeasurementType::HdrHistogramAndHistogram)));
     let expected = [
         renamed(READ_PERCENTILES, "Hdr"),
         renamed(READ_BUCKETS, "Bucket"),
@@ -197,7 +197,7 @@ fn two_types_in_one_have_names_of_their_own() {
         renamed(FAILED_BUCKETS, "Bucket"),
     ];
     assert_eq!(text, expected.concat());
-    let text = reads_as(&of_type(MeasurementType::HdrHistogramAndRaw));
+    let text = reads_as(&options_for(MeasurementType::HdrHistogramAndRaw));
     let expected = [
         renamed(READ_PERCENTILES, "Hdr"),
         renamed(READ_RAW, "Raw"),
@@ -208,9 +208,9 @@ fn two_types_in_one_have_names_of_their_own() {
 }
 
 #[test]
-fn a_time_series_has_a_mean_for_each_unit_of_time() {
+fn time_series_has_mean_per_time_unit() {
     let options =
-        OutputOptions { granularity: Duration::from_millis(500), ..of_type(MeasurementType::TimeSeries) };
+        OutputOptions { granularity: Duration::from_millis(500), ..options_for(MeasurementType::TimeSeries) };
     let expected = "\
 [READ], Operations, 3
 [READ], AverageLatency(us), 1.3333333333333333
@@ -264,13 +264,13 @@ const FAILED_RAW: &str = "\
 
 #[test]
 fn single_latencies_are_listed_in_their_order() {
-    let options = of_type(MeasurementType::Raw);
+    let options = options_for(MeasurementType::Raw);
     assert_eq!(reads_as(&options), format!("{READ_RAW}{READ_RETURNS}{FAILED_RAW}"));
     let brief = OutputOptions { no_raw_summary: true, ..options.clone() };
     let expected = format!("[READ], Total Operations, 3\n{READ_RETURNS}[READ-FAILED], Total Operations, 2\n");
     assert_eq!(reads_as(&brief), expected);
     let list = |options: &OutputOptions| {
-        SectionLatencies::of(std::iter::once(operations()), options, Duration::MAX)
+        SectionLatencies::from_operations(std::iter::once(operations()), options, Duration::MAX)
             .list(options, 1_500_000_000_000)
     };
     let expected = "\
@@ -283,13 +283,13 @@ READ-FAILED,1500000000600,1
 READ-FAILED,1500000002400,2
 ";
     assert_eq!(list(&options), expected);
-    let with_percentiles = of_type(MeasurementType::HdrHistogramAndRaw);
+    let with_percentiles = options_for(MeasurementType::HdrHistogramAndRaw);
     assert_eq!(list(&with_percentiles), expected.replace("READ", "RawREAD"));
 }
 
 #[test]
-fn the_parts_of_a_read_modify_write_are_operations_of_their_kind() {
-    let options = of_type(MeasurementType::Raw);
+fn read_modify_write_parts_count_by_kind() {
+    let options = options_for(MeasurementType::Raw);
     let whole = |intended_us: i64, answer, read_end_us: Option<i64>| RawOperation {
         kind: OperationKind::ReadModifyWrite,
         intended_ns: intended_us * 1000,
@@ -300,8 +300,8 @@ fn the_parts_of_a_read_modify_write_are_operations_of_their_kind() {
     };
     let listed = |one: RawOperation, intervals| {
         let options = OutputOptions { intervals, ..options.clone() };
-        let text =
-            SectionLatencies::of(std::iter::once(vec![one]), &options, Duration::MAX).list(&options, 0);
+        let text = SectionLatencies::from_operations(std::iter::once(vec![one]), &options, Duration::MAX)
+            .list(&options, 0);
         text.lines().filter(|line| !line.contains(' ')).map(str::to_owned).collect::<Vec<_>>()
     };
     let well = whole(10, RawAnswer::Found, Some(12));
@@ -322,12 +322,12 @@ fn the_parts_of_a_read_modify_write_are_operations_of_their_kind() {
 }
 
 #[test]
-fn the_intended_start_is_shown_as_asked() {
+fn intended_start_is_shown_as_asked() {
     let mut measured = reads().0;
     let update = OperationStats {
         count: 1,
-        latency: RecordedLatency::of(histogram(&[2000])),
-        service: RecordedLatency::of(histogram(&[1000])),
+        latency: RecordedLatency::new(histogram(&[2000])),
+        service: RecordedLatency::new(histogram(&[1000])),
         ..OperationStats::default()
     };
     measured.by_operation = [("update".to_owned(), update)].into();
@@ -381,7 +381,7 @@ fn checks_and_closed_connections_have_sections() {
 #[test]
 fn json_has_the_figures_of_the_text() {
     let (measured, particulars) = reads();
-    let options = of_type(MeasurementType::HdrHistogram);
+    let options = options_for(MeasurementType::HdrHistogram);
     let entries = entries(&measured, RunFacts { particulars: Some(&particulars), points: None }, &options);
     let text = export(&entries, ExporterFormat::Text);
     let array: Vec<serde_json::Value> =

@@ -33,7 +33,7 @@ pub(super) struct LatencyTrace {
 
 impl SectionLatencies {
     /// Takes the operations of a run as they come, up to its end: those that were sent within the `measured` time.
-    pub fn of(
+    pub fn from_operations(
         operations: impl Iterator<Item = Vec<RawOperation>>,
         options: &OutputOptions,
         measured: Duration,

@@ -231,7 +231,7 @@ fn parse_line(line: &str) -> Result<(String, String), String> {
             escaped = !escaped && character == '\\';
             separates
         })
-        .map_or(line.len(), |(at, _)| at);
+        .map_or(line.len(), |(index, _)| index);
     let blanks = [' ', '\t', '\u{c}'];
     let mut value = line[name_end..].trim_start_matches(blanks);
     if let Some(rest) = value.strip_prefix(['=', ':']) {

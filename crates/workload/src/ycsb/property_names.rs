@@ -236,7 +236,7 @@ pub fn suggestion(name: &str) -> Option<&'static str> {
     KNOWN
         .iter()
         .map(|property| (strsim::levenshtein(&lower, property.name), property.name))
-        .filter(|&(distance, known)| distance <= 1 + known.len() / 6)
+        .filter(|&(distance, candidate)| distance <= 1 + candidate.len() / 6)
         .min()
-        .map(|(_, known)| known)
+        .map(|(_, candidate)| candidate)
 }

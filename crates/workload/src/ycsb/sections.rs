@@ -57,26 +57,26 @@ pub(super) fn sections(
     let mut sections = Vec::new();
     for kind in OperationKind::ALL {
         let stats = measured.by_operation.get(kind.name());
-        sections.extend(of_kind(kind, stats, particulars, &options.failures));
+        sections.extend(kind_sections(kind, stats, particulars, &options.failures));
     }
     if let Some(particulars) = particulars {
-        let of = |name: &str, latencies: &Histogram| {
+        let new_section = |name: &str, latencies: &Histogram| {
             let latencies = BothLatencies { intended: latencies.clone(), service: latencies.clone() };
             OutputSection { name: name.to_owned(), latencies, returns: Vec::new() }
         };
         if particulars.closings.count() > 0 {
-            sections.push(of("CLEANUP", &particulars.closings));
+            sections.push(new_section("CLEANUP", &particulars.closings));
         }
     }
     sections
 }
 
-fn merge(into: &mut BothLatencies, other: &BothLatencies) {
-    into.intended.merge(&other.intended);
-    into.service.merge(&other.service);
+fn merge(target: &mut BothLatencies, other: &BothLatencies) {
+    target.intended.merge(&other.intended);
+    target.service.merge(&other.service);
 }
 
-fn of_kind(
+fn kind_sections(
     kind: OperationKind,
     stats: Option<&OperationStats>,
     particulars: Option<&YcsbStatistics>,
@@ -84,7 +84,9 @@ fn of_kind(
 ) -> Vec<OutputSection> {
     let (failed, parts) = match particulars {
         None => (Vec::new(), Vec::new()),
-        Some(particulars) => (of(&particulars.failed, kind), of(&particulars.parts, kind)),
+        Some(particulars) => {
+            (latencies_of_kind(&particulars.failed, kind), latencies_of_kind(&particulars.parts, kind))
+        }
     };
     if stats.is_none() && parts.is_empty() {
         return Vec::new();
@@ -149,7 +151,7 @@ fn of_kind(
 }
 
 /// Those of one kind.
-fn of(
+fn latencies_of_kind(
     latencies: &BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
     kind: OperationKind,
 ) -> Vec<(RawAnswer, &BothLatencies)> {
@@ -174,7 +176,7 @@ mod tests {
     }
 
     fn stats(count: u64, values_us: &[u64]) -> OperationStats {
-        let latency = RecordedLatency::of(histogram(values_us));
+        let latency = RecordedLatency::new(histogram(values_us));
         OperationStats { count, service: latency.clone(), latency, ..OperationStats::default() }
     }
 

@@ -76,7 +76,7 @@ impl StatusLine {
         }
         if let Some(remaining) = self.remaining {
             line.push_str("est completion in ");
-            line.push_str(&in_words(remaining));
+            line.push_str(&describe_duration(remaining));
         }
         for summary in self.summaries.iter().filter(|summary| !summary.is_empty()) {
             line.push_str(summary);
@@ -88,7 +88,7 @@ impl StatusLine {
 
 /// The largest units that matter: seconds below a minute, days and hours above a day. YCSB says "second" of any number
 /// of one digit.
-fn in_words(time: Duration) -> String {
+fn describe_duration(time: Duration) -> String {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     let mut words = String::new();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_how_far_it_is() {
+    fn status_line_reports_progress() {
         assert_eq!(status().line(), "2026-11-21 18:00:00:250 0 sec: 0 operations; ");
         let later = StatusLine {
             label: "first ".to_owned(),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_each_kind_of_operation_took() {
+    fn status_line_reports_latencies_by_kind() {
         let mut latencies = Histogram::default();
         [1000, 1000, 2000].into_iter().for_each(|ns| latencies.record_ns(ns));
         let line = |measurement| {
@@ -180,7 +180,7 @@ mod tests {
             (180_000, "2 days 2 hours "),
         ];
         for (seconds, words) in expected {
-            assert_eq!(in_words(Duration::from_secs(seconds)), words);
+            assert_eq!(describe_duration(Duration::from_secs(seconds)), words);
         }
     }
 }

@@ -135,8 +135,8 @@ impl CoreTransaction {
 }
 
 fn now() -> FileTimestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    FileTimestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() }
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    FileTimestamp { s: since_epoch.as_secs() as i64, ns: since_epoch.subsec_nanos() }
 }
 
 impl DirectoryCore {

@@ -95,7 +95,7 @@ fn system_time(time: FileTimestamp) -> SystemTime {
 
 fn timestamp(time: SystemTime) -> FileTimestamp {
     match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => FileTimestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() },
+        Ok(since_epoch) => FileTimestamp { s: since_epoch.as_secs() as i64, ns: since_epoch.subsec_nanos() },
         Err(before) => {
             let before = before.duration();
             let (s, ns) = (-(before.as_secs() as i64), before.subsec_nanos());
@@ -461,14 +461,14 @@ impl Filesystem for FuseRequestHandler {
         reply: ReplyEmpty,
     ) {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        let allocate_mode = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => AllocateMode::Reserve,
             libc::FALLOC_FL_ZERO_RANGE => AllocateMode::Zero,
             libc::FALLOC_FL_PUNCH_HOLE if keep_size => AllocateMode::Punch,
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
         let Some(end) = offset.checked_add(length) else { return reply.error(Errno::EFBIG) };
-        self.core.allocate(inode.0, offset..end, what, keep_size, later(reply));
+        self.core.allocate(inode.0, offset..end, allocate_mode, keep_size, later(reply));
     }
 
     // No lseek: the kernel does not write its pages out before it asks where data is, so that an answer from here would
@@ -546,8 +546,8 @@ impl Filesystem for FuseRequestHandler {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let how = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
-        let set = |()| self.core.set_xattr(inode.0, name.as_bytes(), value, how);
+        let constraints = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
+        let set = |()| self.core.set_xattr(inode.0, name.as_bytes(), value, constraints);
         answer(reply, self.core.throttle().and_then(set));
     }
 
@@ -577,8 +577,8 @@ impl FuseRequestHandler {
     ) -> Result<(), Errno> {
         for (number, name) in [(1, b".".as_slice()), (2, b"..".as_slice())] {
             if offset < number {
-                let of = if number == 1 { inode } else { self.core.parent(inode).map_err(errno)? };
-                if add(number, &self.core.stat(of).map_err(errno)?, name) {
+                let entry_inode = if number == 1 { inode } else { self.core.parent(inode).map_err(errno)? };
+                if add(number, &self.core.stat(entry_inode).map_err(errno)?, name) {
                     return Ok(());
                 }
             }

@@ -50,7 +50,7 @@ pub(super) fn mount(mount_point: &Path, source: &str) -> Result<OwnedFd, AttachE
 
 /// The kernel trusts a FUSE less than a disk and lets it have few dirty pages; this one is a disk.
 fn behave_like_a_disk(mount_point: &Path) {
-    let Some(mount) = mounts::at(mount_point) else { return };
+    let Some(mount) = mounts::find(mount_point) else { return };
     let settings = format!("/sys/class/bdi/{}:{}", mount.major, mount.minor);
     for (setting, value) in [("strict_limit", "0"), ("max_ratio", "100")] {
         // An older kernel has no such setting, and writes out sooner.
@@ -60,7 +60,7 @@ fn behave_like_a_disk(mount_point: &Path) {
 
 /// The helper runs as root, opens the connection, mounts it and sends it back over a socket.
 fn mount_as_user(mount_point: &Path, source: &str) -> Result<OwnedFd, AttachError> {
-    let cannot = |what: &str, error: io::Error| AttachError::failed(format!("could not {what}: {error}"));
+    let cannot = |action: &str, error: io::Error| AttachError::failed(format!("could not {action}: {error}"));
     let (ours, theirs) = UnixStream::pair().map_err(|error| cannot("make a socket pair", error))?;
     let helper = find_program(HELPER).unwrap_or_else(|| HELPER.into());
     let mut command = Command::new(helper);

@@ -40,8 +40,11 @@ impl SysfsController {
     }
 
     fn is_at(&self, directory: &Path) -> bool {
-        let says = |file: &str, text: &str| line_of(&directory.join(file)).is_some_and(|found| found == text);
-        says("transport", "tcp") && says("subsysnqn", &self.subsystem_nqn) && says("hostnqn", &self.host_nqn)
+        let has_line =
+            |file: &str, text: &str| line_of(&directory.join(file)).is_some_and(|found| found == text);
+        has_line("transport", "tcp")
+            && has_line("subsysnqn", &self.subsystem_nqn)
+            && has_line("hostnqn", &self.host_nqn)
     }
 
     /// The kernel shows a controller's secrets to everybody, from when it is made until this.
@@ -103,11 +106,12 @@ impl SysfsController {
         let Ok(entries) = fs::read_dir(devices) else { return Vec::new() };
         let named = |entry: fs::DirEntry| {
             let path = entry.path();
-            let says = |file: &str, text: &str| line_of(&path.join(file)).is_some_and(|found| found == text);
+            let has_line =
+                |file: &str, text: &str| line_of(&path.join(file)).is_some_and(|found| found == text);
             let name = entry.file_name().into_string().ok()?;
             let is_ours = name.starts_with("nvme")
-                && !says("hidden", "1")
-                && says("device/subsysnqn", &self.subsystem_nqn)
+                && !has_line("hidden", "1")
+                && has_line("device/subsysnqn", &self.subsystem_nqn)
                 && self.leads_to(controllers, &name);
             is_ours.then(|| line_of(&path.join("nsid"))?.parse().ok().map(|nsid| (name, nsid)))?
         };
@@ -149,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn the_secrets_of_a_controller_are_hidden() {
+    fn controller_secrets_are_hidden() {
         let sysfs = tempfile::tempdir().unwrap();
         let ours = controller(None);
-        let known = [("transport", "tcp"), ("subsysnqn", "nqn.x:data"), ("hostnqn", "nqn.x:host")];
-        put(&sysfs.path().join("nvme0"), &known);
+        let attributes = [("transport", "tcp"), ("subsysnqn", "nqn.x:data"), ("hostnqn", "nqn.x:host")];
+        put(&sysfs.path().join("nvme0"), &attributes);
         ours.hide_secrets_in(sysfs.path()).unwrap();
         put(&sysfs.path().join("nvme0"), &[("dhchap_secret", "DHHC-1:"), ("dhchap_ctrl_secret", "DHHC-1:")]);
         ours.hide_secrets_in(sysfs.path()).unwrap();
@@ -197,12 +201,12 @@ mod tests {
     /// Two servers with the same name, as two runs at once had: the kernel puts both controllers in one subsystem and refuses the second's
     /// namespace. The device is the first's, and must not be formatted by the second.
     #[test]
-    fn a_device_of_another_controller_with_the_same_names_is_not_ours() {
+    fn same_names_on_other_controller_are_not_ours() {
         let sysfs = tempfile::tempdir().unwrap();
         let (class, block) = (sysfs.path().join("class"), sysfs.path().join("block"));
-        let known = [("transport", "tcp"), ("subsysnqn", "nqn.x:data"), ("hostnqn", "nqn.x:host")];
-        put(&class.join("nvme2"), &known);
-        put(&class.join("nvme5"), &known);
+        let attributes = [("transport", "tcp"), ("subsysnqn", "nqn.x:data"), ("hostnqn", "nqn.x:host")];
+        put(&class.join("nvme2"), &attributes);
+        put(&class.join("nvme5"), &attributes);
         put(&class.join("nvme2/nvme2c2n1"), &[("hidden", "1")]);
         let found = [("hidden", "0"), ("nsid", "1"), ("device/subsysnqn", "nqn.x:data")];
         put(&block.join("nvme2n1"), &found);

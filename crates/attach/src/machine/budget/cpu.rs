@@ -112,9 +112,9 @@ pub struct CpuQuota {
 pub(super) type CpuLimitState = Arc<Mutex<Option<KernelQuota>>>;
 
 impl CpuQuota {
-    pub(super) fn of(group: &ControlGroup, share: &CpuShare, held: &CpuLimitState) -> CpuQuota {
+    pub(super) fn new(group: &ControlGroup, share: &CpuShare, limit_state: &CpuLimitState) -> CpuQuota {
         let (directory, version) = (group.directory().to_owned(), group.version());
-        CpuQuota { directory, version, share: share.clone(), held: Arc::clone(held) }
+        CpuQuota { directory, version, share: share.clone(), held: Arc::clone(limit_state) }
     }
 
     /// Holds the group to another share of its CPUs; to all that they have where that is less. Nothing happens while it is not held.
@@ -122,8 +122,8 @@ impl CpuQuota {
     /// # Errors
     /// When the kernel refuses it.
     pub fn change(&self, quota_cpus: f64) -> Result<(), AttachError> {
-        let mut held = self.held.lock();
-        let Some(before) = *held else { return Ok(()) };
+        let mut guard = self.held.lock();
+        let Some(before) = *guard else { return Ok(()) };
         // The period as it is, unless the quota would be too small for it.
         let most_cpus = self.share.cpus.len() as f64;
         let quota_cpus = quota_cpus.min(most_cpus * (1.0 - UNHELD_SHARE));
@@ -145,7 +145,7 @@ impl CpuQuota {
                 set(&file, quota.quota_us.to_string())?;
             }
         }
-        *held = Some(quota);
+        *guard = Some(quota);
         Ok(())
     }
 }
@@ -163,10 +163,10 @@ const PROGRAMS: u64 = 8;
 /// more of a CPU than any of these, and less on many CPUs, since the kernel divides a group's weight among the CPUs that it runs on. The
 /// weight is that of the parent, which all groups of ours share, those of other runs on this host too: it stays while they live. Where it can't be
 /// set, the system waits longer, which is counted.
-pub(super) fn prevail(group: &ControlGroup, cpus: usize, does: bool) {
+pub(super) fn prevail(group: &ControlGroup, cpus: usize, prevails: bool) {
     let weight = group.version().weight();
     if let Some(parent) = group.directory().parent() {
-        if !does && has_another_run(parent) {
+        if !prevails && has_another_run(parent) {
             return;
         }
         let set = |programs: u64| {
@@ -174,9 +174,9 @@ pub(super) fn prevail(group: &ControlGroup, cpus: usize, does: bool) {
             let _ = fs::write(parent.join(weight.file), wanted.to_string());
         };
         let prevailing = PROGRAMS * cpus.max(1) as u64;
-        set(if does { prevailing } else { 1 });
+        set(if prevails { prevailing } else { 1 });
         // Another run may have begun since, and had its weight taken away.
-        if !does && has_another_run(parent) {
+        if !prevails && has_another_run(parent) {
             set(prevailing);
         }
     }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_in_which_nothing_ran_is_read() {
+    fn throttled_time_is_parsed() {
         let text = "some avg10=9.99 avg60=1.00 avg300=0.10 total=98765\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=12345\n";
         assert_eq!(stalled(text), Some(Duration::from_micros(12_345)));
         for none in [

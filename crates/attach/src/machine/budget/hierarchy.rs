@@ -205,11 +205,11 @@ impl HostGroups {
         let is_v1 = |mount: &&Mount| is_v1_with(mount, &self.mounts_table, controller);
         let v1 = own_group(&self.own, Some(controller)).zip(self.mounted.iter().find(is_v1));
         if let Some((group, mount)) = v1 {
-            return Some(CgroupHierarchy::at(root, CgroupVersion::V1, controller, mount, &group));
+            return Some(CgroupHierarchy::new(root, CgroupVersion::V1, controller, mount, &group));
         }
         let is_v2 = |mount: &&Mount| mount.filesystem == "cgroup2";
         let (group, mount) = own_group(&self.own, None).zip(self.mounted.iter().find(is_v2))?;
-        let found = CgroupHierarchy::at(root, CgroupVersion::V2, controller, mount, &group);
+        let found = CgroupHierarchy::new(root, CgroupVersion::V2, controller, mount, &group);
         let is_there = match controller {
             // A user without root could make the group and not move processes into it.
             CgroupController::Pressure => {
@@ -225,7 +225,7 @@ impl HostGroups {
 }
 
 impl CgroupHierarchy {
-    fn at(
+    fn new(
         root: &Path,
         version: CgroupVersion,
         controller: CgroupController,
@@ -328,7 +328,7 @@ fn enable(group: &Path, controllers: &[CgroupController]) -> io::Result<Vec<Cgro
         *controller == CgroupController::Pressure
             || enabled.split_ascii_whitespace().any(|name| name == controller.name())
     };
-    let (on, off): (Vec<CgroupController>, Vec<CgroupController>) =
+    let (active, off): (Vec<CgroupController>, Vec<CgroupController>) =
         controllers.iter().copied().partition(is_on);
     let (optional, required): (Vec<CgroupController>, Vec<CgroupController>) =
         off.into_iter().partition(|controller| controller.is_optional());
@@ -342,7 +342,7 @@ fn enable(group: &Path, controllers: &[CgroupController]) -> io::Result<Vec<Cgro
         })?;
     }
     let optional = optional.into_iter().filter(|controller| write(&[*controller]).is_ok());
-    Ok(on.into_iter().chain(required.iter().copied()).chain(optional).collect())
+    Ok(active.into_iter().chain(required.iter().copied()).chain(optional).collect())
 }
 
 /// A new group of version 1 has no CPUs and no memory nodes, and may not have processes until it has both.

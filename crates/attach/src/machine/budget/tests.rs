@@ -19,12 +19,12 @@ impl FakeHost {
         fs::write(proc.join("mountinfo"), mountinfo).unwrap();
         fs::write(proc.join("mounts"), mounts).unwrap();
         fs::write(proc.join("cgroup"), cgroup).unwrap();
-        let registry = ResourceRegistry::at(&root.path().join("run")).unwrap();
+        let registry = ResourceRegistry::open_at(&root.path().join("run")).unwrap();
         FakeHost { root, registry }
     }
 
     /// With hierarchies of version 1, each with the controllers of one of these names.
-    fn of_version_1(hierarchies: &[&str]) -> FakeHost {
+    fn with_version_1(hierarchies: &[&str]) -> FakeHost {
         let lines =
             |line: &dyn Fn(&str) -> String| hierarchies.iter().map(|name| line(name)).collect::<String>();
         let host = FakeHost::new(
@@ -45,7 +45,7 @@ impl FakeHost {
         host
     }
 
-    fn of_version_2(own: &str) -> FakeHost {
+    fn with_version_2(own: &str) -> FakeHost {
         let host =
             FakeHost::new("30 1 0:20 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "", &format!("0::{own}\n"));
         host.file("sys/fs/cgroup/cgroup.controllers", "cpu memory pids");
@@ -105,7 +105,7 @@ fn read(directory: &Path, file: &str) -> String {
 
 #[test]
 fn version_1_below_the_own_group() {
-    let host = FakeHost::of_version_1(&["cpu", "memory"]);
+    let host = FakeHost::with_version_1(&["cpu", "memory"]);
     let group = host.path("sys/fs/cgroup/memory/jobs/one");
     let budget = host.create(&memory(512 << 20)).unwrap();
     assert_eq!((budget.enforced_by(), budget.cpu_enforced_by()), ("cgroup v1", None));
@@ -125,8 +125,8 @@ fn version_1_below_the_own_group() {
 }
 
 #[test]
-fn version_1_in_a_container_that_shows_the_hosts_path() {
-    let host = FakeHost::of_version_1(&["memory"]);
+fn version_1_in_container_ignores_host_path() {
+    let host = FakeHost::with_version_1(&["memory"]);
     host.file("proc/self/cgroup", "4:memory:/docker/not-here\n");
     let parent = host.hierarchy().unwrap().make_parent("underlay").unwrap();
     assert_eq!(parent.directory, host.path("sys/fs/cgroup/memory/underlay"));
@@ -134,7 +134,7 @@ fn version_1_in_a_container_that_shows_the_hosts_path() {
 
 #[test]
 fn version_1_with_a_hierarchy_for_each_controller() {
-    let host = FakeHost::of_version_1(&["cpu", "cpuacct", "cpuset", "memory"]);
+    let host = FakeHost::with_version_1(&["cpu", "cpuacct", "cpuset", "memory"]);
     let budget = host.create(&cpu(2.5)).unwrap();
     let directories = budget.directories();
     let [_, cpu, cpuacct, cpuset] = directories[..] else { panic!("{directories:?}") };
@@ -175,24 +175,24 @@ fn version_1_with_a_hierarchy_for_each_controller() {
 
 /// CPUs that turn out to be slower are made up for while the group is held, and never afterwards.
 #[test]
-fn a_quota_is_changed_only_while_it_is_held() {
-    let host = FakeHost::of_version_1(&["cpu,cpuacct", "memory"]);
+fn quota_change_waits_until_held() {
+    let host = FakeHost::with_version_1(&["cpu,cpuacct", "memory"]);
     let budget = host.create(&cpu(0.5)).unwrap();
     let [_, cpu] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
     let quota = budget.cpu_quota().unwrap();
-    let held = || read(cpu, "cpu.cfs_quota_us");
+    let current_quota = || read(cpu, "cpu.cfs_quota_us");
     quota.change(1.0).unwrap();
     assert!(!cpu.join("cpu.cfs_quota_us").exists(), "it is not held yet");
     budget.hold_cpu().unwrap();
     quota.change(0.625).unwrap();
-    assert_eq!(held(), "6250");
+    assert_eq!(current_quota(), "6250");
     quota.change(900.0).unwrap();
-    assert_eq!(held(), "40000", "all that its CPUs have");
+    assert_eq!(current_quota(), "40000", "all that its CPUs have");
     budget.release_cpu().unwrap();
     quota.change(0.5).unwrap();
-    assert_eq!(held(), "-1");
+    assert_eq!(current_quota(), "-1");
     budget.hold_cpu().unwrap();
-    assert_eq!(held(), "5000", "as it was made");
+    assert_eq!(current_quota(), "5000", "as it was made");
     host.remove(budget);
     let whole = host.create(&self::cpu(4.0)).unwrap();
     assert!(whole.cpu_quota().is_none(), "whole CPUs have none");
@@ -201,7 +201,7 @@ fn a_quota_is_changed_only_while_it_is_held() {
 
 #[test]
 fn version_1_with_controllers_mounted_together() {
-    let host = FakeHost::of_version_1(&["cpu,cpuacct", "memory"]);
+    let host = FakeHost::with_version_1(&["cpu,cpuacct", "memory"]);
     let budget = host.create(&cpu(0.5)).unwrap();
     let [_, cpu] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
     assert!(cpu.starts_with(host.path("sys/fs/cgroup/cpu,cpuacct")));
@@ -217,8 +217,8 @@ fn version_1_with_controllers_mounted_together() {
 }
 
 #[test]
-fn version_2_goes_up_to_where_the_controller_may_be_enabled() {
-    let host = FakeHost::of_version_2("/user.slice/a.scope");
+fn version_2_ascends_to_group_with_controller() {
+    let host = FakeHost::with_version_2("/user.slice/a.scope");
     host.file("sys/fs/cgroup/user.slice/cgroup.subtree_control", "memory");
     // A directory in its place stands for a kernel that refuses the write.
     fs::create_dir_all(host.path("sys/fs/cgroup/user.slice/a.scope/cgroup.subtree_control")).unwrap();
@@ -238,7 +238,7 @@ fn version_2_goes_up_to_where_the_controller_may_be_enabled() {
 
 #[test]
 fn version_2_has_all_controllers_in_one_group() {
-    let host = FakeHost::of_version_2("/");
+    let host = FakeHost::with_version_2("/");
     host.file("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory");
     host.file("sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu memory");
     host.file("sys/fs/cgroup/underlay/cgroup.subtree_control", "cpuset cpu memory");
@@ -287,7 +287,7 @@ fn version_2_has_all_controllers_in_one_group() {
 #[test]
 fn version_2_does_without_cpu_sets() {
     // Not offered at all.
-    let host = FakeHost::of_version_2("/");
+    let host = FakeHost::with_version_2("/");
     host.file("sys/fs/cgroup/underlay/cgroup.subtree_control", "");
     host.file("sys/fs/cgroup/underlay/cpu.max", "max 100000");
     let budget = host.create(&cpu(2.5)).unwrap();
@@ -297,8 +297,8 @@ fn version_2_does_without_cpu_sets() {
 }
 
 #[test]
-fn a_share_that_is_all_of_its_cpus_needs_no_quota() {
-    let host = FakeHost::of_version_1(&["cpu,cpuacct", "cpuset", "memory"]);
+fn full_cpu_share_needs_no_quota() {
+    let host = FakeHost::with_version_1(&["cpu,cpuacct", "cpuset", "memory"]);
     let budget = host.create(&cpu(4.0)).unwrap();
     budget.hold_cpu().unwrap();
     let [_, cpu, cpuset] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
@@ -330,7 +330,7 @@ fn hybrid(v1: &str, v2: &str) -> FakeHost {
 }
 
 #[test]
-fn each_controller_of_a_hybrid_host_is_used_where_it_is() {
+fn hybrid_host_uses_controllers_in_their_hierarchies() {
     let host = hybrid("memory", "cpu cpuset");
     let budget = host.create(&cpu(1.5)).unwrap();
     assert_eq!((budget.enforced_by(), budget.cpu_enforced_by()), ("cgroup v1", Some("cgroup v2")));
@@ -355,8 +355,8 @@ fn each_controller_of_a_hybrid_host_is_used_where_it_is() {
 
 /// A loop device serves them by a worker of their own, so that they do not wait for others' flushes.
 #[test]
-fn programs_have_an_io_group_of_their_own_where_the_host_has_any() {
-    let host = FakeHost::of_version_1(&["blkio", "memory"]);
+fn programs_get_own_io_group_if_supported() {
+    let host = FakeHost::with_version_1(&["blkio", "memory"]);
     let budget = host.create(&memory(1 << 30)).unwrap();
     let [memory_group, io] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
     assert!(memory_group.join("memory.limit_in_bytes").exists());
@@ -364,7 +364,7 @@ fn programs_have_an_io_group_of_their_own_where_the_host_has_any() {
     assert_eq!(budget.join_files().len(), 2);
     host.remove(budget);
 
-    let host = FakeHost::of_version_2("/");
+    let host = FakeHost::with_version_2("/");
     host.file("sys/fs/cgroup/cgroup.controllers", "memory io");
     host.file("sys/fs/cgroup/underlay-others/cgroup.subtree_control", "memory");
     let budget = host.create(&memory(1 << 30)).unwrap();
@@ -374,7 +374,7 @@ fn programs_have_an_io_group_of_their_own_where_the_host_has_any() {
 }
 
 #[test]
-fn a_hybrid_host_counts_stalls_in_version_2() {
+fn hybrid_host_counts_stalls_in_version_2() {
     let host = hybrid("cpu,cpuacct", "memory");
     host.file("sys/fs/cgroup/unified/cpu.pressure", "");
     let budget = host.create(&cpu(1.5)).unwrap();
@@ -386,8 +386,8 @@ fn a_hybrid_host_counts_stalls_in_version_2() {
 }
 
 #[test]
-fn a_host_without_a_controller_says_which_and_what_to_do() {
-    let host = FakeHost::of_version_2("/");
+fn missing_controller_is_named_with_remedy() {
+    let host = FakeHost::with_version_2("/");
     host.file("sys/fs/cgroup/cgroup.controllers", "cpu pids");
     let missing = host.hierarchy().unwrap_err();
     assert!(missing.remedy.contains("cgroup_enable=memory"), "{missing}");
@@ -396,8 +396,8 @@ fn a_host_without_a_controller_says_which_and_what_to_do() {
 
     // Memory can be had, and CPU time can't: then nothing is made.
     for (host, lacking) in [
-        (FakeHost::of_version_1(&["cpuset", "memory"]), "`cpu`"),
-        (FakeHost::of_version_1(&["cpu", "memory"]), "`cpuacct`"),
+        (FakeHost::with_version_1(&["cpuset", "memory"]), "`cpu`"),
+        (FakeHost::with_version_1(&["cpu", "memory"]), "`cpuacct`"),
     ] {
         let missing = host.create(&cpu(1.0)).unwrap_err();
         assert!(
@@ -409,8 +409,8 @@ fn a_host_without_a_controller_says_which_and_what_to_do() {
 }
 
 #[test]
-fn a_kernel_without_quotas_says_what_to_do() {
-    let host = FakeHost::of_version_2("/");
+fn kernel_without_quotas_has_remedy() {
+    let host = FakeHost::with_version_2("/");
     host.file("sys/fs/cgroup/underlay/cgroup.subtree_control", "cpu memory");
     let missing = host.create(&cpu(1.0)).unwrap_err();
     assert!(
@@ -420,8 +420,8 @@ fn a_kernel_without_quotas_says_what_to_do() {
 }
 
 #[test]
-fn a_host_that_lets_nobody_make_groups_says_what_to_do() {
-    let host = FakeHost::of_version_2("/");
+fn host_without_group_permission_has_remedy() {
+    let host = FakeHost::with_version_2("/");
     host.file("sys/fs/cgroup/underlay", "a file in the way");
     let missing = host.hierarchy().unwrap().make_parent("underlay").unwrap_err();
     assert!(missing.remedy.contains("root") && missing.what.contains("memory"), "{missing}");
@@ -429,7 +429,7 @@ fn a_host_that_lets_nobody_make_groups_says_what_to_do() {
 
 /// On this machine itself: the page cache of what a process reads counts, and stays within the budget.
 #[test]
-fn a_real_budget_holds_the_page_cache() {
+fn real_memory_budget_limits_page_cache() {
     if let Err(missing) = probe() {
         assert!(std::env::var_os("CI").is_none(), "{missing}");
         return eprintln!("SKIPPED: {missing}");
@@ -437,7 +437,7 @@ fn a_real_budget_holds_the_page_cache() {
     // Beside the test program, which lies on a disk: a memory filesystem has no cache to hold.
     let program = std::env::current_exe().unwrap();
     let keep = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
-    let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+    let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
     let file = keep.path().join("data");
     fs::write(&file, vec![1_u8; 48 << 20]).unwrap();
     let mut budget = ResourceBudget::create("test", &memory(16 << 20), &registry).unwrap();
@@ -486,13 +486,13 @@ fn wait_until(budget: &ResourceBudget, enough: impl Fn(CpuUsage) -> bool) -> Cpu
 
 /// On this machine itself. Both bounds hold however busy the host is: others can only take time away.
 #[test]
-fn a_real_quota_holds_a_busy_loop() {
+fn real_quota_limits_busy_loop() {
     if let Err(missing) = probe().and_then(|_| probe_cpu()) {
         assert!(std::env::var_os("CI").is_none(), "{missing}");
         return eprintln!("SKIPPED: {missing}");
     }
     let keep = tempfile::tempdir().unwrap();
-    let registry = ResourceRegistry::at(&keep.path().join("run")).unwrap();
+    let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
     let cpus: Processors = Processors::available().iter().take(1).collect();
     let share =
         CpuShare { cpus: cpus.clone(), quota_cpus: 0.25, period: Duration::from_millis(20), prevails: true };
@@ -509,13 +509,13 @@ fn a_real_quota_holds_a_busy_loop() {
 
     budget.hold_cpu().unwrap();
     let (before, begun) = (budget.cpu_usage().unwrap(), Instant::now());
-    let held = wait_until(&budget, |usage| usage.throttled_periods >= before.throttled_periods + 50);
+    let throttled = wait_until(&budget, |usage| usage.throttled_periods >= before.throttled_periods + 50);
     // 50 throttled periods are a second at least, so that what a quota lets through at its edges hardly counts.
-    let (used, wall) = (held.used - before.used, begun.elapsed());
+    let (used, wall) = (throttled.used - before.used, begun.elapsed());
     assert!(used.as_secs_f64() < 0.6 * wall.as_secs_f64(), "{used:?} of {wall:?}");
-    assert!(held.throttled > before.throttled && held.periods > before.periods, "{held:?}");
+    assert!(throttled.throttled > before.throttled && throttled.periods > before.periods, "{throttled:?}");
     // While it waits for a period it has something to run, and nothing of it runs.
-    assert!(held.stalled.is_none_or(|stalled| stalled > Duration::ZERO), "{held:?}");
+    assert!(throttled.stalled.is_none_or(|stalled| stalled > Duration::ZERO), "{throttled:?}");
 
     budget.release_cpu().unwrap();
     let released = budget.cpu_usage().unwrap();

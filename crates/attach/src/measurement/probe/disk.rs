@@ -153,13 +153,13 @@ impl ProbeTarget for ProbedDisk {
         let mut answered = 0;
         let cpu_before = thread_cpu();
         let began = Instant::now();
-        let (measure_from, until) = (began + warmup, began + warmup + duration);
+        let (measure_from, deadline) = (began + warmup, began + warmup + duration);
         let mut last = measure_from;
         loop {
             let stopped = self.stop.load(Ordering::Relaxed);
             while !stopped
                 && sample.requests < load.most_requests
-                && Instant::now() < until
+                && Instant::now() < deadline
                 && let Some(slot) = free.pop()
             {
                 let block = if load.pattern.is_random() { order.random() } else { order.next() };
@@ -177,7 +177,7 @@ impl ProbeTarget for ProbedDisk {
                 self.whole(result, block_bytes, is_write)?;
                 free.push(slot);
                 answered += 1;
-                if now < measure_from || now >= until || sample.requests >= load.most_requests {
+                if now < measure_from || now >= deadline || sample.requests >= load.most_requests {
                     continue;
                 }
                 sample.latency.record_ns(self.ns(now - submitted[slot]));
@@ -190,10 +190,10 @@ impl ProbeTarget for ProbedDisk {
             }
             if load.flush_every > 0 && answered >= load.flush_every && ring.under_way() == 0 {
                 answered = 0;
-                let took = self.flush()?;
+                let flush_time = self.flush()?;
                 let now = Instant::now();
-                if now >= measure_from && now < until {
-                    sample.flush.record_ns(self.ns(took));
+                if now >= measure_from && now < deadline {
+                    sample.flush.record_ns(self.ns(flush_time));
                 }
             }
         }
@@ -203,7 +203,7 @@ impl ProbeTarget for ProbedDisk {
         let elapsed = began.elapsed().as_secs_f64().max(1e-9);
         sample.saturated = (thread_cpu() - cpu_before).as_secs_f64() / elapsed > SATURATED_SHARE;
         // A load that ends by its number ends with its last answer.
-        let ended_at = if sample.requests >= load.most_requests { last } else { until };
+        let ended_at = if sample.requests >= load.most_requests { last } else { deadline };
         sample.duration_s = ended_at.saturating_duration_since(measure_from).as_secs_f64() / self.dilation;
         Ok(sample)
     }
@@ -212,12 +212,12 @@ impl ProbeTarget for ProbedDisk {
         if self.may_write {
             self.flush()?;
         }
-        let until = Instant::now() + pause.mul_f64(self.dilation);
+        let deadline = Instant::now() + pause.mul_f64(self.dilation);
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(TargetError::Stopped);
             }
-            match until.checked_duration_since(Instant::now()) {
+            match deadline.checked_duration_since(Instant::now()) {
                 Some(left) if !left.is_zero() => std::thread::sleep(left.min(REST_STEP)),
                 _ => return Ok(()),
             }
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_ends_by_its_number_and_counts_each_request() {
+    fn load_stops_at_request_count_and_counts_each() {
         let mut disk = disk(&Arc::default());
         for pattern in [
             AccessPattern::RandomRead,
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_a_load_and_a_rest() {
+    fn stop_ends_load_and_pause() {
         let stop = Arc::new(AtomicBool::new(true));
         let mut disk = disk(&stop);
         assert!(matches!(disk.run(&load(AccessPattern::RandomRead)), Err(TargetError::Stopped)));

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_on_the_file_and_errors_are_told() {
+    fn native_aio_writes_data_and_reports_errors() {
         let file = tempfile::tempfile().unwrap();
         let mut ring = AioRing::new(file.as_fd(), 4, 8192).unwrap();
         for slot in 0..4 {

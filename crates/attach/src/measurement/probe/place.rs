@@ -115,7 +115,7 @@ impl ProbePlace {
                     "--destroy is for a device or a file; in a directory nothing is overwritten",
                 ));
             }
-            ProbePlace::in_directory(wanted, registry, stop, progress)
+            ProbePlace::open_in_directory(wanted, registry, stop, progress)
         } else if kind.is_block_device() {
             ProbePlace::on_device(wanted, metadata.rdev(), stop)
         } else if kind.is_file() {
@@ -125,7 +125,7 @@ impl ProbePlace {
         }
     }
 
-    fn in_directory(
+    fn open_in_directory(
         wanted: &ProbeSettings,
         registry: &ResourceRegistry,
         stop: &Arc<AtomicBool>,
@@ -166,7 +166,7 @@ impl ProbePlace {
             .mode(0o600)
             .custom_flags(libc::O_DIRECT)
             .open(&path)
-            .map_err(|error| refused(&directory, no_direct(&error)))?;
+            .map_err(|error| refused(&directory, explain_missing_direct_io(&error)))?;
         progress(&format!("laying out a test file of {} MiB", size_bytes >> 20));
         let mut disk = ProbedDisk::new(file, path.display().to_string(), size_bytes, true, Arc::clone(stop));
         let laid_out = disk.lay_out(wanted.longest_layout)?;
@@ -204,7 +204,7 @@ impl ProbePlace {
             .write(wanted.destroy)
             .custom_flags(libc::O_DIRECT)
             .open(path)
-            .map_err(|error| refused(path, no_direct(&error)))?;
+            .map_err(|error| refused(path, explain_missing_direct_io(&error)))?;
         if wanted.destroy {
             exclusive::claim(&file).map_err(|error| refused(path, error))?;
         }
@@ -233,7 +233,7 @@ impl ProbePlace {
                 path,
                 "is in use: mounted, or part of a RAID, a volume group or swap; --destroy is for devices that nobody uses",
             ),
-            _ => refused(path, no_direct(&error)),
+            _ => refused(path, explain_missing_direct_io(&error)),
         })?;
         if wanted.destroy {
             exclusive::claim(&file).map_err(|error| refused(path, error))?;
@@ -252,9 +252,9 @@ impl ProbePlace {
 fn refuse_what_is_held(path: &Path) -> Result<(), PlaceError> {
     let mut file = File::open(path).map_err(|error| refused(path, error))?;
     let length_bytes = file.seek(SeekFrom::End(0)).map_err(|error| refused(path, error))?;
-    let held = contents::of_file(&file, length_bytes).map_err(|error| refused(path, error))?;
-    let Some(held) = held else { return Ok(()) };
-    let signatures = held.signatures().map_err(|error| {
+    let existing = contents::inspect_file(&file, length_bytes).map_err(|error| refused(path, error))?;
+    let Some(existing) = existing else { return Ok(()) };
+    let signatures = existing.signatures().map_err(|error| {
         refused(
             path,
             format!(
@@ -283,7 +283,7 @@ fn span(path: &Path, there_bytes: u64, wanted_bytes: Option<u64>) -> Result<u64,
     Ok(span_bytes)
 }
 
-fn no_direct(error: &std::io::Error) -> String {
+fn explain_missing_direct_io(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EINVAL) => {
             "its file system has no direct I/O, so that only the page cache could be measured; name a place on a disk".into()

@@ -15,7 +15,7 @@ use crate::serving::ublk::UblkDisks;
 /// Serves them until told to end, or until all are stopped.
 pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
     let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
-    let doors = RequestMeters::to(stack);
+    let doors = RequestMeters::new(stack);
     let volumes = ExportFiles::new(names.iter().copied().zip(doors.volumes())).infos();
     let turning: Vec<bool> = config.stack.volumes.iter().map(VolumeSpec::is_rotational).collect();
     let devices = names.into_iter().zip(doors.volumes()).zip(turning);

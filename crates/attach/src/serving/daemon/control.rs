@@ -239,16 +239,21 @@ impl DaemonService {
             DaemonCommand::CheckPowerOn => {
                 return self.stack.check_restart().map_or_else(failed, |()| DaemonReply::Done);
             }
-            DaemonCommand::PowerOn { by } => match self.stack.check_restart() {
-                Ok(()) => drop(self.stack.restore_power_by(by)),
+            DaemonCommand::PowerOn { by: disturbed_by } => match self.stack.check_restart() {
+                Ok(()) => drop(self.stack.restore_power_by(disturbed_by)),
                 Err(error) => return failed(error),
             },
-            DaemonCommand::Fault { device, fault, for_s, by } => {
-                return self.inject(&device, fault, for_s, by).unwrap_or_else(failed);
+            DaemonCommand::Fault { device, fault, for_s, by: disturbed_by } => {
+                return self.inject(&device, fault, for_s, disturbed_by).unwrap_or_else(failed);
             }
-            DaemonCommand::ClearFaults { device: None, by } => self.stack.clear_all_faults_by(by),
-            DaemonCommand::ClearFaults { device: Some(device), by } => {
-                return self.stack.clear_faults_by(by, &device).map_or_else(failed, |()| DaemonReply::Done);
+            DaemonCommand::ClearFaults { device: None, by: disturbed_by } => {
+                self.stack.clear_all_faults_by(disturbed_by)
+            }
+            DaemonCommand::ClearFaults { device: Some(device), by: disturbed_by } => {
+                return self
+                    .stack
+                    .clear_faults_by(disturbed_by, &device)
+                    .map_or_else(failed, |()| DaemonReply::Done);
             }
             DaemonCommand::Return { device } => {
                 return match self.stack.bring_back(&device) {
@@ -257,9 +262,9 @@ impl DaemonService {
                     Err(error) => failed(error),
                 };
             }
-            DaemonCommand::PowerCut { devices, seed, torn, reordered, by } => {
+            DaemonCommand::PowerCut { devices, seed, torn, reordered, by: disturbed_by } => {
                 let names: Vec<&str> = devices.iter().map(String::as_str).collect();
-                let cut = self.stack.cut_power_by(by, &names, PowerCut { seed, torn, reordered });
+                let cut = self.stack.cut_power_by(disturbed_by, &names, PowerCut { seed, torn, reordered });
                 if cut.is_ok() {
                     (self.power_cut)();
                 }
@@ -274,9 +279,9 @@ impl DaemonService {
         device: &str,
         fault: DeviceFault,
         for_s: Option<f64>,
-        by: DisturbedBy,
+        disturbed_by: DisturbedBy,
     ) -> Result<DaemonReply, FaultError> {
-        let id = self.stack.inject_by(by, device, fault)?;
+        let id = self.stack.inject_by(disturbed_by, device, fault)?;
         if let Some(for_s) = for_s {
             let stack = Arc::clone(&self.stack);
             let wall = Duration::from_secs_f64(for_s * self.dilation);
@@ -307,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_lines_are_understood() {
+    fn documented_lines_are_parsed() {
         assert_eq!(parse(b"{\"command\":\"ping\"}\n"), Ok(DaemonCommand::Ping));
         assert_eq!(
             parse(br#"{"command":"set-pace","pace":"immediate"}"#),

@@ -28,7 +28,7 @@ impl AnsweredTotals {
         self.bytes as f64 / self.requests.max(1) as f64 / f64::from(1 << 20)
     }
 
-    pub(crate) fn since(&self, earlier: &AnsweredTotals) -> AnsweredTotals {
+    pub(crate) fn delta_since(&self, earlier: &AnsweredTotals) -> AnsweredTotals {
         AnsweredTotals {
             requests: self.requests.saturating_sub(earlier.requests),
             bytes: self.bytes.saturating_sub(earlier.bytes),
@@ -48,12 +48,12 @@ pub struct VolumeTimes {
 }
 
 impl VolumeTimes {
-    pub(crate) fn since(&self, earlier: &VolumeTimes) -> VolumeTimes {
+    pub(crate) fn delta_since(&self, earlier: &VolumeTimes) -> VolumeTimes {
         VolumeTimes {
-            reads: self.reads.since(&earlier.reads),
-            writes: self.writes.since(&earlier.writes),
-            flushes: self.flushes.since(&earlier.flushes),
-            devices: self.devices.map(|times| times.since(&earlier.devices.unwrap_or_default())),
+            reads: self.reads.delta_since(&earlier.reads),
+            writes: self.writes.delta_since(&earlier.writes),
+            flushes: self.flushes.delta_since(&earlier.flushes),
+            devices: self.devices.map(|times| times.delta_since(&earlier.devices.unwrap_or_default())),
         }
     }
 }
@@ -66,10 +66,10 @@ struct RequestTotal {
 }
 
 impl RequestTotal {
-    fn add(&self, bytes: u64, took: Duration) {
+    fn add(&self, bytes: u64, duration: Duration) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        self.ns.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
     }
 
     fn read(&self) -> AnsweredTotals {
@@ -98,7 +98,7 @@ pub(crate) struct RequestMeters {
 
 impl RequestMeters {
     /// To the volumes of a stack, in their order.
-    pub(crate) fn to(stack: &Stack) -> RequestMeters {
+    pub(crate) fn new(stack: &Stack) -> RequestMeters {
         let late = Arc::default();
         let doors =
             stack.volumes().iter().map(|volume| RequestMeter::new(Arc::clone(volume), &late)).collect();
@@ -117,8 +117,8 @@ impl RequestMeters {
     /// What went through since the daemon was started, in the order of the stack's volumes.
     pub(crate) fn times(&self, stack: &Stack) -> Vec<VolumeTimes> {
         let devices = stack.times();
-        let of = |(door, devices): (&Arc<RequestMeter>, _)| VolumeTimes { devices, ..door.times() };
-        self.doors.iter().zip(devices).map(of).collect()
+        let volume_times = |(door, devices): (&Arc<RequestMeter>, _)| VolumeTimes { devices, ..door.times() };
+        self.doors.iter().zip(devices).map(volume_times).collect()
     }
 
     /// See [`LateAnswers`].
@@ -198,8 +198,8 @@ impl LateAnswers {
     /// # Errors
     /// When the thread that holds them can't be started.
     fn set(&self, delay: Duration) -> std::io::Result<()> {
-        let mut held = self.held.lock();
-        if held.is_none() && !delay.is_zero() {
+        let mut guard = self.held.lock();
+        if guard.is_none() && !delay.is_zero() {
             let (sender, received) = mpsc::channel::<DelayedAnswer>();
             std::thread::Builder::new().name("late-answers".into()).spawn(move || {
                 for DelayedAnswer { due, done, completion } in received {
@@ -207,7 +207,7 @@ impl LateAnswers {
                     done(completion);
                 }
             })?;
-            *held = Some(sender);
+            *guard = Some(sender);
         }
         self.delay_ns.store(delay.as_nanos() as u64, Ordering::Relaxed);
         Ok(())
@@ -221,7 +221,7 @@ impl LateAnswers {
         let due = Instant::now() + Duration::from_nanos(delay_ns);
         match &*self.held.lock() {
             // The thread ends with its sender, which is here.
-            Some(held) => drop(held.send(DelayedAnswer { due, done, completion })),
+            Some(sender) => drop(sender.send(DelayedAnswer { due, done, completion })),
             None => done(completion),
         }
     }
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_says_when_it_left() {
+    fn read_reports_its_start_time() {
         let late = Arc::new(LateAnswers::default());
         let stamped = TimestampDevice(RequestMeter::new(Arc::new(NullDevice), &late));
         let delay = Duration::from_millis(20);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_answered_is_counted_by_kind() {
+    fn answers_are_counted_by_kind() {
         let door = RequestMeter::new(Arc::new(NullDevice), &Arc::default());
         for _ in 0..3 {
             let buffer = vec![0; PROBE_BYTES as usize];
@@ -319,7 +319,7 @@ mod tests {
         let times = door.times();
         assert_eq!((times.reads.requests, times.reads.bytes), (3, 3 * 4096));
         assert_eq!((times.writes.requests, times.flushes.requests), (1, 1));
-        assert_eq!(door.times().since(&times).reads, AnsweredTotals::default());
+        assert_eq!(door.times().delta_since(&times).reads, AnsweredTotals::default());
     }
 
     #[test]

@@ -491,11 +491,11 @@ mod tests {
 
         /// Against the plain definition: the wanted bytes are those of the range that lie inside the volume.
         #[test]
-        fn a_read_asks_for_whole_blocks_and_gives_what_was_wanted(
+        fn unaligned_read_requests_whole_blocks_and_returns_requested_bytes(
             blocks in 1_u64..20, offset in 0_u64..90_000, wanted in 0_u32..90_000,
         ) {
             let geometry = DeviceGeometry { capacity_bytes: blocks * 4096, block_bytes: 4096, optimal_io_bytes: 4096 };
-            let inside = (offset..offset + u64::from(wanted)).filter(|at| *at < geometry.capacity_bytes).count();
+            let inside = (offset..offset + u64::from(wanted)).filter(|position| *position < geometry.capacity_bytes).count();
             match covering(&geometry, offset, wanted) {
                 None => prop_assert_eq!(inside, 0),
                 Some(cover) => {
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_far_outside_gives_nothing() {
+    fn read_beyond_end_returns_nothing() {
         let geometry = DeviceGeometry { capacity_bytes: 4096, block_bytes: 4096, optimal_io_bytes: 4096 };
         assert_eq!(covering(&geometry, u64::MAX, 1), None);
         assert_eq!(covering(&geometry, 4096, 4096), None);

@@ -111,12 +111,12 @@ pub(super) fn data_bytes(in_out: &[u8; 128], arguments: &[u8; 128], payload_byte
     }
 }
 
-fn u32_at(bytes: &[u8; 128], at: usize) -> u32 {
-    u32::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]))
+fn u32_at(bytes: &[u8; 128], offset: usize) -> u32 {
+    u32::from_ne_bytes(std::array::from_fn(|index| bytes[offset + index]))
 }
 
-fn u64_at(bytes: &[u8; 128], at: usize) -> u64 {
-    u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]))
+fn u64_at(bytes: &[u8; 128], offset: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|index| bytes[offset + index]))
 }
 
 /// `fuse_out_header` at the start of an entry's header area. `error` is an error number, or 0.
@@ -150,8 +150,8 @@ impl ReplyArguments {
 
     /// `fuse_attr`
     fn attributes(self, attributes: &FileAttr) -> Self {
-        let since = |time: std::time::SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let times = [attributes.atime, attributes.mtime, attributes.ctime].map(since);
+        let since_epoch = |time: std::time::SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let times = [attributes.atime, attributes.mtime, attributes.ctime].map(since_epoch);
         let kind = if attributes.kind == FileType::Directory { libc::S_IFDIR } else { libc::S_IFREG };
         let with_size = self.u64(attributes.ino.0).u64(attributes.size).u64(attributes.blocks);
         let with_seconds = times.iter().fold(with_size, |bytes, time| bytes.u64(time.as_secs()));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_layout() {
+    fn uring_structures_match_kernel_layout() {
         assert_eq!(size_of::<EntryHeader>(), 288);
         assert_eq!(std::mem::offset_of!(EntryHeader, commit_id), 264);
         let attributes = FileAttr {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_cut_from_its_payload() {
+    fn write_is_split_from_payload() {
         let mut arguments = [0; 128];
         arguments[8..16].copy_from_slice(&4096_u64.to_ne_bytes());
         arguments[16..20].copy_from_slice(&3_u32.to_ne_bytes());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_stops_where_it_has_no_room() {
+    fn full_listing_stops_early() {
         let mut listing = ReplyArguments::default();
         assert!(listing.add_entry(64, 1, 1, FileType::Directory, b"."));
         assert!(listing.add_entry(64, 2, 2, FileType::RegularFile, b"data"));

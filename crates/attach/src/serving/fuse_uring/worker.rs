@@ -147,13 +147,13 @@ impl UringWorker {
     }
 
     fn run(self, started: &Sender<io::Result<()>>) {
-        let (large, taken) = mpsc::channel();
+        let (large, large_entries) = mpsc::channel();
         std::thread::scope(|scope| {
             // Before this thread is bound to its processors, which the other one then isn't.
             let worker = &self;
             let copying = std::thread::Builder::new()
                 .name("fuse-uring-copy".into())
-                .spawn_scoped(scope, move || taken.iter().for_each(|entry| worker.take(entry)));
+                .spawn_scoped(scope, move || large_entries.iter().for_each(|entry| worker.take(entry)));
             self.stay_close();
             // Without it the ring's thread does everything.
             let large = copying.is_ok().then_some(large);

@@ -101,13 +101,13 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPl
     for mount in &own {
         let (device, place) = (mount.source.display(), mount.mount_point.display());
         if mount.root != Path::new("/") {
-            return Err(in_the_way(format!(
+            return Err(refuse_restart(format!(
                 "{place} shows the directory {} of the file system on {device}",
                 mount.root.display()
             )));
         }
         if let Some(first) = remounts.iter().find(|first| first.device == mount.source) {
-            return Err(in_the_way(format!(
+            return Err(refuse_restart(format!(
                 "{place} is a second mount of {device}, which is also at {}",
                 first.mount_point.display()
             )));
@@ -115,11 +115,11 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPl
         let filesystem = match mount.filesystem.as_str() {
             "xfs" => FilesystemKind::Xfs,
             "ext4" => FilesystemKind::Ext4,
-            other => return Err(in_the_way(format!("{place} has a file system of the type {other}"))),
+            other => return Err(refuse_restart(format!("{place} has a file system of the type {other}"))),
         };
-        let is_known = |word: &&str| *word == "rw" || FLAGS.iter().any(|(known, _)| known == word);
+        let is_known = |word: &&str| *word == "rw" || FLAGS.iter().any(|(flag, _)| flag == word);
         if let Some(unknown) = mount.options.split(',').find(|word| !is_known(word)) {
-            return Err(in_the_way(format!("{place} is mounted with {unknown}")));
+            return Err(refuse_restart(format!("{place} is mounted with {unknown}")));
         }
         remounts.push(RemountPlan {
             device: mount.source.clone(),
@@ -139,15 +139,15 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPl
     };
     if let Some(inside) = table.iter().find(is_inside) {
         let (place, source) = (inside.mount_point.display(), inside.source.display());
-        return Err(in_the_way(format!("{source} is mounted inside it at {place}")));
+        return Err(refuse_restart(format!("{source} is mounted inside it at {place}")));
     }
     Ok(remounts)
 }
 
 /// `what` is a mount that would not come back.
-fn in_the_way(what: String) -> AttachError {
+fn refuse_restart(obstacle: String) -> AttachError {
     AttachError::InUse(format!(
-        "{what}. The power comes back as with a boot, after which that would not be mounted as it is now. \
+        "{obstacle}. The power comes back as with a boot, after which that would not be mounted as it is now. \
          Nothing has changed: unmount it and try again"
     ))
 }
@@ -156,8 +156,8 @@ fn in_the_way(what: String) -> AttachError {
 pub(super) fn check_free(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     for remount in remounts {
         // What is unmounted here is unmounted there as well, where this one is shared. One that only receives passes nothing on.
-        let elsewhere = processes::mounted_elsewhere(&remount.device);
-        if let Some(first) = elsewhere.iter().find(|other| other.is_private || !remount.is_shared) {
+        let other_mounts = processes::mounted_elsewhere(&remount.device);
+        if let Some(first) = other_mounts.iter().find(|other| other.is_private || !remount.is_shared) {
             return Err(AttachError::InUse(format!(
                 "{} can't be mounted anew: {first}. Nothing has changed: end it and try again",
                 remount.device.display()
@@ -197,7 +197,7 @@ pub(super) fn check_places(remounts: &[RemountPlan]) -> Result<(), AttachError> 
 
 /// All that is to be mounted again, in the order in which it is unmounted: what an earlier return has left, and then what is mounted now,
 /// by the table of mounts. The last to be unmounted is the first to be mounted.
-pub(super) fn in_unmounting_order(left: &[RemountPlan], mounted: &[RemountPlan]) -> Vec<RemountPlan> {
+pub(super) fn sort_for_unmounting(left: &[RemountPlan], mounted: &[RemountPlan]) -> Vec<RemountPlan> {
     left.iter().chain(mounted.iter().rev()).cloned().collect()
 }
 
@@ -283,13 +283,13 @@ mod tests {
     }
 
     #[test]
-    fn nested_mounts_are_noted_so_that_the_outer_one_is_mounted_first() {
+    fn nested_mounts_are_recorded_outer_first() {
         let session = tempfile::tempdir().unwrap();
         let inner = "40 32 7:5 / /mnt/slow/inner rw - ext4 /dev/loop5 rw\n";
         let mounted = planned(inner, &["/dev/loop0", "/dev/loop5"]).unwrap();
         assert_eq!(mount_points(&mounted), ["/mnt/slow", "/mnt/slow/inner"]);
         // As the first note leaves it where the process is killed before the first is unmounted.
-        RestartLock::take(session.path()).unwrap().note(&in_unmounting_order(&[], &mounted)).unwrap();
+        RestartLock::take(session.path()).unwrap().note(&sort_for_unmounting(&[], &mounted)).unwrap();
         let mut left = pending(session.path()).unwrap();
         assert_eq!(mount_points(&left), ["/mnt/slow/inner", "/mnt/slow"]);
         left.reverse();
@@ -297,15 +297,15 @@ mod tests {
         // One that an earlier return has unmounted was inside of what is unmounted now.
         let [outer, inner] = mounted.try_into().unwrap();
         assert_eq!(
-            in_unmounting_order(std::slice::from_ref(&inner), std::slice::from_ref(&outer)),
+            sort_for_unmounting(std::slice::from_ref(&inner), std::slice::from_ref(&outer)),
             [inner.clone(), outer.clone()]
         );
     }
 
     #[test]
-    fn a_mount_whose_unmounting_takes_too_long_is_still_to_be_mounted() {
+    fn mount_with_slow_unmount_stays_on_list() {
         let mounted = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap();
-        let planned = in_unmounting_order(&[], &mounted);
+        let planned = sort_for_unmounting(&[], &mounted);
         assert_eq!(mount_points(&planned), ["/mnt/log", "/mnt/slow"]);
         // The kernel has taken /mnt/log off its table, and still writes out.
         let table = |text: &str| Ok(mountinfo::parse(text.as_bytes()));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_point_that_others_can_exchange_is_refused_before_anything_is_unmounted() {
+    fn exchangeable_mount_point_is_refused_before_unmounting() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
@@ -341,16 +341,17 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_would_get_lost_is_refused() {
-        let with = |flags: &str| format!("34 22 7:3 / /mnt/x rw,{flags} - ext4 /dev/loop3 rw\n");
-        let refused = planned(&with("idmapped"), &["/dev/loop3"]).unwrap_err();
+    fn unsupported_flag_is_refused() {
+        let mountinfo_line = |flags: &str| format!("34 22 7:3 / /mnt/x rw,{flags} - ext4 /dev/loop3 rw\n");
+        let refused = planned(&mountinfo_line("idmapped"), &["/dev/loop3"]).unwrap_err();
         assert!(refused.contains("/mnt/x is mounted with idmapped"), "{refused}");
-        let [kept] = planned(&with("nosymfollow,relatime"), &["/dev/loop3"]).unwrap().try_into().unwrap();
-        assert_eq!(kept.flags(), MountFlags::NOSYMFOLLOW | MountFlags::RELATIME);
+        let [remount] =
+            planned(&mountinfo_line("nosymfollow,relatime"), &["/dev/loop3"]).unwrap().try_into().unwrap();
+        assert_eq!(remount.flags(), MountFlags::NOSYMFOLLOW | MountFlags::RELATIME);
     }
 
     #[test]
-    fn a_note_of_an_earlier_version_is_understood() {
+    fn note_of_earlier_version_is_parsed() {
         let text = r#"{"device":"/dev/loop0","mount_point":"/m","filesystem":"xfs","options":"rw","super_options":"rw","is_private":true}"#;
         let remount: RemountPlan = serde_json::from_str(text).unwrap();
         assert!(remount.is_private && !remount.is_shared);
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_behind_loop_and_ublk_devices_are_found_with_how_they_are_mounted() {
+    fn filesystems_behind_loop_and_ublk_keep_mount_options() {
         let [slow, log] = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap().try_into().unwrap();
         assert_eq!((slow.mount_point.to_str(), slow.filesystem), (Some("/mnt/slow"), FilesystemKind::Xfs));
         let expected = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_gave_up_comes_back_writable() {
+    fn failed_filesystem_returns_writable() {
         let given_up = "34 22 7:3 / /mnt/x rw - ext4 /dev/loop3 ro,shutdown,emergency_ro,errors=remount-ro\n";
         let [remount] = planned(given_up, &["/dev/loop3"]).unwrap().try_into().unwrap();
         assert_eq!(remount.flags(), MountFlags::STRICTATIME);
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_come_back_as_it_is_is_named_and_refused() {
+    fn mount_that_would_not_return_is_named_and_refused() {
         for (more, named) in [
             ("40 22 7:0 / /mnt/again rw - xfs /dev/loop0 rw\n", "/mnt/again is a second mount"),
             ("40 22 7:0 /sub /view ro - xfs /dev/loop0 rw\n", "/view shows the directory /sub"),
@@ -412,12 +413,12 @@ mod tests {
         let other = "34 22 7:3 / /mnt/x rw - btrfs /dev/loop3 rw\n";
         assert!(planned(other, &["/dev/loop3"]).unwrap_err().contains("btrfs"));
         // It is a neighbour, not inside.
-        let beside = "34 22 7:3 / /mnt/slower rw - xfs /dev/loop3 rw\n";
-        assert!(planned(beside, &["/dev/loop0"]).is_ok());
+        let unrelated = "34 22 7:3 / /mnt/slower rw - xfs /dev/loop3 rw\n";
+        assert!(planned(unrelated, &["/dev/loop0"]).is_ok());
     }
 
     #[test]
-    fn an_unfinished_return_is_noted_and_says_the_way_back() {
+    fn unfinished_return_is_noted_with_remedy() {
         let session = tempfile::tempdir().unwrap();
         assert_eq!(pending(session.path()).unwrap(), []);
         let turn = RestartLock::take(session.path()).unwrap();
@@ -425,9 +426,9 @@ mod tests {
         let remounts = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap();
         turn.note(&remounts).unwrap();
         assert_eq!(pending(session.path()).unwrap(), remounts);
-        let said = unfinished(&AttachError::failed("no"), &remounts).to_string();
-        assert!(said.contains("not mounted now: /mnt/slow, /mnt/log"), "{said}");
-        assert!(said.contains("`underlay fault /mnt/slow return`"), "{said}");
+        let message = unfinished(&AttachError::failed("no"), &remounts).to_string();
+        assert!(message.contains("not mounted now: /mnt/slow, /mnt/log"), "{message}");
+        assert!(message.contains("`underlay fault /mnt/slow return`"), "{message}");
         turn.note(&[]).unwrap();
         assert_eq!(pending(session.path()).unwrap(), []);
         drop(turn);

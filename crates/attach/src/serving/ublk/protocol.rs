@@ -156,8 +156,8 @@ pub(super) fn parse(descriptor: &[u8; DESCRIPTOR_BYTES], largest_request_bytes: 
     })
 }
 
-fn take<const N: usize, const M: usize>(bytes: &[u8; M], at: usize) -> [u8; N] {
-    std::array::from_fn(|index| bytes[at + index])
+fn take<const N: usize, const M: usize>(bytes: &[u8; M], offset: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[offset + index])
 }
 
 #[cfg(test)]
@@ -213,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn the_parameters_lie_where_the_kernel_reads_them() {
+    fn parameters_match_kernel_layout() {
         let bytes = parameters((1 << 30) + 512, 4096, 1 << 20, true);
-        let word = |at| u32::from_ne_bytes(take(&bytes, at));
+        let word = |offset| u32::from_ne_bytes(take(&bytes, offset));
         assert_eq!([word(0), word(4), word(8)], [60, 3, 0b1110]);
         assert_eq!(bytes[12..16], [12; 4]);
         assert_eq!(parameters(1 << 30, 512, 1 << 20, true)[12..16], [9, 12, 12, 12]);
@@ -227,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_devices_info_reads_back(
+        fn device_info_reads_back(
             number in any::<u32>(), queue_depth in any::<u16>(), largest_request_bytes in any::<u32>(), tag in any::<u64>(),
         ) {
             let info = DeviceInfo { number, queue_depth, largest_request_bytes, tag };
@@ -235,7 +235,7 @@ mod tests {
         }
 
         #[test]
-        fn no_request_is_longer_than_its_memory(noise in any::<[u8; DESCRIPTOR_BYTES]>()) {
+        fn requests_fit_their_buffer(noise in any::<[u8; DESCRIPTOR_BYTES]>()) {
             if let Some(UblkCall::Read { length_bytes, .. }
                 | UblkCall::Write { length_bytes, .. }) = parse(&noise, 1 << 20) {
                 prop_assert!(length_bytes <= 1 << 20);

@@ -40,7 +40,7 @@ pub(super) struct UblkAnswer {
 fn descriptors_of(device: &File) -> io::Result<SharedMapping> {
     const PAGE_BYTES: usize = 4096;
     // The descriptors of queue 0 begin at offset 0 of the device file (UBLKSRV_CMD_BUF_OFFSET).
-    SharedMapping::of_kernel(device, (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES))
+    SharedMapping::from_kernel(device, (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES))
 }
 
 /// The answer to one request, owed. Dropped without one, as by a device that vanished, it is an I/O error.

@@ -4,20 +4,20 @@ use crate::undo::registry::OwnFolder;
 use crate::undo::registry::tests::{dead_process, journal_of, registry};
 
 fn clean(registry: &ResourceRegistry) -> (Result<CleanupResult, String>, Vec<String>) {
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     let outcome =
-        super::clean(registry, &mut |line| said.push(line.to_owned())).map_err(|error| error.to_string());
-    (outcome, said)
+        super::clean(registry, &mut |line| lines.push(line.to_owned())).map_err(|error| error.to_string());
+    (outcome, lines)
 }
 
 #[test]
-fn what_a_living_process_made_is_no_leftover() {
+fn living_process_has_no_leftovers() {
     let (_keep, registry) = registry();
     let (session, note) = registry.session().unwrap();
     assert!(registry.leftovers().is_empty());
-    let (outcome, said) = clean(&registry);
+    let (outcome, lines) = clean(&registry);
     assert_eq!(outcome, Ok(CleanupResult { removed: 0, in_use: 1 }));
-    assert!(said[0].contains("left alone"), "{said:?}");
+    assert!(lines[0].contains("left alone"), "{lines:?}");
     assert!(session.is_dir());
     fs::remove_dir(&session).unwrap();
     registry.forget(note);
@@ -25,7 +25,7 @@ fn what_a_living_process_made_is_no_leftover() {
 
 /// Its user removed the dead one's by hand, and began again.
 #[test]
-fn what_a_living_process_made_at_the_same_place_stays() {
+fn living_owner_at_same_path_keeps_it() {
     let (keep, registry) = registry();
     let made_again = keep.path().join("run/work");
     let resources =
@@ -34,15 +34,15 @@ fn what_a_living_process_made_at_the_same_place_stays() {
     let note = registry.note(OwnedResource::Tree { path: made_again.clone() }).unwrap();
     fs::create_dir_all(&made_again).unwrap();
     fs::write(made_again.join("file"), "x").unwrap();
-    let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(CleanupResult { removed: 0, in_use: 1 }), "{said:?}");
+    let (outcome, lines) = clean(&registry);
+    assert_eq!(outcome, Ok(CleanupResult { removed: 0, in_use: 1 }), "{lines:?}");
     assert!(made_again.join("file").is_file());
     fs::remove_dir_all(&made_again).unwrap();
     registry.forget(note);
 }
 
 #[test]
-fn what_a_dead_process_made_is_removed_and_nothing_else() {
+fn dead_owner_loses_only_its_resources() {
     let (keep, registry) = registry();
     let tree = keep.path().join("tree");
     fs::create_dir_all(tree.join("below")).unwrap();
@@ -67,18 +67,18 @@ fn what_a_dead_process_made_is_removed_and_nothing_else() {
     ];
     let journal = journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     assert_eq!(registry.leftovers().len(), resources.len());
-    let (outcome, said) = clean(&registry);
-    assert!(outcome.is_ok(), "{outcome:?} {said:?}");
+    let (outcome, lines) = clean(&registry);
+    assert!(outcome.is_ok(), "{outcome:?} {lines:?}");
     assert!(!tree.exists() && !file.exists() && !journal.exists());
     assert!(filled.join("theirs").exists() && fs::symlink_metadata(&link).is_ok());
     assert_eq!(clean(&registry).0, Ok(CleanupResult::default()));
 }
 
 #[test]
-fn a_process_is_ended_unless_its_number_means_someone_else() {
+fn process_with_reused_pid_is_not_ended() {
     let (_keep, registry) = registry();
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    let process = ProcessId::of(child.id()).unwrap();
+    let process = ProcessId::from_pid(child.id()).unwrap();
     let owner = dead_process();
     let before = ProcessId { start_ticks: process.start_ticks - 1, ..process };
     let boot = processes::boot_id();
@@ -105,24 +105,24 @@ fn a_process_is_ended_unless_its_number_means_someone_else() {
 }
 
 #[test]
-fn a_socket_goes_when_nobody_listens_on_it_any_more() {
+fn socket_without_listener_is_removed() {
     use std::os::unix::net::UnixListener;
     let (keep, registry) = registry();
-    let (left, taken) = (keep.path().join("left"), keep.path().join("taken"));
+    let (left, in_use) = (keep.path().join("left"), keep.path().join("taken"));
     drop(UnixListener::bind(&left).unwrap());
     // Somebody else has bound the place of the dead owner anew.
-    let _listener = UnixListener::bind(&taken).unwrap();
+    let _listener = UnixListener::bind(&in_use).unwrap();
     let resources =
-        [OwnedResource::Socket { path: left.clone() }, OwnedResource::Socket { path: taken.clone() }];
+        [OwnedResource::Socket { path: left.clone() }, OwnedResource::Socket { path: in_use.clone() }];
     journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
-    let (outcome, said) = clean(&registry);
-    assert_eq!(outcome, Ok(CleanupResult { removed: 1, in_use: 0 }), "{said:?}");
-    assert!(!left.exists() && taken.exists());
+    let (outcome, lines) = clean(&registry);
+    assert_eq!(outcome, Ok(CleanupResult { removed: 1, in_use: 0 }), "{lines:?}");
+    assert!(!left.exists() && in_use.exists());
 }
 
 /// A machine that was started again has them still.
 #[test]
-fn what_a_killed_run_left_in_a_store_elsewhere_is_named_once() {
+fn external_store_leftover_is_named_once() {
     let (_keep, registry) = registry();
     let place = "objects of jobs at s3a://lake/underlay-0123/, in the store https://s3.example".to_owned();
     journal_of(
@@ -131,30 +131,32 @@ fn what_a_killed_run_left_in_a_store_elsewhere_is_named_once() {
         "another boot",
         &[OwnedResource::ElsewhereContent { place: place.clone() }],
     );
-    let (outcome, said) = clean(&registry);
+    let (outcome, lines) = clean(&registry);
     assert_eq!(outcome, Ok(CleanupResult::default()));
-    assert!(said.iter().any(|line| line.contains("delete it there") && line.contains(&place)), "{said:?}");
+    assert!(lines.iter().any(|line| line.contains("delete it there") && line.contains(&place)), "{lines:?}");
     assert!(clean(&registry).1.is_empty());
 }
 
 #[test]
-fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
+fn exchanged_parent_stops_removal() {
     let (keep, registry) = registry();
-    let at = |name: &str| keep.path().canonicalize().unwrap().join(name);
-    fs::create_dir_all(at("victim/tree/inner")).unwrap();
-    fs::write(at("victim/file"), "theirs").unwrap();
-    fs::create_dir(at("ours")).unwrap();
-    let folder = OwnFolder::make(&at("ours/tree"), &registry).unwrap();
-    fs::rename(at("ours"), at("away")).unwrap();
-    std::os::unix::fs::symlink(at("victim"), at("ours")).unwrap();
+    let path_of = |name: &str| keep.path().canonicalize().unwrap().join(name);
+    fs::create_dir_all(path_of("victim/tree/inner")).unwrap();
+    fs::write(path_of("victim/file"), "theirs").unwrap();
+    fs::create_dir(path_of("ours")).unwrap();
+    let folder = OwnFolder::make(&path_of("ours/tree"), &registry).unwrap();
+    fs::rename(path_of("ours"), path_of("away")).unwrap();
+    std::os::unix::fs::symlink(path_of("victim"), path_of("ours")).unwrap();
     drop(folder);
-    assert!(at("victim/tree/inner").exists());
+    assert!(path_of("victim/tree/inner").exists());
     assert_eq!(registry.living().len(), 1, "what is left stays noted");
 
-    let resources =
-        [OwnedResource::Tree { path: at("ours/tree") }, OwnedResource::File { path: at("ours/file") }];
+    let resources = [
+        OwnedResource::Tree { path: path_of("ours/tree") },
+        OwnedResource::File { path: path_of("ours/file") },
+    ];
     journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     let (outcome, _) = clean(&registry);
     assert!(outcome.unwrap_err().contains("no longer a directory"));
-    assert!(at("victim/tree/inner").exists() && at("victim/file").exists());
+    assert!(path_of("victim/tree/inner").exists() && path_of("victim/file").exists());
 }

@@ -145,7 +145,9 @@ impl std::fmt::Display for OwnedResource {
             OwnedResource::Daemon { config, .. } => {
                 write!(formatter, "the device daemon of {}", config.display())
             }
-            OwnedResource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
+            OwnedResource::Process { process, what: description } => {
+                write!(formatter, "{description} (process {})", process.pid)
+            }
             OwnedResource::Cgroup { directory } => {
                 write!(formatter, "the control group {}", directory.display())
             }

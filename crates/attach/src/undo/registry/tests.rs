@@ -4,14 +4,14 @@ use super::*;
 
 pub(crate) fn registry() -> (tempfile::TempDir, ResourceRegistry) {
     let directory = tempfile::tempdir().unwrap();
-    let registry = ResourceRegistry::at(&directory.path().join("run")).unwrap();
+    let registry = ResourceRegistry::open_at(&directory.path().join("run")).unwrap();
     (directory, registry)
 }
 
 /// A process that has ended: its number may be taken again, its start time not.
 pub(crate) fn dead_process() -> ProcessId {
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    let id = ProcessId::of(child.id()).unwrap();
+    let id = ProcessId::from_pid(child.id()).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     id
@@ -39,7 +39,7 @@ pub(crate) fn journal_of(
 }
 
 #[test]
-fn the_journal_goes_with_the_last_thing() {
+fn journal_is_removed_with_last_resource() {
     let (_keep, registry) = registry();
     let first = registry.note(OwnedResource::Loop { backing: "/a".into() }).unwrap();
     let second = registry.note(OwnedResource::Loop { backing: "/b".into() }).unwrap();
@@ -55,7 +55,7 @@ fn the_journal_goes_with_the_last_thing() {
 }
 
 #[test]
-fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
+fn folder_without_registry_is_removed_by_owner_only() {
     let (keep, registry) = registry();
     let path = keep.path().canonicalize().unwrap().join("work");
     let make = || {
@@ -86,7 +86,7 @@ fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
 }
 
 #[test]
-fn what_exists_already_is_not_noted_as_ours() {
+fn existing_path_is_not_noted() {
     let (keep, registry) = registry();
     let error = registry.note(OwnedResource::Tree { path: keep.path().to_owned() }).unwrap_err();
     assert!(error.to_string().contains("exists already"), "{error}");
@@ -107,7 +107,7 @@ fn missing_directories_are_made_and_taken_back() {
 }
 
 #[test]
-fn a_line_after_a_torn_one_is_read() {
+fn line_after_torn_one_is_read() {
     let (_keep, registry) = registry();
     let torn = OwnedResource::Loop { backing: "/torn".into() };
     let path = journal_of(&registry, dead_process(), &processes::boot_id(), &[torn]);
@@ -124,11 +124,11 @@ fn a_line_after_a_torn_one_is_read() {
 
 /// A container that shares the runtime directory with the host has other process numbers, and this one sees none of its processes.
 #[test]
-fn an_owner_in_another_pid_namespace_lives_as_long_as_it_has_its_journal_locked() {
+fn owner_in_other_pid_namespace_lives_while_journal_locked() {
     let (_keep, registry) = registry();
     let process = ProcessId { pid: u32::MAX, start_ticks: 7 };
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
-    let with = |pid_namespace| {
+    let journal_with = |pid_namespace| {
         let mut file = File::create(&path).unwrap();
         let owner =
             RegistryOwner { process, boot_id: processes::boot_id(), pid_namespace, command: "test".into() };
@@ -137,21 +137,21 @@ fn an_owner_in_another_pid_namespace_lives_as_long_as_it_has_its_journal_locked(
         append(&mut file, &journal::RegistryLine::Note { id: 1, resource }).unwrap();
         file
     };
-    let elsewhere = with(Some(3));
-    elsewhere.lock().unwrap();
+    let other_namespace = journal_with(Some(3));
+    other_namespace.lock().unwrap();
     assert!(registry.leftovers().is_empty() && registry.living().len() == 1);
-    elsewhere.unlock().unwrap();
+    other_namespace.unlock().unwrap();
     assert!(registry.leftovers().len() == 1 && registry.living().is_empty());
     // Here its number alone tells, locked or not; and so it is with what earlier versions wrote.
     for noted in [fleeting::pid_namespace(), None] {
-        let here = with(noted);
+        let here = journal_with(noted);
         here.lock().unwrap();
         assert_eq!(registry.leftovers().len(), 1, "{noted:?}");
     }
 }
 
 #[test]
-fn a_journal_that_was_just_begun_elsewhere_lives_and_is_not_removed() {
+fn new_foreign_journal_is_not_removed() {
     let (_keep, registry) = registry();
     let process = ProcessId { pid: u32::MAX, start_ticks: 7 };
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
@@ -167,7 +167,7 @@ fn a_journal_that_was_just_begun_elsewhere_lives_and_is_not_removed() {
 }
 
 #[test]
-fn a_journal_that_was_taken_away_is_told_from_the_one_in_its_place() {
+fn replaced_journal_is_distinguished() {
     let (_keep, registry) = registry();
     let path = registry.directory().join("owner-7-7.jsonl");
     let first = start_journal(&path).unwrap();
@@ -179,7 +179,7 @@ fn a_journal_that_was_taken_away_is_told_from_the_one_in_its_place() {
 }
 
 #[test]
-fn a_journal_says_its_pid_namespace_and_is_locked_while_its_owner_runs() {
+fn journal_names_pid_namespace_and_stays_locked() {
     let (_keep, registry) = registry();
     let note = registry.note(OwnedResource::Loop { backing: "/a".into() }).unwrap();
     let (_, journal) = registry.journals().remove(0);
@@ -204,7 +204,7 @@ proptest! {
     /// Against a map: whatever is noted and not forgotten is outstanding, and cutting the file anywhere
     /// loses at most the line that was cut.
     #[test]
-    fn a_journal_reads_back_even_when_it_is_cut(
+    fn truncated_journal_reads_back(
         actions in proptest::collection::vec((some_thing(), any::<bool>()), 0..20),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -250,7 +250,7 @@ proptest! {
 
 /// Nobody may have put a link there between a look and the making, and nobody else looks in.
 #[test]
-fn a_folder_of_our_own_is_new_and_private() {
+fn own_folder_is_new_and_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let (keep, registry) = registry();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -272,35 +272,35 @@ fn a_folder_of_our_own_is_new_and_private() {
 #[test]
 fn folders_above_one_of_our_own_go_with_it() {
     let (keep, registry) = registry();
-    let at = |path: &str| keep.path().join(path);
-    drop(OwnFolder::make(&at("a/b/inner"), &registry).unwrap());
-    assert!(!at("a").exists());
-    let folder = OwnFolder::make(&at("a/b/inner"), &registry).unwrap();
-    fs::write(at("a/mine"), "").unwrap();
+    let path_of = |path: &str| keep.path().join(path);
+    drop(OwnFolder::make(&path_of("a/b/inner"), &registry).unwrap());
+    assert!(!path_of("a").exists());
+    let folder = OwnFolder::make(&path_of("a/b/inner"), &registry).unwrap();
+    fs::write(path_of("a/mine"), "").unwrap();
     drop(folder);
-    assert!(at("a/mine").exists() && !at("a/b").exists());
-    fs::create_dir(at("a/empty")).unwrap();
-    drop(OwnFolder::make(&at("a/empty/inner"), &registry).unwrap());
-    assert!(at("a/empty").exists(), "it was there before");
+    assert!(path_of("a/mine").exists() && !path_of("a/b").exists());
+    fs::create_dir(path_of("a/empty")).unwrap();
+    drop(OwnFolder::make(&path_of("a/empty/inner"), &registry).unwrap());
+    assert!(path_of("a/empty").exists(), "it was there before");
     // As below /tmp.
-    fs::create_dir(at("shared")).unwrap();
-    fs::set_permissions(at("shared"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
-    drop(OwnFolder::make(&at("shared/new/inner"), &registry).unwrap());
-    assert!(at("shared").exists() && !at("shared/new").exists());
+    fs::create_dir(path_of("shared")).unwrap();
+    fs::set_permissions(path_of("shared"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    drop(OwnFolder::make(&path_of("shared/new/inner"), &registry).unwrap());
+    assert!(path_of("shared").exists() && !path_of("shared/new").exists());
     let too_long = "x".repeat(300);
-    OwnFolder::make(&at("c/d").join(too_long), &registry).unwrap_err();
-    assert!(!at("c").exists(), "and nothing is left where it can't be made");
+    OwnFolder::make(&path_of("c/d").join(too_long), &registry).unwrap_err();
+    assert!(!path_of("c").exists(), "and nothing is left where it can't be made");
     assert!(registry.journals().is_empty());
 }
 
 #[test]
-fn a_registry_that_someone_else_can_exchange_is_refused() {
+fn exchangeable_registry_is_refused() {
     use std::os::unix::fs::{PermissionsExt as _, chown};
     let keep = tempfile::tempdir().unwrap();
     let open = keep.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    let refused = |path: &Path| ResourceRegistry::at(path).unwrap_err().to_string();
+    let refused = |path: &Path| ResourceRegistry::open_at(path).unwrap_err().to_string();
     assert!(refused(&open).contains("can be written to by everybody"));
     assert!(rustix::process::geteuid().is_root() || std::env::var_os("CI").is_none());
     if rustix::process::geteuid().is_root() {

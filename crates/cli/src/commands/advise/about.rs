@@ -29,7 +29,7 @@ impl AdviceSubject {
     }
 
     /// `rocksdb, mix a, uniform`
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!("{}, mix {}, {}", self.system_name, self.point.mix, self.point.distribution)
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn about(arguments: &AboutArguments) -> Result<AdviceSubject, ExitFai
     let data_bytes = arguments.data.as_ref().map(|text| bytes("--data", text)).transpose()?;
     let sources = predicting::sources(&arguments.from)?;
     let mut found = None;
-    let mut known: [Vec<String>; 3] = Default::default();
+    let mut known_names: [Vec<String>; 3] = Default::default();
     for (run, source) in sources.runs.iter().enumerate() {
         for (cell, point) in predicting::questions(&source.study) {
             let Ok(point) = point else { continue };
@@ -63,9 +63,9 @@ pub(super) fn about(arguments: &AboutArguments) -> Result<AdviceSubject, ExitFai
             }
             let names = [&cell.system, &point.mix, &point.distribution];
             let asked = [&arguments.system, &arguments.mix, &arguments.distribution];
-            for (known, name) in known.iter_mut().zip(names) {
-                if !known.contains(name) {
-                    known.push(name.clone());
+            for (group, name) in known_names.iter_mut().zip(names) {
+                if !group.contains(name) {
+                    group.push(name.clone());
                 }
             }
             let fits = names
@@ -78,7 +78,7 @@ pub(super) fn about(arguments: &AboutArguments) -> Result<AdviceSubject, ExitFai
         }
     }
     let Some((run, cell, measured)) = found else {
-        let [systems, mixes, distributions] = known.map(|names| names.join(", "));
+        let [systems, mixes, distributions] = known_names.map(|names| names.join(", "));
         return Err(ExitFailure::Mistake(format!(
             "no measured cell is of that system, mix and distribution together: the runs have systems {systems}, mixes {mixes}, \
              distributions {distributions}"

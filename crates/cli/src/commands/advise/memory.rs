@@ -87,7 +87,7 @@ pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Exit
 fn text(advice: &MemoryAdvice, about: &AdviceSubject, medium: &str, asks_for_offer: bool) -> String {
     let mut text = output::paragraph(&format!(
         "{}: {} of data at {} ops/s on {medium}; a block is asked for every {} on average.",
-        about.in_words(),
+        about.describe(),
         quantity::bytes(advice.data_bytes),
         quantity::rate(advice.rate_per_s),
         quantity::short_duration(advice.block_interval_s),

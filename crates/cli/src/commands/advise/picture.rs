@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_letter_is_in_its_place_and_the_bound_is_a_line() {
+    fn picture_letters_are_placed_and_bound_is_a_line() {
         let mark = |usd, p99_us, letter| PictureMark { usd, p99_us, letter };
         let marks =
             [mark(100.0, 20_000.0, 'x'), mark(1_000.0, 500.0, 'A'), mark(9_000.0, f64::INFINITY, 'z')];

@@ -155,7 +155,7 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Exi
 fn question(about: &AdviceSubject, wanted: &StorageGoal) -> String {
     format!(
         "{}: {} ops/s within a p99 of {}",
-        about.in_words(),
+        about.describe(),
         quantity::rate(wanted.rate_per_s),
         quantity::latency(wanted.p99_us)
     )
@@ -228,8 +228,8 @@ fn about_media(offer: &StorageOffer) -> String {
 
 /// What had to be assumed of any of them.
 fn notes(advice: &StorageAdvice) -> Vec<&String> {
-    let told = if advice.offers.is_empty() { &advice.too_slow } else { &advice.offers };
-    let mut notes: Vec<&String> = told.iter().flat_map(|offer| &offer.prediction.assumptions).collect();
+    let offers = if advice.offers.is_empty() { &advice.too_slow } else { &advice.offers };
+    let mut notes: Vec<&String> = offers.iter().flat_map(|offer| &offer.prediction.assumptions).collect();
     notes.sort();
     notes.dedup();
     notes
@@ -268,7 +268,7 @@ fn text(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> 
     };
     for (index, offer) in listed.iter().enumerate() {
         let p99 = &offer.prediction.p99_us;
-        let within = match (offer.meets, offer.is_sure) {
+        let verdict = match (offer.meets, offer.is_sure) {
             (true, true) => "surely",
             (true, false) => "probably",
             _ => "no",
@@ -288,7 +288,7 @@ fn text(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> 
                     quantity::latency(p99.high)
                 ),
             },
-            within.to_owned(),
+            verdict.to_owned(),
             quantity::percent(offer.prediction.device_busy.value),
         ]);
     }
@@ -311,15 +311,15 @@ fn text(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> 
     );
     text += "\n";
     for sentence in turns(advice, wanted) {
-        text += &format!("\n{}", output::beside("- ", 2, &sentence));
+        text += &format!("\n{}", output::wrap_after_head("- ", 2, &sentence));
     }
     for note in notes(advice) {
-        text += &format!("\n{}", output::beside("note: ", 6, note));
+        text += &format!("\n{}", output::wrap_after_head("note: ", 6, note));
     }
-    text += &format!("\n{}", output::beside("note: ", 6, PRICES));
-    for (why, names) in excluded(advice) {
-        let line = format!("not considered: {}: {why}", quantity::list(&names, 4));
-        text += &format!("\n{}", output::beside("note: ", 6, &line));
+    text += &format!("\n{}", output::wrap_after_head("note: ", 6, PRICES));
+    for (reason, names) in excluded(advice) {
+        let line = format!("not considered: {}: {reason}", quantity::list(&names, 4));
+        text += &format!("\n{}", output::wrap_after_head("note: ", 6, &line));
     }
     text + "\n"
 }
@@ -338,14 +338,14 @@ fn rent_or_not(usd: f64, offer: &StorageOffer) -> String {
 
 /// What was not considered, those with one reason together.
 fn excluded(advice: &StorageAdvice) -> Vec<(&str, Vec<String>)> {
-    let mut told: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
     for one in &advice.excluded {
-        match told.iter_mut().find(|(why, _)| *why == one.why) {
+        match groups.iter_mut().find(|(reason, _)| *reason == one.why) {
             Some((_, names)) => names.push(one.name.clone()),
-            None => told.push((one.why.as_str(), vec![one.name.clone()])),
+            None => groups.push((one.why.as_str(), vec![one.name.clone()])),
         }
     }
-    told
+    groups
 }
 
 fn letter(index: usize) -> char {

@@ -50,7 +50,7 @@ pub(super) fn study(
     document["name"] = value(name.trim_end_matches('-'));
     let title = format!(
         "What `underlay advise storage` advises: {} at {} ops/s",
-        about.in_words(),
+        about.describe(),
         quantity::rate(asked.rate_per_s)
     );
     document["title"] = value(title);
@@ -123,9 +123,9 @@ fn names(offers: &[&StorageOffer]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for offer in offers {
         let name = name_of(offer);
-        let taken = names.iter().filter(|one| one.starts_with(&name[..name.len().min(36)])).count();
+        let used_count = names.iter().filter(|one| one.starts_with(&name[..name.len().min(36)])).count();
         let is_new = !names.contains(&name);
-        names.push(if is_new { name } else { format!("{}-{}", &name[..name.len().min(36)], taken + 1) });
+        names.push(if is_new { name } else { format!("{}-{}", &name[..name.len().min(36)], used_count + 1) });
     }
     names
 }
@@ -214,11 +214,11 @@ fn take_short(document: &mut DocumentMut) {
         ("time", "scale", "time"),
         ("data_scale", "scale", "data"),
     ];
-    let taken: Vec<(&str, &str, Item)> = names
+    let entries: Vec<(&str, &str, Item)> = names
         .into_iter()
         .filter_map(|(key, section, name)| Some((section, name, short.get(key)?.clone())))
         .collect();
-    for (section, name, item) in taken {
+    for (section, name, item) in entries {
         document[section][name] = item;
     }
 }

@@ -41,8 +41,8 @@ impl ConsoleStay {
     ///
     /// # Errors
     /// When it says no time.
-    pub(crate) fn of(said: Option<&str>) -> Result<ConsoleStay, ExitFailure> {
-        match said {
+    pub(crate) fn parse(argument: Option<&str>) -> Result<ConsoleStay, ExitFailure> {
+        match argument {
             Some(text) => units::parse_duration(text)
                 .map(ConsoleStay::For)
                 .map_err(|problem| ExitFailure::Mistake(format!("--console-stays {text}: {problem}"))),
@@ -87,7 +87,7 @@ impl ConsoleAddress {
     }
 
     /// Without the address, which would be whose who reads it.
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!("console  {}; its address is in {} for {}", self.listens, self.file.display(), valid_for())
     }
 
@@ -97,7 +97,7 @@ impl ConsoleAddress {
             true => underlay_files::read_secret(&self.file, MAX_ADDRESS_BYTES).ok(),
             false => None,
         };
-        address.map_or_else(|| self.in_words(), |address| address_in_words(address.trim()))
+        address.map_or_else(|| self.describe(), |address| address_in_words(address.trim()))
     }
 }
 
@@ -122,11 +122,12 @@ impl CompanionConsole {
         signalled.work_is_done(code);
         // A run that never began has nothing to show.
         let has_something = self.run.join("run.json").is_file();
-        let until = match stay {
+        let deadline = match stay {
             ConsoleStay::UntilCtrlC => None,
             ConsoleStay::For(length) => Some(Instant::now() + length),
         };
-        let is_over = || until.is_some_and(|until| Instant::now() >= until) || signalled.is_leaving();
+        let is_over =
+            || deadline.is_some_and(|deadline| Instant::now() >= deadline) || signalled.is_leaving();
         if !has_something || is_over() || !self.is_up() {
             return;
         }
@@ -163,11 +164,11 @@ fn begin(run: &Path) -> Result<(Child, ConsoleAddress), String> {
         .process_group(0)
         .spawn()
         .map_err(|error| error.to_string())?;
-    let said = match child.stdout.take() {
+    let first_line = match child.stdout.take() {
         Some(output) => in_time::first_line(output, MAX_LINE_BYTES, BEGIN_LIMIT),
         None => Ok(String::new()),
     };
-    let begun = said.and_then(|line| {
+    let begun = first_line.and_then(|line| {
         serde_json::from_str::<ConsoleAddress>(&line).map_err(|_| "it did not start".to_owned())
     });
     match begun {
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_directory_whose_path_is_not_text_is_refused() {
+    fn runtime_directory_of_invalid_text_is_refused() {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let begun = |place: &[u8]| ConsoleAddress {
             listens: ([127, 0, 0, 1], 7100).into(),
@@ -220,10 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn how_long_it_stays_is_a_time_with_a_unit() {
-        assert_eq!(ConsoleStay::of(Some("0 s")).unwrap(), ConsoleStay::For(Duration::ZERO));
-        assert_eq!(ConsoleStay::of(Some("2 min")).unwrap(), ConsoleStay::For(Duration::from_secs(120)));
-        let refused = ConsoleStay::of(Some("soon")).unwrap_err().to_string();
+    fn console_stay_needs_a_unit() {
+        assert_eq!(ConsoleStay::parse(Some("0 s")).unwrap(), ConsoleStay::For(Duration::ZERO));
+        assert_eq!(ConsoleStay::parse(Some("2 min")).unwrap(), ConsoleStay::For(Duration::from_secs(120)));
+        let refused = ConsoleStay::parse(Some("soon")).unwrap_err().to_string();
         assert!(refused.starts_with("--console-stays soon: "), "{refused}");
     }
 }

@@ -94,16 +94,16 @@ impl ThisHost {
 
 impl ConsoleHost for ThisHost {
     fn running(&self) -> Vec<RunningRun> {
-        let mut kept = self.running.lock();
-        if let Some((at, running)) = &*kept
-            && at.elapsed() < FRESH
+        let mut cached = self.running.lock();
+        if let Some((instant, running)) = &*cached
+            && instant.elapsed() < FRESH
         {
             return running.clone();
         }
         let found = wishes::controls(&self.registry).into_iter();
         let running: Vec<RunningRun> =
             found.map(|(owner, _, directory)| RunningRun { directory, process: owner.process.pid }).collect();
-        *kept = Some((Instant::now(), running.clone()));
+        *cached = Some((Instant::now(), running.clone()));
         running
     }
 
@@ -129,7 +129,7 @@ impl ConsoleHost for ThisHost {
             self.nodes.lock().remove(&process);
             return Vec::new();
         };
-        let kept = {
+        let cached = {
             let mut nodes = self.nodes.lock();
             // A process that runs now is one of few.
             if nodes.len() > MAX_PROCESSES {
@@ -137,7 +137,7 @@ impl ConsoleHost for ThisHost {
             }
             Arc::clone(nodes.entry(process).or_insert_with(|| Arc::new(CachedAnswer::new())))
         };
-        kept.get(NODES_FRESH, move || {
+        cached.get(NODES_FRESH, move || {
             let asked = Connection::<NodeCommand, NodeReply>::open(&control, SHOWN_LIMIT);
             match asked.and_then(|mut connection| connection.ask(&NodeCommand::List)) {
                 Ok(NodeReply::Nodes { nodes }) => nodes,
@@ -188,14 +188,14 @@ impl ConsoleHost for ThisHost {
             return Err(format!("there is no device {}", device.unwrap_or("in this storage")));
         }
         let names: Vec<String> = meant.iter().map(|one| one.device.clone()).collect();
-        let told = |error: underlay_attach::AttachError| error.to_string();
+        let describe = |error: underlay_attach::AttachError| error.to_string();
         let inject = |fault: DeviceFault, for_s: Option<f64>| -> Result<(), String> {
             fault.check().map_err(|error| error.to_string())?;
             names
                 .iter()
-                .try_for_each(|name| served.inject(name, fault.clone(), for_s).map(drop).map_err(told))
+                .try_for_each(|name| served.inject(name, fault.clone(), for_s).map(drop).map_err(describe))
         };
-        let what = match *action {
+        let description = match *action {
             FaultAction::Slow { factor, for_s } => {
                 inject(DeviceFault::Slow { factor }, for_s)?;
                 format!("{factor} times as slow")
@@ -206,7 +206,7 @@ impl ConsoleHost for ThisHost {
             }
             FaultAction::PowerCut => {
                 let cut = PowerCut { seed: 1, torn: false, reordered: false };
-                let survival = served.cut_power(&names, cut).map_err(told)?;
+                let survival = served.cut_power(&names, cut).map_err(describe)?;
                 format!("no power; {} unflushed writes are lost", survival.lost)
             }
             FaultAction::Return => {
@@ -214,14 +214,14 @@ impl ConsoleHost for ThisHost {
                 // First: file systems are mounted on what is there.
                 for one in &meant {
                     if one.faults.iter().any(|active| active.fault == DeviceFault::Vanish) {
-                        served.bring_back(&one.device).map_err(told)?;
+                        served.bring_back(&one.device).map_err(describe)?;
                         returned.push(&one.device);
                     }
                 }
                 // An earlier return may have left file systems to be mounted.
                 let is_unfinished = served.has_unmounted();
                 if is_unfinished || meant.iter().any(|one| !one.powered) {
-                    served.restore_power().map_err(told)?;
+                    served.restore_power().map_err(describe)?;
                     // It comes back to all that lost it.
                     returned.extend(devices.iter().filter(|one| !one.powered).map(|one| one.device.as_str()));
                 }
@@ -237,16 +237,16 @@ impl ConsoleHost for ThisHost {
                 };
             }
             FaultAction::Clear => {
-                names.iter().try_for_each(|name| served.clear(Some(name))).map_err(told)?;
+                names.iter().try_for_each(|name| served.clear(Some(name))).map_err(describe)?;
                 "without faults".to_owned()
             }
         };
-        Ok(format!("{}: {what}", names.join(", ")))
+        Ok(format!("{}: {description}", names.join(", ")))
     }
 
     fn services(&self) -> Vec<LiveServiceInfo> {
-        let (registry, known, runs) = (self.registry.clone(), self.known.clone(), self.runs());
-        self.services.get(FRESH, move || known.look(&registry, &runs))
+        let (registry, table, runs) = (self.registry.clone(), self.known.clone(), self.runs());
+        self.services.get(FRESH, move || table.look(&registry, &runs))
     }
 
     fn stop_service(&self, process: u32) -> Result<String, String> {
@@ -254,7 +254,7 @@ impl ConsoleHost for ThisHost {
         let missing = || format!("process {process} serves nothing of yours any more");
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
         // What is looked at and what is told to end are one process, whatever numbers come back.
-        let held = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
             Errno::SRCH => missing(),
             // A host may forbid that: then nothing is told to end, which is no reason to call it gone.
             other => format!("process {process}: {other}"),
@@ -263,7 +263,7 @@ impl ConsoleHost for ThisHost {
         if found.parent.is_some_and(|parent| self.runs().contains(&parent)) {
             return Err(format!("process {process} serves a run: stop the run instead"));
         }
-        pidfd_send_signal(&held, Signal::TERM).map_err(|error| format!("process {process}: {error}"))?;
+        pidfd_send_signal(&pidfd, Signal::TERM).map_err(|error| format!("process {process}: {error}"))?;
         Ok(format!("the {} of process {process} ends", found.service.kind))
     }
 
@@ -310,9 +310,9 @@ impl ConsoleHost for ThisHost {
         }
         let (answer, answered) = mpsc::channel();
         let wanted = RunRequest { study: study.to_owned(), below: below.to_owned(), short, answer };
-        let gone = || "the thread that starts runs has ended".to_owned();
-        self.starter.lock().send(wanted).map_err(|_| gone())?;
-        answered.recv().map_err(|_| gone())?
+        let ended = || "the thread that starts runs has ended".to_owned();
+        self.starter.lock().send(wanted).map_err(|_| ended())?;
+        answered.recv().map_err(|_| ended())?
     }
 }
 

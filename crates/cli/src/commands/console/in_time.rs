@@ -71,7 +71,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_is_said_has_a_limit_of_length() {
+    fn output_beyond_length_limit_is_refused() {
         assert_eq!(first_line(&b"one\ntwo\n"[..], 9, LONG).unwrap(), "one\n");
         assert_eq!(first_line(&b""[..], 9, LONG).unwrap(), "");
         assert!(first_line(std::io::repeat(b'x'), 9, LONG).unwrap_err().contains("9 bytes"));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_not_waited_for() {
+    fn silent_child_is_not_awaited() {
         let (silent, open) = std::os::unix::net::UnixStream::pair().unwrap();
         let refused = whole(silent, 9, Duration::from_millis(50)).unwrap_err();
         assert!(refused.contains("nothing"), "{refused}");

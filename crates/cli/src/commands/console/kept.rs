@@ -41,18 +41,18 @@ impl<T: Clone + Default + Send + 'static> CachedAnswer<T> {
     /// What is known, and has it asked for where that is older than `fresh`.
     pub(super) fn get(&self, fresh: Duration, ask: impl FnOnce() -> T + Send + 'static) -> T {
         let begun = Instant::now();
-        let known = {
+        let previous = {
             let mut state = self.0.lock();
-            let is_fresh = state.answer.as_ref().is_some_and(|(at, _)| at.elapsed() < fresh);
+            let is_fresh = state.answer.as_ref().is_some_and(|(instant, _)| instant.elapsed() < fresh);
             if let Some((_, answer)) = state.answer.as_ref().filter(|_| is_fresh) {
                 return answer.clone();
             }
             if !state.is_asking {
-                let (kept, round) = (Arc::clone(&self.0), state.round);
+                let (shared, round) = (Arc::clone(&self.0), state.round);
                 let asking = move || {
                     // Whatever becomes of the question, others may be asked after it.
                     let answer = catch_unwind(AssertUnwindSafe(ask)).ok();
-                    let mut state = kept.lock();
+                    let mut state = shared.lock();
                     if state.round == round {
                         state.is_asking = false;
                         if let Some(answer) = answer {
@@ -65,17 +65,17 @@ impl<T: Clone + Default + Send + 'static> CachedAnswer<T> {
             }
             state.answer.as_ref().map(|(_, answer)| answer.clone())
         };
-        let limit = if known.is_some() { NEXT_LIMIT } else { FIRST_LIMIT };
+        let limit = if previous.is_some() { NEXT_LIMIT } else { FIRST_LIMIT };
         while begun.elapsed() < limit {
             std::thread::sleep(POLL);
             let state = self.0.lock();
             match &state.answer {
-                Some((at, answer)) if *at >= begun => return answer.clone(),
+                Some((instant, answer)) if *instant >= begun => return answer.clone(),
                 _ if !state.is_asking => break,
                 _ => {}
             }
         }
-        known.unwrap_or_default()
+        previous.unwrap_or_default()
     }
 }
 
@@ -86,54 +86,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_who_does_not_answer() {
-        let kept = CachedAnswer::new();
-        assert_eq!(kept.get(Duration::ZERO, || 7), 7);
+    fn cached_answer_is_used_while_source_hangs() {
+        let cached = CachedAnswer::new();
+        assert_eq!(cached.get(Duration::ZERO, || 7), 7);
         let (end, ended) = mpsc::channel::<()>();
         let hang = move || {
             let _ = ended.recv();
             8
         };
         let begun = Instant::now();
-        assert_eq!(kept.get(Duration::ZERO, hang), 7);
+        assert_eq!(cached.get(Duration::ZERO, hang), 7);
         // One is asking already.
-        assert_eq!(kept.get(Duration::ZERO, || 9), 7);
+        assert_eq!(cached.get(Duration::ZERO, || 9), 7);
         assert!(begun.elapsed() < FIRST_LIMIT);
         drop(end);
-        while kept.get(Duration::MAX, || 0) != 8 {
+        while cached.get(Duration::MAX, || 0) != 8 {
             std::thread::sleep(POLL);
         }
     }
 
     #[test]
-    fn a_question_that_panics_keeps_nobody_from_asking_again() {
-        let kept = CachedAnswer::new();
-        assert_eq!(kept.get(Duration::ZERO, || 7), 7);
-        assert_eq!(kept.get(Duration::ZERO, || panic!("expected by this test")), 7);
-        while kept.get(Duration::ZERO, || 8) != 8 {
+    fn panicking_question_can_be_asked_again() {
+        let cached = CachedAnswer::new();
+        assert_eq!(cached.get(Duration::ZERO, || 7), 7);
+        assert_eq!(cached.get(Duration::ZERO, || panic!("expected by this test")), 7);
+        while cached.get(Duration::ZERO, || 8) != 8 {
             std::thread::sleep(POLL);
         }
     }
 
     #[test]
-    fn what_was_asked_for_before_it_was_forgotten_is_not_believed() {
-        let kept = CachedAnswer::new();
+    fn answer_from_before_forget_is_dropped() {
+        let cached = CachedAnswer::new();
         let (end, ended) = mpsc::channel::<()>();
         let asking = {
-            let kept = CachedAnswer(Arc::clone(&kept.0));
+            let cached = CachedAnswer(Arc::clone(&cached.0));
             let slow = move || {
                 let _ = ended.recv();
                 "old"
             };
-            std::thread::spawn(move || kept.get(Duration::ZERO, slow))
+            std::thread::spawn(move || cached.get(Duration::ZERO, slow))
         };
-        while !kept.0.lock().is_asking {
+        while !cached.0.lock().is_asking {
             std::thread::sleep(POLL);
         }
-        kept.forget();
-        assert_eq!(kept.get(Duration::MAX, || "new"), "new");
+        cached.forget();
+        assert_eq!(cached.get(Duration::MAX, || "new"), "new");
         drop(end);
         asking.join().unwrap();
-        assert_eq!(kept.get(Duration::MAX, || "newer"), "new");
+        assert_eq!(cached.get(Duration::MAX, || "newer"), "new");
     }
 }

@@ -26,7 +26,7 @@ enum ConsoleAnswer {
 
 /// Prints it to a terminal; elsewhere it goes into a file for this user alone, whose path is printed.
 pub(super) fn new_address(own_folder: &Path, port: Option<u16>) -> Result<ExitCode, ExitFailure> {
-    let socket = the_one(underlay_console::sockets(own_folder), port)?;
+    let socket = choose_socket(underlay_console::sockets(own_folder), port)?;
     let body = if stdout().is_terminal() { "" } else { "into=file" };
     match ask(&socket, body)
         .map_err(|problem| ExitFailure::Failed(format!("{}: {problem}", socket.display())))?
@@ -41,7 +41,7 @@ pub(super) fn new_address(own_folder: &Path, port: Option<u16>) -> Result<ExitCo
 }
 
 /// The one that is meant: of several, that of the port.
-fn the_one(sockets: Vec<PathBuf>, port: Option<u16>) -> Result<PathBuf, ExitFailure> {
+fn choose_socket(sockets: Vec<PathBuf>, port: Option<u16>) -> Result<PathBuf, ExitFailure> {
     let is_of_port = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         port.is_none_or(|port| {
@@ -97,10 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_consoles_the_port_says_which() {
+    fn port_selects_among_several_consoles() {
         let all = ["console-7100.socket", "console-7100-9.socket", "console-71.socket"].map(PathBuf::from);
         let chosen = |sockets: &[PathBuf], port: Option<u16>| {
-            the_one(sockets.to_vec(), port).map_err(|failure| failure.to_string())
+            choose_socket(sockets.to_vec(), port).map_err(|failure| failure.to_string())
         };
         assert_eq!(chosen(&all, Some(71)).unwrap(), all[2]);
         assert_eq!(chosen(&all[..1], None).unwrap(), all[0]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_something_else_is_none() {
+    fn answer_of_other_program_is_ignored() {
         let head = "HTTP/1.1 200 OK\r\n\r\n";
         for body in ["", "[]", "{}", "{\"valid_s\":1}", "nothing"] {
             assert!(parsed(format!("{head}{body}").as_bytes()).is_none(), "{body}");

@@ -48,7 +48,7 @@ fn storage(found: &ServiceProcess, runs: &[u32]) -> Option<ServedStorageInfo> {
             power_can_be_cut: wrong.is_some_and(|one| one.power_cut_armed),
             can_fail: true,
             faults: faults.unwrap_or_default(),
-            state: (member.state != MemberState::InUse).then(|| member.state.in_words().to_owned()),
+            state: (member.state != MemberState::InUse).then(|| member.state.describe().to_owned()),
         }
     };
     let run = found.parent.filter(|parent| runs.contains(parent));
@@ -93,7 +93,7 @@ pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Res
             ask(PoolCommand::Fault { device: name.clone(), fault: fault.clone() }).map(drop)
         })
     };
-    let what = match *action {
+    let description = match *action {
         FaultAction::Slow { for_s: Some(_), .. } => {
             return Err("a fault of a pool's device lasts until it is cleared: leave its time out".to_owned());
         }
@@ -130,7 +130,7 @@ pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Res
             "without faults".to_owned()
         }
     };
-    Ok(format!("{}: {what}", names.join(", ")))
+    Ok(format!("{}: {description}", names.join(", ")))
 }
 
 fn meant(state: &PoolState, device: Option<&str>) -> Result<Vec<String>, String> {

@@ -81,20 +81,20 @@ impl ServiceTable {
     /// What a load or a worker has told until now.
     fn told(&self, process: u32, control: &Path) -> Option<LiveService> {
         let since_ms = {
-            let told = self.0.told.lock();
-            told.get(&process).and_then(|known| known.moments.last()).map_or(0, |moment| moment.at_ms)
+            let services = self.0.told.lock();
+            services.get(&process).and_then(|service| service.moments.last()).map_or(0, |moment| moment.at_ms)
         };
         let news = live_service::ask(control, since_ms, SHOWN_LIMIT);
-        let mut told = self.0.told.lock();
+        let mut services = self.0.told.lock();
         if let Some(news) = news
-            && (told.len() < MAX_PROCESSES || told.contains_key(&process))
+            && (services.len() < MAX_PROCESSES || services.contains_key(&process))
         {
-            let known = told.remove(&process).map(|known| known.moments).unwrap_or_default();
-            let LiveService { kind, what, state, moments } = news;
-            let moments = followed_by(known, moments);
-            told.insert(process, LiveService { kind, what, state, moments });
+            let earlier = services.remove(&process).map(|earlier| earlier.moments).unwrap_or_default();
+            let LiveService { kind, what: description, state, moments } = news;
+            let moments = followed_by(earlier, moments);
+            services.insert(process, LiveService { kind, what: description, state, moments });
         }
-        told.get(&process).cloned()
+        services.get(&process).cloned()
     }
 
     /// The figures of a gateway, by its own program: only that knows its configuration and its token.
@@ -102,20 +102,20 @@ impl ServiceTable {
         let (Ok(program), Ok(folder)) = (gateway::find(), std::fs::read_link(proc.join("cwd"))) else {
             return BTreeMap::new();
         };
-        let kept = Arc::clone(
+        let cached = Arc::clone(
             self.0.gateways.lock().entry(process).or_insert_with(|| Arc::new(CachedAnswer::new())),
         );
         let file = file.to_owned();
-        kept.get(GATEWAY_FRESH, move || gateway_figures(&program, &folder, &file).unwrap_or_default())
+        cached.get(GATEWAY_FRESH, move || gateway_figures(&program, &folder, &file).unwrap_or_default())
     }
 }
 
 /// Moments and later ones, no more than the load itself keeps.
-fn followed_by(mut known: Vec<ServiceMoment>, later: Vec<ServiceMoment>) -> Vec<ServiceMoment> {
-    known.extend(later);
-    let workers = known.last().map_or(0, |latest| latest.workers.len());
-    known.drain(..known.len().saturating_sub(live_service::max_moments(workers)));
-    known
+fn followed_by(mut moments: Vec<ServiceMoment>, later: Vec<ServiceMoment>) -> Vec<ServiceMoment> {
+    moments.extend(later);
+    let workers = moments.last().map_or(0, |latest| latest.workers.len());
+    moments.drain(..moments.len().saturating_sub(live_service::max_moments(workers)));
+    moments
 }
 
 /// What `underlay-gateway top` says, in numbers.
@@ -125,11 +125,11 @@ fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<GatewayM
     command.args(["top", "--once", "--json", "--"]).arg(file).current_dir(folder);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
-    let said = child.stdout.take().map(|output| in_time::whole(output, MAX_FIGURES_BYTES, GATEWAY_LIMIT));
+    let answer = child.stdout.take().map(|output| in_time::whole(output, MAX_FIGURES_BYTES, GATEWAY_LIMIT));
     // It has said all, or is not waited for.
     let _ = child.kill();
     let _ = child.wait();
-    figures_of(&said?.ok()?)
+    figures_of(&answer?.ok()?)
 }
 
 fn figures_of(text: &[u8]) -> Option<GatewayMetrics> {
@@ -139,10 +139,10 @@ fn figures_of(text: &[u8]) -> Option<GatewayMetrics> {
         own.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect();
     // Of all prefixes together: there may be thousands.
     for prefix in status["prefixes"].as_array().into_iter().flatten() {
-        for (name, told) in
+        for (name, key) in
             [("cache_hits", "hits"), ("cache_misses", "misses"), ("fetched_bytes", "fetched_bytes")]
         {
-            *figures.entry(name.to_owned()).or_default() += prefix[told].as_f64().unwrap_or(0.0);
+            *figures.entry(name.to_owned()).or_default() += prefix[key].as_f64().unwrap_or(0.0);
         }
     }
     Some(figures)
@@ -151,7 +151,7 @@ fn figures_of(text: &[u8]) -> Option<GatewayMetrics> {
 /// All processes that serve something of this user's.
 pub(super) fn found_all() -> Vec<ServiceProcess> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let programs = ProgramFiles::of_this_host();
+    let programs = ProgramFiles::locate();
     let mut all: Vec<ServiceProcess> =
         entries.flatten().filter_map(|entry| found_of(&entry.path(), &programs)).collect();
     all.sort_by_key(|found| found.service.process);
@@ -160,7 +160,7 @@ pub(super) fn found_all() -> Vec<ServiceProcess> {
 
 /// A process of this user and this program, or of the gateway's, that serves something.
 pub(super) fn found(proc: &Path) -> Option<ServiceProcess> {
-    found_of(proc, &ProgramFiles::of_this_host())
+    found_of(proc, &ProgramFiles::locate())
 }
 
 /// The files of our own programs, and the mount namespace that they are seen in. A process can give itself any name, and in a container's
@@ -175,7 +175,7 @@ struct ProgramFiles {
 type FileId = (u64, u64);
 
 impl ProgramFiles {
-    fn of_this_host() -> ProgramFiles {
+    fn locate() -> ProgramFiles {
         ProgramFiles {
             own: file_id(Path::new("/proc/self/exe")),
             gateway: gateway::find().ok().and_then(|program| file_id(&program)),
@@ -215,16 +215,18 @@ fn found_of(proc: &Path, programs: &ProgramFiles) -> Option<ServiceProcess> {
         .filter(|word| !word.is_empty())
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect();
-    let told: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (kind, what, file) = if is_own { of_this_program(&told) } else { of_gateway(&told) }?;
-    let service = LiveServiceInfo { kind: kind.to_owned(), process, what, ..LiveServiceInfo::default() };
+    let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (kind, description, file) =
+        if is_own { classify_own_program(&arguments) } else { classify_gateway(&arguments) }?;
+    let service =
+        LiveServiceInfo { kind: kind.to_owned(), process, what: description, ..LiveServiceInfo::default() };
     Some(ServiceProcess { service, proc: proc.to_owned(), parent: parent_of(proc), file })
 }
 
 /// What it is, in words, and its file.
 type ServiceKind = (&'static str, String, Option<String>);
 
-fn of_this_program(words: &[&str]) -> Option<ServiceKind> {
+fn classify_own_program(words: &[&str]) -> Option<ServiceKind> {
     let (kind, rest) = match words {
         ["volume", "serve", rest @ ..] => ("volume server", rest),
         ["worker", rest @ ..] => ("worker", rest),
@@ -244,7 +246,7 @@ fn pool_of(rest: &[&str]) -> Option<String> {
     Some(ServeVolumesArguments::from_arg_matches(&matches).ok()?.pool.display().to_string())
 }
 
-fn of_gateway(words: &[&str]) -> Option<ServiceKind> {
+fn classify_gateway(words: &[&str]) -> Option<ServiceKind> {
     let mut plain = Vec::new();
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
@@ -291,7 +293,7 @@ fn parts_of(state: volume_protocol::PoolState) -> Vec<ServicePart> {
         kind: "device".to_owned(),
         name: member.name,
         is_bad: member.state != MemberState::InUse,
-        state: member.state.in_words().to_owned(),
+        state: member.state.describe().to_owned(),
         used_bytes: member.space_bytes.saturating_sub(member.free_bytes),
         size_bytes: member.space_bytes,
     });
@@ -319,17 +321,18 @@ mod tests {
 
     #[test]
     fn processes_are_known_by_their_words() {
-        assert_eq!(of_this_program(&["run", "x.toml"]), None);
-        let (kind, what, file) = of_this_program(&["volume", "serve", "--immediate", "pool.toml"]).unwrap();
+        assert_eq!(classify_own_program(&["run", "x.toml"]), None);
+        let (kind, description, file) =
+            classify_own_program(&["volume", "serve", "--immediate", "pool.toml"]).unwrap();
         assert_eq!(
-            (kind, what.as_str(), file.as_deref()),
+            (kind, description.as_str(), file.as_deref()),
             ("volume server", "--immediate pool.toml", Some("pool.toml"))
         );
-        assert_eq!(of_this_program(&["ycsb", "run", "null"]).unwrap().0, "load");
+        assert_eq!(classify_own_program(&["ycsb", "run", "null"]).unwrap().0, "load");
         // The value of an option is not the file.
         for words in ["--listen 127.0.0.1:0 --log-level debug pool.toml", "pool.toml --listen=127.0.0.1:0"] {
             let words: Vec<&str> = ["volume", "serve"].into_iter().chain(words.split(' ')).collect();
-            assert_eq!(of_this_program(&words).unwrap().2.as_deref(), Some("pool.toml"), "{words:?}");
+            assert_eq!(classify_own_program(&words).unwrap().2.as_deref(), Some("pool.toml"), "{words:?}");
         }
         for words in [
             "--log-level debug serve g.toml",
@@ -338,10 +341,10 @@ mod tests {
             "serve --log-level=debug g.toml",
         ] {
             let words: Vec<&str> = words.split(' ').collect();
-            let (kind, what, _) = of_gateway(&words).unwrap();
-            assert_eq!((kind, what.as_str()), ("gateway", "g.toml"), "{words:?}");
+            let (kind, description, _) = classify_gateway(&words).unwrap();
+            assert_eq!((kind, description.as_str()), ("gateway", "g.toml"), "{words:?}");
         }
-        assert_eq!(of_gateway(&["top", "g.toml"]), None);
+        assert_eq!(classify_gateway(&["top", "g.toml"]), None);
         let own = found(&PathBuf::from(format!("/proc/{}", std::process::id())));
         assert!(own.is_none(), "a test serves nothing");
         let parent = parent_of(&PathBuf::from(format!("/proc/{}", std::process::id())));
@@ -350,7 +353,7 @@ mod tests {
 
     /// A container's root has the same number, and may have a program at the same path, or this very file bound into its mounts.
     #[test]
-    fn a_process_is_ours_by_its_program_s_file_and_its_mounts() {
+    fn process_is_ours_by_program_file_and_mounts() {
         let proc = tempfile::tempdir().unwrap();
         let made = |process: &str, exe: &Path, mounts: &str| {
             let place = proc.path().join(process);
@@ -375,23 +378,26 @@ mod tests {
     }
 
     #[test]
-    fn of_many_workers_fewer_moments_are_kept() {
+    fn moments_are_thinned_for_many_workers() {
         let moment = |at_ms| ServiceMoment {
             at_ms,
             workers: vec![LiveWorker::default(); 160],
             ..ServiceMoment::default()
         };
-        let kept = followed_by((0..80).map(moment).collect(), (80..200).map(moment).collect());
-        assert_eq!((kept.len(), kept[0].at_ms), (90, 110));
+        let moments = followed_by((0..80).map(moment).collect(), (80..200).map(moment).collect());
+        assert_eq!((moments.len(), moments[0].at_ms), (90, 110));
     }
 
     #[test]
-    fn a_gateway_s_status_becomes_numbers() {
+    fn gateway_status_becomes_numbers() {
         let text = br#"{"journal_bytes":5,"last_failure":["a","b"],"requests":7,"prefixes":[{"hits":1,"misses":2,"fetched_bytes":3},{"hits":10}]}"#;
         let figures = figures_of(text).unwrap();
-        let of = |name: &str| figures.get(name).copied();
-        assert_eq!((of("journal_bytes"), of("requests"), of("last_failure")), (Some(5.0), Some(7.0), None));
-        assert_eq!((of("cache_hits"), of("cache_misses")), (Some(11.0), Some(2.0)));
+        let figure = |name: &str| figures.get(name).copied();
+        assert_eq!(
+            (figure("journal_bytes"), figure("requests"), figure("last_failure")),
+            (Some(5.0), Some(7.0), None)
+        );
+        assert_eq!((figure("cache_hits"), figure("cache_misses")), (Some(11.0), Some(2.0)));
         assert_eq!(figures_of(b"not running"), None);
     }
 }

@@ -101,9 +101,9 @@ fn start(study: &Path, below: &Path, short: bool) -> Result<(PathBuf, Child), St
         match child.try_wait() {
             Ok(None) => std::thread::sleep(POLL),
             _ => {
-                let said = said(&log).unwrap_or_default();
+                let log_text = said(&log).unwrap_or_default();
                 let _ = folder.remove_file(&log_name);
-                return Err(said.trim().to_owned());
+                return Err(log_text.trim().to_owned());
             }
         }
     }

@@ -50,8 +50,8 @@ pub(super) fn render(command: Command, is_main: bool) -> io::Result<(String, Vec
     }
     if is_main {
         rest.control("SH", ["FILES"]);
-        for (place, what) in FILES {
-            rest.control("TP", []).text([roman(place)]).text([roman(what)]);
+        for (place, purpose) in FILES {
+            rest.control("TP", []).text([roman(place)]).text([roman(purpose)]);
         }
     } else {
         section(&mut rest, "SEE ALSO", &["underlay(1)"]);

@@ -18,7 +18,8 @@ pub(crate) fn read(file: &Path) -> Result<CatalogueMedium, ExitFailure> {
 }
 
 fn text_of(file: &Path) -> Result<String, ExitFailure> {
-    let unreadable = |why: String| ExitFailure::Mistake(format!("cannot read {}: {why}", file.display()));
+    let unreadable =
+        |reason: String| ExitFailure::Mistake(format!("cannot read {}: {reason}", file.display()));
     underlay_files::read_text_or_pipe(file, BYTES_MAX).map_err(|error| unreadable(error.to_string()))
 }
 

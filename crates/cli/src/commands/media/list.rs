@@ -16,13 +16,13 @@ struct MediaListing<'a> {
 }
 
 pub(crate) fn list(json: bool) -> Result<ExitCode, ExitFailure> {
-    let everything = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
+    let listing = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
     if json {
-        let value = serde_json::json!({ "media": everything.media, "layouts": everything.layouts });
+        let value = serde_json::json!({ "media": listing.media, "layouts": listing.layouts });
         let text = serde_json::to_string_pretty(&value).expect("the catalogue is plain data");
         output::print(&text);
     } else {
-        output::print(&render(&everything, output::width()));
+        output::print(&render(&listing, output::width()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -38,10 +38,10 @@ fn heading(kind: MediumKind) -> &'static str {
     }
 }
 
-fn render(everything: &MediaListing<'_>, width: usize) -> String {
+fn render(listing: &MediaListing<'_>, width: usize) -> String {
     // One width for the names of all groups, so that the columns stand under each other.
-    let names = everything.media.iter().map(|medium| medium.name.as_str());
-    let names = names.chain(everything.layouts.iter().map(|layout| layout.name.as_str()));
+    let names = listing.media.iter().map(|medium| medium.name.as_str());
+    let names = names.chain(listing.layouts.iter().map(|layout| layout.name.as_str()));
     let name_width = names.map(str::len).max().unwrap_or(0);
     let numbers_width: usize = COLUMNS.iter().map(|column| column + 2).sum();
     let title_width = width.saturating_sub(name_width + 2 + numbers_width).max(20);
@@ -50,7 +50,7 @@ fn render(everything: &MediaListing<'_>, width: usize) -> String {
     let mut text = String::new();
     for &kind in MediumKind::ALL {
         let mut media: Vec<&CatalogueMedium> =
-            everything.media.iter().filter(|medium| medium.kind == kind).collect();
+            listing.media.iter().filter(|medium| medium.kind == kind).collect();
         if media.is_empty() {
             continue;
         }
@@ -69,7 +69,7 @@ fn render(everything: &MediaListing<'_>, width: usize) -> String {
     }
     let layouts = "Layouts of published set-ups";
     lines.heading(&mut text, layouts, ["disks", "capacity", "price", "$/TB", ""]);
-    for layout in everything.layouts {
+    for layout in listing.layouts {
         let devices: u32 = layout.devices.iter().map(|device| device.count).sum();
         let numbers = TitleNumbers {
             first: devices.to_string(),
@@ -102,7 +102,7 @@ impl TitleNumbers {
         self.price.usd / (self.bytes / 1e12)
     }
 
-    fn in_columns(&self) -> [String; 5] {
+    fn to_columns(&self) -> [String; 5] {
         let rent = if self.price.rent_usd > 0.0 { " rent" } else { "" };
         let [price, per_tb] =
             [self.price.usd, self.usd_per_tb()].map(|usd| format!("{}{rent}", dollars(usd)));
@@ -110,7 +110,7 @@ impl TitleNumbers {
     }
 
     /// Without a heading above them, so each says what it is.
-    fn in_words(&self) -> String {
+    fn describe(&self) -> String {
         let price = self.price.remark(dollars).map_or(String::new(), |remark| format!(" ({remark})"));
         let words = [
             self.first.clone(),
@@ -144,14 +144,14 @@ impl ListingLines {
         let ListingLines { name_width, title_width, narrow } = *self;
         if let Some(width) = narrow {
             text.push_str(&format!("  {name}\n"));
-            for part in [title.to_owned(), numbers.in_words()] {
+            for part in [title.to_owned(), numbers.describe()] {
                 let part = wrap(&part, width - 4, "").join("\n    ");
                 text.push_str(&if part.is_empty() { String::new() } else { format!("    {part}\n") });
             }
             return;
         }
         let title = shortened(title, title_width);
-        self.write(text, &format!("{name:<name_width$}  {title:<title_width$}"), numbers.in_columns());
+        self.write(text, &format!("{name:<name_width$}  {title:<title_width$}"), numbers.to_columns());
     }
 
     fn write(&self, text: &mut String, left: &str, numbers: [String; 5]) {
@@ -174,11 +174,11 @@ fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    let mid_word = !text[kept.len()..].starts_with(' ');
-    let space = kept.rfind(' ').filter(|&end| mid_word && end * 2 > kept.len());
-    let end = space.unwrap_or(kept.len());
-    format!("{}…", kept[..end].trim_end_matches([',', ' ']))
+    let head: String = text.chars().take(width.saturating_sub(1)).collect();
+    let mid_word = !text[head.len()..].starts_with(' ');
+    let space = head.rfind(' ').filter(|&end| mid_word && end * 2 > head.len());
+    let end = space.unwrap_or(head.len());
+    format!("{}…", head[..end].trim_end_matches([',', ' ']))
 }
 
 #[cfg(test)]
@@ -186,10 +186,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_fits_its_terminal() {
+    fn media_list_fits_terminal() {
         for width in [40, 80, 100, 160] {
-            let everything = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
-            let text = render(&everything, width);
+            let listing = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
+            let text = render(&listing, width);
             for line in text.lines() {
                 assert!(line.chars().count() <= width, "{width}: {line}");
             }
@@ -202,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_list_names_both_prices_and_calls_a_rent_a_rent() {
-        let everything = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
-        let text = render(&everything, 40);
+    fn narrow_list_names_prices_and_rents() {
+        let listing = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
+        let text = render(&listing, 40);
         let about = |name: &str| {
             let (_, after) = text.split_once(&format!("  {name}\n")).expect("listed");
             let lines = after.lines().take_while(|line| line.starts_with("    "));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_is_cut_between_words() {
+    fn title_is_cut_between_words() {
         assert_eq!(
             shortened("Micron 9300 MAX, NVMe U.2, PCIe 3.0", 40),
             "Micron 9300 MAX, NVMe U.2, PCIe 3.0"

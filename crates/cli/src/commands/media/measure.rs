@@ -59,7 +59,7 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, ExitFail
         default_file_bytes: if arguments.quick { QUICK_FILE_BYTES } else { FULL_FILE_BYTES },
         longest_layout: total / LAYOUT_SHARE,
     };
-    let mut place = match ProbePlace::open(&wanted, &registry, &stop, &mut |what| bar.say(what)) {
+    let mut place = match ProbePlace::open(&wanted, &registry, &stop, &mut |message| bar.say(message)) {
         Ok(place) => place,
         Err(PlaceError::Target(TargetError::Stopped)) => return Ok(stopped(&bar)),
         Err(error) => return Err(failure(error)),
@@ -91,7 +91,7 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, ExitFail
         arguments.output.display(),
         arguments.output.display(),
     ));
-    if WorstScore::of(&scores, PointRole::HeldOut).is_poor() {
+    if WorstScore::from_scores(&scores, PointRole::HeldOut).is_poor() {
         output::say(format_args!("{POOR}; all points are in {}", points_file.display()));
         return Ok(ExitCode::from(INCOMPLETE));
     }
@@ -122,11 +122,11 @@ fn shape_of(quick: bool, total: Duration, writes: bool) -> LoadShape {
 }
 
 fn name_of(arguments: &MeasureArguments) -> Result<String, ExitFailure> {
-    let given = arguments.name.clone().or_else(|| {
+    let chosen = arguments.name.clone().or_else(|| {
         let stem = arguments.output.file_stem()?.to_string_lossy().to_lowercase();
         Some(stem.replace(['_', ' ', '.'], "-"))
     });
-    let name = given.unwrap_or_default();
+    let name = chosen.unwrap_or_default();
     let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || !name.bytes().all(sound) {
         return Err(ExitFailure::Mistake(format!(
@@ -151,14 +151,15 @@ fn refuse_existing(path: &Path) -> Result<(), ExitFailure> {
         return Err(ExitFailure::Mistake(format!("{} is not a directory", folder.display())));
     }
     // Better known now than after minutes of measuring.
-    std::fs::File::create_new(path)
-        .and_then(|_| std::fs::remove_file(path))
-        .map_err(|error| ExitFailure::of_place(format!("cannot write {}: {error}", path.display()), &error))
+    std::fs::File::create_new(path).and_then(|_| std::fs::remove_file(path)).map_err(|error| {
+        ExitFailure::from_place_error(format!("cannot write {}: {error}", path.display()), &error)
+    })
 }
 
 fn write(path: &Path, text: &str) -> Result<(), ExitFailure> {
-    underlay_files::write(path, text.as_bytes())
-        .map_err(|error| ExitFailure::of_place(format!("cannot write {}: {error}", path.display()), &error))
+    underlay_files::write(path, text.as_bytes()).map_err(|error| {
+        ExitFailure::from_place_error(format!("cannot write {}: {error}", path.display()), &error)
+    })
 }
 
 fn failure(error: PlaceError) -> ExitFailure {
@@ -212,20 +213,20 @@ fn header(scores: &[PointScore]) -> String {
     let mut header = String::from(
         "# Written by `underlay media measure`. How far the fitted medium is from what was measured:\n",
     );
-    for (role, what) in
+    for (role, label) in
         [(PointRole::Fitted, "points that it was fitted to"), (PointRole::HeldOut, "points held out")]
     {
-        let worst = WorstScore::of(scores, role);
+        let worst = WorstScore::from_scores(scores, role);
         let _ = writeln!(
             header,
-            "# {} {what}: mean latency off by {:.1} % (median) and {:.1} % (worst), demerit {:.1} % (median)",
+            "# {} {label}: mean latency off by {:.1} % (median) and {:.1} % (worst), demerit {:.1} % (median)",
             worst.points,
             worst.median_mean * 100.0,
             worst.worst_mean * 100.0,
             worst.median_demerit * 100.0
         );
     }
-    if WorstScore::of(scores, PointRole::HeldOut).is_poor() {
+    if WorstScore::from_scores(scores, PointRole::HeldOut).is_poor() {
         let _ = writeln!(header, "# A poor fit: it does not stand for the disk, and no study should use it.");
     }
     header
@@ -260,8 +261,10 @@ fn table(scores: &[PointScore]) -> String {
 }
 
 fn conclusion(scores: &[PointScore], note: &str) -> String {
-    let (fitted, held_out) =
-        (WorstScore::of(scores, PointRole::Fitted), WorstScore::of(scores, PointRole::HeldOut));
+    let (fitted, held_out) = (
+        WorstScore::from_scores(scores, PointRole::Fitted),
+        WorstScore::from_scores(scores, PointRole::HeldOut),
+    );
     format!(
         "\n{note}\nMean latency of the {} held-out points: off by {:.1} % (median), {:.1} % (worst); of the {} fitted ones: {:.1} % and {:.1} %.",
         held_out.points,
@@ -298,10 +301,10 @@ impl ProgressLine {
         }
     }
 
-    fn say(&self, what: &str) {
-        self.bar.set_message(what.to_owned());
+    fn say(&self, message: &str) {
+        self.bar.set_message(message.to_owned());
         if !self.interactive {
-            output::say(what);
+            output::say(message);
         }
     }
 

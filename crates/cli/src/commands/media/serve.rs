@@ -125,8 +125,8 @@ const HONEST_IOPS: f64 = 25_000.0;
 const SLOWEST: i32 = 14;
 
 /// The given factor, or the smallest power of two at which this machine is fast enough for the device.
-pub(super) fn factor_or_honest(given: Option<f64>, medium: &CatalogueMedium) -> Result<f64, ExitFailure> {
-    if let Some(time) = given {
+pub(super) fn factor_or_honest(requested: Option<f64>, medium: &CatalogueMedium) -> Result<f64, ExitFailure> {
+    if let Some(time) = requested {
         return factor_of(time);
     }
     let (mut least_us, mut most_iops) = (f64::MAX, 1.0f64);

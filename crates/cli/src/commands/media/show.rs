@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_shown_fits_its_terminal() {
+    fn shown_medium_fits_terminal() {
         for medium in catalogue::builtin().iter().filter(|medium| medium.published.len() < 4) {
             for line in wrapped(&medium_text(medium), 100).lines() {
                 assert!(line.chars().count() <= 100, "{line}");

@@ -326,7 +326,8 @@ fn profile_beside(text: &str) -> Result<Option<DeviceProfile>, ExitFailure> {
     if !text.ends_with(".toml") || !path.exists() {
         return Ok(None);
     }
-    let unreadable = |why: String| ExitFailure::Mistake(format!("cannot read {}: {why}", path.display()));
+    let unreadable =
+        |reason: String| ExitFailure::Mistake(format!("cannot read {}: {reason}", path.display()));
     let content = underlay_files::read_text(&path, super::check::BYTES_MAX)
         .map_err(|error| unreadable(error.to_string()))?;
     serde_json::from_str(&content).map(Some).map_err(|error| unreadable(error.to_string()))

@@ -87,7 +87,7 @@ impl MountedDisk {
     /// What it was made as, unless it is to be made anew.
     fn known(&self) -> Option<&DiskDescription> {
         match &self.place {
-            ImagePlace::Kept { known, .. } if !self.format => known.as_ref(),
+            ImagePlace::Kept { known: recorded, .. } if !self.format => recorded.as_ref(),
             _ => None,
         }
     }
@@ -99,7 +99,7 @@ impl MountedDisk {
 
     /// Of a kept disk.
     pub(super) fn filesystem(&self) -> Option<FilesystemKind> {
-        self.known().map(|known| known.filesystem)
+        self.known().map(|recorded| recorded.filesystem)
     }
 
     /// Compares what there is with what is asked for, and changes nothing. A disk that is there in part, or is another one, is a
@@ -111,7 +111,7 @@ impl MountedDisk {
     ) -> Result<DiskState, ExitFailure> {
         self.images = images_of(stack);
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
-        let (there, absent): (Vec<PathBuf>, Vec<PathBuf>) =
+        let (present, absent): (Vec<PathBuf>, Vec<PathBuf>) =
             self.images.iter().map(|(path, _)| path.clone()).partition(|path| is_there(path));
         let layout = stack.volumes.iter().map(|volume| {
             format!("{} in {} of {}", volume.name, volume.directories, layout_of(&volume.root))
@@ -124,14 +124,14 @@ impl MountedDisk {
         };
         let state = match (self.format, self.known()) {
             (true, _) => DiskState::Blank,
-            (false, Some(known)) if known.was_mounted => {
-                check_is_same(self.folder(), known, &asked)?;
+            (false, Some(recorded)) if recorded.was_mounted => {
+                check_is_same(self.folder(), recorded, &asked)?;
                 DiskState::Whole
             }
-            (false, Some(_)) if there.is_empty() => DiskState::Blank,
+            (false, Some(_)) if present.is_empty() => DiskState::Blank,
             (false, Some(_)) => DiskState::Unfinished,
             // Without a description it is of a former version, or was copied here.
-            (false, None) if there.is_empty() => DiskState::Blank,
+            (false, None) if present.is_empty() => DiskState::Blank,
             (false, None) => DiskState::Whole,
         };
         if state == DiskState::Whole
@@ -147,7 +147,7 @@ impl MountedDisk {
         if !self.format {
             self.images.iter().try_for_each(|(path, capacity_bytes)| check_length(path, *capacity_bytes))?;
         }
-        self.new_images = if self.format { there.into_iter().chain(absent).collect() } else { absent };
+        self.new_images = if self.format { present.into_iter().chain(absent).collect() } else { absent };
         if let ImagePlace::Kept { wanted, .. } = &mut self.place {
             *wanted = Some(asked);
         }
@@ -157,12 +157,15 @@ impl MountedDisk {
     /// The last before it is attached. What is to be made anew goes, unless somebody uses it; what is to be made is noted, so that one
     /// whose making is interrupted is not taken for a whole one.
     pub(super) fn begin(&mut self, state: DiskState) -> Result<(), ExitFailure> {
-        let ImagePlace::Kept { folder, known, wanted: Some(wanted), .. } = &self.place else { return Ok(()) };
+        let ImagePlace::Kept { folder, known: recorded, wanted: Some(wanted), .. } = &self.place else {
+            return Ok(());
+        };
         if self.format {
-            let known = known.iter().flat_map(|known| &known.devices).map(|device| device.image.clone());
+            let recorded =
+                recorded.iter().flat_map(|recorded| &recorded.devices).map(|device| device.image.clone());
             let wanted = wanted.devices.iter().map(|device| device.image.clone());
             // Each once: who claims a file claims it from itself, too.
-            let names: BTreeSet<String> = known.chain(wanted).collect();
+            let names: BTreeSet<String> = recorded.chain(wanted).collect();
             let claimed: Vec<File> = names
                 .iter()
                 .filter_map(|name| claimed(&folder.path().join(name)).transpose())
@@ -215,8 +218,8 @@ fn claimed(image: &Path) -> Result<Option<File>, ExitFailure> {
     Ok(Some(file))
 }
 
-fn cannot(what: &str, path: &Path, error: &std::io::Error) -> ExitFailure {
-    ExitFailure::of_place(format!("cannot {what} {}: {error}", path.display()), error)
+fn cannot(action: &str, path: &Path, error: &std::io::Error) -> ExitFailure {
+    ExitFailure::from_place_error(format!("cannot {action} {}: {error}", path.display()), error)
 }
 
 fn keep(path: &Path) -> Result<ImagePlace, ExitFailure> {
@@ -231,11 +234,11 @@ fn keep(path: &Path) -> Result<ImagePlace, ExitFailure> {
             folder.path().display()
         )));
     }
-    let known = match folder.has(DESCRIPTION) {
+    let recorded = match folder.has(DESCRIPTION) {
         false => None,
         true => Some(read(&folder)?),
     };
-    Ok(ImagePlace::Kept { folder, known, wanted: None, _lock: lock })
+    Ok(ImagePlace::Kept { folder, known: recorded, wanted: None, _lock: lock })
 }
 
 fn read(folder: &Folder) -> Result<DiskDescription, ExitFailure> {
@@ -303,10 +306,14 @@ fn described(images: &[(PathBuf, u64)]) -> Vec<DiskImage> {
     images.iter().map(describe).collect()
 }
 
-fn check_is_same(folder: &Path, known: &DiskDescription, asked: &DiskDescription) -> Result<(), ExitFailure> {
-    let is_same = known.devices == asked.devices
-        && known.filesystem == asked.filesystem
-        && known.layout == asked.layout;
+fn check_is_same(
+    folder: &Path,
+    recorded: &DiskDescription,
+    asked: &DiskDescription,
+) -> Result<(), ExitFailure> {
+    let is_same = recorded.devices == asked.devices
+        && recorded.filesystem == asked.filesystem
+        && recorded.layout == asked.layout;
     if is_same {
         return Ok(());
     }
@@ -317,11 +324,11 @@ fn check_is_same(folder: &Path, known: &DiskDescription, asked: &DiskDescription
         });
         format!("{} on {}", description.filesystem.name(), devices.collect::<Vec<_>>().join(", "))
     };
-    let problem = match say(known) == say(asked) {
-        false => format!("it has {}, and {} was asked for", say(known), say(asked)),
+    let problem = match say(recorded) == say(asked) {
+        false => format!("it has {}, and {} was asked for", say(recorded), say(asked)),
         true => format!(
             "its devices are put together as {}, and {} was asked for",
-            known.layout.join(", ").escape_debug(),
+            recorded.layout.join(", ").escape_debug(),
             asked.layout.join(", ").escape_debug()
         ),
     };

@@ -11,13 +11,13 @@ pub(super) fn waited(paths: &[PathRecord], delivered: &Histogram) -> Histogram {
 /// `disk: programs waited 812 µs for a read (modelled 800 µs, +1.5 %), ...`; nothing of a volume that had no requests.
 pub(super) fn line(path: &PathRecord) -> Option<String> {
     let kinds = [("read", &path.reads), ("write", &path.writes), ("flush", &path.flushes)];
-    let told: Vec<String> = kinds
+    let waits: Vec<String> = kinds
         .into_iter()
         .filter(|(_, wait)| wait.requests > 0)
         .map(|(kind, wait)| told(kind, wait))
         .collect();
-    let whole = format!("{}: programs waited on average {}", path.id.name, told.join(", "));
-    (!told.is_empty()).then_some(whole)
+    let whole = format!("{}: programs waited on average {}", path.id.name, waits.join(", "));
+    (!waits.is_empty()).then_some(whole)
 }
 
 fn told(kind: &str, wait: &PathWait) -> String {
@@ -42,11 +42,11 @@ mod tests {
             PathWait { requests: 10, modelled_mean_us: 800.0, waited_mean_us: 880.0, ..PathWait::default() };
         let writes = PathWait { is_estimate: true, ..reads };
         let path = PathRecord { id: DeviceId::new("disk"), reads, writes, ..PathRecord::default() };
-        let told = line(&path).unwrap();
-        assert!(told.starts_with("disk: programs waited on average ") && told.contains("+10.0 %"), "{told}");
+        let text = line(&path).unwrap();
+        assert!(text.starts_with("disk: programs waited on average ") && text.contains("+10.0 %"), "{text}");
         assert!(
-            told.contains("for a read") && told.contains(", about ") && !told.contains("flush"),
-            "{told}"
+            text.contains("for a read") && text.contains(", about ") && !text.contains("flush"),
+            "{text}"
         );
         assert_eq!(line(&PathRecord::default()), None);
     }

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_needs_room_for_a_file_system_and_is_warned_of_beyond() {
+    fn disk_space_covers_filesystem_and_warns_beyond() {
         let gib = 1 << 30;
         assert_eq!(judge(8 * gib, 9 * gib), SpaceVerdict::Fits);
         assert_eq!(judge(8 * gib, 7 * gib), SpaceVerdict::MayNotFit { growth_bytes: 8 * gib });

@@ -61,11 +61,12 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, ExitFailu
         NvmeController::connect(ControllerOptions { subsystem_nqn: subsystem_nqn.clone(), ..options })
             .map_err(failure)?;
     let device = controller.namespace(NSID).map_err(failure)?;
-    let held = contents::of_device(&device)
+    let existing = contents::inspect_device(&device)
         .map_err(|error| ExitFailure::Failed(format!("{url} can't be read: {error}")))?;
-    let filesystem = held.as_ref().and_then(filesystem_of);
-    let is_directory = held.as_ref().and_then(|held| held.at(0)).is_some_and(directory::is_beginning);
-    let is_kept = held.is_some() && !arguments.format;
+    let filesystem = existing.as_ref().and_then(filesystem_of);
+    let is_directory =
+        existing.as_ref().and_then(|existing| existing.bytes_at(0)).is_some_and(directory::is_beginning);
+    let is_kept = existing.is_some() && !arguments.format;
     let attachment = arguments.attachment.clone();
     let attachment = match (attachment.as_deref(), is_kept) {
         (None, true) if is_directory => Some(DIRECTORY.to_owned()),
@@ -85,24 +86,24 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, ExitFailu
         (None, _) if arguments.secrets.has_controller() => Some(choice::choose(None)?.name().to_owned()),
         _ => attachment,
     };
-    if let (Some(held), None, false, false) = (&held, filesystem, is_directory, arguments.format) {
+    if let (Some(existing), None, false, false) = (&existing, filesystem, is_directory, arguments.format) {
         return Err(ExitFailure::Mistake(format!(
             "{url} holds {}, and `mount` knows XFS and ext4: check its name. If nothing on it is needed, --format makes a file \
              system on it all the same",
-            held.describe()
+            existing.describe()
         )));
     }
     let remote = RemoteSpec {
         host_nqn: arguments.host_nqn.clone(),
         secrets: arguments.secrets.places()?,
         // Looked at again on the connection that formats it.
-        must_be_blank: held.is_none() && !arguments.format,
+        must_be_blank: existing.is_none() && !arguments.format,
         ..RemoteSpec::new(format!("{address}/{name}"), address, subsystem_nqn, NSID)
     };
     let volumes = vec![VolumeSpec::new("disk", StackNode::Remote(remote))];
     Ok(RemoteVolume {
         stack: StackSpec { volumes, dilation: 1.0, seed: 1 },
-        is_blank: held.is_none(),
+        is_blank: existing.is_none(),
         filesystem,
         attachment,
     })
@@ -152,10 +153,11 @@ fn choose(
     match named.as_slice() {
         [only] => Ok((*only).to_owned()),
         [] => {
-            let there: Vec<&str> = found.iter().map(|entry| entry.subsystem_nqn.as_str()).collect();
-            let there = if there.is_empty() { "nothing for this host".to_owned() } else { there.join(", ") };
+            let volumes: Vec<&str> = found.iter().map(|entry| entry.subsystem_nqn.as_str()).collect();
+            let volumes =
+                if volumes.is_empty() { "nothing for this host".to_owned() } else { volumes.join(", ") };
             Err(ExitFailure::Mistake(format!(
-                "{address} has no volume '{name}' for the host {host_nqn}; it has {there}. --host-nqn names another host, and the \
+                "{address} has no volume '{name}' for the host {host_nqn}; it has {volumes}. --host-nqn names another host, and the \
                  server's operator lists hosts in `hosts` of a volume"
             )))
         }
@@ -166,8 +168,8 @@ fn choose(
     }
 }
 
-fn filesystem_of(held: &DeviceContents) -> Option<FilesystemKind> {
-    match held.signatures() {
+fn filesystem_of(contents: &DeviceContents) -> Option<FilesystemKind> {
+    match contents.signatures() {
         // A partition table beside it, say, would not go with it.
         Ok(signatures) => {
             let [only] = signatures.as_slice() else { return None };
@@ -176,8 +178,9 @@ fn filesystem_of(held: &DeviceContents) -> Option<FilesystemKind> {
                 .find(|filesystem| filesystem.name() == only)
         }
         Err(_) => {
-            let begins =
-                |offset_bytes, magic: &[u8]| held.at(offset_bytes).is_some_and(|at| at.starts_with(magic));
+            let begins = |offset_bytes, magic: &[u8]| {
+                contents.bytes_at(offset_bytes).is_some_and(|bytes| bytes.starts_with(magic))
+            };
             let is_ext4 = begins(EXT4_MAGIC_OFFSET, &EXT4_MAGIC);
             if begins(0, XFS_MAGIC) {
                 Some(FilesystemKind::Xfs)
@@ -205,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_a_port_and_a_volume() {
+    fn volume_address_needs_port_and_name() {
         let read = |url| parse(url).map_err(|error| error.to_string());
         assert_eq!(read("nvme-tcp://127.0.0.1:4420/data"), Ok(("127.0.0.1:4420", "data")));
         assert_eq!(read("nvme-tcp://[::1]:4420/nqn.2014-08.a:b"), Ok(("[::1]:4420", "nqn.2014-08.a:b")));

@@ -29,15 +29,15 @@ pub(in crate::commands) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Those of them whose program is described by commands.
-pub(super) fn by_commands() -> impl Iterator<Item = &'static str> {
+pub(super) fn list_command_studies() -> impl Iterator<Item = &'static str> {
     let described = |text: &str| text.lines().any(|line| line.starts_with("kind = \"command\""));
     STUDIES.into_iter().filter(move |(_, text)| described(text)).map(|(name, _)| name)
 }
 
 /// The study `like`, called `name`.
 pub(super) fn copy(like: &str, name: &str) -> Result<String, ExitFailure> {
-    let Some((_, text)) = STUDIES.iter().find(|(known, _)| *known == like) else {
-        let names = STUDIES.map(|(known, _)| known);
+    let Some((_, text)) = STUDIES.iter().find(|(name, _)| *name == like) else {
+        let names = STUDIES.map(|(name, _)| name);
         let meant = closest(like, names).map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();
         return Err(ExitFailure::Mistake(format!(
             "there is no bundled study '{like}': {meant}expected one of {}",

@@ -45,7 +45,7 @@ pub(super) enum NewStorageSource {
 }
 
 /// Reads the words, each of which becomes a storage. Files of media lie in `beside`.
-pub(super) fn read(words: &[String], beside: &Path) -> Result<Vec<NewStorage>, ExitFailure> {
+pub(super) fn read(words: &[String], folder: &Path) -> Result<Vec<NewStorage>, ExitFailure> {
     let mut storages: Vec<NewStorage> = Vec::new();
     for word in words.iter().map(|word| word.trim()) {
         if word.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn read(words: &[String], beside: &Path) -> Result<Vec<NewStorage>, E
                 "--storage has an empty name: expected a list such as hdd,nvme".into(),
             ));
         }
-        let storage = read_word(word, beside)?;
+        let storage = read_word(word, folder)?;
         if storages.iter().any(|other| other.name == storage.name) {
             return Err(ExitFailure::Mistake(format!("--storage names '{}' twice", storage.name)));
         }
@@ -62,12 +62,12 @@ pub(super) fn read(words: &[String], beside: &Path) -> Result<Vec<NewStorage>, E
     Ok(storages)
 }
 
-fn read_word(word: &str, beside: &Path) -> Result<NewStorage, ExitFailure> {
+fn read_word(word: &str, folder: &Path) -> Result<NewStorage, ExitFailure> {
     if word.starts_with('/') {
         return Ok(NewStorage { name: name_of(word), source: NewStorageSource::Path(word.to_owned()) });
     }
     if word.ends_with(".toml") {
-        let medium = media::read(&beside.join(word))?;
+        let medium = media::read(&folder.join(word))?;
         let source =
             NewStorageSource::Devices { medium_name: word.to_owned(), medium: Box::new(medium), count: 1 };
         let file = Path::new(word).file_stem().and_then(|stem| stem.to_str()).unwrap_or(word);
@@ -80,11 +80,12 @@ fn read_word(word: &str, beside: &Path) -> Result<NewStorage, ExitFailure> {
         return Ok(devices(word, medium, 1));
     }
     // `hddx6`: six of them. Whole names come first, since some hold an x themselves: optane-p5800x.
-    let several = word.rsplit_once('x').and_then(|(of, count)| Some((of, find(of)?, count.parse().ok()?)));
+    let several =
+        word.rsplit_once('x').and_then(|(name, count)| Some((name, find(name)?, count.parse().ok()?)));
     match several {
-        Some((of, medium, count)) if (1..=MAX_DEVICES).contains(&count) => Ok(devices(of, medium, count)),
-        Some((of, ..)) => Err(ExitFailure::Mistake(format!(
-            "--storage {word}: expected 1 to {MAX_DEVICES} devices, as in {of}x6"
+        Some((name, medium, count)) if (1..=MAX_DEVICES).contains(&count) => Ok(devices(name, medium, count)),
+        Some((name, ..)) => Err(ExitFailure::Mistake(format!(
+            "--storage {word}: expected 1 to {MAX_DEVICES} devices, as in {name}x6"
         ))),
         None => Err(unknown(word)),
     }
@@ -196,14 +197,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_alias_is_of_the_catalogue() {
+    fn aliases_are_in_catalogue() {
         for (alias, medium) in ALIASES {
             assert_eq!(find(alias).map(|found| found.name).as_deref(), Some(medium));
         }
     }
 
     #[test]
-    fn a_path_becomes_a_name() {
+    fn path_becomes_a_name() {
         assert_eq!(name_of("/mnt/My_Disk.1/"), "mnt-my-disk-1");
         assert_eq!(name_of("/"), "disk");
     }

@@ -82,28 +82,28 @@ fn summaries(cells: &[HeldOut]) -> Vec<HeldOutSummary> {
         .collect()
 }
 
-fn summary(without: &'static str, cells: Vec<&HeldOut>) -> HeldOutSummary {
-    let errors = |of: fn(&HeldOut) -> &ComparedMetric| {
-        let all: Vec<&ComparedMetric> = cells.iter().map(|cell| of(cell)).collect();
+fn summary(left_out: &'static str, cells: Vec<&HeldOut>) -> HeldOutSummary {
+    let errors = |metric_of: fn(&HeldOut) -> &ComparedMetric| {
+        let all: Vec<&ComparedMetric> = cells.iter().map(|cell| metric_of(cell)).collect();
         let mut sizes: Vec<f64> = all.iter().filter_map(|one| one.error).map(f64::abs).collect();
         let covered = all.iter().filter_map(|one| one.is_covered);
-        let within = covered.clone().filter(|&is| is).count();
+        let covered_count = covered.clone().filter(|&is_covered| is_covered).count();
         AbsoluteErrors {
-            covered: (covered.clone().count() > 0).then(|| within as f64 / covered.count() as f64),
+            covered: (covered.clone().count() > 0).then(|| covered_count as f64 / covered.count() as f64),
             worst: sizes.iter().copied().reduce(f64::max),
             median: median(&mut sizes),
         }
     };
-    let baseline = |of: fn(&HeldOut) -> Option<f64>| {
+    let baseline = |value_of: fn(&HeldOut) -> Option<f64>| {
         let mut sizes: Vec<f64> = cells
             .iter()
             .filter(|cell| cell.refused.is_none())
-            .filter_map(|cell| Some((of(cell)? / cell.throughput_per_s.measured - 1.0).abs()))
+            .filter_map(|cell| Some((value_of(cell)? / cell.throughput_per_s.measured - 1.0).abs()))
             .collect();
         median(&mut sizes)
     };
     HeldOutSummary {
-        without,
+        without: left_out,
         refused: cells.iter().filter(|cell| cell.refused.is_some()).count(),
         throughput: errors(|cell| &cell.throughput_per_s),
         mean_latency: errors(|cell| &cell.mean_us),

@@ -17,7 +17,7 @@ const HEADINGS: [&str; 10] =
 
 pub(super) fn list(file: &PoolFile, json: bool) -> Result<ExitCode, ExitFailure> {
     let PoolReply::State(state) = super::ask(file, PoolCommand::List)? else {
-        return Err(super::no_answer());
+        return Err(super::refuse_other_answer());
     };
     if json {
         output::print(&serde_json::to_string_pretty(&state).expect("a pool's state is plain data"));
@@ -38,13 +38,13 @@ fn render(state: &PoolState) -> String {
         quantity::plural(state.members.len(), "device")
     );
     for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
-        let is = match member.state {
+        let member_state = match member.state {
             MemberState::Doubtful => {
                 "lacking what could not be flushed to it before the pool was opened; `volume resync` writes it again"
             }
-            state => state.in_words(),
+            state => state.describe(),
         };
-        text.push_str(&format!("{} is {is}\n", member.name));
+        text.push_str(&format!("{} is {member_state}\n", member.name));
     }
     if state.volumes.is_empty() {
         return text + "it has no volume: `underlay volume create` makes one\n";
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_says_what_there_is() {
+    fn volume_list_shows_pool_and_volumes() {
         let volume = VolumeState {
             name: "data".into(),
             nqn: "nqn.2025-11.internal.underlay:tank:data".into(),

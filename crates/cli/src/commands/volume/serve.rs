@@ -46,17 +46,17 @@ pub(super) fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, ExitF
     }
     let state = server.state();
     warn_of_strangers(&state);
-    output::print(&if arguments.json { in_json(&state) } else { in_words(&state) });
+    output::print(&if arguments.json { to_json(&state) } else { describe(&state) });
     service::is_ready();
     while !stop.load(Ordering::Relaxed) && !server.is_over() {
         std::thread::sleep(WATCH_INTERVAL);
     }
     service::is_stopping();
-    let told = server.is_over();
+    let is_over = server.is_over();
     let stopped = server.stop();
     registry.forget(note);
     stopped?;
-    Ok(if told { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+    Ok(if is_over { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
 }
 
 /// A server that everybody reaches, and that asks nobody who it is.
@@ -96,7 +96,7 @@ fn address_for_clients(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(own.map_or(loopback, |own| own.ip()), address.port())
 }
 
-fn in_json(state: &PoolState) -> String {
+fn to_json(state: &PoolState) -> String {
     let volumes: Vec<_> = state
         .volumes
         .iter()
@@ -113,7 +113,7 @@ fn in_json(state: &PoolState) -> String {
     .to_string()
 }
 
-fn in_words(state: &PoolState) -> String {
+fn describe(state: &PoolState) -> String {
     let Some(address) = state.address else { return String::new() };
     let count = match state.volumes.len() {
         1 => "1 volume".to_owned(),

@@ -67,13 +67,13 @@ fn coordinate(
     let began = SystemTime::now();
     let coordinator = WorkerCoordinator::connect(&workers, trust(&from.trust)?.as_ref())?;
     let progress = UnsimulatedMutex::new(WorkersProgress::new(options, spec.operation_limit));
-    let told = ResourceRegistry::open()
-        .ok()
-        .and_then(|registry| ServiceReporter::begin("load", in_words(arguments, &job), "begins", &registry));
+    let reporter = ResourceRegistry::open().ok().and_then(|registry| {
+        ServiceReporter::begin("load", describe_job(arguments, &job), "begins", &registry)
+    });
     let reported = |report: &ProgressReport, workers: &[WorkerProgress]| {
-        if let Some(told) = &told {
-            told.say(if report.has_ended { "done" } else { "running" });
-            told.add(report, workers);
+        if let Some(reporter) = &reporter {
+            reporter.say(if report.has_ended { "done" } else { "running" });
+            reporter.add(report, workers);
         }
         progress.lock().show(report);
     };
@@ -87,14 +87,14 @@ fn coordinate(
     };
     let mut printed = Ok(());
     if arguments.json {
-        let record = serde_json::to_string_pretty(&WithHosts::of(&together));
+        let record = serde_json::to_string_pretty(&WithHosts::new(&together));
         output::print(&record.expect("a measurement is plain data"));
     } else {
         let facts = RunFacts { particulars: Some(&together.particulars), points: None };
         printed = results::print(&together.measured, facts, began, options);
         // In JSON, only YCSB's own objects are expected.
         if options.exporter == ExporterFormat::Text || options.export_file.is_some() {
-            output::print(&in_lines(&together));
+            output::print(&format_lines(&together));
         }
         sum_up(&together.measured);
     }
@@ -130,7 +130,7 @@ fn coordinate(
 }
 
 /// `cassandra: run, mix b, 64 threads on 2 workers`
-fn in_words(arguments: &YcsbArguments, job: &RemoteJob) -> String {
+fn describe_job(arguments: &YcsbArguments, job: &RemoteJob) -> String {
     let phase = match arguments.phase {
         YcsbPhase::Load => "load".to_owned(),
         YcsbPhase::Run => format!("run, mix {}", job.mix.as_deref().unwrap_or("of the properties")),
@@ -145,8 +145,8 @@ fn in_words(arguments: &YcsbArguments, job: &RemoteJob) -> String {
 }
 
 fn refuse_what_workers_do_not_send(options: &OutputOptions) -> Result<(), ExitFailure> {
-    let refused = |what: &str| {
-        Err(ExitFailure::Mistake(format!("{what}, which workers don't send: run it on one host")))
+    let refused = |feature: &str| {
+        Err(ExitFailure::Mistake(format!("{feature}, which workers don't send: run it on one host")))
     };
     if options.measurement.needs_points() {
         return refused("this measurementtype needs every single operation");
@@ -285,7 +285,7 @@ impl From<&HostReport> for OneHost {
 }
 
 impl<'a> WithHosts<'a> {
-    fn of(together: &'a CombinedResults) -> Self {
+    fn new(together: &'a CombinedResults) -> Self {
         let lost = together.lost.iter().map(|lost| OneLost {
             problem: lost.error.to_string(),
             operations: lost.last.operations,
@@ -306,7 +306,7 @@ impl<'a> WithHosts<'a> {
 }
 
 /// In the form of YCSB's text, after YCSB's own lines.
-fn in_lines(together: &CombinedResults) -> String {
+fn format_lines(together: &CombinedResults) -> String {
     let mut lines = vec![
         format!("[HOSTS], Workers, {}", together.hosts.len()),
         format!("[HOSTS], Lost, {}", together.lost.len()),

@@ -15,7 +15,7 @@ fn manifest(name: &str) -> Vec<Yaml> {
     YamlLoader::load_from_str(&text).unwrap()
 }
 
-fn of_kind<'a>(documents: &'a [Yaml], kind: &str) -> &'a Yaml {
+fn find_kind<'a>(documents: &'a [Yaml], kind: &str) -> &'a Yaml {
     let found: Vec<&Yaml> = documents.iter().filter(|one| one["kind"].as_str() == Some(kind)).collect();
     assert_eq!(found.len(), 1, "{kind}");
     found[0]
@@ -40,7 +40,7 @@ fn command(job: &Yaml) -> CliCommand {
 
 fn workers() -> (Vec<Yaml>, WorkerArguments) {
     let documents = manifest("workers.yaml");
-    match command(of_kind(&documents, "Job")) {
+    match command(find_kind(&documents, "Job")) {
         CliCommand::Worker(arguments) => (documents, arguments),
         other => panic!("{other:?}"),
     }
@@ -48,7 +48,7 @@ fn workers() -> (Vec<Yaml>, WorkerArguments) {
 
 fn run() -> (Vec<Yaml>, YcsbArguments) {
     let documents = manifest("run.yaml");
-    match command(of_kind(&documents, "Job")) {
+    match command(find_kind(&documents, "Job")) {
         CliCommand::Ycsb(arguments) => (documents, arguments),
         other => panic!("{other:?}"),
     }
@@ -67,9 +67,9 @@ fn mounts(job: &Yaml) -> Vec<(PathBuf, &Yaml)> {
 }
 
 #[test]
-fn a_worker_listens_where_its_service_leads() {
+fn worker_listens_on_service_port() {
     let (documents, arguments) = workers();
-    let (job, service) = (of_kind(&documents, "Job"), of_kind(&documents, "Service"));
+    let (job, service) = (find_kind(&documents, "Job"), find_kind(&documents, "Service"));
     let listen = arguments.listen.unwrap();
     let (address, port) = listen.rsplit_once(':').unwrap();
     let port: i64 = port.parse().unwrap();
@@ -93,9 +93,9 @@ fn a_worker_listens_where_its_service_leads() {
 }
 
 #[test]
-fn a_run_names_every_worker() {
+fn run_names_all_workers() {
     let (documents, _) = workers();
-    let job = of_kind(&documents, "Job");
+    let job = find_kind(&documents, "Job");
     let (_, arguments) = run();
     let port = container(job)["ports"][0]["containerPort"].as_i64().unwrap();
     let (name, domain) = (&job["metadata"]["name"], &job["spec"]["template"]["spec"]["subdomain"]);
@@ -113,14 +113,14 @@ fn a_run_names_every_worker() {
 }
 
 #[test]
-fn the_token_is_a_secret_that_has_to_be_made() {
+fn token_comes_from_a_secret() {
     let (documents, worker) = workers();
     let (run_documents, run) = run();
-    let secret = of_kind(&documents, "Secret");
+    let secret = find_kind(&documents, "Secret");
     let token = secret["stringData"]["token"].as_str().unwrap();
     assert!(SharedToken::new(token).is_err(), "a token that everybody knows is none");
     let files = [worker.trust.token_file.unwrap(), run.from.trust.token_file.unwrap()];
-    let jobs = [of_kind(&documents, "Job"), of_kind(&run_documents, "Job")];
+    let jobs = [find_kind(&documents, "Job"), find_kind(&run_documents, "Job")];
     for (file, job) in files.iter().zip(jobs) {
         let mounts = mounts(job);
         let (_, volume) = mounts.iter().find(|(path, _)| Some(path.as_path()) == file.parent()).unwrap();
@@ -135,7 +135,7 @@ fn the_token_is_a_secret_that_has_to_be_made() {
 #[test]
 fn containers_may_do_no_more_than_they_need() {
     for documents in [workers().0, run().0] {
-        let job = of_kind(&documents, "Job");
+        let job = find_kind(&documents, "Job");
         let pod = &job["spec"]["template"]["spec"];
         assert_eq!(pod["automountServiceAccountToken"].as_bool(), Some(false));
         let context = &pod["securityContext"];

@@ -40,9 +40,9 @@ struct ReachedSystem {
 pub(super) fn connector(registry: ResourceRegistry, may_connect: MayConnect) -> JobConnector {
     Box::new(move |job: &RemoteJob| -> Result<ConnectionOpener, String> {
         check(&job.system, &job.settings)?;
-        let known = underlay_systems::names().join(", ");
+        let names = underlay_systems::names().join(", ");
         let system = underlay_systems::find(&job.system)
-            .ok_or_else(|| format!("there is no system '{}': expected one of {known}", job.system))?;
+            .ok_or_else(|| format!("there is no system '{}': expected one of {names}", job.system))?;
         if let Some((key, expected)) = system.check_settings(&job.settings).into_iter().next() {
             return Err(format!("setting '{key}': {expected}"));
         }

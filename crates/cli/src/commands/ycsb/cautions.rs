@@ -45,10 +45,10 @@ pub(crate) fn about(measured: &MeasuredWindow, circumstances: &RunCircumstances<
     let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
     let cautions = [
         standstill(measured),
-        unfinished(measured, circumstances.outside, spec).map(|unfinished| unfinished.in_words(spec)),
+        unfinished(measured, circumstances.outside, spec).map(|unfinished| unfinished.describe(spec)),
         missing(measured),
         headroom(measured),
-        behind(measured, circumstances.unstarted),
+        warn_of_backlog(measured, circumstances.unstarted),
         lateness(measured).filter(|_| has_rate),
         few(measured, circumstances.percentiles),
         warm_up(measured, spec, has_rate),
@@ -81,16 +81,16 @@ pub(in crate::commands) fn unfinished(
 }
 
 impl UnfinishedRun {
-    fn in_words(&self, spec: &RunSpec) -> String {
+    fn describe(&self, spec: &RunSpec) -> String {
         let [done, asked] = [self.done, self.asked].map(|count| quantity::number(count as f64, 1));
-        let why = match self.stopped {
+        let reason = match self.stopped {
             true => "it was stopped".to_owned(),
             false => format!(
                 "the maximum execution time of {} has passed",
                 quantity::duration(spec.duration.as_secs_f64())
             ),
         };
-        let (what, advice) = match spec.mix.visits_every_record() {
+        let (subject, advice) = match spec.mix.visits_every_record() {
             true if spec.mix.share(OperationKind::Insert) > 0.0 => (
                 "records were inserted",
                 "a run on this data would ask for missing records. Load again with more time, or set this recordcount",
@@ -101,7 +101,7 @@ impl UnfinishedRun {
                 "its figures cover only what was measured of these. Allow more time, or lower operationcount",
             ),
         };
-        format!("{done} of {asked} {what}: {why}, and {advice}")
+        format!("{done} of {asked} {subject}: {reason}, and {advice}")
     }
 }
 
@@ -147,7 +147,7 @@ fn missing(measured: &MeasuredWindow) -> Option<String> {
 }
 
 /// YCSB's sections have what was sent alone.
-fn behind(measured: &MeasuredWindow, unstarted: u64) -> Option<String> {
+fn warn_of_backlog(measured: &MeasuredWindow, unstarted: u64) -> Option<String> {
     (unstarted > 0).then(|| {
         let due = measured.operations.saturating_add(unstarted).max(1);
         format!(
@@ -193,8 +193,8 @@ fn warm_up(measured: &MeasuredWindow, spec: &RunSpec, has_rate: bool) -> Option<
         return None;
     }
     let figure = if has_rate { SteadinessMetric::MeanLatency } else { SteadinessMetric::Throughput };
-    let warm_up = WarmUp::of_measurement(measured, figure, spec.dilation)?;
-    let figure = figure.in_words();
+    let warm_up = WarmUp::from_measurement(measured, figure, spec.dilation)?;
+    let figure = figure.describe();
     let Some(difference) = warm_up.difference else {
         return Some(format!(
             "{figure} still changed in the second half of what was measured: try a longer --warmup"
@@ -242,7 +242,7 @@ mod tests {
     fn measured(reads: u64, throughput_per_s: impl Fn(usize) -> f64) -> MeasuredWindow {
         let mut histogram = Histogram::default();
         histogram.record_n_ns(1_000_000, reads);
-        let latency = RecordedLatency::of(histogram);
+        let latency = RecordedLatency::new(histogram);
         let point = |second: usize| SeriesPoint {
             t_s: second as f64 + 1.0,
             throughput_per_s: throughput_per_s(second),
@@ -259,18 +259,18 @@ mod tests {
         }
     }
 
-    fn of_percentiles<'a>(spec: &'a RunSpec, percentiles: &'a [f64]) -> RunCircumstances<'a> {
+    fn with_percentiles<'a>(spec: &'a RunSpec, percentiles: &'a [f64]) -> RunCircumstances<'a> {
         RunCircumstances { spec, percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
     }
 
     fn cautions(measured: &MeasuredWindow, spec: &RunSpec) -> Vec<String> {
         let circumstances =
-            RunCircumstances { budget_bytes: Some(256 << 20), ..of_percentiles(spec, &[95.0, 99.0]) };
+            RunCircumstances { budget_bytes: Some(256 << 20), ..with_percentiles(spec, &[95.0, 99.0]) };
         about(measured, &circumstances)
     }
 
     #[test]
-    fn a_sound_measurement_needs_no_caution() {
+    fn sound_measurement_has_no_cautions() {
         let mut measured = measured(60_000, |second| 1_000.0 + (second % 7) as f64);
         measured.generator = GeneratorCost {
             ceiling_per_s: Some(1e6),
@@ -283,7 +283,7 @@ mod tests {
 
     /// A load once inserted 28,011 of two million records and did not say so.
     #[test]
-    fn what_ran_out_of_time_says_how_much_is_missing() {
+    fn timed_out_run_reports_missing_operations() {
         let load = RunSpec {
             duration: Duration::from_secs(2),
             warmup: Duration::ZERO,
@@ -298,33 +298,35 @@ mod tests {
             stopped,
             ..MeasuredWindow::default()
         };
-        let told = |measured: &MeasuredWindow, spec: &RunSpec| {
-            unfinished(measured, 0, spec).map(|unfinished| unfinished.in_words(spec))
+        let caution = |measured: &MeasuredWindow, spec: &RunSpec| {
+            unfinished(measured, 0, spec).map(|unfinished| unfinished.describe(spec))
         };
-        let said = told(&by_then(28_011, 2.0, false), &load).unwrap();
+        let message = caution(&by_then(28_011, 2.0, false), &load).unwrap();
         assert!(
-            said.starts_with(
+            message.starts_with(
                 "28,011 of 2,000,000 records were inserted: the maximum execution time of 2.0 s"
             ),
-            "{said}"
+            "{message}"
         );
-        assert!(told(&by_then(28_011, 1.0, true), &load).unwrap().contains("it was stopped"));
-        assert_eq!(told(&by_then(2_000_000, 1.9, false), &load), None);
+        assert!(caution(&by_then(28_011, 1.0, true), &load).unwrap().contains("it was stopped"));
+        assert_eq!(caution(&by_then(2_000_000, 1.9, false), &load), None);
         // Until all is done, however long that takes.
         let endless = RunSpec { duration: Duration::MAX, ..load.clone() };
-        assert_eq!(told(&by_then(2_000_000, 900.0, false), &endless), None);
+        assert_eq!(caution(&by_then(2_000_000, 900.0, false), &endless), None);
         let run =
             RunSpec { operation_limit: Some(1_000), mix: OperationMix::parse("a").unwrap(), ..load.clone() };
         assert!(
-            told(&by_then(300, 2.0, false), &run).unwrap().starts_with("300 of 1,000 operations were done")
+            caution(&by_then(300, 2.0, false), &run)
+                .unwrap()
+                .starts_with("300 of 1,000 operations were done")
         );
         let timed = RunSpec { operation_limit: None, ..run };
-        assert_eq!(told(&by_then(300, 2.0, false), &timed), None);
+        assert_eq!(caution(&by_then(300, 2.0, false), &timed), None);
     }
 
     /// A load of 20,000 at 2,000 a second, with a warm-up of 3 s and 1 s to measure: 8,000 are there.
     #[test]
-    fn what_a_load_inserted_while_it_warmed_up_is_there_too() {
+    fn load_counts_records_of_warm_up() {
         let load = RunSpec {
             rate_per_s: Some(2_000.0),
             warmup: Duration::from_secs(3),
@@ -333,14 +335,14 @@ mod tests {
         };
         let by_then = |operations| MeasuredWindow { operations, wall_s: 1.0, ..MeasuredWindow::default() };
         let found = unfinished(&by_then(2_000), 6_000, &load).unwrap();
-        assert!(found.in_words(&load).starts_with("8,000 of 20,000 records were inserted"));
+        assert!(found.describe(&load).starts_with("8,000 of 20,000 records were inserted"));
         assert!(unfinished(&by_then(2_000), 18_000, &load).is_none(), "all of it");
         assert!(unfinished(&by_then(2_000), 17_999, &load).is_some());
     }
 
     /// The engine of an embedded system is a process of its own, and so are clients in Java.
     #[test]
-    fn a_measurement_whose_engine_was_stopped_says_so() {
+    fn stopped_engine_is_reported() {
         let mut measured = measured(60_000, |_| 1_000.0);
         measured.wall_s = 4.0;
         measured.stopped_processes = vec![underlay_record::StoppedProcess {
@@ -349,14 +351,17 @@ mod tests {
             stopped_wall_s: 1.5,
             ..Default::default()
         }];
-        let said = standstill(&measured).unwrap();
-        assert!(said.starts_with("underlay-engine (process 12) was stopped for 1.50 s of 4.00 s"), "{said}");
+        let message = standstill(&measured).unwrap();
+        assert!(
+            message.starts_with("underlay-engine (process 12) was stopped for 1.50 s of 4.00 s"),
+            "{message}"
+        );
         measured.stopped_processes[0].stopped_wall_s = 0.1;
         assert_eq!(standstill(&measured), None);
     }
 
     #[test]
-    fn a_generator_that_was_stopped_measured_nothing() {
+    fn stopped_generator_measured_nothing() {
         let mut measured = measured(60_000, |_| 1_000.0);
         measured.wall_s = 60.0;
         measured.generator.pauses = Some(underlay_record::Pauses {
@@ -365,12 +370,12 @@ mod tests {
             pauses: 1,
             ..Default::default()
         });
-        let said = cautions(&measured, &spec(None));
-        assert!(said[0].contains("stood still for 5.00 s of 60.00 s"), "{said:?}");
+        let messages = cautions(&measured, &spec(None));
+        assert!(messages[0].contains("stood still for 5.00 s of 60.00 s"), "{messages:?}");
     }
 
     #[test]
-    fn every_weakness_is_said_with_what_to_try() {
+    fn weaknesses_come_with_advice() {
         let mut measured = measured(600, |second| if second < 6 { 2.0 } else { 10.0 + (second % 3) as f64 });
         measured.generator = GeneratorCost {
             ceiling_per_s: Some(15.0),
@@ -378,22 +383,25 @@ mod tests {
             ..GeneratorCost::default()
         };
         let mut spec = spec(None);
-        let said = cautions(&measured, &spec);
+        let messages = cautions(&measured, &spec);
         assert!(
-            said[0].starts_with("the generator alone reaches 15.0/s here, 1.5 times what was measured"),
-            "{said:?}"
+            messages[0].starts_with("the generator alone reaches 15.0/s here, 1.5 times what was measured"),
+            "{messages:?}"
         );
-        assert!(said[1].starts_with("too few operations for p99 of read: fewer than ten"), "{said:?}");
-        assert!(said[2].ends_with("lower at first. Try --warmup 7"), "{said:?}");
-        assert_eq!(said.len(), 3);
-        spec.rate_per_s = Some(10.0);
-        let said = cautions(&measured, &spec);
         assert!(
-            said[1].starts_with("the generator itself sent operations up to 800 µs late (p99)"),
-            "{said:?}"
+            messages[1].starts_with("too few operations for p99 of read: fewer than ten"),
+            "{messages:?}"
+        );
+        assert!(messages[2].ends_with("lower at first. Try --warmup 7"), "{messages:?}");
+        assert_eq!(messages.len(), 3);
+        spec.rate_per_s = Some(10.0);
+        let messages = cautions(&measured, &spec);
+        assert!(
+            messages[1].starts_with("the generator itself sent operations up to 800 µs late (p99)"),
+            "{messages:?}"
         );
         spec.workload = Arc::new(CoreWorkload::new(100_000, 10, 100));
-        let said = cautions(&measured, &spec);
-        assert!(said.last().unwrap().contains("fits in the memory budget (256 MiB)"), "{said:?}");
+        let messages = cautions(&measured, &spec);
+        assert!(messages.last().unwrap().contains("fits in the memory budget (256 MiB)"), "{messages:?}");
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn gather_points(
         let (log, operations) = RawLog::new();
         control.log_operations(log);
         let options = options.clone();
-        std::thread::spawn(move || SectionLatencies::of(operations, &options, measured))
+        std::thread::spawn(move || SectionLatencies::from_operations(operations, &options, measured))
     })
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) 
         }
     }
     let mistake = |file: &Path, error: std::io::Error| {
-        ExitFailure::of_place(format!("cannot write {}: {error}", file.display()), &error)
+        ExitFailure::from_place_error(format!("cannot write {}: {error}", file.display()), &error)
     };
     for file in own.iter().flatten() {
         underlay_files::check_writable(file).map_err(|error| mistake(file, error))?;
@@ -125,7 +125,7 @@ pub(crate) fn write_logs(
         let mut files: BTreeMap<String, Vec<IntervalLine>> = BTreeMap::new();
         for line in &lines {
             let Some(name) = &line.tag else { continue };
-            let own = IntervalLine { tag: None, latencies: in_microseconds(&line.latencies), ..*line };
+            let own = IntervalLine { tag: None, latencies: to_microseconds(&line.latencies), ..*line };
             files.entry(name.clone()).or_default().push(own);
         }
         for (name, own) in files {
@@ -150,7 +150,7 @@ struct IntervalLine {
 }
 
 /// The same latencies with a microsecond as the unit, which YCSB counts in.
-fn in_microseconds(latencies: &Histogram) -> Histogram {
+fn to_microseconds(latencies: &Histogram) -> Histogram {
     let mut counted = Histogram::default();
     latencies.values_ns().for_each(|(ns, count)| counted.record_n_ns(ns / 1000, count));
     counted
@@ -324,7 +324,7 @@ mod tests {
 
     /// A run on a map in memory, printed into files.
     #[test]
-    fn single_latencies_and_figures_are_written_where_they_are_asked_for() {
+    fn latencies_and_figures_are_written_on_request() {
         let folder = tempfile::tempdir().unwrap();
         let options = OutputOptions {
             measurement: MeasurementType::HdrHistogramAndRaw,

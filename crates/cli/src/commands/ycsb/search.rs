@@ -42,7 +42,7 @@ pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, St
             quantity::number(lowest_per_s, 2),
         ));
     }
-    Ok(Some((search, StepTimes::of(measure))))
+    Ok(Some((search, StepTimes::from_measure(measure))))
 }
 
 /// `p99=10ms,p99.9=50 ms`.
@@ -99,7 +99,7 @@ pub(super) fn print(found: &SearchOutcome) {
         Some(rate) if rate < 100.0 => format!("{rate:.2}"),
         Some(rate) => format!("{rate:.0}"),
     };
-    let (held, of) = found.confirmed;
+    let (confirmed, tried) = found.confirmed;
     let ending = match found.ending {
         SearchEnding::Closed => "found",
         SearchEnding::MostHolds => "the highest rate that was tried holds",
@@ -108,7 +108,7 @@ pub(super) fn print(found: &SearchOutcome) {
     };
     output::print(&format!(
         "[SEARCH], Rate(ops/sec), {}\n[SEARCH], FailsAt(ops/sec), {}\n[SEARCH], FailsBecause, {}\n\
-         [SEARCH], Confirmed, {held} of {of}\n[SEARCH], Outcome, {ending}",
+         [SEARCH], Confirmed, {confirmed} of {tried}\n[SEARCH], Outcome, {ending}",
         rate(found.holds_per_s),
         rate(found.fails_per_s),
         found.reason.as_deref().unwrap_or("none"),

@@ -30,9 +30,9 @@ pub(crate) fn translated(arguments: impl Iterator<Item = OsString>) -> Vec<OsStr
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         if let Some((_, property)) = PROPERTIES.iter().find(|(theirs, _)| *theirs == name) {
             let value = value.map(OsString::from).or_else(|| arguments.next());
-            let mut given = OsString::from(format!("{property}="));
-            given.push(value.unwrap_or_default());
-            ours.extend([OsString::from("-p"), given]);
+            let mut property_argument = OsString::from(format!("{property}="));
+            property_argument.push(value.unwrap_or_default());
+            ours.extend([OsString::from("-p"), property_argument]);
         } else if word == "-target" {
             // YCSB takes 0 for no limit; no rate of ours is 0.
             let rate = arguments.next();

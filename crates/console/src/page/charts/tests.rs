@@ -11,21 +11,26 @@ fn history(samples: impl IntoIterator<Item = LiveSample>) -> RunHistory {
 }
 
 #[test]
-fn a_hit_rate_is_that_of_the_last_interval() {
-    let with = |hits: f64, misses: f64| {
+fn hit_rate_covers_last_interval() {
+    let sample_with = |hits: f64, misses: f64| {
         let figures = [("read_hits".to_owned(), hits), ("read_misses".to_owned(), misses)].into();
         let layer = LayerActivity { name: "cache.0".to_owned(), figures, ..LayerActivity::default() };
         LiveSample { layers: vec![layer], ..LiveSample::default() }
     };
-    let found =
-        history([with(10.0, 10.0), with(40.0, 20.0), with(40.0, 20.0), with(0.0, 0.0), with(1.0, 0.0)]);
-    let lines = hit_rates(&ShownMoments::of(found.moments()).all);
+    let found = history([
+        sample_with(10.0, 10.0),
+        sample_with(40.0, 20.0),
+        sample_with(40.0, 20.0),
+        sample_with(0.0, 0.0),
+        sample_with(1.0, 0.0),
+    ]);
+    let lines = hit_rates(&ShownMoments::from_moments(found.moments()).all);
     let shares: Vec<f64> = lines[0].points().map(|point| point.1).collect();
     assert_eq!(shares, [0.75, 1.0]);
 }
 
 #[test]
-fn lines_end_with_their_cell_and_leave_out_what_is_not_measured() {
+fn lines_end_with_cell_and_skip_unmeasured_moments() {
     let sample = |position: u32, phase: &str, iops: f64| LiveSample {
         position: Some(position),
         phase: phase.to_owned(),
@@ -48,8 +53,8 @@ fn lines_end_with_their_cell_and_leave_out_what_is_not_measured() {
         seen.add(at_s, sample, 1);
     }
     let chart = CHARTS.iter().find(|chart| chart.id == "iops").unwrap();
-    let shown = ShownMoments::of(seen.moments());
-    let lines = (chart.lines)(shown.of_chart(chart));
+    let shown = ShownMoments::from_moments(seen.moments());
+    let lines = (chart.lines)(shown.select_for_chart(chart));
     let parts: Vec<Vec<f64>> =
         lines[0].parts.iter().map(|part| part.iter().map(|point| point.1).collect()).collect();
     assert_eq!(parts, [vec![110.0, 120.0], vec![115.0], vec![116.0, 117.0]]);
@@ -67,7 +72,7 @@ fn unlike_gauges_share_no_axis() {
         parts: vec![vec![(0.0, high)]],
         ..TimeLine::default()
     };
-    let groups = by_size(vec![
+    let groups = group_by_size(vec![
         line("masters", 1.0),
         line("replica lag entries", 80_000.0),
         line("compactions running", 2.0),
@@ -81,21 +86,21 @@ fn unlike_gauges_share_no_axis() {
 }
 
 #[test]
-fn progress_of_a_command_is_drawn_by_figure_and_unit() {
-    let with = |unit: &str, value: f64| LiveSample {
+fn command_progress_is_drawn_by_figure_and_unit() {
+    let sample_with = |unit: &str, value: f64| LiveSample {
         figure: Some(LiveFigure { name: "throughput".to_owned(), unit: unit.to_owned(), value }),
         ..LiveSample::default()
     };
-    let seen = history([with("tps", 5.0), with("tps", 6.0), with("ms", 700.0)]);
-    let lines = printed(&ShownMoments::of(seen.moments()).all);
+    let seen = history([sample_with("tps", 5.0), sample_with("tps", 6.0), sample_with("ms", 700.0)]);
+    let lines = printed(&ShownMoments::from_moments(seen.moments()).all);
     let names: Vec<(&str, usize)> =
         lines.iter().map(|line| (line.name.as_str(), line.points().count())).collect();
     assert_eq!(names, [("throughput, tps", 2), ("throughput, ms", 1)]);
-    assert_eq!(by_size(lines).len(), 2);
+    assert_eq!(group_by_size(lines).len(), 2);
 }
 
 #[test]
-fn of_many_devices_the_busiest_are_drawn() {
+fn busiest_of_many_devices_are_drawn() {
     let device = |index: u32| LiveDevice {
         id: DeviceId::new(format!("d{index}")),
         read_iops: f64::from(index),
@@ -103,7 +108,8 @@ fn of_many_devices_the_busiest_are_drawn() {
     };
     let sample = LiveSample { devices: (0..20).map(device).collect(), ..LiveSample::default() };
     let seen = history([sample]);
-    let lines = of_devices(&ShownMoments::of(seen.moments()).all, |device| Some(device.read_iops));
+    let lines =
+        build_device_lines(&ShownMoments::from_moments(seen.moments()).all, |device| Some(device.read_iops));
     let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
     assert_eq!((lines.len(), names[0], names[6]), (MAX_LINES, "d19", "d13"));
 }

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_ends_inside_its_box_whatever_its_letters() {
+    fn text_fits_box_for_any_letters() {
         let short = "master, shard 1";
         assert_eq!(fitted("! ", short, DETAIL_SIZE), "! master, shard 1");
         for long in

@@ -24,11 +24,11 @@ pub(super) fn parts(
         let mut roles: Vec<Option<&str>> = own.iter().map(|device| device.id.role.as_deref()).collect();
         roles.sort_unstable();
         roles.dedup();
-        let mut keeps = Vec::new();
+        let mut kept_parts = Vec::new();
         for role in roles {
             let devices = own.iter().filter(|device| device.id.role.as_deref() == role);
             let name = role.unwrap_or("data").to_owned();
-            keeps.push(KeptPart { what: name.clone(), directory: parts.directories.len() as u32 });
+            kept_parts.push(KeptPart { what: name.clone(), directory: parts.directories.len() as u32 });
             parts.directories.push(DirectoryPart {
                 name,
                 server,
@@ -36,11 +36,11 @@ pub(super) fn parts(
                 devices: devices.map(|device| device.id.clone()).collect(),
             });
         }
-        let called = |name: &str, what: &str| ServerPart {
+        let called = |name: &str, kind: &str| ServerPart {
             name: name.to_owned(),
-            what: what.to_owned(),
+            what: kind.to_owned(),
             server,
-            keeps: keeps.clone(),
+            keeps: kept_parts.clone(),
             ..ServerPart::default()
         };
         match (nodes.is_empty(), server) {

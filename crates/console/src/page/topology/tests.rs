@@ -32,7 +32,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn of(system: &str) -> Scene {
+    fn new(system: &str) -> Scene {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../study/tests/topologies");
         let text = std::fs::read_to_string(folder.join(format!("{system}.json"))).unwrap();
         let Told { ground, nodes } = serde_json::from_str(&text).unwrap();
@@ -83,8 +83,8 @@ fn below<'a>(columns: &'a [GraphColumn], name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_ring_is_nodes_with_directories_and_devices_of_their_own() {
-    let mut scene = Scene::of("cassandra").busy("nvme-9300-max.3");
+fn ring_has_nodes_with_own_directories_and_devices() {
+    let mut scene = Scene::new("cassandra").busy("nvme-9300-max.3");
     scene.nodes[0].condition = NodeCondition::Away;
     let columns = scene.columns();
     assert_eq!(titles(&columns), ["client", "nodes", "directories", "devices"]);
@@ -100,8 +100,8 @@ fn a_ring_is_nodes_with_directories_and_devices_of_their_own() {
 }
 
 #[test]
-fn hadoop_is_yarn_above_hdfs_and_every_datanode_has_its_directories() {
-    let mut scene = Scene::of("hadoop");
+fn hadoop_is_yarn_above_hdfs_with_datanode_directories() {
+    let mut scene = Scene::new("hadoop");
     scene.nodes[1].condition = NodeCondition::Ended;
     let columns = scene.columns();
     assert_eq!(titles(&columns), ["client", "servers", "servers", "nodes", "directories", "devices"]);
@@ -118,8 +118,8 @@ fn hadoop_is_yarn_above_hdfs_and_every_datanode_has_its_directories() {
 }
 
 #[test]
-fn accumulo_is_tablet_servers_above_hdfs_with_their_log_apart() {
-    let columns = Scene::of("accumulo").columns();
+fn accumulo_is_tablet_servers_above_hdfs_with_separate_log() {
+    let columns = Scene::new("accumulo").columns();
     assert_eq!(titles(&columns), ["client", "nodes", "nodes", "directories", "devices"]);
     // Manager and garbage collector are there, and no client has to do with them.
     assert_eq!(names(&columns[1]), ["tserver1", "tserver2", "zookeeper", "manager", "gc"]);
@@ -131,21 +131,21 @@ fn accumulo_is_tablet_servers_above_hdfs_with_their_log_apart() {
 
 #[test]
 fn spark_is_workers_above_the_store_that_it_has() {
-    let columns = Scene::of("spark-hdfs").columns();
+    let columns = Scene::new("spark-hdfs").columns();
     assert_eq!(below(&columns, "load generator"), ["driver"]);
     assert_eq!(below(&columns, "driver"), ["worker1", "worker2"]);
     let of_worker = ["namenode", "datanode1", "datanode2", "data 1", "data 2"];
     assert_eq!(below(&columns, "worker2"), of_worker);
     assert_eq!(thing(&columns, "worker1").detail, "worker, serving");
-    let columns = Scene::of("spark-ceph").columns();
+    let columns = Scene::new("spark-ceph").columns();
     assert_eq!(below(&columns, "worker1")[0], "gateway");
     assert_eq!(below(&columns, "gateway"), ["osd0", "osd1"]);
     assert_eq!((below(&columns, "osd0"), below(&columns, "osd1")), (vec!["data 1"], vec!["data 2"]));
 }
 
 #[test]
-fn a_storage_node_has_its_replication_nodes_in_its_box_and_elections_are_followed() {
-    let mut scene = Scene::of("oracle-nosql");
+fn storage_node_contains_replication_nodes_and_follows_elections() {
+    let mut scene = Scene::new("oracle-nosql");
     let copy = |number: u32, role| CopyRecord {
         name: format!("rg1-rn{number}"),
         node: format!("sn{number}"),
@@ -172,7 +172,7 @@ fn a_storage_node_has_its_replication_nodes_in_its_box_and_elections_are_followe
 
 #[test]
 fn members_are_in_the_box_of_their_machine() {
-    let mut scene = Scene::of("je-ha");
+    let mut scene = Scene::new("je-ha");
     let second = scene.nodes.iter().position(|node| node.name == "shard2-node1").unwrap();
     scene.nodes[second].condition = NodeCondition::Starting;
     let columns = scene.columns();
@@ -190,8 +190,8 @@ fn members_are_in_the_box_of_their_machine() {
 }
 
 #[test]
-fn a_program_that_commands_start_is_one_server() {
-    let columns = Scene::of("postgresql").columns();
+fn command_program_is_a_single_server() {
+    let columns = Scene::new("postgresql").columns();
     assert_eq!(titles(&columns), ["client", "servers", "directories", "devices"]);
     let [server] = names(&columns[1])[..] else { panic!("{columns:?}") };
     assert!(server.starts_with("postgresql"), "{server}");
@@ -201,8 +201,8 @@ fn a_program_that_commands_start_is_one_server() {
 }
 
 #[test]
-fn a_feed_without_parts_is_drawn_as_nodes_on_all_devices() {
-    let mut scene = Scene::of("cassandra");
+fn feed_without_parts_draws_nodes_on_all_devices() {
+    let mut scene = Scene::new("cassandra");
     scene.parts = None;
     let columns = scene.columns();
     assert_eq!(titles(&columns), ["client", "nodes", "directories", "devices"]);
@@ -210,8 +210,8 @@ fn a_feed_without_parts_is_drawn_as_nodes_on_all_devices() {
 }
 
 #[test]
-fn each_directory_stands_on_the_layers_and_volumes_of_its_own_name() {
-    let mut scene = Scene::of("cassandra");
+fn directories_stand_on_own_layers_and_volumes() {
+    let mut scene = Scene::new("cassandra");
     let volume = |parts: &PartsRecord, place: usize| parts.directories[place].volume.clone().unwrap();
     let own = volume(scene.parts.as_ref().unwrap(), 1);
     let layer = LayerActivity {
@@ -242,8 +242,8 @@ fn each_directory_stands_on_the_layers_and_volumes_of_its_own_name() {
 }
 
 #[test]
-fn what_is_wrong_with_a_device_is_red_whether_somebody_did_it_or_its_pool_leaves_it_out() {
-    let mut scene = Scene::of("cassandra");
+fn faulty_device_is_red_for_any_cause() {
+    let mut scene = Scene::new("cassandra");
     let name = "nvme-9300-max.0";
     let device = |powered, faults: &[&str], state: Option<&str>| ServedStorageInfo {
         devices: vec![StorageDevice {
@@ -267,14 +267,14 @@ fn what_is_wrong_with_a_device_is_red_whether_somebody_did_it_or_its_pool_leaves
 }
 
 #[test]
-fn a_feed_of_somebody_elses_breaks_nothing() {
-    let mut scene = Scene::of("hadoop");
+fn foreign_feed_breaks_no_topology() {
+    let mut scene = Scene::new("hadoop");
     let parts = scene.parts.as_mut().unwrap();
     // Each uses the next one, and the last one the first; what is kept is nowhere.
     let count = parts.servers.len();
     for number in 0..count {
         parts.servers[number].uses = vec![parts.servers[(number + 1) % count].name.clone()];
-        parts.servers[number].keeps.iter_mut().for_each(|kept| kept.directory = u32::MAX);
+        parts.servers[number].keeps.iter_mut().for_each(|kept_part| kept_part.directory = u32::MAX);
     }
     let more = (0..5_000).map(|number| ServerPart { name: format!("<b>{number}"), ..ServerPart::default() });
     parts.servers.extend(more);

@@ -40,8 +40,8 @@ struct MachineNode<'a> {
 
 impl GraphSource<'_> {
     pub(super) fn columns(&self) -> Vec<GraphColumn> {
-        let nothing = PartsRecord::default();
-        let parts = self.parts.unwrap_or(&nothing);
+        let empty = PartsRecord::default();
+        let parts = self.parts.unwrap_or(&empty);
         let machines = machines(parts);
         let tiers = machines.iter().map(|machine| machine.tier + 1).max().unwrap_or(1);
         let directories: Vec<&DirectoryPart> = parts.directories.iter().take(MAX_PARTS).collect();
@@ -156,12 +156,12 @@ impl GraphSource<'_> {
         let (detail, lines) = match machine.servers.as_slice() {
             [only] if only.machine.is_none() => (self.server_in_words(only), self.copies_on(&only.name)),
             several => {
-                let what = several.first().map_or("server", |server| server.what.as_str());
+                let kind = several.first().map_or("server", |server| server.what.as_str());
                 let line = |server: &&ServerPart| NodeLine {
                     text: format!("{}: {}", server.name, self.server_in_words(server)),
                     is_bad: self.is_away(server),
                 };
-                (quantity::plural(several.len(), what), several.iter().map(line).collect())
+                (quantity::plural(several.len(), kind), several.iter().map(line).collect())
             }
         };
         GraphNode {
@@ -188,8 +188,8 @@ impl GraphSource<'_> {
     /// By the gauges, which follow elections; else as it was when the system had started.
     fn role_of(&self, shard: &ShardRecord, copy: &CopyRecord) -> Option<NodeRole> {
         let gauge = format!("master_of_shard_{}", shard.shard);
-        let told = |(name, value): (&String, &f64)| (bare(name) == gauge).then_some(*value);
-        let Some(master) = self.sample.gauges.iter().find_map(told) else { return copy.role };
+        let gauge_value = |(name, value): (&String, &f64)| (bare(name) == gauge).then_some(*value);
+        let Some(master) = self.sample.gauges.iter().find_map(gauge_value) else { return copy.role };
         let number = copy.node.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse::<f64>();
         Some(if number == Ok(master) { NodeRole::Master } else { NodeRole::Replica })
     }
@@ -213,7 +213,7 @@ impl GraphSource<'_> {
             place: places[index],
             load: String::new(),
         });
-        let kept =
+        let directory_edges =
             kept_by(machine).into_iter().filter(|place| *place < directories.len()).map(|place| GraphEdge {
                 column: at_directories,
                 place,
@@ -223,7 +223,7 @@ impl GraphSource<'_> {
                     _ => String::new(),
                 },
             });
-        below.chain(kept).collect()
+        below.chain(directory_edges).collect()
     }
 
     fn live(&self, id: &DeviceId) -> Option<&LiveDevice> {
@@ -239,7 +239,7 @@ impl GraphSource<'_> {
         if directories.iter().enumerate().any(shares) {
             return String::new();
         }
-        in_words(own.iter().filter_map(|id| self.live(id)).map(bytes_per_s).sum())
+        format_rate(own.iter().filter_map(|id| self.live(id)).map(bytes_per_s).sum())
     }
 
     fn directories(
@@ -249,26 +249,26 @@ impl GraphSource<'_> {
         at_layers: usize,
         at_devices: usize,
     ) -> Vec<GraphNode> {
-        let mut told = HashSet::new();
+        let mut shown = HashSet::new();
         let mut things = Vec::new();
         for (place, directory) in directories.iter().enumerate() {
             let layers: Vec<GraphEdge> = (self.sample.layers.iter().enumerate())
                 .filter(|(_, layer)| is_below(directory, layer))
                 .map(|(place, _)| GraphEdge { column: at_layers, place, load: String::new() })
                 .collect();
-            let mut kept: Vec<&str> = Vec::new();
+            let mut contents: Vec<&str> = Vec::new();
             for server in machines.iter().flat_map(|machine| &machine.servers) {
-                let own = server.keeps.iter().filter(|kept| kept.directory as usize == place);
-                kept.extend(own.map(|kept| kept.what.as_str()).filter(|what| *what != directory.name));
+                let own = server.keeps.iter().filter(|part| part.directory as usize == place);
+                contents.extend(own.map(|part| part.what.as_str()).filter(|label| *label != directory.name));
             }
-            kept.sort_unstable();
-            kept.dedup();
+            contents.sort_unstable();
+            contents.dedup();
             let number = directory.server.map_or_else(String::new, |server| format!(" of server {server}"));
             things.push(GraphNode {
                 name: format!("{}{number}", directory.name),
-                detail: kept.join(", "),
+                detail: contents.join(", "),
                 leads_to: match layers.is_empty() {
-                    true => self.ways_to_devices(&directory.devices, at_devices, &mut told),
+                    true => self.ways_to_devices(&directory.devices, at_devices, &mut shown),
                     false => layers,
                 },
                 ..GraphNode::default()
@@ -278,12 +278,12 @@ impl GraphSource<'_> {
     }
 
     /// The load of a device is said once.
-    fn ways_to_devices(&self, ids: &[DeviceId], column: usize, told: &mut HashSet<usize>) -> Vec<GraphEdge> {
+    fn ways_to_devices(&self, ids: &[DeviceId], column: usize, shown: &mut HashSet<usize>) -> Vec<GraphEdge> {
         let all = self.storage.devices.iter().enumerate();
         let own = all.filter(|(_, device)| ids.contains(&device.id));
         own.map(|(place, device)| {
-            let load = match (told.insert(place), self.live(&device.id)) {
-                (true, Some(live)) => in_words(bytes_per_s(live)),
+            let load = match (shown.insert(place), self.live(&device.id)) {
+                (true, Some(live)) => format_rate(bytes_per_s(live)),
                 _ => String::new(),
             };
             GraphEdge { column, place, load }
@@ -292,7 +292,7 @@ impl GraphSource<'_> {
     }
 
     fn layers(&self, directories: &[&DirectoryPart], at_devices: usize) -> Vec<GraphNode> {
-        let mut told = HashSet::new();
+        let mut shown = HashSet::new();
         let thing = |layer: &LayerActivity| {
             let above = directories.iter().filter(|directory| is_below(directory, layer));
             let mut ids: Vec<DeviceId> = above.flat_map(|directory| directory.devices.clone()).collect();
@@ -307,7 +307,7 @@ impl GraphSource<'_> {
                 name: layer.title(),
                 detail: layer_in_words(layer),
                 is_bad: is_positive(layer, "degraded"),
-                leads_to: self.ways_to_devices(&ids, at_devices, &mut told),
+                leads_to: self.ways_to_devices(&ids, at_devices, &mut shown),
                 ..GraphNode::default()
             }
         };
@@ -376,11 +376,11 @@ fn machines(parts: &PartsRecord) -> Vec<MachineNode<'_>> {
 
 /// Each directory once.
 fn kept_by(machine: &MachineNode<'_>) -> Vec<usize> {
-    let kept = machine.servers.iter().flat_map(|server| &server.keeps).map(|kept| kept.directory as usize);
-    let mut kept: Vec<usize> = kept.collect();
-    kept.sort_unstable();
-    kept.dedup();
-    kept
+    let used = machine.servers.iter().flat_map(|server| &server.keeps).map(|used| used.directory as usize);
+    let mut used: Vec<usize> = used.collect();
+    used.sort_unstable();
+    used.dedup();
+    used
 }
 
 /// How many boxes keep something in a directory.
@@ -438,7 +438,7 @@ fn bytes_per_s(device: &LiveDevice) -> f64 {
 }
 
 /// What is on the way to a device.
-fn in_words(bytes_per_s: f64) -> String {
+fn format_rate(bytes_per_s: f64) -> String {
     if bytes_per_s > 0.0 { format!("{}/s", quantity::bytes(bytes_per_s)) } else { String::new() }
 }
 

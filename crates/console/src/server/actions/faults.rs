@@ -71,19 +71,19 @@ fn fault(shared: &ServerShared, asked: &ActionRequest, action: &str, back: &str)
             "for_s: only slow ends by itself; leave it out, and send clear or return later",
         ));
     }
-    let page::FaultWords { question, what, does } = page::fault_words(&act, device);
+    let page::FaultWords { question, what: consequence, does: button } = page::fault_words(&act, device);
     let others = match act {
         FaultAction::Return => switched_on_too(&*shared.hub.host, storage, device),
         _ => Vec::new(),
     };
-    let what = match others.is_empty() {
-        true => what.to_owned(),
+    let consequence = match others.is_empty() {
+        true => consequence.to_owned(),
         false => format!(
-            "The power of a storage comes back to all of its devices: {} too. {what}",
+            "The power of a storage comes back to all of its devices: {} too. {consequence}",
             others.join(", ")
         ),
     };
-    let question = ActionConfirmation { question: &question, what: &what, does, action, back };
+    let question = ActionConfirmation { question: &question, what: &consequence, does: button, action, back };
     asked.once_confirmed(&question, || {
         let _held = shared.under_way.begin(CommandTarget::Storage(storage.to_owned()))?;
         shared.hub.host.fault(storage, device, &act).map_err(ActionRefusal::conflict)

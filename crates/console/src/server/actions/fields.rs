@@ -13,16 +13,18 @@ pub(in crate::server) struct FormFields(BTreeMap<String, String>);
 
 impl FormFields {
     /// A field that is there twice could mean either, and what a program misspells would be passed over.
-    pub(super) fn of(
+    pub(super) fn new(
         pairs: FormPairs,
-        known: &[&str],
+        known_fields: &[&str],
         caller: RequestCaller,
     ) -> Result<FormFields, ActionRefusal> {
         let mut fields = BTreeMap::new();
         for (name, value) in pairs {
-            let is_known = known.contains(&name.as_str()) || matches!(name.as_str(), "form" | "confirmed");
+            let is_known =
+                known_fields.contains(&name.as_str()) || matches!(name.as_str(), "form" | "confirmed");
             if caller == RequestCaller::OwnProgram && !is_known {
-                let expected = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let expected =
+                    if known_fields.is_empty() { "none".to_owned() } else { known_fields.join(", ") };
                 return Err(ActionRefusal::invalid(format!("unknown field {name:?}: expected {expected}")));
             }
             if fields.contains_key(&name) {

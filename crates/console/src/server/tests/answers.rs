@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_program_gets_json_for_every_answer() {
+fn program_gets_json_for_all_answers() {
     let served = Served::start();
     let long = format!("text={}", "x".repeat(7 << 20));
     let cases: [(&str, &str, &str, u16); 21] = [
@@ -34,8 +34,8 @@ fn a_program_gets_json_for_every_answer() {
         let answer =
             served.own_raw(&[format!("{method} {path} HTTP/1.1"), "Host: localhost".to_owned(), form], body);
         assert_eq!(status(&answer), expected, "{method} {path}: {answer}");
-        let told = json(&answer);
-        assert!(expected == 200 || told["problem"].is_string(), "{method} {path}: {answer}");
+        let reply = json(&answer);
+        assert!(expected == 200 || reply["problem"].is_string(), "{method} {path}: {answer}");
     }
     let untyped = ["POST /runs/one/stop HTTP/1.1", "Host: localhost", "Content-Type: text/plain"];
     let untyped = served.own_raw(&untyped.map(str::to_owned), "x");
@@ -50,7 +50,7 @@ fn a_program_gets_json_for_every_answer() {
 }
 
 #[test]
-fn whoever_sends_a_wrong_token_or_asks_for_json_gets_json_too() {
+fn wrong_token_or_json_request_gets_json() {
     let served = Served::start();
     for (path, header, expected) in [
         ("/", "Authorization: Bearer wrong", 401),
@@ -82,7 +82,7 @@ fn whoever_sends_a_wrong_token_or_asks_for_json_gets_json_too() {
 }
 
 #[test]
-fn a_study_is_checked_as_the_command_does() {
+fn study_check_matches_command() {
     let served = Served::start();
     let checked = |text: &str| json(&served.own_post("/studies/check", &format!("file=s.toml&text={text}")));
     let wrong = checked("nonsense");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_page_of_somebody_elses_commands_nothing() {
+fn foreign_page_cannot_command() {
     let served = Served::start();
     let (cookie, word) = (served.cookie(), served.form_word());
     let own = format!("Origin: http://{}", served.host_name());
@@ -31,7 +31,7 @@ fn a_page_of_somebody_elses_commands_nothing() {
 }
 
 #[test]
-fn no_address_does_anything_by_get() {
+fn get_requests_change_nothing() {
     let served = Served::start();
     for action in [
         "/runs/one/skip?position=1&confirmed=yes",
@@ -48,7 +48,7 @@ fn no_address_does_anything_by_get() {
 }
 
 #[test]
-fn what_is_done_is_asked_before_and_a_script_means_what_it_says() {
+fn page_asks_confirmation_and_script_does_not() {
     let served = Served::start();
     let (cookie, word) = (served.cookie(), served.form_word());
     let own = format!("Origin: http://{}", served.host_name());
@@ -65,7 +65,7 @@ fn what_is_done_is_asked_before_and_a_script_means_what_it_says() {
 }
 
 #[test]
-fn what_somebody_else_wrote_into_a_study_is_not_lost_without_a_word() {
+fn concurrent_edit_is_not_overwritten() {
     let served = Served::start();
     let study = served.folder.path().join("s.toml");
     std::fs::write(&study, "theirs").unwrap();
@@ -86,7 +86,7 @@ fn what_somebody_else_wrote_into_a_study_is_not_lost_without_a_word() {
 }
 
 #[test]
-fn a_program_saves_and_starts_a_study_by_what_the_docs_say() {
+fn program_saves_and_starts_study_as_documented() {
     let served = Served::start();
     let study = served.folder.path().join("s.toml");
     std::fs::write(&study, "sound, theirs").unwrap();
@@ -114,13 +114,13 @@ fn a_program_saves_and_starts_a_study_by_what_the_docs_say() {
     assert!(status(&refused) == 409 && json(&refused)["read"] == json(&saved)["read"], "{refused}");
     assert_eq!(status(&save("", "sound+3")), 409);
     assert_eq!(std::fs::read_to_string(&study).unwrap(), "sound 2");
-    let gone = served.own_post("/studies/save", &format!("file=new.toml&text=sound&read={read}"));
-    assert_eq!(status(&gone), 409, "{gone}");
+    let answer = served.own_post("/studies/save", &format!("file=new.toml&text=sound&read={read}"));
+    assert_eq!(status(&answer), 409, "{answer}");
     assert_eq!(json(&served.own_get("/api/studies")), serde_json::json!(["s.toml"]));
 }
 
 #[test]
-fn a_program_learns_that_its_study_was_not_started() {
+fn program_is_told_why_study_did_not_start() {
     let served = Served::start();
     for (body, code, expected) in [
         ("file=../s.toml&text=sound&then=start", 400, "can't be a study"),
@@ -152,7 +152,7 @@ fn a_program_learns_that_its_study_was_not_started() {
 }
 
 #[test]
-fn power_that_comes_back_to_several_devices_is_asked_about_with_all_their_names() {
+fn power_return_names_all_affected_devices() {
     let served = Served::start();
     let (cookie, own, word) =
         (served.cookie(), format!("Origin: http://{}", served.name), served.form_word());
@@ -172,7 +172,7 @@ fn power_that_comes_back_to_several_devices_is_asked_about_with_all_their_names(
 }
 
 #[test]
-fn a_question_has_its_focus_on_what_does_nothing() {
+fn question_focuses_harmless_button() {
     let served = Served::start();
     let (cookie, word) = (served.cookie(), served.form_word());
     let own = format!("Origin: http://{}", served.host_name());
@@ -193,7 +193,7 @@ fn a_question_has_its_focus_on_what_does_nothing() {
 }
 
 #[test]
-fn of_several_that_save_at_once_with_the_same_mark_one_succeeds() {
+fn concurrent_saves_with_same_mark_let_one_succeed() {
     let served = Served::start();
     let study = served.folder.path().join("s.toml");
     std::fs::write(&study, "theirs").unwrap();
@@ -216,7 +216,7 @@ fn of_several_that_save_at_once_with_the_same_mark_one_succeeds() {
 }
 
 #[test]
-fn a_console_that_ends_finishes_what_it_does_to_a_storage() {
+fn ending_console_finishes_storage_command() {
     let served = Served::start();
     let body = format!("storage={HUNG}&action=return");
     let hang = served.host.hung.lock().unwrap();
@@ -247,7 +247,7 @@ fn a_console_that_ends_finishes_what_it_does_to_a_storage() {
 }
 
 #[test]
-fn a_pool_that_does_not_answer_stalls_nothing_else() {
+fn hanging_pool_stalls_nothing_else() {
     let served = Served::start();
     let hang = served.host.hung.lock().unwrap();
     std::thread::scope(|scope| {

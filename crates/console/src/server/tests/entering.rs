@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_token_is_exchanged_for_a_cookie_and_a_wrong_one_for_nothing() {
+fn token_becomes_cookie_and_wrong_one_is_refused() {
     let served = Served::start();
     let secret = served.new_secret();
     let first = served.get(&format!("/runs/one?span=30m&token={secret}"), &[]);
@@ -32,12 +32,12 @@ fn the_token_is_exchanged_for_a_cookie_and_a_wrong_one_for_nothing() {
         assert!(!answer.to_lowercase().contains("set-cookie"), "{answer}");
     }
     // The redirect stays here.
-    let elsewhere = served.get(&format!("//evil.example/?token={}", served.new_secret()), &[]);
-    assert!(!elsewhere.to_lowercase().contains("location: //"), "{elsewhere}");
+    let redirect = served.get(&format!("//evil.example/?token={}", served.new_secret()), &[]);
+    assert!(!redirect.to_lowercase().contains("location: //"), "{redirect}");
 }
 
 #[test]
-fn a_name_that_was_made_to_lead_here_is_not_answered() {
+fn rebound_host_name_is_refused() {
     let served = Served::start();
     let cookie = served.cookie();
     // Every port of an address gets its cookies: they count at the name of this start alone.
@@ -51,10 +51,14 @@ fn a_name_that_was_made_to_lead_here_is_not_answered() {
         ("[::1]:7", 401, 200),
         (served.name.as_str(), 200, 200),
     ] {
-        let with = |header: String| {
+        let status_with = |header: String| {
             status(&served.raw(&["GET / HTTP/1.1".to_owned(), format!("Host: {name}"), header], ""))
         };
-        assert_eq!((with(cookie.clone()), with(served.bearer())), (by_cookie, by_token), "{name}");
+        assert_eq!(
+            (status_with(cookie.clone()), status_with(served.bearer())),
+            (by_cookie, by_token),
+            "{name}"
+        );
     }
     let exchanged =
         [format!("GET /?token={} HTTP/1.1", served.new_secret()), format!("Host: {}", served.address)];
@@ -67,12 +71,12 @@ fn a_name_that_was_made_to_lead_here_is_not_answered() {
         served.bearer(),
     ];
     assert_eq!(status(&served.raw(&lines, "")), 421);
-    let without = ["GET / HTTP/1.1".to_owned(), cookie];
-    assert!(status(&served.raw(&without, "")) >= 400);
+    let without_host = ["GET / HTTP/1.1".to_owned(), cookie];
+    assert!(status(&served.raw(&without_host, "")) >= 400);
 }
 
 #[test]
-fn it_listens_for_this_host_alone() {
+fn console_listens_on_loopback_only() {
     let options = ConsoleOptions {
         listen: ListenAddress::At((Ipv4Addr::UNSPECIFIED, 0).into()),
         runs: PathBuf::from("."),
@@ -91,7 +95,7 @@ fn it_listens_for_this_host_alone() {
 }
 
 #[test]
-fn a_header_that_is_there_twice_is_refused() {
+fn duplicate_header_is_refused() {
     let served = Served::start();
     let (get, name) = ("GET / HTTP/1.1".to_owned(), format!("Host: {}", served.name));
     let (cookie, evil) = (served.cookie(), "Host: rebound.example".to_owned());
@@ -114,7 +118,7 @@ fn a_header_that_is_there_twice_is_refused() {
 }
 
 #[test]
-fn the_token_of_monitors_reads_everything_and_changes_nothing() {
+fn monitor_token_reads_everything_and_changes_nothing() {
     let served = Served::start();
     std::fs::write(served.folder.path().join("s.toml"), "sound").unwrap();
     for path in
@@ -153,7 +157,7 @@ fn the_token_of_monitors_reads_everything_and_changes_nothing() {
 }
 
 #[test]
-fn the_unix_socket_is_for_programs_of_this_user() {
+fn unix_socket_serves_programs_of_this_user() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let served = Served::start();
@@ -183,7 +187,7 @@ fn the_unix_socket_is_for_programs_of_this_user() {
 }
 
 #[test]
-fn a_new_address_is_for_the_user_alone_and_the_one_before_it_is_over() {
+fn new_address_is_private_and_replaces_old_one() {
     let served = Served::start();
     let (cookie, own, word) =
         (served.cookie(), format!("Origin: http://{}", served.name), served.form_word());
@@ -191,10 +195,10 @@ fn a_new_address_is_for_the_user_alone_and_the_one_before_it_is_over() {
     assert_eq!(status(&refused), 403, "{refused}");
     let (first, second) = (served.new_secret(), served.new_secret());
     assert_eq!(status(&served.get(&format!("/?token={first}"), &[])), 403);
-    let told = json(&served.own_post("/addresses", "into=file"));
+    let answer = json(&served.own_post("/addresses", "into=file"));
     assert_eq!(status(&served.get(&format!("/?token={second}"), &[])), 403);
-    let file = Path::new(told["file"].as_str().unwrap());
-    assert!(file.starts_with(served.own_folder.path()), "{told}");
+    let file = Path::new(answer["file"].as_str().unwrap());
+    assert!(file.starts_with(served.own_folder.path()), "{answer}");
     let third = std::fs::read_to_string(file).unwrap();
     let third = third.trim().split_once("?token=").unwrap().1;
     assert_eq!(status(&served.get(&format!("/?token={third}"), &[])), 303);
@@ -218,24 +222,24 @@ fn shown(answer: &str) -> String {
 }
 
 #[test]
-fn whoever_is_not_let_in_sees_a_styled_page_with_the_next_step() {
+fn refused_visitor_sees_styled_page_with_next_step() {
     let served = Served::start();
     let secret = served.new_secret();
-    let at = |name: &str, path: &str, more: &str| {
+    let request_at = |name: &str, path: &str, more: &str| {
         served.raw(&[format!("GET {path} HTTP/1.1"), format!("Host: {name}"), more.to_owned()], "")
     };
-    let right_at_the_wrong_name = at("127.0.0.1:8123", &format!("/?token={secret}"), "X: y");
+    let right_at_the_wrong_name = request_at("127.0.0.1:8123", &format!("/?token={secret}"), "X: y");
     for (answer, code, next) in [
-        (at(&served.name, "/", "X: y"), 401, "underlay console --new-address"),
-        (at("127.0.0.1:7100", "/", "X: y"), 401, "underlay console --new-address"),
-        (at(&served.name, "/?token=wrong", "X: y"), 403, "underlay console --new-address"),
+        (request_at(&served.name, "/", "X: y"), 401, "underlay console --new-address"),
+        (request_at("127.0.0.1:7100", "/", "X: y"), 401, "underlay console --new-address"),
+        (request_at(&served.name, "/?token=wrong", "X: y"), 403, "underlay console --new-address"),
         (
-            at(&served.name, &format!("/?token={}", served.token), "X: y"),
+            request_at(&served.name, &format!("/?token={}", served.token), "X: y"),
             403,
             "underlay console --new-address",
         ),
-        (at(&served.name, "/", "Sec-Fetch-Site: cross-site"), 403, "Open the console itself"),
-        (at("rebound.example", "/", "X: y"), 421, "--name"),
+        (request_at(&served.name, "/", "Sec-Fetch-Site: cross-site"), 403, "Open the console itself"),
+        (request_at("rebound.example", "/", "X: y"), 421, "--name"),
         (right_at_the_wrong_name.clone(), 401, served.name.split(':').next().unwrap()),
     ] {
         assert_eq!(status(&answer), code, "{answer}");

@@ -40,7 +40,7 @@ fn markup_in_names_reasons_and_events_is_text() {
 }
 
 #[test]
-fn every_answer_has_a_strict_policy_and_no_page_needs_more() {
+fn answers_have_strict_policy_that_suits_pages() {
     let served = Served::start();
     for path in [
         "/",
@@ -82,7 +82,7 @@ fn every_answer_has_a_strict_policy_and_no_page_needs_more() {
 }
 
 #[test]
-fn a_run_is_watched_by_people_scripts_and_monitors_alike() {
+fn run_is_readable_by_people_scripts_and_monitors() {
     let served = Served::start();
     let page = served.get("/runs/one", &[&served.cookie()]);
     for shown in ["1,234", "measuring", "failed", "running", "svg class=\"chart\"", "Stop the run"] {
@@ -109,7 +109,7 @@ fn a_run_is_watched_by_people_scripts_and_monitors_alike() {
 }
 
 #[test]
-fn a_run_that_was_written_anew_under_its_name_has_nothing_of_the_one_before() {
+fn rewritten_run_shows_nothing_of_its_predecessor() {
     let served = Served::start();
     let events = || served.get("/api/runs/one/events", &[&served.bearer()]);
     assert!(events().contains("alert(1)"));
@@ -122,15 +122,15 @@ fn a_run_that_was_written_anew_under_its_name_has_nothing_of_the_one_before() {
         let entry = FeedEntry::Notice { what: notice.to_owned() };
         let line = serde_json::to_string(&FeedLine { at_ms: 1_764_000_100_000, entry }).unwrap();
         std::fs::write(run.join(FEED_FILE), line + "\n").unwrap();
-        let told = events();
-        assert!(told.contains(notice) && !told.contains("alert(1)"), "{told}");
+        let text = events();
+        assert!(text.contains(notice) && !text.contains("alert(1)"), "{text}");
         let samples = served.get("/api/runs/one/samples", &[&served.bearer()]);
         assert!(samples.ends_with("[]"), "{samples}");
     }
 }
 
 #[test]
-fn what_is_no_sound_run_is_listed_with_what_is_wrong_and_its_own_page_says_the_same() {
+fn unsound_run_shows_same_problem_in_list_and_page() {
     let served = Served::start();
     let add = |name: &str, head: &str| {
         let run = served.folder.path().join(name);
@@ -143,9 +143,10 @@ fn what_is_no_sound_run_is_listed_with_what_is_wrong_and_its_own_page_says_the_s
     add("headless", "{\"schema\":");
     let read = |path: &str| json(&served.get(path, &[&served.bearer()]));
     let listed = read("/api/runs");
-    let of = |name: &str| listed.as_array().unwrap().iter().find(|run| run["name"] == name).unwrap().clone();
-    assert_eq!(of("damaged")["cells"]["unreadable"], 1, "{listed}");
-    assert!(of("headless")["problem"].as_str().unwrap().contains("run.json"), "{listed}");
+    let find_run =
+        |name: &str| listed.as_array().unwrap().iter().find(|run| run["name"] == name).unwrap().clone();
+    assert_eq!(find_run("damaged")["cells"]["unreadable"], 1, "{listed}");
+    assert!(find_run("headless")["problem"].as_str().unwrap().contains("run.json"), "{listed}");
     let list = served.get("/", &[&served.cookie()]);
     assert!(list.contains("1 unreadable") && list.contains("it is not a record"), "{list}");
     let own = read("/api/runs/damaged");
@@ -156,7 +157,7 @@ fn what_is_no_sound_run_is_listed_with_what_is_wrong_and_its_own_page_says_the_s
 }
 
 #[test]
-fn a_run_that_the_console_was_started_for_is_waited_for() {
+fn run_that_console_was_started_for_is_awaited() {
     let served = Served::start_for(Some("two"));
     assert!(served.url.contains("/runs/two?token="), "{}", served.url);
     let waiting = served.get("/runs/two", &[&served.cookie()]);
@@ -172,7 +173,7 @@ fn a_run_that_the_console_was_started_for_is_waited_for() {
 }
 
 #[test]
-fn a_stream_tells_what_changes_and_one_too_many_is_refused() {
+fn stream_reports_changes_and_limit_refuses_more() {
     let served = Served::start();
     let cookie = served.cookie();
     let open = || {
@@ -188,7 +189,7 @@ fn a_stream_tells_what_changes_and_one_too_many_is_refused() {
         stream
     };
     // Reads until a text comes.
-    let until = |stream: &mut TcpStream, wanted: &str| {
+    let read_until = |stream: &mut TcpStream, wanted: &str| {
         let (mut text, mut chunk) = (String::new(), [0; 4096]);
         while !text.contains(wanted) {
             let count = stream.read(&mut chunk).unwrap();
@@ -199,7 +200,7 @@ fn a_stream_tells_what_changes_and_one_too_many_is_refused() {
     };
     let mut first = open();
     // The name of its topic is its end.
-    let begun = until(&mut first, "\"topic\":\"run/5m/one\"");
+    let begun = read_until(&mut first, "\"topic\":\"run/5m/one\"");
     assert!(begun.contains("text/event-stream") && begun.contains("event-list"), "{begun}");
     let entry = FeedEntry::Notice { what: "a later notice".to_owned() };
     let line = serde_json::to_string(&FeedLine { at_ms: 1_764_000_100_000, entry }).unwrap();
@@ -210,12 +211,12 @@ fn a_stream_tells_what_changes_and_one_too_many_is_refused() {
         .unwrap()
         .write_all(format!("{line}\n").as_bytes())
         .unwrap();
-    until(&mut first, "a later notice");
+    read_until(&mut first, "a later notice");
     let (mut more, mut refused) = (Vec::new(), 0);
     for _ in 0..stream::MAX_STREAMS {
         // One after the other: on a busy host too many that have shown nothing yet would be ended.
         let mut stream = open();
-        refused += usize::from(status(&until(&mut stream, "\r\n\r\n")) == 503);
+        refused += usize::from(status(&read_until(&mut stream, "\r\n\r\n")) == 503);
         more.push(stream);
     }
     assert_eq!(refused, 1);
@@ -224,7 +225,7 @@ fn a_stream_tells_what_changes_and_one_too_many_is_refused() {
         let _ = stream.shutdown(Shutdown::Both);
     }
     let begun = std::time::Instant::now();
-    while !until(&mut open(), "\r\n\r\n").contains("200 OK") {
+    while !read_until(&mut open(), "\r\n\r\n").contains("200 OK") {
         assert!(begun.elapsed() < Duration::from_secs(30), "no place became free");
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -36,13 +36,13 @@ pub(in crate::initiator) enum ZeroingMethod {
 }
 
 impl ZeroingMethod {
-    fn of(limits: &ControllerLimits, namespace: &NamespaceData) -> ZeroingMethod {
-        let has = |command: u16| limits.identify.oncs & command != 0;
-        if has(oncs::WRITE_ZEROES) && namespace.write_zeroes_deallocates {
+    fn choose(limits: &ControllerLimits, namespace: &NamespaceData) -> ZeroingMethod {
+        let supports = |command: u16| limits.identify.oncs & command != 0;
+        if supports(oncs::WRITE_ZEROES) && namespace.write_zeroes_deallocates {
             ZeroingMethod::WriteZeroesDeallocate
-        } else if has(oncs::DATASET_MANAGEMENT) && namespace.reads_zeros_after_deallocation {
+        } else if supports(oncs::DATASET_MANAGEMENT) && namespace.reads_zeros_after_deallocation {
             ZeroingMethod::Deallocate
-        } else if has(oncs::WRITE_ZEROES) {
+        } else if supports(oncs::WRITE_ZEROES) {
             ZeroingMethod::WriteZeroes
         } else {
             ZeroingMethod::Write
@@ -90,7 +90,7 @@ impl NamespaceInfo {
             block_bytes,
             optimal_io_bytes: preferred_bytes.unwrap_or(block_bytes),
             capacity_bytes: AtomicU64::new(capacity_bytes(data)),
-            zeroing: ZeroingMethod::of(limits, data),
+            zeroing: ZeroingMethod::choose(limits, data),
             transfer_bytes: in_blocks(limits.transfer_bytes),
             zeroes_bytes: in_blocks(limits.zeroes_bytes),
             // A range's length is 32 bits wide; a round number below that.
@@ -181,7 +181,7 @@ impl NamespaceInfo {
             then(outcome);
             namespace.send_waiting();
         };
-        let command = NvmeCommand::new(nvm::FLUSH, 0, self.nsid, SglDescriptor::none());
+        let command = NvmeCommand::new(nvm::FLUSH, 0, self.nsid, SglDescriptor::empty());
         self.submit(CommandExchange::new(command, CommandPayload::None, true, Box::new(flushed)));
     }
 
@@ -330,10 +330,10 @@ impl NamespaceInfo {
             if completion.is_ok() {
                 set(&namespace.was_answered);
             }
-            let kept = completion.is_ok().then_some(UnflushedWrite { command, data, blocks, fua });
+            let unflushed = completion.is_ok().then_some(UnflushedWrite { command, data, blocks, fua });
             // Kept before it is answered: the caller counts on it from then on, and so it must be repeated
             // after a loss.
-            let is_more_due = namespace.record().end(blocks, bytes, kept);
+            let is_more_due = namespace.record().end(blocks, bytes, unflushed);
             done(completion);
             if is_more_due {
                 namespace.make_room();
@@ -352,7 +352,7 @@ impl NamespaceInfo {
     ) -> CommandPiece {
         let block_bytes = u64::from(self.block_bytes);
         let (lba, count) = (offset_bytes / block_bytes, length_bytes / block_bytes);
-        let command = NvmeCommand::blocks(opcode, 0, self.nsid, SglDescriptor::none(), lba, count as u32);
+        let command = NvmeCommand::blocks(opcode, 0, self.nsid, SglDescriptor::empty(), lba, count as u32);
         CommandPiece { command, payload, blocks: (lba, lba + count) }
     }
 
@@ -377,7 +377,7 @@ impl NamespaceInfo {
                 let (lba, blocks) = (offset / block_bytes, length / block_bytes);
                 let range = DatasetRange { attributes: 0, blocks: blocks as u32, lba };
                 let mut command =
-                    NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, self.nsid, SglDescriptor::none());
+                    NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, self.nsid, SglDescriptor::empty());
                 command.dwords[1] = DATASET_DEALLOCATE;
                 let payload = CommandPayload::Send(SharedBuffer::new(range.encode().to_vec()));
                 CommandPiece { command, payload, blocks: (lba, lba + blocks) }
@@ -483,11 +483,11 @@ impl RemoteDevice {
     /// # Errors
     /// When the target refuses.
     pub fn reserve(&self) -> Result<(), DeviceError> {
-        let nothing = DatasetRange { attributes: 0, blocks: 0, lba: 0 };
+        let empty_range = DatasetRange { attributes: 0, blocks: 0, lba: 0 };
         let mut command =
-            NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, self.namespace.nsid, SglDescriptor::none());
+            NvmeCommand::new(nvm::DATASET_MANAGEMENT, 0, self.namespace.nsid, SglDescriptor::empty());
         command.dwords[1] = DATASET_DEALLOCATE;
-        let payload = CommandPayload::Send(SharedBuffer::new(nothing.encode().to_vec()));
+        let payload = CommandPayload::Send(SharedBuffer::new(empty_range.encode().to_vec()));
         let (sender, receiver) = channel();
         let done = Box::new(move |completion| {
             let _ = sender.send(completion);

@@ -101,8 +101,8 @@ impl ControllerShared {
             let next;
             (due, next) = state.take_due_writes(now);
             if due.is_empty() && now < keep_alive_at {
-                let until = next.into_iter().chain([keep_alive_at, deadline]).min().unwrap_or(deadline);
-                drop(self.changed.wait_timeout(state, until.saturating_duration_since(now)));
+                let wakeup = next.into_iter().chain([keep_alive_at, deadline]).min().unwrap_or(deadline);
+                drop(self.changed.wait_timeout(state, wakeup.saturating_duration_since(now)));
             } else if now >= keep_alive_at {
                 drop(state);
                 patience.keep_alive(association);
@@ -147,10 +147,11 @@ impl ConnectionState {
 
     /// Writes to be sent again by now, and when the next one is due.
     fn take_due_writes(&mut self, now: Instant) -> (Vec<CommandExchange>, Option<Instant>) {
-        let is_due = |(at, exchange): &(Instant, CommandExchange)| *at <= now && is_write(exchange);
+        let is_due = |(instant, exchange): &(Instant, CommandExchange)| *instant <= now && is_write(exchange);
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.retries).into_iter().partition(is_due);
         self.retries = later;
-        let next = self.retries.iter().filter(|(_, exchange)| is_write(exchange)).map(|(at, _)| *at).min();
+        let next =
+            self.retries.iter().filter(|(_, exchange)| is_write(exchange)).map(|(instant, _)| *instant).min();
         (due.into_iter().map(|(_, exchange)| exchange).collect(), next)
     }
 }

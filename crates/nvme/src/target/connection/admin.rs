@@ -157,9 +157,9 @@ fn identify(controller: &TargetController, command: &NvmeCommand) -> Result<Vec<
                 return Err(INVALID_NAMESPACE);
             }
             let namespaces = subsystem.namespaces();
-            let behind =
+            let following =
                 namespaces.iter().map(|namespace| namespace.nsid).filter(|nsid| *nsid > identify.nsid);
-            Ok(identify::encode_namespace_list(behind))
+            Ok(identify::encode_namespace_list(following))
         }
         cns::NAMESPACE_DESCRIPTORS => {
             let namespace = namespace_or_none(subsystem, identify.nsid)?.ok_or(INVALID_NAMESPACE)?;

@@ -50,7 +50,7 @@ pub(in crate::target) fn execute(
         return refuse(reply, command, NvmeStatus::INVALID_NAMESPACE);
     };
     // What a device has counts, and a connection that is over gives it nothing.
-    let Some(reply) = reply.at_device() else { return };
+    let Some(reply) = reply.count_at_device() else { return };
     if writes(command)
         && let Some(controller) = reply.queue().association().map(|association| &association.controller)
         && let Err(denied) = namespace.lease.admit_again(
@@ -355,7 +355,7 @@ fn discard_all(device_command: DeviceCommand, requests: Vec<DeviceRequest>, flus
 }
 
 fn flush_all(namespaces: Vec<Arc<TargetNamespace>>, reply: CommandReply) {
-    let Some(reply) = reply.at_device() else { return };
+    let Some(reply) = reply.count_at_device() else { return };
     let all = CombinedRequests::new(namespaces.len(), move |outcome| match outcome {
         Ok(()) => reply.success(),
         Err(_) => {

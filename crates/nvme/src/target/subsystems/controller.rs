@@ -425,8 +425,8 @@ impl TargetController {
     /// Takes back a request that waits, if there is one with that identifier.
     pub(in crate::target) fn abort_event_request(&self, cid: u16) -> Option<CommandReply> {
         let mut state = self.state();
-        let at = state.event_requests.iter().position(|request| request.cid() == cid)?;
-        state.event_requests.remove(at)
+        let index = state.event_requests.iter().position(|request| request.cid() == cid)?;
+        state.event_requests.remove(index)
     }
 
     pub(in crate::target) fn namespace_changed(&self, nsid: u32) {
@@ -444,7 +444,7 @@ impl TargetController {
 
     /// The host reads the page that an event named: it may be told again.
     pub(in crate::target) fn page_was_read(&self, event: AsyncEvent) {
-        self.state().told.retain(|told| *told != event);
+        self.state().told.retain(|reported| *reported != event);
     }
 
     pub(in crate::target) fn take_changed_namespaces(&self, keep: bool) -> Vec<u32> {

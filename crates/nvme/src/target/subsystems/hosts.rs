@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_is_taken_off_the_list_while_it_connects_gets_no_controller() {
+    fn host_delisted_while_connecting_gets_no_controller() {
         let nqn = "nqn.2014-08.org.example:a";
         let hosts = AllowedHosts::Listed(BTreeMap::from([(nqn.to_owned(), None)]));
         let config =

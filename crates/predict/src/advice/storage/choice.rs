@@ -39,9 +39,9 @@ impl DeviceChoice {
         count: u32,
         cache: Option<(&CatalogueMedium, CacheMode)>,
     ) -> DeviceChoice {
-        let behind = cache.map(|(fast, mode)| format!(" + {} {}", fast.name, mode_in_words(mode)));
+        let suffix = cache.map(|(fast, mode)| format!(" + {} {}", fast.name, mode_in_words(mode)));
         DeviceChoice {
-            name: format!("{count} x {}{}", named(medium), behind.unwrap_or_default()),
+            name: format!("{count} x {}{}", named(medium), suffix.unwrap_or_default()),
             devices: vec![OfferDevices { medium: medium.clone(), count, directories: 1 }],
             layout: PresetLayout::Stripe { chunk_bytes: CHUNK_BYTES },
             cache: cache.map(|(fast, mode)| (fast.clone(), mode)),
@@ -68,7 +68,7 @@ impl DeviceChoice {
     ///
     /// # Errors
     /// When one of its media is not in the catalogue.
-    pub(super) fn of_layout(layout: &LayoutPreset) -> Result<DeviceChoice, String> {
+    pub(super) fn from_layout(layout: &LayoutPreset) -> Result<DeviceChoice, String> {
         let devices: Vec<OfferDevices> =
             layout.media().map(|(medium, count)| OfferDevices { medium, count, directories: 1 }).collect();
         if devices.len() < layout.devices.len() || devices.is_empty() {

@@ -44,8 +44,8 @@ pub(super) struct OfferSearch<'a> {
 }
 
 impl OfferSearch<'_> {
-    fn exclude(&mut self, name: &str, why: impl Into<String>) {
-        self.excluded.push(ExcludedOffer { name: name.to_owned(), why: why.into() });
+    fn exclude(&mut self, name: &str, reason: impl Into<String>) {
+        self.excluded.push(ExcludedOffer { name: name.to_owned(), why: reason.into() });
     }
 
     /// Every medium, as few devices as hold the data and keep to the bound.
@@ -80,8 +80,8 @@ impl OfferSearch<'_> {
         }
         let fewest = fewest as u32;
         let wanted = self.wanted;
-        if let Err(why) = fitted(medium, wanted, fewest, 1.0) {
-            self.exclude(&medium.name, why);
+        if let Err(reason) = fitted(medium, wanted, fewest, 1.0) {
+            self.exclude(&medium.name, reason);
             return;
         }
         let striped = |count: u32| {
@@ -126,7 +126,7 @@ impl OfferSearch<'_> {
         // The largest that is sold lies between two doublings as a rule.
         let largest_bytes = rules.bytes(rules.largest);
         if found.is_none()
-            && let Ok(volume) = medium.of_size(largest_bytes)
+            && let Ok(volume) = medium.with_size(largest_bytes)
         {
             let share_bytes = SLACK * self.wanted.room_bytes() / f64::from(count.max(1));
             let times = largest_bytes as f64 / share_bytes;
@@ -156,13 +156,13 @@ impl OfferSearch<'_> {
         for layout in layouts {
             match self.layout(layout) {
                 Ok(tried) => self.tried.push(tried),
-                Err(why) => self.exclude(&layout.name, why),
+                Err(reason) => self.exclude(&layout.name, reason),
             }
         }
     }
 
     fn layout(&self, layout: &LayoutPreset) -> Result<TriedOffer, String> {
-        let choice = DeviceChoice::of_layout(layout)?;
+        let choice = DeviceChoice::from_layout(layout)?;
         if choice.has_directories() && !self.fills_directories() {
             return Err("a directory for each device, and no measured cell shows that the system fills several: measure one with `layout = \"jbod\"` first".to_owned());
         }
@@ -178,10 +178,10 @@ impl OfferSearch<'_> {
     /// A fast device in front of slow ones that don't keep to the bound alone.
     pub(super) fn caches(&mut self, media: &[CatalogueMedium]) {
         let point = &self.wanted.point;
-        if AccessDistribution::of(&point.distribution).is_none() {
-            let why =
+        if AccessDistribution::parse(&point.distribution).is_none() {
+            let reason =
                 format!("what a cache holds under the distribution {} is not modelled", point.distribution);
-            return self.exclude("a cache in front", why);
+            return self.exclude("a cache in front", reason);
         }
         let writes = self.calibration.cells().iter().any(|cell| {
             cell.point.system == point.system
@@ -194,8 +194,8 @@ impl OfferSearch<'_> {
         for (slow, fast) in self.pairs(&slow_media, media) {
             let fewest = self.wanted.fewest(slow.capacity_bytes() as f64) as u32;
             for &mode in modes {
-                let with = |count: u32| DeviceChoice::striped(slow, count, Some((fast, mode)));
-                match self.fewest_that_meet(fewest, with) {
+                let choice_with = |count: u32| DeviceChoice::striped(slow, count, Some((fast, mode)));
+                match self.fewest_that_meet(fewest, choice_with) {
                     Ok(tried) => self.tried.extend(tried),
                     Err(refusal) => return self.exclude("a cache in front", refusal.to_string()),
                 }
@@ -214,10 +214,10 @@ impl OfferSearch<'_> {
         let slow_media = self.fitted(media);
         for (slow, fast) in self.pairs(&slow_media, media) {
             let most = self.most_devices();
-            let holds = |&count: &u32| {
+            let suffices = |&count: &u32| {
                 DeviceChoice::side_by_side(slow, count, fast).capacity_bytes() >= self.wanted.room_bytes()
             };
-            let Some(fewest) = (1..most).find(holds) else { continue };
+            let Some(fewest) = (1..most).find(suffices) else { continue };
             match self.fewest_that_meet(fewest, |count| DeviceChoice::side_by_side(slow, count, fast)) {
                 Ok(tried) => self.tried.extend(tried),
                 Err(refusal) => return self.exclude("disks and flash side by side", refusal.to_string()),
@@ -296,10 +296,10 @@ impl OfferSearch<'_> {
     fn fewest_that_meet(
         &self,
         fewest: u32,
-        of: impl Fn(u32) -> DeviceChoice,
+        choice_of: impl Fn(u32) -> DeviceChoice,
     ) -> Result<Vec<TriedOffer>, PredictionRefusal> {
-        let ask = |count: u32| self.ask(of(count));
-        let first = of(fewest);
+        let ask = |count: u32| self.ask(choice_of(count));
+        let first = choice_of(fewest);
         // A device in front of the others is one of them.
         let most = self.most_devices().saturating_sub(first.count() - fewest);
         let first = self.ask(first)?;
@@ -308,11 +308,11 @@ impl OfferSearch<'_> {
         }
         // What reads alone need is a lower bound, which spares trying numbers that can't do.
         let prediction = &first.offer.prediction;
-        let behind = prediction.reads_per_operation * (1.0 - prediction.cached_share.unwrap_or(0.0));
+        let device_reads = prediction.reads_per_operation * (1.0 - prediction.cached_share.unwrap_or(0.0));
         let iops = read_iops(&first.choice.devices[0].medium);
         let needed = match first.choice.has_directories() {
             true => fewest + 1,
-            false => (self.wanted.rate_per_s * behind / iops).ceil() as u32,
+            false => (self.wanted.rate_per_s * device_reads / iops).ceil() as u32,
         };
         let mut low = fewest;
         let mut high = needed.max(fewest + 1).min(most);
@@ -379,11 +379,11 @@ fn fitted(
         return Err(format!("it is sold {}", rules.sizes()));
     }
     loop {
-        match medium.of_size(rules.bytes(units)) {
+        match medium.with_size(rules.bytes(units)) {
             Ok(volume) => return Ok(volume),
             // What it states by hand is sold with larger volumes only.
             Err(_) if units < rules.largest => units = (units * 2.0).min(rules.largest),
-            Err(why) => return Err(why),
+            Err(reason) => return Err(reason),
         }
     }
 }

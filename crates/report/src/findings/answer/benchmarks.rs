@@ -23,14 +23,14 @@ pub(super) fn about_system(comparison: &RunComparison, system: &str, rows: &[&Co
         .filter(|(index, _)| *index != baseline_index)
         .map(|(index, storage)| {
             let ratios = rows.iter().filter_map(|row| row.benchmark(index)?.first()?.performance);
-            StorageEffect::of(ratios, storage, index)
+            StorageEffect::new(ratios, storage, index)
         })
         .filter(|effect| effect.count() > 0)
         .collect();
     if effects.is_empty() {
         let has_baseline = rows.iter().any(|row| row.benchmark(baseline_index).is_some());
-        if let Some(why) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
-            return format!("On {title}, {why}.");
+        if let Some(reason) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
+            return format!("On {title}, {reason}.");
         }
         return match has_baseline {
             true => format!("On {title}, only {baseline} was measured, so there is nothing to compare."),
@@ -83,7 +83,7 @@ fn latency_clause(
     let costs = || ours.figures.iter().filter(is_cost).filter(|one| ours.first() != Some(one));
     let figure = costs().find(|one| one.name.ends_with("p99")).or_else(|| costs().next_back())?;
     let base = row.benchmark(baseline_index)?.named(&figure.name)?;
-    let words = |one: &NamedFigure| quantity::of_unit(one.value.value, &one.unit);
+    let words = |one: &NamedFigure| quantity::format_with_unit(one.value.value, &one.unit);
     let verb = match figure.performance?.difference() {
         RatioDifference::NoneSeen => {
             let (name, label) = (figure.title(), row.label());

@@ -22,14 +22,14 @@ pub(super) fn about_system(comparison: &RunComparison, system: &str, rows: &[&Co
         .filter(|(index, _)| *index != baseline_index)
         .map(|(index, storage)| {
             let ratios = rows.iter().filter_map(|row| row.job(index)?.performance);
-            StorageEffect::of(ratios, storage, index)
+            StorageEffect::new(ratios, storage, index)
         })
         .filter(|effect| effect.count() > 0)
         .collect();
     if effects.is_empty() {
         let has_baseline = rows.iter().any(|row| row.job(baseline_index).is_some());
-        if let Some(why) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
-            return format!("On {title}, {why}.");
+        if let Some(reason) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
+            return format!("On {title}, {reason}.");
         }
         return match has_baseline {
             true => format!(

@@ -16,7 +16,7 @@ pub struct ReferenceAccuracy {
 impl ReferenceAccuracy {
     /// `None` where nothing can be compared. Where several rows of ours fit one published figure, their median stands for all of them: a
     /// figure counts once, however many rows a study has for it.
-    pub fn of(figures: &[PublishedComparison<'_>]) -> Option<ReferenceAccuracy> {
+    pub fn from_figures(figures: &[PublishedComparison<'_>]) -> Option<ReferenceAccuracy> {
         let factor = |one: &PublishedComparison<'_>| {
             let factor = (one.our_ratio?.value / one.published_ratio?).ln().abs().exp();
             factor.is_finite().then_some(factor)
@@ -33,7 +33,7 @@ impl ReferenceAccuracy {
         })
     }
 
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         format!(
             "{} beside the paper's: off by a factor of {:.2} in the median, {} ({:.0} %) within 25 %.",
             quantity::plural(self.ratios, "ratio"),
@@ -60,7 +60,7 @@ mod tests {
     use crate::statistics::ratio::EstimateRatio;
 
     #[test]
-    fn the_median_is_the_same_in_both_directions() {
+    fn median_ratio_is_symmetric() {
         let figure = PublishedFigure {
             mix: "a".to_owned(),
             distribution: None,
@@ -75,7 +75,7 @@ mod tests {
             one_of: None,
         };
         let all = vec![figure; 4];
-        let beside = |figure: usize, published: f64, ours: Option<f64>| PublishedComparison {
+        let published_figure = |figure: usize, published: f64, ours: Option<f64>| PublishedComparison {
             figure: &all[figure],
             row: None,
             ours: None,
@@ -84,26 +84,31 @@ mod tests {
             reading: ReferenceReading::NotCompared,
             less_data: None,
         };
-        assert_eq!(ReferenceAccuracy::of(&[beside(0, 2.0, None)]), None);
-        let found = ReferenceAccuracy::of(&[
-            beside(0, 10.0, Some(11.0)),
-            beside(1, 10.0, Some(5.0)),
-            beside(2, 3.0, Some(12.0)),
-            beside(3, 1.0, None),
+        assert_eq!(ReferenceAccuracy::from_figures(&[published_figure(0, 2.0, None)]), None);
+        let found = ReferenceAccuracy::from_figures(&[
+            published_figure(0, 10.0, Some(11.0)),
+            published_figure(1, 10.0, Some(5.0)),
+            published_figure(2, 3.0, Some(12.0)),
+            published_figure(3, 1.0, None),
         ]);
         let found = found.unwrap();
         assert_eq!((found.ratios, found.within_quarter), (3, 1));
         assert!((found.median_factor - 2.0).abs() < 1e-9, "{found:?}");
         let words =
             "3 ratios beside the paper's: off by a factor of 2.00 in the median, 1 (33 %) within 25 %.";
-        assert_eq!(found.in_words(), words);
-        let even = ReferenceAccuracy::of(&[beside(0, 1.0, Some(2.0)), beside(1, 1.0, Some(8.0))]).unwrap();
+        assert_eq!(found.describe(), words);
+        let even = ReferenceAccuracy::from_figures(&[
+            published_figure(0, 1.0, Some(2.0)),
+            published_figure(1, 1.0, Some(8.0)),
+        ])
+        .unwrap();
         assert!((even.median_factor - 4.0).abs() < 1e-9);
         // A ratio that is nothing can't be compared by a factor.
-        assert_eq!(ReferenceAccuracy::of(&[beside(0, 1.0, Some(0.0))]), None);
+        assert_eq!(ReferenceAccuracy::from_figures(&[published_figure(0, 1.0, Some(0.0))]), None);
         // Three rows for one figure and one for another: two figures.
-        let rows = [(0, 1.1), (0, 2.0), (0, 9.0), (1, 1.0)].map(|(at, ours)| beside(at, 1.0, Some(ours)));
-        let found = ReferenceAccuracy::of(&rows).unwrap();
+        let rows = [(0, 1.1), (0, 2.0), (0, 9.0), (1, 1.0)]
+            .map(|(number, ours)| published_figure(number, 1.0, Some(ours)));
+        let found = ReferenceAccuracy::from_figures(&rows).unwrap();
         assert_eq!((found.ratios, found.within_quarter), (2, 1));
         assert!((found.median_factor - 2f64.sqrt()).abs() < 1e-9, "{found:?}");
     }

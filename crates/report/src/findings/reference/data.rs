@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_fits_its_own_amount_and_what_stands_in_its_place() {
+    fn published_cell_matches_its_amount_and_substitute() {
         let table = |one_of| ReferenceTable {
             figures: vec![PublishedFigure { one_of, ..PublishedFigure::default() }],
             ..ReferenceTable::default()

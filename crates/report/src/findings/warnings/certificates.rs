@@ -31,14 +31,14 @@ pub(super) fn about_certificates(comparison: &RunComparison, found: &mut Warning
         let doubtful = || result.certificates().filter(|one| one.is_doubtful());
         if doubtful().any(|certificate| certificate.failed().next().is_none()) {
             let text = "The certificate calls it doubtful, but names no failed check";
-            found.add(ReportWarning::doubtful(text).of(&name));
+            found.add(ReportWarning::doubtful(text).with_cell(&name));
         }
         for cause in causes(result) {
-            match shared.iter_mut().find(|known| is_same(&known.cause, &cause)) {
-                Some(known) => {
-                    known.has_others = true;
-                    known.cells.push(name.clone());
-                    for (worst, check) in known.cause.checks.iter_mut().zip(&cause.checks) {
+            match shared.iter_mut().find(|entry| is_same(&entry.cause, &cause)) {
+                Some(entry) => {
+                    entry.has_others = true;
+                    entry.cells.push(name.clone());
+                    for (worst, check) in entry.cause.checks.iter_mut().zip(&cause.checks) {
                         *worst = worse(worst, check);
                     }
                 }
@@ -50,7 +50,7 @@ pub(super) fn about_certificates(comparison: &RunComparison, found: &mut Warning
         }
     }
     for one in shared {
-        let text = format!("Doubtful, {}", in_words(&one.cause.checks, one.has_others));
+        let text = format!("Doubtful, {}", describe_checks(&one.cause.checks, one.has_others));
         let warning = ReportWarning::doubtful(text);
         let remedy = one.cause.remedy.map(str::to_owned);
         found.add_as_it_is(ReportWarning { cells: one.cells, remedy, ..warning });
@@ -68,8 +68,8 @@ fn causes<'r>(result: &CellResult<'r>) -> Vec<CheckCause<'r>> {
             causes.push(CheckCause { remedy, checks: vec![check] });
             continue;
         };
-        match cause.checks.iter_mut().find(|known| known.name == check.name) {
-            Some(known) => *known = worse(known, check),
+        match cause.checks.iter_mut().find(|worst| worst.name == check.name) {
+            Some(worst) => *worst = worse(worst, check),
             None => cause.checks.push(check),
         }
     }
@@ -86,7 +86,7 @@ fn is_same(one: &CheckCause, other: &CheckCause) -> bool {
 }
 
 /// `device latency mean: ...; p50: ...; p99: ...`
-fn in_words(checks: &[&Check], has_others: bool) -> String {
+fn describe_checks(checks: &[&Check], has_others: bool) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut before = "";
     for check in checks.iter().take(CHECKS_TOLD) {
@@ -103,8 +103,9 @@ fn in_words(checks: &[&Check], has_others: bool) -> String {
 
 /// A name without the words that it begins with like the one before it, as far as something is left.
 fn beyond<'n>(before: &str, name: &'n str) -> &'n str {
-    let (known, words): (Vec<&str>, Vec<&str>) = (before.split(' ').collect(), name.split(' ').collect());
-    let same = known.iter().zip(&words).take_while(|(one, other)| one == other).count();
+    let (prefix_words, words): (Vec<&str>, Vec<&str>) =
+        (before.split(' ').collect(), name.split(' ').collect());
+    let same = prefix_words.iter().zip(&words).take_while(|(one, other)| one == other).count();
     if same == 0 || same >= words.len() {
         return name;
     }
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_not_repeated() {
+    fn check_name_prefix_is_not_repeated() {
         assert_eq!(beyond("", "device latency mean"), "device latency mean");
         assert_eq!(beyond("device latency mean", "device latency p50"), "p50");
         assert_eq!(beyond("device latency p50", "write latency mean"), "write latency mean");
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_checks_are_told_than_can_be_read() {
+    fn listed_checks_are_limited() {
         let check = |name: &str| Check {
             name: name.to_owned(),
             passed: false,
@@ -137,7 +138,7 @@ mod tests {
             ["device latency mean", "device latency p50", "a", "b", "c", "d"].map(check).into();
         let all: Vec<&Check> = checks.iter().collect();
         let words = "device latency mean: late; p50: late; a: late; b: late; and 2 further checks";
-        assert_eq!(in_words(&all, false), words);
-        assert_eq!(in_words(&all[..1], true), "device latency mean: late, in the worst case");
+        assert_eq!(describe_checks(&all, false), words);
+        assert_eq!(describe_checks(&all[..1], true), "device latency mean: late, in the worst case");
     }
 }

@@ -28,7 +28,10 @@ pub(super) fn about_cpus(comparison: &RunComparison, found: &mut WarningCollecto
             );
             let remedy = "more repetitions, or run when other guests of the same machine are quiet";
             found.add(
-                ReportWarning::note(text).extent(longer).remedy(remedy).of(&cell_name(comparison, result)),
+                ReportWarning::note(text)
+                    .extent(longer)
+                    .remedy(remedy)
+                    .with_cell(&cell_name(comparison, result)),
             );
         }
     }

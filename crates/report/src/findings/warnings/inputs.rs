@@ -19,22 +19,23 @@ const MORE_CLIENTS: &str =
 pub(super) fn about_turns(comparison: &RunComparison, found: &mut WarningCollector) {
     let mut pairs: Vec<Vec<&ConclusionReversal>> = Vec::new();
     for turn in &comparison.turns {
-        let is_same = |known: &&mut Vec<&ConclusionReversal>| {
+        let is_same = |group: &&mut Vec<&ConclusionReversal>| {
             let system = |turn: &ConclusionReversal| comparison.rows[turn.row].system;
-            let (one, other) = (known[0], turn);
+            let (one, other) = (group[0], turn);
             (one.storage, one.against, system(one)) == (other.storage, other.against, system(other))
         };
         match pairs.iter_mut().find(is_same) {
-            Some(known) => known.push(turn),
+            Some(group) => group.push(turn),
             None => pairs.push(vec![turn]),
         }
     }
     for turns in pairs {
         let cells: Vec<&CellResult> = turns.iter().filter_map(|turn| cell(comparison, turn)).collect();
-        let each: Vec<String> = turns.iter().map(|turn| in_words(comparison, turn)).collect();
+        let each: Vec<String> = turns.iter().map(|turn| describe_reversal(comparison, turn)).collect();
         let (storage, against) =
             (comparison.storages[turns[0].storage], comparison.storages[turns[0].against]);
-        let is_own_time = cells.iter().filter_map(|cell| inputs::of(cell)).any(rests_on_own_time);
+        let is_own_time =
+            cells.iter().filter_map(|cell| inputs::find_certificate(cell)).any(rests_on_own_time);
         let remedy = if is_own_time { MORE_CLIENTS } else { MEASURE };
         let text = format!("{storage} against {against}: {}", each.join("; "));
         found.add_as_it_is(ReportWarning::new(WarningSeverity::Turns, text).remedy(remedy));
@@ -45,12 +46,12 @@ fn cell<'c, 'a>(comparison: &'c RunComparison<'a>, turn: &ConclusionReversal) ->
     comparison.rows[turn.row].cells.get(turn.storage)?.as_ref()
 }
 
-fn rests_on_own_time(known: &InputCertificate) -> bool {
-    known.unknown() == [UnknownInput::OwnTime]
+fn rests_on_own_time(certificate: &InputCertificate) -> bool {
+    certificate.unknown() == [UnknownInput::OwnTime]
 }
 
 /// `1.31x under A (half reads, half updates) could be 0.62–2.61x`
-fn in_words(comparison: &RunComparison, turn: &ConclusionReversal) -> String {
+fn describe_reversal(comparison: &RunComparison, turn: &ConclusionReversal) -> String {
     let ratio = match turn.ratio.difference() {
         RatioDifference::NoneSeen => "no difference".to_owned(),
         _ => quantity::ratio(turn.ratio.value),
@@ -61,24 +62,29 @@ fn in_words(comparison: &RunComparison, turn: &ConclusionReversal) -> String {
 
 /// Where less is known than it takes, told once for each reason.
 pub(super) fn about_inputs(result: &CellResult, name: &str, found: &mut WarningCollector) {
-    let Some(known) = inputs::of(result) else { return };
-    let unknown = known.unknown();
-    if let Some(own_time) = inputs::own_time_in_words(known) {
-        let extent = known.own_time.unwrap_or_default();
-        found.add(ReportWarning::note(capitalised(&own_time)).extent(extent).remedy(MORE_CLIENTS).of(name));
+    let Some(certificate) = inputs::find_certificate(result) else { return };
+    let unknown = certificate.unknown();
+    if let Some(own_time) = inputs::own_time_in_words(certificate) {
+        let extent = certificate.own_time.unwrap_or_default();
+        found.add(
+            ReportWarning::note(capitalised(&own_time)).extent(extent).remedy(MORE_CLIENTS).with_cell(name),
+        );
     }
     if unknown.is_empty() || unknown == [UnknownInput::OwnTime] {
         return;
     }
-    let measured = quantity::percent(known.measured());
-    let text =
-        format!("{measured} of device time rests on measured figures: {}", inputs::devices_in_words(known));
+    let measured = quantity::percent(certificate.measured());
+    let text = format!(
+        "{measured} of device time rests on measured figures: {}",
+        inputs::devices_in_words(certificate)
+    );
     let (remedy, cause) = match unknown.contains(&UnknownInput::Estimates) {
         true => (MEASURE, "estimates"),
         false => (READ_AS_MODEL, "coverage"),
     };
     // What estimates a cell rests on is told beside its certificate; here it would be another sentence for each.
-    let warning = ReportWarning::note(text).extent(1.0 - known.measured()).remedy(remedy).of(name);
+    let warning =
+        ReportWarning::note(text).extent(1.0 - certificate.measured()).remedy(remedy).with_cell(name);
     found.add_by(format!("inputs: {cause}"), warning);
 }
 

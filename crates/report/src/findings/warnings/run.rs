@@ -15,7 +15,7 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &RunComparison, found: &
     }
     let is_limited = !loaded.run.limits.is_empty();
     if is_limited {
-        let limits: Vec<String> = loaded.run.limits.iter().map(|limit| limit.in_words()).collect();
+        let limits: Vec<String> = loaded.run.limits.iter().map(|limit| limit.describe()).collect();
         let text = format!("The run is limited to a part of its study: {}", limits.join("; "));
         found.add(ReportWarning::note(text).remedy("`underlay run --resume` runs the rest"));
     }

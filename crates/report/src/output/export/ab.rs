@@ -75,9 +75,13 @@ p_value,p_corrected,change";
 
 /// Both runs as CSV, a line a figure of each cell that both have; what is not known is empty.
 pub fn ab_csv(ab: &AbComparison) -> String {
-    let known = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let format_optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let with_ends = |value: f64, interval: Option<ConfidenceInterval>| {
-        [value.to_string(), known(interval.map(|one| one.low)), known(interval.map(|one| one.high))]
+        [
+            value.to_string(),
+            format_optional(interval.map(|one| one.low)),
+            format_optional(interval.map(|one| one.high)),
+        ]
     };
     let mut text = format!("{CSV_COLUMNS}\r\n");
     for cell in &ab.cells {
@@ -93,7 +97,7 @@ pub fn ab_csv(ab: &AbComparison) -> String {
             fields.extend(with_ends(figure.a.value, figure.a.interval));
             fields.extend(with_ends(figure.b.value, figure.b.interval));
             fields.extend(with_ends(figure.ratio.value, figure.ratio.interval));
-            fields.extend([known(figure.p_value), known(figure.corrected)]);
+            fields.extend([format_optional(figure.p_value), format_optional(figure.corrected)]);
             fields.push(change_name(figure.change()).to_owned());
             text.push_str(&fields.join(","));
             text.push_str("\r\n");

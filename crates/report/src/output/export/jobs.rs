@@ -131,7 +131,7 @@ pub(super) fn prices(table: Option<&ReferenceTable>, comparison: &RunComparison)
     let records = storage_records(comparison);
     let baseline = comparison.baseline_index();
     let storage = |list: &prices::PriceList, index: usize, name: &str| {
-        let price = list.of_storage(records.get(name)?)?;
+        let price = list.price_storage(records.get(name)?)?;
         let performance = comparison.rows.iter().filter_map(|row| {
             let ratio = prices::performance(row, index, baseline?)?;
             Some((row.label().to_owned(), prices::usd_per_performance(&price, &ratio).value))

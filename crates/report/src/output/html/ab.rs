@@ -77,7 +77,7 @@ fn chart(ab: &AbComparison) -> String {
         .iter()
         .flat_map(|cell| {
             let name = cell_name(cell, ab);
-            cell.figures.iter().map(move |figure| (format!("{name}, {}", figure.metric.in_words()), figure))
+            cell.figures.iter().map(move |figure| (format!("{name}, {}", figure.metric.describe()), figure))
         })
         .collect();
     let ratios = || figures.iter().map(|(_, figure)| figure.ratio.value);
@@ -124,8 +124,8 @@ fn chart(ab: &AbComparison) -> String {
             } else {
                 style.stroke_width(2 * FINE as u32)
             };
-            let at = (frame.x(x.place(figure.ratio.value)), y);
-            area.draw(&Circle::new(at, 4 * FINE, style)).expect("drawing to memory can't fail");
+            let position = (frame.x(x.place(figure.ratio.value)), y);
+            area.draw(&Circle::new(position, 4 * FINE, style)).expect("drawing to memory can't fail");
         }
     })
 }
@@ -146,14 +146,14 @@ fn table(ab: &AbComparison) -> Markup {
                                     @if cell.is_disturbed { " " span.badge.doubtful { "⚡ disturbed by the study" } }
                                 }
                             }
-                            td.l { (figure.metric.in_words()) }
+                            td.l { (figure.metric.describe()) }
                             @for one in [figure.a, figure.b] { td { (value(figure, one)) } }
                             td {
                                 span.strong[is_certain].dim[!is_certain] { (quantity::ratio(figure.ratio.value)) }
                                 @if let Some(interval) = figure.ratio.interval { small { (quantity::ratio_interval(interval)) } }
                             }
                             td { (figure.corrected.map_or(ABSENT.to_owned(), probability)) }
-                            td.l { span.strong[is_certain].dim[!is_certain] { (figure.change().in_words()) } }
+                            td.l { span.strong[is_certain].dim[!is_certain] { (figure.change().describe()) } }
                         }
                     }
                 }

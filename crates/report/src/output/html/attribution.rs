@@ -75,14 +75,14 @@ struct MixSection<'a> {
 
 pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let all: Vec<&ComparisonRow> = page.comparison.operations().collect();
-    let told = told(page, &all);
+    let explained = told(page, &all);
     let (unsound, refused): (Vec<_>, Vec<_>) =
         page.explained.refused.iter().partition(|one| one.unsound.is_some());
-    if told.is_empty() && unsound.is_empty() {
+    if explained.is_empty() && unsound.is_empty() {
         return None;
     }
-    let parts = parts_of(&told);
-    let has_less = told.iter().any(|one| one.found.mean.overrun().is_some());
+    let parts = parts_of(&explained);
+    let has_less = explained.iter().any(|one| one.found.mean.overrun().is_some());
     Some(html! {
         p.lead {
             "What an operation’s time is spent on, found by simulating each cell with the demands that were measured in it. "
@@ -113,15 +113,15 @@ fn told<'a>(page: &'a ReportPage, rows: &[&'a ComparisonRow<'a>]) -> Vec<Explain
     rows.iter()
         .flat_map(|row| row.cells.iter().enumerate().map(move |(storage, result)| (*row, storage, result)))
         .filter_map(|(row, storage, result)| {
-            let found = page.explained.of(&result.as_ref()?.cell.id)?;
+            let found = page.explained.find_cell(&result.as_ref()?.cell.id)?;
             Some(ExplainedCell { row, storage, found })
         })
         .collect()
 }
 
 /// Those that any of the cells has.
-fn parts_of(told: &[ExplainedCell]) -> Vec<&'static TimePart> {
-    let accounts = || told.iter().flat_map(|one| [&one.found.mean, &one.found.p50, &one.found.p99]);
+fn parts_of(explained: &[ExplainedCell]) -> Vec<&'static TimePart> {
+    let accounts = || explained.iter().flat_map(|one| [&one.found.mean, &one.found.p50, &one.found.p99]);
     PARTS.into_iter().filter(|part| accounts().any(|account| (part.us)(account).abs() > 1e-9)).collect()
 }
 
@@ -164,7 +164,7 @@ impl MixSection<'_> {
             .told
             .iter()
             .zip(&names)
-            .map(|(one, name)| format!("{name}: {}", self.in_words(&one.found.mean)))
+            .map(|(one, name)| format!("{name}: {}", self.describe(&one.found.mean)))
             .collect::<Vec<_>>()
             .join(" ");
         let words = AltText { title: "What the mean latency is made of", description: &description };
@@ -215,7 +215,7 @@ impl MixSection<'_> {
         frame.x(axis.place(from))
     }
 
-    fn in_words(&self, account: &TimeAccount) -> String {
+    fn describe(&self, account: &TimeAccount) -> String {
         let shares: Vec<String> = self
             .parts
             .iter()
@@ -250,7 +250,7 @@ impl MixSection<'_> {
                         th.l scope="row" { (swatch(one.storage)) (self.storage_name(one)) }
                         td { (quantity::rate(one.found.throughput_per_s)) }
                         @match refused_alike(&one.found.what_if) {
-                            Some(why) => { td.l colspan=(changes.len()) { "not answered" small.below { (why) } } }
+                            Some(reason) => { td.l colspan=(changes.len()) { "not answered" small.below { (reason) } } }
                             None => {
                                 @for change in &changes {
                                     (answer(one.found.what_if.iter().find(|what_if| what_if.change == *change)))
@@ -293,8 +293,8 @@ impl MixSection<'_> {
 
 /// The one reason for which none of the changes is answered.
 fn refused_alike(all: &[WhatIf]) -> Option<&str> {
-    let why = all.first()?.refused.as_deref()?;
-    all.iter().all(|one| one.refused.as_deref() == Some(why)).then_some(why)
+    let reason = all.first()?.refused.as_deref()?;
+    all.iter().all(|one| one.refused.as_deref() == Some(reason)).then_some(reason)
 }
 
 fn answer(what_if: Option<&WhatIf>) -> Markup {

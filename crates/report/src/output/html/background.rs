@@ -5,11 +5,11 @@ use maud::{Markup, html};
 use super::summary::ratio_field;
 use super::{ReportPage, swatch};
 use crate::comparison::background::{CompactionComparison, CompactionWindow};
-use crate::output::terminal::background::{in_words, words_on_none};
+use crate::output::terminal::background::{describe, words_on_none};
 use crate::quantity::{self, ABSENT};
 
 pub(super) fn section(page: &ReportPage) -> Option<Markup> {
-    let (rows, none_ran) = CompactionComparison::by_row(&page.comparison);
+    let (rows, none_ran) = CompactionComparison::group_by_row(&page.comparison);
     if rows.is_empty() && none_ran.is_empty() {
         return None;
     }
@@ -34,7 +34,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
                             td { (mean(one.during)) }
                             td {
                                 @if one.slowdown.is_some() { (ratio_field(one.slowdown)) }
-                                @else { span.dim { (in_words(one)) } }
+                                @else { span.dim { (describe(one)) } }
                             }
                             td { (rate(one.without)) }
                             td { (rate(one.during)) }

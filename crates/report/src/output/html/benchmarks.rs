@@ -11,7 +11,7 @@ use super::time_series::are_far_apart;
 use super::{OPEN_ROWS, ReportPage, figure, swatch};
 use crate::cell::benchmark::NamedFigure;
 use crate::cell::meanwhile::spans;
-use crate::comparison::{CellResult, ComparisonRow, by_mix};
+use crate::comparison::{CellResult, ComparisonRow, group_by_mix};
 use crate::output::terminal::benchmarks::{
     baseline_value, direction, figures_of, without_ratio, words_on_repetitions,
 };
@@ -32,7 +32,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
         }
         (page.legend())
         (performance_pictures(page, &rows))
-        (page.for_each_mix_of(by_mix(rows.iter().copied()), |rows| html! {
+        (page.for_each_mix_of(group_by_mix(rows.iter().copied()), |rows| html! {
             @for row in rows {
                 (first_figure(page, row))
                 (over_time(page, row))
@@ -49,7 +49,7 @@ fn performance_pictures(page: &ReportPage, rows: &[&ComparisonRow]) -> Markup {
         .iter()
         .map(|row| MarkGroup {
             label: page.row_label(row),
-            marks: ChartMark::of_row(row, |result| {
+            marks: ChartMark::from_row(row, |result| {
                 let ratio = result.benchmark()?.first()?.performance?;
                 Some((ratio.value, ratio.interval))
             }),
@@ -82,7 +82,7 @@ fn is_far_apart(groups: &[MarkGroup]) -> bool {
 fn first_figure(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let all = figures_of(row);
     let Some(first) = all.first() else { return html! {} };
-    let marks = ChartMark::of_row(row, |result| {
+    let marks = ChartMark::from_row(row, |result| {
         let value = result.benchmark()?.named(&first.name)?.value;
         Some((value.value, value.interval))
     });
@@ -117,7 +117,7 @@ fn series(result: &CellResult, name: &str) -> Vec<(f64, f64)> {
     let first = result.completed().next();
     let figure = first
         .and_then(|record| record.benchmark.as_ref())
-        .and_then(|taken| taken.figures.iter().find(|figure| figure.name == name));
+        .and_then(|benchmark| benchmark.figures.iter().find(|figure| figure.name == name));
     figure.map(|one| one.series.iter().map(|sample| (sample.t_s, sample.value)).collect()).unwrap_or_default()
 }
 
@@ -126,10 +126,10 @@ fn marks(row: &ComparisonRow) -> Vec<ChartStrip> {
     let mut strips = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
         let first = result.as_ref().and_then(|result| result.completed().next()?.benchmark.as_ref());
-        let Some(taken) = first else { continue };
-        let mut names: Vec<&str> = taken.marks.iter().map(|mark| mark.name.as_str()).collect();
+        let Some(benchmark) = first else { continue };
+        let mut names: Vec<&str> = benchmark.marks.iter().map(|mark| mark.name.as_str()).collect();
         names.dedup();
-        let spans = names.iter().flat_map(|name| spans(taken, name));
+        let spans = names.iter().flat_map(|name| spans(benchmark, name));
         strips.extend(spans.map(|(from, to)| ChartStrip { series, from, to }));
     }
     strips
@@ -137,8 +137,10 @@ fn marks(row: &ComparisonRow) -> Vec<ChartStrip> {
 
 /// The names of what went on: `checkpoint`.
 fn marked(row: &ComparisonRow) -> String {
-    let taken = row.cells.iter().flatten().filter_map(|result| result.completed().next()?.benchmark.as_ref());
-    let mut names: Vec<String> = taken.flat_map(|one| &one.marks).map(|mark| mark.name.clone()).collect();
+    let benchmarks =
+        row.cells.iter().flatten().filter_map(|result| result.completed().next()?.benchmark.as_ref());
+    let mut names: Vec<String> =
+        benchmarks.flat_map(|one| &one.marks).map(|mark| mark.name.clone()).collect();
     names.sort();
     names.dedup();
     names.join(", ")
@@ -146,15 +148,15 @@ fn marked(row: &ComparisonRow) -> String {
 
 /// What the figures were like while it went on, and otherwise.
 fn meanwhile(row: &ComparisonRow) -> Markup {
-    let told = |result: &CellResult| {
+    let describe_marks = |result: &CellResult| {
         let all = result.benchmark().map_or(&[][..], |one| &one.meanwhile);
-        all.iter().map(|one| format!("{}: {}", result.cell.storage, one.in_words())).collect::<Vec<_>>()
+        all.iter().map(|one| format!("{}: {}", result.cell.storage, one.describe())).collect::<Vec<_>>()
     };
-    let told: Vec<String> = row.cells.iter().flatten().flat_map(told).collect();
+    let sentences: Vec<String> = row.cells.iter().flatten().flat_map(describe_marks).collect();
     html! {
-        @if !told.is_empty() {
+        @if !sentences.is_empty() {
             p.lead { "The bars above a picture show when there was a " (marked(row)) ", as the program tells it." }
-            ul { @for one in told { li { (one) } } }
+            ul { @for one in sentences { li { (one) } } }
         }
     }
 }
@@ -183,9 +185,9 @@ fn lines(page: &ReportPage, row: &ComparisonRow, named: &NamedFigure) -> Markup 
     let is_log = are_far_apart(&drawn);
     let caption = format!("{} over time", named.title());
     // Beyond the last line there is no picture.
-    let within =
+    let clip =
         |strip: ChartStrip| (strip.from < last).then(|| ChartStrip { to: strip.to.min(last), ..strip });
-    let strips: Vec<ChartStrip> = marks(row).into_iter().filter_map(within).collect();
+    let strips: Vec<ChartStrip> = marks(row).into_iter().filter_map(clip).collect();
     let svg = LineChart {
         words: AltText {
             title: &caption,
@@ -258,7 +260,7 @@ fn fields(page: &ReportPage, row: &ComparisonRow, result: &CellResult, name: &st
     let in_words = base.and_then(|base| without_ratio(named, base));
     html! {
         td {
-            span.strong { (quantity::of_unit(named.value.value, &named.unit)) }
+            span.strong { (quantity::format_with_unit(named.value.value, &named.unit)) }
             @match named.value.relative_half_width() {
                 Some(0.0) => "",
                 Some(share) => small { "±" (quantity::percent(share)) },

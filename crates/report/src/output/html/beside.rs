@@ -4,11 +4,11 @@ use maud::{Markup, html};
 
 use super::{ReportPage, swatch};
 use crate::comparison::beside::BackgroundLoad;
-use crate::output::terminal::beside::{answered, asked, in_words};
+use crate::output::terminal::beside::{answered, asked, describe};
 use crate::quantity;
 
 pub(super) fn section(page: &ReportPage) -> Option<Markup> {
-    let rows = BackgroundLoad::by_row(&page.comparison);
+    let rows = BackgroundLoad::group_by_row(&page.comparison);
     if rows.is_empty() {
         return None;
     }
@@ -25,7 +25,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
                         tr {
                             @if position == 0 { th.l scope="row" { (page.row_label(row)) } } @else { td {} }
                             td.l { (swatch(*storage)) (page.comparison.storages[*storage]) }
-                            td.l { (in_words(one)) }
+                            td.l { (describe(one)) }
                             td { (asked(one)) }
                             td { (answered(one)) }
                             td { (quantity::latency(one.mean_us)) }

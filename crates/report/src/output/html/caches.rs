@@ -4,14 +4,15 @@ use maud::{Markup, html};
 
 use super::swatch;
 use crate::comparison::ComparisonRow;
-use crate::output::terminal::caches::{figures, of_row};
+use crate::output::terminal::caches::{figures, list_caches};
 use crate::quantity::ABSENT;
 
 /// Empty where no job of these rows had one.
 pub(super) fn caches(rows: &[&ComparisonRow]) -> Markup {
-    let told: Vec<_> = rows.iter().flat_map(|row| of_row(row).map(move |one| (row.label(), one))).collect();
+    let entries: Vec<_> =
+        rows.iter().flat_map(|row| list_caches(row).map(move |one| (row.label(), one))).collect();
     html! {
-        @if !told.is_empty() {
+        @if !entries.is_empty() {
             details open {
                 summary { "The cache between jobs and the store" }
                 p.muted.small {
@@ -25,7 +26,7 @@ pub(super) fn caches(rows: &[&ComparisonRow]) -> Markup {
                         th { "unstored at its end" } th { "all stored after" } th { "uploads avoided" }
                     } }
                     tbody {
-                        @for (label, (index, storage, cache)) in &told {
+                        @for (label, (index, storage, cache)) in &entries {
                             tr {
                                 th.l scope="row" { (label) }
                                 td.l { (swatch(*index)) (storage) }

@@ -43,7 +43,7 @@ fn stretches(row: &ComparisonRow, storage: usize) -> Vec<TimeStretch> {
 fn chart(
     page: &ReportPage,
     row: &ComparisonRow,
-    what: &str,
+    subject: &str,
     pick: fn(&TimeStretch) -> Option<f64>,
 ) -> Markup {
     let lines: Vec<ChartLine> = page
@@ -62,7 +62,7 @@ fn chart(
     if lines.is_empty() {
         return html! {};
     }
-    let caption = ReportPage::caption(row, what);
+    let caption = ReportPage::caption(row, subject);
     let x = ChartAxis::from_zero(lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)));
     let svg = LineChart {
         words: AltText {

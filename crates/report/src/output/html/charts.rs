@@ -24,7 +24,7 @@ pub(super) struct ChartMark {
 
 impl ChartMark {
     /// A mark for each storage that has the value.
-    pub(super) fn of_row(
+    pub(super) fn from_row(
         row: &ComparisonRow,
         pick: impl Fn(&CellResult) -> Option<(f64, Option<ConfidenceInterval>)>,
     ) -> Vec<ChartMark> {
@@ -168,7 +168,7 @@ impl GroupChart<'_> {
                     if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
                 area.draw(&Circle::new((*x, *y), 5 * FINE, style)).expect("drawing to memory can't fail");
             }
-            let mut taken: Vec<PlotRectangle> = places
+            let mut occupied: Vec<PlotRectangle> = places
                 .iter()
                 .map(|(_, x, [top, _, bottom])| PlotRectangle {
                     left: x - 5 * FINE,
@@ -180,9 +180,9 @@ impl GroupChart<'_> {
             for (mark, x, [top, _, bottom]) in &places {
                 let value = (self.label)(mark.value);
                 let words = if mark.is_doubtful { format!("! {value}") } else { value };
-                let place = free_place(&words, *x, [*top, *bottom], &frame, &taken);
+                let place = free_place(&words, *x, [*top, *bottom], &frame, &occupied);
                 text(area, &words, (*x, place.bottom), 10, INK, TextAnchor::Above);
-                taken.push(place);
+                occupied.push(place);
             }
             self.names_below(area, &frame);
         })
@@ -213,7 +213,7 @@ pub(super) fn free_place(
     x: i32,
     [top, bottom]: [i32; 2],
     frame: &PlotFrame,
-    taken: &[PlotRectangle],
+    occupied: &[PlotRectangle],
 ) -> PlotRectangle {
     const HEIGHT: i32 = 11 * FINE;
     const STEPS: i32 = 8;
@@ -223,7 +223,7 @@ pub(super) fn free_place(
     let above = |step: i32| place(top - FINE - step * HEIGHT);
     let below = |step: i32| place(bottom + 2 * FINE + (step + 1) * HEIGHT);
     let is_free = |one: &PlotRectangle| {
-        one.top >= 0 && one.bottom <= frame.y(0.0) && !taken.iter().any(|other| one.overlaps(other))
+        one.top >= 0 && one.bottom <= frame.y(0.0) && !occupied.iter().any(|other| one.overlaps(other))
     };
     (0..STEPS).flat_map(|step| [above(step), below(step)]).find(is_free).unwrap_or_else(|| above(0))
 }
@@ -324,8 +324,13 @@ impl LineChart<'_> {
     }
 
     /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above them, with what they are.
-    pub(super) fn draw_with(&self, happenings: &[ChartEvent], strips: &[ChartStrip], what: &str) -> String {
-        self.draw_over(happenings, strips, what, &[])
+    pub(super) fn draw_with(
+        &self,
+        happenings: &[ChartEvent],
+        strips: &[ChartStrip],
+        subject: &str,
+    ) -> String {
+        self.draw_over(happenings, strips, subject, &[])
     }
 
     /// Both axes' places: `above` is what lies above the picture.
@@ -356,7 +361,7 @@ impl LineChart<'_> {
         &self,
         happenings: &[ChartEvent],
         strips: &[ChartStrip],
-        what: &str,
+        subject: &str,
         shades: &[ShadedTime],
     ) -> String {
         let mut lanes: Vec<usize> = strips.iter().map(|strip| strip.series).collect();
@@ -380,8 +385,8 @@ impl LineChart<'_> {
                 bar(area, [(from, frame.y(1.0)), (to, frame.y(0.0))], GRID, 0.45);
                 // Only where there is room.
                 if (to - from) / FINE > shade.label.chars().count() as i32 * 11 / 2 {
-                    let at = ((from + to) / 2, frame.y(1.0) + 3 * FINE);
-                    text(area, &shade.label, at, 10, MUTED, TextAnchor::Below);
+                    let position = ((from + to) / 2, frame.y(1.0) + 3 * FINE);
+                    text(area, &shade.label, position, 10, MUTED, TextAnchor::Below);
                 }
             }
             y_title(area, &frame, self.y_title);
@@ -400,7 +405,7 @@ impl LineChart<'_> {
             }
             if !lanes.is_empty() {
                 let middle = (4 + LANE * lanes.len() as i32 / 2) * FINE;
-                text(area, &cut(what), (frame.x(0.0) - 4 * FINE, middle), 10, MUTED, TextAnchor::LeftOf);
+                text(area, &cut(subject), (frame.x(0.0) - 4 * FINE, middle), 10, MUTED, TextAnchor::LeftOf);
             }
             for strip in strips {
                 let lane = lanes.iter().position(|series| *series == strip.series).unwrap_or(0) as i32;
@@ -485,7 +490,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_that_reaches_below_the_axis_ends_above_it() {
+    fn interval_below_axis_is_cut_at_axis() {
         let frame = PlotFrame {
             width: 500,
             height: 200,

@@ -16,8 +16,10 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     if records.is_empty() {
         return None;
     }
-    let is_rented =
-        records.values().filter_map(|one| StorageCost::of(one)).any(|cost| cost.price.rent_usd > 0.0);
+    let is_rented = records
+        .values()
+        .filter_map(|one| StorageCost::from_storage(one))
+        .any(|cost| cost.price.rent_usd > 0.0);
     let has_operations = page.comparison.operations().next().is_some();
     let pictures = bar_pictures(
         page,
@@ -54,7 +56,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
             tbody {
                 @for (index, name) in page.comparison.storages.iter().enumerate() {
                     @if let Some(storage) = records.get(name) {
-                        @let cost = StorageCost::of(storage);
+                        @let cost = StorageCost::from_storage(storage);
                         @let capacity = cost.as_ref().and_then(|cost| cost.capacity_bytes);
                         tr {
                             th.l scope="row" { (swatch(index)) (name) }

@@ -12,7 +12,11 @@ use crate::comparison::{CellResult, ComparisonRow};
 use crate::quantity::{self, ABSENT};
 
 pub(super) fn section(page: &ReportPage) -> Option<Markup> {
-    if !page.comparison.cells().any(|result| JoinedActivity::of(&result.completed_records()).is_some()) {
+    if !page
+        .comparison
+        .cells()
+        .any(|result| JoinedActivity::from_records(&result.completed_records()).is_some())
+    {
         return None;
     }
     Some(html! {
@@ -22,7 +26,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
             "Requests differ from operations because caches answer some and a file system or an engine makes several of others."
         }
         (page.legend())
-        (page.for_each_mix_of(page.comparison.by_mix(), |rows| html! {
+        (page.for_each_mix_of(page.comparison.group_by_mix(), |rows| html! {
             (totals(rows))
             @for row in rows { (each_device(row, rows.len() > 1)) }
             (wear::table(rows))
@@ -46,7 +50,7 @@ fn lines<'a>(rows: &[&'a ComparisonRow<'a>]) -> Vec<DeviceTotalRow<'a>> {
     for row in rows {
         for (storage, result) in row.cells.iter().enumerate() {
             let Some(result) = result else { continue };
-            let kinds = activity::by_kind(&result.completed_records());
+            let kinds = activity::group_by_kind(&result.completed_records());
             if kinds.len() > 1 {
                 lines.extend(kinds.into_iter().map(|(kind, activity)| DeviceTotalRow {
                     row,
@@ -55,7 +59,7 @@ fn lines<'a>(rows: &[&'a ComparisonRow<'a>]) -> Vec<DeviceTotalRow<'a>> {
                     kind: Some(kind),
                     activity,
                 }));
-            } else if let Some(activity) = JoinedActivity::of(&result.completed_records()) {
+            } else if let Some(activity) = JoinedActivity::from_records(&result.completed_records()) {
                 lines.push(DeviceTotalRow { row, storage, result, kind: None, activity });
             }
         }
@@ -127,7 +131,7 @@ fn each_device(row: &ComparisonRow, is_one_of_several: bool) -> Markup {
         .enumerate()
         .filter_map(|(index, result)| Some((index, result.as_ref().filter(|result| apart(result))?)))
         .flat_map(|(index, result)| {
-            activity::by_device(&result.completed_records())
+            activity::group_by_device(&result.completed_records())
                 .into_iter()
                 .map(move |(device, one)| (index, result, device, one))
         })

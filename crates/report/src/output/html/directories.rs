@@ -78,7 +78,7 @@ fn words(page: &ReportPage, storages: &[OfStorage]) -> Markup {
             let groups = directories::groups(all);
             roles(&groups)
                 .into_iter()
-                .filter_map(|role| Some((*storage, directories::in_words(&groups, &role)?, role)))
+                .filter_map(|role| Some((*storage, directories::describe(&groups, &role)?, role)))
                 .collect::<Vec<_>>()
         })
         .collect();

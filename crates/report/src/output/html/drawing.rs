@@ -213,7 +213,7 @@ pub(super) enum TextAnchor {
 pub(super) fn text(
     area: &SvgArea,
     words: &str,
-    at: (i32, i32),
+    anchor_point: (i32, i32),
     size: i32,
     colour: RGBColor,
     anchor: TextAnchor,
@@ -226,7 +226,7 @@ pub(super) fn text(
         TextAnchor::RightOf => Pos::new(HPos::Left, VPos::Center),
     };
     let style = text_style(size, &colour).pos(position);
-    area.draw(&Text::new(words.to_owned(), at, style)).expect("drawing to memory can't fail");
+    area.draw(&Text::new(words.to_owned(), anchor_point, style)).expect("drawing to memory can't fail");
 }
 
 fn text_style(size: i32, colour: &RGBColor) -> TextStyle<'_> {
@@ -279,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_axis_holds_its_values_and_its_ticks(values in prop::collection::vec(1e-6f64..1e12, 1..20)) {
+        fn axis_covers_values_and_ticks(values in prop::collection::vec(1e-6f64..1e12, 1..20)) {
             for axis in [ChartAxis::log(values.clone()), ChartAxis::from_zero(values.clone())] {
                 for value in &values {
                     prop_assert!(*value >= axis.low * 0.999 && *value <= axis.high * 1.001, "{value} in {axis:?}");
@@ -295,7 +295,7 @@ mod tests {
 
     /// A record may say anything.
     #[test]
-    fn an_axis_ends_whatever_is_to_be_drawn() {
+    fn axis_terminates_for_any_values() {
         for values in [[1.0, 1e308], [5e-324, 1.0], [f64::MAX, f64::MIN_POSITIVE], [f64::INFINITY, f64::NAN]]
         {
             for axis in [ChartAxis::log(values), ChartAxis::from_zero(values)] {

@@ -37,7 +37,7 @@ pub fn render(frontier: &Frontier) -> String {
                     @if !frontier.excluded.is_empty() {
                         section id="excluded" {
                             h2 { "Not considered" }
-                            dl.facts-list { @for (name, why) in &frontier.excluded { dt { (name) } dd { (why) } } }
+                            dl.facts-list { @for (name, reason) in &frontier.excluded { dt { (name) } dd { (reason) } } }
                         }
                     }
                 }
@@ -113,30 +113,34 @@ fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
         x_axis(area, &frame, &x, &ticks);
         let below = (frame.x(0.5), frame.y(0.0) + 24 * FINE);
         text(area, "price of the devices, logarithmic", below, 11, MUTED, TextAnchor::Below);
-        let at = |one: &PricedStorage, us: f64| (frame.x(x.place(one.price.usd)), frame.y(y.place(us)));
+        let position_of =
+            |one: &PricedStorage, us: f64| (frame.x(x.place(one.price.usd)), frame.y(y.place(us)));
         let bound = frame.y(y.place(frontier.p99_bound_us));
         line(area, vec![(frame.x(0.0), bound), (frame.x(1.0), bound)], INK, 0.8, FINE as u32 + 1);
         let bound_words = format!("bound: {}", quantity::latency(frontier.p99_bound_us));
-        let beside = (frame.x(1.0) - 46 * FINE, bound - FINE);
-        text(area, &bound_words, beside, 11, INK, TextAnchor::Above);
-        line(area, steps(&on_line, &at), SERIES[2], 1.0, 2 * FINE as u32);
+        let label_position = (frame.x(1.0) - 46 * FINE, bound - FINE);
+        text(area, &bound_words, label_position, 11, INK, TextAnchor::Above);
+        line(area, steps(&on_line, &position_of), SERIES[2], 1.0, 2 * FINE as u32);
         for one in drawn {
             let colour = if one.meets { SERIES[1] } else { SERIES[0] };
-            let [low, high] = [one.p99_us.low, one.p99_us.high].map(|us| at(one, us));
+            let [low, high] = [one.p99_us.low, one.p99_us.high].map(|us| position_of(one, us));
             line(area, vec![low, high], colour, 0.35, FINE as u32 + 1);
             let style = colour.filled();
-            area.draw(&Circle::new(at(one, one.p99_us.value), RADIUS, style))
+            area.draw(&Circle::new(position_of(one, one.p99_us.value), RADIUS, style))
                 .expect("drawing to memory can't fail");
         }
-        name(area, &frame, drawn, &on_line, &at, bound);
+        name(area, &frame, drawn, &on_line, &position_of, bound);
     })
 }
 
 /// Down at each storage of the frontier and on to the price of the next, as far as the last one.
-fn steps(on_line: &[&PricedStorage], at: &impl Fn(&PricedStorage, f64) -> (i32, i32)) -> Vec<(i32, i32)> {
+fn steps(
+    on_line: &[&PricedStorage],
+    position_of: &impl Fn(&PricedStorage, f64) -> (i32, i32),
+) -> Vec<(i32, i32)> {
     let mut points: Vec<(i32, i32)> = Vec::new();
     for one in on_line {
-        let (x, y) = at(one, one.p99_us.value);
+        let (x, y) = position_of(one, one.p99_us.value);
         if let Some(&(_, before)) = points.last() {
             points.push((x, before));
         }
@@ -154,7 +158,7 @@ fn name(
     frame: &PlotFrame,
     drawn: &[&PricedStorage],
     on_line: &[&PricedStorage],
-    at: &impl Fn(&PricedStorage, f64) -> (i32, i32),
+    position_of: &impl Fn(&PricedStorage, f64) -> (i32, i32),
     bound: i32,
 ) {
     let around = |x: i32, y: i32| PlotRectangle {
@@ -163,26 +167,26 @@ fn name(
         top: y - RADIUS,
         bottom: y + RADIUS,
     };
-    let mut taken: Vec<PlotRectangle> = drawn
+    let mut occupied: Vec<PlotRectangle> = drawn
         .iter()
-        .map(|one| at(one, one.p99_us.value))
+        .map(|one| position_of(one, one.p99_us.value))
         .map(|(x, y)| around(x, y))
         .chain([PlotRectangle { left: 0, right: i32::MAX, top: bound - FINE, bottom: bound + FINE }])
         .collect();
     let mut by_weight: Vec<&PricedStorage> = on_line.to_vec();
     by_weight.sort_by_key(|one| !one.meets);
     for one in by_weight {
-        let (x, y) = at(one, one.p99_us.value);
+        let (x, y) = position_of(one, one.p99_us.value);
         // Names near an edge are moved inwards.
         let half = one.name.chars().count() as i32 * 29 * FINE / 10;
         let x = x.clamp(frame.x(0.0) + half, (frame.x(1.0) - half).max(frame.x(0.0) + half));
-        let place = free_place(&one.name, x, [y - RADIUS, y + RADIUS], frame, &taken);
+        let place = free_place(&one.name, x, [y - RADIUS, y + RADIUS], frame, &occupied);
         let is_near = (place.bottom - y).abs() <= NEAR_LINES * 11 * FINE + RADIUS;
-        if !is_near || taken.iter().any(|other| place.overlaps(other)) {
+        if !is_near || occupied.iter().any(|other| place.overlaps(other)) {
             continue;
         }
         text(area, &one.name, (x, place.bottom), 10, INK, TextAnchor::Above);
-        taken.push(place);
+        occupied.push(place);
     }
 }
 

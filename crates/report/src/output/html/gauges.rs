@@ -16,15 +16,15 @@ const MAX_POINTS: usize = 150;
 
 /// A picture of each gauge, over the time of each of these jobs; empty where no system has one.
 pub(super) fn gauges(page: &ReportPage, rows: &[&ComparisonRow]) -> Markup {
-    let told: Vec<(&ComparisonRow, Vec<&str>)> =
+    let entries: Vec<(&ComparisonRow, Vec<&str>)> =
         rows.iter().map(|row| (*row, names(row))).filter(|(_, names)| !names.is_empty()).collect();
     html! {
-        @if !told.is_empty() {
+        @if !entries.is_empty() {
             details {
                 summary { "Memory and network over time" }
                 p.muted.small { "Of the first repetition, in modelled seconds since the job began." }
                 div.charts {
-                    @for (row, names) in &told {
+                    @for (row, names) in &entries {
                         @for name in names { (picture(page, row, name)) }
                     }
                 }
@@ -63,8 +63,8 @@ fn picture(page: &ReportPage, row: &ComparisonRow, name: &str) -> Markup {
     if last <= 0.0 {
         return html! {};
     }
-    let (what, unit) = words(name);
-    let caption = ReportPage::caption(row, &what);
+    let (title, unit) = words(name);
+    let caption = ReportPage::caption(row, &title);
     let number = |value: f64| quantity::number(value, 3);
     let label: &dyn Fn(f64) -> String = if unit.starts_with("bytes") { &quantity::bytes } else { &number };
     let svg = LineChart {
@@ -89,8 +89,8 @@ fn words(name: &str) -> (String, &'static str) {
     let name = name.strip_prefix(CURRENT).unwrap_or(name);
     let units = [("_bytes_per_s", "bytes per second"), ("_bytes", "bytes")];
     let found = units.iter().find_map(|(suffix, unit)| Some((name.strip_suffix(suffix)?, *unit)));
-    let (what, unit) = found.unwrap_or((name, "number"));
-    (what.replace('_', " "), unit)
+    let (title, unit) = found.unwrap_or((name, "number"));
+    (title.replace('_', " "), unit)
 }
 
 #[cfg(test)]
@@ -98,10 +98,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gauge_is_told_with_its_unit() {
+    fn gauge_is_shown_with_unit() {
         let words = |name| {
-            let (what, unit) = words(name);
-            format!("{what}, {unit}")
+            let (title, unit) = words(name);
+            format!("{title}, {unit}")
         };
         assert_eq!(words("current_link_to_store_bytes_per_s"), "link to store, bytes per second");
         assert_eq!(words("current_store_resident_bytes"), "store resident, bytes");

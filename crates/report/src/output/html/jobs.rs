@@ -52,7 +52,7 @@ fn groups(rows: &[&ComparisonRow], pick: JobPick) -> Vec<MarkGroup> {
     rows.iter()
         .map(|row| MarkGroup {
             label: row.label().to_owned(),
-            marks: ChartMark::of_row(row, |result| pick(result.job()?)),
+            marks: ChartMark::from_row(row, |result| pick(result.job()?)),
         })
         .filter(|group| !group.marks.is_empty())
         .collect()

@@ -55,7 +55,7 @@ fn side_by_side(page: &ReportPage, row: &ComparisonRow) -> Markup {
         .iter()
         .map(|(label, pick)| MarkGroup {
             label: (*label).to_owned(),
-            marks: ChartMark::of_row(row, |result| {
+            marks: ChartMark::from_row(row, |result| {
                 let estimate = pick(result.figures()?)?;
                 Some((estimate.value, estimate.interval))
             }),

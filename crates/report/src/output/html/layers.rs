@@ -36,7 +36,7 @@ pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
                         th.l scope="row" { (swatch(*index)) (storage) }
                         td.l { (layer.kind) }
                         td.l { (layer.title()) }
-                        td.w { (in_words(layer)) }
+                        td.w { (describe_layer(layer)) }
                     }
                 }
             }
@@ -44,7 +44,7 @@ pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
     }
 }
 
-fn in_words(layer: &LayerActivity) -> String {
+fn describe_layer(layer: &LayerActivity) -> String {
     let figure = |name: &str| layer.figures.get(name).copied().unwrap_or(0.0);
     let bytes = |name: &str| quantity::bytes(figure(name));
     match layer.kind.as_str() {
@@ -119,14 +119,14 @@ mod tests {
     #[test]
     fn figures_become_sentences() {
         let cache = layer("cache", &[("read_hits", 3.0), ("read_misses", 1.0), ("cached_bytes", 4096.0)]);
-        assert!(in_words(&cache).starts_with("75"), "{}", in_words(&cache));
+        assert!(describe_layer(&cache).starts_with("75"), "{}", describe_layer(&cache));
         let compress = layer("compress", &[("logical_bytes", 3e6), ("stored_bytes", 1e6)]);
-        assert!(in_words(&compress).contains("(3.00 to 1)"), "{}", in_words(&compress));
+        assert!(describe_layer(&compress).contains("(3.00 to 1)"), "{}", describe_layer(&compress));
         let remote = layer("remote", &[("requests", 33_528.0), ("read_bytes", 5e8), ("reconnects", 1.0)]);
         assert_eq!(
-            in_words(&remote),
+            describe_layer(&remote),
             "33,528 requests over the network: 500 MB read, 0 B written; connected anew 1 time"
         );
-        assert_eq!(in_words(&layer("later", &[("strength", 2.5)])), "strength 2.500");
+        assert_eq!(describe_layer(&layer("later", &[("strength", 2.5)])), "strength 2.500");
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
 fn run_facts(page: &ReportPage) -> Markup {
     let run = &page.loaded.run;
     let machine = &run.machine;
-    let versions: Vec<String> = RunOrigins::of(page.loaded)
+    let versions: Vec<String> = RunOrigins::from_loaded(page.loaded)
         .versions
         .iter()
         .filter(|(program, _)| run.versions.contains_key(**program))
@@ -123,8 +123,8 @@ fn scale(page: &ReportPage) -> Markup {
 /// What stood for the modelled machine's cores.
 fn cores(page: &ReportPage) -> String {
     let run = &page.loaded.run;
-    let held = page.loaded.records.iter().find_map(|record| record.cpu.as_ref());
-    match held {
+    let cpu_record = page.loaded.records.iter().find_map(|record| record.cpu.as_ref());
+    match cpu_record {
         Some(cpu) => {
             let others = match cpu.system_cpus == cpu.emulation_cpus {
                 true => ", which the load generator and the devices shared".to_owned(),
@@ -267,7 +267,7 @@ fn certificates(page: &ReportPage) -> Markup {
                     (cell_name(&page.comparison, result)) " " (verdict_badge(result))
                     (inputs_badge(result))
                 }
-                @if let Some(known) = inputs::of(result) { p.muted { "Inputs: " (inputs::in_words(known)) "." } }
+                @if let Some(input_certificate) = inputs::find_certificate(result) { p.muted { "Inputs: " (inputs::describe(input_certificate)) "." } }
                 div.scroll { table {
                     thead { tr { th { "Repetition" } th.l { "Check" } th.l { "Result" } th.l { "Finding" } th.l { "What to try" } } }
                     tbody {

@@ -35,7 +35,7 @@ mod wear;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use underlay_record::RunExplanation;
 
-use crate::comparison::{ComparisonRow, RunComparison, by_mix, mix_title, system_title, work_title};
+use crate::comparison::{ComparisonRow, RunComparison, group_by_mix, mix_title, system_title, work_title};
 use crate::findings::answer;
 use crate::findings::warnings::{self, ReportWarning};
 use crate::load::LoadedRun;
@@ -76,9 +76,9 @@ impl ReportPage<'_> {
     }
 
     /// The row's name as the start of a caption under its mix' heading: nothing where the heading says it all.
-    fn caption(row: &ComparisonRow, what: &str) -> String {
+    fn caption(row: &ComparisonRow, subject: &str) -> String {
         let label = row.label_in_mix();
-        if label.is_empty() { what.to_owned() } else { format!("{label}: {what}") }
+        if label.is_empty() { subject.to_owned() } else { format!("{label}: {subject}") }
     }
 
     fn mix_heading(&self, system: &str, mix: &str) -> String {
@@ -102,7 +102,7 @@ impl ReportPage<'_> {
 
     /// One part of a section for each mix: open side by side when they are few, folded when they are many.
     fn for_each_mix(&self, content: impl Fn(&[&ComparisonRow]) -> Markup) -> Markup {
-        self.for_each_mix_of(by_mix(self.comparison.operations()), content)
+        self.for_each_mix_of(group_by_mix(self.comparison.operations()), content)
     }
 
     fn for_each_mix_of(
@@ -183,7 +183,7 @@ pub fn render(loaded: &LoadedRun) -> String {
 
 /// The report of a run, with where the time of its operations went.
 pub fn render_explained(loaded: &LoadedRun, explained: &RunExplanation) -> String {
-    let comparison = RunComparison::of(loaded);
+    let comparison = RunComparison::from_loaded(loaded);
     let warnings = warnings::collect(loaded, &comparison);
     let page = ReportPage { loaded, comparison, warnings, explained };
     let run = &loaded.run;
@@ -213,7 +213,7 @@ pub fn render_explained(loaded: &LoadedRun, explained: &RunExplanation) -> Strin
     .into_iter()
     .filter_map(|(id, name, content)| content.map(|content| (id, name, content)))
     .collect();
-    let answer = answer::of_comparison(loaded, &page.comparison);
+    let answer = answer::summarize(loaded, &page.comparison);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -221,8 +221,8 @@ pub fn render_explained(loaded: &LoadedRun, explained: &RunExplanation) -> Strin
             body {
                 header.top {
                     h1 { (title) }
-                    @if let Some(accuracy) = published::accuracy(&page) { p.accuracy { (accuracy.in_words()) } }
-                    @let words = answer::what_changed(&page.comparison);
+                    @if let Some(accuracy) = published::accuracy(&page) { p.accuracy { (accuracy.describe()) } }
+                    @let words = answer::summarize_changes(&page.comparison);
                     p.answer.long[words.chars().count() > LONG_ANSWER] { (words) }
                     @let caveat = answer::caveat(loaded, &page.comparison);
                     @if !caveat.is_empty() { p.caveat { "⚠ " (caveat) } }

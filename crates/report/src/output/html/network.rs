@@ -80,7 +80,7 @@ fn pairs(page: &ReportPage, pairs: &[VolumePair]) -> Markup {
 }
 
 /// Where the data were compressed, and to what.
-fn held(page: &ReportPage, held: &[StorageUse]) -> Markup {
+fn held(page: &ReportPage, uses: &[StorageUse]) -> Markup {
     let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::bytes);
     html! {
         h3 { "What the storages held at the end, on this machine" }
@@ -90,7 +90,7 @@ fn held(page: &ReportPage, held: &[StorageUse]) -> Markup {
                 th { "Written to volumes" } th { "Stored in the pool" } th { "Written : stored" }
             } }
             tbody {
-                @for one in held {
+                @for one in uses {
                     tr {
                         th.l scope="row" { (storage(page, one.storage)) small.below { (one.layout) } }
                         td.l { (one.system_compression.unwrap_or(ABSENT)) }

@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 
 use super::{ReportPage, swatch};
-use crate::comparison::node_events::{COLUMNS, LEGEND, by_row, figures, node_event_in_words};
+use crate::comparison::node_events::{COLUMNS, LEGEND, figures, group_by_row, node_event_in_words};
 
 pub(super) fn section(page: &ReportPage) -> Option<Markup> {
-    let rows = by_row(&page.comparison);
+    let rows = group_by_row(&page.comparison);
     if rows.is_empty() {
         return None;
     }
@@ -18,8 +18,8 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
                 @for column in COLUMNS { th { (column) } }
             } }
             tbody {
-                @for (row, went) in &rows {
-                    @for one in went {
+                @for (row, departures) in &rows {
+                    @for one in departures {
                         @for event in one.records.iter().flat_map(|record| &record.node_events) {
                             tr {
                                 th.l scope="row" { (page.row_label(row)) }
@@ -43,7 +43,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
 fn read_back(
     rows: &[(&crate::comparison::ComparisonRow, Vec<crate::comparison::node_events::NodeDepartures>)],
 ) -> Vec<(String, String)> {
-    let records = rows.iter().flat_map(|(_, went)| went).flat_map(|one| &one.records);
+    let records = rows.iter().flat_map(|(_, departures)| departures).flat_map(|one| &one.records);
     let found =
         records.filter_map(|record| Some((record.cell.id.clone(), record.read_back.as_ref()?.to_string())));
     found.collect()

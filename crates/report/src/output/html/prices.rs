@@ -7,8 +7,8 @@ use super::{ReportPage, swatch};
 use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, ON_RECORD, PriceList};
 use crate::comparison::{storage_records, work_title};
 use crate::output::terminal::prices::{
-    BANDWIDTH, NOT_AT_ANY_PRICE, break_even_range, dollar_range, is_worth_it, per_performance, times, when,
-    words_on_ranges,
+    BANDWIDTH, NOT_AT_ANY_PRICE, break_even_range, describe_date, dollar_range, is_worth_it, per_performance,
+    times, words_on_ranges,
 };
 use crate::quantity::{self, ABSENT};
 use crate::statistics::ConfidenceInterval;
@@ -43,10 +43,10 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     })
 }
 
-fn at_prices(list: &PriceList) -> String {
+fn describe_prices(list: &PriceList) -> String {
     match list.when == ON_RECORD {
         true => "At list prices".to_owned(),
-        false => format!("At the prices of {}", when(list)),
+        false => format!("At the prices of {}", describe_date(list)),
     }
 }
 
@@ -61,10 +61,10 @@ fn costs(page: &ReportPage, lists: &[PriceList]) -> Markup {
             tbody {
                 @for list in lists {
                     @let base_index = page.comparison.baseline_index();
-                    @let base = base_index.and_then(|index| list.of_storage(records.get(page.comparison.storages[index])?));
-                    tr.group { th colspan="7" { (at_prices(list)) } }
+                    @let base = base_index.and_then(|index| list.price_storage(records.get(page.comparison.storages[index])?));
+                    tr.group { th colspan="7" { (describe_prices(list)) } }
                     @for (index, name) in page.comparison.storages.iter().enumerate() {
-                        @if let Some(price) = records.get(name).and_then(|storage| list.of_storage(storage)) {
+                        @if let Some(price) = records.get(name).and_then(|storage| list.price_storage(storage)) {
                             @let range = per_performance(&page.comparison, list, index);
                             @let per_tb = base.and_then(|base| Some(price.usd_per_tb()? / base.usd_per_tb()?));
                             tr {
@@ -102,7 +102,7 @@ fn unit_prices(lists: &[PriceList]) -> Markup {
                     @for list in lists {
                         @for price in &list.prices {
                             tr {
-                                th.l scope="row" { (when(list)) }
+                                th.l scope="row" { (describe_date(list)) }
                                 td.l { (price.medium) }
                                 (priced(Some(price.price.usd), Some(&price.price)))
                                 td { (quantity::bytes(price.capacity_bytes)) }
@@ -123,7 +123,7 @@ fn break_evens(page: &ReportPage, lists: &[PriceList], pairs: &[BreakEven]) -> M
             thead {
                 tr {
                     th.l { "Storage" } th.l { "Against" } th.l { "One device of" }
-                    @for list in lists { th { "pays off below, at the prices of " (when(list)) } }
+                    @for list in lists { th { "pays off below, at the prices of " (describe_date(list)) } }
                 }
             }
             tbody {
@@ -135,7 +135,7 @@ fn break_evens(page: &ReportPage, lists: &[PriceList], pairs: &[BreakEven]) -> M
                         @for (index, list) in lists.iter().enumerate() {
                             td {
                                 span.strong { (break_even_range(pair, index)) }
-                                @if let Some(price) = list.of_medium(pair.medium) { small { "it costs " (quantity::price(&price.price)) } }
+                                @if let Some(price) = list.find_medium(pair.medium) { small { "it costs " (quantity::price(&price.price)) } }
                             }
                         }
                     }
@@ -153,7 +153,7 @@ fn each_job(page: &ReportPage, lists: &[PriceList], pair: &BreakEven) -> Markup 
             div.scroll { table {
                 thead { tr {
                     th.l { "Job" } th { "Performance" }
-                    @for list in lists { th { "pays off below, " (when(list)) } }
+                    @for list in lists { th { "pays off below, " (describe_date(list)) } }
                 } }
                 tbody {
                     @for (row, ratio, each) in &pair.rows {

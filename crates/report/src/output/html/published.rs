@@ -16,12 +16,12 @@ use crate::quantity::{self, ABSENT};
 /// How close all ratios come to the published ones.
 pub(super) fn accuracy(page: &ReportPage) -> Option<ReferenceAccuracy> {
     let table = page.loaded.run.reference.as_ref()?;
-    ReferenceAccuracy::of(&reference::beside(table, &page.comparison))
+    ReferenceAccuracy::from_figures(&reference::compare(table, &page.comparison))
 }
 
 pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let table = page.loaded.run.reference.as_ref()?;
-    let figures = reference::beside(table, &page.comparison);
+    let figures = reference::compare(table, &page.comparison);
     let ratios: Vec<&PublishedComparison> =
         figures.iter().filter(|one| one.published_ratio.is_some()).collect();
     let compared = ratios.iter().filter(|one| one.reading != ReferenceReading::NotCompared).count();
@@ -92,10 +92,10 @@ fn claim(one: &JudgedClaim) -> Markup {
         li {
             strong { (one.claim.what) ": " } (one.claim.value) ". "
             @match one.verdict {
-                ClaimVerdict::Agrees => span.badge.faithful { (one.verdict.in_words()) },
-                ClaimVerdict::AgreesSmaller | ClaimVerdict::AgreesLarger => span.badge.faithful { (one.verdict.in_words()) },
-                ClaimVerdict::Differs => span.badge.doubtful { (one.verdict.in_words()) },
-                _ => span.badge.plain { (one.verdict.in_words()) },
+                ClaimVerdict::Agrees => span.badge.faithful { (one.verdict.describe()) },
+                ClaimVerdict::AgreesSmaller | ClaimVerdict::AgreesLarger => span.badge.faithful { (one.verdict.describe()) },
+                ClaimVerdict::Differs => span.badge.doubtful { (one.verdict.describe()) },
+                _ => span.badge.plain { (one.verdict.describe()) },
             }
             @for finding in &one.findings { p { (finding) } }
             @for words in &one.contradictions {
@@ -141,9 +141,9 @@ fn ratio_pictures(page: &ReportPage, ratios: &[&PublishedComparison]) -> Markup 
                     format!("{}: published {published}, ours {ours}.", group.label)
                 })
                 .collect();
-            @let what = if has_jobs { "Performance" } else { "Throughput ratio" };
-            (figure(what, GroupChart {
-                words: AltText { title: &format!("{what}, published and ours"), description: &words.join(" ") },
+            @let metric_name = if has_jobs { "Performance" } else { "Throughput ratio" };
+            (figure(metric_name, GroupChart {
+                words: AltText { title: &format!("{metric_name}, published and ours"), description: &words.join(" ") },
                 y_title: "ratio, logarithmic scale",
                 groups,
                 is_log: true,
@@ -168,7 +168,7 @@ fn names(page: &ReportPage, one: &PublishedComparison) -> Markup {
 }
 
 fn ratio_row(page: &ReportPage, one: &PublishedComparison) -> Markup {
-    let metric = one.figure.metric.in_words();
+    let metric = one.figure.metric.describe();
     html! {
         tr {
             (names(page, one))
@@ -197,10 +197,10 @@ fn less_data(one: &PublishedComparison) -> Markup {
 fn reading(reading: ReferenceReading) -> Markup {
     html! {
         @match reading {
-            ReferenceReading::Agrees => span.badge.faithful { (reading.in_words()) },
-            ReferenceReading::Opposite => span.badge.doubtful { (reading.in_words()) },
-            ReferenceReading::NotCompared => span.dim { (reading.in_words()) },
-            _ => span.badge.plain { (reading.in_words()) },
+            ReferenceReading::Agrees => span.badge.faithful { (reading.describe()) },
+            ReferenceReading::Opposite => span.badge.doubtful { (reading.describe()) },
+            ReferenceReading::NotCompared => span.dim { (reading.describe()) },
+            _ => span.badge.plain { (reading.describe()) },
         }
     }
 }
@@ -209,7 +209,7 @@ fn absolute_row(page: &ReportPage, one: &PublishedComparison) -> Markup {
     html! {
         tr {
             (names(page, one))
-            td.l { (one.figure.metric.in_words()) }
+            td.l { (one.figure.metric.describe()) }
             td {
                 (quantity::number(one.figure.value, 3))
                 @if let Some(machines) = one.figure.one_of {

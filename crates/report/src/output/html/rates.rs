@@ -60,7 +60,7 @@ fn pictures(page: &ReportPage, series: &RateSeries) -> Markup {
                 @if lines.iter().any(|line| line.points.len() > 1) {
                     @let caption = format!("{operation}, {statistic} latency");
                     (figure(&caption, LineChart {
-                        words: AltText { title: &caption, description: &in_words(page, &lines) },
+                        words: AltText { title: &caption, description: &describe_rates(page, &lines) },
                         y_title: &format!("{statistic} latency, logarithmic scale"),
                         x_title: "offered operations per second",
                         x: ChartAxis::from_zero(lines.iter().flat_map(|line| line.points.iter().map(|point| point.0))),
@@ -108,7 +108,7 @@ fn lines(page: &ReportPage, series: &RateSeries, operation: &str, pick: LatencyP
 }
 
 /// The picture's values in words, for those who don't see it.
-fn in_words(page: &ReportPage, lines: &[ChartLine]) -> String {
+fn describe_rates(page: &ReportPage, lines: &[ChartLine]) -> String {
     let each = lines.iter().map(|line| {
         let points: Vec<String> = line
             .points

@@ -41,13 +41,14 @@ fn searched<'c, 'a>(row: &'c ComparisonRow<'a>) -> impl Iterator<Item = (usize, 
     let cells = row.cells.iter().enumerate();
     cells
         .filter_map(|(index, result)| Some((index, result.as_ref()?)))
-        .filter(|(_, result)| !search::of(result).is_empty())
+        .filter(|(_, result)| !search::list_searches(result).is_empty())
 }
 
 /// The first repetition of each storage.
 fn chart(page: &ReportPage, row: &ComparisonRow) -> Markup {
-    let first: Vec<(usize, &SearchRecord)> =
-        searched(row).filter_map(|(index, result)| Some((index, search::of(result).first()?.1))).collect();
+    let first: Vec<(usize, &SearchRecord)> = searched(row)
+        .filter_map(|(index, result)| Some((index, search::list_searches(result).first()?.1)))
+        .collect();
     let most = first.iter().map(|(_, record)| record.steps.len()).max().unwrap_or(0);
     if most < 2 {
         return html! {};
@@ -114,7 +115,7 @@ fn table(page: &ReportPage, row: &ComparisonRow) -> Markup {
             } }
             tbody {
                 @for (index, result) in searched(row) {
-                    @for (position, (repetition, record)) in search::of(result).into_iter().enumerate() {
+                    @for (position, (repetition, record)) in search::list_searches(result).into_iter().enumerate() {
                         tr {
                             @if position == 0 { th.l scope="row" { (swatch(index)) (page.comparison.storages[index]) } } @else { td {} }
                             td { (repetition) }
@@ -131,7 +132,7 @@ fn table(page: &ReportPage, row: &ComparisonRow) -> Markup {
         details {
             summary { "Every step" }
             @for (index, result) in searched(row) {
-                @for (repetition, record) in search::of(result) {
+                @for (repetition, record) in search::list_searches(result) {
                     h4 { (swatch(index)) (page.comparison.storages[index]) ", repetition " (repetition) }
                     (steps(record))
                 }
@@ -161,7 +162,7 @@ fn steps(record: &SearchRecord) -> Markup {
                         td { (share(step.answered, step.due)) }
                         td { (share(step.errors, step.due)) }
                         @for place in 0..record.bounds.len() {
-                            td { (step.beyond.get(place).map_or(ABSENT.to_owned(), |beyond| share(*beyond, step.due))) }
+                            td { (step.beyond.get(place).map_or(ABSENT.to_owned(), |count| share(*count, step.due))) }
                         }
                         td.w { (step.verdict) @if step.confirms { ", tried again" } }
                     }

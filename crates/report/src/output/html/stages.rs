@@ -22,7 +22,7 @@ const PARTS: [(&str, StagePick); 5] = [
 
 /// Empty where no job of these rows has stages.
 pub(super) fn stages(rows: &[&ComparisonRow]) -> Markup {
-    let told: Vec<(&str, usize, &str, &JobFigures)> = rows
+    let entries: Vec<(&str, usize, &str, &JobFigures)> = rows
         .iter()
         .flat_map(|row| row.cells.iter().enumerate().map(move |(index, result)| (row, index, result)))
         .filter_map(|(row, index, result)| {
@@ -32,7 +32,7 @@ pub(super) fn stages(rows: &[&ComparisonRow]) -> Markup {
         })
         .collect();
     html! {
-        @if !told.is_empty() {
+        @if !entries.is_empty() {
             details {
                 summary { "Where the time went, stage by stage" }
                 p.muted.small {
@@ -46,7 +46,7 @@ pub(super) fn stages(rows: &[&ComparisonRow]) -> Markup {
                         th { "read" } th { "written" } th.l { "requests to the store" }
                     } }
                     tbody {
-                        @for (label, index, storage, job) in &told {
+                        @for (label, index, storage, job) in &entries {
                             tr.group { th colspan="13" {
                                 (label) " on " (storage)
                                 @if let Some(committer) = &job.committer { ", committed by " code { (committer) } }

@@ -24,7 +24,7 @@ pub(super) fn facts(page: &ReportPage) -> Markup {
     html! {
         ul.facts {
             li { (quantity::plural(cells, "cell")) ", " (quantity::plural(run.repetitions as usize, "repetition")) " each" }
-            li { (in_words(&run.started_at)) }
+            li { (format_time(&run.started_at)) }
             @if run.scale.time != 1.0 { li { "slow motion x" (quantity::number(run.scale.time, 1)) ", divided out" } }
             @if run.scale.data != 1.0 { li { "sizes 1 : " (quantity::number(run.scale.data, 1)) } }
             li { (quantity::plural(run.machine.cores as usize, "core")) ", " (quantity::memory(run.machine.memory_bytes as f64)) ", " (run.machine.distribution) }
@@ -33,7 +33,7 @@ pub(super) fn facts(page: &ReportPage) -> Markup {
 }
 
 /// `4 May 2026, 09:12 UTC` for an RFC 3339 time; any other text as it is.
-fn in_words(time: &str) -> String {
+fn format_time(time: &str) -> String {
     match time.parse::<jiff::Timestamp>() {
         Ok(time) => time.strftime("%-d %B %Y, %H:%M UTC").to_string(),
         Err(_) => time.to_owned(),
@@ -42,11 +42,14 @@ fn in_words(time: &str) -> String {
 
 /// What a reader should know of the figures, below the answer and the cards.
 pub(super) fn warnings_box(page: &ReportPage) -> Markup {
-    let of = |severity: WarningSeverity| -> Vec<&ReportWarning> {
+    let with_severity = |severity: WarningSeverity| -> Vec<&ReportWarning> {
         page.warnings.iter().filter(|warning| warning.severity == severity).collect()
     };
-    let (doubts, turns, notes) =
-        (of(WarningSeverity::Doubtful), of(WarningSeverity::Turns), of(WarningSeverity::Note));
+    let (doubts, turns, notes) = (
+        with_severity(WarningSeverity::Doubtful),
+        with_severity(WarningSeverity::Turns),
+        with_severity(WarningSeverity::Note),
+    );
     html! {
         @if !doubts.is_empty() {
             section.box.doubt aria-labelledby="doubtful" {
@@ -108,7 +111,7 @@ fn card(page: &ReportPage, index: usize, name: &str) -> Markup {
     let doubtful = comparison.cells().filter(|one| one.cell.storage == *name && one.is_doubtful()).count();
     let disturbed =
         comparison.cells().filter(|one| one.cell.storage == *name && one.disturbed_by().is_some()).count();
-    let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
+    let cost = records.get(name).and_then(|storage| StorageCost::from_storage(storage));
     let has_operations = (jobs.is_empty() && benchmarks.is_empty()) || !figures.is_empty();
     let is_several = figures.len().max(jobs.len()).max(benchmarks.len()) > 1;
     html! {
@@ -174,7 +177,7 @@ fn subject_of(figures: &[&RowMetrics], jobs: &[&JobFigures]) -> String {
 /// How many times the baseline's performance, as the headline says it.
 fn against_baseline(page: &ReportPage, index: usize, is_without_operations: bool, has_jobs: bool) -> Markup {
     let comparison = &page.comparison;
-    let effect = StorageEffect::of_all(comparison, index);
+    let effect = StorageEffect::from_comparison(comparison, index);
     let parts = effect.parts();
     let of_what = match (is_without_operations, has_jobs) {
         (true, true) => "as fast as",
@@ -185,7 +188,7 @@ fn against_baseline(page: &ReportPage, index: usize, is_without_operations: bool
     html! {
         @for part in &parts {
             div.big {
-                (part.in_short())
+                (part.abbreviate())
                 @if !is_alone { span.of-all { " in " (part.count) " of " (effect.count()) } }
             }
         }
@@ -195,8 +198,8 @@ fn against_baseline(page: &ReportPage, index: usize, is_without_operations: bool
             (of_what) " " (comparison.baseline)
             @if effect.has_intervals() { ", 95 % intervals" }
             @if parts.iter().any(|part| !part.has_interval) { ", single runs without an interval" }
-            @if !parts.is_empty() && effect.no_difference() > 0 {
-                "; no difference seen in " (effect.no_difference()) " of " (effect.count())
+            @if !parts.is_empty() && effect.count_equal() > 0 {
+                "; no difference seen in " (effect.count_equal()) " of " (effect.count())
             }
         }
     }
@@ -229,7 +232,7 @@ fn benchmark_ranges(benchmarks: &[&BenchmarkFigures]) -> Vec<(String, String)> {
             .filter(|one| one.name == first.name && one.unit == first.unit)
             .map(|one| one.value.value)
             .collect();
-        let range = quantity::range(&values, |value| quantity::of_unit(value, &first.unit));
+        let range = quantity::range(&values, |value| quantity::format_with_unit(value, &first.unit));
         ranges.push((first.title(), range.unwrap_or_else(|| ABSENT.to_owned())));
     }
     ranges
@@ -244,7 +247,7 @@ pub(super) fn table(page: &ReportPage) -> Option<Markup> {
             "Each figure is over all repetitions, with its 95 % interval below. A ratio is that of the throughputs, and one whose interval "
             "holds 1 is no difference; where a rate is offered and reached, latencies tell storages apart. "
             "$/TB is of the capacity as sold; prices are list prices of the devices alone. "
-            @if comparison.cells().any(|result| inputs::of(result).is_some()) {
+            @if comparison.cells().any(|result| inputs::find_certificate(result).is_some()) {
                 "Measured inputs: the share of device time that rests on figures that the media's sources measured."
             }
         }
@@ -283,8 +286,8 @@ fn cell_fields(page: &ReportPage, result: &CellResult) -> Markup {
     }
 }
 
-fn earlier_failure(told: Option<&str>) -> String {
-    told.map_or_else(String::new, |told| format!("It had failed before: {told}"))
+fn earlier_failure(message: Option<&str>) -> String {
+    message.map_or_else(String::new, |message| format!("It had failed before: {message}"))
 }
 
 /// What stands in the place of figures that there are none of.
@@ -351,9 +354,9 @@ fn ratio_in_words(ratio: Option<EstimateRatio>, is_offered: bool) -> Markup {
 /// How much of it rests on measured figures, and whether what does not can turn what is concluded from it.
 pub(super) fn inputs_badge(result: &CellResult) -> Markup {
     html! {
-        @if let Some(known) = inputs::of(result) {
+        @if let Some(certificate) = inputs::find_certificate(result) {
             @if result.can_turn { " " span.badge.doubtful { "⚠ inputs" } }
-            small title=(inputs::in_words(known)) { (quantity::percent(known.measured())) " measured inputs" }
+            small title=(inputs::describe(certificate)) { (quantity::percent(certificate.measured())) " measured inputs" }
         }
     }
 }
@@ -361,9 +364,9 @@ pub(super) fn inputs_badge(result: &CellResult) -> Markup {
 pub(super) fn verdict_badge(result: &CellResult) -> Markup {
     match result.verdict() {
         Some(CertificateVerdict::Disturbed) => {
-            let by = result.disturbed_by().map_or("", |by| by.in_words());
+            let cause = result.disturbed_by().map_or("", |cause| cause.describe());
             html! {
-                span.badge.doubtful { "⚡ disturbed " (by) }
+                span.badge.doubtful { "⚡ disturbed " (cause) }
                 @if result.is_doubtful() { " " span.badge.doubtful { "⚠ doubtful" } }
             }
         }

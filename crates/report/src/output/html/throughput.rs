@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::charts::{ChartMark, GroupChart, MarkGroup};
 use super::drawing::AltText;
 use super::{ReportPage, figure};
-use crate::comparison::{ComparisonRow, RowMetrics, by_mix};
+use crate::comparison::{ComparisonRow, RowMetrics, group_by_mix};
 use crate::quantity;
 use crate::statistics::ConfidenceInterval;
 
@@ -52,7 +52,7 @@ pub(super) fn bar_pictures<'c>(
     pick: ThroughputPick,
     label: &dyn Fn(f64) -> String,
 ) -> Option<Markup> {
-    let by_mix = by_mix(rows);
+    let by_mix = group_by_mix(rows);
     let is_one_picture = by_mix.iter().all(|(_, _, rows)| rows.len() == 1) && by_mix.len() <= GROUPS_ACROSS;
     let parts: Vec<(String, Vec<&ComparisonRow>)> = if is_one_picture {
         vec![(title.to_owned(), by_mix.iter().flat_map(|(_, _, rows)| rows.iter().copied()).collect())]
@@ -92,7 +92,7 @@ pub(super) fn bar_pictures<'c>(
 }
 
 fn group(page: &ReportPage, row: &ComparisonRow, pick: ThroughputPick) -> MarkGroup {
-    let marks = ChartMark::of_row(row, |result| pick(result.figures()?));
+    let marks = ChartMark::from_row(row, |result| pick(result.figures()?));
     let label = match row.label_in_mix() {
         // A single workload of a mix is named by what the mix is.
         "" => page.mix_heading(row.system, row.cell.mix_or_job()).replace("Workload ", ""),

@@ -76,7 +76,7 @@ impl TimeChart<'_> {
         let mut lines: Vec<ChartLine> = Vec::new();
         for line in self.lines {
             // What lies outside would be drawn at the edge.
-            let is_inside = |(at, _): &(f64, f64)| (self.from_s..=self.to_s).contains(at);
+            let is_inside = |(time_s, _): &(f64, f64)| (self.from_s..=self.to_s).contains(time_s);
             let parts = line.parts.iter().map(|part| part.iter().copied().filter(is_inside).collect());
             let parts: Vec<Vec<(f64, f64)>> = parts.filter(|part: &Vec<_>| !part.is_empty()).collect();
             let count = parts.len();
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_has_no_style_of_its_own_and_its_words_are_text() {
+    fn picture_has_no_own_style_and_keeps_text() {
         let line =
             TimeLine { colour: 1, name: "<b>ssd</b>".to_owned(), parts: vec![vec![(1.0, 2.0), (2.0, 3.0)]] };
         let mark = TimeMark { colour: 2, sign: "1".to_owned(), from_s: 1.5, to_s: None };
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_joins_the_parts_of_a_line_and_its_name_is_written_once() {
-        let part = |from: u32| (from..from + 20).map(|at| (f64::from(at), 5.0)).collect::<Vec<_>>();
+    fn line_parts_stay_separate_with_one_name() {
+        let part = |from: u32| (from..from + 20).map(|second| (f64::from(second), 5.0)).collect::<Vec<_>>();
         let line = TimeLine { colour: 1, name: "hdd.0".to_owned(), parts: vec![part(0), part(50)] };
         let shade = TimeShade { label: "filling caches".to_owned(), from_s: 20.0, to_s: 50.0 };
         let drawn = TimeChart {

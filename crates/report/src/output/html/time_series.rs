@@ -46,7 +46,7 @@ fn is_brief(page: &ReportPage) -> bool {
 fn over_time(
     page: &ReportPage,
     row: &ComparisonRow,
-    what: &str,
+    subject: &str,
     y_title: &str,
     pick: &dyn Fn(&SeriesPoint) -> f64,
     label: &dyn Fn(f64) -> String,
@@ -71,7 +71,9 @@ fn over_time(
                     .filter(|(_, value)| !is_latency || *value > 0.0)
                     .collect();
                 let name = (index == 0).then(|| match result.disturbed_by() {
-                    Some(by) => format!("{}, disturbed {}", page.comparison.storages[series], by.in_words()),
+                    Some(disturbed_by) => {
+                        format!("{}, disturbed {}", page.comparison.storages[series], disturbed_by.describe())
+                    }
                     None => page.comparison.storages[series].to_owned(),
                 });
                 ChartLine { series, name, points: thinned(&points, most_points) }
@@ -90,7 +92,7 @@ fn over_time(
     let is_log = is_latency || are_far_apart(&lines);
     let happenings = happenings(row, last);
     let compactions = compactions(row, last);
-    let caption = ReportPage::caption(row, what);
+    let caption = ReportPage::caption(row, subject);
     let svg = LineChart {
         words: AltText { title: &caption, description: "One line a storage, over the measured time." },
         y_title: &if is_log && !is_latency { format!("{y_title}, logarithmic") } else { y_title.to_owned() },
@@ -112,8 +114,8 @@ fn over_time(
     html! {
         div {
             (figure(&caption, svg))
-            @for (happening, what) in happenings {
-                p.lead { (happening.sign) " " (page.comparison.storages[happening.series]) ": " (what) }
+            @for (happening, description) in happenings {
+                p.lead { (happening.sign) " " (page.comparison.storages[happening.series]) ": " (description) }
             }
         }
     }
@@ -165,8 +167,8 @@ fn happenings(row: &ComparisonRow, last_s: f64) -> Vec<(ChartEvent, String)> {
             continue;
         };
         for fault in record.devices.iter().flat_map(|device| &device.faults) {
-            let is_same = |(other, what): &(ChartEvent, String)| {
-                other.series == series && *what == fault.what && (other.from - fault.t_s).abs() < 0.1
+            let is_same = |(other, description): &(ChartEvent, String)| {
+                other.series == series && *description == fault.what && (other.from - fault.t_s).abs() < 0.1
             };
             if !found.iter().any(is_same) {
                 let sign = (found.len() + 1).to_string();

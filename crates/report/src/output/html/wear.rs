@@ -18,7 +18,7 @@ struct DeviceWear {
 }
 
 /// The devices under test taken together, over all completed repetitions.
-fn of(result: &CellResult) -> Option<DeviceWear> {
+fn summarize_wear(result: &CellResult) -> Option<DeviceWear> {
     let worn: Vec<(&FlashWear, f64, Option<bool>)> = result
         .completed()
         .flat_map(under_test)
@@ -39,7 +39,7 @@ fn of(result: &CellResult) -> Option<DeviceWear> {
     total.rated_write_bytes = rated_bytes;
     let mean_s = device_s / worn.len().max(1) as f64;
     Some(DeviceWear {
-        wear: total.since(&FlashWear::default(), mean_s),
+        wear: total.delta_since(&FlashWear::default(), mean_s),
         measured_s: mean_s,
         starts_overwritten,
     })
@@ -53,7 +53,7 @@ pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
             let cells = row.cells.iter().enumerate();
             cells.filter_map(|(index, result)| {
                 let result = result.as_ref()?;
-                Some((row.name_in_mix(), index, result, of(result)?))
+                Some((row.name_in_mix(), index, result, summarize_wear(result)?))
             })
         })
         .collect();
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_told_in_the_unit_that_fits() {
+    fn lifetime_is_printed_in_fitting_unit() {
         assert_eq!(life(1e9), "over 100 years");
         assert_eq!(life(1826.25), "5.0 years");
         assert_eq!(life(3.2), "3.2 days");

@@ -76,12 +76,12 @@ fn table(ab: &AbComparison, with_intervals: bool, with_p: bool) -> TableLayout {
                 }
                 None => quantity::ratio(figure.ratio.value),
             };
-            let verdict = figure.change().in_words();
+            let verdict = figure.change().describe();
             if !figure.change().is_certain() {
                 layout.paints.push((line, verdict.to_owned(), CellStyle::Dim));
             }
             let mut fields = vec![
-                figure.metric.in_words().to_owned(),
+                figure.metric.describe().to_owned(),
                 figure.metric.value_in_words(figure.a.value),
                 figure.metric.value_in_words(figure.b.value),
                 ratio,

@@ -16,28 +16,28 @@ pub(super) fn text(
     width: usize,
     paint: TablePaint,
 ) -> String {
-    let told: Vec<(String, String)> = comparison
+    let bottlenecks: Vec<(String, String)> = comparison
         .operations()
         .flat_map(|row| row.cells.iter().flatten())
         .filter_map(|result| {
-            let words = match explained.of(&result.cell.id) {
+            let words = match explained.find_cell(&result.cell.id) {
                 Some(found) => found.bottleneck.clone(),
                 None => format!("not explained: {}", explained.unsound(&result.cell.id)?.why),
             };
             Some((warnings::cell_name(comparison, result), words))
         })
         .collect();
-    if told.is_empty() {
+    if bottlenecks.is_empty() {
         return String::new();
     }
     let mut out = format!("\n{}\n", paint.bold("Where the time goes"));
-    for (name, bottleneck) in told.iter().take(TOLD) {
+    for (name, bottleneck) in bottlenecks.iter().take(TOLD) {
         for line in wrap(&format!("{name}: {bottleneck}"), width - 2, "  ") {
             out += &format!("  {line}\n");
         }
     }
-    if told.len() > TOLD {
-        let more = match told.len() - TOLD {
+    if bottlenecks.len() > TOLD {
+        let more = match bottlenecks.len() - TOLD {
             1 => "1 more is".to_owned(),
             several => format!("{several} more are"),
         };

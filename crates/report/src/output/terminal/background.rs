@@ -10,7 +10,7 @@ use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
     let header = ["workload", "storage", "of the time", "without", "with", "slowdown"];
     let mut layout = TableLayout::new(&header.map(str::to_owned));
-    let (rows, none_ran) = CompactionComparison::by_row(comparison);
+    let (rows, none_ran) = CompactionComparison::group_by_row(comparison);
     for (row, found) in &rows {
         let mut name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
@@ -26,7 +26,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
                 quantity::percent(one.share),
                 mean(one.without),
                 mean(one.during),
-                in_words(one),
+                describe(one),
             ]);
         }
     }
@@ -57,7 +57,7 @@ pub(crate) fn words_on_none(rows: &[&str]) -> String {
 }
 
 /// What a compaction does to the mean latency: `1.24x (1.20–1.28)`, `none ran`, `no difference seen`.
-pub(crate) fn in_words(one: &CompactionComparison) -> String {
+pub(crate) fn describe(one: &CompactionComparison) -> String {
     match (&one.during, &one.without, one.slowdown) {
         (None, _, _) => "none ran".to_owned(),
         (Some(_), None, _) => "ran all the time".to_owned(),

@@ -28,8 +28,8 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
         let layout = if whole.width() <= width { whole } else { table(comparison, row, false) };
         out += &layout.render(width, paint);
         for result in row.cells.iter().flatten() {
-            for meanwhile in result.benchmark().map_or(&[][..], |one| &one.meanwhile) {
-                let text = format!("{}: {}", result.cell.storage, meanwhile.in_words());
+            for phase in result.benchmark().map_or(&[][..], |one| &one.meanwhile) {
+                let text = format!("{}: {}", result.cell.storage, phase.describe());
                 for line in wrap(&text, width - 2, "  ") {
                     out += &format!("  {line}\n");
                 }
@@ -78,7 +78,7 @@ pub(crate) fn figures_of<'r>(row: &'r ComparisonRow) -> Vec<&'r NamedFigure> {
     let mut found: Vec<&'r NamedFigure> = Vec::new();
     for result in row.cells.iter().flatten() {
         for figure in result.benchmark().map(|one| one.figures.as_slice()).unwrap_or_default() {
-            if !found.iter().any(|known| known.name == figure.name) {
+            if !found.iter().any(|other| other.name == figure.name) {
                 found.push(figure);
             }
         }
@@ -108,7 +108,7 @@ fn table(comparison: &RunComparison, row: &ComparisonRow, with_intervals: bool) 
             let mut fields = vec![result.cell.storage.clone()];
             match ours {
                 Some(ours) => {
-                    fields.push(ours.in_words());
+                    fields.push(ours.describe());
                     let is_baseline = result.cell.storage == comparison.baseline;
                     let ratio = match base.filter(|_| !is_baseline).and_then(|base| without_ratio(ours, base))
                     {
@@ -157,7 +157,7 @@ pub(crate) fn baseline_value<'r>(
 
 /// What is said where one of the two is 0, of which there is no multiple: `the same`, or the other one's value.
 pub(crate) fn without_ratio(ours: &NamedFigure, base: &NamedFigure) -> Option<String> {
-    let write = |figure: &NamedFigure| quantity::of_unit(figure.value.value, &figure.unit);
+    let write = |figure: &NamedFigure| quantity::format_with_unit(figure.value.value, &figure.unit);
     match (ours.value.value, base.value.value) {
         (a, b) if a == 0.0 && b == 0.0 => Some("the same".to_owned()),
         (a, b) if a == 0.0 || b == 0.0 => Some(format!("{} instead of {}", write(ours), write(base))),

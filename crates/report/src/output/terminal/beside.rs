@@ -7,7 +7,7 @@ use crate::quantity;
 
 /// A table; empty where nothing went on.
 pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
-    let rows = BackgroundLoad::by_row(comparison);
+    let rows = BackgroundLoad::group_by_row(comparison);
     if rows.is_empty() {
         return String::new();
     }
@@ -22,7 +22,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
             layout.table.add_row(vec![
                 std::mem::take(&mut name),
                 comparison.storages[*storage].to_owned(),
-                in_words(one),
+                describe(one),
                 asked(one),
                 answered(one),
                 quantity::latency(one.mean_us),
@@ -40,7 +40,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
 }
 
 /// `update100, 1 thread`
-pub(crate) fn in_words(one: &BackgroundLoad) -> String {
+pub(crate) fn describe(one: &BackgroundLoad) -> String {
     format!("{}, {}", one.mix, quantity::plural(one.threads as usize, "thread"))
 }
 

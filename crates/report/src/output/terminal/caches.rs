@@ -25,7 +25,7 @@ pub(super) fn text(rows: &[&ComparisonRow], width: usize, paint: TablePaint) -> 
     let mut layout = TableLayout::new(&HEADER.map(str::to_owned));
     for row in rows {
         let mut name = row.label().to_owned();
-        for (_, storage, cache) in of_row(row) {
+        for (_, storage, cache) in list_caches(row) {
             let mut fields = vec![std::mem::take(&mut name), storage.to_owned()];
             fields.extend(figures(cache));
             layout.table.add_row(fields);
@@ -57,7 +57,9 @@ pub(crate) fn figures(cache: &CacheUse) -> [String; 7] {
 }
 
 /// Those of a row that had a cache: the place of the storage, its name, and what was asked.
-pub(crate) fn of_row<'a>(row: &'a ComparisonRow<'_>) -> impl Iterator<Item = (usize, &'a str, &'a CacheUse)> {
+pub(crate) fn list_caches<'a>(
+    row: &'a ComparisonRow<'_>,
+) -> impl Iterator<Item = (usize, &'a str, &'a CacheUse)> {
     row.cells.iter().enumerate().filter_map(|(index, result)| {
         let result = result.as_ref()?;
         Some((index, result.cell.storage.as_str(), result.job()?.cache.as_ref()?))

@@ -32,14 +32,14 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
     let tables = DETAILS.map(|columns| table(comparison, columns));
     let fitting = tables.iter().find(|table| table.width() <= width).or(tables.last());
     let has_operations = comparison.unthrottled().next().is_some();
-    let what = match has_operations {
+    let note = match has_operations {
         true => {
             "At a glance: ratios by their 95 % intervals, figures from the lowest to the highest workload"
         }
         false => "At a glance: ratios by their 95 % intervals",
     };
     let mut out = String::from("\n");
-    for line in wrap(what, width, "") {
+    for line in wrap(note, width, "") {
         out += &format!("{}\n", paint.bold(&line));
     }
     out + &fitting.map_or(String::new(), |table| table.render(width, paint))
@@ -69,7 +69,7 @@ fn table(comparison: &RunComparison, columns: &[CardColumn]) -> TableLayout {
             CardColumn::Throughput => range(|one| Some(one.throughput_per_s.value), quantity::rate),
             CardColumn::P99 => range(|one| one.p99_us.map(|p99| p99.value), quantity::latency),
             CardColumn::Price => {
-                let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
+                let cost = records.get(name).and_then(|storage| StorageCost::from_storage(storage));
                 cost.map_or("unknown".to_owned(), |cost| quantity::price(&cost.price))
             }
         }));
@@ -84,7 +84,7 @@ fn against(comparison: &RunComparison, index: usize) -> String {
     if Some(index) == comparison.baseline_index() {
         return "baseline".to_owned();
     }
-    let effect = StorageEffect::of_all(comparison, index);
+    let effect = StorageEffect::from_comparison(comparison, index);
     let parts = effect.parts();
     if parts.is_empty() {
         return if effect.count() > 0 { "no difference".to_owned() } else { ABSENT.to_owned() };
@@ -93,8 +93,8 @@ fn against(comparison: &RunComparison, index: usize) -> String {
     let each = parts.iter().map(|part| {
         let mark = if part.has_interval { "" } else { "?" };
         match part.count == all {
-            true => format!("{}{mark}", part.in_short()),
-            false => format!("{}{mark} in {} of {all}", part.in_short(), part.count),
+            true => format!("{}{mark}", part.abbreviate()),
+            false => format!("{}{mark} in {} of {all}", part.abbreviate(), part.count),
         }
     });
     each.collect::<Vec<_>>().join(", ")

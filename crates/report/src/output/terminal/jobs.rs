@@ -21,13 +21,13 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
         if rows.is_empty() {
             continue;
         }
-        let of = match comparison.systems.len() {
+        let suffix = match comparison.systems.len() {
             0 | 1 => String::new(),
             _ => format!(", {}", system_title(system)),
         };
         out += &heading(
             &format!(
-                "Jobs{of}: how many times as fast as on {}{}",
+                "Jobs{suffix}: how many times as fast as on {}{}",
                 comparison.baseline,
                 words_on_intervals(&rows)
             ),
@@ -35,8 +35,11 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
             paint,
         );
         out += &overview(comparison, &rows).render(width, paint);
-        out +=
-            &heading(&format!("Duration{of}, and performance against {}", comparison.baseline), width, paint);
+        out += &heading(
+            &format!("Duration{suffix}, and performance against {}", comparison.baseline),
+            width,
+            paint,
+        );
         for line in wrap(&words_on_repetitions(&rows), width, "") {
             out += &format!("{}\n", paint.dim(&line));
         }
@@ -54,8 +57,8 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
             }
         }
         out += &caches::text(&rows, width, paint);
-        out += &devices(comparison, &rows, &of, width, paint);
-        out += &directory_text(comparison, &rows, &of, width, paint);
+        out += &devices(comparison, &rows, &suffix, width, paint);
+        out += &directory_text(comparison, &rows, &suffix, width, paint);
     }
     out
 }
@@ -228,7 +231,7 @@ fn performance_field(job: &JobFigures, is_baseline: bool, detail: TableDetail) -
 fn devices(
     comparison: &RunComparison,
     rows: &[&ComparisonRow],
-    of: &str,
+    suffix: &str,
     width: usize,
     paint: TablePaint,
 ) -> String {
@@ -238,7 +241,7 @@ fn devices(
         let results = rows.iter().filter_map(|row| row.cells[storage].as_ref());
         let mut name = (*name).to_owned();
         let records: Vec<_> = results.flat_map(CellResult::completed).collect();
-        for (kind, one) in activity::by_kind(&records) {
+        for (kind, one) in activity::group_by_kind(&records) {
             let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::memory);
             layout.table.add_row(vec![
                 std::mem::take(&mut name),
@@ -255,7 +258,8 @@ fn devices(
         return String::new();
     }
     layout.finish(&[0, 1]);
-    let title = format!("Devices{of}: bytes of a request, and what they moved, over all of a storage's jobs");
+    let title =
+        format!("Devices{suffix}: bytes of a request, and what they moved, over all of a storage's jobs");
     heading(&title, width, paint) + &layout.render(width, paint)
 }
 
@@ -268,7 +272,7 @@ pub(crate) fn counted(count: usize, kind: &str) -> String {
 fn directory_text(
     comparison: &RunComparison,
     rows: &[&ComparisonRow],
-    of: &str,
+    suffix: &str,
     width: usize,
     paint: TablePaint,
 ) -> String {
@@ -296,13 +300,13 @@ fn directory_text(
             ]);
         }
         for role in roles(&groups) {
-            if let Some(text) = directories::in_words(&groups, &role) {
+            if let Some(text) = directories::describe(&groups, &role) {
                 words.push(format!("{}, {role}: {text}", comparison.storages[*storage]));
             }
         }
     }
     layout.finish(&[0, 1, 2]);
-    let title = format!("Directories{of}: where jobs wrote, over all of a storage's jobs");
+    let title = format!("Directories{suffix}: where jobs wrote, over all of a storage's jobs");
     let mut out = heading(&title, width, paint) + &layout.render(width, paint);
     for line in words.iter().flat_map(|text| wrap(text, width - 2, "  ")) {
         out += &format!("  {}\n", paint.dim(&line));

@@ -82,7 +82,7 @@ fn pairs_table(comparison: &RunComparison, pairs: &[VolumePair], columns: Networ
     for pair in pairs {
         let mut fields = vec![workloads.name(pair.row), comparison.storages[pair.storage].to_owned()];
         for name in &names {
-            let ratio = pair.ratios.iter().find(|(known, _)| known == *name).and_then(|(_, ratio)| *ratio);
+            let ratio = pair.ratios.iter().find(|(other, _)| other == *name).and_then(|(_, ratio)| *ratio);
             fields.push(ratio.map_or(ABSENT.to_owned(), short));
         }
         layout.table.add_row(fields);

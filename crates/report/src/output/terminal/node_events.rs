@@ -1,12 +1,12 @@
 //! Nodes that went away.
 
 use super::{TableLayout, TablePaint, wrap};
-use crate::comparison::node_events::{COLUMNS, LEGEND, by_row, figures, node_event_in_words};
+use crate::comparison::node_events::{COLUMNS, LEGEND, figures, group_by_row, node_event_in_words};
 use crate::comparison::{RunComparison, system_title};
 
 /// A table of what happened and what clients noticed; empty where no node went.
 pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
-    let rows = by_row(comparison);
+    let rows = group_by_row(comparison);
     if rows.is_empty() {
         return String::new();
     }
@@ -14,12 +14,12 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
         ["workload", "storage", "node"].iter().chain(&COLUMNS).map(|&word| word.to_owned()).collect();
     let mut layout = TableLayout::new(&header);
     let mut read_back: Vec<String> = Vec::new();
-    for (row, went) in &rows {
+    for (row, departures) in &rows {
         let mut name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
             _ => format!("{}, {}", system_title(row.system), row.label()),
         };
-        for one in went {
+        for one in departures {
             let storage = comparison.storages[one.storage].to_owned();
             for record in &one.records {
                 for event in &record.node_events {

@@ -73,7 +73,7 @@ pub(crate) fn words_on_ranges(comparison: &RunComparison) -> &'static str {
 }
 
 /// A list's name as a column says it.
-pub(crate) fn when(list: &PriceList) -> String {
+pub(crate) fn describe_date(list: &PriceList) -> String {
     match list.when.as_str() {
         "catalogue" => "the catalogue".to_owned(),
         other => other.to_owned(),
@@ -88,7 +88,7 @@ pub(crate) fn per_performance(
 ) -> Option<(f64, f64)> {
     let baseline = comparison.baseline_index()?;
     let records = storage_records(comparison);
-    let price = list.of_storage(records.get(comparison.storages[storage])?)?;
+    let price = list.price_storage(records.get(comparison.storages[storage])?)?;
     if storage == baseline {
         return Some((price.price.usd, price.price.usd));
     }
@@ -112,10 +112,10 @@ fn table_of(comparison: &RunComparison, lists: &[PriceList]) -> TableLayout {
     let mut layout = TableLayout::new(&header.map(str::to_owned));
     let records = storage_records(comparison);
     for list in lists {
-        let mut name = when(list);
+        let mut name = describe_date(list);
         let base = comparison.baseline_index().and_then(|index| per_performance(comparison, list, index));
         for (index, storage) in comparison.storages.iter().enumerate() {
-            let price = records.get(storage).and_then(|record| list.of_storage(record));
+            let price = records.get(storage).and_then(|record| list.price_storage(record));
             let Some(price) = price else { continue };
             let range = per_performance(comparison, list, index);
             layout.table.add_row(vec![
@@ -153,9 +153,10 @@ fn break_even_table(comparison: &RunComparison, lists: &[PriceList], pairs: &[Br
         for (index, list) in lists.iter().enumerate() {
             let mut fields: Vec<String> = names.iter_mut().map(std::mem::take).collect();
             fields.extend([
-                when(list),
+                describe_date(list),
                 break_even_range(pair, index),
-                list.of_medium(pair.medium).map_or(ABSENT.to_owned(), |price| quantity::price(&price.price)),
+                list.find_medium(pair.medium)
+                    .map_or(ABSENT.to_owned(), |price| quantity::price(&price.price)),
             ]);
             layout.table.add_row(fields);
         }

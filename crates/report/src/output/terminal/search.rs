@@ -27,7 +27,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
             };
             for result in row.cells.iter().flatten() {
                 let mut storage = result.cell.storage.clone();
-                for (repetition, record) in search::of(result) {
+                for (repetition, record) in search::list_searches(result) {
                     let per_s = |rate: f64| format!("{}/s", quantity::rate(rate));
                     let fields = [
                         std::mem::take(&mut name),

@@ -66,7 +66,7 @@ impl CloudParameters {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.out_of_bounds();
         let mut together = |names: &str, present: &[bool]| {
-            if present.iter().any(|&is| is) && !present.iter().all(|&is| is) {
+            if present.iter().any(|&is_present| is_present) && !present.iter().all(|&is_present| is_present) {
                 problems.push(format!("{names} go together: state all of them or none"));
             }
         };

@@ -111,7 +111,7 @@ pub(in crate::catalogue) struct ServicePlaces {
 }
 
 impl ServicePlaces {
-    fn of(table: &mut TableReader<'_>) -> ServicePlaces {
+    fn from_table(table: &mut TableReader<'_>) -> ServicePlaces {
         ServicePlaces {
             latency_us: table.place_of("latency_us"),
             iops: table.place_of("iops"),
@@ -157,7 +157,7 @@ impl MeasuredParameters {
                     iops,
                     mb_s,
                 });
-                places.push(ServicePlaces::of(&mut entry));
+                places.push(ServicePlaces::from_table(&mut entry));
             } else {
                 complete = false;
             }
@@ -169,10 +169,10 @@ impl MeasuredParameters {
 
     /// Those of a load, smallest block first; empty when it was not measured.
     pub fn service_of(&self, load: MeasuredLoad) -> Vec<&MeasuredService> {
-        let mut of: Vec<&MeasuredService> =
+        let mut services: Vec<&MeasuredService> =
             self.service.iter().filter(|service| service.load == load).collect();
-        of.sort_by_key(|service| service.block_bytes);
-        of
+        services.sort_by_key(|service| service.block_bytes);
+        services
     }
 
     pub fn entries(&self) -> Vec<ParameterEntry<'_>> {
@@ -208,29 +208,29 @@ impl MeasuredParameters {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.device.out_of_bounds();
         for service in &self.service {
-            let what = format!("{} of {} bytes", service.load.name(), service.block_bytes);
+            let label = format!("{} of {} bytes", service.load.name(), service.block_bytes);
             if let Some(problem) = service.latency_us.problem(LATENCY_US.0, LATENCY_US.1) {
-                problems.push(format!("{what}: `latency_us` {problem}"));
+                problems.push(format!("{label}: `latency_us` {problem}"));
             }
             if let Some(problem) = service.iops.as_ref().and_then(|iops| iops.problem(IOPS.0, IOPS.1)) {
-                problems.push(format!("{what}: `iops` {problem}"));
+                problems.push(format!("{label}: `iops` {problem}"));
             } else if service.iops.as_ref().is_some_and(|iops| iops.points[0].0 != 1.0) {
                 problems.push(format!(
-                    "{what}: `iops` must start at queue depth 1, which all others are compared with"
+                    "{label}: `iops` must start at queue depth 1, which all others are compared with"
                 ));
             } else if service.iops.as_ref().is_some_and(collapses) {
-                problems.push(format!("{what}: `iops` falls below a thousandth of that at queue depth 1"));
+                problems.push(format!("{label}: `iops` falls below a thousandth of that at queue depth 1"));
             }
             if service.mb_s.as_ref().is_some_and(|mb_s| !(MB_S.0..=MB_S.1).contains(&mb_s.value)) {
-                problems.push(format!("{what}: no such `mb_s`"));
+                problems.push(format!("{label}: no such `mb_s`"));
             }
             if !(512..=1_000_000_000).contains(&service.block_bytes) {
-                problems.push(format!("{what}: no such block"));
+                problems.push(format!("{label}: no such block"));
             }
         }
         for load in MeasuredLoad::ALL {
-            let of = self.service_of(*load);
-            if let Some(twice) = of.windows(2).find(|pair| pair[0].block_bytes == pair[1].block_bytes) {
+            let services = self.service_of(*load);
+            if let Some(twice) = services.windows(2).find(|pair| pair[0].block_bytes == pair[1].block_bytes) {
                 problems.push(format!("{} of {} bytes is there twice", load.name(), twice[0].block_bytes));
             }
             let needed = match load {
@@ -238,7 +238,7 @@ impl MeasuredParameters {
                 MeasuredLoad::BufferedWrite => self.device.write_buffer_bytes.value > 0.0,
                 _ => false,
             };
-            if needed && of.is_empty() {
+            if needed && services.is_empty() {
                 problems.push(format!("no [[model.service]] of {}", load.name()));
             }
         }

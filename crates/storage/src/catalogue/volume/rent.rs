@@ -49,15 +49,15 @@ impl VolumeRent {
         let by_size = self.usd_by_size.as_ref().map_or(0.0, |steps| step(steps, units));
         let month = self.usd_per_unit.unwrap_or(0.0) * units
             + by_size
-            + in_bands(&self.usd_per_iops, rate(BASELINE_IOPS))
-            + in_bands(&self.usd_per_mib_s, rate(BASELINE_MB_S) / MIB);
+            + charge_bands(&self.usd_per_iops, rate(BASELINE_IOPS))
+            + charge_bands(&self.usd_per_mib_s, rate(BASELINE_MB_S) / MIB);
         // To the cent, as it is billed.
         (month * RENT_MONTHS * 100.0).round() / 100.0
     }
 }
 
 /// Of each range so many, at its own price.
-fn in_bands(bands: &[(f64, f64)], amount: f64) -> f64 {
+fn charge_bands(bands: &[(f64, f64)], amount: f64) -> f64 {
     let mut sum = 0.0;
     let mut from = 0.0;
     for (index, &(end, each)) in bands.iter().enumerate() {
@@ -74,11 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_of_several_ranges_is_the_sum_of_each() {
+    fn banded_price_sums_each_range() {
         let bands = [(3000.0, 0.0), (80_000.0, 0.005)];
-        assert_eq!(in_bands(&bands, 1000.0), 0.0);
-        assert_eq!(in_bands(&bands, 4000.0), 5.0);
-        assert_eq!(in_bands(&[(32_000.0, 0.065), (64_000.0, 0.0455)], 40_000.0), 2_080.0 + 364.0);
-        assert_eq!(in_bands(&[], 5.0), 0.0);
+        assert_eq!(charge_bands(&bands, 1000.0), 0.0);
+        assert_eq!(charge_bands(&bands, 4000.0), 5.0);
+        assert_eq!(charge_bands(&[(32_000.0, 0.065), (64_000.0, 0.0455)], 40_000.0), 2_080.0 + 364.0);
+        assert_eq!(charge_bands(&[], 5.0), 0.0);
     }
 }

@@ -63,7 +63,7 @@ fn run(model: &mut FaultyModel) -> Vec<FinishedRequest> {
 }
 
 #[test]
-fn a_slow_device_takes_its_factor_and_recovers() {
+fn slow_device_takes_its_factor_and_recovers() {
     let (mut model, shared) = model(Duration::from_micros(100));
     model.submit(read(1), us(0));
     assert_eq!(run(&mut model), [FinishedRequest { id: RequestId(1), at: us(100) }]);
@@ -80,7 +80,7 @@ fn a_slow_device_takes_its_factor_and_recovers() {
 }
 
 #[test]
-fn a_spike_delays_its_request_and_no_other() {
+fn spike_delays_only_its_request() {
     let (mut model, shared) = model(Duration::from_micros(10));
     let spikes = |rate, operations| DeviceFault::Spikes { operations, rate, latency_us: 500.0, seed: 3 };
     shared.set(vec![(FaultId(1), spikes(1.0, vec![ModelOperation::Write]))]);
@@ -98,7 +98,7 @@ proptest! {
     /// Whatever is put on it and taken off, a model keeps its contract: each request is finished once, not before it
     /// came, in the order of time.
     #[test]
-    fn a_faulty_model_is_still_a_model(
+    fn faulty_model_keeps_model_contract(
         steps in prop::collection::vec((0u64..400, 0u8..6, 1.01f64..50.0), 1..80),
     ) {
         let (mut model, shared) = model(Duration::from_nanos(77));
@@ -132,9 +132,9 @@ proptest! {
             prop_assert!(calls < 10_000, "it does not come to an end");
         }
         prop_assert!(finished.windows(2).all(|pair| pair[0].at <= pair[1].at));
-        for FinishedRequest { id, at } in finished {
+        for FinishedRequest { id, at: finished_at } in finished {
             let came = submitted.remove(&id);
-            prop_assert!(came.is_some_and(|came| came <= at), "{id:?} came at {came:?} and finished at {at:?}");
+            prop_assert!(came.is_some_and(|came| came <= finished_at), "{id:?} came at {came:?} and finished at {finished_at:?}");
         }
         prop_assert!(submitted.is_empty());
     }

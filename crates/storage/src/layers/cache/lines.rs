@@ -108,9 +108,9 @@ impl CacheLines {
             let found = blocks.filter_map(|block| Some((block as u32, self.find(block as u32)?)));
             return found.collect();
         }
-        let held = (0..self.len()).map(|slot| (self.get(slot).block, slot));
+        let occupied = (0..self.len()).map(|slot| (self.get(slot).block, slot));
         let mut found: Vec<(u32, u32)> =
-            held.filter(|(block, _)| *block != NOBODY && blocks.contains(&u64::from(*block))).collect();
+            occupied.filter(|(block, _)| *block != NOBODY && blocks.contains(&u64::from(*block))).collect();
         found.sort_unstable();
         found
     }
@@ -208,15 +208,15 @@ impl CacheLines {
 
     /// Every dirty block that the journal knows, with its slot.
     pub(super) fn journalled(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let known = self.dirty.iter().filter(|(_, slot)| self.get(**slot).journalled);
-        known.map(|(block, slot)| (*slot, *block))
+        let journalled_lines = self.dirty.iter().filter(|(_, slot)| self.get(**slot).journalled);
+        journalled_lines.map(|(block, slot)| (*slot, *block))
     }
 
     /// Up to `most` dirty blocks from `from` on, and from the beginning again. Not those being written: what
     /// is read from them now is old, and nothing would tell once it has been written back.
     pub(super) fn dirty_from(&self, from: u32, most: usize) -> Vec<(u32, u32)> {
-        let behind = self.dirty.range(from..).chain(self.dirty.range(..from));
-        let still = behind.filter(|(_, slot)| !self.get(**slot).writing);
+        let candidates = self.dirty.range(from..).chain(self.dirty.range(..from));
+        let still = candidates.filter(|(_, slot)| !self.get(**slot).writing);
         let mut found: Vec<(u32, u32)> = still.take(most).map(|(block, slot)| (*block, *slot)).collect();
         found.sort_unstable();
         found

@@ -86,14 +86,14 @@ impl CacheInner {
         };
         self.counters.write_misses.fetch_add(blocks.end - blocks.start, Ordering::Relaxed);
         let runs = segments(&cached, |(block, slot), (b, s)| block + 1 == *b && slot + 1 == *s);
-        let (inner, held, shape) = (Arc::clone(self), cached.clone(), runs.clone());
+        let (inner, run_lines, shape) = (Arc::clone(self), cached.clone(), runs.clone());
         let gather = GatherJoin::new(runs.len() + 1, move |mut completions: Vec<DeviceCompletion>| {
             // The slow device's, whose part is the last.
             let answer = completions.pop().unwrap_or(Err(DeviceError::Gone));
             {
                 let mut state = inner.lock();
                 for (run, completion) in shape.into_iter().zip(completions) {
-                    for (_, slot) in &held[run] {
+                    for (_, slot) in &run_lines[run] {
                         // A write that failed leaves each block old or new, here and there perhaps not alike.
                         if completion.is_ok() && answer.is_ok() {
                             state.lines.set_standing(*slot, LineState::Clean);
@@ -126,10 +126,10 @@ impl CacheInner {
         let blocks = first..first + length_bytes / BLOCK_BYTES;
         let inner = Arc::clone(self);
         self.ranges.claim((), blocks.clone(), LockAccess::Exclusive, move |claim| {
-            let kept: Vec<(u32, u32)> = {
+            let cached_lines: Vec<(u32, u32)> = {
                 let mut state = inner.lock();
-                let mut kept = state.lines.find_all(blocks.clone());
-                kept.retain(|(_, slot)| match state.lines.get(*slot).standing {
+                let mut cached_lines = state.lines.find_all(blocks.clone());
+                cached_lines.retain(|(_, slot)| match state.lines.get(*slot).standing {
                     LineState::Dirty | LineState::Releasing => {
                         state.lines.touch(*slot, true);
                         state.lines.set_standing(*slot, LineState::Dirty);
@@ -140,26 +140,26 @@ impl CacheInner {
                         false
                     }
                 });
-                kept
+                cached_lines
             };
             // Everything between the kept blocks.
             let mut gaps: Vec<Range<u64>> = Vec::new();
-            let mut at = blocks.start;
-            for end in kept.iter().map(|(block, _)| u64::from(*block)).chain([blocks.end]) {
-                if at < end {
-                    gaps.push(at..end);
+            let mut gap_start = blocks.start;
+            for end in cached_lines.iter().map(|(block, _)| u64::from(*block)).chain([blocks.end]) {
+                if gap_start < end {
+                    gaps.push(gap_start..end);
                 }
-                at = end + 1;
+                gap_start = end + 1;
             }
-            let runs = segments(&kept, |(_, slot), (_, next)| slot + 1 == *next);
-            let (next, held, shape) = (Arc::clone(&inner), kept.clone(), runs.clone());
+            let runs = segments(&cached_lines, |(_, slot), (_, next)| slot + 1 == *next);
+            let (next, run_lines, shape) = (Arc::clone(&inner), cached_lines.clone(), runs.clone());
             let gather =
                 GatherJoin::new(runs.len() + gaps.len(), move |completions: Vec<DeviceCompletion>| {
                     {
                         let mut state = next.lock();
                         state.direct = true;
                         for (run, completion) in shape.into_iter().zip(&completions) {
-                            for (_, slot) in &held[run] {
+                            for (_, slot) in &run_lines[run] {
                                 state.written(RequestSource::Fast(*slot), completion.is_ok());
                             }
                         }
@@ -171,7 +171,7 @@ impl CacheInner {
             let zeroed = runs.len();
             for (part, run) in runs.into_iter().enumerate() {
                 let gather = Arc::clone(&gather);
-                let offset_bytes = inner.slot_offset(kept[run.start].1);
+                let offset_bytes = inner.slot_offset(cached_lines[run.start].1);
                 let data = vec![0; run.len() * BLOCK_BYTES as usize];
                 let done = move |completion| gather.arrive(part, completion);
                 inner.fast.submit(DeviceRequest::Write { offset_bytes, data, fua: false }, Box::new(done));

@@ -125,10 +125,10 @@ mod tests {
         ) {
             let mut space = UnitBitmap::new(units);
             let mut owner = vec![None; units as usize];
-            let mut held: Vec<(usize, Vec<UnitRun>)> = Vec::new();
-            for (name, (count, which, release)) in steps.into_iter().enumerate() {
-                if release && !held.is_empty() {
-                    let (name, runs) = held.swap_remove(which.index(held.len()));
+            let mut allocated: Vec<(usize, Vec<UnitRun>)> = Vec::new();
+            for (name, (count, choice, release)) in steps.into_iter().enumerate() {
+                if release && !allocated.is_empty() {
+                    let (name, runs) = allocated.swap_remove(choice.index(allocated.len()));
                     for run in runs {
                         space.release(run);
                         for unit in run.start..run.start + run.count {
@@ -147,7 +147,7 @@ mod tests {
                 for unit in runs.iter().flat_map(|run| run.start..run.start + run.count) {
                     prop_assert_eq!(owner[unit as usize].replace(name), None);
                 }
-                held.push((name, runs));
+                allocated.push((name, runs));
             }
         }
     }

@@ -46,7 +46,7 @@ impl Mirror {
 impl MirrorInner {
     /// At opening: copies what may differ to every member that answers, and writes down who is in.
     pub(super) fn agree(self: &Arc<Self>) -> Result<(), DeviceError> {
-        let (mut in_sync, kept) = {
+        let (mut in_sync, snapshot) = {
             let state = self.lock();
             let is_in = |index: &usize| state.roles[*index] == MemberRole::InSync;
             ((0..self.members.len()).filter(is_in).collect::<Vec<usize>>(), state.kept.clone())
@@ -54,10 +54,10 @@ impl MirrorInner {
         if in_sync.is_empty() {
             return Err(DeviceError::Gone);
         }
-        kept.marked.iter().for_each(|region| self.make_alike(*region, &mut in_sync));
+        snapshot.marked.iter().for_each(|region| self.make_alike(*region, &mut in_sync));
         let could_return = |index: &usize| {
-            let missed = || kept.marked.union(&kept.missed[*index]);
-            let lacks_data = kept.out[*index] && self.members[*index].journal.is_some();
+            let missed = || snapshot.marked.union(&snapshot.missed[*index]);
+            let lacks_data = snapshot.out[*index] && self.members[*index].journal.is_some();
             lacks_data && missed().all(|region| self.bring_up_to_date(*index, *region, &in_sync))
         };
         let mut returned: Vec<usize> = (0..self.members.len()).filter(could_return).collect();
@@ -78,7 +78,7 @@ impl MirrorInner {
                 if is_in {
                     state.kept.missed[index].clear();
                 } else {
-                    state.kept.missed[index].extend(&kept.marked);
+                    state.kept.missed[index].extend(&snapshot.marked);
                 }
             }
             state.kept.epoch += 1;
@@ -90,7 +90,7 @@ impl MirrorInner {
         let tell = move |result| {
             let _ = sender.send(result);
         };
-        self.when_persisted(1, Box::new(tell));
+        self.run_when_persisted(1, Box::new(tell));
         receiver.recv().unwrap_or(Err(DeviceError::Gone))
     }
 

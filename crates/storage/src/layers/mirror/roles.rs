@@ -86,12 +86,12 @@ impl MirrorState {
             return;
         }
         // What a member has missed is noted beside the marks.
-        let kept = &mut self.kept;
+        let snapshot = &mut self.kept;
         self.regions.retain(|number, region| {
             let needed = region.writing > 0 || region.last_write > writes;
             if !needed {
-                kept.marked.remove(number);
-                for (missed, out) in kept.missed.iter_mut().zip(&kept.out) {
+                snapshot.marked.remove(number);
+                for (missed, out) in snapshot.missed.iter_mut().zip(&snapshot.out) {
                     if *out {
                         missed.insert(*number);
                     }

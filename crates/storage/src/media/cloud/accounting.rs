@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lonely_read_of_a_disk_volume_costs_a_mebibyte() {
+    fn isolated_read_of_disk_volume_costs_one_mebibyte() {
         let mut st1 = RequestAccounting::new(1024 * KIB, None, 1024 * KIB);
         assert_eq!(st1.charge(0, 16 * KIB, 0).bytes, 1024 * KIB);
         assert_eq!(st1.charge(16 * KIB, 16 * KIB, 0).bytes, 16 * KIB);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_nothing_is_never() {
+    fn zero_share_episode_never_happens() {
         assert!(EpisodeProcess::new(0.0, 30.0, 0.5, 7).is_none());
     }
 }

@@ -102,7 +102,7 @@ mod tests {
 
     /// A gp2 of 50 GiB had 757 reads/s for 2 s, since its system took 8 s to start.
     #[test]
-    fn an_empty_bucket_is_empty_again_after_a_restart_and_a_full_one_full() {
+    fn bucket_level_survives_restart() {
         // In 2 s: what the bucket holds, and what comes in.
         let passed_in_2_s = |gate: &mut RateGate, from_ns: f64| {
             let (mut passed, mut now_ns) = (0, from_ns);

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_late_goes_through_where_there_was_a_pause() {
+    fn late_transfer_uses_earlier_gap() {
         let mut bus = FlashBus::default();
         assert_eq!(bus.take(100, 50), (100, 150));
         assert_eq!(bus.take(120, 50), (150, 200));

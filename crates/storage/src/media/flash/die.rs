@@ -63,7 +63,7 @@ mod tests {
     const SUSPEND: SuspendLimit = SuspendLimit { program_ns: 60, erase_ns: 300 };
 
     #[test]
-    fn a_read_waits_no_longer_than_suspending_takes() {
+    fn read_waits_at_most_suspend_time() {
         for (offset_ns, program, erase) in [(1, true, false), (500, true, false), (1, false, true)] {
             let mut die = FlashDie::default();
             if program {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_interrupted_ends_later_by_the_reads() {
+    fn interrupted_operation_ends_later_by_reads() {
         let mut die = FlashDie::default();
         die.program(0, 700);
         die.read(100, 70, SUSPEND);

@@ -129,16 +129,16 @@ impl DiskGeometry {
 
     /// From the moment `from` is under the head until everything before `to` has passed, switches included.
     pub fn run_ns(&self, from: u64, to: u64) -> u64 {
-        let (mut at, mut ns) = (from, 0u64);
-        while at < to {
-            let place = self.place(at);
+        let (mut position, mut ns) = (from, 0u64);
+        while position < to {
+            let place = self.place(position);
             let track_end = place.track_first_byte + place.track_bytes;
             let end = to.min(track_end);
-            ns += self.pass_ns(end - at, place.track_bytes);
+            ns += self.pass_ns(end - position, place.track_bytes);
             if end < to {
                 ns += self.skew_after_ns(&place);
             }
-            at = end;
+            position = end;
         }
         ns
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_track_follows_the_one_before() {
+    fn track_follows_previous_track() {
         let geometry = geometry(2_000_000_000);
         let (mut byte, mut before) = (0, None::<DiskPosition>);
         while byte < 2_000_000_000 {
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_disk_has_a_place_for_its_block() {
+    fn smallest_disk_places_its_block() {
         let geometry = geometry(4096);
         assert_eq!(geometry.place(0).cylinder, 0);
         assert_eq!(geometry.stroke_share(0, 0), 0.0);
     }
 
     #[test]
-    fn a_run_takes_as_long_as_its_tracks_and_switches() {
+    fn run_takes_its_tracks_and_switches() {
         let geometry = geometry(2_000_000_000);
         let track = geometry.place(0).track_bytes;
         assert_eq!(geometry.run_ns(0, track), 8_333_333);

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_ahead_is_touched_by_what_shares_bytes_with_it() {
+    fn read_ahead_is_touched_by_shared_bytes() {
         let mut ahead = ReadAhead::start(100, 200, 0, 300);
         for (first, end, is_touched) in
             [(0, 100, false), (0, 101, true), (150, 160, true), (299, 400, true), (300, 400, false)]

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_seek_never_takes_less() {
+    fn longer_seek_never_takes_less() {
         let curve = SeekCurve::fit(0.23, 7.5, 17.06);
         let times: Vec<f64> = (1..=1000).map(|i| curve.time_ms(f64::from(i) / 1000.0)).collect();
         assert!(times.windows(2).all(|pair| pair[0] <= pair[1] + 1e-12));

@@ -48,14 +48,14 @@ impl WriteCache {
 
     /// Whether every byte of the range is dirty here.
     pub fn covers(&self, first_byte: u64, end_byte: u64) -> bool {
-        let mut at = first_byte;
+        let mut position = first_byte;
         for extent in self.overlapping(first_byte, end_byte) {
-            if extent.first_byte > at {
+            if extent.first_byte > position {
                 return false;
             }
-            at = extent.end_byte;
+            position = extent.end_byte;
         }
-        at >= end_byte
+        position >= end_byte
     }
 
     /// Takes a write, which replaces whatever was dirty in its range.
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overwrite_takes_over_the_duty_of_what_it_replaced() {
+    fn overwrite_inherits_duty_of_replaced_write() {
         let mut cache = WriteCache::new(1000);
         cache.insert(0, 10, 1, 0);
         cache.insert(0, 10, 7, 5);

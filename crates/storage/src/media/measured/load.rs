@@ -76,7 +76,8 @@ impl LoadModel {
             SequentialWrite => &[SequentialWrite, RandomWrite, SequentialRead, RandomRead],
             BufferedWrite => &[BufferedWrite, RandomWrite, RandomRead],
         };
-        let found = nearest.iter().map(|load| parameters.service_of(*load)).find(|of| !of.is_empty());
+        let found =
+            nearest.iter().map(|load| parameters.service_of(*load)).find(|services| !services.is_empty());
         let found = found.unwrap_or_default();
         let sizes: Vec<MeasuredSize> = found.iter().copied().map(MeasuredSize::new).collect();
         let stated = found.last().and_then(|service| service.mb_s.as_ref()).map(|mb_s| mb_s.value / 1e3);
@@ -93,8 +94,8 @@ impl LoadModel {
         let after = self.sizes.partition_point(|size| size.block_bytes <= length);
         let last = self.sizes.len() - 1;
         if after == 0 || after > last {
-            let at = after.min(last);
-            return BlockSizeBracket { lower: at, upper: at, part: 0.0, most: self.most(length_bytes) };
+            let index = after.min(last);
+            return BlockSizeBracket { lower: index, upper: index, part: 0.0, most: self.most(length_bytes) };
         }
         let (lower, upper) = (self.sizes[after - 1].block_bytes, self.sizes[after].block_bytes);
         BlockSizeBracket {
@@ -107,14 +108,16 @@ impl LoadModel {
 
     /// How much longer than blocks of the largest size measured a larger request takes: as bandwidth says, or the line through the last
     /// two sizes.
-    fn beyond(&self, length_bytes: u64, of: impl Fn(&MeasuredSize) -> f64) -> f64 {
+    fn beyond(&self, length_bytes: u64, value_of: impl Fn(&MeasuredSize) -> f64) -> f64 {
         let length = length_bytes as f64;
         match (&self.sizes[..], self.bytes_per_ns) {
             ([.., last], _) if length <= last.block_bytes => 1.0,
-            ([.., last], Some(bytes_per_ns)) => 1.0 + (length - last.block_bytes) / bytes_per_ns / of(last),
+            ([.., last], Some(bytes_per_ns)) => {
+                1.0 + (length - last.block_bytes) / bytes_per_ns / value_of(last)
+            }
             ([.., before, last], None) => {
-                let slope = (of(last) - of(before)) / (last.block_bytes - before.block_bytes);
-                1.0 + slope.max(0.0) * (length - last.block_bytes) / of(last)
+                let slope = (value_of(last) - value_of(before)) / (last.block_bytes - before.block_bytes);
+                1.0 + slope.max(0.0) * (length - last.block_bytes) / value_of(last)
             }
             ([_], None) | ([], _) => 1.0,
         }
@@ -131,8 +134,8 @@ impl LoadModel {
         }
     }
 
-    fn between(&self, blocks: BlockSizeBracket, of: impl Fn(&MeasuredSize) -> f64) -> f64 {
-        let (lower, upper) = (of(&self.sizes[blocks.lower]), of(&self.sizes[blocks.upper]));
+    fn between(&self, blocks: BlockSizeBracket, value_of: impl Fn(&MeasuredSize) -> f64) -> f64 {
+        let (lower, upper) = (value_of(&self.sizes[blocks.lower]), value_of(&self.sizes[blocks.upper]));
         if blocks.lower == blocks.upper {
             return lower;
         }
@@ -142,7 +145,7 @@ impl LoadModel {
     /// The work of a request, in nanoseconds at queue depth 1.
     pub(super) fn draw_ns(&self, blocks: BlockSizeBracket, length_bytes: u64, random: &mut impl Rng) -> f64 {
         let share: f64 = random.random();
-        let drawn = self.between(blocks, |size| size.latency.at_ns(share).max(MIN_NS));
+        let drawn = self.between(blocks, |size| size.latency.quantile_ns(share).max(MIN_NS));
         drawn * self.beyond(length_bytes, |size| size.mean_ns)
     }
 

@@ -12,7 +12,7 @@ pub(super) fn certified(
     record: &RunRecord,
     is_searched: bool,
 ) -> Option<InputCertificate> {
-    let known: Vec<_> = record
+    let weighted_inputs: Vec<_> = record
         .devices
         .iter()
         .filter_map(|device| Some((device.totals.busy_us, device.inputs.as_ref()?)))
@@ -27,5 +27,5 @@ pub(super) fn certified(
         .cpu
         .as_ref()
         .and_then(|cpu| own_time_worth_telling(callers, &record.devices, cpu, record.scale.time));
-    InputCertificate::of(&known).map(|inputs| inputs.with_own_time(own_time))
+    InputCertificate::from_devices(&weighted_inputs).map(|inputs| inputs.with_own_time(own_time))
 }

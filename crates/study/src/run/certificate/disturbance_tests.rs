@@ -23,7 +23,7 @@ fn device(delivered_ns: u64) -> DeviceActivity {
 
 /// 100,000 operations of 2 ms in 50 s, by four threads.
 fn measured() -> MeasuredWindow {
-    let latency = RecordedLatency::of(all_of(2_000_000));
+    let latency = RecordedLatency::new(all_of(2_000_000));
     let read = OperationStats {
         count: 100_000,
         latency: latency.clone(),
@@ -68,9 +68,9 @@ fn evidence<'a>(devices: &'a [DeviceActivity], aftermath: &'a RunAftermath) -> C
 type Found = (CertificateVerdict, Vec<String>);
 
 /// The verdict, and the names of the checks that failed.
-fn certified(with: &dyn for<'a> Fn(CertificateEvidence<'a>) -> Certificate) -> Found {
+fn certified(certify: &dyn for<'a> Fn(CertificateEvidence<'a>) -> Certificate) -> Found {
     let (devices, aftermath) = ([device(2_000_000)], RunAftermath::default());
-    let certificate = with(evidence(&devices, &aftermath));
+    let certificate = certify(evidence(&devices, &aftermath));
     let failed = certificate.failed().map(|check| check.name.clone()).collect();
     (certificate.verdict, failed)
 }
@@ -101,7 +101,7 @@ fn certified_pauses(
 }
 
 #[test]
-fn a_run_that_was_stopped_in_its_window_is_not_faithful_whatever_it_measured() {
+fn run_stopped_in_window_is_not_faithful() {
     // A batch job and a command have no measurement of ours.
     assert_eq!(certified_pauses(&paused(2.2), None, 1.0), doubtful("process pauses"));
     let requests = measured();
@@ -111,7 +111,7 @@ fn a_run_that_was_stopped_in_its_window_is_not_faithful_whatever_it_measured() {
 }
 
 #[test]
-fn a_pause_that_makes_up_the_tail_of_a_rate_is_not_faithful_however_short() {
+fn pause_making_up_a_tail_is_not_faithful() {
     let requests = measured();
     let at_a_rate = |time_scale| certified_pauses(&paused(0.2), Some((&requests, true)), time_scale);
     assert_eq!(
@@ -124,7 +124,7 @@ fn a_pause_that_makes_up_the_tail_of_a_rate_is_not_faithful_however_short() {
 
 /// Whatever held the warm-up up, and although nothing stood still in the window.
 #[test]
-fn a_rate_that_answered_the_backlog_of_its_warm_up_is_not_faithful() {
+fn rate_answering_warm_up_backlog_is_not_faithful() {
     let backlog = MeasuredWindow { operations: 150_000, ..measured() };
     let quiet = PauseRecord { window_wall_s: 50.0, ..PauseRecord::default() };
     assert_eq!(certified_pauses(&quiet, Some((&backlog, true)), 1.0), doubtful("offered rate"));
@@ -133,7 +133,7 @@ fn a_rate_that_answered_the_backlog_of_its_warm_up_is_not_faithful() {
 }
 
 #[test]
-fn a_system_or_a_device_process_that_was_stopped_is_not_faithful() {
+fn stopped_system_or_device_process_is_not_faithful() {
     let engine = StoppedProcess {
         name: "underlay-engine".into(),
         pid: 12,
@@ -146,7 +146,7 @@ fn a_system_or_a_device_process_that_was_stopped_is_not_faithful() {
 }
 
 #[test]
-fn a_run_that_was_stopped_does_not_begin_again_in_slower_motion() {
+fn stopped_run_does_not_restart_slower() {
     let (devices, aftermath, still) = ([device(9_000_000)], RunAftermath::default(), paused(5.0));
     let judged = |pauses| {
         let certificate = certify(&CertificateEvidence { pauses, ..evidence(&devices, &aftermath) });
@@ -157,7 +157,7 @@ fn a_run_that_was_stopped_does_not_begin_again_in_slower_motion() {
 }
 
 #[test]
-fn a_generator_that_a_busy_host_delays_begins_again_in_slower_motion() {
+fn generator_delayed_by_busy_host_restarts_slower() {
     let own = Pauses { longest_wall_s: 0.05, delayed_wall_s: 10.0, ..Pauses::default() };
     let busy = PauseRecord { window_wall_s: 50.0, own, ..PauseRecord::default() };
     assert_eq!(certified_pauses(&busy, None, 1.0), doubtful("generator delays"));
@@ -170,7 +170,7 @@ fn a_generator_that_a_busy_host_delays_begins_again_in_slower_motion() {
 }
 
 #[test]
-fn a_search_that_was_stopped_found_no_rate() {
+fn stopped_search_finds_no_rate() {
     let searching = |pauses, stopped: Option<&str>| SearchObservation {
         devices: Vec::new(),
         paths: Vec::new(),
@@ -192,7 +192,7 @@ fn a_search_that_was_stopped_found_no_rate() {
 }
 
 #[test]
-fn a_job_whose_tasks_were_killed_and_made_again_is_not_faithful() {
+fn job_with_killed_tasks_is_not_faithful() {
     let lost = |count, nodes_went| {
         let lost_tasks = Some(LostTasks { count, nodes_went });
         certified(&|evidence| certify(&CertificateEvidence { lost_tasks, ..evidence }))
@@ -207,7 +207,7 @@ fn used(traffic: CellTraffic) -> Found {
 }
 
 #[test]
-fn a_workload_that_never_touched_the_storage_is_not_faithful() {
+fn workload_without_storage_access_is_not_faithful() {
     let busy =
         CellTraffic { requests: 10_000, moved_bytes: 40_960_000, holds_data: true, ..CellTraffic::default() };
     assert_eq!(used(busy), faithful());
@@ -227,14 +227,14 @@ fn a_workload_that_never_touched_the_storage_is_not_faithful() {
 }
 
 #[test]
-fn real_disks_that_nobody_asked_for_anything_were_not_used() {
+fn idle_real_disks_were_not_used() {
     let asked = |requests| CellTraffic { requests, is_shared: true, ..CellTraffic::default() };
     assert_eq!(used(asked(0)), doubtful("storage used"));
     assert_eq!(used(asked(1)), faithful(), "who asked for it can't be told");
 }
 
 #[test]
-fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
+fn fio_off_storage_is_not_faithful_despite_loaded_data() {
     let moved = |moved_bytes, claimed| CellTraffic {
         requests: 500,
         moved_bytes,
@@ -255,7 +255,7 @@ fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
 
 /// Of `number_ios=3`, say, which read a file that nobody has in the page cache.
 #[test]
-fn fio_whose_few_requests_all_went_to_the_devices_used_the_storage() {
+fn few_fio_requests_to_devices_used_storage() {
     let three = CellTraffic {
         requests: 3,
         moved_bytes: 12_288,
@@ -300,7 +300,7 @@ fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_s
 }
 
 #[test]
-fn a_slower_cpu_is_another_machine_unless_it_was_given_the_time() {
+fn slower_cpu_without_allowance_is_another_machine() {
     let judged =
         |cpu: CpuRecord| certified(&|evidence| certify(&CertificateEvidence { cpu: Some(&cpu), ..evidence }));
     // The case: a fixed computation took 27 % longer, and the system, held to the same quota, did a quarter less.
@@ -320,7 +320,7 @@ fn a_slower_cpu_is_another_machine_unless_it_was_given_the_time() {
 }
 
 #[test]
-fn what_was_used_of_slower_cpus_counts_as_what_it_did() {
+fn slower_cpu_use_counts_as_work_done() {
     assert!((cpu(125.0, Some(1.25), 0.5, 0.0).used_at_reference_cpus() - 0.4).abs() < 1e-9);
     assert_eq!(cpu(125.0, None, 0.5, 0.0).used_at_reference_cpus(), 0.5);
 }

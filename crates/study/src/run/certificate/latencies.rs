@@ -38,7 +38,7 @@ pub(super) struct DeviceLatencies {
 }
 
 impl DeviceLatencies {
-    pub(super) fn of(devices: &[DeviceActivity], paths: &[PathRecord]) -> DeviceLatencies {
+    pub(super) fn new(devices: &[DeviceActivity], paths: &[PathRecord]) -> DeviceLatencies {
         let mut modelled = Histogram::default();
         let mut delivered = Histogram::default();
         let mut any_modelled = false;
@@ -74,8 +74,8 @@ impl DeviceLatencies {
 
     /// The modelled latency that the delivered median is held against: of those near the middle, the one closest to it.
     fn modelled_median_us(&self) -> f64 {
-        let at = |rank: f64| self.modelled.quantile_us(rank);
-        self.delivered.quantile_us(0.5).clamp(at(0.5 - P50_RANKS), at(0.5 + P50_RANKS))
+        let quantile_us = |rank: f64| self.modelled.quantile_us(rank);
+        self.delivered.quantile_us(0.5).clamp(quantile_us(0.5 - P50_RANKS), quantile_us(0.5 + P50_RANKS))
     }
 
     pub(super) fn requests(&self) -> u64 {

@@ -4,7 +4,7 @@ use underlay_record::pauses::allowed_wall_s;
 use underlay_record::{Check, MeasuredWindow};
 use underlay_workload::RunAftermath;
 
-use super::in_flight;
+use super::mean_in_flight;
 
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
@@ -58,7 +58,7 @@ pub(super) fn check(measured: &MeasuredWindow, aftermath: &RunAftermath) -> Chec
 fn allowed_backlog(measured: &MeasuredWindow, due: f64) -> f64 {
     let window_s = measured.wall_s.max(f64::MIN_POSITIVE);
     let of_a_pause = allowed_wall_s(1, window_s) / window_s * due;
-    let of_those_sent = BACKLOG_PER_IN_FLIGHT * in_flight(measured) + FEW_OPERATIONS;
+    let of_those_sent = BACKLOG_PER_IN_FLIGHT * mean_in_flight(measured) + FEW_OPERATIONS;
     let waited_us = measured.latency.histogram.count() as f64 * measured.latency.us.mean;
     let waiting = waited_us / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE);
     let of_those_waiting = (BACKLOG_PER_IN_FLIGHT * waiting).min(SCATTER * due.sqrt());
@@ -83,7 +83,7 @@ mod tests {
         let all_of = |count: u64| {
             let mut histogram = Histogram::default();
             histogram.record_n_ns(5_000_000, count);
-            RecordedLatency::of(histogram)
+            RecordedLatency::new(histogram)
         };
         let read = OperationStats {
             count: answered,
@@ -108,7 +108,7 @@ mod tests {
 
     /// A run whose warm-up stood still for 3.9 s answered 3,116 operations at 400 a second in 4 s, and was averaged with the others.
     #[test]
-    fn a_backlog_that_was_worked_off_in_the_window_is_not_the_offered_rate() {
+    fn backlog_worked_off_in_window_is_not_offered_rate() {
         let backlog = check(&measured(3_116, 1_600), &RunAftermath::default());
         assert!(!backlog.passed);
         assert!(
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_were_under_way_at_an_edge_are_noise() {
+    fn operations_in_flight_at_edges_are_noise() {
         assert!(passes(1_600, 1_600));
         assert!(passes(1_610, 1_600), "two under way on average, and more at first");
         assert!(passes(1_590, 1_600), "and more at last");
@@ -131,7 +131,7 @@ mod tests {
 
     /// Two cores that were busy for 0.15 s as the window of 4 s began: such a pause inside of it is none, either.
     #[test]
-    fn what_a_busy_moment_leaves_is_no_backlog() {
+    fn brief_backlog_of_busy_moment_is_ignored() {
         assert!(passes(4_150, 4_000), "0.15 s at 1,000 a second");
         assert!(!passes(4_300, 4_000), "longer than a single pause may be");
         let minute = MeasuredWindow { wall_s: 60.0, duration_s: 60.0, ..measured(61_000, 60_000) };
@@ -142,7 +142,7 @@ mod tests {
 
     /// One thread at nine tenths of what the system can do: nine operations wait on average, and 30 at times.
     #[test]
-    fn a_queue_near_the_limit_may_differ_at_both_edges() {
+    fn queue_near_limit_may_differ_at_edges() {
         let waiting = |answered, due, each_ns| {
             let mut all = Histogram::default();
             all.record_n_ns(each_ns, due);
@@ -150,7 +150,7 @@ mod tests {
             let whole = MeasuredWindow {
                 wall_s: 60.0,
                 duration_s: 60.0,
-                latency: RecordedLatency::of(all),
+                latency: RecordedLatency::new(all),
                 ..measured
             };
             check(&whole, &RunAftermath::default()).passed
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_is_not_offered() {
+    fn unsent_operations_are_not_offered() {
         let unsent = |unstarted| {
             check(&measured(1_600, 1_600 + unstarted), &RunAftermath { unstarted, ..RunAftermath::default() })
                 .passed

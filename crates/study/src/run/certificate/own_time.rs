@@ -80,7 +80,7 @@ pub(super) fn check(
     time_scale: f64,
 ) -> Option<Check> {
     let times = worth_telling(callers, devices, cpu, time_scale)?;
-    let sum = |of: fn(&DeviceActivity) -> u64| devices.iter().map(of).sum::<u64>() as f64;
+    let sum = |field: fn(&DeviceActivity) -> u64| devices.iter().map(field).sum::<u64>() as f64;
     let (reads, writes) = (sum(|device| device.totals.reads), sum(|device| device.totals.writes));
     let is_alone = callers == CallerKind::Programs || writes <= WRITES * (reads + writes);
     let passed = times < LIMIT || !is_alone;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_reader_of_a_fast_drive_is_software_in_the_first_place() {
+    fn single_reader_of_fast_drive_is_mostly_software() {
         // LMDB on Optane at x48: 9 us of device and as much of page fault would be one in two; here it is 33 us beside 9.
         let (passed, times) = judged(CallerKind::Programs, device(0.93, 0), &cpu(0.07, 0.0)).unwrap();
         assert!(!passed && (times - 4.29).abs() < 0.01, "{times}");
@@ -171,7 +171,7 @@ mod tests {
 
     /// One reader of a fast drive, whose page faults take longer than the drive.
     #[test]
-    fn what_programs_compute_is_worth_telling_in_slow_motion() {
+    fn program_computation_is_reported_in_slow_motion() {
         let (devices, cpu) = ([device(0.93, 0)], cpu(0.07, 0.0));
         let times = worth_telling(CallerKind::Programs, &devices, &cpu, 48.0).unwrap();
         assert!((times - 4.29).abs() < 0.01, "{times}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_client_that_has_all_cores_to_itself_is_too_fast() {
+    fn single_client_with_all_cores_is_too_fast() {
         // All data in memory: the quota of 32 cores is one thread's.
         let found = judged(CallerKind::Threads(1), device(0.0, 0), &cpu(0.67, 0.9)).unwrap();
         assert!(!found.0 && found.1 > 25.0, "{found:?}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn without_slow_motion_or_a_loop_there_is_nothing_to_tell() {
+    fn check_without_slow_motion_or_loop_reports_nothing() {
         let (device, cpu) = (device(0.93, 0), cpu(0.07, 0.0));
         assert_eq!(check(CallerKind::Programs, std::slice::from_ref(&device), &cpu, 1.0), None);
         assert_eq!(check(CallerKind::Nobody, std::slice::from_ref(&device), &cpu, 48.0), None);

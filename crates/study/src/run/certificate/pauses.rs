@@ -2,7 +2,7 @@
 
 use underlay_record::{Check, MeasuredWindow, PauseRecord};
 
-use super::in_flight;
+use super::mean_in_flight;
 
 pub(super) const PROCESS_PAUSES: &str = "process pauses";
 pub(super) const GENERATOR_DELAYS: &str = "generator delays";
@@ -93,13 +93,13 @@ fn tail_problem(
         // All that were due meanwhile.
         true => stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE) * operations,
         // Those that were under way.
-        false => in_flight(measured) * pauses as f64,
+        false => mean_in_flight(measured) * pauses as f64,
     };
     let us = &measured.latency.us;
     let tails = [("p99", 0.01, us.p99), ("p99.9", 0.001, us.p999)];
     let struck = tails.into_iter().filter(|_| pauses > 0).find(|&(_, share, tail_us)| {
-        let beyond = operations * share;
-        beyond >= TOLD_FROM && hit > beyond * TAIL_PART && longest_us > tail_us * TAIL_LENGTH
+        let slower_count = operations * share;
+        slower_count >= TOLD_FROM && hit > slower_count * TAIL_PART && longest_us > tail_us * TAIL_LENGTH
     });
     struck.map(|(name, ..)| {
         format!(

@@ -128,8 +128,8 @@ fn slices(cpu: &CpuRecord) -> Option<Check> {
 /// What counts is how long operations were held up by it, where that is known: CPUs that are never idle may be so because of programs that use what the
 /// emulation leaves.
 fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
-    let taken = cpu.emulation_busy_share + cpu.emulation_stolen_share;
-    let has_room = taken <= EMULATION_LIMIT;
+    let used_share = cpu.emulation_busy_share + cpu.emulation_stolen_share;
+    let has_room = used_share <= EMULATION_LIMIT;
     let in_flight = in_flight.filter(|operations| *operations > 0.0);
     let are_few = in_flight.is_some_and(|operations| operations < FEW_OPERATIONS);
     let held_up = cpu.emulation_waiting_threads.zip(in_flight).map(|(threads, operations)| {
@@ -143,7 +143,7 @@ fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
     };
     let mut finding = format!(
         "{:.0} % of the time of {}, where the load generator and the devices run, was busy or stolen",
-        taken.min(1.0) * 100.0,
+        used_share.min(1.0) * 100.0,
         cpus_in_words(&cpu.emulation_cpus),
     );
     let _ = match held_up {
@@ -160,7 +160,7 @@ fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
         passed,
         finding,
         // What a slower motion has to lower.
-        extent: Some(held_up.unwrap_or(taken)),
+        extent: Some(held_up.unwrap_or(used_share)),
         remedy: (!passed).then(|| slower.to_owned()),
     }
 }

@@ -24,7 +24,7 @@ pub struct SearchObservation {
 /// Those that failed: where all is well, the measured window tells enough.
 pub(super) fn failed_checks(searching: &SearchObservation, time_scale: f64, slower: &str) -> Vec<Check> {
     let of_devices =
-        DeviceLatencies::of(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
+        DeviceLatencies::new(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
     // How many operations were under way is not known, but that they were no more than threads: a CPU without any time left is a doubt, too.
     let of_cpus = searching.cpu.iter().flat_map(|cpu| {
         let by_waits = processors::checks(cpu, Some(f64::from(searching.threads)), slower);

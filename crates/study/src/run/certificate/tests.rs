@@ -94,8 +94,8 @@ fn wrong_values_are_told_apart_from_errors() {
 }
 
 #[test]
-fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there() {
-    let of = |nodes_away: Option<OutsideOfEvents>, read_back: Option<&ReadBackRecord>| {
+fn operations_may_fail_with_nodes_but_acknowledged_stay() {
+    let certificate_of = |nodes_away: Option<OutsideOfEvents>, read_back: Option<&ReadBackRecord>| {
         let measured = MeasuredWindow {
             throughput_per_s: 1000.0,
             operations: 1000,
@@ -124,24 +124,28 @@ fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there(
         })
     };
     let sound = ReadBackRecord { noted: 9, one_in: 1, checked: 9, ..ReadBackRecord::default() };
-    assert_eq!(failed(&of(None, None)), ["operations answered"]);
-    let went = |failed: u64| Some(OutsideOfEvents { operations: 500, failed, under_way: 8 });
-    assert!(failed(&of(went(0), Some(&sound))).is_empty());
+    assert_eq!(failed(&certificate_of(None, None)), ["operations answered"]);
+    let outside_events = |failed: u64| Some(OutsideOfEvents { operations: 500, failed, under_way: 8 });
+    assert!(failed(&certificate_of(outside_events(0), Some(&sound))).is_empty());
     // Those of each thread that had begun before.
-    assert!(failed(&of(went(8), Some(&sound))).is_empty());
-    assert_eq!(failed(&of(went(20), Some(&sound))), ["operations answered"], "it has not recovered");
+    assert!(failed(&certificate_of(outside_events(8), Some(&sound))).is_empty());
+    assert_eq!(
+        failed(&certificate_of(outside_events(20), Some(&sound))),
+        ["operations answered"],
+        "it has not recovered"
+    );
     let lossy = ReadBackRecord { missing: 2, ..sound };
-    assert_eq!(failed(&of(went(0), Some(&lossy))), ["acknowledged writes"]);
+    assert_eq!(failed(&certificate_of(outside_events(0), Some(&lossy))), ["acknowledged writes"]);
 }
 
 #[test]
-fn a_device_on_time_is_faithful() {
+fn punctual_device_is_faithful() {
     let certificate = certificate_of(&[device(1000, 1030)], 50_000.0, 0.0);
     assert_eq!((certificate.verdict, failed(&certificate)), (CertificateVerdict::Faithful, vec![]));
 }
 
 #[test]
-fn a_late_device_is_doubtful_and_says_what_to_try() {
+fn late_device_is_not_faithful_with_remedy() {
     let certificate = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
     assert_eq!(certificate.verdict, CertificateVerdict::Doubtful);
     assert_eq!(failed(&certificate), ["device latency mean", "device latency p50", "device latency p99"]);
@@ -149,12 +153,12 @@ fn a_late_device_is_doubtful_and_says_what_to_try() {
 }
 
 #[test]
-fn a_device_faster_than_the_path_is_doubtful() {
+fn device_faster_than_path_is_not_faithful() {
     assert_eq!(failed(&certificate_of(&[device(20, 21)], 50_000.0, 0.0)), ["path overhead"]);
 }
 
 #[test]
-fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
+fn path_beyond_allowance_is_late() {
     let devices = [device(1000, 1000)];
     let certificate = |path_mean_us: f64| {
         let reads = PathWait {
@@ -203,13 +207,13 @@ fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
 }
 
 #[test]
-fn a_saturated_generator_and_stolen_time_are_doubtful() {
+fn saturated_generator_and_cpu_steal_are_not_faithful() {
     let certificate = certificate_of(&[device(1000, 1000)], 1500.0, 0.2);
     assert_eq!(failed(&certificate), ["generator headroom", "stolen time"]);
 }
 
 #[test]
-fn a_job_is_certified_by_its_devices_alone() {
+fn job_is_certified_by_devices_alone() {
     let devices = [device(1000, 1030)];
     let certificate = certify(&CertificateEvidence {
         devices: &devices,
@@ -237,7 +241,7 @@ fn a_job_is_certified_by_its_devices_alone() {
 
 #[test]
 fn readers_without_authorisation_have_to_find_nothing() {
-    let of = |missing: u64| {
+    let certificate_of = |missing: u64| {
         let stats = OperationStats { missing, ..OperationStats::default() };
         let measured = MeasuredWindow {
             throughput_per_s: 1000.0,
@@ -266,15 +270,15 @@ fn readers_without_authorisation_have_to_find_nothing() {
             time_scale: 1.0,
         })
     };
-    assert_eq!(failed(&of(250)), Vec::<&str>::new());
-    assert_eq!(failed(&of(0)), ["hidden records"]);
+    assert_eq!(failed(&certificate_of(250)), Vec::<&str>::new());
+    assert_eq!(failed(&certificate_of(0)), ["hidden records"]);
 }
 
-fn of_cpu(lost_share: f64, emulation_busy_share: f64, enforced_by: &str) -> Certificate {
-    of_waiting(lost_share, emulation_busy_share, enforced_by, None, (0.1, None))
+fn certify_cpu(lost_share: f64, emulation_busy_share: f64, enforced_by: &str) -> Certificate {
+    certify_waiting(lost_share, emulation_busy_share, enforced_by, None, (0.1, None))
 }
 
-fn of_waiting(
+fn certify_waiting(
     lost_share: f64,
     emulation_busy_share: f64,
     enforced_by: &str,
@@ -318,7 +322,7 @@ fn cpu_record(
 fn certificate_on(cpu: &CpuRecord) -> Certificate {
     let mut of_ten_milliseconds = Histogram::default();
     of_ten_milliseconds.record_n_ns(10_000_000, 1000);
-    let ten_at_a_time = RecordedLatency::of(of_ten_milliseconds);
+    let ten_at_a_time = RecordedLatency::new(of_ten_milliseconds);
     let reads = OperationStats {
         count: 1000,
         service: ten_at_a_time.clone(),
@@ -356,28 +360,29 @@ fn certificate_on(cpu: &CpuRecord) -> Certificate {
 
 #[test]
 fn stolen_time_is_judged_by_what_it_did() {
-    assert_eq!(of_cpu(0.0, 0.5, "cgroup v2").verdict, CertificateVerdict::Faithful);
-    assert_eq!(failed(&of_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
-    assert_eq!(failed(&of_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
-    assert_eq!(failed(&of_cpu(0.0, 0.5, "none")), ["CPU budget"]);
-    assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.12), (0.1, None))), ["wait for CPU"]);
-    assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.09), (0.1, None))), Vec::<&str>::new());
+    assert_eq!(certify_cpu(0.0, 0.5, "cgroup v2").verdict, CertificateVerdict::Faithful);
+    assert_eq!(failed(&certify_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
+    assert_eq!(failed(&certify_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
+    assert_eq!(failed(&certify_cpu(0.0, 0.5, "none")), ["CPU budget"]);
+    assert_eq!(failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.12), (0.1, None))), ["wait for CPU"]);
+    assert_eq!(failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.09), (0.1, None))), Vec::<&str>::new());
     // Beside a program that uses all that is left: what counts is whether operations, of which ten are under way, waited.
-    let beside = |busy, stolen, threads| of_waiting(0.0, busy, "cgroup v1", None, (stolen, Some(threads)));
-    assert_eq!(failed(&beside(1.0, 0.0, 0.9)), Vec::<&str>::new());
-    assert_eq!(failed(&beside(1.0, 0.0, 1.1)), ["emulation CPU"]);
+    let with_background =
+        |busy, stolen, threads| certify_waiting(0.0, busy, "cgroup v1", None, (stolen, Some(threads)));
+    assert_eq!(failed(&with_background(1.0, 0.0, 0.9)), Vec::<&str>::new());
+    assert_eq!(failed(&with_background(1.0, 0.0, 1.1)), ["emulation CPU"]);
     // However much was stolen: of ten operations it holds up one at a time.
-    assert_eq!(failed(&beside(0.8, 0.2, 0.7)), Vec::<&str>::new());
-    assert_eq!(failed(&beside(0.8, 0.2, 0.9)), ["emulation CPU"]);
+    assert_eq!(failed(&with_background(0.8, 0.2, 0.7)), Vec::<&str>::new());
+    assert_eq!(failed(&with_background(0.8, 0.2, 0.9)), ["emulation CPU"]);
     // Clients that all wake up at once wait for one another on a CPU that is half idle: an NVMe drive lost 7 % so, with a CPU that was busy for 88 %.
-    assert_eq!(failed(&beside(0.78, 0.0, 1.78)), ["emulation CPU"]);
-    assert_eq!(failed(&beside(0.78, 0.0, 0.64)), Vec::<&str>::new());
+    assert_eq!(failed(&with_background(0.78, 0.0, 1.78)), ["emulation CPU"]);
+    assert_eq!(failed(&with_background(0.78, 0.0, 0.64)), Vec::<&str>::new());
     // Slower motion holds nobody to anything.
-    assert_eq!(mended(&of_cpu(0.0, 0.5, "none")), None);
+    assert_eq!(mended(&certify_cpu(0.0, 0.5, "none")), None);
 }
 
 #[test]
-fn few_operations_are_held_up_only_where_no_time_is_left() {
+fn few_operations_are_delayed_only_without_spare_time() {
     let passes = |operations: f64, busy: f64, stolen: f64, threads: f64| {
         let cpu = cpu_record(0.0, busy, "cgroup v2", None, (stolen, Some(threads)));
         let checks = processors::checks(&cpu, Some(operations), "");
@@ -396,7 +401,7 @@ fn few_operations_are_held_up_only_where_no_time_is_left() {
 }
 
 #[test]
-fn a_system_that_wants_more_than_short_slices_is_doubtful() {
+fn system_beyond_short_slices_is_not_faithful() {
     let checked = |due_cpus: f64, throttled_share: f64| {
         let cpu = cpu_record(0.0, 0.5, "cgroup v2", None, (0.0, None));
         let certificate = certificate_on(&CpuRecord { due_cpus, throttled_share, ..cpu });
@@ -410,7 +415,7 @@ fn a_system_that_wants_more_than_short_slices_is_doubtful() {
 }
 
 #[test]
-fn a_search_is_held_up_by_what_waits_for_the_emulations_cpu() {
+fn search_is_delayed_by_waits_for_emulation() {
     let search = |threads: f64| SearchObservation {
         devices: Vec::new(),
         paths: Vec::new(),
@@ -430,9 +435,9 @@ fn mended(certificate: &Certificate) -> Option<String> {
 }
 
 #[test]
-fn a_slower_motion_mends_what_came_too_late() {
-    assert_eq!(mended(&of_cpu(0.0, 0.5, "cgroup v2")), None);
-    let busy = mended(&of_cpu(0.0, 0.95, "cgroup v2")).unwrap();
+fn slower_motion_fixes_lateness() {
+    assert_eq!(mended(&certify_cpu(0.0, 0.5, "cgroup v2")), None);
+    let busy = mended(&certify_cpu(0.0, 0.95, "cgroup v2")).unwrap();
     assert!(
         busy.starts_with("emulation CPU: 100 % of the time of CPU 1, where the load generator"),
         "{busy}"
@@ -446,7 +451,7 @@ fn a_slower_motion_mends_what_came_too_late() {
 }
 
 #[test]
-fn requests_that_wait_for_one_another_wait_as_long_in_slower_motion() {
+fn dependent_requests_wait_as_long_in_slower_motion() {
     // 30 ms of this host's clock at x100: no CPU keeps a request so long on average, but a flush before it does.
     let devices = [device(1000, 1300)];
     let late = certificate_of(&devices, 50_000.0, 0.0);
@@ -456,7 +461,7 @@ fn requests_that_wait_for_one_another_wait_as_long_in_slower_motion() {
 }
 
 #[test]
-fn what_one_slower_motion_did_not_mend_another_one_will_not() {
+fn slowdown_that_did_not_help_is_not_repeated() {
     let devices = [device(1000, 1300)];
     let late = certificate_of(&devices, 50_000.0, 0.0);
     let given_up = |time: f64, late_us: f64| GivenUp {
@@ -485,8 +490,8 @@ fn what_one_slower_motion_did_not_mend_another_one_will_not() {
 }
 
 #[test]
-fn what_takes_all_cpu_time_that_is_left_takes_it_at_every_factor() {
-    let busy = of_cpu(0.0, 1.0, "cgroup v2");
+fn full_emulation_cpu_recurs_at_every_factor() {
+    let busy = certify_cpu(0.0, 1.0, "cgroup v2");
     let given_up = |extent: f64| GivenUp {
         time: 1.0,
         cell: "a".into(),
@@ -514,7 +519,7 @@ fn slower_motion_mends_a_generator_without_headroom() {
 
 /// Half the requests are absorbed writes, half flushes, and writes have a tail: it reaches the median where one write more than a half is there.
 #[test]
-fn a_median_between_two_modes_is_no_finding() {
+fn median_between_modes_is_no_finding() {
     let device = |writes: u64| {
         let (mut asked, mut got) = (Histogram::default(), Histogram::default());
         asked.record_n_ns(115_000, writes);
@@ -545,7 +550,7 @@ fn real_storage_is_said_to_be_real() {
 }
 
 #[test]
-fn what_was_not_measured_is_never_faithful() {
+fn unmeasured_cell_is_never_faithful() {
     let devices = [device(1000, 1000)];
     let certify_with = |measured: &MeasuredWindow, aftermath: &RunAftermath, enforced: bool| {
         certify(&CertificateEvidence {
@@ -571,7 +576,7 @@ fn what_was_not_measured_is_never_faithful() {
     };
     let mut answered = Histogram::default();
     answered.record_n_ns(1_000_000, 1000);
-    let latency = RecordedLatency::of(answered);
+    let latency = RecordedLatency::new(answered);
     let fine =
         MeasuredWindow { throughput_per_s: 1000.0, operations: 1000, latency, ..MeasuredWindow::default() };
     let steady = RunAftermath::default();
@@ -587,11 +592,11 @@ fn what_was_not_measured_is_never_faithful() {
 }
 
 #[test]
-fn a_window_has_to_be_longer_than_an_operation() {
-    let of = |duration_s: f64| {
+fn window_must_outlast_an_operation() {
+    let check_for = |duration_s: f64| {
         let mut of_half_a_second = Histogram::default();
         of_half_a_second.record_n_ns(500_000_000, 360);
-        let service = RecordedLatency::of(of_half_a_second);
+        let service = RecordedLatency::new(of_half_a_second);
         let reads =
             OperationStats { count: 360, latency: service.clone(), service, ..OperationStats::default() };
         let measured = MeasuredWindow {
@@ -603,8 +608,8 @@ fn a_window_has_to_be_longer_than_an_operation() {
         };
         window_check(&measured).unwrap()
     };
-    assert!(of(0.6).passed);
-    let short = of(0.25);
+    assert!(check_for(0.6).passed);
+    let short = check_for(0.25);
     assert!(!short.passed);
     assert!(
         short.finding.contains("500.0 ms in the mean") && short.finding.contains("250.0 ms"),
@@ -615,15 +620,16 @@ fn a_window_has_to_be_longer_than_an_operation() {
 
 #[test]
 fn operations_beside_the_measured_ones_are_under_way_too() {
-    let of = |count: u64| {
+    let operations = |count: u64| {
         let mut of_ten_milliseconds = Histogram::default();
         of_ten_milliseconds.record_n_ns(10_000_000, count);
-        let service = RecordedLatency::of(of_ten_milliseconds);
+        let service = RecordedLatency::new(of_ten_milliseconds);
         let reads = OperationStats { count, service, ..OperationStats::default() };
         BTreeMap::from([("READ".to_owned(), reads)])
     };
-    let mut measured = MeasuredWindow { duration_s: 1.0, by_operation: of(100), ..MeasuredWindow::default() };
-    assert!((in_flight(&measured) - 1.0).abs() < 1e-3);
-    measured.beside = Some(BesideMeasured { by_operation: of(1600), ..BesideMeasured::default() });
-    assert!((in_flight(&measured) - 17.0).abs() < 1e-2, "{}", in_flight(&measured));
+    let mut measured =
+        MeasuredWindow { duration_s: 1.0, by_operation: operations(100), ..MeasuredWindow::default() };
+    assert!((mean_in_flight(&measured) - 1.0).abs() < 1e-3);
+    measured.beside = Some(BesideMeasured { by_operation: operations(1600), ..BesideMeasured::default() });
+    assert!((mean_in_flight(&measured) - 17.0).abs() < 1e-2, "{}", mean_in_flight(&measured));
 }

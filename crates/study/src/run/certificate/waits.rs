@@ -116,9 +116,9 @@ fn check(kind: &str, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &
     let late_us = waited_mean_us - modelled_mean_us;
     let error = late_us / modelled_mean_us.max(f64::MIN_POSITIVE);
     let rounding_us = ROUNDING_WALL_US / time_scale / requests as f64;
-    let within = late_us.abs() <= MEAN_TOLERANCE * modelled_mean_us + rounding_us;
-    let passed = within || late_us.abs() <= slight_us;
-    let slight = match passed && !within {
+    let is_tolerable = late_us.abs() <= MEAN_TOLERANCE * modelled_mean_us + rounding_us;
+    let passed = is_tolerable || late_us.abs() <= slight_us;
+    let slight = match passed && !is_tolerable {
         true => {
             format!("; all of it is less than {:.0} % of what programs waited in all", JUDGED_SHARE * 100.0)
         }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_judged_by_itself() {
+    fn request_kinds_are_judged_separately() {
         let (on_time, late) = (wait(10_000, 60.0), wait(10_000, 350.0));
         let judged = |passed: [bool; 3]| {
             ["read", "write", "flush"]
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_hardly_occurs_decides_nothing() {
+    fn rare_kind_decides_nothing() {
         let (on_time, rare) = (wait(10_000, 60.0), wait(50, 9000.0));
         assert_eq!(outcome(&[path(on_time, rare, PathWait::default())]).len(), 1);
         // Nor do writes that a cache absorbs in no time beside seeks.
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_by_little_of_all_the_time_decides_nothing() {
+    fn slight_total_lateness_decides_nothing() {
         let flushes = PathWait { modelled_mean_us: 22.0, waited_mean_us: 26.0, ..wait(8_000, 0.0) };
         let reads = wait(10_000, 60.0);
         let found = checks(&[path(reads, PathWait::default(), flushes)], 8.0, "slower");
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_rounding_fails_no_cell() {
+    fn kernel_rounding_fails_no_cell() {
         let few = PathWait { modelled_mean_us: 10.0, waited_mean_us: 25.0, ..wait(10, 0.0) };
         assert!(outcome(&[path(few, PathWait::default(), PathWait::default())])[0].1);
     }
 
     /// Two milliseconds of the host's clock are nothing unusual, but flushes came back on time.
     #[test]
-    fn who_is_late_where_flushes_are_not_waits_for_them() {
+    fn stretched_path_is_found_when_flushes_are_punctual() {
         let flushes = PathWait { modelled_mean_us: 8000.0, waited_mean_us: 8010.0, ..wait(1000, 0.0) };
         let writes =
             PathWait { modelled_mean_us: 115.0, waited_mean_us: 289.0, is_estimate: true, ..wait(2000, 0.0) };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_how_late_and_why() {
+    fn failure_reports_lateness_and_cause() {
         let late = PathWait { is_estimate: true, ..wait(10_000, 350.0) };
         let found = checks(&[path(PathWait::default(), late, PathWait::default())], 8.0, "slower");
         assert_eq!(

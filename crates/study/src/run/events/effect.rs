@@ -95,17 +95,17 @@ fn effect(
 }
 
 fn phase(timeline: &[TimelineInterval], is_in: impl Fn(&TimelineInterval) -> bool) -> Option<NodePhase> {
-    let within: Vec<&TimelineInterval> = timeline.iter().filter(|one| is_in(one)).collect();
-    let (first, last) = (within.first()?, within.last()?);
+    let intervals: Vec<&TimelineInterval> = timeline.iter().filter(|one| is_in(one)).collect();
+    let (first, last) = (intervals.first()?, intervals.last()?);
     let mut latency = Histogram::default();
-    within.iter().for_each(|one| latency.merge(&one.latency));
+    intervals.iter().for_each(|one| latency.merge(&one.latency));
     let us = latency.summary_us();
     let length_s = last.end_s - first.begin_s;
     Some(NodePhase {
         from_s: first.begin_s,
         to_s: last.end_s,
         operations: us.count,
-        failed: within.iter().map(|one| one.failed).sum(),
+        failed: intervals.iter().map(|one| one.failed).sum(),
         throughput_per_s: us.count as f64 / length_s.max(f64::MIN_POSITIVE),
         mean_us: us.mean,
         p99_us: us.p99,
@@ -123,15 +123,15 @@ fn failover_s(timeline: &[TimelineInterval], away_s: f64, needed_per_s: f64, par
             some.last().map_or(0.0, |last| last.end_s) - some.first().map_or(0.0, |one| one.begin_s);
         some.iter().map(|one| one.latency.count()).sum::<u64>() as f64 >= needed_per_s * length_s
     };
-    let steady = |at: usize| {
-        let (few, many) = (at + STEADY_PARTS, at + (parts as usize).max(STEADY_PARTS));
+    let steady = |index: usize| {
+        let (few, many) = (index + STEADY_PARTS, index + (parts as usize).max(STEADY_PARTS));
         // What begins too close to the end is not known to last.
-        let few = timeline.get(at..few)?;
-        let many = timeline.get(at..many).unwrap_or(few);
+        let few = timeline.get(index..few)?;
+        let many = timeline.get(index..many).unwrap_or(few);
         Some(few.iter().all(|one| is_enough(std::slice::from_ref(one))) && is_enough(many))
     };
-    let at = (first..timeline.len()).find(|&at| steady(at) == Some(true))?;
-    Some((timeline[at].begin_s - away_s).max(0.0))
+    let index = (first..timeline.len()).find(|&index| steady(index) == Some(true))?;
+    Some((timeline[index].begin_s - away_s).max(0.0))
 }
 
 #[cfg(test)]
@@ -159,19 +159,22 @@ mod tests {
 
     /// Nothing is answered from 2 s to 5 s, and a node was away until 4 s: what fails after that is no more what was asked for.
     #[test]
-    fn what_fails_once_all_nodes_are_back_is_told_apart() {
+    fn failures_after_recovery_are_counted_apart() {
         let counts = [9, 9, 0, 0, 0, 9];
         assert_eq!(outside_of(&[], &timeline(&counts), 3), None);
-        let of = |events: &[NodeEventRecord]| outside_of(events, &timeline(&counts), 3).unwrap();
-        assert_eq!(of(&[event(2.0, Some(4.0))]), OutsideOfEvents { operations: 27, failed: 1, under_way: 3 });
-        assert_eq!(of(&[event(2.0, None)]), OutsideOfEvents { operations: 18, failed: 0, under_way: 0 });
+        let outside = |events: &[NodeEventRecord]| outside_of(events, &timeline(&counts), 3).unwrap();
+        assert_eq!(
+            outside(&[event(2.0, Some(4.0))]),
+            OutsideOfEvents { operations: 27, failed: 1, under_way: 3 }
+        );
+        assert_eq!(outside(&[event(2.0, None)]), OutsideOfEvents { operations: 18, failed: 0, under_way: 0 });
         let both = [event(2.0, Some(3.0)), event(2.5, Some(5.0))];
-        assert_eq!(of(&both), OutsideOfEvents { operations: 27, failed: 0, under_way: 6 });
+        assert_eq!(outside(&both), OutsideOfEvents { operations: 27, failed: 0, under_way: 6 });
     }
 
     /// The node of the first event is told to start, and killed by the second one before it serves.
     #[test]
-    fn a_node_that_goes_again_while_it_starts_is_back_when_it_serves_at_last() {
+    fn node_lost_while_starting_is_back_when_serving() {
         let of_node = |event| NodeEventRecord { node: Some("node1".to_owned()), ..event };
         let counts = [9, 9, 9, 0, 0, 9, 9, 0, 9];
         let events = [of_node(event(2.0, None)), of_node(event(4.0, Some(6.0)))];
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_is_lost_is_failed_over_from_when_others_answer() {
+    fn lost_master_fails_over_when_others_answer() {
         let counts = [100, 100, 100, 60, 0, 0, 0, 80, 90, 90, 90, 95, 100, 100, 100];
         let effect = only(3.5, Some(11.2), &counts);
         let [before, during, after] = [effect.before, Some(effect.during), effect.after].map(Option::unwrap);
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_nobody_misses_is_failed_over_at_once_and_one_that_all_need_never() {
+    fn unneeded_node_fails_over_at_once_essential_never() {
         assert_eq!(only(2.5, None, &[90; 12]).failover_s, Some(0.0));
         let never = only(2.5, None, &[90, 90, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!((never.failover_s, never.after, never.during.failed), (None, None, 8));
@@ -249,7 +252,7 @@ mod tests {
     proptest! {
         /// Phases never overlap, and with a single event they have every operation.
         #[test]
-        fn every_operation_is_in_one_phase(
+        fn operations_belong_to_one_phase(
             counts in proptest::collection::vec(0u64..50, 1..60),
             away in 0.0f64..1.2,
             length in 0.0f64..1.2,

@@ -120,15 +120,15 @@ impl LiveSource for CellSource<'_> {
         let servers = f64::from(self.plan.system.servers);
         let mut before = self.before.lock();
         let then = |one: &DeviceGlance| before.devices.iter().find(|then| then.id == one.id);
-        sample.devices = devices.iter().map(|one| one.since(then(one))).collect();
+        sample.devices = devices.iter().map(|one| one.delta_since(then(one))).collect();
         sample.layers = layers;
         before.is_silent = is_silent;
         sample.gauges = self.window.map_or_else(BTreeMap::new, WindowHandle::latest_gauges);
         sample.budget = Some(LiveBudget {
             memory_used_bytes: self.session.memory_used_bytes(),
             memory_budget_bytes: self.plan.budget_bytes.saturating_mul(u64::from(self.plan.system.servers)),
-            cpu_used: before.cpu.map(|(at, then)| {
-                let wall_s = (now - at).as_secs_f64().max(f64::MIN_POSITIVE);
+            cpu_used: before.cpu.map(|(instant, then)| {
+                let wall_s = (now - instant).as_secs_f64().max(f64::MIN_POSITIVE);
                 sums.used.saturating_sub(then.used).as_secs_f64() / wall_s
             }),
             cpu_throttled_share: before.cpu.and_then(|(_, then)| {

@@ -42,7 +42,7 @@ impl LiveSource for Troubled {
 }
 
 #[test]
-fn what_happens_between_samples_is_told_once() {
+fn changes_between_samples_are_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let feed = RunFeed::open(folder.path(), &Deaf);
     feed.planned(2, 0, Duration::from_secs(9));
@@ -57,7 +57,8 @@ fn what_happens_between_samples_is_told_once() {
     assert_eq!(answer, 7);
     feed.ended(&Err(RunError::Failed("the disk is full".to_owned())));
     let found = lines(folder.path());
-    let count = |is: &dyn Fn(&FeedEntry) -> bool| found.iter().filter(|entry| is(entry)).count();
+    let count =
+        |predicate: &dyn Fn(&FeedEntry) -> bool| found.iter().filter(|entry| predicate(entry)).count();
     assert_eq!(count(&|entry| matches!(entry, FeedEntry::Fault { began: true, .. })), 1, "{found:?}");
     assert_eq!(count(&|entry| matches!(entry, FeedEntry::Fault { began: false, .. })), 1, "{found:?}");
     assert_eq!(count(&|entry| matches!(entry, FeedEntry::Node { index: 0, .. })), 1, "{found:?}");
@@ -71,15 +72,15 @@ fn what_happens_between_samples_is_told_once() {
 }
 
 #[test]
-fn a_feed_goes_on_after_a_torn_line_and_is_never_longer_than_its_bound() {
+fn feed_continues_after_torn_line_within_its_bound() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(FEED_FILE), "{\"at_ms\":1,\"ki").unwrap();
     let feed = RunFeed::open(folder.path(), &Deaf);
     feed.planned(3, 1, Duration::ZERO);
     // More than twice the bound, in lines that are almost too long.
-    let what = "x".repeat(MAX_FEED_LINE_BYTES - 200);
-    for _ in 0..2 * MAX_FEED_BYTES / what.len() as u64 + 4 {
-        feed.notice(&what);
+    let message = "x".repeat(MAX_FEED_LINE_BYTES - 200);
+    for _ in 0..2 * MAX_FEED_BYTES / message.len() as u64 + 4 {
+        feed.notice(&message);
         // No run tells so much at once that the writer's queue is full.
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -94,7 +95,11 @@ fn a_feed_goes_on_after_a_torn_line_and_is_never_longer_than_its_bound() {
         &found[..2],
         [FeedEntry::Begun { .. }, FeedEntry::Planned { total: 3, finished: 1, .. }]
     ));
-    assert!(!found.iter().any(|entry| matches!(entry, FeedEntry::Notice { what } if what.starts_with('y'))));
+    assert!(
+        !found
+            .iter()
+            .any(|entry| matches!(entry, FeedEntry::Notice { what: message } if message.starts_with('y')))
+    );
 }
 
 #[test]
@@ -115,7 +120,7 @@ fn just_begun() -> SamplerCost {
 }
 
 #[test]
-fn a_phase_of_a_moment_has_no_sample_and_a_fault_in_it_is_told_all_the_same() {
+fn short_phase_has_no_sample_but_reports_faults() {
     let folder = tempfile::tempdir().unwrap();
     let feed = RunFeed::open(folder.path(), &Deaf);
     feed.take(&Troubled::default(), &mut just_begun());
@@ -126,7 +131,7 @@ fn a_phase_of_a_moment_has_no_sample_and_a_fault_in_it_is_told_all_the_same() {
 }
 
 #[test]
-fn a_reader_that_begins_with_a_later_file_knows_what_is_to_be_skipped() {
+fn reader_starting_with_later_file_knows_skips() {
     let folder = tempfile::tempdir().unwrap();
     let feed = RunFeed::open(folder.path(), &Deaf);
     feed.planned(3, 0, Duration::ZERO);
@@ -143,7 +148,7 @@ fn a_reader_that_begins_with_a_later_file_knows_what_is_to_be_skipped() {
 }
 
 #[test]
-fn a_run_goes_on_where_no_feed_can_be_written() {
+fn run_continues_without_writable_feed() {
     let folder = tempfile::tempdir().unwrap();
     // A link in its place is not followed.
     let other = folder.path().join("other");

@@ -38,10 +38,10 @@ impl FeedWriter {
         let file = folder.file_to_append(FEED_FILE).ok()?;
         let length_bytes = file.metadata().map_or(0, |found| found.len());
         let output = FeedOutput { folder, file: Some(file), failed: None, is_over: false };
-        Some((FeedWriter::to(output)?, length_bytes))
+        Some((FeedWriter::start(output)?, length_bytes))
     }
 
-    fn to(mut output: FeedOutput) -> Option<FeedWriter> {
+    fn start(mut output: FeedOutput) -> Option<FeedWriter> {
         let (work, todo) = sync_channel(MAX_WAITING);
         let (ends, ended) = sync_channel(0);
         let write = move || {
@@ -106,7 +106,7 @@ impl FeedOutput {
             return;
         }
         if self.file.is_none() {
-            if self.failed.is_some_and(|at| at.elapsed() < PAUSE) {
+            if self.failed.is_some_and(|failed_at| failed_at.elapsed() < PAUSE) {
                 return;
             }
             self.file = self.folder.file_to_append(FEED_FILE).ok();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_costs_no_later_line() {
+    fn panic_costs_no_later_line() {
         let directory = tempfile::tempdir().unwrap();
         let (writer, _) = FeedWriter::begin(Folder::open(directory.path()).unwrap()).unwrap();
         // Begins the file anew, which ends the pause behind a failure.
@@ -147,15 +147,15 @@ mod tests {
 
     /// A pipe that nobody reads takes some lines and then no more, as a file system does that hangs.
     #[test]
-    fn what_hangs_holds_nobody_up() {
+    fn hanging_reader_blocks_nobody() {
         let directory = tempfile::tempdir().unwrap();
         let (reader, pipe) = std::io::pipe().unwrap();
         let folder = Folder::open(directory.path()).unwrap();
         let file = Some(File::from(std::os::fd::OwnedFd::from(pipe)));
-        let writer = FeedWriter::to(FeedOutput { folder, file, failed: None, is_over: false }).unwrap();
+        let writer = FeedWriter::start(FeedOutput { folder, file, failed: None, is_over: false }).unwrap();
         let line = vec![b'x'; 64 << 10];
-        let taken = (0..2 * MAX_WAITING).filter(|_| writer.line(line.clone())).count();
-        assert!((MAX_WAITING..2 * MAX_WAITING).contains(&taken), "{taken}");
+        let accepted = (0..2 * MAX_WAITING).filter(|_| writer.line(line.clone())).count();
+        assert!((MAX_WAITING..2 * MAX_WAITING).contains(&accepted), "{accepted}");
         // Its thread ends with the pipe.
         drop(reader);
         drop(writer);

@@ -17,7 +17,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn of(study: &str) -> Stage {
+    fn from_study(study: &str) -> Stage {
         let study = Study::parse("x.toml", study, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let spec = study.systems[0].clone();
         let storage = study.storages[0].under(&spec);
@@ -30,7 +30,7 @@ impl Stage {
         let below = storage::below_directories(&storage, 0, 1);
         let paths: Vec<PathBuf> = (0..below.len()).map(|place| made(&place.to_string())).collect();
         let nodes = storage.nodes.max(1) as usize;
-        let mut given = given_to_one(&paths, None, below, nodes);
+        let mut directories = given_to_one(&paths, None, below, nodes);
         let of_role =
             |name: &String| study.role_storages.iter().find(|storage| storage.name == *name).unwrap();
         let roles = spec.roles.iter().map(|(role, name)| (role.clone(), of_role(name).clone()));
@@ -38,7 +38,7 @@ impl Stage {
         let mut of_roles = BTreeMap::new();
         for (role, storage) in &roles {
             let path = made(role);
-            given.push(given_to_role(&path, role, None, storage::below_directories(storage, 0, 1)));
+            directories.push(given_to_role(&path, role, None, storage::below_directories(storage, 0, 1)));
             of_roles.insert(role.clone(), path);
         }
         let mut chunks = paths.chunks((paths.len() / nodes).max(1)).map(<[PathBuf]>::to_vec);
@@ -49,7 +49,7 @@ impl Stage {
             scratch: folder.path().join("scratch"),
         };
         let settings = spec.with_nodes(storage.settings_of(&spec));
-        let parts = put_together(&spec.name, given, &[system(&spec).parts(&paths, &settings)]);
+        let parts = put_together(&spec.name, directories, &[system(&spec).parts(&paths, &settings)]);
         Stage { system: spec, settings, storage, roles, parts }
     }
 
@@ -95,24 +95,24 @@ const HADOOP: &str = "[system.hadoop]\nmemory = \"34 GB\"\ndatanodes = 2";
 
 /// `tserver1 > datanode1: wal on wal`, `datanode1: blocks on data 1, blocks on data 2`.
 fn words(parts: &PartsRecord) -> Vec<String> {
-    let of = |server: &ServerPart| {
-        let kept = server
+    let server_words = |server: &ServerPart| {
+        let kept_parts = server
             .keeps
             .iter()
-            .map(|kept| format!("{} on {}", kept.what, parts.directories[kept.directory as usize].name));
+            .map(|part| format!("{} on {}", part.what, parts.directories[part.directory as usize].name));
         let uses = match server.uses.as_slice() {
             [] => String::new(),
             uses => format!(" > {}", uses.join(" ")),
         };
-        format!("{}{uses}: {}", server.name, kept.collect::<Vec<_>>().join(", "))
+        format!("{}{uses}: {}", server.name, kept_parts.collect::<Vec<_>>().join(", "))
     };
-    parts.servers.iter().map(of).collect()
+    parts.servers.iter().map(server_words).collect()
 }
 
 #[test]
-fn each_node_of_a_ring_stands_on_its_own_devices() {
+fn ring_nodes_use_own_devices() {
     let apart = format!("{TWO_DISKS}\nper = \"node\"");
-    let parts = Stage::of(&study(RING, &apart, REQUESTS)).parts;
+    let parts = Stage::from_study(&study(RING, &apart, REQUESTS)).parts;
     assert_eq!(
         words(&parts),
         [
@@ -122,13 +122,13 @@ fn each_node_of_a_ring_stands_on_its_own_devices() {
     );
     assert_eq!(parts.directories[3].devices, [DeviceId::new("nvme-9300-max.3")]);
     // Or all share what there is.
-    let parts = Stage::of(&study(RING, TWO_DISKS, REQUESTS)).parts;
+    let parts = Stage::from_study(&study(RING, TWO_DISKS, REQUESTS)).parts;
     assert_eq!(words(&parts)[1], "node2: data on data 1, data on data 2");
 }
 
 #[test]
-fn a_system_that_does_not_tell_is_one_process_with_all_directories() {
-    let parts = Stage::of(&study("[system.rocksdb]\nmemory = \"24 GiB\"", STRIPE, REQUESTS)).parts;
+fn undescribed_system_is_one_process_with_all_directories() {
+    let parts = Stage::from_study(&study("[system.rocksdb]\nmemory = \"24 GiB\"", STRIPE, REQUESTS)).parts;
     assert_eq!(words(&parts), ["rocksdb: data on data"]);
     assert_eq!(parts.directories[0].devices.len(), 2);
 }
@@ -136,22 +136,22 @@ fn a_system_that_does_not_tell_is_one_process_with_all_directories() {
 #[test]
 fn members_on_one_machine_say_so() {
     let system = "[system.je-ha]\nmemory = \"24 GiB\"\nnodes = 3\nshards = 2";
-    let parts = Stage::of(&study(system, TWO_DISKS, REQUESTS)).parts;
-    let on: Vec<&str> = parts.servers.iter().filter_map(|part| part.machine.as_deref()).collect();
-    assert_eq!((on.len(), on.iter().filter(|machine| **machine == "node2").count()), (6, 2));
+    let parts = Stage::from_study(&study(system, TWO_DISKS, REQUESTS)).parts;
+    let machines: Vec<&str> = parts.servers.iter().filter_map(|part| part.machine.as_deref()).collect();
+    assert_eq!((machines.len(), machines.iter().filter(|machine| **machine == "node2").count()), (6, 2));
     assert!(parts.servers.iter().all(|part| part.keeps.len() == 1), "{parts:?}");
 }
 
 #[test]
 fn storage_nodes_have_a_directory_for_each_replication_node() {
     let system = "[system.oracle-nosql]\nmemory = \"48 GiB\"\nnodes = 3\ncapacity = 1";
-    let parts = Stage::of(&study(system, TWO_DISKS, REQUESTS)).parts;
+    let parts = Stage::from_study(&study(system, TWO_DISKS, REQUESTS)).parts;
     assert_eq!(words(&parts), ["sn1: data on data 1", "sn2: data on data 2", "sn3: data on data 1"]);
 }
 
 #[test]
 fn yarn_stands_above_hdfs() {
-    let parts = Stage::of(&study(HADOOP, TWO_DISKS, JOBS)).parts;
+    let parts = Stage::from_study(&study(HADOOP, TWO_DISKS, JOBS)).parts;
     assert_eq!(
         words(&parts),
         [
@@ -205,13 +205,13 @@ fn recorded_topologies_are_those_of_the_systems() {
         ("je-ha", study(members, TWO_DISKS, REQUESTS)),
         ("postgresql", postgresql),
     ] {
-        let told = serde_json::to_string_pretty(&Stage::of(&study).told()).unwrap() + "\n";
+        let actual = serde_json::to_string_pretty(&Stage::from_study(&study).told()).unwrap() + "\n";
         let file = folder.join(format!("{name}.json"));
         if std::env::var_os("UNDERLAY_WRITE_TOPOLOGIES").is_some() {
             std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(&file, &told).unwrap();
+            std::fs::write(&file, &actual).unwrap();
         }
         let recorded = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(recorded == told, "{} is not what {name} tells:\n{told}", file.display());
+        assert!(recorded == actual, "{} is not what {name} tells:\n{actual}", file.display());
     }
 }

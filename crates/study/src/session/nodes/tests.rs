@@ -14,7 +14,7 @@ struct Scripted {
 }
 
 impl Scripted {
-    fn of(count: usize) -> Scripted {
+    fn new(count: usize) -> Scripted {
         Scripted {
             conditions: Mutex::new(vec![NodeCondition::Serving; count]),
             counted: Mutex::default(),
@@ -102,7 +102,7 @@ fn attended(
     act: impl FnOnce(&NodeDesk<'_>, &AtomicBool),
 ) -> Vec<NodeEventRecord> {
     let folder = tempfile::tempdir().unwrap();
-    let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
+    let registry = ResourceRegistry::open_at(&folder.path().join("registry")).unwrap();
     let count = || nodes.counted.lock().push(nodes.conditions.lock().clone());
     let (desk, stop) = (NodeDesk::new(nodes, &count, 1.0), AtomicBool::new(false));
     desk.attend(events, &registry, &stop, || {
@@ -116,16 +116,16 @@ fn attended(
 
 /// A start that waits for another node, which nobody can bring back once the measurement is over.
 #[test]
-fn a_start_without_a_majority_is_given_up_behind_the_measurement() {
-    let nodes = Scripted::of(3);
+fn start_without_majority_is_abandoned_after_measurement() {
+    let nodes = Scripted::new(3);
     nodes.may_serve.store(false, Ordering::SeqCst);
     let folder = tempfile::tempdir().unwrap();
-    let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
+    let registry = ResourceRegistry::open_at(&folder.path().join("registry")).unwrap();
     let mut desk = NodeDesk::new(&nodes, &|| {}, 1.0);
     desk.majority_limit = Duration::ZERO;
     let starting = |desk: &NodeDesk<'_>| {
         desk.begin(Instant::now());
-        until(|| nodes.conditions.lock()[0] == NodeCondition::Starting);
+        wait_until(|| nodes.conditions.lock()[0] == NodeCondition::Starting);
         nodes.kill("node2").unwrap();
     };
     let never = AtomicBool::new(false);
@@ -138,23 +138,23 @@ fn a_start_without_a_majority_is_given_up_behind_the_measurement() {
 
 /// Stopping needs no other node, and has a limit of its own.
 #[test]
-fn a_stop_is_not_given_up_behind_the_measurement() {
-    let nodes = Scripted::of(3);
+fn stop_is_not_abandoned_after_measurement() {
+    let nodes = Scripted::new(3);
     nodes.may_stop.store(false, Ordering::SeqCst);
     let folder = tempfile::tempdir().unwrap();
-    let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
+    let registry = ResourceRegistry::open_at(&folder.path().join("registry")).unwrap();
     let mut desk = NodeDesk::new(&nodes, &|| {}, 1.0);
     desk.majority_limit = Duration::ZERO;
     let stopping = |desk: &NodeDesk<'_>| {
         desk.begin(Instant::now());
-        until(|| nodes.conditions.lock()[0] == NodeCondition::Stopping);
+        wait_until(|| nodes.conditions.lock()[0] == NodeCondition::Stopping);
         nodes.kill("node2").unwrap();
     };
     let (never, stop) =
         (AtomicBool::new(false), PlannedEvent { how: NodeExit::Stop, ..event("node1", None) });
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            until(|| desk.shared.inner.lock().is_over());
+            wait_until(|| desk.shared.inner.lock().is_over());
             // So long that it would have been looked at.
             std::thread::sleep(4 * POLL);
             assert_eq!(nodes.conditions.lock()[0], NodeCondition::Stopping);
@@ -166,17 +166,17 @@ fn a_stop_is_not_given_up_behind_the_measurement() {
     assert!(problem.contains("node1 was killed") && !problem.contains("may have waited for"), "{problem}");
 }
 
-fn until(holds: impl Fn() -> bool) {
-    while !holds() {
+fn wait_until(condition: impl Fn() -> bool) {
+    while !condition() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn a_node_goes_and_comes_back_and_all_of_it_is_on_record() {
-    let nodes = Scripted::of(3);
+fn node_stop_and_return_are_recorded() {
+    let nodes = Scripted::new(3);
     let events = attended(&nodes, &[event("any node", Some(1))], |desk, _| {
-        until(|| desk.events().first().is_some_and(|event| event.served_s.is_some()));
+        wait_until(|| desk.events().first().is_some_and(|event| event.served_s.is_some()));
     });
     let [event] = &events[..] else { panic!("{events:?}") };
     assert_eq!(
@@ -191,20 +191,20 @@ fn a_node_goes_and_comes_back_and_all_of_it_is_on_record() {
 
 /// Counting may take until the end: nobody goes then.
 #[test]
-fn who_is_still_counted_at_the_end_does_not_go() {
-    let nodes = Scripted::of(1);
+fn event_still_counting_at_end_stops_no_node() {
+    let nodes = Scripted::new(1);
     let is_counting = AtomicBool::new(false);
     let folder = tempfile::tempdir().unwrap();
-    let registry = ResourceRegistry::at(&folder.path().join("registry")).unwrap();
+    let registry = ResourceRegistry::open_at(&folder.path().join("registry")).unwrap();
     let is_over = AtomicBool::new(false);
     let count = || {
         is_counting.store(true, Ordering::SeqCst);
-        until(|| is_over.load(Ordering::SeqCst));
+        wait_until(|| is_over.load(Ordering::SeqCst));
     };
     let desk = NodeDesk::new(&nodes, &count, 1.0);
     let act = || {
         desk.begin(Instant::now());
-        until(|| is_counting.load(Ordering::SeqCst));
+        wait_until(|| is_counting.load(Ordering::SeqCst));
         desk.end();
         is_over.store(true, Ordering::SeqCst);
     };
@@ -213,11 +213,11 @@ fn who_is_still_counted_at_the_end_does_not_go() {
 }
 
 #[test]
-fn what_a_node_has_counted_is_taken_down_before_it_goes() {
+fn node_counts_are_saved_before_it_leaves() {
     use NodeCondition::{Away, Serving};
-    let nodes = Scripted::of(2);
+    let nodes = Scripted::new(2);
     attended(&nodes, &[event("node1", None)], |desk, _| {
-        until(|| desk.events().first().is_some_and(|event| event.ended_s.is_some()));
+        wait_until(|| desk.events().first().is_some_and(|event| event.ended_s.is_some()));
         desk.obey(&NodeCommand::Stop { node: "node2".to_owned() });
     });
     assert_eq!(*nodes.counted.lock(), [vec![Serving, Serving], vec![Away, Serving]]);
@@ -234,11 +234,11 @@ fn first_condition(nodes: &Scripted) -> NodeCondition {
 }
 
 #[test]
-fn a_stop_that_hangs_is_ended_by_who_stops_and_the_record_says_so() {
-    let nodes = Scripted::of(2);
+fn hanging_stop_is_killed_when_run_stops() {
+    let nodes = Scripted::new(2);
     let stops = hanging_stop(&nodes);
     let events = attended(&nodes, &[stops], |desk, stop| {
-        until(|| first_condition(&nodes) == NodeCondition::Stopping);
+        wait_until(|| first_condition(&nodes) == NodeCondition::Stopping);
         assert_eq!(desk.events()[0].ended_s, None);
         stop.store(true, Ordering::SeqCst);
     });
@@ -248,29 +248,30 @@ fn a_stop_that_hangs_is_ended_by_who_stops_and_the_record_says_so() {
 }
 
 #[test]
-fn a_node_that_had_to_be_killed_is_started_again_all_the_same() {
-    let nodes = Scripted::of(2);
+fn killed_node_is_started_again() {
+    let nodes = Scripted::new(2);
     let stops = hanging_stop(&nodes);
     let events = attended(&nodes, &[stops], |desk, _| {
-        until(|| first_condition(&nodes) == NodeCondition::Stopping);
+        wait_until(|| first_condition(&nodes) == NodeCondition::Stopping);
         // As a system does with one that takes too long.
         nodes.away("node1").unwrap();
-        until(|| desk.events()[0].served_s.is_some());
+        wait_until(|| desk.events()[0].served_s.is_some());
     });
     assert!(events[0].ended_s.is_some() && events[0].problem.is_some(), "{events:?}");
     assert_eq!(first_condition(&nodes), NodeCondition::Serving);
 }
 
 #[test]
-fn an_event_does_not_start_what_was_killed_by_hand_meanwhile() {
-    let nodes = Scripted::of(2);
+fn event_does_not_start_node_killed_by_hand() {
+    let nodes = Scripted::new(2);
     let stops = hanging_stop(&nodes);
     let node = || "node1".to_owned();
     let events = attended(&nodes, &[stops], |desk, _| {
-        until(|| first_condition(&nodes) == NodeCondition::Stopping);
+        wait_until(|| first_condition(&nodes) == NodeCondition::Stopping);
         assert_eq!(desk.obey(&NodeCommand::Kill { node: node() }), NodeReply::Done { node: node() });
-        let told = "node1 was killed; it was killed by hand meanwhile, so this event does not start it again";
-        until(|| desk.events()[0].problem.as_ref().is_some_and(|problem| problem.ends_with(told)));
+        let message =
+            "node1 was killed; it was killed by hand meanwhile, so this event does not start it again";
+        wait_until(|| desk.events()[0].problem.as_ref().is_some_and(|problem| problem.ends_with(message)));
         assert_eq!(first_condition(&nodes), NodeCondition::Away);
         assert!(desk.events().iter().all(|event| event.ended_s.is_some() && event.start_s.is_none()));
         // Who has sent it away may well start it.
@@ -281,7 +282,7 @@ fn an_event_does_not_start_what_was_killed_by_hand_meanwhile() {
 
 #[test]
 fn commands_by_hand_are_answered_and_recorded() {
-    let nodes = Scripted::of(3);
+    let nodes = Scripted::new(3);
     let events = attended(&nodes, &[], |desk, _| {
         let say = |command: NodeCommand| desk.obey(&command);
         let node = || "node2".to_owned();
@@ -304,26 +305,26 @@ fn commands_by_hand_are_answered_and_recorded() {
 }
 
 #[test]
-fn a_node_that_is_killed_while_it_starts_stays_away_and_both_are_told() {
-    let nodes = Scripted::of(2);
+fn node_killed_while_starting_stays_away() {
+    let nodes = Scripted::new(2);
     nodes.may_serve.store(false, Ordering::SeqCst);
     let events = attended(&nodes, &[event("node1", Some(1))], |desk, _| {
-        until(|| nodes.list().unwrap()[0].condition == NodeCondition::Starting);
+        wait_until(|| nodes.list().unwrap()[0].condition == NodeCondition::Starting);
         let killed = desk.obey(&NodeCommand::Kill { node: "node1".to_owned() });
         assert_eq!(killed, NodeReply::Done { node: "node1".to_owned() });
-        until(|| desk.events()[0].problem.is_some());
+        wait_until(|| desk.events()[0].problem.is_some());
     });
     assert_eq!((events.len(), events[0].served_s, events[1].start_s), (2, None, None));
     assert!(events[0].problem.as_ref().unwrap().contains("was sent away"));
 }
 
 #[test]
-fn a_start_is_waited_for_at_the_end_but_not_by_who_stops() {
-    let nodes = Scripted::of(2);
+fn end_waits_for_starting_node_unless_stopped() {
+    let nodes = Scripted::new(2);
     nodes.may_serve.store(false, Ordering::SeqCst);
     let events = std::thread::scope(|scope| {
         attended(&nodes, &[event("node2", Some(1))], |_, _| {
-            until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
+            wait_until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
             scope.spawn(|| {
                 nodes.may_serve.store(true, Ordering::SeqCst);
                 nodes.changed.notify_all();
@@ -332,21 +333,22 @@ fn a_start_is_waited_for_at_the_end_but_not_by_who_stops() {
     });
     assert!(events[0].served_s.is_some(), "{events:?}");
 
-    let nodes = Scripted::of(2);
+    let nodes = Scripted::new(2);
     nodes.may_serve.store(false, Ordering::SeqCst);
     let events = attended(&nodes, &[event("node2", Some(1))], |_, stop| {
-        until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
+        wait_until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
         stop.store(true, Ordering::SeqCst);
     });
     assert!(events[0].served_s.is_none() && events[0].problem.is_some(), "{events:?}");
 }
 
 #[test]
-fn what_is_planned_for_later_does_not_happen() {
-    let nodes = Scripted::of(2);
+fn events_after_the_end_do_not_happen() {
+    let nodes = Scripted::new(2);
     let late = PlannedEvent { at: Duration::from_secs(3600), ..event("node1", None) };
     assert!(
-        attended(&nodes, &[late, event("node2", None)], |desk, _| until(|| !desk.events().is_empty())).len()
+        attended(&nodes, &[late, event("node2", None)], |desk, _| wait_until(|| !desk.events().is_empty()))
+            .len()
             == 1
     );
     let conditions: Vec<_> = nodes.list().unwrap().into_iter().map(|node| node.condition).collect();
@@ -354,24 +356,24 @@ fn what_is_planned_for_later_does_not_happen() {
 }
 
 #[test]
-fn what_needs_a_node_that_stayed_away_gets_it_back() {
-    let nodes = Scripted::of(2);
+fn missing_node_is_restored_when_needed() {
+    let nodes = Scripted::new(2);
     let stop = AtomicBool::new(false);
-    attended(&nodes, &[event("node2", None)], |desk, _| until(|| !desk.events().is_empty()));
+    attended(&nodes, &[event("node2", None)], |desk, _| wait_until(|| !desk.events().is_empty()));
     assert_eq!(all_serve(&nodes).unwrap_err(), format!("node2 is {}", NodeCondition::Away));
     let count = || {};
     let desk = NodeDesk::new(&nodes, &count, 1.0);
     let (restored, found) = desk.restore_while(&stop, || {
-        until(|| nodes.list().unwrap()[1].condition == NodeCondition::Serving);
+        wait_until(|| nodes.list().unwrap()[1].condition == NodeCondition::Serving);
         7
     });
     assert_eq!((restored, found, all_serve(&nodes)), (Ok(()), 7, Ok(())));
 
     // One that does not come up is told, and so is that it is not there.
-    attended(&nodes, &[event("node2", None)], |desk, _| until(|| !desk.events().is_empty()));
+    attended(&nodes, &[event("node2", None)], |desk, _| wait_until(|| !desk.events().is_empty()));
     nodes.may_serve.store(false, Ordering::SeqCst);
     let (restored, ()) = desk.restore_while(&stop, || {
-        until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
+        wait_until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
         nodes.kill("node2").unwrap();
     });
     assert!(restored.unwrap_err().contains("was sent away"));
@@ -380,8 +382,8 @@ fn what_needs_a_node_that_stayed_away_gets_it_back() {
 
 /// The second fault: a node that comes back no more keeps none behind it away.
 #[test]
-fn one_node_that_stays_away_keeps_no_other_away() {
-    let nodes = Scripted::of(3);
+fn node_staying_away_delays_no_other() {
+    let nodes = Scripted::new(3);
     let stop = AtomicBool::new(false);
     let count = || {};
     let desk = NodeDesk::new(&nodes, &count, 1.0);
@@ -390,11 +392,11 @@ fn one_node_that_stays_away_keeps_no_other_away() {
     }
     nodes.may_serve.store(false, Ordering::SeqCst);
     let (restored, ()) = desk.restore_while(&stop, || {
-        until(|| nodes.list().unwrap()[0].condition == NodeCondition::Starting);
+        wait_until(|| nodes.list().unwrap()[0].condition == NodeCondition::Starting);
         nodes.kill("node1").unwrap();
-        until(|| nodes.list().unwrap()[2].condition == NodeCondition::Starting);
+        wait_until(|| nodes.list().unwrap()[2].condition == NodeCondition::Starting);
         nodes.kill("node3").unwrap();
     });
-    let why = restored.unwrap_err();
-    assert!(why.contains("node1 was sent away") && why.contains("node3 was sent away"), "{why}");
+    let error = restored.unwrap_err();
+    assert!(error.contains("node1 was sent away") && error.contains("node3 was sent away"), "{error}");
 }

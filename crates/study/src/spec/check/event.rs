@@ -32,8 +32,14 @@ fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
         if !names.contains(&name.as_str()) {
             let message =
                 format!("{} is for a system `{}`, which does not exist", title(spec), name.escape_debug());
-            let known = format!("expected one of {}", names.join(", "));
-            findings.push(Diagnostic::unknown(span.clone(), message, UnknownName::Value(name), names, known));
+            let expected = format!("expected one of {}", names.join(", "));
+            findings.push(Diagnostic::unknown(
+                span.clone(),
+                message,
+                UnknownName::Value(name),
+                names,
+                expected,
+            ));
             return;
         }
     }
@@ -52,7 +58,7 @@ fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
             kind.is_some_and(|kind| kind.check_settings(&settings).is_empty())
         };
         if concerned.iter().any(is_understood) {
-            findings.push(nothing_to_stop(site, &concerned));
+            findings.push(report_no_nodes(site, &concerned));
         }
         return;
     }
@@ -62,15 +68,15 @@ fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
 }
 
 /// That the systems have no nodes that could go away one by one.
-fn nothing_to_stop(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
+fn report_no_nodes(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
     let names: Vec<String> =
         concerned.iter().map(|system| format!("[system.{}]", system.spec.name)).collect();
     let span = site.system_span.clone().unwrap_or(site.node_span.clone());
-    let have = if names.len() == 1 { "has" } else { "have" };
-    let elsewhere = concerned.iter().any(|system| {
+    let verb = if names.len() == 1 { "has" } else { "have" };
+    let is_external = concerned.iter().any(|system| {
         system.capabilities.is_some_and(|capabilities| capabilities.runs_elsewhere(&system.spec.settings))
     });
-    let (message, help) = if elsewhere {
+    let (message, help) = if is_external {
         (
             format!("{} is for a cluster that runs already: {}", title(&site.spec), names.join(", ")),
             "underlay stops and kills only what it has started",
@@ -78,7 +84,7 @@ fn nothing_to_stop(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
     } else {
         (
             format!(
-                "{} needs a system of several nodes, which {} {have} not",
+                "{} needs a system of several nodes, which {} {verb} not",
                 title(&site.spec),
                 names.join(", ")
             ),
@@ -96,9 +102,9 @@ fn check_for(
     findings: &mut Diagnostics,
 ) {
     let spec = &site.spec;
-    let of = format!("[system.{}]", system.spec.name);
+    let section = format!("[system.{}]", system.spec.name);
     if let Some(span) = system.servers_span.clone().filter(|_| system.spec.servers > 1) {
-        let message = format!("{} is for one server, but {of} has {}", title(spec), system.spec.servers);
+        let message = format!("{} is for one server, but {section} has {}", title(spec), system.spec.servers);
         findings.push(
             Diagnostic::error(site.node_span.clone(), message, "expected a study of one server")
                 .with_context(span, "the servers"),
@@ -130,11 +136,11 @@ fn check_for(
         return;
     }
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-    let message = format!("{} names a node that {of} does not have: `{}`", title(spec), spec.node);
-    let known = format!("expected one of {}", names.join(", "));
+    let message = format!("{} names a node that {section} does not have: `{}`", title(spec), spec.node);
+    let expected = format!("expected one of {}", names.join(", "));
     findings.push(match &spec.node {
         NodeChoice::Named(name) => {
-            Diagnostic::unknown(site.node_span.clone(), message, UnknownName::Value(name), names, known)
+            Diagnostic::unknown(site.node_span.clone(), message, UnknownName::Value(name), names, expected)
         }
         NodeChoice::First { .. } => {
             let mut roles: Vec<&str> =
@@ -143,7 +149,7 @@ fn check_for(
             roles.dedup();
             let shards = nodes.iter().flat_map(|node| &node.shards).max();
             let shards = shards.map_or_else(String::new, |shards| format!(" of shard 1 to {shards}"));
-            Diagnostic::error(site.node_span.clone(), message, known)
+            Diagnostic::error(site.node_span.clone(), message, expected)
                 .with_help(format!("its nodes can be: {}{shards}", roles.join(", ")))
         }
     });
@@ -167,7 +173,7 @@ fn note_what_happens(system: &SystemSite, sites: &SectionSites, findings: &mut D
     };
     let events: Vec<&EventSite> =
         sites.events.iter().filter(|site| site.spec.concerns(&system.spec.name)).collect();
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     for site in &events {
         let shard = shard_of(&site.spec);
         let mut away: Vec<&NodeChoice> = Vec::new();
@@ -182,12 +188,12 @@ fn note_what_happens(system: &SystemSite, sites: &SectionSites, findings: &mut D
                 away.push(&other.spec.node);
             }
         }
-        let Some(what) = kind.without_nodes(&settings, shard, away.len()) else { continue };
-        if !told.contains(&what) {
-            let message = format!("while {} lasts: {what}", title(&site.spec));
+        let Some(effect) = kind.without_nodes(&settings, shard, away.len()) else { continue };
+        if !reported.contains(&effect) {
+            let message = format!("while {} lasts: {effect}", title(&site.spec));
             let label = format!("{} away at once", quantity(away.len()));
             findings.push(Diagnostic::note(site.node_span.clone(), message, label));
-            told.push(what);
+            reported.push(effect);
         }
     }
 }

@@ -12,22 +12,23 @@ use crate::spec::read::{FaultSite, SectionSites, StorageSite};
 /// That something begins while it is measured.
 pub(super) fn check_time(
     title: &str,
-    at: Duration,
+    time: Duration,
     at_span: &Range<usize>,
     sites: &SectionSites,
     findings: &mut Diagnostics,
 ) {
     let wall = sites.run.settings.duration;
     let measured = wall.div_f64(sites.scale.value.time);
-    if at < measured {
+    if time < measured {
         return;
     }
     let message = format!("{title} comes after the measurement has ended");
     let label = format!("expected less than {}", units::format_duration(measured));
     let finding = Diagnostic::error(at_span.clone(), message, label);
     findings.push(if sites.scale.value.time > 1.0 {
-        let how = format!("{} of the clock are so much shorter in slow motion", units::format_duration(wall));
-        finding.with_context(sites.scale.span.clone(), how)
+        let context =
+            format!("{} of the clock are so much shorter in slow motion", units::format_duration(wall));
+        finding.with_context(sites.scale.span.clone(), context)
     } else {
         finding
     });
@@ -43,13 +44,13 @@ pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagn
     {
         let message =
             format!("[fault.{}] is for a storage `{}`, which does not exist", spec.name, name.escape_debug());
-        let known = format!("expected one of {}", names.join(", "));
+        let expected = format!("expected one of {}", names.join(", "));
         findings.push(Diagnostic::unknown(
             span.clone(),
             message,
             UnknownName::Value(name),
             names.iter().copied(),
-            known,
+            expected,
         ));
         return;
     }

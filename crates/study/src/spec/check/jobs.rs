@@ -22,7 +22,8 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
             let with_jobs: Vec<&str> = underlay_systems::names()
                 .into_iter()
                 .filter(|name| {
-                    underlay_systems::find(name).is_some_and(|it| !it.capabilities().jobs.is_empty())
+                    underlay_systems::find(name)
+                        .is_some_and(|candidate| !candidate.capabilities().jobs.is_empty())
                 })
                 .collect();
             let label = match with_jobs.as_slice() {

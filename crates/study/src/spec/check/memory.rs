@@ -16,16 +16,16 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
     if here_bytes < super::MIN_MEMORY_BYTES {
         return;
     }
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     for storage in compared(sites) {
         let Some(plan) = system.spec.memory_on(&storage.spec, here_bytes, load) else { continue };
         let plan = match plan {
             Ok(plan) => plan,
             Err(problem) => {
                 // On several storages mostly for the same reason.
-                if !told.contains(&problem) {
+                if !reported.contains(&problem) {
                     findings.push(refusal(system, here_bytes, &problem, sites));
-                    told.push(problem);
+                    reported.push(problem);
                 }
                 continue;
             }
@@ -34,10 +34,10 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
         let has_requests = sites.workloads.iter().any(|workload| !workload.is_batch);
         if has_requests
             && let Some(note) = smaller_page_cache(system, storage, &plan, load, sites)
-            && told.is_empty()
+            && reported.is_empty()
         {
             findings.push(note);
-            told.push(String::new());
+            reported.push(String::new());
         }
     }
 }
@@ -60,9 +60,9 @@ fn compared(sites: &SectionSites) -> impl Iterator<Item = &StorageSite> {
 }
 
 fn load_of(workload: &WorkloadSite) -> ClientLoad {
-    let beside = workload.beside.as_ref().map_or(0, |beside| beside.value.threads);
+    let background = workload.beside.as_ref().map_or(0, |background| background.value.threads);
     let threads = workload.threads.iter().map(|threads| threads.value).max().unwrap_or(0);
-    ClientLoad { threads: threads + beside, record_bytes: workload.record_bytes() }
+    ClientLoad { threads: threads + background, record_bytes: workload.record_bytes() }
 }
 
 fn refusal(system: &SystemSite, here_bytes: u64, problem: &str, sites: &SectionSites) -> Diagnostic {

@@ -75,12 +75,17 @@ fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut D
             .with_context(span.clone(), "the servers"),
         );
     }
-    if let Some(beside) = workload.beside.as_ref().filter(|beside| beside.value.threads % servers != 0) {
-        let message =
-            format!("{} threads beside can't be shared evenly by {servers} servers", beside.value.threads);
+    if let Some(background) =
+        workload.beside.as_ref().filter(|background| background.value.threads % servers != 0)
+    {
+        let message = format!(
+            "{} threads beside can't be shared evenly by {servers} servers",
+            background.value.threads
+        );
         let label = format!("expected a multiple of {servers}");
         findings.push(
-            Diagnostic::error(beside.span.clone(), message, label).with_context(span.clone(), "the servers"),
+            Diagnostic::error(background.span.clone(), message, label)
+                .with_context(span.clone(), "the servers"),
         );
     }
     for mix in &workload.all_mixes() {
@@ -107,13 +112,13 @@ pub(super) fn check_roles(system: &SystemSite, sites: &SectionSites, findings: &
         if !sites.storage_names.contains(&name.value) {
             let message =
                 format!("{place} names a storage `{}`, which does not exist", name.value.escape_debug());
-            let known = format!("expected one of {}", sites.storage_names.join(", "));
+            let expected = format!("expected one of {}", sites.storage_names.join(", "));
             findings.push(Diagnostic::unknown(
                 name.span.clone(),
                 message,
                 UnknownName::Value(&name.value),
                 names,
-                known,
+                expected,
             ));
             continue;
         }
@@ -167,8 +172,8 @@ const ENDPOINTS: [(&str, &str); 5] = [
 
 /// The one of them that a system knows.
 fn endpoints_of(system: &SystemSite) -> Option<(&'static str, &'static str)> {
-    let elsewhere = system.capabilities?.elsewhere?;
-    ENDPOINTS.into_iter().find(|&(key, _)| key == elsewhere)
+    let endpoint_key = system.capabilities?.elsewhere?;
+    ENDPOINTS.into_iter().find(|&(key, _)| key == endpoint_key)
 }
 
 /// A cluster that runs already has its own storage, and no other one can be put under it.
@@ -246,23 +251,23 @@ pub(super) fn check_settings_of_storages(sites: &SectionSites, findings: &mut Di
         }
         for site in &sites.systems {
             let Some(kind) = underlay_systems::find(&site.spec.kind) else { continue };
-            let known: Vec<&str> = kind.capabilities().settings.iter().map(|&(name, _)| name).collect();
+            let names: Vec<&str> = kind.capabilities().settings.iter().map(|&(name, _)| name).collect();
             let mut all_known = true;
             for (key, (_, span)) in &storage.settings {
-                if known.contains(&key.as_str()) {
+                if names.contains(&key.as_str()) {
                     continue;
                 }
                 all_known = false;
                 let message = format!("unknown key `{key}` in {title}");
-                let expected = match known.as_slice() {
+                let expected = match names.as_slice() {
                     [] => format!("{} has no settings", site.spec.kind),
-                    known => format!("expected one of {}", known.join(", ")),
+                    names => format!("expected one of {}", names.join(", ")),
                 };
                 let finding = Diagnostic::unknown(
                     span.clone(),
                     message,
                     UnknownName::Key(key),
-                    known.iter().copied(),
+                    names.iter().copied(),
                     expected,
                 );
                 findings.push(finding.with_context(site.key_span.clone(), "the system"));
@@ -290,13 +295,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_system_that_may_run_already_is_known_by_its_setting() {
+    fn external_settings_are_known_endpoints() {
         for name in underlay_systems::names() {
-            let Some(elsewhere) = underlay_systems::find(name).and_then(|kind| kind.capabilities().elsewhere)
+            let Some(endpoint_key) =
+                underlay_systems::find(name).and_then(|kind| kind.capabilities().elsewhere)
             else {
                 continue;
             };
-            assert!(ENDPOINTS.iter().any(|&(key, _)| key == elsewhere), "{name}: {elsewhere}");
+            assert!(ENDPOINTS.iter().any(|&(key, _)| key == endpoint_key), "{name}: {endpoint_key}");
         }
     }
 }

@@ -10,27 +10,27 @@ use crate::spec::read::{SectionSites, ShortOverrides};
 /// Reports mixes that no workload of the study has: they could not be kept.
 pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
     let mixes = sites.workloads.iter().flat_map(|workload| &workload.mixes);
-    let has: Vec<&str> = mixes.map(|mix| mix.value.as_str()).collect();
-    for mix in short.mixes.iter().filter(|mix| !has.contains(&mix.value.as_str()) && !has.is_empty()) {
+    let names: Vec<&str> = mixes.map(|mix| mix.value.as_str()).collect();
+    for mix in short.mixes.iter().filter(|mix| !names.contains(&mix.value.as_str()) && !names.is_empty()) {
         let message = format!("[short] keeps mix \"{}\", which no workload has", mix.value);
-        let label = format!("expected one of {}", has.join(", "));
+        let label = format!("expected one of {}", names.join(", "));
         findings.push(Diagnostic::error(mix.span.clone(), message, label));
     }
-    let has: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
+    let names: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
     for name in &short.workloads {
-        if !has.contains(&name.value.as_str()) && !has.is_empty() {
-            findings.push(does_not_exist("workload", name, &has));
+        if !names.contains(&name.value.as_str()) && !names.is_empty() {
+            findings.push(does_not_exist("workload", name, &names));
         }
     }
     check_storages(short, sites, findings);
     let jobs = sites.workloads.iter().flat_map(|workload| &workload.jobs);
-    let has: BTreeSet<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
-    for job in short.jobs.iter().filter(|job| !has.contains(job.value.as_str())) {
+    let names: BTreeSet<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
+    for job in short.jobs.iter().filter(|job| !names.contains(job.value.as_str())) {
         let message = format!("[short] keeps job \"{}\", which no workload has", job.value.escape_debug());
-        let label = if has.is_empty() {
+        let label = if names.is_empty() {
             "expected a workload of `kind = \"jobs\"`".to_owned()
         } else {
-            format!("expected one of {}", has.iter().copied().collect::<Vec<_>>().join(", "))
+            format!("expected one of {}", names.iter().copied().collect::<Vec<_>>().join(", "))
         };
         findings.push(Diagnostic::error(job.span.clone(), message, label));
     }
@@ -53,16 +53,16 @@ pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites,
     }
 }
 
-fn does_not_exist(what: &str, name: &Spanned<String>, has: &[&str]) -> Diagnostic {
-    let message = format!("[short] keeps {what} \"{}\", which does not exist", name.value.escape_debug());
-    Diagnostic::error(name.span.clone(), message, format!("expected one of {}", has.join(", ")))
+fn does_not_exist(kind: &str, name: &Spanned<String>, names: &[&str]) -> Diagnostic {
+    let message = format!("[short] keeps {kind} \"{}\", which does not exist", name.value.escape_debug());
+    Diagnostic::error(name.span.clone(), message, format!("expected one of {}", names.join(", ")))
 }
 
 fn check_storages(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
     let compared = || sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
-    let has: Vec<&str> = compared().map(|storage| storage.spec.name.as_str()).collect();
+    let names: Vec<&str> = compared().map(|storage| storage.spec.name.as_str()).collect();
     for name in short.storages.iter().filter(|name| !sites.storage_names.contains(&name.value)) {
-        findings.push(does_not_exist("storage", name, &has));
+        findings.push(does_not_exist("storage", name, &names));
     }
     let (Some(first), Some(baseline)) = (short.storages.first(), sites.baseline_name()) else { return };
     if !short.storages.iter().any(|name| name.value == baseline) {
@@ -78,7 +78,7 @@ fn check_storages(short: &ShortOverrides, sites: &SectionSites, findings: &mut D
 fn keep_storages(names: &[Spanned<String>], sites: &mut SectionSites) {
     let baseline = sites.baseline_name();
     let is_kept =
-        |name: &str| names.iter().any(|kept| kept.value == name) || baseline.as_deref() == Some(name);
+        |name: &str| names.iter().any(|selected| selected.value == name) || baseline.as_deref() == Some(name);
     let roles: BTreeSet<String> = sites
         .storages
         .iter()
@@ -131,14 +131,16 @@ pub(in crate::spec) fn cut_down(short: ShortOverrides, mut sites: SectionSites) 
         keep_storages(&short.storages, &mut sites);
     }
     if !short.workloads.is_empty() {
-        sites.workloads.retain(|workload| short.workloads.iter().any(|kept| kept.value == workload.name));
+        sites
+            .workloads
+            .retain(|workload| short.workloads.iter().any(|selected| selected.value == workload.name));
     }
     for workload in &mut sites.workloads {
         if !short.mixes.is_empty() {
-            workload.mixes.retain(|mix| short.mixes.iter().any(|kept| kept.value == mix.value));
+            workload.mixes.retain(|mix| short.mixes.iter().any(|selected| selected.value == mix.value));
         }
         if !short.jobs.is_empty() {
-            workload.jobs.retain(|job| short.jobs.iter().any(|kept| kept.value == job.spec.name));
+            workload.jobs.retain(|job| short.jobs.iter().any(|selected| selected.value == job.spec.name));
         }
         if workload.is_batch {
             if let Some(amounts) = &short.job_amounts {

@@ -42,7 +42,7 @@ impl FindRate {
     /// How long the search takes on this machine's clock at least.
     pub fn shortest(&self, duration: Duration, time: f64) -> Duration {
         let step = self.step(duration);
-        StepTimes::of(step).whole() * self.search(step, time).fewest_steps()
+        StepTimes::from_measure(step).whole() * self.search(step, time).fewest_steps()
     }
 
     /// What is looked for by such steps.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rate_is_one_that_a_step_can_judge() {
+    fn first_rate_can_be_judged_by_a_step() {
         let wanted = |quantile, from_per_s, to_per_s| FindRate {
             bounds: vec![LatencyBound { quantile, limit_ns: 1_000_000 }],
             from_per_s,

@@ -44,8 +44,8 @@ impl Study {
 
 impl WorkloadSpec {
     fn client_load(&self) -> ClientLoad {
-        let beside = self.beside.as_ref().map_or(0, |beside| beside.threads);
+        let background = self.beside.as_ref().map_or(0, |background| background.threads);
         let threads = self.threads.iter().copied().max().unwrap_or(0);
-        ClientLoad { threads: threads.saturating_add(beside), record_bytes: self.record_bytes() }
+        ClientLoad { threads: threads.saturating_add(background), record_bytes: self.record_bytes() }
     }
 }

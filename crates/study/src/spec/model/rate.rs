@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_that_of_what_is_measured() {
+    fn mean_rate_covers_measured_window() {
         assert_eq!(ramp(None).mean_per_s(MINUTE), 3_000.0);
         // Half of the time the last rate.
         assert_eq!(ramp(Some(MINUTE / 2)).mean_per_s(MINUTE), 4_000.0);

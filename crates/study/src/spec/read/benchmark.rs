@@ -174,13 +174,13 @@ fn is_one_of(name: &str, several: &str) -> bool {
 }
 
 /// Names stand in tables and pictures.
-fn check_name(field: &Field<'_>, what: &str, findings: &mut Diagnostics) -> Option<()> {
+fn check_name(field: &Field<'_>, kind: &str, findings: &mut Diagnostics) -> Option<()> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " -_.".contains(letter);
     if field.key.len() <= MAX_NAME && field.key.chars().all(is_plain) {
         return Some(());
     }
     let label = format!("expected letters, digits, dashes and dots, {MAX_NAME} at most");
-    findings.push(Diagnostic::error(field.key_span.clone(), format!("not a name for a {what}"), label));
+    findings.push(Diagnostic::error(field.key_span.clone(), format!("not a name for a {kind}"), label));
     None
 }
 
@@ -225,7 +225,7 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
     });
     let better = section.require("better", "better = \"higher\"", findings);
     let better = better.and_then(|field| named(&field, &BetterDirection::NAMES, findings));
-    let given = section.take("slow_motion").map(|field| named(&field, &MetricDilation::NAMES, findings));
+    let dilation = section.take("slow_motion").map(|field| named(&field, &MetricDilation::NAMES, findings));
     let take_field = section.take("take");
     let take = take_field.as_ref().map(|field| named(field, &ValueChoice::NAMES, findings));
     let file = match section.take("file") {
@@ -274,9 +274,9 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
         (None, _) => ValueChoice::default(),
     };
     let (unit, better) = (unit?, better?);
-    let slow_motion = match given {
-        Some(given) => given?,
-        None => MetricDilation::of_unit(&unit.value).or_else(|| {
+    let slow_motion = match dilation {
+        Some(dilation) => dilation?,
+        None => MetricDilation::from_unit(&unit.value).or_else(|| {
             let message =
                 format!("`{}` does not say whether slow motion changes figure `{}`", unit.value, field.key);
             let label = "expected `slow_motion = \"time\"`, \"rate\" or \"none\" beside it";

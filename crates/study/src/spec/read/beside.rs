@@ -17,16 +17,16 @@ pub(in crate::spec) fn read(
     findings: &mut Diagnostics,
 ) -> Option<Spanned<BesideSpec>> {
     let field = section.take("beside")?;
-    let mut beside = field.section(field.place.clone(), findings)?;
-    let mix = beside
+    let mut subsection = field.section(field.place.clone(), findings)?;
+    let mix = subsection
         .require("mix", "mix = { update = 1.0 }", findings)
         .and_then(|field| mixes::read_one(&field, findings));
-    let threads = match beside.take("threads") {
+    let threads = match subsection.take("threads") {
         Some(field) => field.count(1..=MAX_THREADS, findings).map(|threads| threads.value),
         None => Some(1),
     };
-    let rate = beside.take("rate");
-    beside.finish(findings);
+    let rate = subsection.take("rate");
+    subsection.finish(findings);
     let rate_per_s = match rate {
         None => None,
         Some(field) if field.as_text() == Some("max") => None,

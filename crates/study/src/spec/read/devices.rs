@@ -137,9 +137,14 @@ fn read_device(
         Some(capacity) => Some(capacity?),
         None => None,
     };
-    let beyond = may_be_larger.is_some_and(|larger| larger == Some(true));
-    let keys =
-        DeviceKeys { capacity: capacity.clone(), beyond, changes: &changes, title: &title, own_keys: &KEYS };
+    let allows_larger = may_be_larger.is_some_and(|larger| larger == Some(true));
+    let keys = DeviceKeys {
+        capacity: capacity.clone(),
+        beyond: allows_larger,
+        changes: &changes,
+        title: &title,
+        own_keys: &KEYS,
+    };
     let medium = media.find_device(&medium?, &keys, findings)?;
     let count = match count {
         Some(count) => count?.value,
@@ -147,7 +152,7 @@ fn read_device(
     };
     if let Some(capacity) = &capacity
         && capacity.value > medium.capacity_bytes()
-        && !beyond
+        && !allows_larger
     {
         let message = format!("`capacity` in {title} is larger than its medium");
         let label = format!("\"{}\" has {}", medium.name, rounded_bytes(medium.capacity_bytes()));

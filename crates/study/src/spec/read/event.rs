@@ -23,7 +23,7 @@ pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) 
 }
 
 fn read_event(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> Option<EventSite> {
-    let at =
+    let time =
         section.require("at", "at = \"20 s\"", findings).and_then(|field| field.duration(true, findings));
     let duration = section.take("for").map(|field| field.duration(false, findings));
     let node = section.require("node", "node = \"any node\"", findings).and_then(|field| {
@@ -36,23 +36,28 @@ fn read_event(name: String, mut section: Section<'_>, findings: &mut Diagnostics
             }
         }
     });
-    let how = section.take("how").map(|field| field.word(&["stop", "kill"], findings));
+    let exit = section.take("how").map(|field| field.word(&["stop", "kill"], findings));
     let system = section.take("system").map(|field| field.text("the name of a system", findings));
     section.finish(findings);
     // What was written and could not be read is a mistake already: nothing stands in for it.
-    let (at, (node, node_span)) = (at?, node?);
-    let how = match how {
+    let (time, (node, node_span)) = (time?, node?);
+    let exit = match exit {
         None => NodeExit::default(),
         Some(word) if word.as_ref()?.value == "stop" => NodeExit::Stop,
         Some(_) => NodeExit::Kill,
     };
     let spec = EventSpec {
         name,
-        at: at.value,
+        at: time.value,
         duration: duration.map_or(Some(None), |read| read.map(|span| Some(span.value)))?,
         node,
-        how,
+        how: exit,
         system: system.clone().map_or(Some(None), |read| read.map(|name| Some(name.value)))?,
     };
-    Some(EventSite { spec, at_span: at.span, node_span, system_span: system.flatten().map(|name| name.span) })
+    Some(EventSite {
+        spec,
+        at_span: time.span,
+        node_span,
+        system_span: system.flatten().map(|name| name.span),
+    })
 }

@@ -152,13 +152,13 @@ pub(in crate::spec) fn read_reference(
     let Some(found) = reference::find(&paper.value) else {
         let names = reference::names();
         let message = format!("unknown paper \"{}\"", paper.value.escape_debug());
-        let known = format!("expected one of {}", names.join(", "));
+        let expected = format!("expected one of {}", names.join(", "));
         findings.push(Diagnostic::unknown(
             paper.span,
             message,
             UnknownName::Value(&paper.value),
             names.iter().copied(),
-            known,
+            expected,
         ));
         return None;
     };

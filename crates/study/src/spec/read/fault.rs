@@ -31,7 +31,7 @@ pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) 
 
 fn read_fault(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> Option<FaultSite> {
     let (title, place) = (section.title.clone(), section.span.clone());
-    let at =
+    let time =
         section.require("at", "at = \"20 s\"", findings).and_then(|field| field.duration(true, findings));
     let duration = section.take("for").map(|field| field.duration(false, findings));
     let storage = section.take("storage").map(|field| field.text("the name of a storage", findings));
@@ -57,10 +57,10 @@ fn read_fault(name: String, mut section: Section<'_>, findings: &mut Diagnostics
     };
     let act = read_act(field, findings);
     // What was written and could not be read is a mistake already: nothing stands in for it.
-    let (at, act) = (at?, act?);
+    let (time, act) = (time?, act?);
     let spec = FaultSpec {
         name,
-        at: at.value,
+        at: time.value,
         duration: duration.map_or(Some(None), |read| read.map(|span| Some(span.value)))?,
         storage: storage.clone().map_or(Some(None), |read| read.map(|name| Some(name.value)))?,
         device: device.clone().map_or(Some(None), |read| read.map(|index| Some(index.value as usize)))?,
@@ -68,7 +68,7 @@ fn read_fault(name: String, mut section: Section<'_>, findings: &mut Diagnostics
     };
     Some(FaultSite {
         spec,
-        at_span: at.span,
+        at_span: time.span,
         storage_span: storage.flatten().map(|name| name.span),
         device_span: device.flatten().map(|index| index.span),
         act_span: field.key_span.clone(),

@@ -24,7 +24,7 @@ pub(in crate::spec) fn read(
     };
     let from_per_s = rate(wanted.take("from"), findings);
     let to_per_s = rate(wanted.take("to"), findings);
-    let within = match wanted.take("within") {
+    let tolerance = match wanted.take("within") {
         None => Some(0.05),
         Some(field) => field.number_within(WITHIN, "a fraction from 0.01 to 0.5, such as 0.05", findings),
     };
@@ -52,7 +52,7 @@ pub(in crate::spec) fn read(
         let limit_ns = u64::try_from(limit.value.as_nanos()).unwrap_or(u64::MAX);
         bounds.push(LatencyBound { quantile, limit_ns });
     }
-    let (from_per_s, to_per_s, within) = (from_per_s?, to_per_s?, within?);
+    let (from_per_s, to_per_s, tolerance) = (from_per_s?, to_per_s?, tolerance?);
     if bounds.is_empty() {
         if names_any {
             return None;
@@ -66,5 +66,5 @@ pub(in crate::spec) fn read(
         findings.push(Diagnostic::error(field.span.clone(), message, "expected `to` above `from`"));
         return None;
     }
-    Some(Spanned::new(FindRate { bounds, from_per_s, to_per_s, within, step }, field.span.clone()))
+    Some(Spanned::new(FindRate { bounds, from_per_s, to_per_s, within: tolerance, step }, field.span.clone()))
 }

@@ -32,14 +32,14 @@ pub(in crate::spec) struct JobAmounts {
 }
 
 impl JobAmounts {
-    fn of(&self, job: &str) -> Option<&Spanned<u64>> {
+    fn amount_for(&self, job: &str) -> Option<&Spanned<u64>> {
         let own = self.of_jobs.iter().find(|(name, _)| name == job).map(|(_, bytes)| bytes);
         own.or(self.others.as_ref())
     }
 
     /// In place of the job's own, where it is named.
     pub(crate) fn apply(&self, job: &mut JobSite) {
-        if let Some(bytes) = self.of(&job.spec.name) {
+        if let Some(bytes) = self.amount_for(&job.spec.name) {
             (job.spec.data_bytes, job.data_span) = (bytes.value, bytes.span.clone());
         }
     }
@@ -64,7 +64,7 @@ pub(in crate::spec) fn read(section: &mut Section<'_>, findings: &mut Diagnostic
     };
     let mut sites = Vec::new();
     for name in names {
-        let Some(bytes) = amounts.of(&name.value) else {
+        let Some(bytes) = amounts.amount_for(&name.value) else {
             let message = format!("{} has no size for `{}`", data.place, name.value.escape_debug());
             let label = format!("expected one of its own, or `{OTHERS} = \"1 TB\"`");
             findings.push(

@@ -42,7 +42,11 @@ impl<'a> MediaReader<'a> {
     /// A medium of the catalogue, or of a file where the name ends in `.toml`.
     pub(crate) fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<CatalogueMedium> {
         let name = field.text("the name of a medium", findings)?;
-        if name.value.ends_with(".toml") { self.read(&name, findings) } else { of_catalogue(&name, findings) }
+        if name.value.ends_with(".toml") {
+            self.read(&name, findings)
+        } else {
+            find_in_catalogue(&name, findings)
+        }
     }
 
     /// The medium of a device: of the size that the study gives it, where the provider's rules say what that means, and with some of its
@@ -54,11 +58,11 @@ impl<'a> MediaReader<'a> {
         findings: &mut Diagnostics,
     ) -> Option<CatalogueMedium> {
         let medium = self.find(field, findings)?;
-        let DeviceKeys { capacity, beyond, changes, title, own_keys } = device;
-        let known = medium.kind.parameters();
+        let DeviceKeys { capacity, beyond: allows_larger, changes, title, own_keys } = device;
+        let parameters = medium.kind.parameters();
         let mut wanted: Vec<(&str, ParameterChange)> = Vec::new();
         for change in *changes {
-            let form = known.iter().find(|(name, _)| *name == change.key).map(|(_, form)| *form);
+            let form = parameters.iter().find(|(name, _)| *name == change.key).map(|(_, form)| *form);
             let value = match form {
                 Some(ParameterForm::Number) => {
                     change.number("a number", findings).map(ParameterChange::Number)
@@ -83,10 +87,10 @@ impl<'a> MediaReader<'a> {
             return Some(medium);
         }
         let name = field.as_text().unwrap_or_default();
-        let kept = self.texts.borrow().get(name).cloned();
-        let base = kept.or_else(|| catalogue::text_of(name).map(str::to_owned))?;
+        let cached = self.texts.borrow().get(name).cloned();
+        let base = cached.or_else(|| catalogue::text_of(name).map(str::to_owned))?;
         let capacity_bytes = capacity.as_ref().map(|capacity| capacity.value);
-        match catalogue::sized(&base, capacity_bytes, *beyond, &wanted) {
+        match catalogue::sized(&base, capacity_bytes, *allows_larger, &wanted) {
             Ok(sized) => {
                 // A volume server reads it from a file, and the run keeps a copy. The user's own file stays beside it.
                 let file = match sized.medium.name == medium.name {
@@ -129,8 +133,8 @@ impl<'a> MediaReader<'a> {
     }
 
     fn read(&self, name: &Spanned<String>, findings: &mut Diagnostics) -> Option<CatalogueMedium> {
-        let known = self.texts.borrow().get(&name.value).cloned();
-        let text = match known.map_or_else(|| (self.read_file)(&name.value), Ok) {
+        let cached = self.texts.borrow().get(&name.value).cloned();
+        let text = match cached.map_or_else(|| (self.read_file)(&name.value), Ok) {
             Ok(text) => text,
             Err(problem) => {
                 let message = format!("the medium's file \"{}\" can't be read", name.value.escape_debug());
@@ -145,7 +149,7 @@ impl<'a> MediaReader<'a> {
                 let message = format!("the medium's file \"{}\" has mistakes", name.value.escape_debug());
                 let label = mistakes.findings().first().map_or_else(String::new, |first| {
                     let (line, column) = mistakes.line_column(first.span.start);
-                    format!("line {line}, column {column}: {}", first.in_one_line())
+                    format!("line {line}, column {column}: {}", first.to_one_line())
                 });
                 findings.push(
                     Diagnostic::error(name.span.clone(), message, label)
@@ -161,28 +165,28 @@ fn unknown_key(change: &Field<'_>, title: &str, own_keys: &[&str], medium: &Cata
     let message = format!("unknown key `{}` in {title}", change.key);
     let may_be_set = medium.kind.parameters().iter().filter(|(_, form)| *form != ParameterForm::Table);
     let numbers: Vec<&str> = may_be_set.map(|(name, _)| *name).collect();
-    let known: Vec<&str> = own_keys.iter().chain(&numbers).copied().collect();
+    let known_keys: Vec<&str> = own_keys.iter().chain(&numbers).copied().collect();
     let expected = format!(
         "expected one of {}; or a number or property of \"{}\": {}",
         own_keys.join(", "),
         medium.name,
         numbers.join(", ")
     );
-    Diagnostic::unknown(change.key_span.clone(), message, UnknownName::Key(&change.key), known, expected)
+    Diagnostic::unknown(change.key_span.clone(), message, UnknownName::Key(&change.key), known_keys, expected)
 }
 
-fn of_catalogue(name: &Spanned<String>, findings: &mut Diagnostics) -> Option<CatalogueMedium> {
+fn find_in_catalogue(name: &Spanned<String>, findings: &mut Diagnostics) -> Option<CatalogueMedium> {
     if let Ok(medium) = catalogue::find(&name.value) {
         return Some(medium);
     }
     let names: Vec<&str> = catalogue::builtin().iter().map(|medium| medium.name.as_str()).collect();
     let message = format!("unknown medium \"{}\"", name.value.escape_debug());
-    let known = "`underlay media list` shows the catalogue; a file of your own ends in .toml";
+    let help = "`underlay media list` shows the catalogue; a file of your own ends in .toml";
     findings.push(match closest(&name.value, names.iter().copied()) {
         Some(meant) => Diagnostic::error(name.span.clone(), message, format!("did you mean \"{meant}\"?"))
-            .with_help(known),
+            .with_help(help),
         None => Diagnostic::error(name.span.clone(), message, "expected a medium of the catalogue")
-            .with_help(known),
+            .with_help(help),
     });
     None
 }

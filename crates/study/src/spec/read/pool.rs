@@ -97,8 +97,8 @@ impl StudyPools {
                 Diagnostic::error(name.span, message, "expected a section [pool.NAME] of that name")
             }
             None => {
-                let known = format!("expected one of {}", self.names.join(", "));
-                Diagnostic::error(name.span, message, known)
+                let expected = format!("expected one of {}", self.names.join(", "));
+                Diagnostic::error(name.span, message, expected)
             }
         });
         None

@@ -32,7 +32,7 @@ const BLOCK_BYTES: u64 = 4096;
 pub fn read_pool_file(
     file_name: &str,
     text: &str,
-    beside: &Path,
+    base_directory: &Path,
     read_file: ReadFile<'_>,
 ) -> Result<PoolFile, Diagnostics> {
     let media = MediaReader::new(read_file);
@@ -43,12 +43,12 @@ pub fn read_pool_file(
     let name = name.and_then(|field| field.name(&mut findings));
     let listen = root.take("listen").and_then(|field| read_address(&field, &mut findings));
     let directory = root.take("directory").and_then(|field| read_path(&field, &mut findings));
-    let devices = read_devices(&mut root, &media, beside, &mut findings);
+    let devices = read_devices(&mut root, &media, base_directory, &mut findings);
     let power_cut = root.take("power_cut");
     let is_real = matches!(devices, Some(PoolDevices::Paths(_)));
     let power_cut = power_cut.is_some_and(|field| read_power_cut(&field, is_real, &mut findings));
     let volumes = root.take("volume");
-    let volumes = volumes.map(|field| read_volumes(&field, devices.as_ref(), beside, &mut findings));
+    let volumes = volumes.map(|field| read_volumes(&field, devices.as_ref(), base_directory, &mut findings));
     let scale = execution::read_scale(&mut root, &mut findings);
     root.finish(&mut findings);
     // What a pool holds is there in full: a smaller pool is written as one.
@@ -59,7 +59,8 @@ pub fn read_pool_file(
     findings.sort();
     match (name, devices) {
         (Some(name), Some(devices)) if !findings.has_errors() => Ok(PoolFile {
-            directory: beside.join(directory.unwrap_or_else(|| PathBuf::from(format!("{name}.pool")))),
+            directory: base_directory
+                .join(directory.unwrap_or_else(|| PathBuf::from(format!("{name}.pool")))),
             name,
             listen: listen.unwrap_or_else(PoolFile::usual_address),
             devices,
@@ -107,7 +108,7 @@ fn read_path(field: &Field<'_>, findings: &mut Diagnostics) -> Option<PathBuf> {
 fn read_devices(
     root: &mut Section<'_>,
     media: &MediaReader<'_>,
-    beside: &Path,
+    base_directory: &Path,
     findings: &mut Diagnostics,
 ) -> Option<PoolDevices> {
     let (devices, paths, initial) = (root.take("devices"), root.take("paths"), root.take("initial"));
@@ -135,7 +136,7 @@ fn read_devices(
                 findings.push(Diagnostic::error(initial.key_span, message, label));
             }
             let list = paths.list(findings, |element, findings| {
-                Some(Spanned::new(beside.join(read_path(element, findings)?), element.span.clone()))
+                Some(Spanned::new(base_directory.join(read_path(element, findings)?), element.span.clone()))
             });
             (!list.is_empty()).then(|| PoolDevices::Paths(list.into_iter().map(|path| path.value).collect()))
         }
@@ -154,28 +155,30 @@ fn read_modelled(
 ) -> Option<Vec<ModelledDevices>> {
     // Volumes are cut from whatever there is: devices need not be equal.
     let devices = devices::read_devices(field, None, media, findings)?;
-    let of = |device: DeviceSpec| {
+    let as_modelled = |device: DeviceSpec| {
         let DeviceSpec { medium, count, capacity_bytes, .. } = device;
         ModelledDevices { medium, count, capacity_bytes }
     };
-    Some(devices.into_iter().map(of).collect())
+    Some(devices.into_iter().map(as_modelled).collect())
 }
 
 fn read_volumes(
     field: &Field<'_>,
     devices: Option<&PoolDevices>,
-    beside: &Path,
+    base_directory: &Path,
     findings: &mut Diagnostics,
 ) -> Vec<VolumeFile> {
     let sections = sections_of(field, "volume", "data", findings).into_iter();
-    sections.filter_map(|(name, section)| read_volume(name, section, devices, beside, findings)).collect()
+    sections
+        .filter_map(|(name, section)| read_volume(name, section, devices, base_directory, findings))
+        .collect()
 }
 
 fn read_volume(
     name: String,
     mut section: Section<'_>,
     devices: Option<&PoolDevices>,
-    beside: &Path,
+    base_directory: &Path,
     findings: &mut Diagnostics,
 ) -> Option<VolumeFile> {
     let capacity = section.require("capacity", "capacity = \"16 GiB\"", findings);
@@ -221,7 +224,7 @@ fn read_volume(
         .and_then(|field| field.bandwidth_mb_s(findings))
         .map(|bandwidth| (bandwidth.value * 1e6).round() as u64);
     let hosts = hosts.map(|field| field.list(findings, read_host)).unwrap_or_default();
-    let secrets = secrets.read(!hosts.is_empty(), beside, findings);
+    let secrets = secrets.read(!hosts.is_empty(), base_directory, findings);
     let shared = shared.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
     let limits = RateLimits { iops, bytes_per_second };
     let spec = VolumeSpec { capacity_bytes: capacity?, compress, mirror: mirrored, limits };
@@ -238,7 +241,7 @@ struct SecretFields<'a> {
 }
 
 impl SecretFields<'_> {
-    fn read(&self, has_hosts: bool, beside: &Path, findings: &mut Diagnostics) -> SecretPlaces {
+    fn read(&self, has_hosts: bool, base_directory: &Path, findings: &mut Diagnostics) -> SecretPlaces {
         let SecretFields { env, file, controller_env, controller_file } = self;
         for (env, file) in [(env, file), (controller_env, controller_file)] {
             if let (Some(env), Some(file)) = (env, file) {
@@ -262,7 +265,8 @@ impl SecretFields<'_> {
         }
         let mut variable = |field: &Option<Field<'_>>| read_variable(field.as_ref()?, findings);
         let (secret_env, controller_secret_env) = (variable(env), variable(controller_env));
-        let mut path = |field: &Option<Field<'_>>| Some(beside.join(read_path(field.as_ref()?, findings)?));
+        let mut path =
+            |field: &Option<Field<'_>>| Some(base_directory.join(read_path(field.as_ref()?, findings)?));
         let (secret_file, controller_secret_file) = (path(file), path(controller_file));
         SecretPlaces { secret_env, secret_file, controller_secret_env, controller_secret_file }
     }

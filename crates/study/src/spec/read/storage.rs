@@ -165,10 +165,10 @@ fn read_storage(
             (&initial_field, "it stands in the pool's section"),
         ];
         let mut is_sound = true;
-        for (field, why) in described {
+        for (field, reason) in described {
             let Some(field) = field else { continue };
             let message = format!("{} does not go with `pool`", field.place);
-            let finding = Diagnostic::error(field.key_span.clone(), message, why);
+            let finding = Diagnostic::error(field.key_span.clone(), message, reason);
             findings.push(finding.with_context(pool.span.clone(), "a volume of this pool"));
             is_sound = false;
         }
@@ -301,7 +301,7 @@ fn devices_of(preset: &LayoutPreset) -> (Vec<DeviceSpec>, StorageLayout) {
 
 impl StorageSpec {
     /// A layout of the catalogue on devices of the given size, or of their media's if that is smaller.
-    pub fn of_layout(preset: &LayoutPreset, device_bytes: u64, initial: InitialState) -> StorageSpec {
+    pub fn from_layout(preset: &LayoutPreset, device_bytes: u64, initial: InitialState) -> StorageSpec {
         let (mut devices, layout) = devices_of(preset);
         for device in &mut devices {
             device.capacity_bytes = Some(device_bytes.min(device.medium.capacity_bytes()));
@@ -390,9 +390,9 @@ fn read_layout(
     };
     let word = layout.as_ref().map_or("stripe", |layout| layout.value);
     // Where a key of another layout stands, the layout is what the reader should look at.
-    let foreign = |field: &Field<'_>, why: &str, findings: &mut Diagnostics| {
+    let foreign = |field: &Field<'_>, reason: &str, findings: &mut Diagnostics| {
         let message = format!("{} does not go with layout \"{word}\"", field.place);
-        let finding = Diagnostic::error(field.key_span.clone(), message, why);
+        let finding = Diagnostic::error(field.key_span.clone(), message, reason);
         findings.push(match &layout {
             Some(layout) => finding.with_context(layout.span.clone(), layout_meaning(word)),
             None => finding.with_help("layout = \"split\" shows one volume as several directories"),

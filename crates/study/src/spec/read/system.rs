@@ -165,12 +165,13 @@ fn read_settings(
     section: &mut Section<'_>,
     findings: &mut Diagnostics,
 ) -> SettingsSite {
-    let known: Vec<&'static str> = system.capabilities().settings.iter().map(|&(name, _)| name).collect();
+    let setting_names: Vec<&'static str> =
+        system.capabilities().settings.iter().map(|&(name, _)| name).collect();
     let mut settings = BTreeMap::new();
     for field in section.take_rest() {
-        if !known.contains(&field.key.as_str()) {
+        if !setting_names.contains(&field.key.as_str()) {
             // `nodes` is both.
-            let further = known.iter().filter(|name| !own_keys.contains(name));
+            let further = setting_names.iter().filter(|name| !own_keys.contains(name));
             let all: Vec<_> = own_keys.iter().chain(further).copied().collect();
             let message = format!("unknown key `{}` in {}", field.key, section.title);
             let expected = format!("expected one of {}", all.join(", "));

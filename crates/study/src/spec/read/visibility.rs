@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_what_the_expression_asks_for_sees() {
+    fn record_with_matching_labels_is_visible() {
         assert_eq!(sees("secret&(a|b)", &["secret", "b"]), Ok(true));
         assert_eq!(sees("secret&(a|b)", &["a", "b"]), Ok(false));
         assert_eq!(sees("a|b|c", &["c"]), Ok(true));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn invalid_expression_is_refused() {
         for wrong in ["", "a&", "&a", "(a", "a)", "a&b|c", "a b", "()", "ä"] {
             assert!(sees(wrong, &[]).is_err(), "{wrong}");
         }

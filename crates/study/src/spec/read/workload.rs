@@ -119,8 +119,8 @@ impl WorkloadSite {
 
     /// A benchmark, which has nothing of what requests have.
     fn command(name: String, key_span: Range<usize>, benchmark: Option<BenchmarkSite>) -> Self {
-        let nothing = WorkloadSite::batch(name, key_span, Vec::new());
-        WorkloadSite { is_batch: false, is_benchmark: true, benchmark, ..nothing }
+        let empty = WorkloadSite::batch(name, key_span, Vec::new());
+        WorkloadSite { is_batch: false, is_benchmark: true, benchmark, ..empty }
     }
 
     /// Whether anything of it runs.
@@ -130,9 +130,11 @@ impl WorkloadSite {
 
     /// The mixes, and what goes on beside them.
     pub(crate) fn all_mixes(&self) -> Vec<Spanned<String>> {
-        let beside =
-            self.beside.iter().map(|beside| Spanned::new(beside.value.mix.clone(), beside.span.clone()));
-        self.mixes.iter().cloned().chain(beside).collect()
+        let background_mix = self
+            .beside
+            .iter()
+            .map(|background| Spanned::new(background.value.mix.clone(), background.span.clone()));
+        self.mixes.iter().cloned().chain(background_mix).collect()
     }
 
     pub(crate) fn record_bytes(&self) -> u64 {
@@ -155,11 +157,15 @@ impl WorkloadSite {
             jobs: self.jobs.into_iter().map(|job| job.spec).collect(),
             benchmark: self.benchmark.map(|benchmark| benchmark.spec),
             mixes: values(self.mixes),
-            distributions: self.distributions.iter().map(|given| given.value.to_owned()).collect(),
+            distributions: self
+                .distributions
+                .iter()
+                .map(|distribution| distribution.value.to_owned())
+                .collect(),
             threads: values(self.threads),
             rates: values(self.rates),
             arrivals: self.arrivals,
-            beside: self.beside.map(|beside| beside.value),
+            beside: self.beside.map(|background| background.value),
             find_rate: self.find_rate.map(|wanted| wanted.value),
             sizes: values(self.amounts)
                 .into_iter()
@@ -243,7 +249,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
     };
     let find_rate = read_find_rate(&mut section, &rates, &mixes, findings);
     let arrivals = read_arrivals(&mut section, &rates, find_rate.is_some(), findings);
-    let beside = beside::read(&mut section, &mixes, findings);
+    let background = beside::read(&mut section, &mixes, findings);
     let properties =
         section.take("properties").map(|field| read_properties(&field, findings)).unwrap_or_default();
     let visibility = visibility::read(&mut section, findings);
@@ -263,7 +269,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         threads,
         rates,
         arrivals,
-        beside,
+        beside: background,
         find_rate,
         amounts,
         fields,
@@ -391,9 +397,12 @@ fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<St
         return values;
     };
     let owned = |name: &str| PROPERTIES_WITH_A_KEY.iter().find(|(with_a_key, _)| *with_a_key == name);
-    let of_the_workload = properties::KNOWN.iter().filter(|known| known.scope == PropertyScope::Workload);
-    let known: Vec<&str> =
-        of_the_workload.map(|known| known.name).filter(|name| owned(name).is_none()).collect();
+    let of_the_workload =
+        properties::KNOWN.iter().filter(|known_property| known_property.scope == PropertyScope::Workload);
+    let names: Vec<&str> = of_the_workload
+        .map(|known_property| known_property.name)
+        .filter(|name| owned(name).is_none())
+        .collect();
     for property in section.take_rest() {
         if let Some((_, key)) = owned(&property.key) {
             let message = format!("property `{}` is set elsewhere", property.key);
@@ -401,14 +410,14 @@ fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<St
         } else if let Some(problem) = without_place(&property.key) {
             let message = format!("property `{}` has no place in a study", property.key);
             findings.push(Diagnostic::error(property.key_span, message, problem));
-        } else if !known.contains(&property.key.as_str()) {
+        } else if !names.contains(&property.key.as_str()) {
             let message = format!("unknown CoreWorkload property `{}`", property.key);
-            let list = format!("expected one of {}", known.join(", "));
+            let list = format!("expected one of {}", names.join(", "));
             findings.push(Diagnostic::unknown(
                 property.key_span,
                 message,
                 UnknownName::Key(&property.key),
-                known.iter().copied(),
+                names.iter().copied(),
                 list,
             ));
         } else if let Some(value) = property.scalar(findings) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::{Condvar, Instant, Mutex, channel, thread};
 
 #[test]
-fn an_hour_of_waiting_takes_no_time_and_comes_in_order() {
+fn virtual_hour_takes_no_time_and_keeps_order() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&order);
     let (outcome, statistics) = SimulatedWorld::new(1).run(move |_| {
@@ -60,7 +60,7 @@ fn busy(seed: u64) -> (Result<(), WorldFailure>, WorldStatistics, Vec<u32>) {
 }
 
 #[test]
-fn a_seed_repeats_itself_and_another_does_something_else() {
+fn seed_repeats_itself_and_another_differs() {
     let first = busy(7);
     assert_eq!(first.0, Ok(()));
     assert_eq!(first.2.len(), 48);
@@ -69,7 +69,7 @@ fn a_seed_repeats_itself_and_another_does_something_else() {
 }
 
 #[test]
-fn a_killed_group_never_runs_again_and_others_do_not_notice() {
+fn killed_group_never_runs_again_without_affecting_others() {
     let ticks = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&ticks);
     let (outcome, _) = SimulatedWorld::new(3).run(move |world| {
@@ -93,7 +93,7 @@ fn a_killed_group_never_runs_again_and_others_do_not_notice() {
 }
 
 #[test]
-fn a_deadlock_a_panic_and_an_endless_run_are_told() {
+fn deadlock_panic_and_endless_run_are_reported() {
     let (outcome, _) = SimulatedWorld::new(1).run(|_| {
         let (never, lock) = (Condvar::new(), Mutex::new(()));
         drop(never.wait(lock.lock()));

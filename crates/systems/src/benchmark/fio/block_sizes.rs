@@ -23,7 +23,7 @@ pub fn smallest_direct_request(text: &str, block_bytes: u64) -> Option<u64> {
         job.is_on("direct") || job.is_on("atomic") || job.value("buffered").is_some_and(|value| value == "0")
     };
     let sizes = file.jobs().filter(is_direct).flat_map(|job| {
-        let kilo = KiloBase::of(&job);
+        let kilo = KiloBase::from_job(&job);
         // `bssplit` counts before `bs`. Of each size, what stands before the share or the end of a range.
         let named =
             ["bssplit", "bsrange", "bs"].into_iter().find_map(|name| job.value(name)).unwrap_or_default();
@@ -35,7 +35,7 @@ pub fn smallest_direct_request(text: &str, block_bytes: u64) -> Option<u64> {
 
 impl BlockSizes {
     /// Nothing where they can't be told from the text.
-    pub(super) fn of(job: &FioJobSection<'_>, kilo: KiloBase) -> Option<BlockSizes> {
+    pub(super) fn from_job(job: &FioJobSection<'_>, kilo: KiloBase) -> Option<BlockSizes> {
         let is_plain = job.setting("bssplit").is_none() && !job.is_on("bs_is_seq_rand");
         let read = |text: &str| kilo.number(text).filter(|bytes| *bytes > 0);
         let sizes = match (job.value("bs"), job.value("bsrange")) {

@@ -81,14 +81,15 @@ fn check_setting(setting: &JobOption, has_directory: bool, found: &mut Vec<JobMi
     if let Some(keyword) = KEYWORDS.iter().find(|keyword| value.contains(**keyword)) {
         let word = if *keyword == "${" { "a variable of the environment" } else { keyword };
         let problem = format!("uses {word}, which differs from machine to machine");
-        found.push(JobMistake::of_setting(
+        found.push(JobMistake::from_setting(
             setting,
             &problem,
             "expected a value, or a placeholder such as {cores}",
         ));
         return;
     }
-    let refused = |problem: &str, expected: String| Some(JobMistake::of_setting(setting, problem, expected));
+    let refused =
+        |problem: &str, expected: String| Some(JobMistake::from_setting(setting, problem, expected));
     let mistake = match option.rule {
         OptionRule::Taken | OptionRule::Order => None,
         OptionRule::Duration(_) | OptionRule::Rate(_) | OptionRule::SteadyState => {
@@ -178,7 +179,7 @@ fn check_files(job: &FioJobSection<'_>, found: &mut Vec<JobMistake>) {
     if place == Some(FilePlace::Host) {
         let setting =
             directory.or(files).unwrap_or_else(|| named("opendir").next_back().expect("it has a place"));
-        found.push(JobMistake::of_setting(
+        found.push(JobMistake::from_setting(
             setting,
             "is on this host's own disk: requests there say nothing of the storage under test",
             "expected {data}, {wal}, {temp} or {device}",
@@ -212,12 +213,12 @@ fn check_access(job: &FioJobSection<'_>, found: &mut Vec<JobMistake>) {
     };
     if !ACCESS.contains(&word) {
         let expected = format!("expected one of {}", ACCESS.join(", "));
-        found.push(JobMistake::of_setting(setting, "is no kind of access", expected));
+        found.push(JobMistake::from_setting(setting, "is no kind of access", expected));
     } else if distance
         .is_some_and(|text| !text.starts_with(|c: char| c.is_ascii_digit() || "-{(".contains(c)))
     {
         let expected = "expected a number behind the colon, as in randread:8";
-        found.push(JobMistake::of_setting(setting, "has no number behind the colon", expected));
+        found.push(JobMistake::from_setting(setting, "has no number behind the colon", expected));
     }
 }
 
@@ -234,7 +235,7 @@ fn check_order(file: &JobFile, found: &mut Vec<JobMistake>) {
             if found.iter().any(|mistake| mistake.span == setting.span) {
                 continue;
             }
-            found.push(JobMistake::of_setting(
+            found.push(JobMistake::from_setting(
                 setting,
                 "makes jobs run one after another, but Underlay adds up their figures",
                 "expected jobs that run at the same time; give each one a [workload.NAME] of its own",
@@ -248,11 +249,11 @@ mod tests {
     use super::*;
 
     fn told(text: &str) -> Vec<String> {
-        let told = |mistake: JobMistake| {
+        let message_of = |mistake: JobMistake| {
             let line = text[..mistake.span.start].matches('\n').count() + 1;
             format!("{line}: {}: {}", mistake.message, mistake.expected)
         };
-        mistakes(text, None).into_iter().map(told).collect()
+        mistakes(text, None).into_iter().map(message_of).collect()
     }
 
     fn only(text: &str) -> String {
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_names_a_file_of_the_host_is_refused_with_its_line() {
+    fn job_naming_host_file_is_refused_with_line() {
         for (options, line, words) in [
             ("filename=/dev/sda", 2, "expected a file below {data}"),
             ("filename={data}/a:/dev/sda", 2, "`/dev/sda`"),
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_fio_does_not_have_is_refused_by_name() {
+    fn unknown_fio_option_is_refused_by_name() {
         assert!(only("[t]\nfilename={data}/f\niodept=4\n").contains("did you mean `iodepth`?"));
         assert!(only("[t]\nfilename={data}/f\nrw=randreed\n").contains("no kind of access"));
         assert!(only("rw=read\n[t]\nfilename={data}/f\n").contains("before the first section"));
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stonewall_that_nothing_comes_before_is_taken() {
+    fn stonewall_is_accepted_only_at_start() {
         let stonewall = "filename={data}/f\nstonewall\n";
         assert_eq!(told(&format!("[t]\n{stonewall}")), Vec::<String>::new());
         assert_eq!(

@@ -59,7 +59,7 @@ const MAX_DEPTH: usize = 4;
 
 /// What is doubtful about fio in a command, or in a script.
 pub fn doubts(command: &str) -> Vec<FioDoubt> {
-    let judge = CommandJudge::of(command);
+    let judge = CommandJudge::parse(command);
     let mut found = judge.doubts;
     if judge.is_unsure {
         found.push(FioDoubt {
@@ -73,7 +73,7 @@ pub fn doubts(command: &str) -> Vec<FioDoubt> {
 
 /// Whether a command may run fio.
 pub fn runs_fio(command: &str) -> bool {
-    let judge = CommandJudge::of(command);
+    let judge = CommandJudge::parse(command);
     judge.runs_fio || judge.is_unsure
 }
 
@@ -223,7 +223,7 @@ struct CommandJudge {
 }
 
 impl CommandJudge {
-    fn of(text: &str) -> CommandJudge {
+    fn parse(text: &str) -> CommandJudge {
         let mut judge = CommandJudge::default();
         judge.look_into(text, 0);
         let is_comment = |line: &&str| line.trim_start().starts_with('#');
@@ -294,20 +294,22 @@ impl CommandJudge {
         while let Some(word) = words.get(index) {
             index += 1;
             // fio takes one dash for two.
-            let told =
-                word.strip_prefix("--").or_else(|| word.strip_prefix('-')).filter(|told| !told.is_empty());
-            let Some(told) = told else {
+            let option_text = word
+                .strip_prefix("--")
+                .or_else(|| word.strip_prefix('-'))
+                .filter(|option_text| !option_text.is_empty());
+            let Some(option_text) = option_text else {
                 self.judge_job_file(word, has_job);
                 continue;
             };
-            let (key, value) = match told.split_once('=') {
+            let (key, value) = match option_text.split_once('=') {
                 Some((key, value)) => (key, value.to_owned()),
-                None => match words.get(index).filter(|_| !FLAGS.contains(&told)) {
+                None => match words.get(index).filter(|_| !FLAGS.contains(&option_text)) {
                     Some(next) if !next.starts_with('-') => {
                         index += 1;
-                        (told, next.clone())
+                        (option_text, next.clone())
                     }
-                    _ => (told, String::new()),
+                    _ => (option_text, String::new()),
                 },
             };
             let is_whole = word.contains('=') || value.is_empty();
@@ -358,16 +360,16 @@ mod tests {
 
     /// The options that are doubted, and whether something can't be judged.
     fn doubted(command: &str) -> (Vec<String>, bool) {
-        let told = told(command);
+        let messages = told(command);
         let word = |message: &String| Some(message.strip_prefix("fio's `")?.split_once('`')?.0.to_owned());
         (
-            told.iter().filter_map(word).collect(),
-            told.iter().any(|message| message.contains("can't be judged")),
+            messages.iter().filter_map(word).collect(),
+            messages.iter().any(|message| message.contains("can't be judged")),
         )
     }
 
     #[test]
-    fn options_of_fios_command_line_that_count_by_this_machines_clock_are_found() {
+    fn clock_options_of_fio_command_line_are_found() {
         let command = "cd {scratch} && fio --name=t --filename={data}/f --rate_iops=500 --thinktime 10ms --iodepth=4 | cat";
         assert_eq!(doubted(command).0, ["--rate_iops=500", "--thinktime 10ms"]);
         assert_eq!(doubted("/usr/bin/fio --name=t --runtime='30'\necho --rate=5").0, ["--runtime=30"]);
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_of_option_names_and_single_dashes_are_read_as_fio_does() {
+    fn option_prefixes_and_single_dashes_parse_like_fio() {
         for (command, option) in [
             ("fio --rate_iop=500", "--rate_iop=500"),
             ("fio --runtim=30", "--runtim=30"),
@@ -427,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn fio_in_a_text_of_its_own_is_judged_as_far_as_it_can_be_and_says_so() {
+    fn embedded_fio_text_is_judged_where_possible() {
         for command in [
             "sh -c 'fio --rate_iops=500'",
             "bash -lc \"cd x; /usr/bin/fio --rate_iops=500\"",
@@ -457,13 +459,13 @@ mod tests {
     }
 
     #[test]
-    fn a_job_in_a_here_document_is_judged() {
+    fn here_document_job_is_judged() {
         let found = doubted("fio - <<END\n[t]\nfilename={data}/f\nrate_iops=500\nEND\n");
         assert_eq!(found, (vec!["rate_iops=500".to_owned()], false));
     }
 
     #[test]
-    fn the_job_that_a_command_gives_to_fio_is_judged_by_the_table_of_options() {
+    fn job_of_fio_command_is_judged_by_option_table() {
         let job = "[t]\nfilename=/dev/sda\nrate_iops=100\nthinktime=5\nruntime={duration_s}\nss=iops:100\nrate=many\n";
         let found = doubts_of_job(job);
         let lines: Vec<(&str, bool)> =

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_is_as_the_last_and_an_empty_one_is_fios_own() {
+    fn missing_value_repeats_last_and_empty_means_default() {
         assert_eq!(read("8").unwrap().all(4), [8, 8, 8]);
         assert_eq!(read("8,32").unwrap().all(4), [8, 32, 32]);
         assert_eq!(read("8,32,").unwrap().all(4), [8, 32, 4]);

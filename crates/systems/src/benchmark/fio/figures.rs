@@ -62,12 +62,12 @@ pub fn figures_of(printed: &str, job: &str) -> Result<FioMetrics, String> {
 pub fn failure_in(printed: &str) -> Option<String> {
     let root = first_json(printed).ok();
     let jobs = root.as_ref().and_then(|root| jobs_of(root).ok()).unwrap_or_default();
-    let mut told: Vec<String> = jobs.iter().filter_map(|job| error_of(job)).collect();
-    told.dedup();
+    let mut errors: Vec<String> = jobs.iter().filter_map(|job| error_of(job)).collect();
+    errors.dedup();
     let words = words_before(printed);
-    match (told.is_empty(), words.is_empty()) {
+    match (errors.is_empty(), words.is_empty()) {
         (true, true) => None,
-        _ => Some(format!("{}{words}", told.join("; "))),
+        _ => Some(format!("{}{words}", errors.join("; "))),
     }
 }
 
@@ -165,9 +165,9 @@ impl FioReader<'_> {
         let timed: Vec<&Value> =
             made.iter().filter_map(|one| one.get("clat_ns")).filter(|one| count(one, "N") > 0.0).collect();
         if timed.len() < made.len() {
-            let which = if timed.is_empty() { "" } else { "some " };
+            let quantifier = if timed.is_empty() { "" } else { "some " };
             self.notes.push(format!(
-                "fio took no completion latencies of {which}{several}, since the job has `gtod_reduce` or `disable_clat`: they are left out"
+                "fio took no completion latencies of {quantifier}{several}, since the job has `gtod_reduce` or `disable_clat`: they are left out"
             ));
         }
         if !timed.is_empty() {
@@ -210,18 +210,18 @@ impl FioReader<'_> {
         usual: &[f64],
     ) -> Result<Vec<f64>, String> {
         let is_wanted = |percentile: f64| self.lists_percentiles || usual.contains(&percentile);
-        let JobPercentiles { figures, printed, too_few } = percentiles::of_jobs(all, is_wanted)?;
+        let JobPercentiles { figures, printed, too_few } = percentiles::read_jobs(all, is_wanted)?;
         let jobs = all.iter().filter(|one| one.get("percentile").is_some()).count();
         if jobs > 1 && !figures.is_empty() {
             self.notes.push(format!(
                 "percentiles of several jobs can't be added: `{name}` {} of {several} are those of the slowest of {jobs} jobs. With `group_reporting` in [global], fio takes them over all",
-                in_words(figures.iter().map(|(percentile, _)| *percentile))
+                list_percentiles(figures.iter().map(|(percentile, _)| *percentile))
             ));
         }
         if !too_few.is_empty() {
             self.notes.push(format!(
                 "fewer than ten {several} lie beyond `{name}` {}{}: left out. Measure longer",
-                in_words(too_few.iter().copied()),
+                list_percentiles(too_few.iter().copied()),
                 if jobs > 1 { " of some job" } else { "" },
             ));
         }
@@ -274,11 +274,11 @@ fn mean_of_all(all: &[&Value]) -> f64 {
 fn missing(usual: &[f64], printed: &[f64]) -> Option<String> {
     let missing: Vec<f64> =
         usual.iter().copied().filter(|percentile| !printed.contains(percentile)).collect();
-    (!missing.is_empty()).then(|| in_words(missing.into_iter()))
+    (!missing.is_empty()).then(|| list_percentiles(missing.into_iter()))
 }
 
 /// `p50, p99.9`
-fn in_words(all: impl Iterator<Item = f64>) -> String {
+fn list_percentiles(all: impl Iterator<Item = f64>) -> String {
     all.map(|percentile| format!("p{percentile}")).collect::<Vec<String>>().join(", ")
 }
 
@@ -307,8 +307,8 @@ mod tests {
         [("50.000000", 1000), ("75.000000", 1200), ("99.000000", 2000), ("99.900000", 3000)];
 
     fn taken(jobs: Value, job: &str) -> (Vec<(String, f64)>, Vec<String>) {
-        let taken = figures_of(&json!({ "jobs": jobs }).to_string(), job).unwrap();
-        (taken.figures.into_iter().map(|figure| (figure.name, figure.value)).collect(), taken.notes)
+        let metrics = figures_of(&json!({ "jobs": jobs }).to_string(), job).unwrap();
+        (metrics.figures.into_iter().map(|figure| (figure.name, figure.value)).collect(), metrics.notes)
     }
 
     fn names(jobs: Value, job: &str) -> (Vec<String>, String) {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_latencies_keeps_its_rates() {
+    fn job_without_latencies_keeps_rates() {
         let (figures, notes) =
             names(json!([{ "read": untimed(10.0), "write": untimed(5.0) }]), "[t]\nrw=randrw\ngtod_reduce=1");
         assert_eq!(figures, ["read operations", "read bandwidth", "write operations", "write bandwidth"]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn one_side_of_a_mix_without_requests_is_left_out_with_a_note() {
+    fn mix_side_without_requests_is_dropped_with_note() {
         let (figures, notes) = names(
             json!([{ "read": made(0.0, &[]), "write": made(5.0, &USUAL) }]),
             "[t]\nrw=randrw\nrwmixread=0",
@@ -347,14 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn what_global_says_and_no_section_does_needs_no_note() {
+    fn overridden_global_option_needs_no_note() {
         let job = "[global]\nrw=randread\n[only-writer]\nrw=randwrite\n";
         let (figures, notes) = names(json!([{ "read": made(0.0, &[]), "write": made(5.0, &USUAL) }]), job);
         assert!(figures[0] == "write operations" && notes.is_empty(), "{figures:?} {notes}");
     }
 
     #[test]
-    fn a_jobs_own_percentiles_become_figures() {
+    fn job_percentiles_become_figures() {
         let job = "[t]\npercentile_list=75:99";
         let (figures, notes) =
             names(json!([{ "read": made(5.0, &[("75.000000", 1), ("99.000000", 2)]) }]), job);
@@ -390,11 +390,11 @@ mod tests {
     }
 
     #[test]
-    fn several_jobs_are_added_and_the_slowest_percentile_counts_and_says_so() {
+    fn several_jobs_add_up_with_slowest_percentile() {
         let slow = [("50.000000", 4000), ("99.000000", 1000)];
         let (figures, notes) =
             taken(json!([{ "read": made(5.0, &USUAL) }, { "read": made(7.0, &slow) }]), "[a]\n[b]");
-        let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
+        let value = |name: &str| figures.iter().find(|(figure_name, _)| figure_name == name).unwrap().1;
         assert_eq!((value("read operations"), value("read p50"), value("read p99")), (12.0, 4000.0, 2000.0));
         assert!(notes.len() == 1 && notes[0].contains("the slowest of 2 jobs"), "{notes:?}");
         let (_, notes) = taken(json!([{ "read": made(5.0, &USUAL) }]), "[a]");
@@ -403,7 +403,7 @@ mod tests {
 
     /// 717 reads a second one at a time take some 1.4 ms each, whatever 20 large ones beside them take.
     #[test]
-    fn the_mean_of_several_jobs_weighs_each_by_its_requests() {
+    fn mean_of_several_jobs_is_weighted_by_requests() {
         let job = |requests: u64, mean: f64| {
             let clat = json!({ "N": requests, "mean": mean });
             json!({ "total_ios": requests, "iops": requests, "bw_bytes": 4096, "clat_ns": clat })
@@ -413,7 +413,7 @@ mod tests {
             { "read": job(100, 5000.0) },
         ]);
         let (figures, _) = taken(jobs, "[a]\nrw=randrw\n[b]");
-        let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
+        let value = |name: &str| figures.iter().find(|(figure_name, _)| figure_name == name).unwrap().1;
         assert_eq!((value("read mean"), value("write mean")), (2000.0, 70.0));
         let sync = |requests: u64, mean: f64| json!({ "lat_ns": { "N": requests, "mean": mean } });
         let jobs = json!([
@@ -421,12 +421,12 @@ mod tests {
             { "write": job(300, 30.0), "sync": sync(10, 50.0) },
         ]);
         let (figures, _) = taken(jobs, "[a]\nrw=write\n[b]\nrw=write");
-        let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
+        let value = |name: &str| figures.iter().find(|(figure_name, _)| figure_name == name).unwrap().1;
         assert_eq!((value("write mean"), value("sync mean")), (20.0, 20.0));
     }
 
     #[test]
-    fn rates_of_jobs_that_ended_at_different_times_are_added_with_a_note() {
+    fn rates_of_staggered_jobs_are_added_with_note() {
         let job = |runtime_ms: u64| {
             let mut job = made(5.0, &USUAL);
             job["runtime"] = json!(runtime_ms);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_of_three_requests_are_left_out_with_a_note() {
+    fn percentiles_of_three_requests_are_dropped_with_note() {
         let percentiles = json!({ "50.000000": 1, "99.000000": 2, "99.900000": 3 });
         let few = json!({
             "total_ios": 3, "iops": 3.0, "bw_bytes": 12_288,
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jobs_errors_are_no_clean_result() {
+    fn job_errors_are_reported() {
         let failed = |jobs: Value| figures_of(&json!({ "jobs": jobs }).to_string(), "[t]").unwrap_err();
         let continued = failed(json!([
             { "jobname": "fine", "error": 0, "read": made(5.0, &USUAL) },

@@ -144,9 +144,9 @@ impl<'a> FioJobSection<'a> {
 fn content(line: &str, begin: usize) -> Range<usize> {
     let end = line.find([';', '#']).unwrap_or(line.len());
     let is_blank = |c: char| c.is_whitespace() || c.is_control();
-    let told = line[..end].trim_end_matches(is_blank);
-    let front = told.len() - told.trim_start_matches(is_blank).len();
-    begin + front..begin + told.len()
+    let trimmed = line[..end].trim_end_matches(is_blank);
+    let front = trimmed.len() - trimmed.trim_start_matches(is_blank).len();
+    begin + front..begin + trimmed.len()
 }
 
 #[cfg(test)]
@@ -158,19 +158,19 @@ mod tests {
         let text = "; by hand\n[global]\nrw=randread ; reads\n bs = 4k\n[one]\nrw=write\nstonewall\n[globals]\nbs=8k\n[two]\nname=other\n";
         let file = JobFile::parse(text);
         let jobs: Vec<FioJobSection<'_>> = file.jobs().collect();
-        let told = |job: &FioJobSection<'_>| {
+        let summary_of = |job: &FioJobSection<'_>| {
             (job.name().to_owned(), job.value("rw").unwrap().to_owned(), job.value("bs").unwrap().to_owned())
         };
         let expected = [("one", "write", "4k"), ("other", "randread", "8k")]
             .map(|(name, rw, bs)| (name.to_owned(), rw.to_owned(), bs.to_owned()));
-        assert_eq!(jobs.iter().map(told).collect::<Vec<_>>(), expected);
+        assert_eq!(jobs.iter().map(summary_of).collect::<Vec<_>>(), expected);
         assert!(jobs[0].is_on("stonewall") && !jobs[1].is_on("stonewall"));
         assert_eq!(&text[jobs[0].setting("bs").unwrap().span.clone()], "bs = 4k");
         assert!(file.strays.is_empty());
     }
 
     #[test]
-    fn what_fio_would_stumble_over_is_a_stray() {
+    fn text_that_fio_rejects_is_stray() {
         let file = JobFile::parse("rw=read\n[one]\ninclude other.fio\n");
         assert_eq!(file.strays.iter().map(|stray| stray.is_include).collect::<Vec<_>>(), [false, true]);
         for text in ["", "[", "[]", "=", "[a]\n=\n", "[a]\n#", "\u{e9}=\u{e9}", "[a]\r\nbs=4k\r\n"] {

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_name_that_becomes_the_path_of_a_log_is_refused() {
+    fn section_name_forming_log_path_is_refused() {
         for log in ["write_bw_log", "write_iops_log=", "write_lat_log", "write_hist_log ="] {
             for name in ["/etc/evil", "../../evil", "..", "a/b", "{data}", "x{logs}", "{device}"] {
                 let by_section = format!("[{name}]\nfilename={{data}}/f\n{log}\n");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_becomes_no_path_may_be_anything() {
+    fn name_forming_no_path_may_be_anything() {
         for text in [
             "[4k/randread]\nfilename={data}/f\n",
             "[4k/randread]\nfilename={data}/f\nwrite_bw_log={logs}/reads\n",
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_becomes_the_path_of_a_file_is_refused() {
+    fn name_forming_file_path_is_refused() {
         for text in [
             "[../up]\ndirectory={data}\n",
             "[..]\ndirectory={data}\n",

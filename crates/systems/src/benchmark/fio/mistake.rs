@@ -24,12 +24,16 @@ impl JobMistake {
         JobMistake { span: span.clone(), message: message.into(), expected: expected.into() }
     }
 
-    pub(super) fn of_setting(setting: &JobOption, problem: &str, expected: impl Into<String>) -> JobMistake {
-        let told = match &setting.value {
+    pub(super) fn from_setting(
+        setting: &JobOption,
+        problem: &str,
+        expected: impl Into<String>,
+    ) -> JobMistake {
+        let message = match &setting.value {
             Some(value) => format!("fio's `{}={}` {problem}", setting.key, shortened(value)),
             None => format!("fio's `{}` {problem}", setting.key),
         };
-        JobMistake::new(&setting.span, told, expected)
+        JobMistake::new(&setting.span, message, expected)
     }
 }
 

@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_stands_once() {
+    fn option_names_are_unique() {
         let mut seen = BTreeSet::new();
         assert_eq!(names().filter(|name| !seen.insert(*name)).collect::<Vec<_>>(), Vec::<&str>::new());
         assert_eq!(find("readwrite").map(|option| option.name), Some("rw"));
@@ -488,7 +488,7 @@ mod tests {
 
     /// A newer fio has options that nobody has decided on.
     #[test]
-    fn every_option_of_the_installed_fio_is_decided() {
+    fn options_of_installed_fio_are_all_decided() {
         let ask = |argument: &str| {
             let output = Command::new("fio").arg(argument).output().ok()?;
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -517,7 +517,7 @@ mod tests {
 
     /// Run with UPDATE_DOCS=1 to write it again.
     #[test]
-    fn the_page_of_options_is_what_is_done() {
+    fn options_page_matches_table() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fio-options.md");
         let written = std::fs::read_to_string(page).unwrap();
         let (head, _) = written.split_once("| option |").expect("the page has the table");
@@ -537,12 +537,17 @@ mod tests {
         for option in OPTIONS {
             let names: Vec<String> =
                 std::iter::once(&option.name).chain(option.aliases).map(|name| format!("`{name}`")).collect();
-            lines.push(format!("| {} | {} | {} |", names.join(", "), in_words(option.rule), option.reason));
+            lines.push(format!(
+                "| {} | {} | {} |",
+                names.join(", "),
+                describe_rule(option.rule),
+                option.reason
+            ));
         }
         lines.join("\n") + "\n"
     }
 
-    fn in_words(rule: OptionRule) -> String {
+    fn describe_rule(rule: OptionRule) -> String {
         match rule {
             OptionRule::Taken => "taken as it is".to_owned(),
             OptionRule::Duration(TimeUnit::Seconds) => {

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_jobs_that_are_all_direct_pass_the_page_cache() {
+    fn only_all_direct_jobs_bypass_page_cache() {
         for (text, expected) in [
             ("[t]\nfilename={data}/file\ndirect=1\n", true),
             ("[t]\nbuffered=0\n", true),
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_that_map_a_file_or_move_nothing_do_not_pass_it() {
+    fn mapping_and_null_engines_do_not_bypass_page_cache() {
         for (engine, expected) in
             [("libaio", true), ("io_uring", true), ("mmap", false), ("falloc", false), ("ftruncate", false)]
         {

@@ -32,7 +32,7 @@ struct SlowestPercentile {
 ///
 /// # Errors
 /// A percentile that is none.
-pub(super) fn of_jobs(all: &[&Value], is_wanted: impl Fn(f64) -> bool) -> Result<JobPercentiles, String> {
+pub(super) fn read_jobs(all: &[&Value], is_wanted: impl Fn(f64) -> bool) -> Result<JobPercentiles, String> {
     let mut slowest: BTreeMap<u64, SlowestPercentile> = BTreeMap::new();
     for one in all {
         let requests = one.get("N").and_then(Value::as_f64).unwrap_or(0.0);
@@ -45,11 +45,11 @@ pub(super) fn of_jobs(all: &[&Value], is_wanted: impl Fn(f64) -> bool) -> Result
                 ));
             };
             // Of numbers that are not negative, the bits are in order.
-            let known = slowest
+            let entry = slowest
                 .entry((percentile + 0.0).to_bits())
                 .or_insert(SlowestPercentile { latency, requests });
-            known.latency = known.latency.max(latency);
-            known.requests = known.requests.min(requests);
+            entry.latency = entry.latency.max(latency);
+            entry.requests = entry.requests.min(requests);
         }
     }
     let mut found = JobPercentiles::default();
@@ -76,11 +76,11 @@ mod tests {
     use super::*;
 
     fn read(jobs: &[Value]) -> JobPercentiles {
-        of_jobs(&jobs.iter().collect::<Vec<_>>(), |_| true).unwrap()
+        read_jobs(&jobs.iter().collect::<Vec<_>>(), |_| true).unwrap()
     }
 
     #[test]
-    fn a_percentile_needs_ten_requests_beyond_it() {
+    fn percentile_needs_ten_requests_beyond_it() {
         for (percentile, enough) in [(50.0, 20.0), (99.0, 1000.0), (99.9, 10_000.0), (99.99, 100_000.0)] {
             assert!(is_supported(percentile, enough), "p{percentile} of {enough}");
             assert!(!is_supported(percentile, enough - 1.0), "p{percentile} of {}", enough - 1.0);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_of_several_jobs_is_not_told_where_one_has_too_few() {
+    fn percentile_with_too_few_requests_is_dropped() {
         let many = json!({ "N": 100_000, "percentile": { "50.000000": 4, "99.000000": 7 } });
         let few = json!({ "N": 40, "percentile": { "50.000000": 9, "99.000000": 5 } });
         let found = read(&[many, few]);
@@ -103,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_percentile_is_told() {
+    fn invalid_percentile_is_reported() {
         let wrong = json!({ "N": 5, "percentile": { "mean": 4 } });
-        assert!(of_jobs(&[&wrong], |_| true).unwrap_err().contains("`mean`"));
+        assert!(read_jobs(&[&wrong], |_| true).unwrap_err().contains("`mean`"));
     }
 }

@@ -41,13 +41,13 @@ pub(super) fn check_files(value: &str, has_directory: bool) -> Result<(), PathRe
             ));
         }
         if anchored(&path).is_none() && !(has_directory && is_relative(&path)) {
-            let whose = if is_relative(&path) {
+            let location = if is_relative(&path) {
                 "which is relative to the working directory"
             } else {
                 "which is not on the storage"
             };
             return Err((
-                format!("names `{path}`, {whose}"),
+                format!("names `{path}`, {location}"),
                 "expected a file below {data}, or {device} of a storage without a file system".to_owned(),
             ));
         }

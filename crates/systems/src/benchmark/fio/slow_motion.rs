@@ -31,7 +31,7 @@ pub fn slowed(text: &str, factor: f64) -> Result<String, JobMistake> {
     }
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
     for job in file.jobs() {
-        let kilo = KiloBase::of(&job);
+        let kilo = KiloBase::from_job(&job);
         let section = job.section();
         let end = section.settings.last().map_or(section.span.end, |setting| setting.span.end);
         let mut further = String::new();
@@ -154,13 +154,13 @@ fn slowed_rate(
     factor: f64,
 ) -> Result<(&'static str, String), JobMistake> {
     let nearest = |rate: u64| (rate as f64 / factor).round() as u64;
-    let is_near = |wanted: f64, given: f64| (given / wanted - 1.0).abs() <= ROUNDING;
-    let sizes = BlockSizes::of(job, kilo);
+    let is_near = |wanted: f64, actual: f64| (actual / wanted - 1.0).abs() <= ROUNDING;
+    let sizes = BlockSizes::from_job(job, kilo);
     let is_poisson = job.value("rate_process") == Some("poisson");
     let fits = |rate: u64| rate == 0 || is_near(rate as f64 / factor, nearest(rate) as f64);
     let is_exact = |rate: u64| (nearest(rate) as f64 * factor - rate as f64).abs() < 1e-6 * rate as f64;
-    let misfit = |told: &str| {
-        let problem = format!("divided by {factor}, the factor of slow motion, {told}");
+    let misfit = |detail: &str| {
+        let problem = format!("divided by {factor}, the factor of slow motion, {detail}");
         let expected = "expected a higher rate, or another factor: `--time`, or `time` of [scale]";
         unconverted(setting, &problem, expected)
     };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jobs_own_rate_is_divided_by_slow_motion() {
+    fn job_rate_is_divided_by_slow_motion() {
         assert_eq!(slow("rate_iops=500", 4.0), "rate_iops=125");
         assert_eq!(slow("rate_iops=500,200", 4.0), "rate_iops=125,50");
         assert_eq!(slow("rate_iops=,200", 4.0), "rate_iops=,50");
@@ -257,7 +257,7 @@ mod tests {
 
     /// 500 requests a second are 10.4 at x48, which fio can't count.
     #[test]
-    fn a_rate_that_the_factor_does_not_divide_is_given_in_bytes() {
+    fn indivisible_rate_is_given_in_bytes() {
         assert_eq!(slow("bs=4k\nrate_iops=500", 48.0), "bs=4k rate=42667,42667,42667");
         assert_eq!(slow("bs=4k,8k\nrate_iops=500,100", 48.0), "bs=4k,8k rate=42667,17067,17067");
         assert_eq!(slow("rate_iops=500,", 48.0), "rate=42667,");
@@ -278,7 +278,7 @@ mod tests {
 
     /// 10 requests a second are 0.6 at x16, of which a whole number would be no floor at all.
     #[test]
-    fn a_floor_that_rounding_would_take_away_is_given_in_bytes_or_refused() {
+    fn floor_lost_to_rounding_becomes_bytes_or_refusal() {
         assert_eq!(slow("rate_iops_min=10", 16.0), "rate_min=2560,2560,2560 rate_cycle=16000");
         assert_eq!(slow("bs=8k\nrate_iops_min=31,", 16.0), "bs=8k rate_min=15872, rate_cycle=16000");
         assert_eq!(slow("rate_iops_min=1001", 16.0), "rate_iops_min=62 rate_cycle=16000");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jobs_own_times_are_multiplied_by_slow_motion() {
+    fn job_times_are_multiplied_by_slow_motion() {
         for (options, expected) in [
             ("thinktime=250", "thinktime=1000us"),
             ("thinktime=10ms", "thinktime=40000us"),
@@ -320,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slope_that_names_the_factor_counts_by_this_clock_already() {
+    fn slope_with_time_placeholder_is_accepted() {
         let file = JobFile::parse("[t]\nss=iops_slope:(3/{time})%\n");
         assert!(unreadable(&file.sections[0].settings[0], OptionRule::SteadyState).is_none());
     }
 
     #[test]
-    fn what_cannot_be_converted_is_refused_with_its_value() {
+    fn unconvertible_option_is_refused_with_value() {
         for options in [
             "rate_iops=many",
             "rate_iops={cores}",

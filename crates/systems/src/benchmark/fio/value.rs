@@ -15,7 +15,7 @@ impl Default for KiloBase {
 
 impl KiloBase {
     /// As a job says.
-    pub fn of(job: &FioJobSection<'_>) -> KiloBase {
+    pub fn from_job(job: &FioJobSection<'_>) -> KiloBase {
         match job.value("kb_base") {
             Some("1000") => KiloBase(1000),
             _ => KiloBase(1024),

@@ -97,7 +97,7 @@ impl SparkCluster {
     }
 
     /// What the cache has done and has not stored as a job ends; `None` without one.
-    pub(super) fn at_end(
+    pub(super) fn totals_at_end(
         &self,
         during: &'static str,
         limit: Duration,
@@ -105,7 +105,7 @@ impl SparkCluster {
     ) -> Result<Option<CacheTotals>, SystemError> {
         let Some(cache) = &self.cache else { return Ok(None) };
         let healthy = || self.is_wanted(during, "storing", watch);
-        cache.at_end(during, &self.driver, limit, &healthy).map(Some)
+        cache.totals_at_end(during, &self.driver, limit, &healthy).map(Some)
     }
 
     /// Whether all is well and whoever watches wants to go on.
@@ -138,11 +138,13 @@ impl SparkCluster {
         std::thread::sleep(cache.told_after());
         let drained = cache.totals(during)?;
         let state = &mut *self.state.lock();
-        let late = StoreTraffic::of(&self.requests_so_far(during, state)?);
+        let late = StoreTraffic::from_requests(&self.requests_so_far(during, state)?);
         let traffic = undrained.traffic.and(late);
         let drain = match undrained.at_end.has_stored_all() {
             true => Duration::ZERO,
-            false => traffic.stored_after(undrained.ended_s).map_or(looked_after, |it| it.min(looked_after)),
+            false => traffic
+                .stored_after(undrained.ended_s)
+                .map_or(looked_after, |stored| stored.min(looked_after)),
         };
         state.used = Some(cache.used([&undrained.before, &undrained.at_end, &drained], traffic, drain));
         Ok(())
@@ -154,7 +156,7 @@ impl SparkCluster {
         job: &JobRequest,
         watch: JobWatch<'_>,
     ) -> Result<Option<CacheUse>, SystemError> {
-        let step = DriverRequest::of(&self.config, job)?;
+        let step = DriverRequest::from_job(&self.config, job)?;
         self.close_account(step.during, job.limit, watch)?;
         Ok(self.state.lock().used.take())
     }

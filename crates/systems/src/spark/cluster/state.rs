@@ -79,7 +79,7 @@ impl SparkState {
             OutputCommitter::Iceberg => {
                 let table = match self.caches_gone {
                     0 => format!("{TABLES}{output}"),
-                    gone => format!("{TABLES}{output}_{gone}"),
+                    dropped => format!("{TABLES}{output}_{dropped}"),
                 };
                 self.tables.insert(output, table)
             }
@@ -128,7 +128,7 @@ mod tests {
             seed,
             limit: std::time::Duration::from_secs(60),
         };
-        DriverRequest::of(&SparkConfig::default(), &job).unwrap()
+        DriverRequest::from_job(&SparkConfig::default(), &job).unwrap()
     }
 
     fn state() -> SparkState {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_is_wrong_is_made_again() {
+    fn wrong_output_is_made_again() {
         let mut state = state();
         let (rows, sort, other) = (step("teragen", 1), step("terasort", 1), step("terasort", 2));
         for made in [&rows, &sort] {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_another_one_behind_another_cache() {
+    fn table_gets_new_name_behind_another_cache() {
         let mut state = state();
         let sort = step("terasort", 1);
         state.begins(&sort, OutputCommitter::Iceberg);

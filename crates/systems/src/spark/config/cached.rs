@@ -52,14 +52,14 @@ impl SparkConfig {
 
     /// Whether jobs may have a cache before their store: the gateway, if any.
     pub(in super::super) fn takes_a_cache(&self) -> bool {
-        self.no_place_for(CacheKind::Gateway).is_none()
+        self.reject_cache(CacheKind::Gateway).is_none()
     }
 
     fn misplaced_cache(&self) -> Option<(String, String)> {
-        self.cache.and_then(|kind| self.no_place_for(kind)).map(|problem| ("cache".to_owned(), problem))
+        self.cache.and_then(|kind| self.reject_cache(kind)).map(|problem| ("cache".to_owned(), problem))
     }
 
-    fn no_place_for(&self, kind: CacheKind) -> Option<String> {
+    fn reject_cache(&self, kind: CacheKind) -> Option<String> {
         let problem = match self.kind() {
             StoreKind::Given => NO_CACHE.to_owned(),
             StoreKind::Hdfs | StoreKind::Elsewhere => {

@@ -42,9 +42,9 @@ impl FlushHistoryFile {
         let found = plain_file::read(&path, FILE_BYTES as u64)?;
         let members = found.and_then(|file| decode(&file, identity, &boot)).unwrap_or_default();
         let file = plain_file::for_writing().open(path)?;
-        let kept = FlushHistoryFile { file, identity, boot, members };
-        kept.write()?;
-        Ok(kept)
+        let history = FlushHistoryFile { file, identity, boot, members };
+        history.write()?;
+        Ok(history)
     }
 
     pub(super) fn has(&self, member: u8) -> bool {
@@ -98,35 +98,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_doubt_outlives_a_process_but_neither_the_host_nor_the_pool() {
+    fn doubt_outlives_process_but_not_host_or_pool() {
         let folder = tempfile::tempdir().unwrap();
-        let of = |boot: &str| HostMemory {
+        let memory_of_boot = |boot: &str| HostMemory {
             directory: folder.path().to_owned(),
             boot: boot.into(),
             long_bytes: 1000,
         };
-        let mut kept = FlushHistoryFile::open(&of("first"), 7).unwrap();
+        let mut history = FlushHistoryFile::open(&memory_of_boot("first"), 7).unwrap();
         for member in [0, 9, 255] {
-            kept.set(member, true).unwrap();
+            history.set(member, true).unwrap();
         }
-        kept.set(9, false).unwrap();
-        let again = FlushHistoryFile::open(&of("first"), 7).unwrap();
+        history.set(9, false).unwrap();
+        let again = FlushHistoryFile::open(&memory_of_boot("first"), 7).unwrap();
         let doubtful: Vec<u8> = (0..=255).filter(|member| again.has(*member)).collect();
         assert_eq!(doubtful, [0, 255]);
-        assert!(!FlushHistoryFile::open(&of("first"), 8).unwrap().has(0), "another pool");
-        kept.set(1, true).unwrap();
-        assert!(!FlushHistoryFile::open(&of("second"), 7).unwrap().has(1), "another boot");
+        assert!(!FlushHistoryFile::open(&memory_of_boot("first"), 8).unwrap().has(0), "another pool");
+        history.set(1, true).unwrap();
+        assert!(!FlushHistoryFile::open(&memory_of_boot("second"), 7).unwrap().has(1), "another boot");
     }
 
     #[test]
-    fn what_is_damaged_is_not_believed() {
+    fn damaged_file_is_not_believed() {
         let (boot, members) = ([3; BOOT_BYTES], [5; MEMBER_BYTES]);
         let file = encode(7, &boot, &members);
         assert_eq!(decode(&file, 7, &boot), Some(members));
-        for at in 0..file.len() {
+        for position in 0..file.len() {
             let mut changed = file.clone();
-            changed[at] ^= 1;
-            assert_eq!((decode(&changed, 7, &boot), decode(&file[..at], 7, &boot)), (None, None), "{at}");
+            changed[position] ^= 1;
+            assert_eq!(
+                (decode(&changed, 7, &boot), decode(&file[..position], 7, &boot)),
+                (None, None),
+                "{position}"
+            );
         }
     }
 }

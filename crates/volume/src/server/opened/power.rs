@@ -51,8 +51,8 @@ impl OpenPool {
         let refused = |problem: String| Err(not_now(device, &problem));
         let faults = self.modelled()?.0.faults();
         let Some(number) = faults.iter().position(|one| one.device == device) else {
-            let known = faults.into_iter().map(|one| one.device).collect();
-            let unknown = FaultError::UnknownDevice { name: device.to_owned(), known };
+            let names = faults.into_iter().map(|one| one.device).collect();
+            let unknown = FaultError::UnknownDevice { name: device.to_owned(), known: names };
             return Err(ServerError::Mistake(unknown.to_string()));
         };
         if !faults[number].power_cut_armed {
@@ -66,7 +66,7 @@ impl OpenPool {
         if let Some((other, member)) = lacking {
             return refused(format!(
                 "{other} is {}, and no other device may be cut off until it is back",
-                member.state.in_words()
+                member.state.describe()
             ));
         }
         if let Some(dark) = faults.iter().find(|one| !one.powered) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_loses_its_power_is_out_until_it_has_all_again() {
+    fn device_after_power_loss_is_out_until_resynced() {
         let folder = tempfile::tempdir().unwrap();
         let pool = OpenPool::open(&modelled(folder.path())).unwrap();
         let [one, other] = ["ssd-sata.0", "ssd-sata.1"];
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_was_cut_off_is_out_whether_or_not_anything_was_written() {
+    fn device_cut_off_without_writes_is_out() {
         let folder = tempfile::tempdir().unwrap();
         let file = modelled(folder.path());
         let pool = OpenPool::open(&file).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn no_device_of_a_pool_ignores_flushes() {
+    fn pool_device_never_ignores_flushes() {
         let folder = tempfile::tempdir().unwrap();
         let pool = OpenPool::open(&modelled(folder.path())).unwrap();
         let refused = pool.inject("ssd-sata.1", DeviceFault::IgnoreFlushes).unwrap_err();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn while_another_device_is_gone_no_power_is_cut() {
+    fn power_cut_is_refused_while_another_device_is_down() {
         let folder = tempfile::tempdir().unwrap();
         let pool = OpenPool::open(&modelled(folder.path())).unwrap();
         let data = volume(&pool, "data", true);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn where_something_is_there_once_no_power_is_cut() {
+    fn power_cut_is_refused_without_second_copy() {
         let folder = tempfile::tempdir().unwrap();
         let pool = OpenPool::open(&modelled(folder.path())).unwrap();
         drop(volume(&pool, "once", false));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_brought_back_keeps_its_other_faults() {
+    fn restored_device_keeps_other_faults() {
         let folder = tempfile::tempdir().unwrap();
         let file = modelled(folder.path());
         let pool = OpenPool::open(&file).unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_not_armed_says_how_to_arm_it() {
+    fn unarmed_pool_explains_arming() {
         let folder = tempfile::tempdir().unwrap();
         let file = crate::pool_file::PoolFile { power_cut: false, ..modelled(folder.path()) };
         let pool = OpenPool::open(&file).unwrap();

@@ -12,7 +12,7 @@ pub(super) struct FastRemainder {
 
 impl FastRemainder {
     /// By a divisor from 1 up to 2^63.
-    pub(super) fn by(divisor: u64) -> Self {
+    pub(super) fn new(divisor: u64) -> Self {
         debug_assert!((1..=1 << 63).contains(&divisor), "{divisor} is no divisor of 63-bit numbers");
         if divisor <= 1 {
             return FastRemainder { divisor: 1, reciprocal: 0, shift: 0 };
@@ -25,7 +25,7 @@ impl FastRemainder {
 
     /// The remainder of a number below 2^63.
     #[inline]
-    pub(super) fn of(self, number: u64) -> u64 {
+    pub(super) fn remainder(self, number: u64) -> u64 {
         debug_assert!(number < 1 << 63, "{number} has more than 63 bits");
         if self.reciprocal == 0 {
             return 0;
@@ -48,17 +48,17 @@ mod tests {
         let powers = (0..63).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]);
         let edges: Vec<u64> = powers.chain([MAX - 1, MAX]).collect();
         for &divisor in edges.iter().filter(|&&divisor| divisor > 0) {
-            let remainder = FastRemainder::by(divisor);
+            let remainder = FastRemainder::new(divisor);
             for &number in &edges {
-                assert_eq!(remainder.of(number), number % divisor, "{number} % {divisor}");
+                assert_eq!(remainder.remainder(number), number % divisor, "{number} % {divisor}");
             }
             // Where the quotient steps up is where a reciprocal that is too small or too large shows.
             for multiple in [MAX / divisor * divisor, divisor] {
-                assert_eq!(remainder.of(multiple), 0);
-                assert_eq!(remainder.of(multiple - 1), divisor - 1);
+                assert_eq!(remainder.remainder(multiple), 0);
+                assert_eq!(remainder.remainder(multiple - 1), divisor - 1);
             }
         }
-        assert_eq!(FastRemainder::by(1 << 63).of(MAX), MAX);
+        assert_eq!(FastRemainder::new(1 << 63).remainder(MAX), MAX);
     }
 
     proptest! {
@@ -70,7 +70,7 @@ mod tests {
             divisor_shift in 0u32..63,
         ) {
             let (number, divisor) = (number >> number_shift, (divisor >> divisor_shift).max(1));
-            prop_assert_eq!(FastRemainder::by(divisor).of(number), number % divisor);
+            prop_assert_eq!(FastRemainder::new(divisor).remainder(number), number % divisor);
         }
     }
 }

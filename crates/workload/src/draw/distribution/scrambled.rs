@@ -31,7 +31,7 @@ impl ScrambledZipfian {
             first: range.first(),
             ranks: Zipfian::with_zeta(RANKS, ZIPFIAN_CONSTANT, ZETA_RANKS),
             hash: NumberHash::up_to(RANKS),
-            place: FastRemainder::by(range.count()),
+            place: FastRemainder::new(range.count()),
         }
     }
 
@@ -47,14 +47,14 @@ impl ScrambledZipfian {
         self.ranks.replace_all(bits);
         self.hash.replace_all(bits);
         for number in bits {
-            *number = self.first + self.place.of(*number & NON_NEGATIVE);
+            *number = self.first + self.place.remainder(*number & NON_NEGATIVE);
         }
     }
 
     /// The record that the popularity rank `rank` falls on.
     #[inline]
     pub fn number_of_rank(&self, rank: u64) -> u64 {
-        self.first + self.place.of(self.hash.of(rank) & NON_NEGATIVE)
+        self.first + self.place.remainder(self.hash.hash_number(rank) & NON_NEGATIVE)
     }
 
     /// The generator of ranks.

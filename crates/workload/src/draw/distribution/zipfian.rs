@@ -183,7 +183,7 @@ mod tests {
         }
 
         #[test]
-        fn the_hundredth_power_is_what_the_library_gives(items in 3u64..10_000_000_001, u in 0.0f64..1.0) {
+        fn hundredth_power_matches_library(items in 3u64..10_000_000_001, u in 0.0f64..1.0) {
             let zipfian = Zipfian::new(items, ZIPFIAN_CONSTANT);
             let base = zipfian.eta * u - zipfian.eta + 1.0;
             let (found, expected) = (zipfian.stretched(base), base.powf(zipfian.alpha));

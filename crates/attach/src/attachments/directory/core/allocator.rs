@@ -77,13 +77,16 @@ impl BlockAllocator {
         if wanted == 0 {
             return None;
         }
-        let run = self.at(goal, wanted).or_else(|| self.near(goal, wanted)).or_else(|| self.any(wanted))?;
+        let run = self
+            .allocate_near(goal, wanted)
+            .or_else(|| self.near(goal, wanted))
+            .or_else(|| self.any(wanted))?;
         self.remove_part(run);
         self.count(run, false);
         Some(run)
     }
 
-    fn at(&self, goal: u64, wanted: u64) -> Option<BlockRun> {
+    fn allocate_near(&self, goal: u64, wanted: u64) -> Option<BlockRun> {
         let (&start, &count) = self.free.range(..=goal).next_back()?;
         let left = (start + count).checked_sub(goal).filter(|left| *left > 0)?;
         // A crumb at the goal would only cut the file in pieces.
@@ -91,11 +94,11 @@ impl BlockAllocator {
     }
 
     fn near(&self, goal: u64, wanted: u64) -> Option<BlockRun> {
-        let behind = self.free.range(goal..).take(NEAR_RUNS);
+        let following = self.free.range(goal..).take(NEAR_RUNS);
         let group = goal.saturating_sub(self.range.start) / self.group_blocks;
         let group_start = self.range.start + group * self.group_blocks;
         let before = self.free.range(group_start.min(goal)..goal).take(NEAR_RUNS);
-        behind
+        following
             .chain(before)
             .find(|(_, count)| **count >= wanted)
             .map(|(&start, _)| BlockRun { start, count: wanted })
@@ -204,18 +207,18 @@ impl BlockAllocator {
     }
 
     fn count(&mut self, run: BlockRun, freed: bool) {
-        let mut at = run.start;
-        while at < run.end() {
-            let group = self.group(at);
+        let mut block = run.start;
+        while block < run.end() {
+            let group = self.group(block);
             let group_end = self.range.start + (group as u64 + 1) * self.group_blocks;
-            let part = group_end.min(run.end()) - at;
+            let part = group_end.min(run.end()) - block;
             let Some(free) = self.free_in_group.get_mut(group) else { break };
             if freed {
                 *free += part;
             } else {
                 *free -= part;
             }
-            at += part;
+            block += part;
         }
         if freed {
             self.free_blocks += run.count;
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_grows_stays_in_one_piece() {
+    fn allocator_growing_file_stays_contiguous() {
         let mut allocator = BlockAllocator::new(100..100_000);
         let mut goal = 100;
         for _ in 0..50 {
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_are_made_before_their_files_spread_as_well() {
+    fn allocator_directories_made_first_spread_files() {
         let mut allocator = BlockAllocator::new(0..800);
         let homes: BTreeSet<u64> = (0..8).map(|_| allocator.home(0, true)).collect();
         assert_eq!(homes.len(), 8, "{homes:?}");
@@ -268,7 +271,7 @@ mod tests {
 
         /// Against a set of free blocks: what is given is free, and free and used are all there is.
         #[test]
-        fn nothing_is_given_twice_and_nothing_is_lost(
+        fn allocator_random_steps_never_overlap_or_leak(
             steps in proptest::collection::vec((any::<bool>(), 0..300_u64, 1..40_u64), 0..80),
         ) {
             let mut allocator = BlockAllocator::new(10..300);

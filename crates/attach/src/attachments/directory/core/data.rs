@@ -39,7 +39,7 @@ fn requests(
 /// One request is over; `place` is where a read's bytes go in the buffer.
 fn arrive(requests: &PendingRequests, completion: DeviceCompletion, place: Option<usize>) {
     requests.arrive(|(outcome, buffer)| match (completion, place) {
-        (Ok(bytes), Some(at)) => buffer[at..at + bytes.len()].copy_from_slice(&bytes),
+        (Ok(bytes), Some(index)) => buffer[index..index + bytes.len()].copy_from_slice(&bytes),
         (Ok(_), None) => {}
         (Err(error), _) => *outcome = outcome.and(Err(errno(&error))),
     });
@@ -69,14 +69,14 @@ impl DirectoryCore {
         }
         let end = offset.saturating_add(u64::from(length));
         let core = Arc::clone(self);
-        self.ranges.claim(inode, blocks(&(offset..end)), LockAccess::Shared, move |held| {
+        self.ranges.claim(inode, blocks(&(offset..end)), LockAccess::Shared, move |lock| {
             let size = match core.file_size(inode) {
                 Ok(size) => size,
-                Err(error) => return answer(done, Err(error), held),
+                Err(error) => return answer(done, Err(error), lock),
             };
             let bytes = offset..end.min(size);
             if bytes.is_empty() {
-                return answer(done, Ok(Vec::new()), held);
+                return answer(done, Ok(Vec::new()), lock);
             }
             let skip = (offset % BLOCK_BYTES) as usize;
             let wanted = (bytes.end - bytes.start) as usize;
@@ -88,7 +88,7 @@ impl DirectoryCore {
                     buffer.truncate(wanted);
                     buffer
                 });
-                answer(done, outcome, held);
+                answer(done, outcome, lock);
             });
         });
     }
@@ -121,8 +121,8 @@ impl DirectoryCore {
             return then(Ok(()), vec![0; length]);
         }
         let all = requests(written.len(), vec![0; length], then);
-        for (at, device, count) in written {
-            let (all, place) = (Arc::clone(&all), ((at - blocks.start) * BLOCK_BYTES) as usize);
+        for (offset, device, count) in written {
+            let (all, place) = (Arc::clone(&all), ((offset - blocks.start) * BLOCK_BYTES) as usize);
             let buffer = vec![0; (count * BLOCK_BYTES) as usize];
             let request = DeviceRequest::Read { offset_bytes: device * BLOCK_BYTES, buffer };
             self.device.submit(request, Box::new(move |completion| arrive(&all, completion, Some(place))));
@@ -159,8 +159,8 @@ impl DirectoryCore {
         done: CoreCallback<()>,
     ) {
         let core = Arc::clone(self);
-        self.ranges.claim(write.inode, range, LockAccess::Exclusive, move |held| {
-            core.write_held(write, data, held, done)
+        self.ranges.claim(write.inode, range, LockAccess::Exclusive, move |lock| {
+            core.write_held(write, data, lock, done)
         });
     }
 
@@ -168,32 +168,32 @@ impl DirectoryCore {
         self: &Arc<Self>,
         write: DataWrite,
         data: Vec<u8>,
-        held: InodeRangeLock,
+        lock: InodeRangeLock,
         done: CoreCallback<()>,
     ) {
         let size = match self.file_size(write.inode) {
             Ok(size) => size,
-            Err(error) => return answer(done, Err(error), held),
+            Err(error) => return answer(done, Err(error), lock),
         };
         let cover = blocks(&write.bytes);
         // A gap between the old end and this write must read as zeros, also in the old last block.
         let gap = size < write.bytes.start && size / BLOCK_BYTES < cover.start;
         if gap && !self.state().is_tail_clean(write.inode) {
-            if held.region().start > size / BLOCK_BYTES {
+            if lock.region().start > size / BLOCK_BYTES {
                 // Before the larger range is claimed: that would wait for this claim.
-                drop(held);
+                drop(lock);
                 return self.begin_write(size / BLOCK_BYTES..cover.end, write, data, done);
             }
             let core = Arc::clone(self);
             return self.clean_tail(
                 write.inode,
                 Box::new(move |cleaned| match cleaned {
-                    Ok(()) => core.write_edges(write, size, data, held, done),
-                    Err(error) => answer(done, Err(error), held),
+                    Ok(()) => core.write_edges(write, size, data, lock, done),
+                    Err(error) => answer(done, Err(error), lock),
                 }),
             );
         }
-        self.write_edges(write, size, data, held, done);
+        self.write_edges(write, size, data, lock, done);
     }
 
     /// Completes the first and the last block with what is there.
@@ -202,14 +202,14 @@ impl DirectoryCore {
         write: DataWrite,
         size: u64,
         data: Vec<u8>,
-        held: InodeRangeLock,
+        lock: InodeRangeLock,
         done: CoreCallback<()>,
     ) {
         let cover = blocks(&write.bytes);
         let head = (write.bytes.start % BLOCK_BYTES) as usize;
         let length = ((cover.end - cover.start) * BLOCK_BYTES) as usize;
         if head == 0 && data.len() == length {
-            return self.write_blocks(write, data, held, done);
+            return self.write_blocks(write, data, lock, done);
         }
         let mut edges = vec![cover.start, cover.end - 1];
         edges.dedup();
@@ -224,19 +224,19 @@ impl DirectoryCore {
         self.read_single_blocks(write.inode, edges, move |outcome| match outcome {
             Ok(edges) => {
                 for (block, old) in edges {
-                    let at = ((block - cover.start) * BLOCK_BYTES) as usize;
+                    let start = ((block - cover.start) * BLOCK_BYTES) as usize;
                     // What lies behind the file's end is not the file's.
                     let valid = size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;
                     let (first, last) = (head, head + data.len());
                     for index in 0..valid {
-                        if at + index < first || at + index >= last {
-                            whole[at + index] = old[index];
+                        if start + index < first || start + index >= last {
+                            whole[start + index] = old[index];
                         }
                     }
                 }
-                core.write_blocks(write, whole, held, done);
+                core.write_blocks(write, whole, lock, done);
             }
-            Err(error) => answer(done, Err(error), held),
+            Err(error) => answer(done, Err(error), lock),
         });
     }
 
@@ -273,7 +273,7 @@ impl DirectoryCore {
         self: &Arc<Self>,
         write: DataWrite,
         data: Vec<u8>,
-        held: InodeRangeLock,
+        lock: InodeRangeLock,
         done: CoreCallback<()>,
     ) {
         let planned = self.plan(&mut self.state(), &write);
@@ -284,15 +284,15 @@ impl DirectoryCore {
                 // Once only, or a full device would have it commit for ever.
                 let write = DataWrite { may_reclaim: false, ..write };
                 return self
-                    .send(CommitJob::Reclaim(Box::new(move || core.write_blocks(write, data, held, done))));
+                    .send(CommitJob::Reclaim(Box::new(move || core.write_blocks(write, data, lock, done))));
             }
-            Err(error) => return answer(done, Err(error), held),
+            Err(error) => return answer(done, Err(error), lock),
         };
         let parts = device_parts(&plan.places);
         let core = Arc::clone(self);
         let finish = move |outcome: CoreResult| {
             let outcome = core.written(&write, plan, outcome);
-            answer(done, outcome, held);
+            answer(done, outcome, lock);
         };
         if let [(device, _)] = parts[..] {
             let request = DeviceRequest::Write { offset_bytes: device * BLOCK_BYTES, data, fua: false };
@@ -304,8 +304,8 @@ impl DirectoryCore {
         let all = requests(parts.len(), Vec::new(), move |outcome, _| finish(outcome));
         let mut rest = data.as_slice();
         for (device, count) in parts {
-            let (part, behind) = rest.split_at((count * BLOCK_BYTES) as usize);
-            rest = behind;
+            let (part, tail) = rest.split_at((count * BLOCK_BYTES) as usize);
+            rest = tail;
             let all = Arc::clone(&all);
             let request =
                 DeviceRequest::Write { offset_bytes: device * BLOCK_BYTES, data: part.to_vec(), fua: false };
@@ -357,11 +357,11 @@ impl DirectoryCore {
             return outcome.and(Err(Errno::IO));
         }
         state.note_write(write.inode);
-        let fresh = plan.fresh.iter().map(|(at, run)| (*at, run.start, run.count));
+        let fresh = plan.fresh.iter().map(|(offset, run)| (*offset, run.start, run.count));
         let mut placed = false;
-        for (at, device, count) in fresh.chain(plan.unwritten.iter().copied()).collect::<Vec<_>>() {
+        for (offset, device, count) in fresh.chain(plan.unwritten.iter().copied()).collect::<Vec<_>>() {
             placed = true;
-            state.place(write.inode, at, BlockRun { start: device, count })?;
+            state.place(write.inode, offset, BlockRun { start: device, count })?;
         }
         state.written_across_failures(write.inode, plan.failures);
         let time: FileTimestamp = now();
@@ -455,10 +455,10 @@ impl DirectoryCore {
 
 impl CoreState {
     /// A file's content lies there from now on.
-    fn place(&mut self, inode: u64, at: u64, run: BlockRun) -> CoreResult {
+    fn place(&mut self, inode: u64, offset: u64, run: BlockRun) -> CoreResult {
         let BlockRun { start: device, count } = run;
-        self.perform(TreeOperation::Map { inode, at, device, count, written: true })?;
-        self.unflushed.push(PlacedBlocks { written: self.written, inode, at, run });
+        self.perform(TreeOperation::Map { inode, at: offset, device, count, written: true })?;
+        self.unflushed.push(PlacedBlocks { written: self.written, inode, at: offset, run });
         Ok(())
     }
 

@@ -95,13 +95,13 @@ impl ExtentMap {
 
     /// Every mapped piece in file order.
     pub(super) fn iter(&self) -> impl Iterator<Item = FileSegment> + '_ {
-        self.extents.iter().map(|(&at, extent)| segment(at, extent))
+        self.extents.iter().map(|(&offset, extent)| segment(offset, extent))
     }
 
     /// The pieces of a range without gaps, holes included.
     pub(super) fn segments(&self, range: Range<u64>) -> Vec<FileSegment> {
         let mut found = Vec::new();
-        let mut at = range.start;
+        let mut offset = range.start;
         let first = self.extents.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
         for (&start, extent) in self.extents.range(first..range.end.max(first)) {
             let from = start.max(range.start);
@@ -109,50 +109,50 @@ impl ExtentMap {
             if from >= to {
                 continue;
             }
-            if at < from {
-                found.push(FileSegment { at, count: from - at, place: SegmentPlace::Hole });
+            if offset < from {
+                found.push(FileSegment { at: offset, count: from - offset, place: SegmentPlace::Hole });
             }
             let part = FileExtent { device: extent.device + (from - start), count: to - from, ..*extent };
             found.push(segment(from, &part));
-            at = to;
+            offset = to;
         }
-        if at < range.end {
-            found.push(FileSegment { at, count: range.end - at, place: SegmentPlace::Hole });
+        if offset < range.end {
+            found.push(FileSegment { at: offset, count: range.end - offset, place: SegmentPlace::Hole });
         }
         found
     }
 
-    pub(super) fn place(&self, at: u64) -> SegmentPlace {
-        match self.extents.range(..=at).next_back() {
-            Some((&start, extent)) if at < start + extent.count => {
-                segment(at, &FileExtent { device: extent.device + (at - start), ..*extent }).place
+    pub(super) fn place(&self, offset: u64) -> SegmentPlace {
+        match self.extents.range(..=offset).next_back() {
+            Some((&start, extent)) if offset < start + extent.count => {
+                segment(offset, &FileExtent { device: extent.device + (offset - start), ..*extent }).place
             }
             _ => SegmentPlace::Hole,
         }
     }
 
     /// The mapped piece before a block, whether or not it reaches up to it.
-    pub(super) fn before(&self, at: u64) -> Option<FileSegment> {
-        self.extents.range(..at).next_back().map(|(&start, extent)| segment(start, extent))
+    pub(super) fn segment_before(&self, offset: u64) -> Option<FileSegment> {
+        self.extents.range(..offset).next_back().map(|(&start, extent)| segment(start, extent))
     }
 
     /// The mapped piece that begins after a block.
-    pub(super) fn after(&self, at: u64) -> Option<FileSegment> {
-        self.extents.range(at..).next().map(|(&start, extent)| segment(start, extent))
+    pub(super) fn segment_after(&self, offset: u64) -> Option<FileSegment> {
+        self.extents.range(offset..).next().map(|(&start, extent)| segment(start, extent))
     }
 
     /// Maps a range anew, and returns the device blocks that it lay on before and does no longer.
-    pub(super) fn map(&mut self, at: u64, run: BlockRun, content: ExtentContent) -> Vec<BlockRun> {
+    pub(super) fn map(&mut self, offset: u64, run: BlockRun, content: ExtentContent) -> Vec<BlockRun> {
         if run.count == 0 {
             return Vec::new();
         }
-        let mut replaced = self.cut(at..at + run.count);
+        let mut replaced = self.cut(offset..offset + run.count);
         // The same blocks again are only marked otherwise.
-        replaced.retain(|(from, old)| run.start + (from - at) != old.start);
-        self.extents.insert(at, FileExtent { device: run.start, count: run.count, content });
+        replaced.retain(|(from, old)| run.start + (from - offset) != old.start);
+        self.extents.insert(offset, FileExtent { device: run.start, count: run.count, content });
         self.blocks += run.count;
-        self.merge_around(at);
-        self.merge_around(at + run.count);
+        self.merge_around(offset);
+        self.merge_around(offset + run.count);
         replaced.into_iter().map(|(_, old)| old).collect()
     }
 
@@ -168,49 +168,50 @@ impl ExtentMap {
         }
         self.split(range.start);
         self.split(range.end);
-        let keys: Vec<u64> = self.extents.range(range).map(|(&at, _)| at).collect();
+        let keys: Vec<u64> = self.extents.range(range).map(|(&offset, _)| offset).collect();
         keys.into_iter()
-            .filter_map(|at| {
-                let extent = self.extents.remove(&at)?;
+            .filter_map(|offset| {
+                let extent = self.extents.remove(&offset)?;
                 self.blocks -= extent.count;
-                Some((at, BlockRun { start: extent.device, count: extent.count }))
+                Some((offset, BlockRun { start: extent.device, count: extent.count }))
             })
             .collect()
     }
 
     /// Makes `at` a boundary.
-    fn split(&mut self, at: u64) {
-        let Some((&start, extent)) = self.extents.range_mut(..at).next_back() else { return };
-        let kept = at - start;
-        if kept >= extent.count {
+    fn split(&mut self, offset: u64) {
+        let Some((&start, extent)) = self.extents.range_mut(..offset).next_back() else { return };
+        let head_count = offset - start;
+        if head_count >= extent.count {
             return;
         }
-        let rest = FileExtent { device: extent.device + kept, count: extent.count - kept, ..*extent };
-        extent.count = kept;
-        self.extents.insert(at, rest);
+        let rest =
+            FileExtent { device: extent.device + head_count, count: extent.count - head_count, ..*extent };
+        extent.count = head_count;
+        self.extents.insert(offset, rest);
     }
 
-    fn merge_around(&mut self, at: u64) {
-        let Some(&right) = self.extents.get(&at) else { return };
-        let Some((_, left)) = self.extents.range_mut(..at).next_back().filter(|(start, left)| {
-            *start + left.count == at
+    fn merge_around(&mut self, offset: u64) {
+        let Some(&right) = self.extents.get(&offset) else { return };
+        let Some((_, left)) = self.extents.range_mut(..offset).next_back().filter(|(start, left)| {
+            *start + left.count == offset
                 && left.device + left.count == right.device
                 && left.content == right.content
         }) else {
             return;
         };
         left.count += right.count;
-        self.extents.remove(&at);
+        self.extents.remove(&offset);
     }
 }
 
-fn segment(at: u64, extent: &FileExtent) -> FileSegment {
+fn segment(offset: u64, extent: &FileExtent) -> FileSegment {
     let place = match extent.content {
         ExtentContent::Unwritten => SegmentPlace::Unwritten(extent.device),
         ExtentContent::Written => SegmentPlace::Written(extent.device),
         ExtentContent::Doubtful => SegmentPlace::Doubtful(extent.device),
     };
-    FileSegment { at, count: extent.count, place }
+    FileSegment { at: offset, count: extent.count, place }
 }
 
 #[cfg(test)]
@@ -245,13 +246,13 @@ mod tests {
         ) {
             let mut map = ExtentMap::default();
             let mut table = vec![SegmentPlace::Hole; BLOCKS as usize];
-            for (at, count, device, kind) in steps {
-                let count = count.min(BLOCKS - at);
-                let range = at as usize..(at + count) as usize;
+            for (offset, count, device, kind) in steps {
+                let count = count.min(BLOCKS - offset);
+                let range = offset as usize..(offset + count) as usize;
                 let before: Vec<u64> = table[range.clone()].iter().filter_map(|place| place.device()).collect();
                 let (freed, still) = if kind == 0 {
                     table[range].fill(SegmentPlace::Hole);
-                    (map.unmap(at..at + count), Vec::new())
+                    (map.unmap(offset..offset + count), Vec::new())
                 } else {
                     let (content, place): (_, fn(u64) -> SegmentPlace) = match kind {
                         1 => (ExtentContent::Written, SegmentPlace::Written),
@@ -262,7 +263,7 @@ mod tests {
                         *entry = place(device + index);
                     }
                     let still: Vec<u64> = (device..device + count).collect();
-                    (map.map(at, BlockRun { start: device, count }, content), still)
+                    (map.map(offset, BlockRun { start: device, count }, content), still)
                 };
                 prop_assert_eq!(flat(&map), table.clone());
                 prop_assert_eq!(map.blocks(), table.iter().filter(|place| place.device().is_some()).count() as u64);
@@ -271,8 +272,8 @@ mod tests {
                     prop_assert!(before.contains(&block));
                 }
                 let _ = still;
-                for at in 0..BLOCKS {
-                    prop_assert_eq!(map.place(at), table[at as usize]);
+                for offset in 0..BLOCKS {
+                    prop_assert_eq!(map.place(offset), table[offset as usize]);
                 }
                 // Neighbours that continue each other are one.
                 let pieces: Vec<FileSegment> = map.iter().collect();

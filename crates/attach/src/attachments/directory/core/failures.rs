@@ -122,8 +122,8 @@ impl CoreState {
         let doubtful: Vec<PlacedBlocks> =
             self.unflushed.extract_if(.., |placed| is_doubtful(placed)).collect();
         self.begins_anew |= !doubtful.is_empty() && self.sealed_number > self.durable_number;
-        for PlacedBlocks { inode, at, run, .. } in doubtful {
-            for operation in self.tree.doubt(inode, at, run) {
+        for PlacedBlocks { inode, at: offset, run, .. } in doubtful {
+            for operation in self.tree.doubt(inode, offset, run) {
                 operation.encode(&mut self.transaction.operations);
             }
         }

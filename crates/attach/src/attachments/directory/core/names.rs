@@ -355,7 +355,7 @@ impl DirectoryCore {
     /// The error number of the system call.
     pub fn list(&self, directory: u64, after: u64, most: usize) -> Result<Vec<DirectoryListing>, Errno> {
         let state = self.state();
-        let entries = state.directory(directory)?.entries.behind(after).take(most);
+        let entries = state.directory(directory)?.entries.entries_after(after).take(most);
         entries
             .map(|(number, name, inode)| {
                 Ok(DirectoryListing { number, name: name.to_vec(), stat: state.stat(inode)? })
@@ -511,14 +511,14 @@ impl DirectoryCore {
         }
         let core = Arc::clone(self);
         // What is still under way goes first.
-        self.ranges.claim(inode, 0..u64::MAX, LockAccess::Exclusive, move |held| {
+        self.ranges.claim(inode, 0..u64::MAX, LockAccess::Exclusive, move |lock| {
             let mut state = core.state();
             state.give_back_reservation(inode);
             // Failing is logged; the inode then stays until the next mount.
             let _ = state.perform(TreeOperation::Remove { inode });
             state.volatile.remove(&inode);
             drop(state);
-            drop(held);
+            drop(lock);
         });
     }
 }

@@ -111,7 +111,7 @@ impl TreeOperation {
             TreeOperation::Make { inode, kind, home, device_number, target, attributes } => {
                 out.push(1);
                 put(out, *inode);
-                out.push(KINDS.iter().position(|known| known == kind).unwrap_or(0) as u8);
+                out.push(KINDS.iter().position(|candidate| candidate == kind).unwrap_or(0) as u8);
                 put(out, *home);
                 put(out, u64::from(*device_number));
                 put_bytes(out, target);
@@ -133,10 +133,10 @@ impl TreeOperation {
                 put(out, *parent);
                 put_bytes(out, name);
             }
-            TreeOperation::Map { inode, at, device, count, written } => {
+            TreeOperation::Map { inode, at: offset, device, count, written } => {
                 out.push(if *written { 5 } else { 6 });
                 put(out, *inode);
-                put(out, *at);
+                put(out, *offset);
                 put(out, *device);
                 put(out, *count);
             }
@@ -315,20 +315,20 @@ mod tests {
         let bytes = || proptest::collection::vec(any::<u8>(), 0..20);
         let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
         (0..10_u8, numbers, bytes(), bytes(), some_attributes(), 0..7_usize, any::<bool>()).prop_map(
-            |(tag, (inode, at, device, count), name, value, attributes, kind, written)| match tag {
+            |(tag, (inode, offset, device, count), name, value, attributes, kind, written)| match tag {
                 0 => TreeOperation::Make {
                     inode,
                     kind: KINDS[kind],
-                    home: at,
+                    home: offset,
                     device_number: device as u32,
                     target: name,
                     attributes,
                 },
                 1 => TreeOperation::SetAttributes { inode, attributes },
-                2 => TreeOperation::Link { parent: at, name, inode },
+                2 => TreeOperation::Link { parent: offset, name, inode },
                 3 => TreeOperation::Unlink { parent: inode, name },
-                4 => TreeOperation::Map { inode, at, device, count, written },
-                5 => TreeOperation::Unmap { inode, range: at..count },
+                4 => TreeOperation::Map { inode, at: offset, device, count, written },
+                5 => TreeOperation::Unmap { inode, range: offset..count },
                 6 => TreeOperation::SetXattr { inode, name, value },
                 7 => TreeOperation::RemoveXattr { inode, name },
                 8 => TreeOperation::Remove { inode },

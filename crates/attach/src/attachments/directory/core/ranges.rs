@@ -13,7 +13,7 @@ pub(super) type InodeRanges = claims::RangeLocks<u64, Range<u64>>;
 pub(super) type InodeRangeLock = claims::RangeLock<u64, Range<u64>>;
 
 /// The answer first, then the range: whoever waits for it need not be waited for.
-pub(super) fn answer<T>(done: CoreCallback<T>, outcome: Result<T, Errno>, held: InodeRangeLock) {
+pub(super) fn answer<T>(done: CoreCallback<T>, outcome: Result<T, Errno>, lock: InodeRangeLock) {
     done(outcome);
-    drop(held);
+    drop(lock);
 }

@@ -48,18 +48,18 @@ impl CoreState {
 
     fn try_allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<FreshBlocks> {
         let mut fresh = FreshBlocks::new();
-        let mut at = hole.start;
-        while at < hole.end {
-            let run = match self.take_reserved(inode, at..hole.end) {
+        let mut offset = hole.start;
+        while offset < hole.end {
+            let run = match self.take_reserved(inode, offset..hole.end) {
                 Some(run) => Some(run),
-                None => self.take_free(inode, at..hole.end, grows),
+                None => self.take_free(inode, offset..hole.end, grows),
             };
             let Some(run) = run else {
                 self.give_back(&fresh);
                 return None;
             };
-            fresh.push((at, run));
-            at += run.count;
+            fresh.push((offset, run));
+            offset += run.count;
         }
         Some(fresh)
     }
@@ -74,8 +74,8 @@ impl CoreState {
 
     fn take_free(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<BlockRun> {
         let wanted = hole.end - hole.start;
-        let has = self.tree.get(inode)?.extents.blocks() + wanted;
-        let ahead = if grows { has.clamp(MIN_AHEAD_BLOCKS, MAX_AHEAD_BLOCKS) } else { 0 };
+        let block_count = self.tree.get(inode)?.extents.blocks() + wanted;
+        let ahead = if grows { block_count.clamp(MIN_AHEAD_BLOCKS, MAX_AHEAD_BLOCKS) } else { 0 };
         let goal = self.goal(inode, hole.start);
         let run = self.allocator.allocate(goal, wanted + ahead)?;
         let volatile = self.volatile.entry(inode).or_default();
@@ -91,20 +91,20 @@ impl CoreState {
     }
 
     /// Where a block would lie if the file were laid out in its order.
-    fn goal(&self, inode: u64, at: u64) -> u64 {
+    fn goal(&self, inode: u64, offset: u64) -> u64 {
         if let Some((next, device)) = self.volatile.get(&inode).and_then(|volatile| volatile.hint)
-            && next == at
+            && next == offset
         {
             return device;
         }
         let Some(file) = self.tree.get(inode) else { return 0 };
         let placed =
             |segment: super::extents::FileSegment| segment.place.device().map(|device| (segment.at, device));
-        if let Some((start, device)) = file.extents.before(at).and_then(placed) {
-            return device + (at - start);
+        if let Some((start, device)) = file.extents.segment_before(offset).and_then(placed) {
+            return device + (offset - start);
         }
-        match file.extents.after(at).and_then(placed) {
-            Some((start, device)) => device.saturating_sub(start - at),
+        match file.extents.segment_after(offset).and_then(placed) {
+            Some((start, device)) => device.saturating_sub(start - offset),
             None => file.home,
         }
     }
@@ -145,11 +145,11 @@ impl DirectoryCore {
         };
         let core = Arc::clone(self);
         // Up to the end of any file, so that no write behind the new end runs at the same time.
-        self.ranges.claim(inode, from..u64::MAX, LockAccess::Exclusive, move |held| {
+        self.ranges.claim(inode, from..u64::MAX, LockAccess::Exclusive, move |lock| {
             match core.file_size(inode) {
                 // It shrank while we waited, and its old end needs to be held as well.
-                Ok(old) if size.min(old) / BLOCK_BYTES < held.region().start => {
-                    drop(held);
+                Ok(old) if size.min(old) / BLOCK_BYTES < lock.region().start => {
+                    drop(lock);
                     core.set_size(inode, size, done);
                 }
                 Ok(old) if size > old => {
@@ -157,15 +157,15 @@ impl DirectoryCore {
                     core.clean_tail(
                         inode,
                         Box::new(move |cleaned| {
-                            answer(done, cleaned.and_then(|()| next.resize(inode, size)), held);
+                            answer(done, cleaned.and_then(|()| next.resize(inode, size)), lock);
                         }),
                     );
                 }
                 Ok(_) => {
                     let outcome = core.resize(inode, size);
-                    answer(done, outcome, held);
+                    answer(done, outcome, lock);
                 }
-                Err(error) => answer(done, Err(error), held),
+                Err(error) => answer(done, Err(error), lock),
             }
         });
     }
@@ -209,7 +209,7 @@ impl DirectoryCore {
         self: &Arc<Self>,
         inode: u64,
         range: Range<u64>,
-        what: AllocateMode,
+        mode: AllocateMode,
         keep_size: bool,
         done: CoreCallback<()>,
     ) {
@@ -225,14 +225,14 @@ impl DirectoryCore {
         };
         let from = (range.start / BLOCK_BYTES).min(size / BLOCK_BYTES);
         let core = Arc::clone(self);
-        self.ranges.claim(inode, from..u64::MAX, LockAccess::Exclusive, move |held| {
+        self.ranges.claim(inode, from..u64::MAX, LockAccess::Exclusive, move |lock| {
             match core.file_size(inode) {
-                Ok(size) if size / BLOCK_BYTES < held.region().start => {
-                    drop(held);
-                    core.allocate(inode, range, what, keep_size, done);
+                Ok(size) if size / BLOCK_BYTES < lock.region().start => {
+                    drop(lock);
+                    core.allocate(inode, range, mode, keep_size, done);
                 }
-                Ok(size) => core.allocate_held(inode, size, range, (what, keep_size), held, done, true),
-                Err(error) => answer(done, Err(error), held),
+                Ok(size) => core.allocate_held(inode, size, range, (mode, keep_size), lock, done, true),
+                Err(error) => answer(done, Err(error), lock),
             }
         });
     }
@@ -243,8 +243,8 @@ impl DirectoryCore {
         inode: u64,
         size: u64,
         range: Range<u64>,
-        (what, keep_size): (AllocateMode, bool),
-        held: InodeRangeLock,
+        (mode, keep_size): (AllocateMode, bool),
+        lock: InodeRangeLock,
         done: CoreCallback<()>,
         may_reclaim: bool,
     ) {
@@ -253,7 +253,7 @@ impl DirectoryCore {
         let outer = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
         let changed = {
             let mut state = self.state();
-            match what {
+            match mode {
                 AllocateMode::Reserve => self.reserve(&mut state, inode, outer),
                 AllocateMode::Zero => {
                     state.forget_content(inode, inner).and_then(|()| self.reserve(&mut state, inode, outer))
@@ -264,7 +264,7 @@ impl DirectoryCore {
         if changed == Err(Errno::NOSPC) && may_reclaim && self.state().has_blocks_waiting() {
             let core = Arc::clone(self);
             return self.send(CommitJob::Reclaim(Box::new(move || {
-                core.allocate_held(inode, size, range, (what, keep_size), held, done, false);
+                core.allocate_held(inode, size, range, (mode, keep_size), lock, done, false);
             })));
         }
         let core = Arc::clone(self);
@@ -284,7 +284,7 @@ impl DirectoryCore {
                     volatile.tail_clean |= grows;
                 }
             }
-            answer(done, outcome, held);
+            answer(done, outcome, lock);
         };
         if let Err(error) = changed {
             return finish(Err(error));
@@ -292,7 +292,7 @@ impl DirectoryCore {
         let grows = end > size && !keep_size;
         let core = Arc::clone(self);
         let zero = move |then: CoreCallback<()>| {
-            if what == AllocateMode::Reserve {
+            if mode == AllocateMode::Reserve {
                 return then(Ok(()));
             }
             // The blocks at both ends that the range covers in part.
@@ -334,9 +334,9 @@ impl DirectoryCore {
                 }
             }
         }
-        for (at, run) in fresh {
+        for (offset, run) in fresh {
             let BlockRun { start: device, count } = run;
-            state.perform(TreeOperation::Map { inode, at, device, count, written: false })?;
+            state.perform(TreeOperation::Map { inode, at: offset, device, count, written: false })?;
         }
         Ok(())
     }
@@ -347,8 +347,8 @@ impl CoreState {
     fn forget_content(&mut self, inode: u64, blocks: Range<u64>) -> CoreResult {
         for segment in self.tree.get(inode).ok_or(Errno::NOENT)?.extents.segments(blocks) {
             if let Some(device) = segment.place.content() {
-                let (at, count) = (segment.at, segment.count);
-                self.perform(TreeOperation::Map { inode, at, device, count, written: false })?;
+                let (offset, count) = (segment.at, segment.count);
+                self.perform(TreeOperation::Map { inode, at: offset, device, count, written: false })?;
             }
         }
         Ok(())

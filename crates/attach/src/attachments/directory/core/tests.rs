@@ -106,7 +106,7 @@ proptest! {
 
     /// Requests that share blocks, all under way at once and answered in any order: each of them shows.
     #[test]
-    fn writes_under_way_at_once_do_not_lose_each_other(
+    fn concurrent_writes_keep_all_bytes(
         lengths in proptest::collection::vec(1..9000_usize, 1..12),
         order in any::<u64>(),
     ) {
@@ -116,15 +116,15 @@ proptest! {
         device.hold();
         let (sender, answered) = channel();
         let mut expected = Vec::new();
-        let mut at = Vec::new();
+        let mut writes = Vec::new();
         for (index, length) in lengths.iter().enumerate() {
-            at.push((expected.len() as u64, vec![index as u8 + 1; *length]));
+            writes.push((expected.len() as u64, vec![index as u8 + 1; *length]));
             expected.extend(std::iter::repeat_n(index as u8 + 1, *length));
         }
         // Not from front to back, so that gaps are filled later.
-        let count = at.len();
-        at.rotate_left(order as usize % count);
-        for (offset, data) in at {
+        let count = writes.len();
+        writes.rotate_left(order as usize % count);
+        for (offset, data) in writes {
             let sender = sender.clone();
             core.write(inode, offset, data, WriteOptions::default(), Box::new(move |outcome| {
                 let _ = sender.send(outcome);
@@ -164,7 +164,7 @@ fn files_that_grow_in_turn_stay_in_few_pieces() {
 }
 
 #[test]
-fn a_full_device_says_so_and_deleting_makes_room() {
+fn full_device_refuses_writes_until_deletion_frees_space() {
     let core = DirectoryCore::format(memory(CAPACITY_BYTES), (1, 1)).unwrap();
     let empty = core.space();
     let inode = file(&core, "large");
@@ -193,7 +193,7 @@ fn a_full_device_says_so_and_deleting_makes_room() {
 }
 
 #[test]
-fn an_open_file_without_a_name_lives_on_and_a_remount_ends_it() {
+fn unlinked_open_file_survives_until_remount() {
     let device = memory(CAPACITY_BYTES);
     let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let empty = core.space().free_blocks;
@@ -213,14 +213,14 @@ fn an_open_file_without_a_name_lives_on_and_a_remount_ends_it() {
 }
 
 #[test]
-fn what_was_cut_off_does_not_come_back_when_the_file_grows() {
+fn truncated_bytes_stay_gone_after_growth() {
     let core = DirectoryCore::format(memory(CAPACITY_BYTES), (1, 1)).unwrap();
     let inode = file(&core, "a");
     for grow in [10_000_u64, 4096, 200] {
         write(&core, inode, 0, &[9; 12_000]).unwrap();
         wait(|done| core.set_size(inode, 100, done)).unwrap();
         wait(|done| core.set_size(inode, grow, done)).unwrap();
-        let expected: Vec<u8> = (0..grow).map(|at| if at < 100 { 9 } else { 0 }).collect();
+        let expected: Vec<u8> = (0..grow).map(|offset| if offset < 100 { 9 } else { 0 }).collect();
         assert_eq!(content(&core, inode), expected);
         wait(|done| core.set_size(inode, 100, done)).unwrap();
         write(&core, inode, 9000, &[8]).unwrap();
@@ -232,7 +232,7 @@ fn what_was_cut_off_does_not_come_back_when_the_file_grows() {
 }
 
 #[test]
-fn a_volume_that_holds_something_else_is_not_taken_for_a_directory() {
+fn foreign_volume_is_not_opened_as_directory() {
     let device = memory(CAPACITY_BYTES);
     assert!(matches!(DirectoryCore::open(device.clone()), Err(OpenError::NothingThere)));
     device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![0x58; 4096], fua: false }).unwrap();

@@ -44,7 +44,7 @@ impl DirectoryNames {
     }
 
     /// Number, name and inode of every entry behind number `after`.
-    pub(super) fn behind(&self, after: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
+    pub(super) fn entries_after(&self, after: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
         self.by_number
             .range(after.saturating_add(1)..)
             .map(|(number, name)| (*number, &**name, self.by_name.get(name).map_or(0, |(inode, _)| *inode)))
@@ -153,14 +153,16 @@ impl InodeTree {
             }
             TreeOperation::Link { parent, name, inode } => self.link(*parent, name, *inode)?,
             TreeOperation::Unlink { parent, name } => self.unlink(*parent, name)?,
-            TreeOperation::Map { inode, at, device, count, written } => {
-                let ends = (at.checked_add(*count), device.checked_add(*count));
+            TreeOperation::Map { inode, at: offset, device, count, written } => {
+                let ends = (offset.checked_add(*count), device.checked_add(*count));
                 if *count == 0 || ends.0.is_none() || ends.1.is_none() {
-                    return contradiction(format!("inode {inode} has an extent of {count} blocks at {at}"));
+                    return contradiction(format!(
+                        "inode {inode} has an extent of {count} blocks at {offset}"
+                    ));
                 }
                 let run = BlockRun { start: *device, count: *count };
                 let content = if *written { ExtentContent::Written } else { ExtentContent::Unwritten };
-                self.change_extents(*inode, |extents| extents.map(*at, run, content), freed)?;
+                self.change_extents(*inode, |extents| extents.map(*offset, run, content), freed)?;
             }
             TreeOperation::Unmap { inode, range } => {
                 self.change_extents(*inode, |extents| extents.unmap(range.clone()), freed)?;
@@ -176,18 +178,18 @@ impl InodeTree {
                 None => return contradiction(format!("inode {inode} loses an attribute it has not")),
             },
             TreeOperation::Remove { inode } => {
-                let Some(gone) = self.inodes.get(inode) else {
+                let Some(removed) = self.inodes.get(inode) else {
                     return contradiction(format!("inode {inode} is removed and was not there"));
                 };
-                if !gone.entries.is_empty() {
+                if !removed.entries.is_empty() {
                     return contradiction(format!("directory {inode} is removed with what is in it"));
                 }
                 self.change_extents(*inode, |extents| extents.unmap(0..u64::MAX), freed)?;
-                if let Some(gone) = self.inodes.remove(inode) {
+                if let Some(removed) = self.inodes.remove(inode) {
                     let of_xattr =
                         |(name, value): (&Vec<u8>, &Vec<u8>)| XATTR_BYTES + (name.len() + value.len()) as u64;
-                    let xattrs: u64 = gone.xattrs.iter().map(of_xattr).sum();
-                    self.metadata_bytes -= INODE_BYTES + gone.target.len() as u64 + xattrs;
+                    let xattrs: u64 = removed.xattrs.iter().map(of_xattr).sum();
+                    self.metadata_bytes -= INODE_BYTES + removed.target.len() as u64 + xattrs;
                 }
             }
             TreeOperation::NextInode { inode } => self.next_inode = self.next_inode.max(*inode),
@@ -197,15 +199,15 @@ impl InodeTree {
 
     /// Takes what a file has written to these blocks for doubtful, where it still lies there, and says how the journal is to
     /// have it. In memory alone nothing changes: it is read as before.
-    pub(super) fn doubt(&mut self, inode: u64, at: u64, run: BlockRun) -> Vec<TreeOperation> {
+    pub(super) fn doubt(&mut self, inode: u64, offset: u64, run: BlockRun) -> Vec<TreeOperation> {
         let Some(file) = self.inodes.get(&inode) else { return Vec::new() };
         let lies_there =
-            |place: SegmentPlace, from: u64| place == SegmentPlace::Written(run.start + (from - at));
-        let mut pieces = file.extents.segments(at..at + run.count);
+            |place: SegmentPlace, from: u64| place == SegmentPlace::Written(run.start + (from - offset));
+        let mut pieces = file.extents.segments(offset..offset + run.count);
         pieces.retain(|piece| lies_there(piece.place, piece.at));
         let mut operations = Vec::new();
         for piece in pieces {
-            let device = run.start + (piece.at - at);
+            let device = run.start + (piece.at - offset);
             let again = BlockRun { start: device, count: piece.count };
             let mark = |extents: &mut ExtentMap| extents.map(piece.at, again, ExtentContent::Doubtful);
             // The same blocks: nothing gets free, and the file is there.
@@ -343,6 +345,6 @@ impl InodeTree {
     }
 }
 
-fn contradiction<T>(what: String) -> Result<T, TreeContradiction> {
-    Err(TreeContradiction(what))
+fn contradiction<T>(message: String) -> Result<T, TreeContradiction> {
+    Err(TreeContradiction(message))
 }

@@ -126,21 +126,21 @@ fn io_error() -> DeviceError {
 }
 
 #[test]
-fn a_flush_reaches_the_device_and_is_acknowledged_by_it_alone() {
+fn flush_reaches_device_before_acknowledgement() {
     for mounted in Mounted::all() {
         let is_flush = |request: &DeviceRequest| matches!(request, DeviceRequest::Flush);
-        let nothing = |_| Ok(Vec::new());
-        mounted.call(|file| file.sync_all(), is_flush, nothing).unwrap();
-        mounted.call(|file| file.sync_data(), is_flush, nothing).unwrap();
+        let answer_empty = |_| Ok(Vec::new());
+        mounted.call(|file| file.sync_all(), is_flush, answer_empty).unwrap();
+        mounted.call(|file| file.sync_data(), is_flush, answer_empty).unwrap();
         let failed = mounted.call(|file| file.sync_all(), is_flush, |_| Err(io_error())).unwrap_err();
         assert_eq!(failed.raw_os_error(), Some(libc::EIO));
         // A flush that failed once is no reason to leave the next one out.
-        mounted.call(|file| file.sync_all(), is_flush, nothing).unwrap();
+        mounted.call(|file| file.sync_all(), is_flush, answer_empty).unwrap();
     }
 }
 
 #[test]
-fn a_hole_is_punched_by_a_discard_of_just_that_range() {
+fn punched_hole_discards_exact_range() {
     for mounted in Mounted::all() {
         let punch = |file: File| {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -186,7 +186,7 @@ fn reads_and_writes_carry_their_data_and_their_errors() {
 }
 
 #[test]
-fn the_directory_shows_its_volumes_and_their_sizes() {
+fn directory_lists_volumes_with_sizes() {
     for mounted in Mounted::all() {
         let directory = mounted.directory.path();
         let names: Vec<_> =
@@ -205,7 +205,7 @@ fn the_directory_shows_its_volumes_and_their_sizes() {
 }
 
 #[test]
-fn many_requests_may_be_under_way_and_are_answered_in_any_order() {
+fn concurrent_requests_complete_in_any_order() {
     const WRITERS: u64 = 40;
     for mounted in Mounted::all() {
         let writers: Vec<_> = (0..WRITERS)
@@ -231,7 +231,7 @@ fn many_requests_may_be_under_way_and_are_answered_in_any_order() {
 }
 
 #[test]
-fn a_request_that_its_device_drops_fails() {
+fn request_dropped_by_device_fails() {
     for mounted in Mounted::all() {
         let file = mounted.open();
         let writer = std::thread::spawn(move || file.write_at(&[1; 4096], 0));

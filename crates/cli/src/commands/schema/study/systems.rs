@@ -49,8 +49,8 @@ fn section(system: &dyn System) -> Value {
         key("nodes", nodes, "Nodes of one system that spreads its data over them; they share the memory."),
         key("servers", whole(1, Some(64)), "Stand-alone servers, which know nothing of each other."),
     ];
-    for (role, holds) in capabilities.roles {
-        keys.push(key(role, text(), &format!("The storage for this part of what it stores: {holds}.")));
+    for (role, contents) in capabilities.roles {
+        keys.push(key(role, text(), &format!("The storage for this part of what it stores: {contents}.")));
     }
     for (name, meaning) in capabilities.settings {
         // Of those that are named twice the study's own says more.

@@ -66,7 +66,7 @@ fn requests() -> Value {
             ),
             key(
                 "beside",
-                beside(),
+                describe_background(),
                 "What goes on beside the measured operations: a writer of a fixed rate beside readers.",
             ),
             key("properties", properties(), "Other properties of YCSB's core workload."),
@@ -294,7 +294,7 @@ fn find_rate() -> Value {
     wanted
 }
 
-fn beside() -> Value {
+fn describe_background() -> Value {
     table(
         &["mix"],
         vec![
@@ -312,11 +312,11 @@ fn beside() -> Value {
 fn properties() -> Value {
     let of_a_study = KNOWN
         .iter()
-        .filter(|known| known.scope == PropertyScope::Workload && !HAVE_A_KEY.contains(&known.name));
+        .filter(|property| property.scope == PropertyScope::Workload && !HAVE_A_KEY.contains(&property.name));
     let properties: Map<String, Value> = of_a_study
-        .map(|known| {
-            let value = json!({ "type": ["string", "number", "boolean"], "description": known.meaning });
-            (known.name.to_owned(), value)
+        .map(|property| {
+            let value = json!({ "type": ["string", "number", "boolean"], "description": property.meaning });
+            (property.name.to_owned(), value)
         })
         .collect();
     json!({ "type": "object", "properties": properties, "additionalProperties": false })

@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn every_unit_has_one_place(
+    fn mapped_unit_has_one_place(
         units in 1..400u32,
         block_units in 1..20u32,
         spare in 0..40u32,
@@ -146,7 +146,7 @@ fn sequential_writes_cost_themselves_and_mixtures_lie_between() {
 }
 
 #[test]
-fn a_device_of_one_block_has_nothing_to_collect_at_first() {
+fn block_sized_device_collects_nothing_at_first() {
     let mut ftl = Ftl::fresh(1, 8, 1);
     let collected = (0..8).map(|_| ftl.write(0)).fold(CollectionResult::default(), |mut sum, collected| {
         sum.add(collected);
@@ -163,7 +163,7 @@ fn blocks_without_stale_units_are_not_copied_in_vain() {
 }
 
 #[test]
-fn a_discarded_device_is_fresh_again() {
+fn discarded_device_is_fresh_again() {
     let mut random = Pcg64Mcg::seed_from_u64(3);
     let (mut ftl, _) = Ftl::steady(UNITS, 1070, 400, &mut random);
     (0..UNITS).for_each(|unit| ftl.discard(unit));
@@ -171,7 +171,7 @@ fn a_discarded_device_is_fresh_again() {
 }
 
 #[test]
-fn half_a_device_in_use_is_spare_for_the_other_half() {
+fn unused_half_serves_as_spare_space() {
     let mut random = Pcg64Mcg::seed_from_u64(4);
     let (mut ftl, _) = Ftl::steady(UNITS, 1070, 400, &mut random);
     (UNITS / 2..UNITS).for_each(|unit| ftl.discard(unit));

@@ -38,13 +38,13 @@ fn random(seed: u64) -> Pcg64Mcg {
     Pcg64Mcg::seed_from_u64(seed)
 }
 
-fn agree(what: &str, found: [f64; 2], within: f64) {
-    eprintln!("{what}: {:.3} exact, {:.3} sampled", found[0], found[1]);
-    assert!((found[1] / found[0] - 1.0).abs() < within, "{what}: {found:?}");
+fn agree(label: &str, found: [f64; 2], tolerance: f64) {
+    eprintln!("{label}: {:.3} exact, {:.3} sampled", found[0], found[1]);
+    assert!((found[1] / found[0] - 1.0).abs() < tolerance, "{label}: {found:?}");
 }
 
 #[test]
-fn a_sample_wears_as_the_whole_does() {
+fn sampled_device_wears_like_whole() {
     for over_provisioning in [0.08, 0.145, 0.28] {
         let uniform = both(InitialState::Steady, over_provisioning).map(|mut translation| {
             let mut random = random(1);
@@ -76,7 +76,7 @@ fn a_sample_wears_as_the_whole_does() {
 }
 
 #[test]
-fn a_sample_falls_to_the_steady_state_as_the_whole_does() {
+fn sampled_device_reaches_steady_state_like_whole() {
     let curves = both(InitialState::Fresh, 0.08).map(|mut translation| {
         let mut random = random(4);
         // Sequentially, and then at random.
@@ -96,17 +96,17 @@ fn a_sample_falls_to_the_steady_state_as_the_whole_does() {
 }
 
 #[test]
-fn a_sequential_pass_touches_each_group_once() {
+fn sequential_pass_touches_each_group_once() {
     for most_units in [1 << 19, 1 << 16, 1000] {
         let mut translation = FlashTranslation::with_units(&shape(0.1), 9, InitialState::Fresh, most_units);
         let groups = translation.sample.groups();
         let before = translation.clone();
         // Pieces that fit no group.
-        let mut at = 0;
-        while at < CAPACITY {
-            let length = 12_288.min(CAPACITY - at);
-            translation.write(at, length);
-            at += length;
+        let mut offset = 0;
+        while offset < CAPACITY {
+            let length = 12_288.min(CAPACITY - offset);
+            translation.write(offset, length);
+            offset += length;
         }
         let written = |translation: &FlashTranslation| translation.ftl.mapped_units();
         assert_eq!((written(&before), written(&translation)), (0, groups));
@@ -117,7 +117,7 @@ fn a_sequential_pass_touches_each_group_once() {
 }
 
 #[test]
-fn the_largest_device_is_small_in_memory() {
+fn largest_device_needs_little_memory() {
     for capacity_bytes in [3_840_000_000_000, 64_000_000_000_000, 1_000_000_000_000_000_000] {
         let shape = TranslationShape { capacity_bytes, over_provisioning: 0.1, superblocks: 1e6 };
         let mut translation = FlashTranslation::new(&shape, 1, InitialState::Steady);

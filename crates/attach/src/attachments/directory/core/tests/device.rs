@@ -153,10 +153,12 @@ impl Delayed {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         loop {
             let next = {
-                let mut held = self.held.lock();
-                let Some(held) = held.as_mut().filter(|held| !held.is_empty()) else { return };
-                let index = random.next_u64() as usize % held.len();
-                held.swap_remove(index)
+                let mut requests = self.held.lock();
+                let Some(requests) = requests.as_mut().filter(|requests| !requests.is_empty()) else {
+                    return;
+                };
+                let index = random.next_u64() as usize % requests.len();
+                requests.swap_remove(index)
             };
             let (request, done) = next;
             done(self.memory.answer(request));
@@ -170,11 +172,11 @@ impl BlockDevice for Delayed {
     }
 
     fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
-        let mut held = self.held.lock();
-        if let Some(held) = held.as_mut() {
-            return held.push((request, done));
+        let mut requests = self.held.lock();
+        if let Some(requests) = requests.as_mut() {
+            return requests.push((request, done));
         }
-        drop(held);
+        drop(requests);
         let answer: Result<Vec<u8>, DeviceError> = self.memory.answer(request);
         done(answer);
     }

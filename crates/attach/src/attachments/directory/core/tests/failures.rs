@@ -15,7 +15,7 @@ fn opened(core: &Arc<DirectoryCore>, name: &str) -> u64 {
 }
 
 #[test]
-fn a_failed_commit_that_nobody_asked_for_is_told_to_every_file_that_it_concerns() {
+fn failed_background_commit_fails_fsync_of_affected_files() {
     let device = Failing::new(CAPACITY_BYTES);
     let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let calm = opened(&core, "calm");
@@ -45,7 +45,7 @@ fn a_failed_commit_that_nobody_asked_for_is_told_to_every_file_that_it_concerns(
 }
 
 #[test]
-fn a_failed_flush_for_one_file_is_told_to_another_that_was_written_in_place() {
+fn failed_flush_fails_fsync_of_other_rewritten_file() {
     let device = Failing::new(CAPACITY_BYTES);
     let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let (one, other) = (opened(&core, "one"), opened(&core, "other"));
@@ -59,7 +59,7 @@ fn a_failed_flush_for_one_file_is_told_to_another_that_was_written_in_place() {
 }
 
 #[test]
-fn a_record_that_could_not_be_written_is_told_too() {
+fn failed_record_write_is_reported() {
     let device = Failing::new(CAPACITY_BYTES);
     let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let one = opened(&core, "one");
@@ -70,7 +70,7 @@ fn a_record_that_could_not_be_written_is_told_too() {
 }
 
 #[test]
-fn what_a_failed_flush_lost_is_no_other_files_old_data_and_counts_once_it_is_written_anew() {
+fn blocks_lost_by_flush_show_no_foreign_data() {
     let device = Failing::new(CAPACITY_BYTES);
     let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     // Data of another file lies everywhere.
@@ -100,7 +100,7 @@ fn what_a_failed_flush_lost_is_no_other_files_old_data_and_counts_once_it_is_wri
 
 /// Else one error would never end where flushes always overlap.
 #[test]
-fn a_flush_that_began_after_a_failure_is_not_failed_by_one_that_began_before() {
+fn flush_after_failure_ignores_earlier_failure() {
     let core = DirectoryCore::format(Failing::new(CAPACITY_BYTES), (1, 1)).unwrap();
     let covers = || core.state().covers();
     let (failing, overlapping) = (covers(), covers());

@@ -24,7 +24,7 @@ proptest! {
     /// After the cut the names are those of one moment, not before the last sync; a file that was synced and left alone
     /// since is whole; and no file holds a byte that was written to another.
     #[test]
-    fn what_was_synced_is_there_and_nothing_is_mixed_up(
+    fn power_cut_keeps_synced_data_apart(
         steps in proptest::collection::vec(some_step(), 1..60),
         cuts in proptest::collection::vec(any::<u64>(), 3),
     ) {
@@ -103,7 +103,7 @@ proptest! {
 
 /// The blocks of a deleted file are given to others only when its end is durable.
 #[test]
-fn a_file_whose_deletion_was_lost_is_whole() {
+fn file_with_lost_deletion_is_whole() {
     let device = memory(CAPACITY_BYTES);
     let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
     let inode = file(&core, "old");

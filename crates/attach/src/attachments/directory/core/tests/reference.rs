@@ -32,7 +32,8 @@ fn some_path() -> impl Strategy<Value = String> {
 
 pub(super) fn some_step() -> impl Strategy<Value = Step> {
     let range = || (0..40_000_u64, 1..20_000_u64).prop_map(|(start, length)| start..start + length);
-    let what = prop_oneof![Just(AllocateMode::Reserve), Just(AllocateMode::Zero), Just(AllocateMode::Punch)];
+    let allocate_mode =
+        prop_oneof![Just(AllocateMode::Reserve), Just(AllocateMode::Zero), Just(AllocateMode::Punch)];
     let mode =
         prop_oneof![Just(RenameMode::Replace), Just(RenameMode::NoReplace), Just(RenameMode::Exchange)];
     prop_oneof![
@@ -42,8 +43,8 @@ pub(super) fn some_step() -> impl Strategy<Value = Step> {
         8 => (some_path(), 0..40_000_u64, 1..20_000_usize, 1..=255_u8)
             .prop_map(|(path, offset, length, byte)| Step::Write { path, offset, length, byte }),
         3 => (some_path(), 0..60_000_u64).prop_map(|(path, size)| Step::Truncate { path, size }),
-        4 => (some_path(), range(), what, any::<bool>()).prop_map(|(path, range, what, keep)| {
-            Step::Allocate { path, range, what, keep_size: keep || what == AllocateMode::Punch }
+        4 => (some_path(), range(), allocate_mode, any::<bool>()).prop_map(|(path, range, allocate_mode, keep)| {
+            Step::Allocate { path, range, what: allocate_mode, keep_size: keep || allocate_mode == AllocateMode::Punch }
         }),
         2 => some_path().prop_map(Step::Unlink),
         1 => some_path().prop_map(Step::RemoveDirectory),
@@ -141,12 +142,12 @@ impl Reference {
                 }
                 None => false,
             },
-            Step::Allocate { path, range, what, keep_size } => match self.file(path) {
+            Step::Allocate { path, range, what: allocate_mode, keep_size } => match self.file(path) {
                 Some(file) => {
                     if !keep_size {
                         file.resize(file.len().max(range.end as usize), 0);
                     }
-                    if *what != AllocateMode::Reserve {
+                    if *allocate_mode != AllocateMode::Reserve {
                         let end = file.len().min(range.end as usize);
                         let start = end.min(range.start as usize);
                         file[start..end].fill(0);
@@ -308,9 +309,9 @@ pub(super) fn perform(core: &Arc<DirectoryCore>, step: &Step) -> Result<(), Errn
             let inode = file_at(core, path)?;
             wait(|done| core.set_size(inode, *size, done))
         }
-        Step::Allocate { path, range, what, keep_size } => {
+        Step::Allocate { path, range, what: allocate_mode, keep_size } => {
             let inode = file_at(core, path)?;
-            wait(|done| core.allocate(inode, range.clone(), *what, *keep_size, done))
+            wait(|done| core.allocate(inode, range.clone(), *allocate_mode, *keep_size, done))
         }
         Step::Unlink(path) => {
             let (parent, name) = place(core, path)?;
