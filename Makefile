@@ -69,7 +69,7 @@ MEMBER_KILLS = 20
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
 	@echo "make test         everything that must pass before a commit"
-	@echo "make quick        the fast loop: unit tests and the command line, without root"
+	@echo "make quick        the fast loop: unit tests, models and schemas, without root or other systems; prints its times"
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
 	@echo "make lint         formatting, names and sentences, links, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
@@ -122,11 +122,10 @@ test:
 	@scripts/test
 	tests/vm/run-nvme-tcp target/vm
 
-# Unit tests of every crate, and what the command line says: what nobody has to be root for, and nothing is mounted.
+# Unit tests of every crate, and the test programs that need neither root nor another system; then the time of each.
 quick:
 	@scripts/install-packages run
-	cargo test --locked --workspace --lib
-	cargo test --locked -p underlay-cli --test starting --test study_schema --test schemas
+	@scripts/test pure
 
 lint: target/tools/bin/cargo-deny
 	cargo fmt --all --check
