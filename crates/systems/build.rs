@@ -1,5 +1,5 @@
-//! Checks that the RocksDB that was asked for can be had, and says how to get it, before a compiler says it worse. Notes
-//! the versions of clients for the record.
+//! Checks that the RocksDB that was asked for can be had, and says how to get it, before a compiler says it worse.
+//! Notes the versions of clients for the record.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ fn main() {
     println!("cargo:rustc-env=UNDERLAY_RUST_SCYLLA_VERSION={}", locked_version("scylla"));
 }
 
-/// `make dist`: the distribution's librocksdb.a goes into the program, whose other libraries do not bring what it calls.
-/// libzstd is linked as ever.
+/// `make dist`: the distribution's librocksdb.a goes into the program, whose other libraries do not bring what it
+/// calls. libzstd is linked as ever.
 fn link_statically() {
     let directory = std::env::var("ROCKSDB_LIB_DIR").unwrap_or_default();
     println!("cargo:rustc-link-search=native={directory}");

@@ -211,8 +211,8 @@ pub(crate) struct RunArguments {
     /// Store disk images here during the run [default: below the run]
     #[arg(long, value_name = "DIR")]
     pub work: Option<PathBuf>,
-    /// Slow motion by this factor, whatever the study says; `warmup` and `duration` stay what they are in the study, modelled time
-    /// or wall time [default: the study's, or the smallest that this host keeps up with]
+    /// Slow motion by this factor, whatever the study says; `warmup` and `duration` stay what they are in the study,
+    /// modelled time or wall time [default: the study's, or the smallest that this host keeps up with]
     #[arg(long, value_name = "FACTOR", conflicts_with = "resume", value_parser = units::parse_factor)]
     pub time: Option<f64>,
     /// No live progress
@@ -221,8 +221,8 @@ pub(crate) struct RunArguments {
     /// Serve the console while it runs, and say where; afterwards it shows the report
     #[arg(long)]
     pub console: bool,
-    /// How long the console stays after the run, as in `10 min`; `0 s` ends both together [default: until Ctrl-C, or 1 minute
-    /// if no terminal is in the foreground]
+    /// How long the console stays after the run, as in `10 min`; `0 s` ends both together [default: until Ctrl-C, or 1
+    /// minute if no terminal is in the foreground]
     #[arg(long, value_name = "TIME", requires = "console")]
     pub console_stays: Option<String>,
 }
@@ -236,14 +236,16 @@ pub(crate) struct CheckArguments {
     /// Check its short form
     #[arg(long)]
     pub short: bool,
-    /// Print the cells that it would run as JSON, or its mistakes: {"errors": [{"file", "line", "column", "message", ...}]}
+    /// Print the cells that it would run as JSON, or its mistakes: {"errors": [{"file", "line", "column", "message",
+    /// ...}]}
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// The run's directory [default: the newest below runs/]; given two, each cell of the second is compared with the same cell of the first
+    /// The run's directory [default: the newest below runs/]; given two, each cell of the second is compared with the
+    /// same cell of the first
     #[arg(num_args = 0..=2, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Open the HTML file in a browser
@@ -255,7 +257,8 @@ pub(crate) struct ReportArguments {
     /// The whole report as JSON, for scripts, to standard output
     #[arg(long)]
     pub json: bool,
-    /// Where to write the HTML [default: report.html in the run's directory; of two runs against.html in that of the second]
+    /// Where to write the HTML [default: report.html in the run's directory; of two runs against.html in that of the
+    /// second]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
     pub out: Option<PathBuf>,
 }
@@ -272,12 +275,12 @@ pub(crate) enum YcsbPhase {
 pub(crate) struct YcsbArguments {
     /// Load the records, or run operations on them
     pub phase: YcsbPhase,
-    /// The system: rocksdb, je, je-ha, oracle-nosql, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
-    /// Hadoop and Spark run jobs, not YCSB: use a study
+    /// The system: rocksdb, je, je-ha, oracle-nosql, cassandra or accumulo; or null, which does nothing and shows what
+    /// the generator can do. Hadoop and Spark run jobs, not YCSB: use a study
     pub system: String,
-    /// Where the system keeps its data: any directory, including one on a modelled disk (`underlay mount`). `null` needs none,
-    /// and neither does a cluster that is already running (`--set endpoints=HOST:PORT` of cassandra, `--set zookeepers=HOST:PORT`
-    /// of accumulo)
+    /// Where the system keeps its data: any directory, including one on a modelled disk (`underlay mount`). `null`
+    /// needs none, and neither does a cluster that is already running (`--set endpoints=HOST:PORT` of cassandra, `--set
+    /// zookeepers=HOST:PORT` of accumulo)
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// A file of CoreWorkload properties; may be given several times
@@ -292,8 +295,8 @@ pub(crate) struct YcsbArguments {
     /// Client threads, overrides the property threadcount
     #[arg(long)]
     pub threads: Option<u32>,
-    /// Operations per second, over the property target: an open loop, latency from the intended start. 1000,2000,4000 for
-    /// steps of equal length, 1000..4000 for a ramp
+    /// Operations per second, over the property target: an open loop, latency from the intended start. 1000,2000,4000
+    /// for steps of equal length, 1000..4000 for a ramp
     #[arg(long, value_name = "PER_SECOND", allow_hyphen_values = true)]
     pub rate: Option<RateArgument>,
     /// Find the highest rate that keeps to a latency: p99=10ms, or p99=10ms,p99.9=50ms for both. The search starts at
@@ -361,8 +364,9 @@ pub(crate) enum InitialStateArgument {
 
 #[derive(Debug, Args)]
 pub(crate) struct MountArguments {
-    /// A medium of the catalogue, or several striped by 64 KiB: hdd-7200-sata, nvme-9300-maxx2; a layout of the catalogue:
-    /// accumulo-hdd; a medium's file; with --storage a study's; or a volume of a server: nvme-tcp://127.0.0.1:4420/data
+    /// A medium of the catalogue, or several striped by 64 KiB: hdd-7200-sata, nvme-9300-maxx2; a layout of the
+    /// catalogue: accumulo-hdd; a medium's file; with --storage a study's; or a volume of a server:
+    /// nvme-tcp://127.0.0.1:4420/data
     #[arg(value_name = "MEDIUM[xN]")]
     pub medium: String,
     /// The directory to mount on; created if missing
@@ -370,7 +374,8 @@ pub(crate) struct MountArguments {
     /// Mount this storage of a study, with its layers and in its scale; several volumes become subdirectories of DIR
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "filesystem", "initial"])]
     pub storage: Option<String>,
-    /// The size of each device; a cloud volume's rates follow it [default: 8 GiB of the medium, or what the kept disk has]
+    /// The size of each device; a cloud volume's rates follow it [default: 8 GiB of the medium, or what the kept disk
+    /// has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// Slow motion: every latency this many times longer [default: 1, or the study's]

@@ -1,5 +1,5 @@
-//! No example that we give puts a secret where other users of the host read it: on a command line, which `/proc` shows to everybody, or in
-//! a log. What examples teach is what people do.
+//! No example that we give puts a secret where other users of the host read it: on a command line, which `/proc` shows
+//! to everybody, or in a log. What examples teach is what people do.
 
 use std::path::{Path, PathBuf};
 
@@ -138,7 +138,8 @@ fn exposure(line: &str, kind: TextKind) -> Option<&'static str> {
     (kind == TextKind::Shell).then(|| printed(&words)).flatten()
 }
 
-/// `NAME=VALUE` of a secret behind a command's name: an assignment before it is in the environment, which is for its user alone.
+/// `NAME=VALUE` of a secret behind a command's name: an assignment before it is in the environment, which is for its
+/// user alone.
 fn is_argument_assignment(words: &[String], place: usize) -> bool {
     let is_assignment = |word: &str| {
         word.split_once('=').is_some_and(|(name, value)| {

@@ -6,8 +6,9 @@ use underlay_config::Diagnostics;
 
 use crate::output;
 
-/// It finished with problems: operations failed, a medium is far from the device that it models, or a cell has no sound figures. Such a cell
-/// failed, was skipped on command, was disturbed by hand or could not run here; its record says why.
+/// It finished with problems: operations failed, a medium is far from the device that it models, or a cell has no sound
+/// figures. Such a cell failed, was skipped on command, was disturbed by hand or could not run here; its record says
+/// why.
 pub(crate) const INCOMPLETE: u8 = 1;
 /// A mistake in what the user wrote: an argument, a study, a medium.
 pub(crate) const MISTAKE: u8 = 2;

@@ -1,11 +1,12 @@
-//! Text for a terminal. Some of it comes from servers, workers and files of others: what would move the cursor, hide a line or
-//! answer for the user is not passed on. Colours are, which are ours.
+//! Text for a terminal. Some of it comes from servers, workers and files of others: what would move the cursor, hide a
+//! line or answer for the user is not passed on. Colours are, which are ours.
 
 use std::borrow::Cow;
 
 const REPLACEMENT: char = '\u{fffd}';
 
-/// The text with its control characters replaced, but for tabs, ends of lines and changes of colour. A carriage return alone is replaced.
+/// The text with its control characters replaced, but for tabs, ends of lines and changes of colour. A carriage return
+/// alone is replaced.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
@@ -27,7 +28,8 @@ fn is_obeyed(character: char) -> bool {
     character.is_control() && !matches!(character, '\n' | '\t')
 }
 
-/// Of what is passed on at the beginning though it has control characters: a change of colour, the end of a line of CSV.
+/// Of what is passed on at the beginning though it has control characters: a change of colour, the end of a line of
+/// CSV.
 fn passed_whole(text: &str) -> Option<usize> {
     if text.starts_with("\r\n") { Some(2) } else { colour_length(text) }
 }

@@ -1,8 +1,8 @@
 //! Standard output and standard error.
 //!
-//! Standard output is what a script reads: whoever closes it early (`| head`) has read enough, and anything else that keeps
-//! it from being written ends the program with an error. Standard error is for people who watch: where nobody does,
-//! the work goes on.
+//! Standard output is what a script reads: whoever closes it early (`| head`) has read enough, and anything else that
+//! keeps it from being written ends the program with an error. Standard error is for people who watch: where nobody
+//! does, the work goes on.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -86,7 +86,8 @@ pub(crate) fn table(table: &comfy_table::Table) -> String {
     underlay_report::terminal::fitted(table, columns().unwrap_or(usize::MAX))
 }
 
-/// A mark or name, and beside it a text in as many lines as the terminal makes of it, below each other from column `indent` on.
+/// A mark or name, and beside it a text in as many lines as the terminal makes of it, below each other from column
+/// `indent` on.
 pub(crate) fn wrap_after_head(head: &str, indent: usize, text: &str) -> String {
     let Some(columns) = columns() else { return format!("{head:<indent$}{text}") };
     // A narrow one has no room for columns.

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first asks a run to end in order, a later one ends it at once. Once the work is done, and only its console stays
-//! open, the first one closes that.
+//! Ctrl-C and SIGTERM: the first asks a run to end in order, a later one ends it at once. Once the work is done, and
+//! only its console stays open, the first one closes that.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ pub(crate) struct SignalRequests {
 #[derive(Debug, Default)]
 struct SignalState {
     first: Option<Instant>,
-    /// SIGTERM or SIGHUP was among them: whoever sent it waits for the end of this process, and nobody is at a terminal.
+    /// SIGTERM or SIGHUP was among them: whoever sent it waits for the end of this process, and nobody is at a
+    /// terminal.
     is_final: bool,
     /// The work is done, with this exit code.
     done: Option<u8>,
@@ -67,8 +68,8 @@ impl SignalRequests {
         &self.stop
     }
 
-    /// The work is done, and this process ends with that code. From now on a signal means that it is to end, and a second one that it is not
-    /// to be waited for.
+    /// The work is done, and this process ends with that code. From now on a signal means that it is to end, and a
+    /// second one that it is not to be waited for.
     pub(crate) fn work_is_done(&self, code: u8) {
         self.state.lock().done = Some(code);
     }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static FORMER: AtomicU32 = AtomicU32::new(0o022);
 
-/// Nobody else ever writes to what is made, and the owner can always use it: with a umask of 0777 we could not enter our own
-/// folders. To be called before there is a second thread.
+/// Nobody else ever writes to what is made, and the owner can always use it: with a umask of 0777 we could not enter
+/// our own folders. To be called before there is a second thread.
 pub(crate) fn set() {
     // SAFETY: it changes a number of this process.
     unsafe {

@@ -173,7 +173,8 @@ vanish = true
     assert!(!stderr(&resumed).contains("by hand"), "{}", stderr(&resumed));
     let warnings = hdd["warnings"].to_string();
     assert!(warnings.contains("faults on command: slow-disk from 100 ms for 200 ms"), "{warnings}");
-    // A database on a stripe that lost a disk fails, or errs until the end, as the moment strikes it. Either names the fault.
+    // A database on a stripe that lost a disk fails, or errs until the end, as the moment strikes it. Either names the
+    // fault.
     let flash = record("flash");
     let pulled = "faults on command: pulled on device 1 from 250 ms";
     if flash["status"]["state"] == "failed" {
@@ -207,7 +208,8 @@ fn manual_fault_yields_no_finding() {
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let record = playground.path("run/cells/rocksdb.hdd.ycsb-c-uniform-4t.r1.json");
     let limit = Instant::now() + Duration::from_secs(240);
-    // Again and again, since storages come and go before the one that is measured; so few and short spikes change nothing.
+    // Again and again, since storages come and go before the one that is measured; so few and short spikes change
+    // nothing.
     while !record.exists() && Instant::now() < limit {
         let spikes = ["spikes", "--rate", "0.000001", "--latency", "1 ms"];
         playground.output(&[&["fault", "hdd-7200-sata.0"], &spikes[..]].concat());

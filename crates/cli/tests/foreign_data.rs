@@ -189,7 +189,8 @@ fn image_in_use_is_not_measured() {
     let blank = image(&playground, "blank.img", 64 * MIB);
     let device = Loop::attach(&blank);
     refused(&measure("blank.img"), &device.0);
-    // Where nobody can be asked what it is, it is not overwritten either. The other `wipefs` is there for this process alone.
+    // Where nobody can be asked what it is, it is not overwritten either. The other `wipefs` is there for this process
+    // alone.
     let broken = playground.write("wipefs", "#!/bin/sh\nexit 1\n");
     fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
     let mut unshared = Command::new("unshare");

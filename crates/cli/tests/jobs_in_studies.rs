@@ -45,8 +45,8 @@ time = 2
 data = 20
 "#;
 
-/// The NodeManager's mount namespace begins as a copy of ours, with the disk that somebody else has mounted. How that one
-/// ended, and what still is of it.
+/// The NodeManager's mount namespace begins as a copy of ours, with the disk that somebody else has mounted. How that
+/// one ended, and what still is of it.
 fn end_while_containers_are_there(playground: &Playground, disk: Mounted) -> (ExitStatus, Vec<String>) {
     let folder = playground.folder.path().to_str().unwrap();
     let ours = std::fs::read_link("/proc/self/ns/mnt").unwrap();

@@ -1,5 +1,5 @@
-//! What was stopped while it was measured is not certified. Each test really stops processes; only verdicts are asserted, since how much a stop
-//! costs depends on the host.
+//! What was stopped while it was measured is not certified. Each test really stops processes; only verdicts are
+//! asserted, since how much a stop costs depends on the host.
 
 mod support;
 
@@ -135,7 +135,8 @@ fn command_of_paused_run_is_doubtful() {
     assert!(is_doubtful_for(&records[0], "process pauses"), "{:?}", records[0].certificate);
 }
 
-/// Of two cells, the engine of one is stopped, and the process behind the devices of the other: each alone, while the run itself goes on.
+/// Of two cells, the engine of one is stopped, and the process behind the devices of the other: each alone, while the
+/// run itself goes on.
 #[test]
 fn paused_system_or_devices_make_cell_doubtful() {
     if !can_mount() {

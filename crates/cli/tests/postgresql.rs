@@ -149,7 +149,8 @@ enum End {
     Killed,
 }
 
-/// Writes for so long and ends the life. Returns what each writer had been told of, `before` seconds earlier and at the end.
+/// Writes for so long and ends the life. Returns what each writer had been told of, `before` seconds earlier and at the
+/// end.
 fn live(
     disk: &mut Disk,
     commit: &str,

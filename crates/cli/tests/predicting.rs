@@ -1,4 +1,5 @@
-//! `underlay predict`, `explain` and `advise`, from a small run that was measured: RocksDB on six disks and on flash, three sizes, three mixes.
+//! `underlay predict`, `explain` and `advise`, from a small run that was measured: RocksDB on six disks and on flash,
+//! three sizes, three mixes.
 
 mod support;
 
@@ -9,7 +10,8 @@ use support::{Playground, stderr, stdout};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/measured-run");
 
-/// The run as a quiet host would have certified it, with a series for each cell, which the fixture leaves out. `change` may spoil a record.
+/// The run as a quiet host would have certified it, with a series for each cell, which the fixture leaves out. `change`
+/// may spoil a record.
 fn sound_run(playground: &Playground, change: impl Fn(&str, &mut serde_json::Value)) -> String {
     let directory = playground.path("sound-run");
     std::fs::create_dir_all(directory.join("cells")).unwrap();

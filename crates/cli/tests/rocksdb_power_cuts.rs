@@ -20,7 +20,8 @@ use underlay_workload::client::{FieldSelection, FieldValues, OperationOutcome};
 
 const CUTS_VARIABLE: &str = "UNDERLAY_POWER_CUTS";
 const USUAL_CUTS: u64 = 10;
-/// So few synced writes are unflushed at a time that a few cuts may take none of them: up to so many times more, until one did.
+/// So few synced writes are unflushed at a time that a few cuts may take none of them: up to so many times more, until
+/// one did.
 const MAX_EXTRA_CUTS: u64 = 10;
 const CUTS_A_DISK: u64 = 20;
 const MEDIA: [&str; 2] = ["hdd-7200-sata", "ssd-sata"];

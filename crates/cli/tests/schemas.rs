@@ -1,4 +1,5 @@
-//! What scripts may rely on: the published schemas are those that the program prints by, and what it prints keeps to them.
+//! What scripts may rely on: the published schemas are those that the program prints by, and what it prints keeps to
+//! them.
 
 mod support;
 

@@ -171,7 +171,8 @@ fn mounted_disk_grants_no_rights_or_devices() {
     }
 }
 
-/// A umask of 0 opens what is made to everybody, and one of 0777 closes it to us: neither does here, and a user's own command has it.
+/// A umask of 0 opens what is made to everybody, and one of 0777 closes it to us: neither does here, and a user's own
+/// command has it.
 #[test]
 fn umask_never_changes_modes() {
     let playground = Playground::new();

@@ -1,5 +1,5 @@
-//! The program on a host that others use too: what another user may have put in its way, and what of its own they may see. The
-//! tests stand for the other user by giving files away, which takes root.
+//! The program on a host that others use too: what another user may have put in its way, and what of its own they may
+//! see. The tests stand for the other user by giving files away, which takes root.
 
 mod support;
 

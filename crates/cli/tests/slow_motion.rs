@@ -31,7 +31,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs the program to its end. Every device that it attaches once the run has begun answers as late as `delay` says for the run's factor.
+/// Runs the program to its end. Every device that it attaches once the run has begun answers as late as `delay` says
+/// for the run's factor.
 fn delayed(
     playground: &Playground,
     arguments: &[&str],

@@ -1,5 +1,5 @@
-//! What a run does when its surroundings fail it: output that nobody reads, disks that are full, records that were cut short,
-//! directories that are someone else's.
+//! What a run does when its surroundings fail it: output that nobody reads, disks that are full, records that were cut
+//! short, directories that are someone else's.
 
 mod support;
 

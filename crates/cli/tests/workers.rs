@@ -1,5 +1,5 @@
-//! `underlay worker` and `underlay ycsb --workers` as a user types them: hosts are network namespaces with a cable to the
-//! coordinator's.
+//! `underlay worker` and `underlay ycsb --workers` as a user types them: hosts are network namespaces with a cable to
+//! the coordinator's.
 
 mod support;
 

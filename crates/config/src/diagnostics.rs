@@ -181,8 +181,8 @@ impl Diagnostics {
         (line, column)
     }
 
-    /// Where a part of a string is in the file, whose `span` has the string with its quotes. Nothing where the file has it in other letters, with
-    /// escapes for one.
+    /// Where a part of a string is in the file, whose `span` has the string with its quotes. Nothing where the file has
+    /// it in other letters, with escapes for one.
     pub fn part_of(&self, span: &Range<usize>, value: &str, part: &Range<usize>) -> Option<Range<usize>> {
         let (_, begin, text) = self.source(span.start);
         let written = text.get(span.start.checked_sub(begin)?..span.end.checked_sub(begin)?)?;
@@ -255,7 +255,8 @@ impl Diagnostics {
     }
 }
 
-/// The span within a text that begins at `begin`, cut to its first line and to whole characters, so that any span can be drawn.
+/// The span within a text that begins at `begin`, cut to its first line and to whole characters, so that any span can
+/// be drawn.
 fn visible(text: &str, begin: usize, span: &Range<usize>) -> Range<usize> {
     let start = boundary(text, span.start.saturating_sub(begin));
     let end = boundary(text, span.end.saturating_sub(begin).max(start));

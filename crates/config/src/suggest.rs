@@ -22,7 +22,8 @@ pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 /// Those of `candidates` that `word` may have been meant to be, nearest first, two at most.
 ///
-/// More generous than [`closest`], since catalogue names are long and people leave parts off: a name that contains the word counts.
+/// More generous than [`closest`], since catalogue names are long and people leave parts off: a name that contains the
+/// word counts.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     if word.chars().count() > MAX_WORD_CHARACTERS {
         return Vec::new();

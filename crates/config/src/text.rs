@@ -1,4 +1,5 @@
-//! From text to a document. Titles and notes end up on terminals: what moves a cursor or hides a line has no business in them.
+//! From text to a document. Titles and notes end up on terminals: what moves a cursor or hides a line has no business
+//! in them.
 
 use std::ops::Range;
 
@@ -7,8 +8,8 @@ use toml_edit::{Document, Item, Table, TableLike, Value};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::syntax;
 
-/// Reads a document. `None` after a mistake, which then stands in `findings`: text that is not TOML, or one with a control
-/// character.
+/// Reads a document. `None` after a mistake, which then stands in `findings`: text that is not TOML, or one with a
+/// control character.
 pub fn parse<'t>(text: &'t str, findings: &mut Diagnostics) -> Option<Document<&'t str>> {
     let document = match Document::parse(text) {
         Ok(document) => document,

@@ -1,5 +1,5 @@
-//! Sizes, durations, bandwidths, rates and prices as people write them and as tables print them: `2 GiB`, `870 µs`, `25 Gbit/s`,
-//! `1,105 ops/s`, `$1,210`.
+//! Sizes, durations, bandwidths, rates and prices as people write them and as tables print them: `2 GiB`, `870 µs`, `25
+//! Gbit/s`, `1,105 ops/s`, `$1,210`.
 
 use std::time::Duration;
 
@@ -43,7 +43,8 @@ const BANDWIDTH_UNITS: [(&str, u64); 11] = [
     ("B/s", 8),
 ];
 
-/// Other ways to write a unit: both letters that look like a micro sign, which tables print (U+00B5 and U+03BC), and a capital K.
+/// Other ways to write a unit: both letters that look like a micro sign, which tables print (U+00B5 and U+03BC), and a
+/// capital K.
 const OTHER_SPELLINGS: [(&str, &str); 3] = [("\u{b5}s", "us"), ("\u{3bc}s", "us"), ("KB/s", "kB/s")];
 
 /// What may follow a rate of operations.

@@ -1,13 +1,15 @@
-//! Who may come in: a client with a session or the read-only token, that uses one of this host's own names, from a page of ours.
+//! Who may come in: a client with a session or the read-only token, that uses one of this host's own names, from a page
+//! of ours.
 //!
-//! A page of somebody else's that is open in the same browser can send requests here. It knows neither token nor cookie, and
-//! `SameSite=Strict` keeps the browser from adding the cookie. Where its own name was made to lead here (DNS rebinding), the cookie is
-//! not that name's, and the name is not among those that are answered.
+//! A page of somebody else's that is open in the same browser can send requests here. It knows neither token nor
+//! cookie, and `SameSite=Strict` keeps the browser from adding the cookie. Where its own name was made to lead here
+//! (DNS rebinding), the cookie is not that name's, and the name is not among those that are answered.
 //!
-//! A cookie is sent to every port of a name, and so to whatever another user of this host serves at another port of 127.0.0.1. So browsers
-//! are served at a name that is drawn anew at each start (`u-RANDOM.localhost`, which browsers lead to loopback), and nowhere else: no
-//! other port can be asked for by a name that nobody knows, and no page of an earlier console, or of who took its port, shares its origin.
-//! From other hosts there is no such name: there, a certificate has to be shown beside the cookie.
+//! A cookie is sent to every port of a name, and so to whatever another user of this host serves at another port of
+//! 127.0.0.1. So browsers are served at a name that is drawn anew at each start (`u-RANDOM.localhost`, which browsers
+//! lead to loopback), and nowhere else: no other port can be asked for by a name that nobody knows, and no page of an
+//! earlier console, or of who took its port, shares its origin. From other hosts there is no such name: there, a
+//! certificate has to be shown beside the cookie.
 
 use std::net::IpAddr;
 

@@ -112,7 +112,8 @@ impl FollowedRun {
         })
     }
 
-    /// What is known of a cell: while its run goes on by the feed first, which knows more, and afterwards by the records alone.
+    /// What is known of a cell: while its run goes on by the feed first, which knows more, and afterwards by the
+    /// records alone.
     pub(crate) fn cell(&self, position: u32) -> CellView {
         let watched_view = self.watched.cells.get(&position).filter(|_| self.is_running());
         let mut view = watched_view.or_else(|| self.recorded.get(&position)).cloned().unwrap_or_default();
@@ -162,7 +163,8 @@ impl ConsoleHub {
         }
     }
 
-    /// All runs. Counting the cells of those that nobody has asked for yet takes its time: where there is less, some have no counts.
+    /// All runs. Counting the cells of those that nobody has asked for yet takes its time: where there is less, some
+    /// have no counts.
     pub(crate) fn list(&self, limit: Option<Duration>) -> Vec<RunSummary> {
         let running: Vec<PathBuf> = self.host.running().into_iter().map(|one| one.directory).collect();
         self.runs.list(&running, limit)

@@ -46,7 +46,8 @@ impl MetricFamilies {
         let _ = writeln!(lines, "{name}{{{}}} {value}", labels.join(","));
     }
 
-    /// A mean, and quantiles as a summary has them: a query that adds up one of them would get nonsense by the other's name. All in µs.
+    /// A mean, and quantiles as a summary has them: a query that adds up one of them would get nonsense by the other's
+    /// name. All in µs.
     fn latency(
         &mut self,
         [mean, quantiles]: [(&'static str, &'static str); 2],

@@ -139,8 +139,8 @@ impl RunCatalog {
         RunDirectory::head(&directory).map_err(|error| error.to_string())
     }
 
-    /// All runs, those that began last first; `running` are the directories of those that go on now. Where counting their cells takes longer
-    /// than the limit, some have no counts.
+    /// All runs, those that began last first; `running` are the directories of those that go on now. Where counting
+    /// their cells takes longer than the limit, some have no counts.
     pub(crate) fn list(&self, running: &[PathBuf], limit: Option<Duration>) -> Vec<RunSummary> {
         let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());

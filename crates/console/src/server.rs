@@ -41,8 +41,8 @@ use work::{RunningCommands, WorkPermits};
 /// Whoever is measured beside it needs the CPUs more.
 const NICENESS: i32 = 10;
 const POLL: Duration = Duration::from_millis(100);
-/// A console that ends waits so long for what it does to a storage: power comes back to all of its devices, and what was mounted is mounted
-/// again, or else the user has to finish it by hand. systemd kills a service after 90 s.
+/// A console that ends waits so long for what it does to a storage: power comes back to all of its devices, and what
+/// was mounted is mounted again, or else the user has to finish it by hand. systemd kills a service after 90 s.
 const STORAGE_LIMIT: Duration = Duration::from_secs(80);
 
 /// What to serve, and where.
@@ -55,8 +55,8 @@ pub struct ConsoleOptions {
     /// Where studies are edited.
     pub studies: PathBuf,
     pub names: HostNames,
-    /// What monitors send. It reads everything and changes nothing, because a program that takes the port while the console is down
-    /// receives it.
+    /// What monitors send. It reads everything and changes nothing, because a program that takes the port while the
+    /// console is down receives it.
     pub token: Option<AccessSecret>,
     /// A directory of this user's alone, for the Unix socket and an address that nobody was there to read.
     pub own_folder: PathBuf,
@@ -201,8 +201,8 @@ impl ConsoleServer {
         self.shared.socket.path()
     }
 
-    /// Where a browser begins, once and within [`ADDRESS_VALID`]: what the address has is exchanged for a cookie. It is as good as a
-    /// password until then, so that it goes to a terminal and nowhere else.
+    /// Where a browser begins, once and within [`ADDRESS_VALID`]: what the address has is exchanged for a cookie. It is
+    /// as good as a password until then, so that it goes to a terminal and nowhere else.
     ///
     /// # Errors
     /// When there are no random numbers.

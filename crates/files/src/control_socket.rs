@@ -1,5 +1,5 @@
-//! A Unix socket on which a process takes commands from its own user: one JSON value a line in each direction, a reply for
-//! every line.
+//! A Unix socket on which a process takes commands from its own user: one JSON value a line in each direction, a reply
+//! for every line.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::marker::PhantomData;
@@ -27,7 +27,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A reply may carry histograms and a series for each device; more than this is no reply.
 const MAX_REPLY_BYTES: u64 = 256 << 20;
 
-/// Instead of a reply, on a connection that ends: what is said on it from now on is not obeyed, and may be said again on another one.
+/// Instead of a reply, on a connection that ends: what is said on it from now on is not obeyed, and may be said again
+/// on another one.
 const NOT_OBEYED: &[u8] = b"\n";
 
 /// The answer to a line.
@@ -136,8 +137,9 @@ enum PeerState {
 }
 
 impl Connections {
-    /// Counts one more, until that is dropped. Where there are too many, the one that has been idle for longest makes room: a peer that was
-    /// stopped keeps nobody out, and one that still wants something connects again. Nothing where all are being answered.
+    /// Counts one more, until that is dropped. Where there are too many, the one that has been idle for longest makes
+    /// room: a peer that was stopped keeps nobody out, and one that still wants something connects again. Nothing where
+    /// all are being answered.
     fn begin(self: &Arc<Self>, stream: UnixStream) -> Option<Served> {
         let mut all = self.0.lock();
         if all.len() >= MAX_CONNECTIONS {
@@ -191,7 +193,8 @@ fn say_not_obeyed(stream: &UnixStream) {
     let _ = rustix::net::send(stream, NOT_OBEYED, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Until nothing more is obeyed on this connection. An error where the peer has nothing more to say, or took no reply to what was obeyed.
+/// Until nothing more is obeyed on this connection. An error where the peer has nothing more to say, or took no reply
+/// to what was obeyed.
 fn serve<R: Serialize>(
     served: &Served,
     max_line_bytes: u64,
@@ -201,7 +204,8 @@ fn serve<R: Serialize>(
     let mut writer = peer.stream.try_clone()?;
     writer.set_write_timeout(Some(WRITE_LIMIT))?;
     let mut reader = BufReader::new(peer.stream.try_clone()?);
-    // Who connects has something to say. Later a peer may be silent for as long as it likes, but not in the middle of a line.
+    // Who connects has something to say. Later a peer may be silent for as long as it likes, but not in the middle of a
+    // line.
     reader.get_ref().set_read_timeout(Some(LINE_LIMIT))?;
     loop {
         match reader.fill_buf().map(<[u8]>::is_empty) {
@@ -267,8 +271,8 @@ impl<C: Serialize, R: DeserializeOwned> Connection<C, R> {
         Ok(Connection { path: path.to_owned(), limit, reader, writer, spoken: PhantomData })
     }
 
-    /// For the replies from now on. One that comes later is taken for the reply to the next command, so a connection that has
-    /// timed out is of no further use.
+    /// For the replies from now on. One that comes later is taken for the reply to the next command, so a connection
+    /// that has timed out is of no further use.
     ///
     /// # Errors
     /// For a limit of zero.
@@ -277,8 +281,9 @@ impl<C: Serialize, R: DeserializeOwned> Connection<C, R> {
         self.writer.set_read_timeout(Some(limit))
     }
 
-    /// Says a command and waits for its reply. Where the other side has ended the connection before, it is said once more on a new one.
-    /// Where the connection ends without a word the command may have been obeyed, so that is an error.
+    /// Says a command and waits for its reply. Where the other side has ended the connection before, it is said once
+    /// more on a new one. Where the connection ends without a word the command may have been obeyed, so that is an
+    /// error.
     ///
     /// # Errors
     /// When the other side went away, took too long, or answered with something else than a reply.
@@ -355,7 +360,8 @@ mod tests {
         assert!(!path.exists() && Asking::open(&path, LIMIT).is_err());
     }
 
-    /// Reads a line on each connection, answers it by the next of these, and ends the connection; says how many lines it has read.
+    /// Reads a line on each connection, answers it by the next of these, and ends the connection; says how many lines
+    /// it has read.
     fn answering_with(path: &Path, answers: &'static [&'static [u8]]) -> JoinHandle<usize> {
         let listener = listen(path).unwrap();
         std::thread::spawn(move || {

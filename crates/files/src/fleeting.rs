@@ -1,5 +1,5 @@
-//! Folders in a temporary directory that are gone soon, and of which no journal is kept. A process that is killed in that
-//! moment leaves one behind, whose name says which process made it.
+//! Folders in a temporary directory that are gone soon, and of which no journal is kept. A process that is killed in
+//! that moment leaves one behind, whose name says which process made it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,15 +12,15 @@ use crate::{Access, Folder, unique_name};
 
 const PURPOSE: &str = "underlay-fleeting";
 
-/// Nobody can see whether a process of another PID namespace still runs, other than by its lock, which earlier versions did not take. A
-/// folder this old that nobody has locked is taken to be left behind.
+/// Nobody can see whether a process of another PID namespace still runs, other than by its lock, which earlier versions
+/// did not take. A folder this old that nobody has locked is taken to be left behind.
 const OTHERS_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// What every user of the host reaches, whatever `TMPDIR` says.
 pub const SHARED: &str = "/tmp";
 
-/// One that nobody else can look into or has put anything into. The caller removes it, and keeps the [`Folder`] until then: that
-/// holds the lock by which others see that it is in use.
+/// One that nobody else can look into or has put anything into. The caller removes it, and keeps the [`Folder`] until
+/// then: that holds the lock by which others see that it is in use.
 ///
 /// # Errors
 /// When it can't be made.

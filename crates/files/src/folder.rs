@@ -31,7 +31,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// One that is there. Links on the way are followed where [`check_trusted_path`](crate::check_trusted_path) lets them pass.
+    /// One that is there. Links on the way are followed where [`check_trusted_path`](crate::check_trusted_path) lets
+    /// them pass.
     ///
     /// # Errors
     /// When it is not there, belongs to another user, or can be written to or exchanged by one.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, StatVfsMountFlags};
 
-/// Bytes that this user may still write at `path`, or where it would be made: on the file system of the nearest directory
-/// above it that is there. `None` where nobody knows.
+/// Bytes that this user may still write at `path`, or where it would be made: on the file system of the nearest
+/// directory above it that is there. `None` where nobody knows.
 pub fn free_bytes(path: &Path) -> Option<u64> {
     let found = file_system_of(path)?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))
@@ -30,8 +30,8 @@ fn existing(path: &Path) -> Option<PathBuf> {
     path.ancestors().find(|place| place.exists()).map(Path::to_path_buf)
 }
 
-/// Why no file below `path` can have this length, which takes no room: its file system has none as large, or this process may write none.
-/// `None` also where nobody knows.
+/// Why no file below `path` can have this length, which takes no room: its file system has none as large, or this
+/// process may write none. `None` also where nobody knows.
 pub fn refusal_of_file(path: &Path, length_bytes: u64) -> Option<String> {
     // Beyond its limit, the kernel would end this process.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
@@ -55,7 +55,8 @@ const LEAST_BYTES: u64 = 1 << 20;
 /// What file systems keep even from root: ext4 16 MiB for its own use.
 const KEPT_FROM_ROOT_BYTES: u64 = 64 << 20;
 
-/// Whether nothing can be written at `path` any more. Root may write what is kept for it when others can't write. False where nobody knows.
+/// Whether nothing can be written at `path` any more. Root may write what is kept for it when others can't write. False
+/// where nobody knows.
 pub fn is_full(path: &Path) -> bool {
     let Ok(found) = rustix::fs::statvfs(path) else { return false };
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);

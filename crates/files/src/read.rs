@@ -35,8 +35,8 @@ pub fn read_text(path: &Path, most_bytes: u64) -> io::Result<String> {
     decode_text(read(path, most_bytes)?)
 }
 
-/// As [`read`], or what a pipe without a name gives: `<(...)` in a shell, or standard input. Somebody holds its other end,
-/// whereas nobody may ever write to a pipe that has a name.
+/// As [`read`], or what a pipe without a name gives: `<(...)` in a shell, or standard input. Somebody holds its other
+/// end, whereas nobody may ever write to a pipe that has a name.
 ///
 /// # Errors
 /// As `read`, but for such pipes.

@@ -18,7 +18,8 @@ pub fn read_secret(path: &Path, most_bytes: u64) -> io::Result<String> {
     read(path, most_bytes, |_| false)
 }
 
-/// The same, or one that root lets the group of this process read, as containers get theirs: `root` and the pod's group, 0440.
+/// The same, or one that root lets the group of this process read, as containers get theirs: `root` and the pod's
+/// group, 0440.
 ///
 /// # Errors
 /// As [`read_secret`].
@@ -56,8 +57,8 @@ fn exposure(file: &File, is_given: impl Fn(&Stat) -> bool) -> io::Result<Option<
     if !mode.intersects(Mode::RWXG) {
         return Ok(None);
     }
-    // With an access control list the group's bits are its mask: the most that anyone whom it names can have. systemd lets the user of a unit
-    // read its credentials by one that names nobody else.
+    // With an access control list the group's bits are its mask: the most that anyone whom it names can have. systemd
+    // lets the user of a unit read its credentials by one that names nobody else.
     if has_access_list(file) {
         let is_ours_alone = access_list(file).is_ok_and(|list| names_only(&list, User::current().number));
         return Ok((!is_ours_alone).then(|| "is open to those on its access control list".to_owned()));
@@ -67,9 +68,11 @@ fn exposure(file: &File, is_given: impl Fn(&Stat) -> bool) -> io::Result<Option<
     Ok((!is_closed).then(|| format!("is open to group {}", found.st_gid)))
 }
 
-/// The version of an access control list as the kernel gives it (`posix_acl_xattr.h`): a head with it, then entries of 8 bytes.
+/// The version of an access control list as the kernel gives it (`posix_acl_xattr.h`): a head with it, then entries of
+/// 8 bytes.
 const ACL_VERSION: u32 = 2;
-/// Tags of its entries: the file's owner, a user by number, the file's group, a group by number, the mask, and everybody else.
+/// Tags of its entries: the file's owner, a user by number, the file's group, a group by number, the mask, and
+/// everybody else.
 const ACL_OWNER: u16 = 1;
 const ACL_USER: u16 = 2;
 const ACL_OWN_GROUP: u16 = 4;
@@ -77,7 +80,8 @@ const ACL_GROUP: u16 = 8;
 const ACL_MASK: u16 = 16;
 const ACL_OTHER: u16 = 32;
 
-/// Whether an access control list lets nobody do anything but the owner, root and this user. What is not understood lets somebody.
+/// Whether an access control list lets nobody do anything but the owner, root and this user. What is not understood
+/// lets somebody.
 fn names_only(list: &[u8], user: u32) -> bool {
     let Some((head, entries)) = list.split_first_chunk::<4>() else { return false };
     let (entries, rest) = entries.as_chunks::<8>();

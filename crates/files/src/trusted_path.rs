@@ -33,7 +33,8 @@ pub fn check_trusted_path(path: &Path) -> io::Result<()> {
     user.exchange(&descriptor, &folder).map_or(Ok(()), |reason| Err(refused(path, path, &reason)))
 }
 
-/// As [`check_trusted_path`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted over.
+/// As [`check_trusted_path`], of the way to `path` alone: that folder itself may be anybody's, as one that is mounted
+/// over.
 ///
 /// # Errors
 /// As `check_trusted_path`.
@@ -41,8 +42,8 @@ pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
     open_trusted_path(path, &User::current()).map(drop)
 }
 
-/// The folder `path`, to be mounted on by its descriptor: found as [`check_trusted_path_to`] lets it pass, and without a link on the way,
-/// as a path that was resolved before. What takes its place afterwards does not matter.
+/// The folder `path`, to be mounted on by its descriptor: found as [`check_trusted_path_to`] lets it pass, and without
+/// a link on the way, as a path that was resolved before. What takes its place afterwards does not matter.
 ///
 /// # Errors
 /// As `check_trusted_path_to`, and when a link leads elsewhere.
@@ -56,8 +57,8 @@ pub fn open_mount_point(path: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// As [`check_trusted_path`], of a file that is to be run, and of the way to it. For root the file itself has to belong to root, or to
-/// the caller of `sudo`, and nobody else may write to it. Links to it are followed.
+/// As [`check_trusted_path`], of a file that is to be run, and of the way to it. For root the file itself has to belong
+/// to root, or to the caller of `sudo`, and nobody else may write to it. Links to it are followed.
 ///
 /// # Errors
 /// As `check_trusted_path`, and when the file can't be found.
@@ -116,8 +117,8 @@ impl User {
         if mode.contains(Mode::WOTH) {
             return Some("can be written to by everybody".to_owned());
         }
-        // A group of the owner's number is the owner's alone, as most distributions make users. Other groups were chosen by
-        // those who are in them, but not for root to be at their mercy.
+        // A group of the owner's number is the owner's alone, as most distributions make users. Other groups were
+        // chosen by those who are in them, but not for root to be at their mercy.
         if !mode.contains(Mode::WGRP) || self.number != 0 {
             return None;
         }
@@ -135,7 +136,8 @@ impl User {
         self.mistrust(descriptor, folder).filter(|_| self.may_lose_from(folder))
     }
 
-    /// Whether what others could put into a folder is enough to refuse it: for root, unless only their own entries are theirs.
+    /// Whether what others could put into a folder is enough to refuse it: for root, unless only their own entries are
+    /// theirs.
     fn may_lose_from(&self, folder: &Stat) -> bool {
         let is_sticky = Mode::from_raw_mode(folder.st_mode).contains(Mode::SVTX) && self.trusts(folder);
         self.number == 0 && !is_sticky

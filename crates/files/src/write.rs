@@ -56,8 +56,8 @@ pub fn replace(path: &Path, access: Access, content: &[u8]) -> io::Result<()> {
     fsync(openat(&folder, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?).map_err(io::Error::from)
 }
 
-/// Writes the file whole, as [`replace_with`]. Where the user names a device, a pipe or a link (`/dev/stdout`) in a folder that
-/// nobody else can write to, it is written to as a shell would.
+/// Writes the file whole, as [`replace_with`]. Where the user names a device, a pipe or a link (`/dev/stdout`) in a
+/// folder that nobody else can write to, it is written to as a shell would.
 ///
 /// # Errors
 /// When something else than a regular file is there, or it can't be written.
@@ -69,7 +69,8 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Opens the file to write at its end; it is made where it is not there. Devices, pipes and links as [`write()`] has them.
+/// Opens the file to write at its end; it is made where it is not there. Devices, pipes and links as [`write()`] has
+/// them.
 ///
 /// # Errors
 /// When something else than a regular file is there, or it can't be opened.

@@ -1,5 +1,5 @@
-//! What another user of the host may have put there. These tests stand for the other user by giving folders away, which takes
-//! root; in CI they must run.
+//! What another user of the host may have put there. These tests stand for the other user by giving folders away, which
+//! takes root; in CI they must run.
 
 use std::fs;
 use std::io::Write as _;

@@ -31,8 +31,8 @@ impl ClockOffset {
     }
 }
 
-/// How far apart several hosts may have started. Each is given by how late it started, and by the uncertainty of its clock, in
-/// nanoseconds. Zero if there are none.
+/// How far apart several hosts may have started. Each is given by how late it started, and by the uncertainty of its
+/// clock, in nanoseconds. Zero if there are none.
 pub(crate) fn spread_ns(begins: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     let mut bounds: Option<(i128, i128)> = None;
     for (late_ns, uncertainty_ns) in begins {
@@ -64,8 +64,8 @@ mod tests {
             prop_assert!((found.ahead_ns - ahead_ns).unsigned_abs() <= u128::from(found.uncertainty_ns));
         }
 
-        /// Hosts whose clocks differ by anything, behind ways of any length: told one instant, each in its own time, they
-        /// begin no further apart than is said.
+        /// Hosts whose clocks differ by anything, behind ways of any length: told one instant, each in its own time,
+        /// they begin no further apart than is said.
         #[test]
         fn hosts_begin_together_whatever_their_clocks_say(
             hosts in prop::collection::vec(

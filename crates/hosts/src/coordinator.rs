@@ -1,4 +1,5 @@
-//! The coordinator: connects to workers, divides a job among them, starts it everywhere at the same time and merges the results.
+//! The coordinator: connects to workers, divides a job among them, starts it everywhere at the same time and merges the
+//! results.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,8 +43,8 @@ pub struct HostReport {
     pub start_uncertainty: Duration,
     /// How much later than it was told it started, by its own clock.
     pub start_lateness: Duration,
-    /// How many nanoseconds its clock gained on ours during the run, within the uncertainty of both measurements. `None` if the worker was
-    /// gone afterwards.
+    /// How many nanoseconds its clock gained on ours during the run, within the uncertainty of both measurements.
+    /// `None` if the worker was gone afterwards.
     pub clock_gain_ns: Option<i64>,
 }
 
@@ -117,12 +118,12 @@ impl WorkerCoordinator {
         Ok(WorkerCoordinator { hosts, origin })
     }
 
-    /// Runs a job on all workers and disconnects from them. `reported` is called with their combined progress, and that of each, several
-    /// times a second.
+    /// Runs a job on all workers and disconnects from them. `reported` is called with their combined progress, and that
+    /// of each, several times a second.
     ///
     /// # Errors
-    /// When the job can't be divided or started, it was stopped, or no worker returned any results. A worker that is lost after the
-    /// start is in [`CombinedResults::lost`], and the results of the others are kept.
+    /// When the job can't be divided or started, it was stopped, or no worker returned any results. A worker that is
+    /// lost after the start is in [`CombinedResults::lost`], and the results of the others are kept.
     pub fn run(
         mut self,
         job: &RemoteJob,
@@ -148,8 +149,8 @@ impl WorkerCoordinator {
         self.put_together(&parts, &offsets, results, &last)
     }
 
-    /// Prepares the first worker before the others, so that only one creates what is missing in the system, such as a table. Meanwhile the
-    /// others are kept waiting.
+    /// Prepares the first worker before the others, so that only one creates what is missing in the system, such as a
+    /// table. Meanwhile the others are kept waiting.
     fn prepare(&mut self, parts: &[RemoteJob], stop: &AtomicBool) -> Result<(), HostError> {
         let unprepared = AtomicUsize::new(parts.len());
         let is_first_prepared = AtomicBool::new(false);

@@ -1,7 +1,8 @@
 //! Frames: a length of four bytes, little-endian, followed by that many bytes of JSON.
 //!
-//! `systems::wire` has frames of the same shape and a reader of its own: it returns a body in place, since each operation is one,
-//! where this one lets go of memory after a large message and takes another limit for each, since its peers are other hosts.
+//! `systems::wire` has frames of the same shape and a reader of its own: it returns a body in place, since each
+//! operation is one, where this one lets go of memory after a large message and takes another limit for each, since its
+//! peers are other hosts.
 
 use std::io::{self, Read, Write};
 
@@ -77,7 +78,8 @@ impl FrameReader {
         FrameReader::default()
     }
 
-    /// Receives one message of at most `most` bytes. Memory grows with the bytes received, not with the length that a frame claims.
+    /// Receives one message of at most `most` bytes. Memory grows with the bytes received, not with the length that a
+    /// frame claims.
     ///
     /// # Errors
     /// When the connection ends or fails, or the message is too long or can't be parsed.

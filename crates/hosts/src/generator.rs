@@ -15,7 +15,8 @@ pub type ConnectionOpener = Box<dyn Fn(u32) -> Result<Box<dyn Client>, ClientErr
 /// Returns the function that connects to a job's system.
 pub type JobConnector = Box<dyn Fn(&RemoteJob) -> Result<ConnectionOpener, String> + Send + Sync>;
 
-/// Returns which other processes of a worker were stopped in a window of its run, as clients are that run in a process of their own.
+/// Returns which other processes of a worker were stopped in a window of its run, as clients are that run in a process
+/// of their own.
 pub type StoppedIn = Box<dyn Fn(&RunWindow) -> Vec<StoppedProcess> + Send + Sync>;
 /// Begins to watch them for one run.
 pub type WatchStarter = Box<dyn Fn() -> StoppedIn + Send + Sync>;

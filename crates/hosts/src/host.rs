@@ -132,7 +132,8 @@ impl RemoteHost {
         }
     }
 
-    /// Receives a worker's first message. With certificates, this is also where a worker that doesn't accept ours reports it.
+    /// Receives a worker's first message. With certificates, this is also where a worker that doesn't accept ours
+    /// reports it.
     fn take_welcome(&mut self) -> Result<(), WorkerRefusal> {
         let unheard = |error: FrameError| {
             WorkerRefusal::Unheard(match error.is_timeout() {

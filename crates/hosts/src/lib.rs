@@ -1,10 +1,10 @@
 //! One load from several hosts: a coordinator divides it, workers generate their parts, and the results are merged.
 //!
-//! The coordinator sends requests and a worker answers, one frame each. Over the network they use TLS 1.3, with a key derived from a
-//! shared token or with certificates of the same authority. Until the handshake is done, a worker reads and sends nothing else. A
-//! worker that was started over ssh communicates through ssh. The time of day is never compared: the coordinator measures how far a
-//! worker's monotonic clock is ahead of its own, as precisely as the round trip allows, and tells it when to start by the worker's
-//! own clock.
+//! The coordinator sends requests and a worker answers, one frame each. Over the network they use TLS 1.3, with a key
+//! derived from a shared token or with certificates of the same authority. Until the handshake is done, a worker reads
+//! and sends nothing else. A worker that was started over ssh communicates through ssh. The time of day is never
+//! compared: the coordinator measures how far a worker's monotonic clock is ahead of its own, as precisely as the round
+//! trip allows, and tells it when to start by the worker's own clock.
 
 mod clock_offset;
 mod coordinator;

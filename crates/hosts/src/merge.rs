@@ -11,8 +11,9 @@ const MAX_STOPPED: usize = 100;
 /// The longest time series of a host.
 const MAX_POINTS: usize = 20_000;
 
-/// Counts are summed, histograms are merged, and rates are those of all operations over the longest time. In the time series,
-/// percentiles are the highest of all hosts, since those of the whole can't be computed from those of its parts.
+/// Counts are summed, histograms are merged, and rates are those of all operations over the longest time. In the time
+/// series, percentiles are the highest of all hosts, since those of the whole can't be computed from those of its
+/// parts.
 pub fn merge(parts: &[MeasuredWindow]) -> MeasuredWindow {
     let mut whole = MeasuredWindow::default();
     for part in parts {
@@ -77,8 +78,8 @@ struct MergedInterval {
     sum_us: f64,
 }
 
-/// Intervals as wide as those of the host with the widest ones. Hosts start together, and widths differ only by powers of two, so that
-/// each narrow interval lies within a wide one.
+/// Intervals as wide as those of the host with the widest ones. Hosts start together, and widths differ only by powers
+/// of two, so that each narrow interval lies within a wide one.
 fn series(parts: &[MeasuredWindow]) -> Vec<SeriesPoint> {
     let all = |least: usize| {
         let long_enough = parts.iter().filter(move |part| part.series.len() >= least);

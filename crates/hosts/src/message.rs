@@ -88,8 +88,8 @@ pub struct WorkerProgress {
 }
 
 impl WorkerProgress {
-    /// The last that it said, without rates where it answers nothing any more or nobody knows what it does: the last report of a run
-    /// that has ended is of its last second, which is over.
+    /// The last that it said, without rates where it answers nothing any more or nobody knows what it does: the last
+    /// report of a run that has ended is of its last second, which is over.
     pub fn now(&self) -> ProgressReport {
         let ProgressReport { operations, errors, has_ended, .. } = self.report;
         match self.is_lost || self.has_failed || has_ended {

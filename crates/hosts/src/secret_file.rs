@@ -9,7 +9,8 @@ use crate::HostError;
 /// Tokens, certificates and keys are small.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Reads a secret that nobody else can read. Root may have given it to this process's group, as containers get their secrets.
+/// Reads a secret that nobody else can read. Root may have given it to this process's group, as containers get their
+/// secrets.
 pub(crate) fn read_private(file: &Path) -> Result<String, HostError> {
     underlay_files::read_given_secret(file, MAX_FILE_BYTES).map_err(|error| unreadable(file, &error))
 }

@@ -18,7 +18,8 @@ use crate::message::{
 };
 use crate::stream::PeerStream;
 
-/// A coordinator sends several requests per second. If it is silent for this long it counts as gone, and its run is stopped.
+/// A coordinator sends several requests per second. If it is silent for this long it counts as gone, and its run is
+/// stopped.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 /// The limit for connecting to a system.
 const MAX_CONNECT: Duration = Duration::from_secs(180);

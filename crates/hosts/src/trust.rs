@@ -1,7 +1,7 @@
 //! How coordinator and workers authenticate each other: TLS 1.3, with a key derived from a token or with certificates.
 //!
-//! With a token, the handshake uses a pre-shared key and fails without it: neither side has a certificate to present instead. OpenSSL
-//! requires SHA-256 for such a key, so there is only one cipher suite.
+//! With a token, the handshake uses a pre-shared key and fails without it: neither side has a certificate to present
+//! instead. OpenSSL requires SHA-256 for such a key, so there is only one cipher suite.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -128,7 +128,8 @@ fn with_token(token: &SharedToken, side: PeerSide) -> Result<SslContext, ErrorSt
                 buffer.copy_from_slice(&key);
                 Ok(key.len())
             });
-            // A server that doesn't know the token could continue with a certificate. With no trusted authority, none is accepted.
+            // A server that doesn't know the token could continue with a certificate. With no trusted authority, none
+            // is accepted.
             builder.set_verify(SslVerifyMode::PEER);
         }
     }
@@ -136,8 +137,8 @@ fn with_token(token: &SharedToken, side: PeerSide) -> Result<SslContext, ErrorSt
 }
 
 impl CertificateFiles {
-    /// The TLS context of a server that others than coordinators reach, such as browsers: whoever connects has to show a certificate of
-    /// the authority, and nobody resumes a session.
+    /// The TLS context of a server that others than coordinators reach, such as browsers: whoever connects has to show
+    /// a certificate of the authority, and nobody resumes a session.
     ///
     /// # Errors
     /// When the files can't be read, anyone else can read the key, a group included, or they don't belong together.

@@ -20,8 +20,8 @@ use crate::trust::{PeerSide, TrustMethod};
 
 /// The limit for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of unauthenticated connections. When there are more, the oldest is closed, so that silent connections can't keep
-/// others out.
+/// The maximum number of unauthenticated connections. When there are more, the oldest is closed, so that silent
+/// connections can't keep others out.
 const MAX_PENDING_HANDSHAKES: usize = 16;
 /// How long to wait for the previous coordinator to leave.
 const TURN_TIME: Duration = Duration::from_secs(1);
@@ -142,8 +142,8 @@ impl WorkerServer {
         self.is_busy.load(Ordering::SeqCst)
     }
 
-    /// Serves one coordinator at a time until `stop` is set, or until there was none for `idle_limit`. `tell` is called with what
-    /// happens.
+    /// Serves one coordinator at a time until `stop` is set, or until there was none for `idle_limit`. `tell` is called
+    /// with what happens.
     pub fn serve(
         &self,
         listener: &WorkerListener,
@@ -195,7 +195,8 @@ impl WorkerServer {
         });
     }
 
-    /// Serves the coordinator at the other end of two streams, such as the standard streams of a program under ssh, until it is gone.
+    /// Serves the coordinator at the other end of two streams, such as the standard streams of a program under ssh,
+    /// until it is gone.
     ///
     /// # Errors
     /// When the streams fail, or a message can't be parsed.

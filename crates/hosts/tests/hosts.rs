@@ -373,8 +373,8 @@ fn run_without_workers_is_an_error() {
     assert!(matches!(&error, HostError::Lost { worker, .. } if *worker == relayed), "{error}");
 }
 
-/// One way is long, and one clock began later. Nobody begins before all were told when to, and how exactly they began together is
-/// recorded.
+/// One way is long, and one clock began later. Nobody begins before all were told when to, and how exactly they began
+/// together is recorded.
 #[test]
 fn worker_behind_slow_link_starts_with_others() {
     let trust = token(WORDS);

@@ -85,7 +85,8 @@ impl SetFeatures {
     }
 }
 
-/// How many I/O queues a host asks for or gets (base 5.27.1.5): submission and completion queues are pairs over fabrics.
+/// How many I/O queues a host asks for or gets (base 5.27.1.5): submission and completion queues are pairs over
+/// fabrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCount {
     pub submission: u32,

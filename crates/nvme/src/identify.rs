@@ -160,8 +160,8 @@ impl ControllerData {
         }
     }
 
-    /// How many bytes of data the command capsule of an I/O queue may carry right behind the command; none where the controller
-    /// wants it elsewhere.
+    /// How many bytes of data the command capsule of an I/O queue may carry right behind the command; none where the
+    /// controller wants it elsewhere.
     pub fn capsule_data_bytes(&self) -> u64 {
         if self.in_capsule_data_offset_units != 0 {
             return 0;
@@ -289,7 +289,8 @@ impl NamespaceData {
         put(&mut bytes, 48, &self.nvm_capacity_bytes.to_le_bytes());
         if let Some(zero_based) = self.preferred_blocks.checked_sub(1) {
             bytes[24] |= NAMESPACE_OPTIMAL_SIZES;
-            // Only this: the granularities beside it are one block. A host would not deallocate less than what they say.
+            // Only this: the granularities beside it are one block. A host would not deallocate less than what they
+            // say.
             let zero_based = u16::try_from(zero_based).unwrap_or(u16::MAX);
             put(&mut bytes, OPTIMAL_WRITE_AT, &zero_based.to_le_bytes());
         }
@@ -300,7 +301,8 @@ impl NamespaceData {
         bytes
     }
 
-    /// What a structure of a namespace says, or `None` if its block size is none: of a namespace that isn't there it is all zeros.
+    /// What a structure of a namespace says, or `None` if its block size is none: of a namespace that isn't there it is
+    /// all zeros.
     pub fn decode(bytes: &[u8; IDENTIFY_BYTES]) -> Option<NamespaceData> {
         let format = usize::from(bytes[26] & 0x0f) | usize::from(bytes[26] >> 5 & 3) << 4;
         let block_power = bytes[128 + 4 * format + 2];

@@ -55,8 +55,8 @@ pub fn check_host(nqn: &str) -> Result<(), NqnError> {
     if nqn == DISCOVERY_NQN { Err(NqnError::Name) } else { check(nqn) }
 }
 
-/// Whether a foreign target's subsystem can be called like this. Targets name theirs more freely than the specification does; what would harm
-/// a log, a terminal or the next reader's field is refused.
+/// Whether a foreign target's subsystem can be called like this. Targets name theirs more freely than the specification
+/// does; what would harm a log, a terminal or the next reader's field is refused.
 pub fn is_usable(nqn: &str) -> bool {
     !nqn.is_empty() && nqn.len() <= NQN_BYTES && has_letters_of_a_name(nqn)
 }

@@ -17,7 +17,8 @@ pub use receiver::{DataState, PduReceiver, ReceiveError};
 
 /// The part of the header that all PDUs share.
 pub const COMMON_HEADER_BYTES: usize = 8;
-/// The longest header, with its digest and what aligns the data: a command capsule's 76 bytes to a multiple of 75 or less.
+/// The longest header, with its digest and what aligns the data: a command capsule's 76 bytes to a multiple of 75 or
+/// less.
 pub const MAX_HEAD_BYTES: usize = 152;
 pub const DIGEST_BYTES: usize = 4;
 /// Data of a termination request: the header that was wrong, or its beginning.

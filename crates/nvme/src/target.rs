@@ -53,8 +53,8 @@ pub struct TargetConfig {
     pub listen: Vec<SocketAddr>,
     /// Connections beyond these are closed at once.
     pub max_connections: usize,
-    /// Connections whose host has not said, or not proven, who it is. One more takes the place of the oldest one of the address that
-    /// has most of them.
+    /// Connections whose host has not said, or not proven, who it is. One more takes the place of the oldest one of the
+    /// address that has most of them.
     pub max_strangers: usize,
     /// I/O queues of one controller: 1 to 64.
     pub max_io_queues: u16,

@@ -49,8 +49,8 @@ pub(crate) fn text_at(bytes: &[u8], offset: usize, length: usize) -> String {
     name_at(bytes, offset, length).trim_end_matches(' ').to_string()
 }
 
-/// The same of a text that ends with a zero byte, whose blanks are its own: nothing else is its end. Without one it has every byte of the field,
-/// which is longer than any name may be.
+/// The same of a text that ends with a zero byte, whose blanks are its own: nothing else is its end. Without one it has
+/// every byte of the field, which is longer than any name may be.
 pub(crate) fn name_at(bytes: &[u8], offset: usize, length: usize) -> String {
     let field = &bytes[offset..offset + length];
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(length);

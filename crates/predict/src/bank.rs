@@ -1,4 +1,5 @@
-//! The devices of a storage in virtual time: the same models that pace a running program, put together as its layers put them.
+//! The devices of a storage in virtual time: the same models that pace a running program, put together as its layers
+//! put them.
 
 mod device;
 mod front;
@@ -262,7 +263,8 @@ impl DeviceNetwork {
                 if request.operation == ModelOperation::Write { request.length_bytes } else { 0 };
             arrives_ns = link.send(LinkDirection::ToTarget, data_bytes, ModelTime::from_ns(now_ns)).as_ns();
         }
-        // A model's clock never goes back: what is on its way there is submitted now, and its way is added to the answer.
+        // A model's clock never goes back: what is on its way there is submitted now, and its way is added to the
+        // answer.
         let network_ns = arrives_ns - now_ns;
         let length_bytes = request.length_bytes.clamp(BLOCK_BYTES, one.capacity_bytes / 2);
         let length_bytes = length_bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
@@ -325,7 +327,8 @@ impl DeviceNetwork {
                 }
                 RequestContinuation::WriteBack
             }
-            // Through to the slow devices. What is cached of it is changed too, but what a log or a table is written to rarely is.
+            // Through to the slow devices. What is cached of it is changed too, but what a log or a table is written to
+            // rarely is.
             _ => {
                 tree.split(operation, offset_bytes, length_bytes, devices, parts);
                 RequestContinuation::Answer

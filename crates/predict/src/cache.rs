@@ -1,12 +1,13 @@
 //! How often a cache misses, by its size and the law of the requests.
 //!
-//! What is cached are blocks, each of several records. Under independent requests a cache that replaces what was used least recently
-//! behaves as if every block stayed for the same time `T` after its last use (Che, Tung and Wang 2002; Fricker, Robert and Roberts,
-//! "A versatile and accurate approximation for LRU cache performance", arXiv 1202.3974): a block of popularity `q` is there with
-//! probability `1 - exp(-qT)`, and `T` is such that as many blocks are there as the cache holds.
+//! What is cached are blocks, each of several records. Under independent requests a cache that replaces what was used
+//! least recently behaves as if every block stayed for the same time `T` after its last use (Che, Tung and Wang 2002;
+//! Fricker, Robert and Roberts, "A versatile and accurate approximation for LRU cache performance", arXiv 1202.3974): a
+//! block of popularity `q` is there with probability `1 - exp(-qT)`, and `T` is such that as many blocks are there as
+//! the cache holds.
 //!
-//! YCSB scatters its popular records over all others by hashing. So a block's popularity is that of whatever ranks fall on it, each
-//! with probability one over the number of blocks `B`, and with `S(T) = sum over ranks of (1 - exp(-p T))`
+//! YCSB scatters its popular records over all others by hashing. So a block's popularity is that of whatever ranks fall
+//! on it, each with probability one over the number of blocks `B`, and with `S(T) = sum over ranks of (1 - exp(-p T))`
 //! - the share of blocks in the cache is `1 - exp(-S(T) / B)`, and
 //! - the share of requests that miss is `sum of p exp(-p T) * exp(-S(T) / B)`.
 
@@ -56,7 +57,8 @@ pub struct CachedBlocks {
 }
 
 impl CachedBlocks {
-    /// Records of `record_bytes` each in blocks of `block_bytes`; a record that is longer has a block of its own length.
+    /// Records of `record_bytes` each in blocks of `block_bytes`; a record that is longer has a block of its own
+    /// length.
     pub fn new(law: AccessDistribution, records: f64, record_bytes: f64, block_bytes: f64) -> CachedBlocks {
         let records = records.max(1.0);
         let each = (block_bytes / record_bytes.max(1.0)).max(1.0);
@@ -162,7 +164,8 @@ pub struct CachePoint {
 
 /// What is read and cached as one.
 pub const BLOCK_BYTES: f64 = 4096.0;
-/// Of the memory, when nothing was measured that tells: what is left by write buffers, heap and blocks that are cached twice.
+/// Of the memory, when nothing was measured that tells: what is left by write buffers, heap and blocks that are cached
+/// twice.
 const USUAL_SHARE: f64 = 0.7;
 /// Reads below this are as good as none.
 const FEW_READS: f64 = 0.03;

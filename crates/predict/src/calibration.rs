@@ -1,9 +1,9 @@
 //! From measured cells to an answer for one that was not measured.
 //!
-//! The demand of an operation comes from cells of the same system and mix, and the devices' own models answer it. What the
-//! simulation of a measured cell gets wrong of that very cell (locks, batching, wake-ups), it gets wrong of others alike: the ratio
-//! of measured to simulated corrects the answer, more so of cells that are near. How wrong answers are that way is found by
-//! leaving measured cells out, and makes the interval.
+//! The demand of an operation comes from cells of the same system and mix, and the devices' own models answer it. What
+//! the simulation of a measured cell gets wrong of that very cell (locks, batching, wake-ups), it gets wrong of others
+//! alike: the ratio of measured to simulated corrects the answer, more so of cells that are near. How wrong answers are
+//! that way is found by leaving measured cells out, and makes the interval.
 
 mod cached;
 mod correction;
@@ -46,7 +46,8 @@ const MIN_ERROR: f64 = 0.02;
 const MIN_ERROR_SHARE: f64 = 0.25;
 /// What answers are off by when there are too few cells to tell.
 const UNKNOWN_ERROR: f64 = 0.4;
-/// How far the share that a cache device answers may be from what the law says: a simulated cache is up to this far from it.
+/// How far the share that a cache device answers may be from what the law says: a simulated cache is up to this far
+/// from it.
 const CACHED_ERROR: f64 = 0.07;
 /// How far repetitions are from one another where there was one.
 const UNREPEATED: f64 = 0.08;
@@ -122,7 +123,8 @@ pub struct CellPrediction {
     pub cached_share_later: Option<f64>,
     /// The offered rate is more than the system can do: latencies grow for as long as it lasts.
     pub is_saturated: bool,
-    /// A write-back cache takes in more than it writes back: modelled seconds until it is full, and the figures are others.
+    /// A write-back cache takes in more than it writes back: modelled seconds until it is full, and the figures are
+    /// others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_full_s: Option<f64>,
     /// Ids of the measured cells that it is from.
@@ -280,9 +282,9 @@ impl Calibration {
         check_reach(question, &self.sources(question)?, QuestionChange::NONE)
     }
 
-    /// What a change of the machine would have made of a measured cell: each figure over what it was. The simulations of both have the
-    /// same errors, so the interval is from the errors of predicting another storage, size or load, by how far the change leads: all of
-    /// them where it doubles a figure.
+    /// What a change of the machine would have made of a measured cell: each figure over what it was. The simulations
+    /// of both have the same errors, so the interval is from the errors of predicting another storage, size or load, by
+    /// how far the change leads: all of them where it doubles a figure.
     ///
     /// # Errors
     /// When the change leads out of what was measured.
@@ -501,7 +503,8 @@ impl Calibration {
         self.errors[kind as usize].get_or_init(|| residuals::errors(self, kind))
     }
 
-    /// The answer with no more of an interval than what it may as well be, and how far the nearest cell is: what leaving out is about.
+    /// The answer with no more of an interval than what it may as well be, and how far the nearest cell is: what
+    /// leaving out is about.
     fn value(&self, question: &CellPoint) -> Result<([EstimatedValue; 4], f64), PredictionRefusal> {
         let raw = self.simulate(question)?;
         let values = PredictedMetric::ALL.map(|metric| corrected(question, &raw, metric));
@@ -555,7 +558,8 @@ fn widened(
     wider
 }
 
-/// How many cores run at a time, as on the host that the nearest cell was measured on: its slow motion is part of what was measured.
+/// How many cores run at a time, as on the host that the nearest cell was measured on: its slow motion is part of what
+/// was measured.
 fn scale_concurrent_cores(question: &CellPoint, sources: &[&MeasuredCell]) -> Option<u32> {
     let (cores, measured) = (question.cores?, sources.first()?);
     let (of_cores, at_once) = (measured.point.cores?, measured.cores_at_once?);

@@ -16,8 +16,8 @@ use crate::simulation::{self, OperationArrivals, SimulationScenario};
 
 pub use job::{DeviceJob, PAST_MEMORY};
 
-/// Everything that an answer depends on. Sizes are those of the machine that it was measured on, after `scale.data`; times are
-/// modelled times.
+/// Everything that an answer depends on. Sizes are those of the machine that it was measured on, after `scale.data`;
+/// times are modelled times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellPoint {
     /// What people call it: `rocksdb/nvme/ycsb-a-uniform-20t`.
@@ -167,10 +167,12 @@ struct RawRepetition {
 }
 
 impl MeasuredCell {
-    /// A cell from the records of its repetitions; those that failed are left out, and those that were disturbed by hand where others were not.
+    /// A cell from the records of its repetitions; those that failed are left out, and those that were disturbed by
+    /// hand where others were not.
     ///
     /// # Errors
-    /// When none of them has figures, they are not [sound](soundness) to learn from, or one has figures that no run has.
+    /// When none of them has figures, they are not [sound](soundness) to learn from, or one has figures that no run
+    /// has.
     pub fn new(
         point: CellPoint,
         records: &[&RunRecord],
@@ -380,8 +382,8 @@ fn demand(raws: &[RawRepetition], point: &CellPoint, block_bytes: Option<f64>) -
         }
     };
     let reading: f64 = classes.iter().filter(|(name, _)| reads(name)).map(|(_, class)| class.0).sum();
-    // A group commit serves at most those that are writing at the time: rate times latency (Little's law). The median, since stalls
-    // make few writes very long.
+    // A group commit serves at most those that are writing at the time: rate times latency (Little's law). The median,
+    // since stalls make few writes very long.
     let under_way: f64 = classes
         .iter()
         .filter(|(name, _)| writes(name))

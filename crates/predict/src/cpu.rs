@@ -1,5 +1,5 @@
-//! CPU time of an operation: what every one takes, what a read of a device and a write add, and what the system spends however little it
-//! does.
+//! CPU time of an operation: what every one takes, what a read of a device and a write add, and what the system spends
+//! however little it does.
 
 use crate::cell::MeasuredCell;
 
@@ -8,7 +8,8 @@ const ROUNDS: usize = 400;
 /// What a system does however little it is asked: timers, statistics. Of its cores' time, no more than this.
 const MAX_IDLE_SHARE: f64 = 0.05;
 
-/// `each_us + read_us x reads + write_us x writes` for an operation; `idle_us_per_s` is spent in each second beside them.
+/// `each_us + read_us x reads + write_us x writes` for an operation; `idle_us_per_s` is spent in each second beside
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CpuTime {
     pub each_us: f64,
@@ -31,7 +32,8 @@ struct FitRow {
 }
 
 impl CpuTime {
-    /// From cells of one system, whatever their mix and distribution, each with its weight. `None` where no CPU time was measured.
+    /// From cells of one system, whatever their mix and distribution, each with its weight. `None` where no CPU time
+    /// was measured.
     pub(crate) fn fit<'a>(cells: impl Iterator<Item = (&'a MeasuredCell, f64)>) -> Option<CpuTime> {
         let mut cores = 0u32;
         let rows: Vec<FitRow> = cells
@@ -51,13 +53,15 @@ impl CpuTime {
         fit(&rows, MAX_IDLE_SHARE * 1e6 * f64::from(cores.max(1)))
     }
 
-    /// Of an operation with so many reads of devices, and so many writes (0 or 1, or the share of operations that write).
+    /// Of an operation with so many reads of devices, and so many writes (0 or 1, or the share of operations that
+    /// write).
     pub(crate) fn estimate(&self, reads: f64, writes: f64) -> f64 {
         self.each_us + self.read_us * reads + self.write_us * writes
     }
 }
 
-/// Several cells of one system tell what a read adds to the CPU time of an operation, so that kinds that read get more of it.
+/// Several cells of one system tell what a read adds to the CPU time of an operation, so that kinds that read get more
+/// of it.
 pub fn divide_cpu_time(cells: &mut [MeasuredCell]) {
     let times: Vec<Option<CpuTime>> = cells
         .iter()
@@ -83,7 +87,8 @@ pub fn divide_cpu_time(cells: &mut [MeasuredCell]) {
     }
 }
 
-/// Least squares of relative errors, with no parameter below zero: coordinate descent, which converges since the problem is convex.
+/// Least squares of relative errors, with no parameter below zero: coordinate descent, which converges since the
+/// problem is convex.
 fn fit(rows: &[FitRow], most_idle_us: f64) -> Option<CpuTime> {
     if rows.is_empty() {
         return None;

@@ -55,7 +55,8 @@ impl VolumeDemand {
         }
     }
 
-    /// Where caches make requests of their own: the volumes' own account has how many there were, and the caches how many blocks.
+    /// Where caches make requests of their own: the volumes' own account has how many there were, and the caches how
+    /// many blocks.
     ///
     /// # Errors
     /// When the record has neither.

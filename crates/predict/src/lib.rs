@@ -1,6 +1,8 @@
-//! Measured cells in, answers for cells that were not measured out: in virtual time, by the same models that pace devices.
+//! Measured cells in, answers for cells that were not measured out: in virtual time, by the same models that pace
+//! devices.
 //!
-//! It knows records and media. It starts nothing, reads no file and no clock, and the same question has the same answer.
+//! It knows records and media. It starts nothing, reads no file and no clock, and the same question has the same
+//! answer.
 
 pub mod advice;
 pub mod attribution;

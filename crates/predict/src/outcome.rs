@@ -59,8 +59,8 @@ pub struct SimulationOutcome {
     pub inside: f64,
     /// Operations came faster than they were answered: the figures are of the time until it was given up.
     pub is_saturated: bool,
-    /// A write-back cache takes in more than it writes back: seconds until it is full, and writes go at the pace of the devices
-    /// behind it.
+    /// A write-back cache takes in more than it writes back: seconds until it is full, and writes go at the pace of the
+    /// devices behind it.
     pub cache_full_s: Option<f64>,
     pub of_mean: TimeShares,
     pub of_p50: TimeShares,

@@ -1,8 +1,9 @@
 //! A queueing network in virtual time: clients, cores, and the devices' own models.
 //!
-//! An operation takes turns of CPU time and reads of devices, one after the other; one that commits then waits for a flush, which
-//! all share that wait at the time. What writes leave for the background comes to the same devices. The cores are one queue with as
-//! many servers. Clients are a closed population, or operations arrive by themselves and wait for a free client.
+//! An operation takes turns of CPU time and reads of devices, one after the other; one that commits then waits for a
+//! flush, which all share that wait at the time. What writes leave for the background comes to the same devices. The
+//! cores are one queue with as many servers. Clients are a closed population, or operations arrive by themselves and
+//! wait for a free client.
 
 mod background;
 mod check;
@@ -58,8 +59,8 @@ pub struct SimulationScenario<'a> {
     pub device_speed: f64,
     /// Of all machines of the system together; so many that nothing waits when absent.
     pub cores: Option<u32>,
-    /// How many run at a time, each that much faster: in slow motion, one CPU of the host stands for many modelled cores, and whoever
-    /// has it gets all of it. As many as there are cores when absent.
+    /// How many run at a time, each that much faster: in slow motion, one CPU of the host stands for many modelled
+    /// cores, and whoever has it gets all of it. As many as there are cores when absent.
     pub cores_at_once: Option<u32>,
     pub threads: u32,
     pub arrivals: OperationArrivals,
@@ -442,7 +443,8 @@ impl QueueSimulation<'_> {
         self.bank.submit(RequestOwner::CommitWrite.tag(), 0, request, self.now_ns);
     }
 
-    /// Where a record is: systems spread them over their directories and servers by hash or in turn, so any is as likely.
+    /// Where a record is: systems spread them over their directories and servers by hash or in turn, so any is as
+    /// likely.
     fn volume(&mut self) -> usize {
         match self.bank.volumes() {
             1 => 0,

@@ -1,4 +1,5 @@
-//! How wrong predictions are: every measured cell predicted without those that are like it, beside what people do today.
+//! How wrong predictions are: every measured cell predicted without those that are like it, beside what people do
+//! today.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -21,7 +22,8 @@ pub struct HeldOut {
     pub p99_us: ComparedMetric,
     /// Why there is no prediction.
     pub refused: Option<String>,
-    /// Throughput of the nearest measured cell: on the storage whose reads a second are nearest, or of the nearest size or load.
+    /// Throughput of the nearest measured cell: on the storage whose reads a second are nearest, or of the nearest size
+    /// or load.
     pub nearest_per_s: Option<f64>,
     /// Small reads a second of the storage's devices over reads of devices an operation.
     pub by_iops_per_s: Option<f64>,
@@ -55,12 +57,13 @@ impl ComparedMetric {
     }
 }
 
-/// Every cell predicted with its storage, then with its size, then with its number of threads left out. A kind that leaves nothing to
-/// learn from (one size was measured, say) is passed over.
+/// Every cell predicted with its storage, then with its size, then with its number of threads left out. A kind that
+/// leaves nothing to learn from (one size was measured, say) is passed over.
 pub fn held_out(calibration: &Calibration) -> Vec<HeldOut> {
     let mut all = Vec::new();
     for kind in LeftOut::ALL {
-        // Cells that leave out the same others share the calibration, and with it the errors that its intervals are from.
+        // Cells that leave out the same others share the calibration, and with it the errors that its intervals are
+        // from.
         let mut calibrations: Vec<(&CellPoint, Calibration)> = Vec::new();
         for cell in calibration.cells() {
             let point = &cell.point;

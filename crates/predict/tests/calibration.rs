@@ -182,7 +182,8 @@ proptest! {
     }
 }
 
-/// Half of the operations read, and nearly each of these waits: the median is of one kind or of the other, as chance has it.
+/// Half of the operations read, and nearly each of these waits: the median is of one kind or of the other, as chance
+/// has it.
 #[test]
 fn median_between_two_kinds_covers_either() {
     let of_mix = |reads: f64| MixDemand {

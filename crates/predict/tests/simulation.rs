@@ -96,8 +96,8 @@ fn scenario<'a>(
     }
 }
 
-/// Throughput of a closed network with exponential stations of one server each, by exact mean value analysis (Reiser and
-/// Lavenberg 1980).
+/// Throughput of a closed network with exponential stations of one server each, by exact mean value analysis (Reiser
+/// and Lavenberg 1980).
 fn mva(demands_us: &[f64], clients: u32) -> f64 {
     let mut queues = vec![0.0; demands_us.len()];
     let mut throughput = 0.0;
@@ -215,8 +215,8 @@ fn commits_are_shared_by_those_who_wait() {
     assert!(many > 6.0 * one, "{one} alone, {many} with sixteen");
 }
 
-/// Throughput times latency is what is under way. Operations that the end cuts off are under way and in no latency: each
-/// thread has one at most, and in the rest of the time it would have taken no longer than the longest.
+/// Throughput times latency is what is under way. Operations that the end cuts off are under way and in no latency:
+/// each thread has one at most, and in the rest of the time it would have taken no longer than the longest.
 fn keeps_to_littles_law(found: &SimulationOutcome, threads: u32, operations: f64) {
     let expected = found.throughput_per_s * found.mean_us / 1e6;
     let seconds = operations / found.throughput_per_s;
@@ -230,7 +230,8 @@ fn keeps_to_littles_law(found: &SimulationOutcome, threads: u32, operations: f64
     );
 }
 
-/// A shrunk failure of `littles_law_holds_whatever_is_asked`: 24 long reads of 4,000 operations, and 12 under way when it ends.
+/// A shrunk failure of `littles_law_holds_whatever_is_asked`: 24 long reads of 4,000 operations, and 12 under way when
+/// it ends.
 #[test]
 fn operations_that_the_end_cuts_off_are_under_way() {
     let demand = writing(0.014087364923034536, 3_000.0);
@@ -252,7 +253,8 @@ fn operations_that_the_end_cuts_off_are_under_way() {
     );
 }
 
-/// A shrunk failure of `faster_device_is_never_slower`, which then drew 3,000 operations: too few to tell a difference of 3 %.
+/// A shrunk failure of `faster_device_is_never_slower`, which then drew 3,000 operations: too few to tell a difference
+/// of 3 %.
 #[test]
 fn core_bound_system_ignores_faster_device() {
     let demand = writing(0.2, 6_000.0);

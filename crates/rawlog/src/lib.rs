@@ -1,8 +1,8 @@
 //! Every operation of a run in a Parquet file, for computing other figures from it.
 //!
-//! It has one row per operation: `operation` and `answer` as words, `thread`, and `intended_ns`, `start_ns` and `end_ns` in nanoseconds
-//! of modelled time since the start of the measured time. It contains every operation that was due, sent or answered in that time;
-//! times before its start are negative.
+//! It has one row per operation: `operation` and `answer` as words, `thread`, and `intended_ns`, `start_ns` and
+//! `end_ns` in nanoseconds of modelled time since the start of the measured time. It contains every operation that was
+//! due, sent or answered in that time; times before its start are negative.
 
 mod reader;
 mod schema;

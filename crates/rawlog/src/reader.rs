@@ -13,7 +13,8 @@ use underlay_workload::{OperationKind, RawAnswer, RawOperation};
 use crate::RawLogError;
 use crate::schema::{COLUMNS, schema};
 
-/// Rows for which memory is reserved on the word of the file's footer, which may be anybody's; more grow with what is read.
+/// Rows for which memory is reserved on the word of the file's footer, which may be anybody's; more grow with what is
+/// read.
 const MAX_RESERVED_ROWS: usize = 1 << 20;
 
 /// Calls `visit` with every operation of the file, in the file's order.

@@ -20,8 +20,8 @@ use crate::schema::schema;
 const GROUP_ROWS: usize = 1 << 19;
 const TIMES: [&str; 3] = ["intended_ns", "start_ns", "end_ns"];
 
-/// Writes all operations until the run is over, and says how many there were. The file is there when this returns; while it is
-/// written its name ends in `.part`. Nothing but a regular file is replaced by it.
+/// Writes all operations until the run is over, and says how many there were. The file is there when this returns;
+/// while it is written its name ends in `.part`. Nothing but a regular file is replaced by it.
 ///
 /// # Errors
 /// When the file can't be written. The run goes on without its log, then.

@@ -53,8 +53,8 @@ fn percentiles_are_those_worked_out_anew_from_the_file() {
     }
 }
 
-/// Constant, independent and stepped arrivals: the time from the intended start and the time from the actual one, of each
-/// kind of operation, in slow motion.
+/// Constant, independent and stepped arrivals: the time from the intended start and the time from the actual one, of
+/// each kind of operation, in slow motion.
 #[test]
 fn offered_rate_latencies_match_recalculation_from_file() {
     let steps: Vec<RatePart> = [1_000.0, 8_000.0, 500.0]

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a job asked of the cache, and what that asked of the store. Counted from the job's beginning to when the store had everything.
+/// What a job asked of the cache, and what that asked of the store. Counted from the job's beginning to when the store
+/// had everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CacheUse {
     /// `gateway`, `alluxio`
@@ -28,10 +29,12 @@ pub struct CacheUse {
     /// What it had acknowledged and the store had not when the job ended.
     pub dirty_bytes: u64,
     pub dirty_objects: u64,
-    /// Objects that never had to be uploaded, because they were renamed, replaced or deleted first; absent where it does not count them.
+    /// Objects that never had to be uploaded, because they were renamed, replaced or deleted first; absent where it
+    /// does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub avoided_uploads: Option<u64>,
-    /// From the job's end until the store had everything, at the pace of the modelled devices. No part of the job's duration.
+    /// From the job's end until the store had everything, at the pace of the modelled devices. No part of the job's
+    /// duration.
     pub drain_s: f64,
 }
 

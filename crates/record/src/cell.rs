@@ -33,7 +33,8 @@ pub struct Cell {
     pub workload: String,
     /// Stand-alone servers that share data, threads and rate.
     pub servers: u32,
-    /// What the records hold, keys included, or what a batch job is asked for, unscaled: the size that the study speaks of.
+    /// What the records hold, keys included, or what a batch job is asked for, unscaled: the size that the study speaks
+    /// of.
     pub data_bytes: u64,
     /// That size as the study writes it, `256 GB`; absent where it gives a number of records, and for a batch job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,8 +66,8 @@ pub struct RequestWork {
     pub threads: u32,
     pub records: u64,
     pub rate: OfferedRate,
-    /// The share of the measured time after which the system was told to write out and compact everything; absent where it
-    /// compacts by itself alone.
+    /// The share of the measured time after which the system was told to write out and compact everything; absent where
+    /// it compacts by itself alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacts_at: Option<f64>,
 }
@@ -171,8 +172,8 @@ impl Cell {
         self.requests().is_some_and(|requests| requests.rate == OfferedRate::Unthrottled)
     }
 
-    /// Offered operations per second, their mean where the rate changes; absent where nothing is, and where the rate is looked
-    /// for.
+    /// Offered operations per second, their mean where the rate changes; absent where nothing is, and where the rate is
+    /// looked for.
     pub fn rate_per_s(&self) -> Option<f64> {
         match self.requests()?.rate {
             OfferedRate::Steady { per_s } => Some(per_s),
@@ -274,14 +275,14 @@ pub struct MemoryRecord {
     pub data_bytes: u64,
     /// `data_bytes : budget_bytes`.
     pub data_to_memory: f64,
-    /// What of the budget can hold records: the system's own caches, and what its processes leave for pages of files. Memory that the
-    /// processes need however small the data is holds none. Absent in records of earlier versions.
+    /// What of the budget can hold records: the system's own caches, and what its processes leave for pages of files.
+    /// Memory that the processes need however small the data is holds none. Absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
     /// The highest use of the budget that the kernel reported.
     pub peak_bytes: Option<u64>,
-    /// What the study's `dirty_limit` came to on each storage of a server; empty where it has none, and the limit of this
-    /// machine's kernel held.
+    /// What the study's `dirty_limit` came to on each storage of a server; empty where it has none, and the limit of
+    /// this machine's kernel held.
     #[serde(default)]
     pub dirty_limits: Vec<DirtyLimitRecord>,
 }
@@ -326,7 +327,8 @@ pub struct StorageRecord {
     /// How its devices are put together; absent where that isn't known, as of a cluster that runs already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrangement: Option<DeviceArrangement>,
-    /// The same in words, with whatever lies between the devices and the program: `jbod`, `mirror, write-back cache of 64 GB, zstd`.
+    /// The same in words, with whatever lies between the devices and the program: `jbod`, `mirror, write-back cache of
+    /// 64 GB, zstd`.
     pub layout: String,
     pub devices: Vec<DeviceDescription>,
     /// What a user can store, of the devices as they are sold: copies on mirrors and caches are not counted.
@@ -349,8 +351,8 @@ pub struct RunRecord {
     pub started_at: String,
     /// 0 of a cell that was skipped before it began.
     pub wall_s: f64,
-    /// All that was done for it on this machine's clock: `wall_s` is a part of that, which leaves out what served other cells too. Absent in
-    /// records of versions that did not say.
+    /// All that was done for it on this machine's clock: `wall_s` is a part of that, which leaves out what served other
+    /// cells too. Absent in records of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall: Option<WallParts>,
     pub scale: ScaleFactors,
@@ -382,8 +384,8 @@ pub struct RunRecord {
     /// Absent where the storage was no volume of a pool.
     #[serde(default)]
     pub network: Option<NetworkRecord>,
-    /// What programs waited on the way to each volume of each server; empty in records from before it was counted, and where
-    /// there is no block device of ours.
+    /// What programs waited on the way to each volume of each server; empty in records from before it was counted, and
+    /// where there is no block device of ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathRecord>,
     /// Who stood still while it was measured. Absent in older records.

@@ -12,8 +12,8 @@ pub enum CertificateVerdict {
     Doubtful,
     /// Nothing was modelled, so there is nothing to certify but the generator.
     RealStorage,
-    /// Something was done to it on purpose while it ran: a device failed on command, a node was sent away. Its figures are of that, whatever
-    /// the checks say.
+    /// Something was done to it on purpose while it ran: a device failed on command, a node was sent away. Its figures
+    /// are of that, whatever the checks say.
     Disturbed,
 }
 
@@ -29,7 +29,8 @@ impl CertificateVerdict {
     }
 }
 
-/// The name of the check whether the workload used the storage under test at all. Where it failed, nothing follows about any storage.
+/// The name of the check whether the workload used the storage under test at all. Where it failed, nothing follows
+/// about any storage.
 pub const STORAGE_USED: &str = "storage used";
 
 /// One thing that was checked.
@@ -40,8 +41,8 @@ pub struct Check {
     pub passed: bool,
     /// What was found against what is allowed, in words with units.
     pub finding: String,
-    /// How bad that is, to be compared with the same check of other cells: the larger, the worse. Absent where one failure is as
-    /// bad as another.
+    /// How bad that is, to be compared with the same check of other cells: the larger, the worse. Absent where one
+    /// failure is as bad as another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extent: Option<f64>,
     /// What to try when it did not pass.

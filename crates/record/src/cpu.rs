@@ -1,4 +1,5 @@
-//! How this host's processors stood for those of the modelled machine: the factor of slow motion, and what came of it in a cell.
+//! How this host's processors stood for those of the modelled machine: the factor of slow motion, and what came of it
+//! in a cell.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,18 +23,19 @@ pub struct SlowMotion {
     /// The study leaves the factor open, so that its `warmup` and `duration` are modelled time.
     #[serde(default)]
     pub times_are_modelled: bool,
-    /// The factor from which on the modelled cores fit on the CPUs that this host had for them; absent where the study names no
-    /// cores.
+    /// The factor from which on the modelled cores fit on the CPUs that this host had for them; absent where the study
+    /// names no cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores_need: Option<f64>,
     /// CPUs' worth of time that this host had for the system when that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus_here: Option<f64>,
-    /// The factor at which the fastest device kept its latencies at the study's concurrency; absent where that was not tried.
+    /// The factor at which the fastest device kept its latencies at the study's concurrency; absent where that was not
+    /// tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices_need: Option<f64>,
-    /// What a fixed computation takes on this host's CPUs at their fastest: the speed of the modelled cores. Absent where the study names no
-    /// cores, and in older records.
+    /// What a fixed computation takes on this host's CPUs at their fastest: the speed of the modelled cores. Absent
+    /// where the study names no cores, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_probe_us: Option<f64>,
     /// Smaller factors that the run began with: cells were measured, found doubtful and thrown away.
@@ -82,15 +84,16 @@ pub struct CpuRecord {
     /// How many servers that were; 1 in older records.
     #[serde(default = "one_server")]
     pub servers: u32,
-    /// The share of the quota's periods in which a server had used up its share, of several servers that of the one which did so most often; 0 where
-    /// whole CPUs needed no quota.
+    /// The share of the quota's periods in which a server had used up its share, of several servers that of the one
+    /// which did so most often; 0 where whole CPUs needed no quota.
     pub throttled_share: f64,
-    /// The share of what all servers were due that they wanted and could not have, because this host has too few CPUs or the
-    /// hypervisor or other programs had them.
+    /// The share of what all servers were due that they wanted and could not have, because this host has too few CPUs
+    /// or the hypervisor or other programs had them.
     pub lost_share: f64,
-    /// The share of the time in which the server had something to run and nothing of it ran, because other programs or a hypervisor had its CPUs:
-    /// the kernel's pressure stall information less what it waited for its quota, and its part of what was stolen there. Absent where that can't be told: the kernel doesn't count it, several
-    /// servers share CPUs, or there is one CPU for everything.
+    /// The share of the time in which the server had something to run and nothing of it ran, because other programs or
+    /// a hypervisor had its CPUs: the kernel's pressure stall information less what it waited for its quota, and its
+    /// part of what was stolen there. Absent where that can't be told: the kernel doesn't count it, several servers
+    /// share CPUs, or there is one CPU for everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_share: Option<f64>,
     /// The CPUs that servers ran on, by the kernel's numbers: `1`, `2-3`.
@@ -102,24 +105,24 @@ pub struct CpuRecord {
     /// The share of their time that was neither idle nor stolen.
     pub emulation_busy_share: f64,
     pub emulation_stolen_share: f64,
-    /// How many threads of the load generator and of the devices' processes were ready to run without a CPU, on average: the scheduler's own
-    /// account. Absent where no thread of ours stands for a client, and in older records.
+    /// How many threads of the load generator and of the devices' processes were ready to run without a CPU, on
+    /// average: the scheduler's own account. Absent where no thread of ours stands for a client, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulation_waiting_threads: Option<f64>,
     /// Mean CPU time of a fixed computation of ours, run every 0.1 s on the system's CPUs: to be compared with other
     /// cells of the run. A core that a hypervisor shares with another guest takes longer. Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_probe_us: Option<f64>,
-    /// What the same computation takes at the fastest that this host's CPUs were seen; on real storage, while all of them compute. Absent in older
-    /// records.
+    /// What the same computation takes at the fastest that this host's CPUs were seen; on real storage, while all of
+    /// them compute. Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_probe_us: Option<f64>,
-    /// How many times as much CPU time as `due_cpus` the servers were given, on average, because CPUs are slower than that. Absent where
-    /// nothing was given for it, and in older records.
+    /// How many times as much CPU time as `due_cpus` the servers were given, on average, because CPUs are slower than
+    /// that. Absent where nothing was given for it, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_slowdown: Option<f64>,
-    /// How often a thread of ours made the kernel choose again who runs on the system's CPUs, a thousand times a second on each that hardly ever rested.
-    /// None where all of them rested, and where no thread of ours may outrank others.
+    /// How often a thread of ours made the kernel choose again who runs on the system's CPUs, a thousand times a second
+    /// on each that hardly ever rested. None where all of them rested, and where no thread of ours may outrank others.
     #[serde(default, skip_serializing_if = "is_none")]
     pub extra_ticks: u64,
 }

@@ -16,7 +16,8 @@ pub struct DeviceId {
     /// The server that it is a part of, from 1; absent where there is one, and of devices that servers share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<u32>,
-    /// The role of the system that has it for itself: `wal`, `metadata`. Absent where it belongs to the storage under test.
+    /// The role of the system that has it for itself: `wal`, `metadata`. Absent where it belongs to the storage under
+    /// test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// `hdd-7200-sata.0`, or the path of a real one.
@@ -55,8 +56,8 @@ pub struct DeviceDescription {
     /// The price is three years' rent, and buys nothing. Records of earlier versions don't say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rented: bool,
-    /// Whether it was modelled as written all over before it was first used, which is what garbage collection needs to have work. Absent of
-    /// real devices, and in records of earlier versions.
+    /// Whether it was modelled as written all over before it was first used, which is what garbage collection needs to
+    /// have work. Absent of real devices, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts_overwritten: Option<bool>,
     /// When and where the price was taken.
@@ -105,7 +106,8 @@ pub struct DeviceActivity {
     /// Absent on real storage, and on media that don't wear.
     #[serde(default)]
     pub wear: Option<FlashWear>,
-    /// How far what is known of its medium carries what was asked of it; absent on real storage, and of devices of a pool.
+    /// How far what is known of its medium carries what was asked of it; absent on real storage, and of devices of a
+    /// pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<DeviceInputs>,
     /// What was wrong with it, on command.
@@ -148,7 +150,8 @@ pub struct EarlierFault {
 }
 
 impl EarlierFault {
-    /// Whether what it left behind has been worked off: it only slowed the device, and as much time has passed since as it lasted.
+    /// Whether what it left behind has been worked off: it only slowed the device, and as much time has passed since as
+    /// it lasted.
     pub fn has_passed(&self) -> bool {
         self.only_slows && self.ended_before_s >= self.lasted_s
     }

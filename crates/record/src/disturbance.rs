@@ -1,4 +1,5 @@
-//! What was done to a cell on purpose while it ran, and by whom: one account of it for everybody who shows, compares or learns from records.
+//! What was done to a cell on purpose while it ran, and by whom: one account of it for everybody who shows, compares or
+//! learns from records.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,8 +28,8 @@ pub struct Disturbance {
 /// Disturbances that are told one by one; others are counted.
 const TOLD: usize = 3;
 
-/// Several, in a sentence without its full stop: `hdd.0: slow: everything takes 10 times as long, from 1.2 s to 4.0 s`. Equal ones are told
-/// once. Who did it is said only where it was not always the same.
+/// Several, in a sentence without its full stop: `hdd.0: slow: everything takes 10 times as long, from 1.2 s to 4.0 s`.
+/// Equal ones are told once. Who did it is said only where it was not always the same.
 pub fn describe(all: &[Disturbance]) -> String {
     let mut groups: Vec<(&Disturbance, usize)> = Vec::new();
     for one in all {
@@ -62,8 +63,9 @@ pub fn describe(all: &[Disturbance]) -> String {
 }
 
 impl RunRecord {
-    /// What was done to it that its figures may show, by the study and by hand. A fault that had ended before the measurement counts unless it
-    /// [has passed](crate::EarlierFault::has_passed); where the rate was looked for, all count, since the search met them.
+    /// What was done to it that its figures may show, by the study and by hand. A fault that had ended before the
+    /// measurement counts unless it [has passed](crate::EarlierFault::has_passed); where the rate was looked for, all
+    /// count, since the search met them.
     pub fn disturbances(&self) -> Vec<Disturbance> {
         let by_or_hand = |disturbed_by: DisturbedBy, ended_by_hand: bool| match ended_by_hand {
             true => DisturbedBy::Hand,
@@ -139,9 +141,9 @@ fn node_disturbance(event: &NodeEventRecord, window_s: f64) -> Option<Disturbanc
     })
 }
 
-/// The repetitions of a cell that its figures are made of, and those that are left out because somebody disturbed them by hand. What the study
-/// asks for is part of the cell: repetitions that its faults missed count together with those that they met. Those without figures stay with the
-/// first.
+/// The repetitions of a cell that its figures are made of, and those that are left out because somebody disturbed them
+/// by hand. What the study asks for is part of the cell: repetitions that its faults missed count together with those
+/// that they met. Those without figures stay with the first.
 pub fn leave_out_by_hand<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, Vec<&'a RunRecord>) {
     records.iter().copied().partition(|record| {
         record.status != CellStatus::Completed || record.disturbed_by() != Some(DisturbedBy::Hand)
@@ -149,8 +151,9 @@ pub fn leave_out_by_hand<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, 
 }
 
 impl RunHeader {
-    /// Says who asked for each fault of a record, if the version that wrote it did not. On each device, every fault of the study stands for one
-    /// recorded fault of its kind. All others, and those that nothing tells apart, were made by hand.
+    /// Says who asked for each fault of a record, if the version that wrote it did not. On each device, every fault of
+    /// the study stands for one recorded fault of its kind. All others, and those that nothing tells apart, were made
+    /// by hand.
     pub fn attribute_faults(&self, record: &mut RunRecord) {
         let is_unsaid = record.devices.iter().any(|one| one.faults.iter().any(|fault| fault.by.is_none()));
         if is_unsaid {

@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who did something to a running cell. What somebody did by hand weighs more than what the study asks for in every repetition.
+/// Who did something to a running cell. What somebody did by hand weighs more than what the study asks for in every
+/// repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DisturbedBy {

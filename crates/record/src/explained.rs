@@ -1,11 +1,13 @@
-//! Where the time of a run's operations went: found by simulating each measured cell, shown by `underlay explain` and the report.
+//! Where the time of a run's operations went: found by simulating each measured cell, shown by `underlay explain` and
+//! the report.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::soundness::UnsoundReason;
 
-/// A figure with the interval that it is in with a probability of 95 %. What has no bound is infinite, and `null` in JSON.
+/// A figure with the interval that it is in with a probability of 95 %. What has no bound is infinite, and `null` in
+/// JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct EstimatedValue {
     #[schemars(with = "Option<f64>")]
@@ -45,14 +47,15 @@ pub struct TimeAccount {
     pub measured_us: f64,
     #[serde(flatten)]
     pub shares: TimeShares,
-    /// Time that layers take themselves: 0, since what a cache asks of its devices is theirs, and no layer that computes is modelled.
+    /// Time that layers take themselves: 0, since what a cache asks of its devices is theirs, and no layer that
+    /// computes is modelled.
     pub layers_us: f64,
     /// What the simulation does not account for; negative where it has operations wait longer than they did.
     pub unexplained_us: f64,
 }
 
-/// With more of a figure than this outside of what is simulated, or simulated and not measured, nobody knows what more of something would
-/// change.
+/// With more of a figure than this outside of what is simulated, or simulated and not measured, nobody knows what more
+/// of something would change.
 const MAX_UNEXPLAINED_SHARE: f64 = 1.0 / 3.0;
 
 /// A simulation whose operations take so many times as long as measured is as good as it gets.
@@ -64,7 +67,8 @@ impl TimeAccount {
         self.unexplained_us / self.measured_us.max(1e-9)
     }
 
-    /// What shares are of: the measured figure, or what the simulation makes of it where that is longer, so that no share is above one.
+    /// What shares are of: the measured figure, or what the simulation makes of it where that is longer, so that no
+    /// share is above one.
     pub fn whole_us(&self) -> f64 {
         (self.measured_us - self.unexplained_us.min(0.0)).max(1e-9)
     }
@@ -86,8 +90,8 @@ impl TimeAccount {
         self.unexplained_share().abs() <= MAX_UNEXPLAINED_SHARE
     }
 
-    /// Whether its parts say what the figure is made of: not where they are more than the whole. A percentile between two kinds of operations
-    /// that differ a thousand times may be either.
+    /// Whether its parts say what the figure is made of: not where they are more than the whole. A percentile between
+    /// two kinds of operations that differ a thousand times may be either.
     pub fn has_parts(&self) -> bool {
         self.unexplained_share() >= -MAX_UNEXPLAINED_SHARE
     }

@@ -1,4 +1,5 @@
-//! Storages that could be bought, price against latency: what `underlay advise storage` found, for a page that draws it.
+//! Storages that could be bought, price against latency: what `underlay advise storage` found, for a page that draws
+//! it.
 
 use crate::explained::EstimatedValue;
 use crate::price::PriceSum;

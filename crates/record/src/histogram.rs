@@ -213,7 +213,8 @@ impl Histogram {
         base64_encode(&bytes)
     }
 
-    /// Reads what [`encode`](Histogram::encode) writes, and what other HdrHistograms do of up to three significant digits.
+    /// Reads what [`encode`](Histogram::encode) writes, and what other HdrHistograms do of up to three significant
+    /// digits.
     ///
     /// # Errors
     /// When the text is no HdrHistogram, or one that would take more memory than any that is written here.
@@ -232,8 +233,8 @@ impl Histogram {
     }
 }
 
-/// The V2 encoding without its compression, once its head is found to ask for no more memory than what is written here needs:
-/// the reader takes it at its word.
+/// The V2 encoding without its compression, once its head is found to ask for no more memory than what is written here
+/// needs: the reader takes it at its word.
 fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
     let wrong = HistogramError::Form;
     let plain = match bytes.strip_prefix(&COMPRESSED) {

@@ -1,4 +1,5 @@
-//! How far what is known of media carries what was asked of them: the certificate of a cell's inputs, beside that of its timing.
+//! How far what is known of media carries what was asked of them: the certificate of a cell's inputs, beside that of
+//! its timing.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,8 @@ pub struct CoveredShare {
     pub size: f64,
     /// And so does the number of requests that were under way.
     pub depth: f64,
-    /// Requests that had hardly any of the other kind, reads or writes, beside them. Sources measure one kind at a time.
+    /// Requests that had hardly any of the other kind, reads or writes, beside them. Sources measure one kind at a
+    /// time.
     pub mix: f64,
     /// Requests of a known kind, size and depth.
     pub all: f64,
@@ -23,8 +25,8 @@ pub struct CoveredShare {
 pub struct EstimateShare {
     /// As the medium's file calls it.
     pub name: String,
-    /// The part of the device's time that rests on it, 0 to 1: so much longer all requests take together when it is half or double,
-    /// whichever is slower.
+    /// The part of the device's time that rests on it, 0 to 1: so much longer all requests take together when it is
+    /// half or double, whichever is slower.
     pub share: f64,
 }
 
@@ -38,7 +40,8 @@ pub struct DeviceInputs {
     pub estimated: f64,
     /// Which ones, those that matter most first.
     pub estimates: Vec<EstimateShare>,
-    /// What the same requests take with every estimate at its faster half or double, against what they took as the medium has it.
+    /// What the same requests take with every estimate at its faster half or double, against what they took as the
+    /// medium has it.
     pub time_if_fast: f64,
     /// And at its slower one.
     pub time_if_slow: f64,
@@ -53,9 +56,9 @@ pub struct InputCertificate {
     pub estimates: Vec<EstimateShare>,
     pub time_if_fast: f64,
     pub time_if_slow: f64,
-    /// How many times as long operations would take, at the most, if slow motion did not speed up what programs compute between their
-    /// requests: on cores as fast as this host's. How fast the study's are, no source of the inputs says. Absent where it is hardly worth
-    /// telling, where it can't be told, and in records of earlier versions.
+    /// How many times as long operations would take, at the most, if slow motion did not speed up what programs compute
+    /// between their requests: on cores as fast as this host's. How fast the study's are, no source of the inputs says.
+    /// Absent where it is hardly worth telling, where it can't be told, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_time: Option<f64>,
 }
@@ -65,8 +68,8 @@ pub struct InputCertificate {
 pub enum InputVerdict {
     /// The sources carry it.
     Known,
-    /// Less than half of it is covered, more than half of the time rests on estimates, or the program's own time decides as much as the
-    /// devices'.
+    /// Less than half of it is covered, more than half of the time rests on estimates, or the program's own time
+    /// decides as much as the devices'.
     Uncertain,
 }
 
@@ -99,7 +102,8 @@ impl InputCertificate {
     pub const MIN_COVERED: f64 = 0.5;
     /// The most of the devices' time that may rest on estimates.
     pub const MAX_ESTIMATED: f64 = 0.5;
-    /// Operations that would take so many times as long, or more, are decided by a program of which no source knows how fast it is.
+    /// Operations that would take so many times as long, or more, are decided by a program of which no source knows how
+    /// fast it is.
     pub const LIMIT_OWN_TIME: f64 = 1.25;
 
     /// Of devices, each with the time that it was busy; none where none is known.
@@ -151,7 +155,8 @@ impl InputCertificate {
         Some(certificate.with_own_time(None))
     }
 
-    /// The same with how many times as long operations would take, at the most, if programs computed no faster beside their devices than they do.
+    /// The same with how many times as long operations would take, at the most, if programs computed no faster beside
+    /// their devices than they do.
     pub fn with_own_time(mut self, own_time: Option<f64>) -> InputCertificate {
         self.own_time = own_time;
         self.verdict = match self.unknown().is_empty() {
@@ -161,8 +166,8 @@ impl InputCertificate {
         self
     }
 
-    /// The part of the devices' time that rests on measured figures, 0 to 1: of requests like those that sources measured, and on values that
-    /// are no estimates. No more can be said of the two together than the smaller.
+    /// The part of the devices' time that rests on measured figures, 0 to 1: of requests like those that sources
+    /// measured, and on values that are no estimates. No more can be said of the two together than the smaller.
     pub fn measured(&self) -> f64 {
         self.covered.all.min(1.0 - self.estimated).clamp(0.0, 1.0)
     }

@@ -32,8 +32,8 @@ pub struct JobRecord {
     /// Where the time went, stage by stage in the order in which they began; empty for a system that has no stages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageRecord>,
-    /// How the output came to be visible, as the output itself tells: `magic`, `directory`, `file-v1`. Absent where nothing was written, or
-    /// nothing tells.
+    /// How the output came to be visible, as the output itself tells: `magic`, `directory`, `file-v1`. Absent where
+    /// nothing was written, or nothing tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committer: Option<String>,
     /// Absent where there is no cache between the system and its store.
@@ -41,8 +41,8 @@ pub struct JobRecord {
     pub cache: Option<CacheUse>,
 }
 
-/// A stage of a job: tasks that do the same to parts of the data. What is before the first task, between stages and behind the last one is
-/// a stage without tasks: `driver`, and `commit` behind the last one that wrote.
+/// A stage of a job: tasks that do the same to parts of the data. What is before the first task, between stages and
+/// behind the last one is a stage without tasks: `driver`, and `commit` behind the last one that wrote.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageRecord {
     /// `read, shuffle out`, `shuffle in, write`, `commit`

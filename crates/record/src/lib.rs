@@ -99,5 +99,6 @@ pub use steadiness::{UnsteadyReason, WarmUp};
 pub use topology::{CopyRecord, ShardRecord, TopologyRecord};
 pub use wall::{WallParts, WallRecord};
 
-/// Raised by one whenever a reader of the previous version would misread a record. What former ones wrote is [read](read) as well.
+/// Raised by one whenever a reader of the previous version would misread a record. What former ones wrote is
+/// [read](read) as well.
 pub const SCHEMA_VERSION: u32 = 2;

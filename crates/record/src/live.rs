@@ -1,6 +1,7 @@
 //! What a run writes while it goes on, for whoever watches it: one entry a line, in JSON, appended to [`FEED_FILE`].
 //!
-//! Nothing in it is a finding: the records of the cells are. A reader may come and go at any time, and the run never waits for one.
+//! Nothing in it is a finding: the records of the cells are. A reader may come and go at any time, and the run never
+//! waits for one.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ use crate::topology::TopologyRecord;
 
 /// The feed, in the run's directory.
 pub const FEED_FILE: &str = "feed.jsonl";
-/// Its older part: when the feed has reached [`MAX_FEED_BYTES`], it gets this name in the place of the one before, and a new one begins.
+/// Its older part: when the feed has reached [`MAX_FEED_BYTES`], it gets this name in the place of the one before, and
+/// a new one begins.
 pub const EARLIER_FEED_FILE: &str = "feed.earlier.jsonl";
 pub const MAX_FEED_BYTES: u64 = 16 << 20;
 /// The longest line, with its newline: an entry that would be longer is left out.
@@ -157,7 +159,8 @@ impl CellState {
         CellState::Unreadable,
     ];
 
-    /// The state that a record says its cell is in. What somebody did by hand goes before doubts, and those before what the study asked for.
+    /// The state that a record says its cell is in. What somebody did by hand goes before doubts, and those before what
+    /// the study asked for.
     pub fn from_record(record: &RunRecord) -> CellState {
         match &record.status {
             CellStatus::Completed => match record.disturbed_by() {
@@ -221,8 +224,8 @@ pub struct LiveSample {
     pub position: Option<u32>,
     /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
     pub phase: String,
-    /// What is measured has not begun: data are loaded or caches filled, and devices may take no modelled time. Its rates compare with
-    /// nothing.
+    /// What is measured has not begun: data are loaded or caches filled, and devices may take no modelled time. Its
+    /// rates compare with nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preparing: bool,
     /// 0 to 1, of this phase; absent where it can't be told.
@@ -317,12 +320,14 @@ pub struct LiveBudget {
     /// Absent where nothing holds it to any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_budget: Option<f64>,
-    /// The share of the quota's periods since the sample before in which it had to wait for the next one; absent where nothing holds it.
+    /// The share of the quota's periods since the sample before in which it had to wait for the next one; absent where
+    /// nothing holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_throttled_share: Option<f64>,
 }
 
-/// What a process that is no run tells of itself while it is up: a load from several hosts, or a worker that takes part in one.
+/// What a process that is no run tells of itself while it is up: a load from several hosts, or a worker that takes part
+/// in one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveService {
     /// `load`, `worker`.

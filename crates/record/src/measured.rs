@@ -136,8 +136,8 @@ pub struct MeasuredWindow {
     /// Whether it was ended before its time: the figures are of the part until then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
-    /// Of `underlay ycsb`: other processes that were stopped meanwhile, on all hosts. Empty where none was; a study's record has them among its
-    /// pauses.
+    /// Of `underlay ycsb`: other processes that were stopped meanwhile, on all hosts. Empty where none was; a study's
+    /// record has them among its pauses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped_processes: Vec<StoppedProcess>,
     /// The first few errors, word for word.

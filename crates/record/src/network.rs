@@ -13,15 +13,15 @@ pub struct NetworkRecord {
     pub initiator: String,
     /// Requests to volumes, over all servers.
     pub requests: u64,
-    /// From a request's leaving the initiator to its answer, without the modelled link: the real way there and back, the
-    /// volume server and its devices.
+    /// From a request's leaving the initiator to its answer, without the modelled link: the real way there and back,
+    /// the volume server and its devices.
     pub request_mean_us: f64,
     pub request_p50_us: f64,
     pub request_p99_us: f64,
     /// A request to one of the pool's devices. A volume's request may take several of them, or none.
     pub device_mean_us: f64,
-    /// There and back of a command that no device has to do with, over the real way; absent where the initiator does not
-    /// tell.
+    /// There and back of a command that no device has to do with, over the real way; absent where the initiator does
+    /// not tell.
     pub round_trip_p50_us: Option<f64>,
     /// There and back over the modelled link with the mean request's bytes, where nothing waits; absent without one.
     pub link_us: Option<f64>,

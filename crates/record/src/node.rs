@@ -209,7 +209,8 @@ impl NodeChoice {
         Ok(NodeChoice::First { role, shard })
     }
 
-    /// Whether it may be this one. One that has copies of several shards may be the master of one and a replica of another.
+    /// Whether it may be this one. One that has copies of several shards may be the master of one and a replica of
+    /// another.
     pub fn allows(&self, name: &str, role: Option<NodeRole>, shards: &[NodeShard]) -> bool {
         match self {
             NodeChoice::Named(wanted) => wanted == name,

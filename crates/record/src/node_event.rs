@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::{NodeExit, NodeRole};
 
-/// A node that went away, and came back or not. All times are modelled seconds from the start of the measurement, as they were and
-/// not as they were planned; they may lie after its end.
+/// A node that went away, and came back or not. All times are modelled seconds from the start of the measurement, as
+/// they were and not as they were planned; they may lie after its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeEventRecord {
     /// As the study calls it; absent where it was done by hand (`underlay node`).
@@ -32,7 +32,8 @@ pub struct NodeEventRecord {
     /// When it was told to start; absent where it stayed away, as are the next two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_s: Option<f64>,
-    /// It was sent away by an event of the study and told to start by somebody (`underlay node start`), not by the event.
+    /// It was sent away by an event of the study and told to start by somebody (`underlay node start`), not by the
+    /// event.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub started_by_hand: bool,
     /// When its process ran again.
@@ -59,7 +60,8 @@ impl NodeEventRecord {
 /// What clients noticed. Intervals that are partly within belong to `during`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeEventEffect {
-    /// From the start of the measurement, or since another node had come back; absent where that is less than an interval.
+    /// From the start of the measurement, or since another node had come back; absent where that is less than an
+    /// interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<NodePhase>,
     /// From the moment that it went until it did its part again, or the end.
@@ -69,8 +71,8 @@ pub struct NodeEventEffect {
     pub after: Option<NodePhase>,
     /// The share of the throughput before that counts as failed over.
     pub failover_share: f64,
-    /// From its going until throughput was back at that share; 0 where it never fell below. Absent where it did not come back, or
-    /// there is nothing to compare with.
+    /// From its going until throughput was back at that share; 0 where it never fell below. Absent where it did not
+    /// come back, or there is nothing to compare with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_s: Option<f64>,
     /// How finely times are told: the length of an interval.

@@ -1,4 +1,5 @@
-//! What a system that runs consists of: its servers, what each of them keeps in which directory, and the devices below. For pictures of it.
+//! What a system that runs consists of: its servers, what each of them keeps in which directory, and the devices below.
+//! For pictures of it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,8 @@ pub struct DirectoryPart {
     /// As [`ServerPart::server`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<u32>,
-    /// The volume below it, as layers and the volumes of a pool are called; absent on real storage, and below what a role has for itself.
+    /// The volume below it, as layers and the volumes of a pool are called; absent on real storage, and below what a
+    /// role has for itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -8,27 +8,29 @@ use crate::histogram::Histogram;
 
 /// The way between a block device as programs see it and the process that stands for the disk.
 ///
-/// Its source is the kernel's own accounting of the block device (`/sys/dev/block/MAJOR:MINOR/stat`): how long every request
-/// was under way, queueing included. Discards are not in it. Absent where programs reach no block device of ours, as in a
-/// directory without root, on real paths and on a cluster that runs already.
+/// Its source is the kernel's own accounting of the block device (`/sys/dev/block/MAJOR:MINOR/stat`): how long every
+/// request was under way, queueing included. Discards are not in it. Absent where programs reach no block device of
+/// ours, as in a directory without root, on real paths and on a cluster that runs already.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PathRecord {
     /// The volume: as the storage calls it.
     pub id: DeviceId,
     /// Whose accounting it is: `/dev/loop3`.
     pub block_device: String,
-    /// Whether a program's request is a device's, or one each of several. Otherwise a layer makes requests of its own, a cache
-    /// for one, and the modelled times below include what the layers took.
+    /// Whether a program's request is a device's, or one each of several. Otherwise a layer makes requests of its own,
+    /// a cache for one, and the modelled times below include what the layers took.
     pub is_direct: bool,
     pub reads: PathWait,
     pub writes: PathWait,
     pub flushes: PathWait,
-    /// What small reads took that the daemon answered at once, some 50 a second all the time, beside the cell's own requests:
-    /// they pass the kernel's FUSE and the daemon, but not the loop device. Absent where the attachment has no place for them.
+    /// What small reads took that the daemon answered at once, some 50 a second all the time, beside the cell's own
+    /// requests: they pass the kernel's FUSE and the daemon, but not the loop device. Absent where the attachment has
+    /// no place for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<Histogram>,
-    /// How long it took, on average, until a program ran again whose request was done: the kernel's account ends there. The probes
-    /// tell; it is part of the times of each kind. Absent without probes, and in records of before it was measured.
+    /// How long it took, on average, until a program ran again whose request was done: the kernel's account ends there.
+    /// The probes tell; it is part of the times of each kind. Absent without probes, and in records of before it was
+    /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_mean_us: Option<f64>,
 }
@@ -36,8 +38,8 @@ pub struct PathRecord {
 /// What the requests of one kind waited, in modelled microseconds: this machine's clock divided by the slow motion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PathWait {
-    /// Those of the block device. A program's request that is longer than what the kernel passes on at once (512 KiB on a loop
-    /// device) is several.
+    /// Those of the block device. A program's request that is longer than what the kernel passes on at once (512 KiB on
+    /// a loop device) is several.
     pub requests: u64,
     /// What the models asked for.
     pub modelled_mean_us: f64,
@@ -45,11 +47,11 @@ pub struct PathWait {
     pub waited_mean_us: f64,
     /// The part of it that was spent outside of the daemon, on the way there and back.
     pub path_mean_us: f64,
-    /// By how much requests were to be dated back, so that the model's time is over that much earlier. One is dated back less
-    /// where the model has gone on already.
+    /// By how much requests were to be dated back, so that the model's time is over that much earlier. One is dated
+    /// back less where the model has gone on already.
     pub dated_back_mean_us: f64,
-    /// `path_mean_us` is no exact count but an estimate, on the safe side where it can be: of writes among flushes, since the
-    /// kernel adds what a write waits for a flush to the write; of requests that the kernel splits.
+    /// `path_mean_us` is no exact count but an estimate, on the safe side where it can be: of writes among flushes,
+    /// since the kernel adds what a write waits for a flush to the write; of requests that the kernel splits.
     pub is_estimate: bool,
 }
 
@@ -71,11 +73,13 @@ fn mean(paths: &[&PathRecord], figure: impl Fn(&PathWait) -> f64) -> Option<f64>
     (requests > 0).then(|| sum / requests as f64)
 }
 
-/// The distribution of what programs waited, from `delivered`: what the devices below `paths` took, the dating back included.
+/// The distribution of what programs waited, from `delivered`: what the devices below `paths` took, the dating back
+/// included.
 ///
-/// The way's cost is taken to be independent of what the device took. Its distribution is that of the probes, shifted (where
-/// they were too slow, scaled) so that its mean is what the kernel counted; without probes it is that mean alone. `None` where no
-/// request of these paths is a device's own, so that nothing is known of what programs waited for each.
+/// The way's cost is taken to be independent of what the device took. Its distribution is that of the probes, shifted
+/// (where they were too slow, scaled) so that its mean is what the kernel counted; without probes it is that mean
+/// alone. `None` where no request of these paths is a device's own, so that nothing is known of what programs waited
+/// for each.
 pub fn waited(paths: &[PathRecord], delivered: &Histogram) -> Option<Histogram> {
     let direct: Vec<&PathRecord> = paths.iter().filter(|path| path.is_direct).collect();
     let path_us = mean(&direct, |wait| wait.path_mean_us)?;

@@ -9,14 +9,16 @@ pub const PAUSE_WALL_S: f64 = 0.1;
 pub const DELAY_WALL_S: f64 = 0.02;
 /// Pauses may take this share of the window ...
 const PAUSED_TOLERANCE: f64 = 0.01;
-/// ... and a single one this share of a short window, up to so many seconds: a host that is busy for a moment stops nobody.
+/// ... and a single one this share of a short window, up to so many seconds: a host that is busy for a moment stops
+/// nobody.
 const SINGLE_PAUSE_TOLERANCE: f64 = 0.05;
 const SINGLE_PAUSE_WALL_S: f64 = 0.2;
 /// Shorter delays may take this share, as devices may be late by so much on average.
 const DELAYED_TOLERANCE: f64 = 0.10;
 /// A clock that stands still while the machine is suspended differs from one that goes on by more than this.
 const SUSPENDED_WALL_S: f64 = 0.01;
-/// A warm-up that stood still for longer than this share of it, and for longer than a single pause may take, did not warm anything up.
+/// A warm-up that stood still for longer than this share of it, and for longer than a single pause may take, did not
+/// warm anything up.
 const WARM_UP_TOLERANCE: f64 = 0.25;
 
 /// What a thread of the measuring process saw by waking up every few milliseconds, on this machine's clock.
@@ -64,8 +66,8 @@ pub struct PauseRecord {
     /// Other processes that were stopped or frozen. Empty where none was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped: Vec<StoppedProcess>,
-    /// By how much the time in which devices and CPUs were counted differs from the load generator's window; absent where that is the same by
-    /// construction.
+    /// By how much the time in which devices and CPUs were counted differs from the load generator's window; absent
+    /// where that is the same by construction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_off_wall_s: Option<f64>,
 }
@@ -94,7 +96,8 @@ fn warm_up_problem(subject: &str, stopped_wall_s: f64, warm_up_wall_s: f64) -> O
 }
 
 impl Pauses {
-    /// Why what was measured in a window of this length says nothing, in words: stops and delays. `None` where it may stand.
+    /// Why what was measured in a window of this length says nothing, in words: stops and delays. `None` where it may
+    /// stand.
     pub fn problem(&self, window_wall_s: f64) -> Option<String> {
         self.stop_problem(window_wall_s).or_else(|| self.delay_problem(window_wall_s))
     }
@@ -117,7 +120,8 @@ impl Pauses {
         warm_up_problem("the measuring process", self.warm_up_paused_wall_s, self.warm_up_wall_s)
     }
 
-    /// Whether the process had to wait for a CPU too often: a busy host does that, and slower motion gives it more time.
+    /// Whether the process had to wait for a CPU too often: a busy host does that, and slower motion gives it more
+    /// time.
     pub fn delay_problem(&self, window_wall_s: f64) -> Option<String> {
         let share = self.delayed_share(window_wall_s);
         (share > DELAYED_TOLERANCE).then(|| {

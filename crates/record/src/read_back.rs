@@ -18,15 +18,15 @@ pub struct ReadBackRecord {
     pub missing: u64,
     /// Those with a value that an acknowledged write had replaced.
     pub older: u64,
-    /// Those with a value that is neither what was written last nor known from before. Without `dataintegrity`, it may be one from
-    /// before the measurement.
+    /// Those with a value that is neither what was written last nor known from before. Without `dataintegrity`, it may
+    /// be one from before the measurement.
     pub wrong: u64,
     /// They could not be read.
     pub unreadable: u64,
     /// There was no time left for them.
     pub unchecked: u64,
-    /// They were read, and any answer would have been right: nothing of them was acknowledged, or so many of their writes got no answer that nobody
-    /// knows what they should hold.
+    /// They were read, and any answer would have been right: nothing of them was acknowledged, or so many of their
+    /// writes got no answer that nobody knows what they should hold.
     #[serde(default)]
     pub unjudged: u64,
     /// Writes that were acknowledged, whether of the sample or not; absent where nobody counted them.
@@ -50,7 +50,8 @@ impl ReadBackRecord {
         self.acknowledged == Some(0) && self.noted == self.unjudged
     }
 
-    /// Whether nothing is lost as far as was read, every record could be read that there was time for, and there was something to find.
+    /// Whether nothing is lost as far as was read, every record could be read that there was time for, and there was
+    /// something to find.
     pub fn is_sound(&self) -> bool {
         self.lost() == 0 && self.unreadable == 0 && (self.checked > 0 || self.has_nothing_to_find())
     }

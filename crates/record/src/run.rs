@@ -19,8 +19,8 @@ pub struct PlannedCell {
 }
 
 impl PlannedCell {
-    /// Whether a record is this repetition of this cell. How tables call the cell is no part of that: it changes from version to
-    /// version.
+    /// Whether a record is this repetition of this cell. How tables call the cell is no part of that: it changes from
+    /// version to version.
     pub fn is_recorded_by(&self, record: &RunRecord) -> bool {
         let (planned, found) = (&self.cell, &record.cell);
         self.repetition == record.repetition
@@ -47,8 +47,8 @@ pub struct PublishedFigure {
     #[serde(default)]
     pub data_bytes: Option<f64>,
     pub threads: Option<u32>,
-    /// `throughput_per_s`, `mean_latency_ms`; of a job `duration_s`, or `relative_performance`: the baseline's duration over
-    /// this one.
+    /// `throughput_per_s`, `mean_latency_ms`; of a job `duration_s`, or `relative_performance`: the baseline's duration
+    /// over this one.
     #[schemars(with = "String")]
     pub metric: PublishedMetric,
     pub value: f64,
@@ -57,8 +57,8 @@ pub struct PublishedFigure {
     /// The most that was seen, and not what was seen everywhere.
     #[serde(default)]
     pub up_to: bool,
-    /// The paper's machines, of which the study stands for one: `value` is the printed throughput divided by it. Absent where
-    /// it is as printed.
+    /// The paper's machines, of which the study stands for one: `value` is the printed throughput divided by it. Absent
+    /// where it is as printed.
     #[serde(default)]
     pub one_of: Option<u32>,
 }
@@ -219,8 +219,8 @@ pub struct RunHeader {
     pub slow_motion: Option<SlowMotion>,
     pub seed: u64,
     pub short: bool,
-    /// What the short form has in the place of the study's data, where both are one amount. Of several, nothing tells which
-    /// stands for which.
+    /// What the short form has in the place of the study's data, where both are one amount. Of several, nothing tells
+    /// which stands for which.
     #[serde(default)]
     pub shortened: Option<ShortenedAmount>,
     pub repetitions: u32,

@@ -1,5 +1,5 @@
-//! What runs of schema 1 wrote, lifted into the types of today. It had contracts in text, and this is the only place that
-//! still takes such a text apart.
+//! What runs of schema 1 wrote, lifted into the types of today. It had contracts in text, and this is the only place
+//! that still takes such a text apart.
 
 use std::time::Duration;
 
@@ -302,7 +302,8 @@ fn sort_as_in_study(mut names: Vec<String>, table: &str, study: &str) -> Vec<Str
     names
 }
 
-/// What the short form put in the place of the study's data. None unless one amount, that of all workloads, gives way to another.
+/// What the short form put in the place of the study's data. None unless one amount, that of all workloads, gives way
+/// to another.
 fn shortened(study: &str) -> Option<ShortenedAmount> {
     let study: DocumentMut = study.parse().ok()?;
     let short = study.get("short")?;

@@ -1,4 +1,5 @@
-//! Whether a measured cell is sound to conclude from: undisturbed, with a certificate that holds, and steady. The one place that decides it.
+//! Whether a measured cell is sound to conclude from: undisturbed, with a certificate that holds, and steady. The one
+//! place that decides it.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -55,7 +56,8 @@ impl RunRecord {
         disturbance::describe(&self.disturbances())
     }
 
-    /// Whether nothing was done to it, and its certificate holds. Whether it was steady is for [`of_cell`] to say, which sees all repetitions.
+    /// Whether nothing was done to it, and its certificate holds. Whether it was steady is for [`of_cell`] to say,
+    /// which sees all repetitions.
     ///
     /// # Errors
     /// Why nothing is to be concluded from it.
@@ -75,7 +77,8 @@ impl RunRecord {
     }
 }
 
-/// The completed repetitions of a cell that are sound to conclude from; those that were disturbed by hand are left out where others were not.
+/// The completed repetitions of a cell that are sound to conclude from; those that were disturbed by hand are left out
+/// where others were not.
 ///
 /// # Errors
 /// Why there are none, or why the others don't count either: one that is doubtful makes the cell doubtful.

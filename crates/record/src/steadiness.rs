@@ -1,4 +1,5 @@
-//! Whether what was measured is of a steady state: a system that had warmed up when the measurement began, and figures that did not drift.
+//! Whether what was measured is of a steady state: a system that had warmed up when the measurement began, and figures
+//! that did not drift.
 
 use std::fmt;
 
@@ -17,7 +18,8 @@ pub struct WarmUp {
     /// How much longer the warm-up should have been, on the clock of the machine that measured; at least that, where it
     /// never settled.
     pub lacking_wall_s: f64,
-    /// The beginning's figure over the rest's, less one: `-0.3` is 30 % lower. Absent where there is no rest that is settled.
+    /// The beginning's figure over the rest's, less one: `-0.3` is 30 % lower. Absent where there is no rest that is
+    /// settled.
     pub difference: Option<f64>,
     pub figure: SteadinessMetric,
 }
@@ -41,8 +43,8 @@ impl SteadinessMetric {
 }
 
 impl WarmUp {
-    /// The longest of a cell's repetitions, where most of them show one: a system that warms up does it each time. None where
-    /// they are too short to tell.
+    /// The longest of a cell's repetitions, where most of them show one: a system that warms up does it each time. None
+    /// where they are too short to tell.
     ///
     /// Silent about what is meant to change: such a rate, a compaction on command, a fault, a node that goes away, a
     /// data set that grows or shrinks.
@@ -105,7 +107,8 @@ fn is_meant_to_change(record: &RunRecord) -> bool {
 pub enum UnsteadyReason {
     /// Its figure rose or fell by this share of its mean while it was measured.
     Drift { change: f64 },
-    /// It was still warming up when the measurement began. The figure was this much higher or lower at first, where the rest is settled.
+    /// It was still warming up when the measurement began. The figure was this much higher or lower at first, where the
+    /// rest is settled.
     WarmingUp { difference: Option<f64> },
     /// Too few samples to tell.
     TooShort { samples: usize, needed: usize },
@@ -136,8 +139,9 @@ impl fmt::Display for UnsteadyReason {
 /// Samples that it takes to tell a beginning from the rest.
 const NEEDED_SAMPLES: usize = 2 * MIN_SAMPLES;
 
-/// Whether the completed repetitions of a cell show a steady state. A drift of any of them counts, and a warm-up that most of them show. A
-/// benchmark that does not tell its progress, and a batch job, are not judged: nothing of theirs is a rate over time.
+/// Whether the completed repetitions of a cell show a steady state. A drift of any of them counts, and a warm-up that
+/// most of them show. A benchmark that does not tell its progress, and a batch job, are not judged: nothing of theirs
+/// is a rate over time.
 ///
 /// # Errors
 /// What shows that they do not, or that nothing tells.

@@ -63,8 +63,8 @@ pub struct WallRecord {
     /// Those of them that were not, since it was stopped: they are in the estimate.
     #[serde(default, skip_serializing_if = "is_none")]
     pub left: u64,
-    /// Before the cells: this host's CPUs measured, and where the factor of slow motion was open, the fastest device tried. In neither of the two that
-    /// follow.
+    /// Before the cells: this host's CPUs measured, and where the factor of slow motion was open, the fastest device
+    /// tried. In neither of the two that follow.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub measuring_host_s: f64,
     /// Of these cells; where the run began again in slower motion, at the factor that it came to.

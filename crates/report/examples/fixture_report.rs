@@ -1,5 +1,6 @@
 //! Writes a report of made-up figures, or of a run, to look at while working on it:
-//! `cargo run -p underlay-report --example fixture_report -- OUT.html [large|interrupted|stepped|mapreduce|accumulo|benchmarks|DIRECTORY]`.
+//! `cargo run -p underlay-report --example fixture_report -- OUT.html
+//! [large|interrupted|stepped|mapreduce|accumulo|benchmarks|DIRECTORY]`.
 
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;

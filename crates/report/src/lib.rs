@@ -3,8 +3,8 @@
 //! A [`load::LoadedRun`] goes in; text, HTML, JSON and CSV come out. Nothing here measures, and nothing here
 //! needs the machine that measured. Each directory uses only those before it:
 //!
-//! `statistics`, [`load`], `cell` (what the records of one cell have to show), [`comparison`] (cells beside one another),
-//! `findings` (what that comes to in words), `output`.
+//! `statistics`, [`load`], `cell` (what the records of one cell have to show), [`comparison`] (cells beside one
+//! another), `findings` (what that comes to in words), `output`.
 
 mod cell;
 pub mod comparison;

@@ -67,8 +67,8 @@ pub fn rate(per_s: f64) -> String {
     number(per_s, 3)
 }
 
-/// A value in a unit of a benchmark's: times, bytes and rates of bytes as everywhere else (`1.8 ms`, `512 MB/s`), others with the
-/// unit as it is given: `2,310 tps`.
+/// A value in a unit of a benchmark's: times, bytes and rates of bytes as everywhere else (`1.8 ms`, `512 MB/s`),
+/// others with the unit as it is given: `2,310 tps`.
 pub fn format_with_unit(value: f64, unit: &str) -> String {
     // A record may have the other letter that looks like a micro sign.
     let unit: &str = &usual_unit(unit);
@@ -128,8 +128,9 @@ pub fn ratio_interval(interval: ConfidenceInterval) -> String {
 
 /// The ends of an interval of ratios, as a sentence has them: `["110", "250"]`, `["5.25", "5.53"]`.
 ///
-/// Digits beyond what the width carries would pretend to know more: the last one stands for at most a quarter of the width, and is the third at most. There are two
-/// at least, and as many as it takes for an end that is not 1 not to read as 1.
+/// Digits beyond what the width carries would pretend to know more: the last one stands for at most a quarter of the
+/// width, and is the third at most. There are two at least, and as many as it takes for an end that is not 1 not to
+/// read as 1.
 pub fn times(interval: ConfidenceInterval) -> [String; 2] {
     const MIN_DIGITS: i32 = 2;
     const MAX_DIGITS: i32 = 3;
@@ -232,8 +233,8 @@ pub fn short_duration(seconds: f64) -> String {
     }
 }
 
-/// `2.3–8.4 ms`, from the lowest to the highest value, or one of them when they read the same. No interval: it says how far values of several
-/// workloads are apart.
+/// `2.3–8.4 ms`, from the lowest to the highest value, or one of them when they read the same. No interval: it says how
+/// far values of several workloads are apart.
 pub fn range(values: &[f64], write: impl Fn(f64) -> String) -> Option<String> {
     let low = values.iter().copied().reduce(f64::min)?;
     let high = values.iter().copied().reduce(f64::max)?;

@@ -1,4 +1,5 @@
-//! Cells to which something was done on purpose: never averaged with others, never in an answer as if nothing had been done.
+//! Cells to which something was done on purpose: never averaged with others, never in an answer as if nothing had been
+//! done.
 
 mod fixture;
 

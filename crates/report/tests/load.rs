@@ -75,7 +75,8 @@ fn invalid_run_is_refused_with_reason() {
     assert!(error.to_string().ends_with(&expected), "{error}");
 }
 
-/// A run that version 0.1 wrote: two servers on devices of their own, and on a pool over a network; stopped after two cells.
+/// A run that version 0.1 wrote: two servers on devices of their own, and on a pool over a network; stopped after two
+/// cells.
 const OF_SCHEMA_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-1");
 
 #[test]

@@ -7,7 +7,8 @@ use underlay_record::{
 };
 use underlay_report::{LoadedRun, export, html, terminal};
 
-/// The inputs of every cell but the baseline's: so much of its device time rests on estimates, and what it takes with them half or double.
+/// The inputs of every cell but the baseline's: so much of its device time rests on estimates, and what it takes with
+/// them half or double.
 fn with_inputs(loaded: &mut LoadedRun, estimated: f64, [fast, slow]: [f64; 2], own_time: Option<f64>) {
     let baseline = loaded.run.baseline.clone();
     for record in &mut loaded.records {

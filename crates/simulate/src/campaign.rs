@@ -58,8 +58,8 @@ impl CampaignSummary {
     }
 }
 
-/// Plays scripts until the time or the seeds are used up, or the user has had enough. `start` gives processes, `tell` is
-/// called with each script that was played.
+/// Plays scripts until the time or the seeds are used up, or the user has had enough. `start` gives processes, `tell`
+/// is called with each script that was played.
 ///
 /// # Errors
 /// When no process can be had, and what `tell` says.

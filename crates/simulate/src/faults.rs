@@ -14,8 +14,9 @@ use crate::user::UserEvents;
 
 /// Strikes disks, within what is promised.
 ///
-/// One combination is left out, because nothing can be promised for it: of disks that are mirrored, one goes out without
-/// hearing of it, and is afterwards the only one that can be read when the mirror is opened. Its old content is what there is then.
+/// One combination is left out, because nothing can be promised for it: of disks that are mirrored, one goes out
+/// without hearing of it, and is afterwards the only one that can be read when the mirror is opened. Its old content is
+/// what there is then.
 pub(crate) struct FaultInjector {
     disks: Vec<SimulatedDisk>,
     /// Those whose mirror has no other witness.

@@ -1,7 +1,7 @@
 //! What a volume may hold, by the contract of a block device alone.
 //!
-//! For each block the model keeps the writes that a read may still find. It knows when each write was submitted and ended,
-//! and whether it was acknowledged, but nothing of how the stack works.
+//! For each block the model keeps the writes that a read may still find. It knows when each write was submitted and
+//! ended, and whether it was acknowledged, but nothing of how the stack works.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,8 @@ struct BlockVersion {
     may_be_lost: bool,
     /// The host that was told that it is written, and would write it again, has ended.
     is_orphaned: bool,
-    /// It failed since the device was opened: until it is opened again, reads may find it or what was there before, in turn.
+    /// It failed since the device was opened: until it is opened again, reads may find it or what was there before, in
+    /// turn.
     is_ambiguous: bool,
     /// A read that began and ended then found it.
     observed: Option<(EventCount, EventCount)>,
@@ -109,8 +110,8 @@ impl VolumeModel {
         self.snapshots.insert(moment);
     }
 
-    /// A snapshot that the server takes of what it has: where an earlier server `has_lost` something, the host may have yet to
-    /// write that again.
+    /// A snapshot that the server takes of what it has: where an earlier server `has_lost` something, the host may have
+    /// yet to write that again.
     pub fn snapshot_at_server(&self, began: EventCount, ended: EventCount, has_lost: bool) -> VolumeModel {
         if !has_lost {
             return self.snapshot(began, ended);
@@ -203,8 +204,8 @@ impl VolumeModel {
 
     /// What no flush had covered at `moment` may be there or not.
     ///
-    /// This is what a server has that lost its power before `moment` and whose host is still writing again what it keeps: a
-    /// flush acknowledged since promises what the server has now, and nothing about then.
+    /// This is what a server has that lost its power before `moment` and whose host is still writing again what it
+    /// keeps: a flush acknowledged since promises what the server has now, and nothing about then.
     pub fn lose_what_was_not_durable(&mut self, moment: EventCount, now: EventCount) {
         self.end_all(now);
         for version in self.blocks.iter_mut().flatten() {
@@ -220,7 +221,8 @@ impl VolumeModel {
         }
     }
 
-    /// The server has lost what no flush has covered, and the host that uses it writes again what it was told is written.
+    /// The server has lost what no flush has covered, and the host that uses it writes again what it was told is
+    /// written.
     pub fn lose_orphaned(&mut self) {
         for version in self.blocks.iter_mut().flatten().filter(|version| !version.is_durable()) {
             version.may_be_lost |= version.is_orphaned;

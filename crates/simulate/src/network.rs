@@ -1,4 +1,5 @@
-//! A network of a simulated world: connections that are slow, stall, break at both ends or at one, or lead to another server.
+//! A network of a simulated world: connections that are slow, stall, break at both ends or at one, or lead to another
+//! server.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -141,8 +142,8 @@ impl SimulatedNetwork {
         }
     }
 
-    /// All connections break, as their host sees it. The server takes them for alive, and what is on its way to it arrives when
-    /// it is released; new connections are none the worse for it.
+    /// All connections break, as their host sees it. The server takes them for alive, and what is on its way to it
+    /// arrives when it is released; new connections are none the worse for it.
     pub(crate) fn strand_connections(&self) {
         for wire in self.wires() {
             let mut ends = wire.state.lock();

@@ -1,5 +1,5 @@
-//! The simulator in small: every script that once failed, a fixed number of seeds, and whether it repeats itself and finds
-//! what is planted. `make simulate` takes an hour.
+//! The simulator in small: every script that once failed, a fixed number of seeds, and whether it repeats itself and
+//! finds what is planted. `make simulate` takes an hour.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -74,7 +74,8 @@ pub struct MediumPrice {
     pub source: String,
     #[serde(default)]
     pub estimate: bool,
-    /// Where it is the rent of three years: what a volume costs a month, by its size and rates. `usd` is that of the medium's own.
+    /// Where it is the rent of three years: what a volume costs a month, by its size and rates. `usd` is that of the
+    /// medium's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rent: Option<VolumeRent>,
 }
@@ -204,7 +205,8 @@ pub struct CatalogueMedium {
     pub note: Option<String>,
     /// In bytes, as sold.
     pub capacity: SourcedQuantity,
-    /// The unit in which it is addressed: 512, or 4,096 where nothing is said. Inside it has blocks of 4,096 bytes in any case.
+    /// The unit in which it is addressed: 512, or 4,096 where nothing is said. Inside it has blocks of 4,096 bytes in
+    /// any case.
     #[serde(default)]
     pub logical_sector: Option<SourcedQuantity>,
     pub price: MediumPrice,
@@ -316,8 +318,9 @@ impl CatalogueMedium {
     /// for a disk of one hundredth, but never below 1 MiB (and never grows). What a disk remembers of reads
     /// shrinks likewise, but never below four times its read-ahead, which itself keeps its length: it is a
     /// stream's lead in time over the host. `seed` sets what differs between
-    /// two devices of a kind: a disk's angle at the start, a flash device's slow pages, all that is drawn from a distribution. `initial` matters to
-    /// flash and to cloud volumes, whose credits are spent and whose blocks are all there in the steady state.
+    /// two devices of a kind: a disk's angle at the start, a flash device's slow pages, all that is drawn from a
+    /// distribution. `initial` matters to flash and to cloud volumes, whose credits are spent and whose blocks are all
+    /// there in the steady state.
     ///
     /// # Panics
     /// When `problems` is not empty or the capacity is zero.

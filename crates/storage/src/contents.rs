@@ -1,9 +1,9 @@
 //! What a device holds before something of ours is written over it.
 //!
-//! File systems, RAID members, volume managers and partition tables write their signatures near the beginning or near the
-//! end of a device. A device is blank when both ends are zeros. What else is there gets its name from `wipefs`, which knows
-//! every signature that util-linux's libblkid does; it is shown a sparse copy of the two ends, so a device that only this
-//! process can read, as a volume over NVMe/TCP is, can be asked about as well.
+//! File systems, RAID members, volume managers and partition tables write their signatures near the beginning or near
+//! the end of a device. A device is blank when both ends are zeros. What else is there gets its name from `wipefs`,
+//! which knows every signature that util-linux's libblkid does; it is shown a sparse copy of the two ends, so a device
+//! that only this process can read, as a volume over NVMe/TCP is, can be asked about as well.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -107,8 +107,8 @@ struct ContentSignature {
 }
 
 impl DeviceContents {
-    /// The signatures that were found, as `blkid` calls them (`xfs`, `linux_raid_member`, `gpt`), each once. There are none
-    /// where the data begins with no known signature.
+    /// The signatures that were found, as `blkid` calls them (`xfs`, `linux_raid_member`, `gpt`), each once. There are
+    /// none where the data begins with no known signature.
     ///
     /// # Errors
     /// When `wipefs` could not be asked: then nobody knows what is there.

@@ -61,8 +61,8 @@ pub type CompletionCallback = Box<dyn FnOnce(DeviceCompletion) + Send>;
 /// **Durability.** A completed write may be lost with power until a later flush completes, unless it was
 /// written with `fua`. A flush covers every write that had *completed* when the flush was submitted.
 ///
-/// **Errors.** A failed write leaves each of its blocks old or new, never anything else. After a failed flush a later one
-/// succeeds only if it covers what the failed one should have: a device that can't tell fails all of them.
+/// **Errors.** A failed write leaves each of its blocks old or new, never anything else. After a failed flush a later
+/// one succeeds only if it covers what the failed one should have: a device that can't tell fails all of them.
 pub trait BlockDevice: Send + Sync {
     fn geometry(&self) -> DeviceGeometry;
 

@@ -13,8 +13,9 @@ use rustix::io::Errno;
 const LOOP_INFO_WORDS: usize = 29;
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 
-/// Locks the file for as long as it is open, and refuses one that a loop device of this host serves: the kernel takes no
-/// lock for it. A block device has to be opened with `O_EXCL` as well, which refuses what is mounted or part of another device.
+/// Locks the file for as long as it is open, and refuses one that a loop device of this host serves: the kernel takes
+/// no lock for it. A block device has to be opened with `O_EXCL` as well, which refuses what is mounted or part of
+/// another device.
 ///
 /// # Errors
 /// `ResourceBusy` when somebody else uses it as a device.
@@ -53,7 +54,8 @@ fn loop_device_of(file: &File) -> io::Result<Option<PathBuf>> {
         let node = Path::new("/dev").join(device.file_name());
         let is_it = match File::open(&node).ok().and_then(|node| backing_inode(&node)) {
             Some(found) => found == (own.dev(), own.ino()),
-            // Users other than root may not ask the device. Its path is not looked at any closer: what serves it may hang.
+            // Users other than root may not ask the device. Its path is not looked at any closer: what serves it may
+            // hang.
             None => {
                 let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 path.is_ok_and(|path| path == Path::new(backing.trim_end_matches('\n')))

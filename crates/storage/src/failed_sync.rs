@@ -1,8 +1,8 @@
 //! A sync that failed once stays failed.
 //!
 //! Linux tells of a page that could not be written back once for each open file, and then takes the page for clean: a
-//! second `fsync` succeeds over data that is on no disk. And of two that run at the same time only one is told. So syncs
-//! go one after the other, and after one that failed none succeeds until the file is opened anew.
+//! second `fsync` succeeds over data that is on no disk. And of two that run at the same time only one is told. So
+//! syncs go one after the other, and after one that failed none succeeds until the file is opened anew.
 
 use std::sync::Arc;
 use underlay_sync::planted::{PlantedBug, is_planted};

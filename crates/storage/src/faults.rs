@@ -270,7 +270,8 @@ fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
 }
 
-/// `every read and write fails`, `1 % of requests fail`: a share of operations, and what is with one of them and with several.
+/// `every read and write fails`, `1 % of requests fail`: a share of operations, and what is with one of them and with
+/// several.
 fn share_that(rate: f64, operations: &[ModelOperation], [one, several]: [&str; 2]) -> String {
     let is_every = rate >= 1.0;
     let name = |operation: &ModelOperation| match (operation_name(*operation), is_every) {

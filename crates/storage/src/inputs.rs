@@ -2,7 +2,8 @@
 //!
 //! A device keeps a sample of its requests ([`RequestTracer`]). Afterwards they are held against what the medium's
 //! sources say something about
-//! ([`mod@coverage`]), and asked again in virtual time of the medium as it is and with its estimates halved and doubled ([`mod@replay`]).
+//! ([`mod@coverage`]), and asked again in virtual time of the medium as it is and with its estimates halved and doubled
+//! ([`mod@replay`]).
 
 mod coverage;
 mod estimates;
@@ -23,7 +24,8 @@ use held::FigureComparison;
 
 /// What changes a device's time by less than this is noise of what a model draws.
 const NOISE: f64 = 0.002;
-/// An estimate that changes a device's time by less than this is not held against the published figures, which takes its time.
+/// An estimate that changes a device's time by less than this is not held against the published figures, which takes
+/// its time.
 const HARDLY: f64 = 0.02;
 /// Each estimate is asked for by itself with this many requests: enough to see what it changes.
 const REQUESTS_EACH: usize = 2048;
@@ -49,7 +51,8 @@ pub fn certify(
     let mut estimates = Vec::new();
     let (mut fast, mut slow) = (medium.clone(), medium.clone());
     for estimate in ModelEstimate::find_all(medium) {
-        // What it takes as the medium has it, and with the value as near to half or double as makes a medium that its sources allow.
+        // What it takes as the medium has it, and with the value as near to half or double as makes a medium that its
+        // sources allow.
         let mut times = vec![(1.0, base_s)];
         for factor in [0.5, 2.0] {
             let Some(changed) = estimate.scaled(medium, factor) else { continue };
@@ -82,7 +85,8 @@ pub fn certify(
         true => [base, base],
         false => [ask(&fast, segments), ask(&slow, segments)],
     };
-    // Together they need not go where each goes by itself: a disk's head may meet its sector sooner at the slower speed.
+    // Together they need not go where each goes by itself: a disk's head may meet its sector sooner at the slower
+    // speed.
     let all = [base, others[0], others[1]];
     let least = |metric: fn(&ReplayResult) -> f64| all.iter().map(metric).fold(f64::INFINITY, f64::min);
     let most = |metric: fn(&ReplayResult) -> f64| all.iter().map(metric).fold(1e-12, f64::max);

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! **Promise.** When a commit is answered with `Ok`, every record that was appended before the commit was
-//! asked for outlives a power cut. A record is there whole or not at all. After a power cut the journal replays a prefix of the records appended,
-//! which includes every committed one. Appended records that were not committed may be there or not.
+//! asked for outlives a power cut. A record is there whole or not at all. After a power cut the journal replays a
+//! prefix of the records appended, which includes every committed one. Appended records that were not committed may be
+//! there or not.
 //!
 //! **What it does not order.** A commit writes its records with `fua` and flushes nothing else. Where a record
 //! speaks of data written beside the journal, that data must be flushed before the record is *appended*:
@@ -117,9 +118,10 @@ struct JournalState {
     sequence: u64,
     /// A checkpoint failed, and may have left a header that would take over.
     other_area_suspect: bool,
-    /// What was written last before the journal was opened, and where. Whoever wrote it may have been killed before it was
-    /// durable, or was told that it is not: then it was read from a cache, and a power cut would take it and leave what is
-    /// written behind it. All else was durable before the next step was taken. So it is written again before anything else.
+    /// What was written last before the journal was opened, and where. Whoever wrote it may have been killed before it
+    /// was durable, or was told that it is not: then it was read from a cache, and a power cut would take it and leave
+    /// what is written behind it. All else was durable before the next step was taken. So it is written again before
+    /// anything else.
     unconfirmed: VecDeque<(u64, Vec<u8>)>,
 }
 
@@ -153,8 +155,8 @@ impl Journal {
         Ok((journal, recovered))
     }
 
-    /// As [`Journal::open`], for who wants to know what is there even where nothing can be written: what was recovered may be
-    /// lost by a power cut until the first commit is answered.
+    /// As [`Journal::open`], for who wants to know what is there even where nothing can be written: what was recovered
+    /// may be lost by a power cut until the first commit is answered.
     ///
     /// # Errors
     /// As of [`Journal::open`].

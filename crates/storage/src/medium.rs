@@ -41,7 +41,8 @@ pub struct FinishedRequest {
 /// A model is pure: it is seeded, never sleeps, never reads a clock and does no I/O, so the same model
 /// paces a running program and answers in virtual time. It may reorder. The caller's duties:
 ///
-/// - `now` never goes back over the calls of `submit` and `complete`, but for `submit` where [`takes_late`](MediumModel::takes_late) allows it;
+/// - `now` never goes back over the calls of `submit` and `complete`, but for `submit` where
+///   [`takes_late`](MediumModel::takes_late) allows it;
 /// - before `submit(.., now)`, every event up to `now` has been taken by `complete(now, ..)`;
 /// - a request lies inside `capacity_bytes` and its length is not zero (but for a flush).
 ///
@@ -52,9 +53,9 @@ pub trait MediumModel: Send {
 
     fn submit(&mut self, request: ModelRequest, now: ModelTime);
 
-    /// Whether `submit` may be told of a request that came before the last `complete`. It finds busy what was given to those that were told
-    /// of before it, and all else as it was when it came: so each part of the device must know since when it has been free.
-    /// Models whose state is that of one instant can't.
+    /// Whether `submit` may be told of a request that came before the last `complete`. It finds busy what was given to
+    /// those that were told of before it, and all else as it was when it came: so each part of the device must know
+    /// since when it has been free. Models whose state is that of one instant can't.
     fn takes_late(&self) -> bool {
         false
     }
@@ -70,8 +71,9 @@ pub trait MediumModel: Send {
     /// (head position, mapping, buffers) is as if it had. Nothing may be under way.
     fn absorb(&mut self, request: ModelRequest);
 
-    /// Fast-forward is over, and time counts from `now` on. What time alone fills or empties (credits, a cache that is emptied when
-    /// idle) is again as the initial state says: how long a host took until now must not show. Nothing is under way.
+    /// Fast-forward is over, and time counts from `now` on. What time alone fills or empties (credits, a cache that is
+    /// emptied when idle) is again as the initial state says: how long a host took until now must not show. Nothing is
+    /// under way.
     fn end_fast_forward(&mut self, _now: ModelTime) {}
 
     /// What was written and worn since the model was made; `None` for a medium that doesn't wear.

@@ -64,8 +64,8 @@ impl PathCost {
 ///
 /// A program waits for more than the device: its request's way here and the answer's way back. Told how long that
 /// takes ([`Paced::set_path`]), the device dates requests back by as much, so that the program waits as long as the
-/// model says. Of a model that doesn't [take late requests](MediumModel::takes_late) it can't go back behind what that has done: of many
-/// requests at once some come late.
+/// model says. Of a model that doesn't [take late requests](MediumModel::takes_late) it can't go back behind what that
+/// has done: of many requests at once some come late.
 ///
 /// A `Paced` is a handle: clones are the same device.
 #[derive(Clone)]

@@ -115,7 +115,8 @@ fn pace(cores: &[Arc<PacedCore>], clock: &dyn ModelClock, waker: &Waker) {
                 lead.woke(left > BY_ITSELF);
             }
         } else if wait > BY_ITSELF {
-            // The load generator and the daemon's other threads have the same CPU, and waited for the end of the spin. Each of their turns is short.
+            // The load generator and the daemon's other threads have the same CPU, and waited for the end of the spin.
+            // Each of their turns is short.
             thread::yield_now();
         } else {
             std::hint::spin_loop();

@@ -134,8 +134,8 @@ pub fn published(medium: &CatalogueMedium, published: &PublishedPerformance, see
     answer(medium, published, seed, &effort)
 }
 
-/// The same from so few requests, on a part of the device, that it takes milliseconds. Good for comparing two media that differ in a
-/// value or two: the same is drawn for both.
+/// The same from so few requests, on a part of the device, that it takes milliseconds. Good for comparing two media
+/// that differ in a value or two: the same is drawn for both.
 pub(crate) fn published_in_brief(
     medium: &CatalogueMedium,
     published: &PublishedPerformance,
@@ -189,7 +189,8 @@ fn answer(
         _ => InitialState::Fresh,
     };
     let run = |load: ClosedLoop| closed_loop(&mut *medium.model(capacity_bytes, seed, initial), &load);
-    // What a request takes that no rate holds back: without credits, one after the other may be too fast for a small volume.
+    // What a request takes that no rate holds back: without credits, one after the other may be too fast for a small
+    // volume.
     let unhindered = match &medium.model {
         ModelParameters::Cloud(volume) if volume.burst_iops.is_some() && volume.cold_share.is_none() => {
             InitialState::Fresh

@@ -402,7 +402,8 @@ fn fast_forward_takes_no_modelled_time() {
     assert!(driver.clock().now().as_ns() > 1_000_000);
 }
 
-/// The credits of a volume and the SLC cache of an SSD filled while a system started: a gp2 of 50 GiB had 757 reads/s in place of 150.
+/// The credits of a volume and the SLC cache of an SSD filled while a system started: a gp2 of 50 GiB had 757 reads/s
+/// in place of 150.
 #[test]
 fn fast_forward_length_changes_nothing_afterwards() {
     let gib = 1u64 << 30;

@@ -1,4 +1,5 @@
-//! The certificate of a device's inputs, in virtual time: from the requests that a device had to what rests on estimates.
+//! The certificate of a device's inputs, in virtual time: from the requests that a device had to what rests on
+//! estimates.
 
 use underlay_record::{DeviceInputs, InputCertificate, InputVerdict};
 use underlay_storage::catalogue::{self, CatalogueMedium, ParameterChange};

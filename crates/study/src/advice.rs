@@ -1,8 +1,10 @@
-//! Into how many directories to split devices, so that a system that fills its directories in turn uses the bandwidth of all of them.
+//! Into how many directories to split devices, so that a system that fills its directories in turn uses the bandwidth
+//! of all of them.
 //!
-//! Such a system (HDFS, a NodeManager) puts about as much into each directory as into any other. The device whose directories get more than
-//! it can take in the time holds the others up: a storage is as fast as `min(bandwidth of a device / share of the bytes that it gets)`. With
-//! a directory a device that is the slowest device times the number of devices, whatever the fast ones could do.
+//! Such a system (HDFS, a NodeManager) puts about as much into each directory as into any other. The device whose
+//! directories get more than it can take in the time holds the others up: a storage is as fast as `min(bandwidth of a
+//! device / share of the bytes that it gets)`. With a directory a device that is the slowest device times the number of
+//! devices, whatever the fast ones could do.
 
 use underlay_config::units::{self, QuantityError};
 
@@ -12,7 +14,8 @@ pub const MAX_DIRECTORIES: u32 = 128;
 pub const MAX_DEVICES: u32 = 1_000;
 /// Of the devices' bandwidth together: a split that reaches so much is not made finer.
 const ENOUGH: f64 = 0.97;
-/// The slowest device is split into this many directories at most, so that devices of unlike bandwidths have a common measure.
+/// The slowest device is split into this many directories at most, so that devices of unlike bandwidths have a common
+/// measure.
 const MAX_OF_THE_SLOWEST: u32 = 8;
 
 /// A number of identical devices.

@@ -1,7 +1,7 @@
 //! How long a study takes on this machine's clock, before it runs.
 //!
-//! What things take is from runs on two CPUs whose parts are on record (`tests/estimates.rs`); a run writes down what it estimated and
-//! what it took.
+//! What things take is from runs on two CPUs whose parts are on record (`tests/estimates.rs`); a run writes down what
+//! it estimated and what it took.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ const COPY_BYTES_PER_S: f64 = 150e6;
 const COMMANDS_LOAD_BYTES_PER_S: f64 = 50e6;
 /// Systems say how many records of this size they load a second; of larger ones fewer.
 const LOADED_RECORD_BYTES: f64 = 1000.0;
-/// Operations that fill caches in fast-forward, against those that load: reads of what is in memory already, where some write ...
+/// Operations that fill caches in fast-forward, against those that load: reads of what is in memory already, where some
+/// write ...
 const FILL_TO_LOAD: f64 = 0.4;
 /// ... and where all of them read. Of replicated systems they took a half to a third of the time.
 const READS_TO_LOAD: f64 = 0.9;
@@ -35,7 +36,8 @@ const SETTLE_SHARE: f64 = 0.1;
 /// Each further server of a cell, against the first: they start one after the other, and are ready together.
 const FURTHER_SERVER: f64 = 0.5;
 
-/// The estimate for these of a study's cells, each so many times. Where the study leaves the factor of slow motion open, it is tried.
+/// The estimate for these of a study's cells, each so many times. Where the study leaves the factor of slow motion
+/// open, it is tried.
 pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallParts {
     let wanted: BTreeSet<&str> = cells.iter().map(|cell| cell.id.as_str()).collect();
     let parts = counted(study, &|id| if wanted.contains(id) { repetitions } else { 0 });
@@ -130,14 +132,15 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
             continue;
         }
         let key = plan::dataset_key_of(study, &entry);
-        // A system that spreads its data over several directories or nodes is loaded on each storage; of others the files are copied.
+        // A system that spreads its data over several directories or nodes is loaded on each storage; of others the
+        // files are copied.
         let is_spread =
             kind.is_some_and(|kind| plan::is_loaded_on_its_storage(kind, &entry.storage.under(entry.system)));
         let is_new_here = loaded.insert(format!("{key} on {}", entry.storage.name));
         let is_new = if is_spread { is_new_here } else { loaded.insert(key) };
         if is_new {
-            // Servers that know nothing of each other hold the same: one is loaded for all. It is settled before it is copied: what was
-            // written is compacted.
+            // Servers that know nothing of each other hold the same: one is loaded for all. It is settled before it is
+            // copied: what was written is compacted.
             estimate.load_s += one_server_s + of_one_server as f64 * larger / loads_per_s;
         }
         if is_new_here {

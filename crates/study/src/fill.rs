@@ -7,10 +7,11 @@ use crate::spec::{StorageSpec, SystemSpec};
 const CACHE_FILLS: u64 = 1;
 const PAGE_BYTES: u64 = 4096;
 const MIN_FILL_OPERATIONS: u64 = 1_000;
-/// Where a cache of records would need more operations than this, it is filled by pages alone: the rest would take longer than the cell.
+/// Where a cache of records would need more operations than this, it is filled by pages alone: the rest would take
+/// longer than the cell.
 const MAX_RECORD_FILLS: u64 = 400_000;
-/// Random operations leave out a third of the records in one round, a seventh in two, and one in fifty in four. A miss waits for a disk, so
-/// that even a seventh decides what a data set that fits in memory does on disks.
+/// Random operations leave out a third of the records in one round, a seventh in two, and one in fifty in four. A miss
+/// waits for a disk, so that even a seventh decides what a data set that fits in memory does on disks.
 const MAX_RECORD_ROUNDS: f64 = 4.0;
 
 /// What the cells of one server have here.
@@ -22,8 +23,8 @@ pub(crate) struct CellSizes {
     pub records: u64,
 }
 
-/// For one server of a system on a storage. In slow motion a warm-up of modelled time is too short for a program that is compiled while it
-/// runs, so that is done here as well, where it has all CPUs and no device to wait for.
+/// For one server of a system on a storage. In slow motion a warm-up of modelled time is too short for a program that
+/// is compiled while it runs, so that is done here as well, where it has all CPUs and no device to wait for.
 pub(crate) fn operations(
     system: &SystemSpec,
     storage: &StorageSpec,
@@ -56,8 +57,8 @@ fn operations_for(budget_bytes: u64, data_bytes: u64, records_on_nodes: Option<u
     pages.max(records.unwrap_or(0)).max(MIN_FILL_OPERATIONS)
 }
 
-/// How often the number of records must be drawn at random until this share of them was drawn at least once: after r rounds, e^-r of
-/// them are left.
+/// How often the number of records must be drawn at random until this share of them was drawn at least once: after r
+/// rounds, e^-r of them are left.
 fn rounds(share: f64) -> f64 {
     if share >= 1.0 { MAX_RECORD_ROUNDS } else { (-(1.0 - share.max(0.0)).ln()).min(MAX_RECORD_ROUNDS) }
 }

@@ -1,4 +1,5 @@
-//! What a job of fio asks of a device, read from its text: a prediction needs to know it exactly, and refuses what it doesn't.
+//! What a job of fio asks of a device, read from its text: a prediction needs to know it exactly, and refuses what it
+//! doesn't.
 
 use underlay_systems::benchmark::fio::{FioJobSection, JobFile};
 

@@ -1,4 +1,5 @@
-//! A study's cells as a prediction needs them: the devices of their storage, and all that makes an operation what it is.
+//! A study's cells as a prediction needs them: the devices of their storage, and all that makes an operation what it
+//! is.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +39,8 @@ pub struct ModelledStorage {
 /// What a model needs of a cell's storage.
 ///
 /// # Errors
-/// What the storage is, in words, where nothing of ours paces its devices, or where it is not known what they are asked for.
+/// What the storage is, in words, where nothing of ours paces its devices, or where it is not known what they are asked
+/// for.
 pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorage, String> {
     let under = entry.storage.under(entry.system);
     if !entry.system.roles.is_empty() {
@@ -79,8 +81,8 @@ pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorag
 /// What a pool puts on one device before it goes on to the next.
 const EXTENT_BYTES: u64 = 256 << 10;
 
-/// A volume of a pool: extents in turn over all of its devices, each on one or on two of them. It is thin: extents are given out as they are
-/// written, to the device with the most room, which comes to the same for equal devices.
+/// A volume of a pool: extents in turn over all of its devices, each on one or on two of them. It is thin: extents are
+/// given out as they are written, to the device with the most room, which comes to the same for equal devices.
 fn pool(volume: &PoolVolume, devices: &[DeviceSpec]) -> Result<StackNode, String> {
     if volume.compress.is_some() {
         return Err("compression (no measured cell says how far the data shrinks)".to_owned());
@@ -120,8 +122,8 @@ pub fn filling_operations(study: &Study, entry: &CellParts<'_>, records: u64) ->
     }
 }
 
-/// Everything but storage, sizes and load that makes an operation what it is: cells that differ in one of these say nothing about
-/// each other.
+/// Everything but storage, sizes and load that makes an operation what it is: cells that differ in one of these say
+/// nothing about each other.
 pub fn settings(study: &Study, entry: &CellParts<'_>) -> BTreeMap<String, String> {
     let mut settings = entry.storage.settings_of(entry.system);
     let workload = entry.workload;

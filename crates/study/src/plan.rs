@@ -42,8 +42,8 @@ pub fn expand(study: &Study) -> Vec<Cell> {
     entries(study).into_iter().map(|entry| entry.cell).collect()
 }
 
-/// How long all cells are measured once on this machine's clock, warm-up and the shortest searches included. Batch jobs take
-/// as long as they take, and count for nothing.
+/// How long all cells are measured once on this machine's clock, warm-up and the shortest searches included. Batch jobs
+/// take as long as they take, and count for nothing.
 pub fn measuring_wall(study: &Study) -> Duration {
     let each = study.run.warmup + study.run.duration;
     let points = study.workloads.iter().flat_map(points_of);
@@ -60,8 +60,8 @@ pub fn measuring_wall(study: &Study) -> Duration {
 }
 
 /// What runs, in order: each repetition is a round over all cells in its own shuffle, so that a run
-/// that is cut short has measured every cell about equally often. Batch jobs that [run together](groups) stay together, in
-/// their system's own order. The same study gives the same order.
+/// that is cut short has measured every cell about equally often. Batch jobs that [run together](groups) stay together,
+/// in their system's own order. The same study gives the same order.
 pub fn order(study: &Study) -> Vec<PlannedCell> {
     order_of(study, study.run.repetitions)
 }
@@ -142,8 +142,8 @@ fn units(study: &Study) -> Vec<Vec<Cell>> {
     units
 }
 
-/// Whether data are loaded on each storage by a system that stands there: a single directory does not show all of them, so that its files could not
-/// be copied from one storage to another.
+/// Whether data are loaded on each storage by a system that stands there: a single directory does not show all of them,
+/// so that its files could not be copied from one storage to another.
 pub fn is_loaded_on_its_storage(system: &dyn System, storage: &StorageSpec) -> bool {
     system.capabilities().spreads_data || storage.nodes > 1
 }

@@ -77,15 +77,15 @@ impl PublishedStudy {
     /// as a key instead. Every other column holds figures, and `across` tells what its name is: a `metric`
     /// (the default), a `data` size or a `mix`. A table with `up_to = true` has the most that was seen.
     ///
-    /// A `[[claim]]` says `what` is claimed to be of what `value`. Its `[[claim.check]]`s say how a run is held against it:
-    /// the `metric` on `storage` `against` another storage shall be the `same`, `more` or `less`, at offered rates of a
-    /// server of `rate_from` and more, or of less than `rate_below`, or where nothing holds back (`unthrottled = true`). It
-    /// may be about one `mix` or job, or about each of a list, and about one number of `threads`. Jobs have no rate. The ratio
-    /// that the paper gives is `published`, and `up_to = true` where it is the most that was seen; with `than_mix` the effect
-    /// is held against that under another mix.
+    /// A `[[claim]]` says `what` is claimed to be of what `value`. Its `[[claim.check]]`s say how a run is held against
+    /// it: the `metric` on `storage` `against` another storage shall be the `same`, `more` or `less`, at offered rates
+    /// of a server of `rate_from` and more, or of less than `rate_below`, or where nothing holds back (`unthrottled =
+    /// true`). It may be about one `mix` or job, or about each of a list, and about one number of `threads`. Jobs have
+    /// no rate. The ratio that the paper gives is `published`, and `up_to = true` where it is the most that was seen;
+    /// with `than_mix` the effect is held against that under another mix.
     ///
-    /// `[prices]` has `columns` and `rows` too: `medium`, `year`, `usd`, `tb` and `mb_s` of a device are read. `media` says
-    /// which of the catalogue's each medium stands for, and `catalogue` which one is bought in its place today.
+    /// `[prices]` has `columns` and `rows` too: `medium`, `year`, `usd`, `tb` and `mb_s` of a device are read. `media`
+    /// says which of the catalogue's each medium stands for, and `catalogue` which one is bought in its place today.
     ///
     /// # Errors
     /// The TOML's own error, or the table and row (from 1) that does not fit its columns.
@@ -128,8 +128,8 @@ impl PublishedStudy {
         })
     }
 
-    /// For a run's record, with the ways in which the study differs from the paper. A study that stands for `one_of` so many
-    /// equal machines has that part of their throughput.
+    /// For a run's record, with the ways in which the study differs from the paper. A study that stands for `one_of` so
+    /// many equal machines has that part of their throughput.
     pub fn table(&self, departures: Vec<String>, one_of: Option<u32>) -> ReferenceTable {
         let mut figures = self.figures.clone();
         if let Some(machines) = one_of.filter(|machines| *machines > 1) {

@@ -22,7 +22,8 @@ pub struct CellSelection {
 
 impl CellSelection {
     /// # Errors
-    /// A dimension or a value that no cell of the study has, or pairs that no cell has together; the text lists what there is.
+    /// A dimension or a value that no cell of the study has, or pairs that no cell has together; the text lists what
+    /// there is.
     pub fn new(study: &Study, limit: &CellLimit) -> Result<CellSelection, String> {
         if let Some(repetitions) = limit.repetitions
             && !(1..=MAX_REPETITIONS).contains(&repetitions)
@@ -44,7 +45,8 @@ impl CellSelection {
         Ok(selection)
     }
 
-    /// Whether a cell is wanted. Values of one dimension are alternatives, and so are mixes and jobs, which no cell has both of.
+    /// Whether a cell is wanted. Values of one dimension are alternatives, and so are mixes and jobs, which no cell has
+    /// both of.
     pub fn has(&self, cell: &Cell) -> bool {
         let column =
             |dimension: &str| if dimension == "job" { "mix".to_owned() } else { dimension.to_owned() };
@@ -105,8 +107,8 @@ impl RunSelections {
     }
 }
 
-/// What a resumed run plans from now on, `asked` being what its user asks for this time: cells that it has planned stay planned, since some
-/// may have been measured.
+/// What a resumed run plans from now on, `asked` being what its user asks for this time: cells that it has planned stay
+/// planned, since some may have been measured.
 pub(crate) fn extended(study: &Study, limits: &[CellLimit], asked: &CellLimit) -> Vec<CellLimit> {
     if asked.is_whole() {
         // Repetitions beyond the study's would be lost from the report.

@@ -61,8 +61,8 @@ pub struct ServerSession {
     /// They go before their budgets: a group that has processes can't be removed.
     servers: StartedServers,
     budgets: Vec<ResourceBudget>,
-    /// Groups without limits for the servers' tools and clients: they end with the servers, and whatever clients that are programs of the user's leave
-    /// behind is found there.
+    /// Groups without limits for the servers' tools and clients: they end with the servers, and whatever clients that
+    /// are programs of the user's leave behind is found there.
     client_groups: Vec<ResourceBudget>,
     unenforced: Option<MissingCapability>,
 }
@@ -82,12 +82,12 @@ pub struct LoadOutcome {
 }
 
 impl ServerSession {
-    /// Starts a server on each place, all at the same time. At `stop` what has been started is killed, so that nobody waits for the rest. Without
-    /// control groups nobody can, and the start goes on to its end.
+    /// Starts a server on each place, all at the same time. At `stop` what has been started is killed, so that nobody
+    /// waits for the rest. Without control groups nobody can, and the start goes on to its end.
     ///
     /// # Errors
-    /// At `stop`, when a server does not start, or the kernel refuses a budget for another reason than that it has none to give:
-    /// the session goes on without them then, and [`unenforced`](Self::unenforced) says why.
+    /// At `stop`, when a server does not start, or the kernel refuses a budget for another reason than that it has none
+    /// to give: the session goes on without them then, and [`unenforced`](Self::unenforced) says why.
     pub fn start(
         system: &dyn System,
         places: Vec<ServerSite>,
@@ -166,13 +166,14 @@ impl ServerSession {
         self.servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()))
     }
 
-    /// Does something that waits for answers of the servers. At `stop` nobody waits for them any more, which in slow motion may take minutes.
+    /// Does something that waits for answers of the servers. At `stop` nobody waits for them any more, which in slow
+    /// motion may take minutes.
     pub fn aborted_at<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> T {
         self.servers.aborted_at(stop, act)
     }
 
-    /// Runs the load generator against the servers. Every operation that is measured is written to `raw`, and what is written is noted
-    /// in `writes`.
+    /// Runs the load generator against the servers. Every operation that is measured is written to `raw`, and what is
+    /// written is noted in `writes`.
     pub fn run(
         &self,
         spec: &RunSpec,
@@ -338,7 +339,8 @@ fn kills_in(groups: &[ResourceBudget]) -> u64 {
     groups.iter().map(ResourceBudget::oom_kills).sum()
 }
 
-/// Does something that starts programs. At `stop`, whatever runs in these groups is killed, and what is still to come as well.
+/// Does something that starts programs. At `stop`, whatever runs in these groups is killed, and what is still to come
+/// as well.
 fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce() -> T) -> T {
     if groups.is_empty() {
         return act();
@@ -350,8 +352,8 @@ fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce(
     end_on_stop(stop, kill, act)
 }
 
-/// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't do that
-/// either there is none; the reason is told.
+/// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't
+/// do that either there is none; the reason is told.
 fn budgets(
     places: &[ServerSite],
     name: &str,

@@ -5,8 +5,8 @@ use underlay_record::ShortenedAmount;
 use crate::spec::{Study, StudyForm, WorkloadSpec};
 use underlay_config::units::parse_bytes;
 
-/// None where the study is no short form, and unless one amount, that of all workloads, gives way to another: of several,
-/// nothing tells which stands for which.
+/// None where the study is no short form, and unless one amount, that of all workloads, gives way to another: of
+/// several, nothing tells which stands for which.
 pub(crate) fn find_amount(study: &Study) -> Option<ShortenedAmount> {
     if !study.short {
         return None;

@@ -1,4 +1,5 @@
-//! Who stood still while something was measured: this process by its own watch, all others of the run by what `/proc` says of them.
+//! Who stood still while something was measured: this process by its own watch, all others of the run by what `/proc`
+//! says of them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,13 +19,14 @@ use crate::ticker::SamplerTicker;
 const EVERY: Duration = Duration::from_millis(50);
 /// How often all processes are listed anew. What begins in between is found at each look.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer. What counts is the time that a CPU worked on it: a look that had
-/// to wait for one on a busy host is as cheap as any other.
+/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer. What counts is the time that a
+/// CPU worked on it: a look that had to wait for one on a busy host is as cheap as any other.
 const SHARE_OF_A_CPU: f64 = 0.005;
 /// But no rarer than this.
 const RAREST_LOOK: Duration = Duration::from_secs(2);
 const RAREST_LIST: Duration = Duration::from_secs(10);
-/// A look stands for the time since the one before, but for no more than this many pauses between looks: this process may have been stopped too.
+/// A look stands for the time since the one before, but for no more than this many pauses between looks: this process
+/// may have been stopped too.
 const STANDS_FOR: u32 = 4;
 /// More than a cell has; of more, the first are kept.
 const MAX_STOPPED: usize = 100;
@@ -82,8 +84,9 @@ impl StoppedProcesses {
 /// Who stood still at the last look, with what was not counted of it yet.
 type StandingProcesses = BTreeMap<ProcessId, Duration>;
 
-/// How much longer each process stood still, of those that do now and did at the look before: a single look may meet a process that is stopped for a
-/// moment only, such as one that a tracer or a shell has just started. `still` are those of this look, which stands for `stood`.
+/// How much longer each process stood still, of those that do now and did at the look before: a single look may meet a
+/// process that is stopped for a moment only, such as one that a tracer or a shell has just started. `still` are those
+/// of this look, which stands for `stood`.
 fn stood_twice(
     standing: &mut StandingProcesses,
     still: impl Iterator<Item = ProcessId>,
@@ -105,8 +108,8 @@ fn stood_twice(
     found
 }
 
-/// How long this thread has worked since an instant, at which it had `spent` so much CPU time. Some kernels count that in ticks, which are longer than
-/// a look.
+/// How long this thread has worked since an instant, at which it had `spent` so much CPU time. Some kernels count that
+/// in ticks, which are longer than a look.
 fn worked_since(began: Instant, spent: Duration) -> Duration {
     began.elapsed().min(thread_time().saturating_sub(spent))
 }

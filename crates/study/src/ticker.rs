@@ -14,8 +14,8 @@ pub(crate) struct SamplerTicker {
 }
 
 impl SamplerTicker {
-    /// `begin` runs on the new thread, and gives what to do each time, which says after what pause to do it again. Nothing is done where no
-    /// thread can be had.
+    /// `begin` runs on the new thread, and gives what to do each time, which says after what pause to do it again.
+    /// Nothing is done where no thread can be had.
     pub(crate) fn start<Each: FnMut() -> Duration>(
         name: &str,
         first: Duration,

@@ -283,7 +283,8 @@ fn cassandra_study_has_equal_drives_in_both_forms() {
             })
             .collect();
         assert_eq!(compressed, [(true, false), (false, true), (true, false)]);
-        // The paper's 60,000 operations a server are among the steps, and every claim but the words about others is checked.
+        // The paper's 60,000 operations a server are among the steps, and every claim but the words about others is
+        // checked.
         let named = f64::from(servers) * 60_000.0;
         assert!(cells.iter().any(|cell| cell.rate_per_s() == Some(named)));
         let claims = &study.reference.as_ref().unwrap().claims;

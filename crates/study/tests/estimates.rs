@@ -1,5 +1,5 @@
-//! What `check` and `run` expect of a run's time, held against what runs took on two CPUs that did nothing else (27 November 2026, but for
-//! MapReduce's, of 21 November). Of each run the parts are from its feed.
+//! What `check` and `run` expect of a run's time, held against what runs took on two CPUs that did nothing else (27
+//! November 2026, but for MapReduce's, of 21 November). Of each run the parts are from its feed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -126,7 +126,8 @@ const RUNS: [Recorded; 6] = [
             ..NOTHING
         },
     },
-    // With the committers and caches, of which Alluxio alone took 783 s. Its parts were not told apart: caches store what jobs wrote behind them.
+    // With the committers and caches, of which Alluxio alone took 783 s. Its parts were not told apart: caches store
+    // what jobs wrote behind them.
     Recorded {
         study: "spark-object-store.toml",
         short: true,

@@ -1,5 +1,5 @@
-//! What the devices' models alone say of the public comparisons by fio: no program, no file system and no host between, in virtual time.
-//! `docs/outside-studies.md` has these figures, and this test holds it to them.
+//! What the devices' models alone say of the public comparisons by fio: no program, no file system and no host between,
+//! in virtual time. `docs/outside-studies.md` has these figures, and this test holds it to them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -254,7 +254,8 @@ fn describe(value: f64) -> String {
 
 /// Syncs of a log on gp2 and gp3 as people measured them: a second, and how many writes of the device each took.
 const SYNCS: [(&str, &str, f64, f64); 4] = [
-    // MaGe Linux Operations, of 300 GB: 21,315 writes for 10,030 syncs on the gp2. Of the gp3 it is not known: as many, or one.
+    // MaGe Linux Operations, of 300 GB: 21,315 writes for 10,030 syncs on the gp2. Of the gp3 it is not known: as many,
+    // or one.
     ("gp2-300", "MaGe Linux Operations", 709.0, 2.125),
     ("gp3", "MaGe Linux Operations", 1_105.0, 2.125),
     // mtulio, of 128 GiB, 50 runs: means of 1.06 to 1.36 ms and of 1.54 to 1.75 ms. 5.9 ms at 384 IOPS are 2.27 writes.
@@ -264,8 +265,8 @@ const SYNCS: [(&str, &str, f64, f64); 4] = [
 /// The two disagree by 1.8 of gp3, and on which of the volumes is faster.
 const SYNC_FACTOR: f64 = 1.4;
 
-/// Asked "is gp3 good enough for etcd?", the models once answered 205 to 219 syncs a second and a p99 of more than 10 ms. People measured 600 to
-/// 1,100, and 3 to 5 ms.
+/// Asked "is gp3 good enough for etcd?", the models once answered 205 to 219 syncs a second and a p99 of more than 10
+/// ms. People measured 600 to 1,100, and 3 to 5 ms.
 #[test]
 fn gp2_and_gp3_log_syncs_are_near_published_rates() {
     let found = answers("fio-etcd-gp2-gp3");

@@ -1,4 +1,5 @@
-//! The public comparisons in `studies/outside` are sound studies, and `docs/outside-studies.md` has what their sources published.
+//! The public comparisons in `studies/outside` are sound studies, and `docs/outside-studies.md` has what their sources
+//! published.
 
 use std::collections::HashMap;
 use std::fs;

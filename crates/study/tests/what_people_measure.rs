@@ -1,5 +1,5 @@
-//! What published comparisons ask for, and a study can say: shares of operations, a writer beside readers, a volume with one figure of its
-//! own, a device's read-ahead.
+//! What published comparisons ask for, and a study can say: shares of operations, a writer beside readers, a volume
+//! with one figure of its own, a device's read-ahead.
 
 use underlay_storage::catalogue::ModelParameters;
 use underlay_study::plan;

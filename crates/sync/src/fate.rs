@@ -1,4 +1,5 @@
-//! How a thread ended, for its owner: what a panic stops would be missed by nobody otherwise, and figures would stand still.
+//! How a thread ended, for its owner: what a panic stops would be missed by nobody otherwise, and figures would stand
+//! still.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -73,7 +73,8 @@ bugs! {
     /// Room on the disk is looked for before it is taken, while others do the same. A failed reservation keeps what it
     /// has got, changes without bodies need no room, and the reserve is never given up.
     RoomOutsideLock in "gateway",
-    /// What was listed of a store is noted by a rule's prefix alone. So the keys of a rule that is gone count as listed.
+    /// What was listed of a store is noted by a rule's prefix alone. So the keys of a rule that is gone count as
+    /// listed.
     RemovedRuleForgets in "gateway",
     /// Bytes that parts and copies consist of are fetched whole, without a limit, and take the room of writes.
     RescuedWithoutLimit in "gateway",

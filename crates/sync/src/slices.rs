@@ -5,9 +5,10 @@ use std::io;
 /// The kernel's least.
 const SHORT_NS: u64 = 100_000;
 
-/// Asks for short time slices for the calling thread, and for all threads and processes that it starts afterwards. When it wakes up, it then
-/// runs ahead of a program with longer slices, which would otherwise keep the CPU until its own slice is over, a millisecond or
-/// several. It gets no more of the CPU's time for that. Kernels before Linux 6.12 take no notice.
+/// Asks for short time slices for the calling thread, and for all threads and processes that it starts afterwards. When
+/// it wakes up, it then runs ahead of a program with longer slices, which would otherwise keep the CPU until its own
+/// slice is over, a millisecond or several. It gets no more of the CPU's time for that. Kernels before Linux 6.12 take
+/// no notice.
 ///
 /// It allocates nothing and takes no lock, so that a child may call it between fork and exec.
 ///
@@ -25,8 +26,8 @@ pub fn restore() -> io::Result<()> {
     set(0)
 }
 
-/// Has the calling thread run as soon as it wakes up, ahead of every ordinary program. It is for threads that measure, use next to no
-/// time and must not count what they wait for a CPU. Threads that it starts are ordinary ones.
+/// Has the calling thread run as soon as it wakes up, ahead of every ordinary program. It is for threads that measure,
+/// use next to no time and must not count what they wait for a CPU. Threads that it starts are ordinary ones.
 ///
 /// # Errors
 /// When the kernel refuses, as it does without privileges.

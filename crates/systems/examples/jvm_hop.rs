@@ -1,12 +1,12 @@
-//! The load for `benches/jvm-hop`: a server behind a Unix socket, and threads with a connection each. What came of it is
-//! printed as JSON, times in microseconds.
+//! The load for `benches/jvm-hop`: a server behind a Unix socket, and threads with a connection each. What came of it
+//! is printed as JSON, times in microseconds.
 //!
 //! ```text
 //! jvm_hop child OPTIONS     asks the Java child with its driver in memory
 //! jvm_hop echo OPTIONS      asks a process that is no Java and does nothing but answer with frames of the same lengths
 //! ```
-//! Options: `--read` or `--update`, `--connections N`, `--rate N` (operations a second of all together, 0 for as many as it
-//! answers), `--seconds N`. A record has 10 fields of 100 bytes; an update writes one of them.
+//! Options: `--read` or `--update`, `--connections N`, `--rate N` (operations a second of all together, 0 for as many
+//! as it answers), `--seconds N`. A record has 10 fields of 100 bytes; an update writes one of them.
 
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -257,7 +257,8 @@ fn ask(
     Ok(seen)
 }
 
-/// What the process has used so far: fields 14 and 15 of its `stat`, the first two behind the name's bracket being 3 and 4.
+/// What the process has used so far: fields 14 and 15 of its `stat`, the first two behind the name's bracket being 3
+/// and 4.
 fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let words = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);

@@ -1,4 +1,5 @@
-//! Certificates that a run makes for its own servers, for clients that talk to these over TLS alone, and the files by which they trust them.
+//! Certificates that a run makes for its own servers, for clients that talk to these over TLS alone, and the files by
+//! which they trust them.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A child process that runs a data system. It starts inside its memory budget and on its CPUs, never outlives this process, and how
-//! it ended is part of every error that it causes.
+//! A child process that runs a data system. It starts inside its memory budget and on its CPUs, never outlives this
+//! process, and how it ended is part of every error that it causes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -27,8 +27,8 @@ use crate::system::{SystemError, SystemResources};
 /// How much of the log goes into an error.
 const LOG_TAIL_BYTES: u64 = 2 << 10;
 const LOG_TAIL_LINES: usize = 15;
-/// How long an error about a broken socket waits for the process to be reaped, so that it can say how the process died. The
-/// kernel closes the sockets of a killed process first.
+/// How long an error about a broken socket waits for the process to be reaped, so that it can say how the process died.
+/// The kernel closes the sockets of a killed process first.
 pub(crate) const OBITUARY_WAIT: Duration = Duration::from_millis(500);
 /// The exit status of a Java program that ended because of SIGTERM: 128 plus the signal's number.
 const JAVA_ENDED_AS_ASKED: i32 = 128 + 15;
@@ -79,9 +79,9 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts `command` with its output in the new file `log`. It has a process group of its own, so that Ctrl-C in the terminal
-    /// reaches this process alone. It joins every cgroup of `resources` and goes to their CPUs before it runs, and the kernel kills
-    /// it if this process dies first.
+    /// Starts `command` with its output in the new file `log`. It has a process group of its own, so that Ctrl-C in the
+    /// terminal reaches this process alone. It joins every cgroup of `resources` and goes to their CPUs before it runs,
+    /// and the kernel kills it if this process dies first.
     ///
     /// # Errors
     /// When the log or the cgroups can't be written to, or the program can't be run, at all or on these CPUs.
@@ -106,7 +106,8 @@ impl ChildProcess {
         Self::spawn_by(system, name, command, log, resources, ChildOptions::default())
     }
 
-    /// Like [`spawn_as`](Self::spawn_as), in mounts of its own without those of other runs; its own directories are `own`.
+    /// Like [`spawn_as`](Self::spawn_as), in mounts of its own without those of other runs; its own directories are
+    /// `own`.
     pub(crate) fn spawn_in_own_mounts(
         system: &'static str,
         name: &str,
@@ -124,8 +125,9 @@ impl ChildProcess {
         Self::spawn_by(system, name, command, log, resources, birth)
     }
 
-    /// Like [`spawn`](Self::spawn), for a program that creates its own session: whatever it leaves behind there is killed when it
-    /// ends. `prepare` runs on the thread that forks, which does nothing else, so the child inherits the namespaces it enters.
+    /// Like [`spawn`](Self::spawn), for a program that creates its own session: whatever it leaves behind there is
+    /// killed when it ends. `prepare` runs on the thread that forks, which does nothing else, so the child inherits the
+    /// namespaces it enters.
     pub(crate) fn spawn_apart(
         system: &'static str,
         command: Command,
@@ -137,9 +139,9 @@ impl ChildProcess {
         Self::spawn_by(system, system, command, log, &SystemResources::unlimited(), birth)
     }
 
-    /// Like [`spawn`](Self::spawn), for a program in a session of its own that becomes `user` once it is in its groups. `prepare` runs
-    /// on the thread that forks, as in [`spawn_apart`](Self::spawn_apart). What it started and left behind stays. It prints into a pipe, whose
-    /// first `printed_limit_bytes` are in the log.
+    /// Like [`spawn`](Self::spawn), for a program in a session of its own that becomes `user` once it is in its groups.
+    /// `prepare` runs on the thread that forks, as in [`spawn_apart`](Self::spawn_apart). What it started and left
+    /// behind stays. It prints into a pipe, whose first `printed_limit_bytes` are in the log.
     pub(crate) fn spawn_session(
         system: &'static str,
         name: &str,
@@ -226,7 +228,8 @@ impl ChildProcess {
         let oom_kills_before = oom_kills(resources);
         let (name, resources, log) = (name.to_owned(), resources.clone(), log.to_owned());
         let (sender, receiver) = mpsc::channel();
-        // PR_SET_PDEATHSIG fires when the thread that forked ends, not the process: this thread stays until the child has ended.
+        // PR_SET_PDEATHSIG fires when the thread that forked ends, not the process: this thread stays until the child
+        // has ended.
         let keeper = std::thread::Builder::new().name(format!("{system}-keeper")).spawn(move || {
             let mut child = match prepare.map_or(Ok(()), |prepare| prepare()).and_then(|()| command.spawn()) {
                 Ok(child) => child,
@@ -255,7 +258,8 @@ impl ChildProcess {
             while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), waited) {}
             let mut end = state.end.lock();
             if ends_group {
-                // Until the child is reaped, its pid and so the group can't have been reused. Fails only if the group is empty.
+                // Until the child is reaped, its pid and so the group can't have been reused. Fails only if the group
+                // is empty.
                 let _ = kill_process_group(pid, Signal::KILL);
             }
             end.status = child.wait().ok();
@@ -352,8 +356,8 @@ impl ChildState {
         true
     }
 
-    /// Looks every `poll` whether it is `ready`. An error says that the process ended before, or is not yet `what` (`listening`)
-    /// after `limit`.
+    /// Looks every `poll` whether it is `ready`. An error says that the process ended before, or is not yet `what`
+    /// (`listening`) after `limit`.
     pub(crate) fn wait_until(
         &self,
         during: &'static str,

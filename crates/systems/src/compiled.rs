@@ -1,6 +1,6 @@
-//! Our own Java sources, compiled by the user's `javac` when they are needed. The sources are embedded in the program, so that an
-//! installed one needs no checkout. The classes stay in the cache of artifacts, in a folder for each version of the sources and
-//! of the libraries that they were compiled against.
+//! Our own Java sources, compiled by the user's `javac` when they are needed. The sources are embedded in the program,
+//! so that an installed one needs no checkout. The classes stay in the cache of artifacts, in a folder for each version
+//! of the sources and of the libraries that they were compiled against.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use crate::java::{ClassPath, Java, VERSION, without_options_of_the_user};
 use crate::system::{LoadProgress, SystemError, SystemResources};
 
 const DURING: &str = "compiling its Java part";
-/// The compiler runs before anything is measured. It is kept small, because other runs may be measuring on this machine.
+/// The compiler runs before anything is measured. It is kept small, because other runs may be measuring on this
+/// machine.
 const MACHINE: [&str; 3] = ["-J-Xmx384m", "-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1"];
 /// `-proc:none` keeps annotation processors that happen to be on the class path from running.
 const OPTIONS: [&str; 5] =

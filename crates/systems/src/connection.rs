@@ -13,12 +13,12 @@ use underlay_workload::client::{ClientError, FieldSelection, FieldValues};
 use crate::child::ChildState;
 use crate::wire::{FrameBuffer, WireOpcode, WireReply, WireRequest, WireStatus, encode_request};
 
-/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero, of which Java leaves one more unused ("Unix domain
-/// path too long").
+/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero, of which Java leaves one
+/// more unused ("Unix domain path too long").
 const SOCKET_PATH_BYTES: usize = 106;
 
-/// A connection that sends a request with one write and receives the reply with one read. It stops allocating once its buffers
-/// have grown to the size of the messages.
+/// A connection that sends a request with one write and receives the reply with one read. It stops allocating once its
+/// buffers have grown to the size of the messages.
 #[derive(Debug)]
 pub struct FramedConnection {
     stream: UnixStream,
@@ -59,8 +59,8 @@ impl FramedConnection {
     /// most twice the timeout. A reply of [`WireStatus::Failed`] is an error of kind `System`.
     ///
     /// # Errors
-    /// When the request is too long, the answer does not arrive in time or can't be read, the child reports a failure, or the connection
-    /// is lost.
+    /// When the request is too long, the answer does not arrive in time or can't be read, the child reports a failure,
+    /// or the connection is lost.
     pub fn call(
         &mut self,
         opcode: WireOpcode,

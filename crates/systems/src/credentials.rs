@@ -1,8 +1,10 @@
-//! User and password of an existing cluster, from two environment variables, and random passwords for what is started here.
+//! User and password of an existing cluster, from two environment variables, and random passwords for what is started
+//! here.
 
 use crate::system::SystemError;
 
-/// The values of the two variables, or `None` if neither is set. If only one is set, the error is the name of the other.
+/// The values of the two variables, or `None` if neither is set. If only one is set, the error is the name of the
+/// other.
 pub(crate) fn read(
     variable: impl Fn(&str) -> Option<String>,
     names: [&'static str; 2],

@@ -45,13 +45,14 @@ impl Java {
     }
 }
 
-/// Variables by which users give options, or classes, to every Java program that they start. A system is measured with its own
-/// options alone.
+/// Variables by which users give options, or classes, to every Java program that they start. A system is measured with
+/// its own options alone.
 const VARIABLES_OF_THE_USER: [&str; 5] =
     ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "JDK_JAVAC_OPTIONS", "CLASSPATH"];
 
-/// Keeps the user's own options away from a Java program that `command` starts. Its C library allocates from two arenas: by
-/// default every few of its many threads would get one of their own, which is memory outside of every limit of Java's.
+/// Keeps the user's own options away from a Java program that `command` starts. Its C library allocates from two
+/// arenas: by default every few of its many threads would get one of their own, which is memory outside of every limit
+/// of Java's.
 pub(crate) fn without_options_of_the_user(command: &mut Command) {
     for variable in VARIABLES_OF_THE_USER {
         command.env_remove(variable);
@@ -154,7 +155,8 @@ impl ClassPath {
         argument
     }
 
-    /// What identifies this class path: names and sizes of the jars, with versions that are known, names of the folders of classes.
+    /// What identifies this class path: names and sizes of the jars, with versions that are known, names of the folders
+    /// of classes.
     pub(crate) fn contents(&self) -> std::io::Result<Vec<String>> {
         let mut contents = Vec::new();
         for entry in &self.entries {

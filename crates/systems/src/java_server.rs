@@ -1,5 +1,5 @@
-//! Servers and tools written in Java: started by the name of their class with the options that all of them need, and shut down
-//! cleanly.
+//! Servers and tools written in Java: started by the name of their class with the options that all of them need, and
+//! shut down cleanly.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -41,9 +41,11 @@ pub(crate) struct JavaServer {
     /// Further options of Java: `-Dhadoop.log.dir=/tmp/x`, `--add-opens=java.base/java.lang=ALL-UNNAMED`.
     pub options: Vec<String>,
     pub environment: Vec<(String, String)>,
-    /// Use only Java's first compiler: starts faster and needs less memory, but runs slower. For programs whose speed is not measured.
+    /// Use only Java's first compiler: starts faster and needs less memory, but runs slower. For programs whose speed
+    /// is not measured.
     pub quick_start: bool,
-    /// Its working and temporary directory, which also holds its arguments and log. Created here, not on the storage under test.
+    /// Its working and temporary directory, which also holds its arguments and log. Created here, not on the storage
+    /// under test.
     pub folder: PathBuf,
     /// The network that it runs in; by default that of the host.
     pub namespace: Option<Arc<NetworkNamespace>>,
@@ -67,8 +69,8 @@ impl JavaServer {
         Ok(JavaProcess { child, namespace: self.namespace.clone(), killed: AtomicBool::new(false) })
     }
 
-    /// Runs a tool outside of any budget and returns what it printed; `resources` are those of its system. Fails if the tool takes longer than `limit` or exits
-    /// with a status other than 0.
+    /// Runs a tool outside of any budget and returns what it printed; `resources` are those of its system. Fails if the
+    /// tool takes longer than `limit` or exits with a status other than 0.
     pub(crate) fn run(
         &self,
         java: &Java,
@@ -186,8 +188,8 @@ impl JavaProcess {
         })
     }
 
-    /// Waits until `ready` returns true. Fails if `ready` does, if the process ends first, and after `limit`: then the error says
-    /// that it is not yet `what`.
+    /// Waits until `ready` returns true. Fails if `ready` does, if the process ends first, and after `limit`: then the
+    /// error says that it is not yet `what`.
     pub(crate) fn wait_until(
         &self,
         during: &'static str,
@@ -226,7 +228,8 @@ impl JavaProcess {
     }
 }
 
-/// Asks all of them to end, then waits for each. Those that take longer than `limit` are killed. Returns the first error.
+/// Asks all of them to end, then waits for each. Those that take longer than `limit` are killed. Returns the first
+/// error.
 pub(crate) fn end_all<'a>(
     processes: impl IntoIterator<Item = &'a JavaProcess>,
     limit: Duration,
@@ -254,7 +257,8 @@ pub(crate) fn hosts_option(file: &Path) -> String {
     format!("-Djdk.net.hosts.file={}", file.display())
 }
 
-/// The content of a file of arguments: one a line, in quotes since a path may hold spaces. In quotes a backslash escapes.
+/// The content of a file of arguments: one a line, in quotes since a path may hold spaces. In quotes a backslash
+/// escapes.
 pub(crate) fn argument_file(lines: &[String]) -> String {
     lines.iter().map(|line| format!("\"{}\"\n", line.replace('\\', "\\\\").replace('"', "\\\""))).collect()
 }

@@ -1,5 +1,5 @@
-//! Data systems, a folder each, all of the same shape: `start` (how it is started and stopped), `client` (how the load generator
-//! talks to it), `config` (its settings and how it divides its memory), `docs.md` (what a user must know).
+//! Data systems, a folder each, all of the same shape: `start` (how it is started and stopped), `client` (how the load
+//! generator talks to it), `config` (its settings and how it divides its memory), `docs.md` (what a user must know).
 //!
 //! Systems that run in our own child process ([`child`]) exchange framed messages ([`wire`]) with it over a Unix socket
 //! ([`connection`]).

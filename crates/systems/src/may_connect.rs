@@ -1,5 +1,5 @@
-//! What a worker may connect to. The coordinator names the endpoints, but the password comes from the worker's environment. Without
-//! a list of its own, the worker would send it to whatever address the coordinator names.
+//! What a worker may connect to. The coordinator names the endpoints, but the password comes from the worker's
+//! environment. Without a list of its own, the worker would send it to whatever address the coordinator names.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -119,8 +119,8 @@ impl ConnectAllowlist {
 }
 
 impl MayConnect {
-    /// The list that every connection must be on, and the addresses of `endpoints` that are on it; `None` without a list.
-    /// `credentials` are the variables that user and password of `system` come from, if they are set.
+    /// The list that every connection must be on, and the addresses of `endpoints` that are on it; `None` without a
+    /// list. `credentials` are the variables that user and password of `system` come from, if they are set.
     ///
     /// # Errors
     /// When one of the `endpoints`, which the setting `key` names, may not be connected to.

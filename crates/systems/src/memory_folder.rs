@@ -1,5 +1,5 @@
-//! A folder in memory that only the processes of a system see. It is mounted in a mount namespace of theirs, which has no name: it goes with the last
-//! of them and this program, however these end.
+//! A folder in memory that only the processes of a system see. It is mounted in a mount namespace of theirs, which has
+//! no name: it goes with the last of them and this program, however these end.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -24,7 +24,8 @@ pub(crate) struct MemoryFolder {
 }
 
 impl MemoryFolder {
-    /// Mounts so many bytes of memory at `place`, an empty directory, for the processes of `system`, which use the mounts below `own` as well.
+    /// Mounts so many bytes of memory at `place`, an empty directory, for the processes of `system`, which use the
+    /// mounts below `own` as well.
     ///
     /// # Errors
     /// When this process lacks `CAP_SYS_ADMIN`, or the kernel refuses.

@@ -1,9 +1,11 @@
-//! A new mount namespace starts with a copy of every mount on this machine, including those of other runs. A device is in use as
-//! long as it is mounted anywhere, so another run could not detach its device until the last process of such a namespace has ended.
-//! So the thread that starts a program makes the namespace and unmounts there what is not the program's, before the program runs.
+//! A new mount namespace starts with a copy of every mount on this machine, including those of other runs. A device is
+//! in use as long as it is mounted anywhere, so another run could not detach its device until the last process of such
+//! a namespace has ended. So the thread that starts a program makes the namespace and unmounts there what is not the
+//! program's, before the program runs.
 //!
-//! Nothing propagates out of such a namespace. What is unmounted outside is unmounted inside as well, where mounts are shared, as on most
-//! machines: that is how a mount leaves that another run makes later. In most containers mounts are private, and a later one doesn't come.
+//! Nothing propagates out of such a namespace. What is unmounted outside is unmounted inside as well, where mounts are
+//! shared, as on most machines: that is how a mount leaves that another run makes later. In most containers mounts are
+//! private, and a later one doesn't come.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +25,8 @@ const KERNEL_NVME: &str = "/dev/nvme";
 /// How the subsystems of our volume servers are called (`underlay_volume::server::nqn`).
 const OUR_SUBSYSTEMS: &[u8] = b"nqn.2025-11.internal.underlay:";
 
-/// Gives the calling thread mounts of its own, without those that other runs have attached. Mounts that its own directories `own` are on
-/// stay. With `more` it gets other namespaces of its own as well.
+/// Gives the calling thread mounts of its own, without those that other runs have attached. Mounts that its own
+/// directories `own` are on stay. With `more` it gets other namespaces of its own as well.
 pub(crate) fn enter_own_mounts(own: &[&Path], more: UnshareFlags) -> io::Result<()> {
     // SAFETY: these flags change only what the calling thread sees, and no file descriptors.
     unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS | more) }?;

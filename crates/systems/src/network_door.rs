@@ -1,4 +1,5 @@
-//! A door out of a network namespace: what connects to an address in it is connected to one host outside of it, and to no other.
+//! A door out of a network namespace: what connects to an address in it is connected to one host outside of it, and to
+//! no other.
 //!
 //! Bytes pass unread, so TLS goes from end to end.
 
@@ -155,7 +156,8 @@ impl ForwardedConnection {
                 std::thread::sleep(Duration::from_millis(10));
                 continue;
             };
-            // Beyond the limit, and without a thread, the client finds its connection closed, as with a store that has too many.
+            // Beyond the limit, and without a thread, the client finds its connection closed, as with a store that has
+            // too many.
             if self.attended.load(Ordering::Relaxed) >= MAX_CONNECTIONS {
                 continue;
             }
@@ -220,7 +222,8 @@ impl ForwardTarget {
     }
 }
 
-/// Until one end closes. The other one is then told that no more comes, or, after an error, that the connection is over.
+/// Until one end closes. The other one is then told that no more comes, or, after an error, that the connection is
+/// over.
 fn carry(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
     let mut part = vec![0; PART_BYTES];
     let direction = loop {

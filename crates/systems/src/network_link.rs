@@ -1,5 +1,5 @@
-//! A cable between two network namespaces: a TUN device in each, and this process in between, which hands every packet on when a link of
-//! this bandwidth and this latency would have.
+//! A cable between two network namespaces: a TUN device in each, and this process in between, which hands every packet
+//! on when a link of this bandwidth and this latency would have.
 //!
 //! It needs nothing of the kernel but TUN devices, and it knows how much went either way.
 
@@ -137,7 +137,8 @@ fn refused(system: &'static str, error: &io::Error) -> SystemError {
     }
 }
 
-/// A TUN device in the namespace of the calling thread, up, with its address and a route to the peer. It goes with its descriptor.
+/// A TUN device in the namespace of the calling thread, up, with its address and a route to the peer. It goes with its
+/// descriptor.
 fn make_device(own: Ipv4Addr, peer: Ipv4Addr) -> io::Result<File> {
     let device = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE)?;
     let mut request = named();

@@ -1,8 +1,8 @@
 //! A private network for a system: a loopback device and nothing else.
 //!
-//! It contains servers that bind every address, and lets every run use the same ports without conflicts, so that addresses that a
-//! system writes into its data stay valid when the data are copied. The namespace has no name and no mount: it disappears with
-//! the last process and file descriptor that refer to it.
+//! It contains servers that bind every address, and lets every run use the same ports without conflicts, so that
+//! addresses that a system writes into its data stay valid when the data are copied. The namespace has no name and no
+//! mount: it disappears with the last process and file descriptor that refer to it.
 
 use std::fs::File;
 use std::io;
@@ -86,8 +86,8 @@ impl NetworkNamespace {
         rustix::fs::fstat(&self.link).ok().map(|found| found.st_ino)
     }
 
-    /// Runs `work` on a thread in the namespace and waits for it. Sockets that it creates stay in the namespace, wherever they are
-    /// used later.
+    /// Runs `work` on a thread in the namespace and waits for it. Sockets that it creates stay in the namespace,
+    /// wherever they are used later.
     ///
     /// # Errors
     /// When the thread can't be started or can't enter the namespace.
@@ -159,7 +159,8 @@ impl NetworkNamespace {
     }
 }
 
-/// Moves the calling thread into a new namespace, brings its loopback device up and returns a descriptor of the namespace.
+/// Moves the calling thread into a new namespace, brings its loopback device up and returns a descriptor of the
+/// namespace.
 fn make() -> Result<OwnedFd, (&'static str, io::Error)> {
     // SAFETY: this flag changes only the calling thread's network, and no file descriptors.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|error| ("make", error.into()))?;

@@ -8,7 +8,8 @@ pub(crate) use roster::{NodeProcess, Roster};
 
 use crate::system::SystemError;
 
-/// The nodes of a running system. Every call may come from any thread, at any time, also while another one is under way.
+/// The nodes of a running system. Every call may come from any thread, at any time, also while another one is under
+/// way.
 pub trait SystemNodes: Send + Sync {
     /// All of them in an order that stays the same, with those that are away.
     ///
@@ -22,15 +23,15 @@ pub trait SystemNodes: Send + Sync {
     /// When there is no such node, it is away already, or it had to be killed.
     fn stop(&self, name: &str) -> Result<(), SystemError>;
 
-    /// Kills a node (SIGKILL), also one that is being started or stopped: who started it gets an error. From now on the system is healthy
-    /// without it.
+    /// Kills a node (SIGKILL), also one that is being started or stopped: who started it gets an error. From now on the
+    /// system is healthy without it.
     ///
     /// # Errors
     /// When there is no such node, or it is away already.
     fn kill(&self, name: &str) -> Result<(), SystemError>;
 
-    /// Starts a node again on its own storage, and returns when it does its part: it is a member again and has what the others
-    /// have, as far as the system can tell. Calls `process_back` as soon as its process runs.
+    /// Starts a node again on its own storage, and returns when it does its part: it is a member again and has what the
+    /// others have, as far as the system can tell. Calls `process_back` as soon as its process runs.
     ///
     /// # Errors
     /// When there is no such node, it runs, it does not come up, or it was stopped or killed meanwhile.

@@ -1,5 +1,5 @@
-//! What a system consists of while it runs: its processes, and what each keeps where. It follows from settings and directories, so that
-//! nobody has to be asked.
+//! What a system consists of while it runs: its processes, and what each keeps where. It follows from settings and
+//! directories, so that nobody has to be asked.
 
 use std::path::{Path, PathBuf};
 

@@ -17,13 +17,13 @@ const POLL: Duration = Duration::from_millis(5);
 pub(crate) enum NamespaceMounts {
     /// The host's.
     Shared,
-    /// Its own, with a `/proc` of its own processes. If mounts are shared, what the host unmounts is unmounted here as well, so that
-    /// no device stays in use.
+    /// Its own, with a `/proc` of its own processes. If mounts are shared, what the host unmounts is unmounted here as
+    /// well, so that no device stays in use.
     Own,
 }
 
-/// Writes a script `contained-java` into `folder` that runs Java as the first process of a PID namespace. What a program starts may
-/// leave its process group and would outlive it; in a namespace it can't.
+/// Writes a script `contained-java` into `folder` that runs Java as the first process of a PID namespace. What a
+/// program starts may leave its process group and would outlive it; in a namespace it can't.
 pub(crate) fn contained(
     system: &'static str,
     java: &Java,
@@ -92,7 +92,8 @@ pub(crate) fn processes_below(process: u32) -> Vec<u32> {
     ids.filter(|id| inode(format!("/proc/{id}/ns/pid")) == inside).collect()
 }
 
-/// Waits up to `limit` until none of these processes is there: a namespace that lost its first process takes a moment to end the others.
+/// Waits up to `limit` until none of these processes is there: a namespace that lost its first process takes a moment
+/// to end the others.
 pub(crate) fn wait_until_gone(processes: &[u32], limit: Duration) {
     let began = Instant::now();
     while processes.iter().any(|id| !is_gone(*id)) && began.elapsed() < limit {
@@ -100,8 +101,8 @@ pub(crate) fn wait_until_gone(processes: &[u32], limit: Duration) {
     }
 }
 
-/// Whether a process has ended, also where nobody has collected it: it holds nothing any more, and some containers have a first process
-/// that collects none.
+/// Whether a process has ended, also where nobody has collected it: it holds nothing any more, and some containers have
+/// a first process that collects none.
 fn is_gone(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // Behind the name, which may hold anything (proc_pid_stat(5)).

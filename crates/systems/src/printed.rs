@@ -1,5 +1,5 @@
-//! What a child prints, on its way through a pipe into a log of ours. A program that opens its own output again (`/dev/stdout`, `tee /dev/stderr`)
-//! would cut a file off and write over what is there; of a pipe it gets another end.
+//! What a child prints, on its way through a pipe into a log of ours. A program that opens its own output again
+//! (`/dev/stdout`, `tee /dev/stderr`) would cut a file off and write over what is there; of a pipe it gets another end.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -41,8 +41,8 @@ enum ReadOutcome {
 }
 
 impl OutputPipe {
-    /// A pipe into `log`, of which the first `limit_bytes` are kept, and its end for the child, which belongs to `user`. The pipe is read from
-    /// now on, until every process that has the other end is gone.
+    /// A pipe into `log`, of which the first `limit_bytes` are kept, and its end for the child, which belongs to
+    /// `user`. The pipe is read from now on, until every process that has the other end is gone.
     ///
     /// # Errors
     /// When there can be no pipe or no thread.

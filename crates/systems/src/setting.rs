@@ -1,6 +1,6 @@
-//! The settings of systems. A system declares each of them in one row of [`settings!`]: the name that studies use, the field that holds
-//! the value, its type and default, how it is parsed and recorded, and what it means. Parsing, defaults, error messages, the list for
-//! users and the record all follow from that row.
+//! The settings of systems. A system declares each of them in one row of [`settings!`]: the name that studies use, the
+//! field that holds the value, its type and default, how it is parsed and recorded, and what it means. Parsing,
+//! defaults, error messages, the list for users and the record all follow from that row.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -208,7 +208,8 @@ macro_rules! settings {
         $visibility const SETTINGS: &[(&str, &str)] = &[$(($name, $meaning)),*];
 
         impl $Config {
-            /// The defaults overridden by `values`, and which values are invalid. Whether they are consistent is up to the caller.
+            /// The defaults overridden by `values`, and which values are invalid. Whether they are consistent is up to
+            /// the caller.
             fn read(
                 values: &std::collections::BTreeMap<String, String>,
                 budget_bytes: u64,

@@ -24,8 +24,8 @@ pub(crate) fn first_data_directory<'a, T>(system: &'static str, data: &'a [T]) -
     data.first().ok_or_else(|| SystemError::starting(system, "there is no data directory"))
 }
 
-/// Checks that `directory` exists. Systems must not create a missing one: it would end up on whatever is below the mount that is
-/// missing.
+/// Checks that `directory` exists. Systems must not create a missing one: it would end up on whatever is below the
+/// mount that is missing.
 pub(crate) fn check_attached(system: &'static str, directory: &Path) -> Result<(), SystemError> {
     if directory.is_dir() {
         return Ok(());
@@ -34,8 +34,8 @@ pub(crate) fn check_attached(system: &'static str, directory: &Path) -> Result<(
     Err(SystemError::starting(system, problem))
 }
 
-/// Creates the directory `folder` of `system` on a storage. The root of a file system is not used, since it may hold other
-/// things (`lost+found`).
+/// Creates the directory `folder` of `system` on a storage. The root of a file system is not used, since it may hold
+/// other things (`lost+found`).
 pub(crate) fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
     check_attached(system, storage)?;
     let folder = storage.join(folder);
@@ -70,9 +70,11 @@ pub struct SystemResources {
     pub join_files: Vec<PathBuf>,
     /// The CPUs of this host that its processes may run on. By default they may run where this process may.
     pub processors: Option<Vec<u32>>,
-    /// The cores of the modelled machine, by which a Java program sizes its pools of threads. By default it counts this host's.
+    /// The cores of the modelled machine, by which a Java program sizes its pools of threads. By default it counts this
+    /// host's.
     pub modelled_cores: Option<u32>,
-    /// Like `join_files`, of groups without limits for its tools and for programs that are clients of it: whatever they start is found there.
+    /// Like `join_files`, of groups without limits for its tools and for programs that are clients of it: whatever they
+    /// start is found there.
     pub client_join_files: Vec<PathBuf>,
     /// Where it writes down what it makes in places that are not this host's.
     pub ledger: RemoteLedger,
@@ -96,7 +98,8 @@ impl SystemResources {
         SystemResources::with_budget(u64::MAX)
     }
 
-    /// For the system's tools and clients: they are not held to anything, and end with the servers when nobody wants these any more.
+    /// For the system's tools and clients: they are not held to anything, and end with the servers when nobody wants
+    /// these any more.
     pub(crate) fn for_tools(&self) -> SystemResources {
         SystemResources { join_files: self.client_join_files.clone(), ..SystemResources::unlimited() }
     }
@@ -143,11 +146,11 @@ pub struct SystemCapabilities {
     pub settings: &'static [(&'static str, &'static str)],
     /// The setting that says where an existing cluster is. With it, nothing is started.
     pub elsewhere: Option<&'static str>,
-    /// The batch jobs that it can run, each with what it does, ordered so that each finds the output of earlier ones. A system
-    /// with jobs has no [`Client`]s.
+    /// The batch jobs that it can run, each with what it does, ordered so that each finds the output of earlier ones. A
+    /// system with jobs has no [`Client`]s.
     pub jobs: &'static [(&'static str, &'static str)],
-    /// It spreads one data set over all of its directories and roles, so that data must be loaded by a system that runs on the
-    /// storage under test.
+    /// It spreads one data set over all of its directories and roles, so that data must be loaded by a system that runs
+    /// on the storage under test.
     pub spreads_data: bool,
     /// Marks each field with a visibility, and readers see what their authorisations allow:
     /// [`SystemSettings::visibility`].
@@ -156,7 +159,8 @@ pub struct SystemCapabilities {
     pub scan_filter: bool,
     /// It has no [`Client`]s: its data set is loaded and its workloads are run by commands.
     pub by_command: bool,
-    /// Its own cache holds single records, so that only operations on each of them fill it; others hold pages, or leave that to the kernel.
+    /// Its own cache holds single records, so that only operations on each of them fill it; others hold pages, or leave
+    /// that to the kernel.
     pub caches_records: bool,
 }
 
@@ -246,8 +250,8 @@ pub trait System: Send + Sync {
     }
     /// Finds every mistake in the settings without starting anything: (setting, what was expected).
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)>;
-    /// Fetches what it needs from outside this host, such as its programs. Most need nothing. [`System::start`] does this as well,
-    /// but without reporting progress.
+    /// Fetches what it needs from outside this host, such as its programs. Most need nothing. [`System::start`] does
+    /// this as well, but without reporting progress.
     fn prepare(&self, _progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Ok(())
     }
@@ -262,12 +266,13 @@ pub trait System: Send + Sync {
     fn folder_on(&self, storage: &Path) -> PathBuf {
         storage.join(self.name())
     }
-    /// Roughly how long it takes to start, settle and stop on a small machine, which a cell takes in addition to its measured
-    /// time. Only used for estimates.
+    /// Roughly how long it takes to start, settle and stop on a small machine, which a cell takes in addition to its
+    /// measured time. Only used for estimates.
     fn start_and_stop(&self, _settings: &BTreeMap<String, String>) -> Duration {
         Duration::from_secs(1)
     }
-    /// Roughly how many records of 1 KB one server of it takes a second on two CPUs where devices take no time. Only used for estimates.
+    /// Roughly how many records of 1 KB one server of it takes a second on two CPUs where devices take no time. Only
+    /// used for estimates.
     fn loads_per_s(&self) -> f64 {
         50_000.0
     }
@@ -280,23 +285,23 @@ pub trait System: Send + Sync {
     ) -> Option<JobTakes> {
         None
     }
-    /// How many operations it does until it has compiled what it runs most, where that happens while it runs. Before, an operation takes
-    /// many times the CPU time that it takes afterwards.
+    /// How many operations it does until it has compiled what it runs most, where that happens while it runs. Before,
+    /// an operation takes many times the CPU time that it takes afterwards.
     fn operations_to_compile(&self, _settings: &BTreeMap<String, String>) -> u64 {
         0
     }
-    /// Settings for loading data, unless the study sets them itself. They should make the files depend only on the data and not
-    /// on when background work ran. Most have none.
+    /// Settings for loading data, unless the study sets them itself. They should make the files depend only on the data
+    /// and not on when background work ran. Most have none.
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
-    /// Whether its timeouts are stored with its data, where changing them takes longer than loading in slow motion's would: it is
-    /// loaded with those that its cells have.
+    /// Whether its timeouts are stored with its data, where changing them takes longer than loading in slow motion's
+    /// would: it is loaded with those that its cells have.
     fn keeps_timeouts(&self) -> bool {
         false
     }
-    /// What slow motion by this factor changes since some of the system's own clocks can't follow it: ticks, heartbeats, limits per
-    /// second, timeouts that have a maximum. A sentence each.
+    /// What slow motion by this factor changes since some of the system's own clocks can't follow it: ticks,
+    /// heartbeats, limits per second, timeouts that have a maximum. A sentence each.
     fn left_at_wall_time(&self, _settings: &BTreeMap<String, String>, _slow_motion: f64) -> Vec<String> {
         Vec::new()
     }
@@ -305,8 +310,8 @@ pub trait System: Send + Sync {
     fn planned_nodes(&self, _settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
         Vec::new()
     }
-    /// Its processes with these settings on these directories, and what each keeps where. None where it is one process that has all of
-    /// them, where nothing is started here, and with mistakes in the settings.
+    /// Its processes with these settings on these directories, and what each keeps where. None where it is one process
+    /// that has all of them, where nothing is started here, and with mistakes in the settings.
     fn parts(&self, _paths: &StoragePaths, _settings: &BTreeMap<String, String>) -> Vec<SystemPart> {
         Vec::new()
     }
@@ -314,7 +319,8 @@ pub trait System: Send + Sync {
     fn copies(&self, _settings: &BTreeMap<String, String>) -> u64 {
         1
     }
-    /// How one server uses a budget of this size under such a load, where it knows before it starts; `None` where it does not.
+    /// How one server uses a budget of this size under such a load, where it knows before it starts; `None` where it
+    /// does not.
     ///
     /// # Errors
     /// Why it would not start, or not live through it, in a sentence.
@@ -330,8 +336,8 @@ pub trait System: Send + Sync {
     fn compresses(&self, _settings: &BTreeMap<String, String>) -> bool {
         false
     }
-    /// What its clients will notice while so many of its nodes, or of those of one shard, are away at once: a sentence. `None` where
-    /// it does all that it did before.
+    /// What its clients will notice while so many of its nodes, or of those of one shard, are away at once: a sentence.
+    /// `None` where it does all that it did before.
     fn without_nodes(
         &self,
         _settings: &BTreeMap<String, String>,
@@ -344,8 +350,8 @@ pub trait System: Send + Sync {
     fn cautions(&self, _settings: &BTreeMap<String, String>) -> Vec<String> {
         Vec::new()
     }
-    /// The ends of logs that are worth keeping, by name, of a server that could not start or be loaded: what is left of it below
-    /// its scratch directory.
+    /// The ends of logs that are worth keeping, by name, of a server that could not start or be loaded: what is left of
+    /// it below its scratch directory.
     fn logs_left(&self, _scratch: &Path) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -426,27 +432,30 @@ pub type JobWatch<'a> = &'a (dyn Fn(&JobProgress) -> bool + Sync);
 pub trait RunningSystem: Send + Sync {
     /// A new connection, for one thread.
     fn connect(&self) -> Result<Box<dyn Client>, SystemError>;
-    /// Generates what a batch job reads if no earlier job has, so that this is not counted as part of the job. Most do nothing.
+    /// Generates what a batch job reads if no earlier job has, so that this is not counted as part of the job. Most do
+    /// nothing.
     fn prepare_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Result<(), SystemError> {
         Ok(())
     }
-    /// Runs a batch job from submission to completion. All times in the record are by this machine's clock: the study divides
-    /// them by slow motion. `None` for a system that has no jobs.
+    /// Runs a batch job from submission to completion. All times in the record are by this machine's clock: the study
+    /// divides them by slow motion. `None` for a system that has no jobs.
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         None
     }
-    /// Waits, at the pace of the measured devices and behind the measured window, until all that a cache of the system has acknowledged in
-    /// the job is where it belongs, and tells what the cache did, by this machine's clock. `None` without such a cache.
+    /// Waits, at the pace of the measured devices and behind the measured window, until all that a cache of the system
+    /// has acknowledged in the job is where it belongs, and tells what the cache did, by this machine's clock. `None`
+    /// without such a cache.
     ///
     /// # Errors
     /// When it can't be stored.
     fn drain_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
         Ok(None)
     }
-    /// Adds to a job's record what could be asked only behind the measured window, because asking takes time. Most add nothing.
+    /// Adds to a job's record what could be asked only behind the measured window, because asking takes time. Most add
+    /// nothing.
     fn complete_job(&self, _job: &mut JobRecord) {}
-    /// Checks what the job left, with as much reading as that takes: it is no part of the job, and is not measured. Many jobs check
-    /// themselves.
+    /// Checks what the job left, with as much reading as that takes: it is no part of the job, and is not measured.
+    /// Many jobs check themselves.
     ///
     /// # Errors
     /// What is wrong with the output.
@@ -457,8 +466,8 @@ pub trait RunningSystem: Send + Sync {
     fn load_data(&self, _load: &LoadRequest, _watch: CommandWatch<'_>) -> Option<Result<(), SystemError>> {
         None
     }
-    /// Runs a benchmark of the user's to its end and takes its figures, by this machine's clock: the study divides slow motion out.
-    /// `None` for a system that runs none.
+    /// Runs a benchmark of the user's to its end and takes its figures, by this machine's clock: the study divides slow
+    /// motion out. `None` for a system that runs none.
     fn run_benchmark(
         &self,
         _benchmark: &BenchmarkRequest,
@@ -478,7 +487,8 @@ pub trait RunningSystem: Send + Sync {
     fn processes(&self) -> Vec<u32>;
     /// The settings in force, for the record.
     fn applied_settings(&self) -> BTreeMap<String, String>;
-    /// Where it has its copies of the data, for the record, without devices. Systems whose data have one place do not tell.
+    /// Where it has its copies of the data, for the record, without devices. Systems whose data have one place do not
+    /// tell.
     fn topology(&self) -> Option<TopologyRecord> {
         None
     }
@@ -489,20 +499,20 @@ pub trait RunningSystem: Send + Sync {
     fn health(&self) -> Result<(), SystemError>;
     /// The system's own running totals, by name.
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError>;
-    /// The figures that are shown over time, such as how much runs in the background (`current_compactions_running`). They are
-    /// sampled while the system is measured, so reading them must cost it next to nothing. Many have none.
+    /// The figures that are shown over time, such as how much runs in the background (`current_compactions_running`).
+    /// They are sampled while the system is measured, so reading them must cost it next to nothing. Many have none.
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         Ok(BTreeMap::new())
     }
     /// Brings the data to the state that measurements start from: everything flushed, no background work left.
     fn settle(&self, limit: Duration) -> Result<(), SystemError>;
-    /// Starts compacting everything while clients continue, as an operator would. The compaction may or may not be finished when this
-    /// returns.
+    /// Starts compacting everything while clients continue, as an operator would. The compaction may or may not be
+    /// finished when this returns.
     fn compact(&self, limit: Duration) -> Result<(), SystemError> {
         self.settle(limit)
     }
-    /// Kills the processes that answer requests or that settling waits for, so that everyone who waits gets an error. Its other
-    /// processes may live until it is dropped, and an existing cluster keeps running.
+    /// Kills the processes that answer requests or that settling waits for, so that everyone who waits gets an error.
+    /// Its other processes may live until it is dropped, and an existing cluster keeps running.
     fn abort(&self);
     /// Shuts down cleanly: everything acknowledged is on the storage when this returns.
     fn stop(self: Box<Self>) -> Result<(), SystemError>;

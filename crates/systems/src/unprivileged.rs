@@ -1,6 +1,6 @@
-//! Third-party programs that root starts without giving them root's rights. They run as the user `nobody`, in a room of their own: it
-//! is their `/tmp`, they see no processes but their own, all of them end with the first, and their results are read through a
-//! descriptor of the room.
+//! Third-party programs that root starts without giving them root's rights. They run as the user `nobody`, in a room of
+//! their own: it is their `/tmp`, they see no processes but their own, all of them end with the first, and their
+//! results are read through a descriptor of the room.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,8 +26,8 @@ pub(crate) const USER: &str = "nobody";
 /// Its usual id on Linux, for hosts without an entry in /etc/passwd.
 const NOBODY: u32 = 65534;
 const SHARED: &str = fleeting::SHARED;
-/// The part of our environment that such a program gets: what it needs to reach a network, and no secrets. A proxy's address may hold
-/// a password, but without it there is no network.
+/// The part of our environment that such a program gets: what it needs to reach a network, and no secrets. A proxy's
+/// address may hold a password, but without it there is no network.
 const VARIABLES: [&str; 15] = [
     "PATH",
     "LANG",
@@ -67,8 +67,8 @@ pub(crate) fn is_root() -> bool {
 }
 
 impl UnprivilegedSandbox {
-    /// Creates one in the folder `work` if that can become the program's `/tmp`. On hosts without namespaces it is created in the
-    /// host's `/tmp` instead, which that user can reach.
+    /// Creates one in the folder `work` if that can become the program's `/tmp`. On hosts without namespaces it is
+    /// created in the host's `/tmp` instead, which that user can reach.
     pub(crate) fn make(work: &Path) -> io::Result<UnprivilegedSandbox> {
         let user = user();
         let path = work.join("room");
@@ -153,7 +153,8 @@ impl UnprivilegedSandbox {
         // allocate for paths as short as these.
         unsafe {
             command.pre_exec(move || {
-                // Detach from our terminal: the program could inject input into it (TIOCSTI), which root's shell would execute.
+                // Detach from our terminal: the program could inject input into it (TIOCSTI), which root's shell would
+                // execute.
                 rustix::process::setsid()?;
                 if is_apart {
                     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -170,9 +171,9 @@ impl UnprivilegedSandbox {
         })
     }
 
-    /// Copies the `wanted` files (name and size) that the program left in `folder` to `into`, once nothing writes to them any more. Only
-    /// regular files are copied, through descriptors, and at most as many bytes as wanted. Since the copies are ours, the caller can
-    /// verify exactly what is used later. Missing files are skipped.
+    /// Copies the `wanted` files (name and size) that the program left in `folder` to `into`, once nothing writes to
+    /// them any more. Only regular files are copied, through descriptors, and at most as many bytes as wanted. Since
+    /// the copies are ours, the caller can verify exactly what is used later. Missing files are skipped.
     ///
     /// # Errors
     /// When there is anything else in the folder: says what.
@@ -276,7 +277,8 @@ fn can_be_apart(room: &Path, user: (Uid, Gid)) -> io::Result<bool> {
     })
 }
 
-/// Finds a `program` in the folders of `path` that the user can run, or says why the user can't. `None` if there is none.
+/// Finds a `program` in the folders of `path` that the user can run, or says why the user can't. `None` if there is
+/// none.
 pub(crate) fn program(path: &OsStr, program: &str) -> Option<Result<PathBuf, String>> {
     let mut closed = None;
     for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {

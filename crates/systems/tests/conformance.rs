@@ -18,8 +18,8 @@ use underlay_workload::client::{
 
 const FIELDS: u32 = 3;
 
-/// The real systems that start at once. `null` keeps nothing, and has a test of its own below; those of several processes have test
-/// programs of their own, as `je-ha` in `je/group.rs` and `oracle-nosql` in `oracle_nosql`.
+/// The real systems that start at once. `null` keeps nothing, and has a test of its own below; those of several
+/// processes have test programs of their own, as `je-ha` in `je/group.rs` and `oracle-nosql` in `oracle_nosql`.
 fn systems() -> Vec<Box<dyn System>> {
     vec![
         Box::new(Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine"))),

@@ -1,4 +1,5 @@
-//! What Maven may when root fetches programs by it: scripts called `mvn` say what they see and try what they should not.
+//! What Maven may when root fetches programs by it: scripts called `mvn` say what they see and try what they should
+//! not.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;

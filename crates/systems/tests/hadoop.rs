@@ -1,5 +1,5 @@
-//! The real HDFS, YARN and MapReduce, started once from their Maven artifacts, and every job on them. What Hadoop needs must
-//! be there: `scripts/install-packages test`.
+//! The real HDFS, YARN and MapReduce, started once from their Maven artifacts, and every job on them. What Hadoop needs
+//! must be there: `scripts/install-packages test`.
 
 mod parts;
 

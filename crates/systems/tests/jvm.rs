@@ -1,4 +1,5 @@
-//! The Java child process, with its driver in memory: what operations mean, and what becomes of it when things go wrong.
+//! The Java child process, with its driver in memory: what operations mean, and what becomes of it when things go
+//! wrong.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};

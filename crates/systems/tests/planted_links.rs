@@ -1,4 +1,5 @@
-//! What another user may have put where this one works as root. Alone in its process: a version is looked up once in a process.
+//! What another user may have put where this one works as root. Alone in its process: a version is looked up once in a
+//! process.
 
 use std::fs;
 use std::os::unix::fs::symlink;

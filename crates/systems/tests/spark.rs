@@ -1,5 +1,5 @@
-//! The real Spark on a real Ceph, started once, with each committer and the gateway in between; and on HDFS. What they need must be there:
-//! `scripts/install-packages test`.
+//! The real Spark on a real Ceph, started once, with each committer and the gateway in between; and on HDFS. What they
+//! need must be there: `scripts/install-packages test`.
 
 mod ending;
 mod endpoint;

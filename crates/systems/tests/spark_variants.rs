@@ -1,6 +1,6 @@
-//! The real Spark in other forms than its own master and workers of version 3.5: with the external shuffle service, on a cluster that runs
-//! already, below YARN, as version 4.1 on Ceph and behind the gateway, and behind each cache in each of its ways; all of its queries; and a
-//! large directory that S3A renames. What they need must be there:
+//! The real Spark in other forms than its own master and workers of version 3.5: with the external shuffle service, on
+//! a cluster that runs already, below YARN, as version 4.1 on Ceph and behind the gateway, and behind each cache in
+//! each of its ways; all of its queries; and a large directory that S3A renames. What they need must be there:
 //! `scripts/install-packages test`. They take a quarter of an hour, and have a `make` target of their own.
 
 mod ending;
@@ -295,8 +295,8 @@ fn version_4_1_commits_to_ceph_over_tls() {
         );
         inside.push(record.counters["store_network_bytes"]);
     }
-    // A rename has the store read what it has written, and write it again: once for each task, and once for the job. With the magic committer nothing
-    // is read in the stage that writes.
+    // A rename has the store read what it has written, and write it again: once for each task, and once for the job.
+    // With the magic committer nothing is read in the stage that writes.
     let (magic, file) = (inside[0], inside[1]);
     assert!(file > magic + 3.0 * DATA_BYTES as f64, "{file} bytes within the store, and with magic {magic}");
     assert!(cluster.figures().unwrap()["link_from_store_bytes"] > DATA_BYTES as f64);

@@ -245,8 +245,8 @@ impl VolumePool {
         let _admin = self.admin()?;
         let volume = self.find(name)?;
         volume.gate.close();
-        // A flush that has taken changes of it along is over after this one, however it ends. And if the process ends before
-        // the journal knows that the volume is gone, it is there with everything that was answered.
+        // A flush that has taken changes of it along is over after this one, however it ends. And if the process ends
+        // before the journal knows that the volume is gone, it is there with everything that was answered.
         let _ = self.core.flush_and_wait();
         // Before it leaves the list: a flush that no longer finds the volume there frees the notes of its
         // changes, so it must commit the deletion too.
@@ -293,8 +293,9 @@ impl VolumePool {
         self.core.flush_and_wait()
     }
 
-    /// Leaves a device out that is about to lose what it has not made durable: noted first, so that whoever opens the pool after a crash
-    /// does not take it for up to date. False, and nothing has happened, where another one is out or it can't be noted.
+    /// Leaves a device out that is about to lose what it has not made durable: noted first, so that whoever opens the
+    /// pool after a crash does not take it for up to date. False, and nothing has happened, where another one is out or
+    /// it can't be noted.
     pub(crate) fn leave_out(&self, member: usize) -> bool {
         self.core.members.leave_out(member)
     }
@@ -320,8 +321,8 @@ impl VolumePool {
         self.core.check()
     }
 
-    /// Brings a member that was left out up to date, with what mirrored volumes keep on it, and uses it again. What is there
-    /// only once gets its second copy.
+    /// Brings a member that was left out up to date, with what mirrored volumes keep on it, and uses it again. What is
+    /// there only once gets its second copy.
     ///
     /// # Errors
     /// When the member still fails, or there is no space for second copies.

@@ -33,8 +33,8 @@ const BURST_S: f64 = 0.05;
 /// Says when each request may begin. It reads no clock.
 ///
 /// Tokens come in at the rate, up to 50 ms worth. A request takes its tokens when it comes, and begins at once if there
-/// were enough, or else when its debt is paid: so requests begin in the order in which they come, and one that is longer
-/// than the bucket needs no special rule.
+/// were enough, or else when its debt is paid: so requests begin in the order in which they come, and one that is
+/// longer than the bucket needs no special rule.
 #[derive(Debug, Default)]
 pub struct RateLimiter {
     operations: Option<TokenBucket>,
@@ -184,7 +184,8 @@ impl TimerShared {
         self.state.lock()
     }
 
-    /// Where the thread must end by a panic, it runs what is left at once, rather than leave requests waiting. Later ones run where they come.
+    /// Where the thread must end by a panic, it runs what is left at once, rather than leave requests waiting. Later
+    /// ones run where they come.
     fn work_or_end(&self) {
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) else { return };
         self.lock().ended = true;

@@ -56,8 +56,8 @@ impl PoolServer {
     /// Opens the pool, gives it the volumes of its file, and serves them.
     ///
     /// # Errors
-    /// When the pool is in use, a device can't be had, the file asks for what would lose data, a secret is missing, or the
-    /// address is taken.
+    /// When the pool is in use, a device can't be had, the file asks for what would lose data, a secret is missing, or
+    /// the address is taken.
     pub fn start(file: &PoolFile, pace: PacingMode) -> Result<PoolServer, ServerError> {
         PoolServer::serve(file, pace, OpenPool::open)
     }
@@ -134,7 +134,8 @@ impl PoolServer {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         // In this order: no more commands, then no more requests of hosts, and only then is the pool closed.
         drop(listener);
-        // What waits for its modelled time is answered at once, so that nobody waits for a disk that is being switched off.
+        // What waits for its modelled time is answered at once, so that nobody waits for a disk that is being switched
+        // off.
         if let Some(stack) = self.service.pool.stack() {
             stack.set_pace(PacingMode::Immediate);
         }

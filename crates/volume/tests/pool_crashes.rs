@@ -1,5 +1,5 @@
-//! Pools whose power is cut at any request or whose process is killed, held against a reference that knows nothing but the
-//! contract: what was flushed outlives a power cut, what was answered outlives the process.
+//! Pools whose power is cut at any request or whose process is killed, held against a reference that knows nothing but
+//! the contract: what was flushed outlives a power cut, what was answered outlives the process.
 
 mod pool_model;
 mod power_device;
@@ -164,7 +164,8 @@ impl Bench {
         if self.devices.len() < 2 || self.models.values().all(|model| !model.mirror) {
             return;
         }
-        // A cut may strike one member first, which the pool then leaves out and says so: an operator brings it up to date.
+        // A cut may strike one member first, which the pool then leaves out and says so: an operator brings it up to
+        // date.
         for (member, found) in self.pool.info().members.iter().enumerate() {
             if found.state == MemberState::Out {
                 self.pool.resync(member).expect("it answers");
@@ -386,7 +387,8 @@ proptest! {
     }
 }
 
-/// The cut struck one member before the other. The pool had left it out, and said so; until it is brought up to date there is one copy.
+/// The cut struck one member before the other. The pool had left it out, and said so; until it is brought up to date
+/// there is one copy.
 #[test]
 fn cut_in_mirrored_flush_leaves_both_copies_readable() {
     let create = |volume, compress, mirror| Step::Create { volume, blocks: 500, compress, mirror };

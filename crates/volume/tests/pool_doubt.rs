@@ -1,5 +1,5 @@
-//! A flush of one member has failed, and its page cache took the data for clean: what the killed process could not make durable is
-//! written again before any flush of it succeeds.
+//! A flush of one member has failed, and its page cache took the data for clean: what the killed process could not make
+//! durable is written again before any flush of it succeeds.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -141,8 +141,8 @@ fn read(volumes: &[VolumeHandle], block: u64) -> Vec<u8> {
     volumes.iter().map(read).collect()
 }
 
-/// Block 0 was flushed as 1; its 2, written over it in place, and block 1 could not be flushed on one member. The process that wrote
-/// them is dead.
+/// Block 0 was flushed as 1; its 2, written over it in place, and block 1 could not be flushed on one member. The
+/// process that wrote them is dead.
 fn with_a_failed_flush(memory: &Path) -> Vec<Cached> {
     let devices: Vec<Cached> = (0..3).map(|_| Cached::new(vec![0; CAPACITY_BYTES])).collect();
     let pool = open(&devices, memory).unwrap();

@@ -1,5 +1,5 @@
-//! Mirrored volumes when two things go wrong: a member that is out, and another one that fails, cuts of power, members that come
-//! and go while they are brought up to date.
+//! Mirrored volumes when two things go wrong: a member that is out, and another one that fails, cuts of power, members
+//! that come and go while they are brought up to date.
 
 mod pool_model;
 mod power_device;
@@ -295,8 +295,8 @@ fn flush_failed_by_one_member_is_acknowledged_without_it() {
     }
 }
 
-/// One copy of a first write is under way while the member with the other one goes, loses it, and is brought up to date: the
-/// map does not have the extent yet, so it is not copied.
+/// One copy of a first write is under way while the member with the other one goes, loses it, and is brought up to
+/// date: the map does not have the extent yet, so it is not copied.
 #[test]
 fn first_write_overtaken_by_resync_lists_no_lost_copy() {
     for compress in [false, true] {

@@ -163,8 +163,8 @@ pub trait Client: Send {
         fields: FieldSelection,
     ) -> Result<(OperationOutcome, u32), ClientError>;
 
-    /// As [`scan`](Self::scan), and gives the records into `found`, which is cleared first. It is asked for where values are
-    /// checked, and may take longer.
+    /// As [`scan`](Self::scan), and gives the records into `found`, which is cleared first. It is asked for where
+    /// values are checked, and may take longer.
     ///
     /// # Errors
     /// Also where a system has no way to give them: what it scans can't be checked, then.
@@ -198,8 +198,8 @@ pub trait Client: Send {
     /// When the system fails, does not answer in time, or is no longer connected.
     fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError>;
 
-    /// Whether it looks at the values that it is given to write. Making them takes longer than all else that an operation
-    /// needs, so they are left out, all of them, for a client that does not.
+    /// Whether it looks at the values that it is given to write. Making them takes longer than all else that an
+    /// operation needs, so they are left out, all of them, for a client that does not.
     fn wants_values(&self) -> bool {
         true
     }

@@ -157,8 +157,8 @@ impl OperationMix {
     /// The names that [`OperationMix::parse`] knows.
     pub const NAMES: [&'static str; 8] = ["load", "a", "b", "c", "d", "e", "f", "delete"];
 
-    /// A standard mix by its name, in either case, or one's own by its shares in percent; YCSB's file names (`workloada`) are understood
-    /// too.
+    /// A standard mix by its name, in either case, or one's own by its shares in percent; YCSB's file names
+    /// (`workloada`) are understood too.
     ///
     /// # Errors
     /// When there is no mix of this name.

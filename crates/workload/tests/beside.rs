@@ -33,7 +33,8 @@ fn background_load_is_in_no_measured_figure() {
     let found = measured.beside.expect("it went on");
     assert_eq!((found.mix.as_str(), found.threads, found.rate_per_s), ("update100", 2, Some(200.0)));
     assert_eq!((found.operations, found.errors), (found.by_operation["update"].count, 0));
-    // Every update that was due in 0.4 s, however late: those that were not answered within it are in the latency alone.
+    // Every update that was due in 0.4 s, however late: those that were not answered within it are in the latency
+    // alone.
     let due = found.by_operation["update"].latency.histogram.count();
     assert!((79..=81).contains(&due), "{due}");
     assert_eq!(found.by_operation.len(), 1);

@@ -181,7 +181,8 @@ fn latest_draws_are_zipfian_in_their_age() {
     assert_follows(&counts(700, || (700 - latest.next(&mut rng, 700)) as usize), &expected);
 }
 
-/// Of 701 records there were 100 to begin with: the curve is that of 99 ages, stretched over 700: what began at 2 begins at 14.
+/// Of 701 records there were 100 to begin with: the curve is that of 99 ages, stretched over 700: what began at 2
+/// begins at 14.
 #[test]
 fn latest_keeps_the_curve_that_it_began_with() {
     let (mut rng, mut latest) = (rng(), Latest::new(100));

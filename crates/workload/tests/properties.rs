@@ -159,7 +159,8 @@ fn field_lengths_come_from_a_histogram_too() {
     std::fs::write(&path, "BlockSize\t100\n0\t1\n1\t0\n2\t8\n3\t1\n").unwrap();
     let text = format!("fieldlengthdistribution=histogram\nfieldlengthhistogram={}\n", path.display());
     let workload = parse(&text).workload().unwrap();
-    // Of ten numbers two belong to the first bucket, none to the second, eight to the third, and none is left for the last.
+    // Of ten numbers two belong to the first bucket, none to the second, eight to the third, and none is left for the
+    // last.
     assert_eq!((workload.field_length.max_bytes(), workload.field_length.mean_bytes()), (300, 260.0));
 }
 

@@ -1,5 +1,5 @@
-//! A system that stands still for a moment of real time. What is asserted holds on a machine of any speed: a slower one only
-//! makes everybody wait longer.
+//! A system that stands still for a moment of real time. What is asserted holds on a machine of any speed: a slower one
+//! only makes everybody wait longer.
 
 mod reading;
 
@@ -48,8 +48,8 @@ fn operations_due_during_stall_wait_for_its_end() {
     let delayed: Vec<_> = raw[50..].iter().take_while(|one| one.intended_ns < over_ns).collect();
     assert_eq!(delayed.len(), 1000);
     assert!(delayed.iter().all(|one| one.end_ns >= over_ns), "nothing ends before the stall does");
-    // The one that was due j ms after the stall's begin waits 1000 - j ms at least: half of all operations wait, the hundredth
-    // of all for 980 ms.
+    // The one that was due j ms after the stall's begin waits 1000 - j ms at least: half of all operations wait, the
+    // hundredth of all for 980 ms.
     let read = &measured.by_operation["read"];
     assert_eq!(read.latency.us.count, 2000);
     for (share, least_ms) in

@@ -180,7 +180,8 @@ impl AttachedStorage {
         self.name
     }
 
-    /// One directory for each volume, or as many as it is split into, in the order of the spec; of real paths, one for each path.
+    /// One directory for each volume, or as many as it is split into, in the order of the spec; of real paths, one for
+    /// each path.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
@@ -213,7 +214,8 @@ impl AttachedStorage {
         self.held.end_measurement()
     }
 
-    /// How every device stands, whether something is measured or not; counting goes on. It costs the devices next to nothing.
+    /// How every device stands, whether something is measured or not; counting goes on. It costs the devices next to
+    /// nothing.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -221,8 +223,8 @@ impl AttachedStorage {
         self.held.glance()
     }
 
-    /// What programs waited on the way to each volume during the last measurement that has ended. Empty where they reach no
-    /// block device of ours, and where the kernel keeps no account of it.
+    /// What programs waited on the way to each volume during the last measurement that has ended. Empty where they
+    /// reach no block device of ours, and where the kernel keeps no account of it.
     pub fn path_records(&self) -> Vec<PathRecord> {
         self.held.path_records()
     }
@@ -242,8 +244,8 @@ impl AttachedStorage {
         self.held.layers()
     }
 
-    /// How far what is known of each device's medium carries what was asked of it in the measurement that has ended, by the devices'
-    /// names. It takes the daemon a moment. Real storage has none.
+    /// How far what is known of each device's medium carries what was asked of it in the measurement that has ended, by
+    /// the devices' names. It takes the daemon a moment. Real storage has none.
     ///
     /// # Errors
     /// When the daemon does not answer.

@@ -218,8 +218,8 @@ impl BlockVolumes {
         }
     }
 
-    /// Writes out what the page cache holds for the devices: our own handles keep the kernel from doing it when the last program closes
-    /// one. Where there is a file system, unmounting has left nothing.
+    /// Writes out what the page cache holds for the devices: our own handles keep the kernel from doing it when the
+    /// last program closes one. Where there is a file system, unmounting has left nothing.
     ///
     /// # Errors
     /// When a device could not take everything.
@@ -235,7 +235,8 @@ impl BlockVolumes {
         Ok(())
     }
 
-    /// Fast-forward, for whoever needs nothing of what is under way any more: a daemon that does not manage that within `limit` is killed, and this says no.
+    /// Fast-forward, for whoever needs nothing of what is under way any more: a daemon that does not manage that within
+    /// `limit` is killed, and this says no.
     pub(crate) fn hurry_or_kill(&self, limit: Duration) -> bool {
         self.daemon.as_ref().is_some_and(|daemon| daemon.hurry_or_kill(limit))
     }

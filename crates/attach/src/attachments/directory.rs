@@ -1,7 +1,7 @@
 //! A modelled storage as directories of its own file system, without root: the attachment `fuse-directory`.
 //!
-//! Where [`crate::BlockAttachment`] gives a block device to the kernel's file systems, here the device daemon is the file
-//! system. It places files on the volume itself (see [`core`]), so that the requests that the modelled devices get
+//! Where [`crate::BlockAttachment`] gives a block device to the kernel's file systems, here the device daemon is the
+//! file system. It places files on the volume itself (see [`core`]), so that the requests that the modelled devices get
 //! have places: files of one directory lie near one another, a file that grows stays in one piece, and a stripe's
 //! devices share a large request. The kernel's FUSE brings the requests, and keeps the pages.
 
@@ -216,8 +216,8 @@ impl HeldResource for MountedDirectories {
         while let Some((config, _)) = self.mounts.last() {
             let place = &config.mount_point;
             if is_mounted(config) {
-                // Unmounting doesn't tell whether everything was written; this does. That the disk was full has been told
-                // to the program, when it closed or synced its file.
+                // Unmounting doesn't tell whether everything was written; this does. That the disk was full has been
+                // told to the program, when it closed or synced its file.
                 let written = mounts::write_out_within(place, self.hurry_limit);
                 if let Some(error) = written.err().filter(|error| error.kind() != ErrorKind::StorageFull) {
                     if let (ErrorKind::TimedOut, Some(daemon)) = (error.kind(), &self.daemon) {

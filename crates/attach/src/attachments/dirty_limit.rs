@@ -8,8 +8,8 @@
 //! again when a measurement begins, and reads back a little less than was asked for. A loop device keeps it
 //! beyond its file: it is lifted before the device is given back, and noted in the registry.
 //!
-//! Below the limit the kernel gives a device what it has earned by writing, at first next to nothing before Linux 6.13. So the
-//! limit is set as the device's least share too, which makes it the same for all from the beginning.
+//! Below the limit the kernel gives a device what it has earned by writing, at first next to nothing before Linux 6.13.
+//! So the limit is set as the device's least share too, which makes it the same for all from the beginning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -21,7 +21,8 @@ use crate::machine::error::AttachError;
 use crate::machine::missing::MissingCapability;
 use crate::undo::registry::{OwnedResource, PreviousLimits, RegistryNote, ResourceRegistry};
 
-/// With less a device is not given requests of a size that it works well with: the kernel writes out from half of it on.
+/// With less a device is not given requests of a size that it works well with: the kernel writes out from half of it
+/// on.
 pub const DEVICE_MIN_BYTES: u64 = 1 << 20;
 
 /// Where the kernel shows what is behind the page cache, by device number.

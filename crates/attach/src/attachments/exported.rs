@@ -15,7 +15,8 @@ pub(crate) fn devices_of(session: &Path) -> Vec<PathBuf> {
     devices
 }
 
-/// As [`devices_of`], of a daemon with this transport, for decisions that must not take an unreadable list for an empty one.
+/// As [`devices_of`], of a daemon with this transport, for decisions that must not take an unreadable list for an empty
+/// one.
 ///
 /// # Errors
 /// When the kernel can't be asked for its devices.

@@ -105,7 +105,8 @@ impl FilesystemKind {
         };
         let mut command = Command::new(path);
         match self {
-            // Sectors and blocks of 4 KiB also where the device has smaller logical ones: parts of its blocks would cost a read each.
+            // Sectors and blocks of 4 KiB also where the device has smaller logical ones: parts of its blocks would
+            // cost a read each.
             FilesystemKind::Xfs => command.args(["-f", "-q", "-K", "-s", "size=4096"]),
             FilesystemKind::Ext4 => command.args([
                 "-F",
@@ -142,8 +143,9 @@ impl FilesystemKind {
             .map_err(|errno| self.refused(device, mount_point, errno))
     }
 
-    /// Mounts it as it was mounted before: with these flags, and with these options beside its own where the kernel still takes them.
-    /// It may show some that it does not take. The mount point may have been exchanged meanwhile, so its way is checked anew.
+    /// Mounts it as it was mounted before: with these flags, and with these options beside its own where the kernel
+    /// still takes them. It may show some that it does not take. The mount point may have been exchanged meanwhile, so
+    /// its way is checked anew.
     ///
     /// # Errors
     /// As [`mount`](Self::mount), and when others could have put something else in the place of the mount point.

@@ -22,7 +22,8 @@ const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// The largest logical block size of a loop device, in bytes: the page size. That of a device with smaller blocks is theirs.
+/// The largest logical block size of a loop device, in bytes: the page size. That of a device with smaller blocks is
+/// theirs.
 pub(crate) const LOOP_BLOCK_BYTES: u32 = 4096;
 
 /// What the kernel keeps of a file's name, without the final zero.
@@ -83,7 +84,8 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Puts a loop device of logical blocks of `block_bytes` on the file `backing`, whose size must be a multiple of them.
+    /// Puts a loop device of logical blocks of `block_bytes` on the file `backing`, whose size must be a multiple of
+    /// them.
     ///
     /// # Errors
     /// When there is no free device, or the kernel refuses the file.
@@ -159,7 +161,8 @@ impl LoopDevice {
         self.file.is_some() && is_on(self.number, &self.backing)
     }
 
-    /// Clears the device and waits until the kernel has let go of the file; again it only looks whether that has happened.
+    /// Clears the device and waits until the kernel has let go of the file; again it only looks whether that has
+    /// happened.
     ///
     /// # Errors
     /// When it is still in use: its last user clears it.
@@ -365,18 +368,20 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path, block_byte
     }
 }
 
-/// Whoever has the device next has its requests complete where the kernel's default has them. Not where they did before: a run that was killed
-/// may have left that.
+/// Whoever has the device next has its requests complete where the kernel's default has them. Not where they did
+/// before: a run that was killed may have left that.
 fn untune(number: u32) {
     let _ = fs::write(format!("/sys/block/loop{number}/queue/rq_affinity"), "1");
 }
 
-/// The model reorders by itself, so nothing before it may; all else stays as the kernel sets up a disk, but for where requests complete.
+/// The model reorders by itself, so nothing before it may; all else stays as the kernel sets up a disk, but for where
+/// requests complete.
 ///
-/// A loop device completes them in a softirq. By default (1) that is raised where the answer came from, if the two CPUs share a cache: from a
-/// thread of the device's process, so that the softirq is left to `ksoftirqd`, which has to wait for that process. It paces other requests
-/// meanwhile, and now and then kept the CPU until none was left: all that had been answered by then came at once, up to a whole queue late. On
-/// the CPU that submitted the request (2) an interrupt does it at once.
+/// A loop device completes them in a softirq. By default (1) that is raised where the answer came from, if the two CPUs
+/// share a cache: from a thread of the device's process, so that the softirq is left to `ksoftirqd`, which has to wait
+/// for that process. It paces other requests meanwhile, and now and then kept the CPU until none was left: all that had
+/// been answered by then came at once, up to a whole queue late. On the CPU that submitted the request (2) an interrupt
+/// does it at once.
 pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
     let queue = Path::new("/sys/block").join(disk).join("queue");
     let read = |name: &str| fs::read_to_string(queue.join(name)).unwrap_or_default().trim().to_owned();

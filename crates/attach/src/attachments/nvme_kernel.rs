@@ -237,8 +237,8 @@ impl KernelVolumes {
     }
 }
 
-/// Connects once as we do ourselves where the controller has to prove itself: the kernel asks it for a proof only if the
-/// controller asks for one, and takes one that asks for nothing.
+/// Connects once as we do ourselves where the controller has to prove itself: the kernel asks it for a proof only if
+/// the controller asks for one, and takes one that asks for nothing.
 fn prove(options: &ControllerOptions) -> Result<(), InitiatorError> {
     let must_prove = options.secrets.as_ref().is_some_and(|secrets| secrets.controller.is_some());
     if must_prove {

@@ -1,8 +1,9 @@
 //! How far the kernel reads ahead on the devices of a storage.
 //!
-//! What a program reads in small pieces comes from the device in larger ones, 128 KiB if nobody says otherwise; people who compare
-//! storage set it, most often to less. It is a property of the block device, `/sys/class/bdi/MAJOR:MINOR/read_ahead_kb`. A loop device keeps
-//! it beyond its file, so it is restored before the device is given back, and noted in the registry.
+//! What a program reads in small pieces comes from the device in larger ones, 128 KiB if nobody says otherwise; people
+//! who compare storage set it, most often to less. It is a property of the block device,
+//! `/sys/class/bdi/MAJOR:MINOR/read_ahead_kb`. A loop device keeps it beyond its file, so it is restored before the
+//! device is given back, and noted in the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

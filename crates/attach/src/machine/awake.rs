@@ -7,14 +7,16 @@ use std::os::unix::fs::FileTypeExt as _;
 const CPUS: &str = "/proc/cpuinfo";
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 const LATENCY_LIMIT: &str = "/dev/cpu_dma_latency";
-/// The lightest sleep of real processors, from which one is back in a microsecond or two. Deeper ones take up to some 200.
+/// The lightest sleep of real processors, from which one is back in a microsecond or two. Deeper ones take up to some
+/// 200.
 const LIGHT_SLEEP_US: i32 = 2;
 
 /// Keeps this host's CPUs from deep sleep while it lives.
 ///
-/// A request to a modelled device rouses three or four threads on its way there and back. On a CPU that sleeps each costs 10 to 50 µs, since a
-/// virtual machine's CPU goes back to its hypervisor; the real device's interrupt costs that once. The limit is the kernel's own (PM QoS): it
-/// holds while the file is open, so that it ends with the process however that ends.
+/// A request to a modelled device rouses three or four threads on its way there and back. On a CPU that sleeps each
+/// costs 10 to 50 µs, since a virtual machine's CPU goes back to its hypervisor; the real device's interrupt costs that
+/// once. The limit is the kernel's own (PM QoS): it holds while the file is open, so that it ends with the process
+/// however that ends.
 #[derive(Debug)]
 pub struct IdlePreventer {
     _held: File,
@@ -41,7 +43,8 @@ impl IdlePreventer {
     }
 }
 
-/// A virtual CPU's every sleep is its hypervisor's, whatever the driver claims; without a driver the kernel heeds no limit.
+/// A virtual CPU's every sleep is its hypervisor's, whatever the driver claims; without a driver the kernel heeds no
+/// limit.
 fn limit_for(driver: &str, is_virtual: bool) -> Option<i32> {
     (driver != "none").then_some(if is_virtual { 0 } else { LIGHT_SLEEP_US })
 }

@@ -99,8 +99,8 @@ pub fn probe_cpu() -> Result<String, MissingCapability> {
 }
 
 impl ResourceBudget {
-    /// Makes groups that may use as much as `limits` say, but CPU time without a quota until [`hold_cpu`](Self::hold_cpu).
-    /// `name` only helps to recognise them.
+    /// Makes groups that may use as much as `limits` say, but CPU time without a quota until
+    /// [`hold_cpu`](Self::hold_cpu). `name` only helps to recognise them.
     ///
     /// # Errors
     /// [`AttachError::MissingCapability`] when this host has no such groups to give; with a limit of CPU time also when
@@ -223,8 +223,8 @@ impl ResourceBudget {
         }
     }
 
-    /// From now on the group gets no more CPU time than its share, and that before other programs. Without a limit of CPU time this does nothing, and
-    /// where the share is all that its CPUs have there is nothing to do.
+    /// From now on the group gets no more CPU time than its share, and that before other programs. Without a limit of
+    /// CPU time this does nothing, and where the share is all that its CPUs have there is nothing to do.
     ///
     /// # Errors
     /// When the kernel refuses the quota.

@@ -16,7 +16,8 @@ use crate::machine::processes;
 use crate::machine::programs::find_program;
 use crate::undo::registry::{RegistryNote, ResourceRegistry};
 
-/// Everything mounted in this process's namespace, the topmost mounts last. Nothing where the kernel's table can't be read.
+/// Everything mounted in this process's namespace, the topmost mounts last. Nothing where the kernel's table can't be
+/// read.
 pub fn all() -> Vec<Mount> {
     try_all().unwrap_or_default()
 }
@@ -174,8 +175,8 @@ pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
     }
 }
 
-/// Waits until no file system holds a block device. A mount namespace that has just lost its last process takes a moment to go, and a
-/// device that is still held there can't be mounted anew: the old mount would come back.
+/// Waits until no file system holds a block device. A mount namespace that has just lost its last process takes a
+/// moment to go, and a device that is still held there can't be mounted anew: the old mount would come back.
 ///
 /// # Errors
 /// When it is still held after `limit`.

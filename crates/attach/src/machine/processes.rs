@@ -68,14 +68,15 @@ impl ProcessId {
     }
 }
 
-/// Sends a signal to the process of this number if it is the one that is meant. It is held while that is asked, so that its number can't
-/// mean another one by then.
+/// Sends a signal to the process of this number if it is the one that is meant. It is held while that is asked, so that
+/// its number can't mean another one by then.
 pub(crate) fn signal_if(pid: u32, signal: Signal, is_meant: impl Fn() -> bool) {
     let open = |pid| pidfd_open(pid, PidfdFlags::empty());
     signal_by(open, |pidfd, signal| pidfd_send_signal(pidfd, signal), pid, signal, is_meant);
 }
 
-/// Where a kernel before Linux 5.3 or a sandbox refuses what holds a process, its number and start time tell it from others.
+/// Where a kernel before Linux 5.3 or a sandbox refuses what holds a process, its number and start time tell it from
+/// others.
 fn signal_by<Held>(
     open: impl Fn(Pid) -> rustix::io::Result<Held>,
     send: impl Fn(&Held, Signal) -> rustix::io::Result<()>,
@@ -146,7 +147,8 @@ const MAX_MOUNTINFO_BYTES: u64 = 16 << 20;
 /// More than this of an environment is not looked at.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
-/// The processes of programs whose directory lies below `path`, as far as they have kept the environment that they began with.
+/// The processes of programs whose directory lies below `path`, as far as they have kept the environment that they
+/// began with.
 pub(crate) fn list_programs_below(path: &Path) -> Vec<ProcessId> {
     let is_one = |pid: u32| {
         // The identity first, as above.
@@ -182,7 +184,8 @@ pub fn holders(directory: &Path) -> Vec<FilesystemHolder> {
     holding(directory, |_| true)
 }
 
-/// The same where the file system of this block device is mounted. Another mount namespace may show another one at the same path.
+/// The same where the file system of this block device is mounted. Another mount namespace may show another one at the
+/// same path.
 pub(crate) fn holders_on(directory: &Path, device: &Path) -> Vec<FilesystemHolder> {
     let Ok(number) = fs::metadata(device).map(|device| device.rdev()) else { return holders(directory) };
     // One that can't be looked at may be on it.

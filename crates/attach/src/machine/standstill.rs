@@ -1,4 +1,5 @@
-//! Processes that were stopped by a signal or a debugger, or frozen with their control group: seen from outside, by `/proc`.
+//! Processes that were stopped by a signal or a debugger, or frozen with their control group: seen from outside, by
+//! `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -54,7 +55,8 @@ impl FrozenGroups {
     }
 }
 
-/// More than this many new numbers between two looks are left to the next list: the host starts processes that are none of ours.
+/// More than this many new numbers between two looks are left to the next list: the host starts processes that are none
+/// of ours.
 const MAX_NEW: u32 = 128;
 
 /// All processes that this one has started, with theirs, and those in some control groups, as they come and go.
@@ -80,8 +82,8 @@ impl RunProcesses {
         self.known = all.into_iter().map(|process| (process.id.pid, process)).collect();
     }
 
-    /// Adds those that began since, at the cost of a file, and one more of each group and each new process: those in the groups, and those whose
-    /// parent is known.
+    /// Adds those that began since, at the cost of a file, and one more of each group and each new process: those in
+    /// the groups, and those whose parent is known.
     pub fn add_new(&mut self) {
         let in_groups: Vec<u32> = self.groups.iter().flat_map(|group| members(group)).collect();
         for pid in in_groups {
@@ -190,7 +192,8 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// From `/proc/PID/cgroup`, lines of `number:controllers:path`: version 1 has a freezer of its own, in version 2 each group can be frozen.
+/// From `/proc/PID/cgroup`, lines of `number:controllers:path`: version 1 has a freezer of its own, in version 2 each
+/// group can be frozen.
 fn freezers(groups: &str, root: &Path) -> Vec<PathBuf> {
     let file_of = |line: &str| {
         let mut parts = line.splitn(3, ':');
@@ -237,7 +240,8 @@ mod tests {
         assert_eq!(leader(""), None);
     }
 
-    /// One of a benchmark, for example, that begins in the measured time: it may be stopped and continued before the next list.
+    /// One of a benchmark, for example, that begins in the measured time: it may be stopped and continued before the
+    /// next list.
     #[test]
     fn new_process_is_found_on_next_look() {
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -1,5 +1,6 @@
-//! How long threads that could run waited for a CPU, by the scheduler's own account (`/proc/PID/task/TID/schedstat`, the second figure).
-//! That a CPU is never idle says little: a program of low priority uses what is left, and makes nobody wait.
+//! How long threads that could run waited for a CPU, by the scheduler's own account (`/proc/PID/task/TID/schedstat`,
+//! the second figure). That a CPU is never idle says little: a program of low priority uses what is left, and makes
+//! nobody wait.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +14,9 @@ use super::processors::Processors;
 
 /// More threads than a load has here; a longer listing is not read to its end.
 const MAX_THREADS: usize = 16_384;
-/// Threads of helpers that nobody's operation waits for, by how their names begin: the one that paces devices gives way on purpose, and its lateness
-/// is the devices', which have checks of their own; Java compiles and marks beside what it runs. Those that collect while all others stand still count.
+/// Threads of helpers that nobody's operation waits for, by how their names begin: the one that paces devices gives way
+/// on purpose, and its lateness is the devices', which have checks of their own; Java compiles and marks beside what it
+/// runs. Those that collect while all others stand still count.
 const IN_THE_BACKGROUND: [&str; 5] = ["pacer", "C1 Comp", "C2 Comp", "G1 ", "VM Periodic"];
 
 /// What the threads that stand for clients, and the processes that serve them on the same CPUs, have waited so far.
@@ -27,7 +29,8 @@ pub struct CpuWaits {
 }
 
 impl CpuWaits {
-    /// Threads of this process whose names begin with `client_prefix`, and all threads of its children that are confined to `cpus`.
+    /// Threads of this process whose names begin with `client_prefix`, and all threads of its children that are
+    /// confined to `cpus`.
     pub fn read(client_prefix: &str, cpus: &Processors) -> CpuWaits {
         let own = Path::new("/proc/self/task");
         let mut waits = CpuWaits::default();
@@ -65,8 +68,8 @@ impl CpuWaits {
         waits
     }
 
-    /// How long they waited since `earlier`, added up over the threads that were there at both times; `None` where no client was, or the
-    /// kernel keeps no such account.
+    /// How long they waited since `earlier`, added up over the threads that were there at both times; `None` where no
+    /// client was, or the kernel keeps no such account.
     pub fn delta_since(&self, earlier: &CpuWaits) -> Option<Duration> {
         let difference = |now: &BTreeMap<u32, Duration>, then: &BTreeMap<u32, Duration>| -> Vec<Duration> {
             now.iter().filter_map(|(thread, now)| Some(now.saturating_sub(*then.get(thread)?))).collect()

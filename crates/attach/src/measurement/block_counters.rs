@@ -1,4 +1,5 @@
-//! The kernel's accounting of a block device: how many requests of each kind there were, and how long they were under way.
+//! The kernel's accounting of a block device: how many requests of each kind there were, and how long they were under
+//! way.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! Requests of modelled devices that hold nothing, by several threads at once: whether this host keeps their latencies at a
-//! factor of slow motion.
+//! Requests of modelled devices that hold nothing, by several threads at once: whether this host keeps their latencies
+//! at a factor of slow motion.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -18,7 +18,8 @@ use crate::measurement::aligned_buffer::AlignedBuffer;
 use crate::undo::registry::ResourceRegistry;
 
 const BLOCK_BYTES: u64 = 4096;
-/// From one block to the next: it is coprime to the number of blocks, visits all of them, and none is near the one before.
+/// From one block to the next: it is coprime to the number of blocks, visits all of them, and none is near the one
+/// before.
 const STRIDE: u64 = 100_003;
 /// The shortest interval that a daemon samples its devices at, in modelled time.
 const MIN_INTERVAL_S: f64 = 0.001;
@@ -62,7 +63,8 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 const LISTENS_EVERY: Duration = Duration::from_millis(50);
 
 /// Attaches the first volume of the stack as a block device, and makes requests of it. The devices' backing should be
-/// [`Null`](underlay_storage::stack::BackingSpec::Null), so that nothing but the path and the models takes time. `None` if `stop` was raised.
+/// [`Null`](underlay_storage::stack::BackingSpec::Null), so that nothing but the path and the models takes time. `None`
+/// if `stop` was raised.
 ///
 /// # Errors
 /// When the device can't be attached, which [`AttachError::MissingCapability`] explains, or a request fails.

@@ -1,13 +1,14 @@
-//! Small reads that a daemon answers at once, some 50 a second while something is measured: the distribution of what the way to it and
-//! back costs beside other work, and how long a program takes to run again when its request is done.
+//! Small reads that a daemon answers at once, some 50 a second while something is measured: the distribution of what
+//! the way to it and back costs beside other work, and how long a program takes to run again when its request is done.
 //!
-//! The second is what the kernel's account of a block device leaves out: 10 to 50 µs where a CPU sleeps, more where another program
-//! has it. The daemon writes into its answer when it left, and the reader compares. The way of the answer through FUSE, some microseconds, is in
-//! both.
+//! The second is what the kernel's account of a block device leaves out: 10 to 50 µs where a CPU sleeps, more where
+//! another program has it. The daemon writes into its answer when it left, and the reader compares. The way of the
+//! answer through FUSE, some microseconds, is in both.
 //!
-//! A probe stands for the programs that use the volume. Where these are unknown, it is a thread like any other. Where they are a system
-//! under test, it reads on that system's CPUs, whose sleep is what counts, and ahead of everything else there, if the kernel permits that: what the
-//! system waits for a CPU is its own load, or judged by itself where it is another program's.
+//! A probe stands for the programs that use the volume. Where these are unknown, it is a thread like any other. Where
+//! they are a system under test, it reads on that system's CPUs, whose sleep is what counts, and ahead of everything
+//! else there, if the kernel permits that: what the system waits for a CPU is its own load, or judged by itself where
+//! it is another program's.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -108,8 +109,8 @@ impl PathProbes {
         std::mem::take(&mut state.probed)
     }
 
-    /// How long a program takes at this moment to run again after its request is done, by this machine's clock: the middle of the last
-    /// probes, since a bad moment is nothing to date back by.
+    /// How long a program takes at this moment to run again after its request is done, by this machine's clock: the
+    /// middle of the last probes, since a bad moment is nothing to date back by.
     pub(crate) fn woken_now_us(&self) -> f64 {
         self.shared.lock().woken_now_us()
     }
@@ -164,8 +165,8 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<PathProbeState>, woken: &Rec
         // The lock must be free again before it is taken below.
         let system = if on_system.is_none() { shared.lock().system.clone() } else { None };
         if let Some(system) = system {
-            // Where either is refused it goes on as it is, on other CPUs: there it would wait for the system's own threads, which is the system's own
-            // affair and no part of the way.
+            // Where either is refused it goes on as it is, on other CPUs: there it would wait for the system's own
+            // threads, which is the system's own affair and no part of the way.
             on_system =
                 Some(CpuConfinement::confine_to(&system).ok().filter(|_| slices::run_at_once().is_ok()));
         }

@@ -2,20 +2,22 @@
 //! daemon's own says.
 //!
 //! What is exact: reads, and flushes as they reach the daemon. The kernel makes a request of the daemon of each of the
-//! block device's, which are no longer than 512 KiB on a loop device. Where it splits one all the same (the counts tell), the
-//! longest part is what a program waits for, while only the mean of the parts is known: the way then counts as longer than it is.
+//! block device's, which are no longer than 512 KiB on a loop device. Where it splits one all the same (the counts
+//! tell), the longest part is what a program waits for, while only the mean of the parts is known: the way then counts
+//! as longer than it is.
 //!
-//! What is not: writes among flushes. To the kernel a flush is a write without data, and a write with a flush before or behind
-//! it (as journals write) has those waits added to its own. Taken off are the flushes that reached the device, once each, though
-//! several writes may have waited for one; so what is left is an upper bound, and under parallel flushes a wide one. A
-//! flush goes the way of a write, without data, and its own wait is exact. So a write among flushes counts as having been on
-//! its way as long as a flush, or as a read where that was longer (reads, too, may wait behind a flush, in a loop device), and
-//! for its data what that was measured to cost, unless the bound is below that.
+//! What is not: writes among flushes. To the kernel a flush is a write without data, and a write with a flush before or
+//! behind it (as journals write) has those waits added to its own. Taken off are the flushes that reached the device,
+//! once each, though several writes may have waited for one; so what is left is an upper bound, and under parallel
+//! flushes a wide one. A flush goes the way of a write, without data, and its own wait is exact. So a write among
+//! flushes counts as having been on its way as long as a flush, or as a read where that was longer (reads, too, may
+//! wait behind a flush, in a loop device), and for its data what that was measured to cost, unless the bound is below
+//! that.
 //!
 //! Without flushes, writes are as exact as reads.
 //!
-//! The kernel's account ends when a request is done. The program that waits for it runs a moment later, longer if its CPU sleeps:
-//! the probes find out ([`crate::measurement::path_probes`]), and it is added to every kind.
+//! The kernel's account ends when a request is done. The program that waits for it runs a moment later, longer if its
+//! CPU sleeps: the probes find out ([`crate::measurement::path_probes`]), and it is added to every kind.
 
 use underlay_record::PathWait;
 use underlay_storage::paced::PathCost;
@@ -83,8 +85,8 @@ impl PathWaitDelta {
         WayCost { requests, mean_us, is_estimate: true }
     }
 
-    /// What programs waited, slow motion divided out: reads, writes and flushes. `woken_us` is how long a program takes to run again
-    /// after its request is done.
+    /// What programs waited, slow motion divided out: reads, writes and flushes. `woken_us` is how long a program takes
+    /// to run again after its request is done.
     pub(crate) fn waits(&self, mib_us: f64, woken_us: f64, dilation: f64) -> [PathWait; 3] {
         let costs = self.way_costs(mib_us).with(woken_us);
         let daemon = &self.daemon;
@@ -135,8 +137,8 @@ impl WayCosts {
         self
     }
 
-    /// What is to be taken off each request besides what its data costs, so that the mean is right: from what is known exactly.
-    /// `None` where that is too little to tell.
+    /// What is to be taken off each request besides what its data costs, so that the mean is right: from what is known
+    /// exactly. `None` where that is too little to tell.
     pub(crate) fn fixed_us(between: &[PathWaitDelta], path: &PathCost, woken_us: f64) -> Option<f64> {
         let (mut requests, mut us) = (0, 0.0);
         for one in between {

@@ -1,13 +1,13 @@
-//! Watches what requests wait on their way to a daemon's volumes and back: counts it while something is measured, and has the
-//! daemon date requests back by what it is now.
+//! Watches what requests wait on their way to a daemon's volumes and back: counts it while something is measured, and
+//! has the daemon date requests back by what it is now.
 //!
-//! The way costs more beside other work and less under a steady load than it did when it was measured first. So twice a second
-//! it is found anew from the kernel's accounting, over as many requests as tell something, and what the daemon takes off
-//! follows: up in small steps, so that one bad moment does not make requests come too early later, down at once, and
-//! never beyond what [`MAX_PATH_US`] allows.
+//! The way costs more beside other work and less under a steady load than it did when it was measured first. So twice a
+//! second it is found anew from the kernel's accounting, over as many requests as tell something, and what the daemon
+//! takes off follows: up in small steps, so that one bad moment does not make requests come too early later, down at
+//! once, and never beyond what [`MAX_PATH_US`] allows.
 //!
-//! Means hide tails, and the kernel's accounting ends before a waiting program runs again: see [`crate::measurement::path_probes`]. Where
-//! there is no file for probes (ublk), there are none.
+//! Means hide tails, and the kernel's accounting ends before a waiting program runs again: see
+//! [`crate::measurement::path_probes`]. Where there is no file for probes (ublk), there are none.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -232,7 +232,8 @@ impl PathWatchShared {
         }
     }
 
-    /// Has the daemon date requests back by what the way costs now. A daemon that is gone says so to those who ask for it.
+    /// Has the daemon date requests back by what the way costs now. A daemon that is gone says so to those who ask for
+    /// it.
     fn follow(&self) {
         if !self.state.lock().is_modelled {
             return;

@@ -102,8 +102,8 @@ impl DaemonConfig {
     }
 }
 
-/// The code with which a daemon ends that found no file system of ours where one is to be: `EX_DATAERR` of sysexits.h. Its launcher
-/// tells by it what may be made anew.
+/// The code with which a daemon ends that found no file system of ours where one is to be: `EX_DATAERR` of sysexits.h.
+/// Its launcher tells by it what may be made anew.
 pub const NO_FILESYSTEM: u8 = 65;
 
 /// The code with which a daemon ends after this error.
@@ -223,14 +223,15 @@ pub fn become_a_disk() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// What the session weighs against others, as a nice value: three times an ordinary one. More would be too much. The pacer spins for most of the time
-/// on fast devices, and its yields reach other sessions' threads only while its session has had more of the CPU than its weight is worth: at -10 an
-/// NVMe drive's 16 clients, which are threads of another session, each waited 100 us for a turn of 8 us, and some 40 us at -5.
+/// What the session weighs against others, as a nice value: three times an ordinary one. More would be too much. The
+/// pacer spins for most of the time on fast devices, and its yields reach other sessions' threads only while its
+/// session has had more of the CPU than its weight is worth: at -10 an NVMe drive's 16 clients, which are threads of
+/// another session, each waited 100 us for a turn of 8 us, and some 40 us at -5.
 const SESSION_NICE: &str = "-5";
 
-/// Where the scheduler groups processes by session (autogroup, Linux's default), a process's nice value counts within its session only: against
-/// programs of other terminals the session's own counts. Only who leads a session may speak for it: other processes
-/// share theirs with a user's shell.
+/// Where the scheduler groups processes by session (autogroup, Linux's default), a process's nice value counts within
+/// its session only: against programs of other terminals the session's own counts. Only who leads a session may speak
+/// for it: other processes share theirs with a user's shell.
 fn go_first_as_a_session() {
     // SAFETY: it takes and gives numbers only. In a container the leader may be outside of it, and its number is then 0, which
     // rustix's type of process numbers can't be.

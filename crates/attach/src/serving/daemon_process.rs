@@ -361,7 +361,8 @@ impl DaemonProcess {
         }
     }
 
-    /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their names.
+    /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their
+    /// names.
     pub(crate) fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
         match self.ask(&DaemonCommand::Inputs)? {
             DaemonReply::Inputs { devices } => Ok(devices),

@@ -21,8 +21,8 @@ impl RemoteOpener for NvmeTcp {
         let controller = NvmeController::connect(options).map_err(describe)?;
         let device = controller.namespace(remote.nsid).map_err(describe)?;
         if remote.must_be_blank {
-            // First of all, so that nobody writes behind the look. A target that refuses this refuses our writes as well, or knows no
-            // such thing.
+            // First of all, so that nobody writes behind the look. A target that refuses this refuses our writes as
+            // well, or knows no such thing.
             let _ = device.reserve();
             let existing = contents::inspect_device(&device).map_err(|error| error.to_string())?;
             check_blank(remote, existing.as_ref())?;

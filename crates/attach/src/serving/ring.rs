@@ -1,5 +1,5 @@
-//! A thread that serves slots by io_uring: the kernel puts a request into a slot, any thread answers it, and the slot is
-//! given back with the answer, many of them in one system call. FUSE and ublk both work so, with other commands.
+//! A thread that serves slots by io_uring: the kernel puts a request into a slot, any thread answers it, and the slot
+//! is given back with the answer, many of them in one system call. FUSE and ublk both work so, with other commands.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -118,7 +118,8 @@ pub(crate) trait RingSlots {
 
     fn count(&self) -> usize;
 
-    /// Makes the commands that offer every slot and has `submit` carry them out. What they point to is read while that lasts.
+    /// Makes the commands that offer every slot and has `submit` carry them out. What they point to is read while that
+    /// lasts.
     fn offer(&self, submit: &mut dyn FnMut(&[squeue::Entry128]) -> io::Result<()>) -> io::Result<()>;
 
     /// The command that gives a slot back with its answer, and asks for its next request.
@@ -128,9 +129,9 @@ pub(crate) trait RingSlots {
     fn handle(&self, slot: u32);
 }
 
-/// Tells once whether the slots were accepted, and serves them until the kernel has given all of them back. A ring that fails
-/// afterwards ends the process: without its thread requests would wait for ever, and without the process the kernel fails
-/// them.
+/// Tells once whether the slots were accepted, and serves them until the kernel has given all of them back. A ring that
+/// fails afterwards ends the process: without its thread requests would wait for ever, and without the process the
+/// kernel fails them.
 pub(crate) fn serve<S: RingSlots>(
     slots: &S,
     answers: &Arc<RingAnswers<S::Answer>>,

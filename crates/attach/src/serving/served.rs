@@ -44,8 +44,8 @@ impl AttachedStorage {
 }
 
 impl ServedStorage {
-    /// All of this registry, oldest first, and after them what processes left that are gone. One that is just being made or
-    /// taken away may be among them.
+    /// All of this registry, oldest first, and after them what processes left that are gone. One that is just being
+    /// made or taken away may be among them.
     pub fn all(registry: &ResourceRegistry) -> Vec<ServedStorage> {
         let served = |owner: RegistryOwner, resource: OwnedResource, is_orphaned: bool| match resource {
             OwnedResource::Daemon { config, control } => {
@@ -83,7 +83,8 @@ impl ServedStorage {
         &self.control
     }
 
-    /// What is wrong with its devices and how they stand, by a connection of its own and within a limit: for whoever only looks.
+    /// What is wrong with its devices and how they stand, by a connection of its own and within a limit: for whoever
+    /// only looks.
     ///
     /// # Errors
     /// When the daemon can't be reached, refuses, or takes longer.
@@ -117,8 +118,8 @@ impl ServedStorage {
         }
     }
 
-    /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their names; by a connection
-    /// of its own, on which nobody else waits.
+    /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their
+    /// names; by a connection of its own, on which nobody else waits.
     ///
     /// # Errors
     /// As [`look`](Self::look).
@@ -165,7 +166,8 @@ impl ServedStorage {
         restart::pending(&self.session).is_ok_and(|pending| !pending.is_empty())
     }
 
-    /// Whether this directory is a volume of a server that the kernel's own initiator has: its devices are not served here.
+    /// Whether this directory is a volume of a server that the kernel's own initiator has: its devices are not served
+    /// here.
     pub fn is_elsewhere(registry: &ResourceRegistry, directory: &Path) -> bool {
         registry.living().iter().any(|(_, resource)| match resource {
             OwnedResource::Mount { mount_point, backing } => {
@@ -258,15 +260,15 @@ impl ServedStorage {
     }
 
     /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are
-    /// mounted again as they were, which recovers them. What they had in memory is gone with the cut. One that an earlier call has
-    /// unmounted and could not mount is mounted now.
+    /// mounted again as they were, which recovers them. What they had in memory is gone with the cut. One that an
+    /// earlier call has unmounted and could not mount is mounted now.
     ///
-    /// Everything that speaks against it is asked first. A filesystem that someone still uses can't be mounted anew: the error names the
-    /// process, and nothing has changed.
+    /// Everything that speaks against it is asked first. A filesystem that someone still uses can't be mounted anew:
+    /// the error names the process, and nothing has changed.
     ///
     /// # Errors
-    /// When the daemon can't be reached or refuses, something is in use, or a file system can't be mounted again: then the error says
-    /// which, and how to go on.
+    /// When the daemon can't be reached or refuses, something is in use, or a file system can't be mounted again: then
+    /// the error says which, and how to go on.
     pub fn restore_power(&self) -> Result<(), AttachError> {
         let turn = restart::RestartLock::take(&self.session)?;
         // Asked in this turn: an earlier one may have just brought the power back.
@@ -319,7 +321,8 @@ impl ServedStorage {
     /// The block devices that stand on its export.
     ///
     /// # Errors
-    /// When they can't be told, or none is there although its volumes are block devices: a file system on one would be passed over.
+    /// When they can't be told, or none is there although its volumes are block devices: a file system on one would be
+    /// passed over.
     fn block_devices(&self) -> Result<Vec<PathBuf>, AttachError> {
         let config = DaemonConfig::read(&self.session.join(CONFIG_FILE))?;
         let devices = exported::try_devices_of(&self.session, config.transport)
@@ -390,7 +393,8 @@ impl ServedStorage {
         }
     }
 
-    /// Has answers go out this much later, by this machine's clock: for tests of what counts as late. No study asks for it.
+    /// Has answers go out this much later, by this machine's clock: for tests of what counts as late. No study asks for
+    /// it.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.

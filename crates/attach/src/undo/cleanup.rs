@@ -239,7 +239,8 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// Its daemon still serves it, so that what the kernel holds is written first; where the daemon is gone nothing can be.
+    /// Its daemon still serves it, so that what the kernel holds is written first; where the daemon is gone nothing can
+    /// be.
     fn unmount_filesystem(&mut self, resource: &OwnedResource) {
         match resource {
             OwnedResource::Mount { mount_point, backing } => {
@@ -259,8 +260,8 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// Unmounts what is mounted there while it `is_ours`: someone may have mounted something else there since. The daemons
-    /// that serve it have these configurations.
+    /// Unmounts what is mounted there while it `is_ours`: someone may have mounted something else there since. The
+    /// daemons that serve it have these configurations.
     fn unmount(&mut self, mount_point: &Path, is_ours: &dyn Fn() -> bool, served_by: &[PathBuf]) {
         while is_ours() {
             // With a limit: unmounting writes out first, and hangs if the device no longer answers.
@@ -332,7 +333,8 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// Whether a loop device still stands on an export of the daemon with this configuration, or a directory of its is mounted.
+    /// Whether a loop device still stands on an export of the daemon with this configuration, or a directory of its is
+    /// mounted.
     fn is_in_use(&self, config: &Path) -> bool {
         let Some(session) = config.parent() else { return false };
         let directories = DaemonConfig::read(config).map(|config| config.directories).unwrap_or_default();

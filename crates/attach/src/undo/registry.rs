@@ -332,8 +332,8 @@ fn start_journal(path: &Path) -> std::io::Result<File> {
     Err(std::io::Error::other("it is taken away as soon as it is made"))
 }
 
-/// For as long as it is open, which is as long as anything is outstanding. It is how others see that this process runs where they can't
-/// see the process; where there are no locks they leave it alone.
+/// For as long as it is open, which is as long as anything is outstanding. It is how others see that this process runs
+/// where they can't see the process; where there are no locks they leave it alone.
 fn lock_journal(file: &File) -> std::io::Result<()> {
     for _ in 0..JOURNAL_ATTEMPTS {
         match file.try_lock() {

@@ -93,8 +93,8 @@ fn synced_writes(devices: &BlockVolumes) -> PathRecord {
     })
 }
 
-/// What the way costs for each of the loads that a delay must show in, on this machine's clock: reads, writes, and writes and
-/// flushes of synced writes.
+/// What the way costs for each of the loads that a delay must show in, on this machine's clock: reads, writes, and
+/// writes and flushes of synced writes.
 fn way_costs_us(devices: &BlockVolumes) -> [f64; 4] {
     let synced = synced_writes(devices);
     assert!(synced.writes.is_estimate && !synced.flushes.is_estimate, "{synced:?}");

@@ -1,9 +1,9 @@
 //! The exerciser: random operations with a copy in memory beside, on every attachment that this host has and every
 //! stack of layers. `make exercise` does a million on each and prints a table.
 //!
-//! `UNDERLAY_EXERCISE_OPERATIONS` sets the number, `UNDERLAY_EXERCISE_SEED` another sequence (`make exercise` takes a new
-//! one every time and prints it),
-//! `UNDERLAY_EXERCISE_ONLY` takes the lines of the table with this text in them: an attachment, a stack.
+//! `UNDERLAY_EXERCISE_OPERATIONS` sets the number, `UNDERLAY_EXERCISE_SEED` another sequence (`make exercise` takes a
+//! new one every time and prints it), `UNDERLAY_EXERCISE_ONLY` takes the lines of the table with this text in them: an
+//! attachment, a stack.
 
 mod aligned;
 mod device;

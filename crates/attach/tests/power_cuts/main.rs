@@ -307,7 +307,8 @@ fn check(filesystem: FilesystemKind, device: &Path) -> Result<(), String> {
     Err(format!("{program} found damage:\n{}", String::from_utf8_lossy(&words)))
 }
 
-/// What the checker finds of a file system that was mounted, and so recovered, and what is there of what was acknowledged.
+/// What the checker finds of a file system that was mounted, and so recovered, and what is there of what was
+/// acknowledged.
 fn look(
     filesystem: FilesystemKind,
     directory: &Path,

@@ -42,14 +42,16 @@ pub(crate) struct ServedAt {
     /// Listen here; port 0 for any that is free [default: 127.0.0.1:7100, or where that is taken any free port]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Also answer to this name of this host; may be given several times. By TLS, the first is the one in the printed address
+    /// Also answer to this name of this host; may be given several times. By TLS, the first is the one in the printed
+    /// address
     #[arg(long, value_name = "HOST")]
     pub name: Vec<String>,
-    /// Let monitors read with the token in this file, which only you may read (mode 0600). They can see everything and change nothing
+    /// Let monitors read with the token in this file, which only you may read (mode 0600). They can see everything and
+    /// change nothing
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// To listen for other hosts, TLS 1.3: the certificates, in PEM form, of the authority that signed this host's and those that
-    /// browsers have to show
+    /// To listen for other hosts, TLS 1.3: the certificates, in PEM form, of the authority that signed this host's and
+    /// those that browsers have to show
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub authority: Option<PathBuf>,
     /// This host's certificate in PEM form, with those between it and the authority

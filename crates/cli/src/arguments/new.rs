@@ -28,9 +28,9 @@ pub(crate) struct NewArguments {
     /// `underlay media list`; several devices as in hddx6; a medium's file; a directory of a disk that you have
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "hdd,nvme")]
     pub storage: Vec<String>,
-    /// Copy a study that comes with Underlay: quickstart, accumulo-flash, cassandra-nvme-tcp, fio, mapreduce-ssd, oracle-nosql-flash,
-    /// oracle-nosql-flash-je-ha, oracle-nosql-flash-rocksdb, oracle-nosql-flash-shards, oracle-nosql-flash-shards-je-ha, postgresql,
-    /// spark-object-store, sqlite
+    /// Copy a study that comes with Underlay: quickstart, accumulo-flash, cassandra-nvme-tcp, fio, mapreduce-ssd,
+    /// oracle-nosql-flash, oracle-nosql-flash-je-ha, oracle-nosql-flash-rocksdb, oracle-nosql-flash-shards,
+    /// oracle-nosql-flash-shards-je-ha, postgresql, spark-object-store, sqlite
     #[arg(long, value_name = "STUDY", conflicts_with_all = ["system", "storage"])]
     pub like: Option<String>,
 }

@@ -26,8 +26,8 @@ pub(crate) struct PredictArguments {
     pub from: Vec<PathBuf>,
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Say how wrong predictions from these runs are: predict each of their cells with its storage, its size or its number of threads
-    /// left out
+    /// Say how wrong predictions from these runs are: predict each of their cells with its storage, its size or its
+    /// number of threads left out
     #[arg(long, conflicts_with_all = ["study", "only", "set", "repetitions", "short"])]
     pub held_out: bool,
     /// Predict its short form

@@ -9,7 +9,8 @@ use crate::exit_codes::ExitFailure;
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretArguments {
-    /// The environment variable with the secret with which the host authenticates (DH-HMAC-CHAP); of the server's environment in `volume create`
+    /// The environment variable with the secret with which the host authenticates (DH-HMAC-CHAP); of the server's
+    /// environment in `volume create`
     #[arg(long, value_name = "VARIABLE", conflicts_with = "secret_file")]
     pub secret_env: Option<String>,
     /// The file with that secret, which must not be readable by others

@@ -145,7 +145,8 @@ fn memory_of_a_command(system: &SystemSpec, budget_bytes: u64) -> String {
     )
 }
 
-/// `memory of [system.ring] here: 3 x node (heap 160 MiB, direct 64 MiB, Java itself 192 MiB), 288 MiB for pages of files`
+/// `memory of [system.ring] here: 3 x node (heap 160 MiB, direct 64 MiB, Java itself 192 MiB), 288 MiB for pages of
+/// files`
 fn memory_words(system: &SystemSpec, plan: &MemoryPlan) -> String {
     let bytes = |bytes: u64| quantity::memory(bytes as f64);
     let process = |one: &ProcessMemory| {

@@ -82,7 +82,8 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, ExitFail
         (None, Some(address)) => listen(ListenAddress::At(address))?,
         (None, None) => match listen(here(PORT)) {
             Ok(console) => console,
-            // Another console may be there, or another user's program: who forwards or bookmarks the usual port must know.
+            // Another console may be there, or another user's program: who forwards or bookmarks the usual port must
+            // know.
             Err(_) => {
                 let fallback = listen(here(0))?;
                 output::say(format!(
@@ -107,7 +108,8 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, ExitFail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where it is: an address opens it, so that only a terminal gets one. What goes anywhere else may be kept, and read by others.
+/// Where it is: an address opens it, so that only a terminal gets one. What goes anywhere else may be kept, and read by
+/// others.
 fn say_where(console: &ConsoleServer, is_beside_a_run: bool) -> Result<(), ExitFailure> {
     let socket = console.socket().to_owned();
     if is_beside_a_run {

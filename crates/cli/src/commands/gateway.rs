@@ -1,4 +1,5 @@
-//! `underlay gateway`: hands over to the program `underlay-gateway`, which is one of its own so that this one stays small.
+//! `underlay gateway`: hands over to the program `underlay-gateway`, which is one of its own so that this one stays
+//! small.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;

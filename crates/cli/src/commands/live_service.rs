@@ -1,5 +1,6 @@
-//! What a load from several hosts, or a worker, tells of itself while it is up, for the console and its `/metrics`: on a socket of this
-//! user's alone, which the registry knows. Nobody depends on it: where it can't be had, the load goes on without.
+//! What a load from several hosts, or a worker, tells of itself while it is up, for the console and its `/metrics`: on
+//! a socket of this user's alone, which the registry knows. Nobody depends on it: where it can't be had, the load goes
+//! on without.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -43,7 +43,8 @@ pub(crate) fn man(folder: &Path) -> Result<ExitCode, ExitFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of a command and those of its subcommands. Each is written whole, and no link of somebody else's is followed.
+/// The page of a command and those of its subcommands. Each is written whole, and no link of somebody else's is
+/// followed.
 fn write_pages(command: clap::Command, is_main: bool, pages: &Folder) -> io::Result<()> {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         write_pages(inner.clone(), false, pages)?;
@@ -52,7 +53,8 @@ fn write_pages(command: clap::Command, is_main: bool, pages: &Folder) -> io::Res
     pages.replace(&name, Access::Readable, &page)
 }
 
-/// The command as shells complete it: with the names that arguments take beside files, which the parser leaves to the command.
+/// The command as shells complete it: with the names that arguments take beside files, which the parser leaves to the
+/// command.
 fn with_known_values(command: clap::Command) -> clap::Command {
     let media = || catalogue::builtin().iter().map(|medium| medium.name.as_str());
     let layouts = || catalogue::layouts().iter().map(|layout| layout.name.as_str());

@@ -480,7 +480,8 @@ fn conclude(
     for device in &activity {
         let totals = &device.totals;
         let late = match (&device.modelled, &device.delivered) {
-            // What is left is this host's own: the file behind the device, and the model that keeps up with what is written.
+            // What is left is this host's own: the file behind the device, and the model that keeps up with what is
+            // written.
             (_, Some(got)) if arguments.immediate && got.count() > 0 => {
                 let here_us = got.summary_us().mean * dilation;
                 format!(", each answered by this host in {} on average", quantity::latency(here_us))

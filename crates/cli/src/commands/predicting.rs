@@ -118,7 +118,8 @@ fn source_run(directory: &Path) -> Result<SourceRun, ExitFailure> {
     Ok(SourceRun { loaded, study })
 }
 
-/// Where the time of a run's operations went, for its report. Empty where its storages aren't modelled, or it is of jobs and commands alone.
+/// Where the time of a run's operations went, for its report. Empty where its storages aren't modelled, or it is of
+/// jobs and commands alone.
 pub(super) fn explained(loaded: &LoadedRun) -> RunExplanation {
     let Ok(study) = modelled::study_of_run(&loaded.run) else { return RunExplanation::default() };
     let mut sources = MeasuredSources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };

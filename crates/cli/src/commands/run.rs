@@ -90,7 +90,8 @@ fn run_to_end(
     conclude(&outcome?)
 }
 
-/// Where none of the systems can run, for want of what the user has to supply, there is nothing to measure and no reason to begin.
+/// Where none of the systems can run, for want of what the user has to supply, there is nothing to measure and no
+/// reason to begin.
 fn refuse_what_cannot_run(study: &Study) -> Result<(), ExitFailure> {
     let mut missing = None;
     for system in &study.systems {
@@ -180,7 +181,8 @@ const GOOD_ESTIMATE: f64 = 1.5;
 /// On a quiet host that takes some seconds.
 const WORTH_TELLING_S: f64 = 5.0;
 
-/// `took 10 min 38 s, estimated 11 min 46 s`, with what is to blame where every cell was measured and the two are far from each other.
+/// `took 10 min 38 s, estimated 11 min 46 s`, with what is to blame where every cell was measured and the two are far
+/// from each other.
 fn told(wall: &WallRecord, is_complete: bool) -> String {
     let words = quantity::duration;
     let (took_s, estimated_s) = (wall.took.total_s(), wall.estimated.total_s());

@@ -48,8 +48,8 @@ fn newest_below(runs: &Path) -> Result<PathBuf, ExitFailure> {
     Ok(last.unwrap_or(newest).clone())
 }
 
-/// A run's directory without the number that tells it from others of the same second, and that number: 1 of the first, which has none. The
-/// numbered ones are those whose name goes on behind a date and a time, `-20261129-045024`.
+/// A run's directory without the number that tells it from others of the same second, and that number: 1 of the first,
+/// which has none. The numbered ones are those whose name goes on behind a date and a time, `-20261129-045024`.
 fn base_and_number(path: &Path) -> (&OsStr, u32) {
     let name = path.file_name().unwrap_or_default();
     let numbered = name.to_str().and_then(|text| {

@@ -475,7 +475,8 @@ fn directory(
     Ok(vec![folder.path().to_path_buf()])
 }
 
-/// Whether there is nothing: no such folder, or none with anything in it. What can't be looked at is the system's to refuse.
+/// Whether there is nothing: no such folder, or none with anything in it. What can't be looked at is the system's to
+/// refuse.
 fn is_empty(folder: &Path) -> bool {
     match std::fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
@@ -483,16 +484,16 @@ fn is_empty(folder: &Path) -> bool {
     }
 }
 
-/// After a load the data is written out and compacted, so that a run begins from a defined state. What was measured is to be said
-/// even where the system fails on its way out.
+/// After a load the data is written out and compacted, so that a run begins from a defined state. What was measured is
+/// to be said even where the system fails on its way out.
 fn finish(
     arguments: &YcsbArguments,
     session: ServerSession,
     stop: &AtomicBool,
     place: Option<&Path>,
 ) -> Result<(), ExitFailure> {
-    // Who stops is not kept waiting for a server that may have stopped too, or hangs: dropping the session ends it at once, and
-    // what it has said to have stored is there.
+    // Who stops is not kept waiting for a server that may have stopped too, or hangs: dropping the session ends it at
+    // once, and what it has said to have stored is there.
     let unsettled = || {
         if arguments.phase == YcsbPhase::Load {
             let place = place.map_or_else(String::new, |place| format!(" in {}", place.display()));

@@ -1,5 +1,5 @@
-//! Who comes in by what: addresses on a terminal and nowhere else, a token that only reads, a Unix socket for programs, and a port that a
-//! service manager holds.
+//! Who comes in by what: addresses on a terminal and nowhere else, a token that only reads, a Unix socket for programs,
+//! and a port that a service manager holds.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;

@@ -1,5 +1,5 @@
-//! axe's rules for people who use a keyboard, a screen reader, or little contrast, held against pages as they are shown.
-//! <https://github.com/dequelabs/axe-core>
+//! axe's rules for people who use a keyboard, a screen reader, or little contrast, held against pages as they are
+//! shown. <https://github.com/dequelabs/axe-core>
 
 use std::process::Command;
 

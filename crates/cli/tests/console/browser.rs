@@ -174,7 +174,8 @@ impl Browser {
         // The old document is complete, too: without a mark it would end the wait, and be gone at the next question.
         self.try_value("window.isOld = true");
         let answer = self.call("Page.navigate", json!({ "url": address }));
-        let is_loaded = "document.readyState === 'complete' && document.body !== null && location.href !== 'about:blank'";
+        let is_loaded =
+            "document.readyState === 'complete' && document.body !== null && location.href !== 'about:blank'";
         // Without a loader the document stays: the address differs by its fragment alone.
         match answer["loaderId"].is_string() {
             true => self.wait_for(&format!("window.isOld === undefined && {is_loaded}")),
@@ -206,7 +207,8 @@ impl Browser {
 
     pub(crate) fn wait_long_for(&mut self, condition: &str, limit: Duration) {
         if !self.comes_true(condition, limit) {
-            let page = self.try_value("location.href + '\\n' + (document.body?.innerText ?? 'no document yet')");
+            let page =
+                self.try_value("location.href + '\\n' + (document.body?.innerText ?? 'no document yet')");
             panic!("waited {limit:?} for {condition} in vain on {}", page.as_str().unwrap_or("no page"));
         }
     }
@@ -230,7 +232,9 @@ impl Browser {
         self.value("window.isOld = true");
         // The next page may come before the answer.
         self.try_value(&format!("{element}.click()"));
-        self.wait_for("window.isOld === undefined && document.readyState === 'complete' && document.body !== null");
+        self.wait_for(
+            "window.isOld === undefined && document.readyState === 'complete' && document.body !== null",
+        );
     }
 
     pub(crate) fn text(&mut self) -> String {

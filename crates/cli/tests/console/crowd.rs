@@ -1,5 +1,5 @@
-//! Two hundred open pages, half of which read slowly or nothing at all: the console's memory has a bound, it answers others, and the run
-//! goes on.
+//! Two hundred open pages, half of which read slowly or nothing at all: the console's memory has a bound, it answers
+//! others, and the run goes on.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! The console in a browser: a real run watched from its start to its report, a cell skipped, a disk slowed down; a study mistyped,
-//! corrected and started; and what else of ours is up. Pages keep axe's rules.
+//! The console in a browser: a real run watched from its start to its report, a cell skipped, a disk slowed down; a
+//! study mistyped, corrected and started; and what else of ours is up. Pages keep axe's rules.
 
 mod access;
 mod axe;

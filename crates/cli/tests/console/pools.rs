@@ -106,7 +106,8 @@ fn pool_device_faults_are_injected_and_cleared_from_page() {
         "document.querySelector('#event-list').innerText.includes('all copies are up to date again')",
     );
     browser.wait_for(&format!("document.querySelector('#picture g.thing') && !{red}"));
-    // It loses its power, and what it had not made durable: the pool goes on with the other one, until it is brought up to date.
+    // It loses its power, and what it had not made durable: the pool goes on with the other one, until it is brought up
+    // to date.
     browser.follow(&format!("{device} button[value=power-cut]"));
     assert!(browser.text().contains("Cut the power of ssd-sata.1?"), "{}", browser.text());
     browser.follow("button.danger");

@@ -1,4 +1,5 @@
-//! What else is up on this host, in a browser and for a monitor: a load from several workers, the workers, a gateway; stopped from the page.
+//! What else is up on this host, in a browser and for a monitor: a load from several workers, the workers, a gateway;
+//! stopped from the page.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

@@ -1,5 +1,5 @@
-//! A cell that is skipped on command: a state of its own in the record, the API, the terminal, the report and the exit code, until a resumed run
-//! measures it.
+//! A cell that is skipped on command: a state of its own in the record, the API, the terminal, the report and the exit
+//! code, until a resumed run measures it.
 
 use std::process::Stdio;
 

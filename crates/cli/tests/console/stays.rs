@@ -1,4 +1,5 @@
-//! The console of a run outlives it: the page shows the report until somebody has read enough, and the run's exit code stays what it was.
+//! The console of a run outlives it: the page shows the report until somebody has read enough, and the run's exit code
+//! stays what it was.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};

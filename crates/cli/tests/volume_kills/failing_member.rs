@@ -1,6 +1,6 @@
-//! A member of the pool fails while its server is killed: before the kill, at it, while the pool is opened again, or while initiators
-//! write again what they kept. While the fault lasts reads and writes may fail, of volumes that are not mirrored; nothing is ever
-//! read that is not what was answered last. Once it is over everything is there.
+//! A member of the pool fails while its server is killed: before the kill, at it, while the pool is opened again, or
+//! while initiators write again what they kept. While the fault lasts reads and writes may fail, of volumes that are
+//! not mirrored; nothing is ever read that is not what was answered last. Once it is over everything is there.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -244,8 +244,8 @@ fn strike(
     } else {
         under_load(parts, &devices, random, &seen, &is_dying, || strike_and_kill(first));
         is_dying.store(false, Ordering::SeqCst);
-        // Before another server is there: an initiator that hears of the kill late would find that one and write again what it kept, older
-        // writes before newer ones, while others read.
+        // Before another server is there: an initiator that hears of the kill late would find that one and write again
+        // what it kept, older writes before newer ones, while others read.
         drop(devices);
         let server = serve_again();
         devices = connect(&server, false);

@@ -1,6 +1,6 @@
-//! A pool that is full when an initiator writes again what it had kept. The server was killed and has lost what it noted, as by a crash of
-//! its host; before the initiator is back another volume takes the space. What the initiator's writes were answered with is
-//! void then, so flushes fail until the blocks are written again.
+//! A pool that is full when an initiator writes again what it had kept. The server was killed and has lost what it
+//! noted, as by a crash of its host; before the initiator is back another volume takes the space. What the initiator's
+//! writes were answered with is void then, so flushes fail until the blocks are written again.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! The volume server is killed at random moments under load: everything that it had answered is there when it serves again,
-//! flushed or not, every block is whole, and the pool is consistent. The same with a second fault at that moment: a member of the pool
-//! that fails (`failing_member`), a pool that is full when initiators write again what they kept (`full_pool`). `UNDERLAY_VOLUME_KILLS` sets the number of kills; `make volume-kills`
-//! does.
+//! The volume server is killed at random moments under load: everything that it had answered is there when it serves
+//! again, flushed or not, every block is whole, and the pool is consistent. The same with a second fault at that
+//! moment: a member of the pool that fails (`failing_member`), a pool that is full when initiators write again what
+//! they kept (`full_pool`). `UNDERLAY_VOLUME_KILLS` sets the number of kills; `make volume-kills` does.
 
 mod failing_member;
 mod full_pool;

@@ -146,8 +146,8 @@ impl Part {
             .try_for_each(|(index, found)| self.accept(index, found, true))
     }
 
-    /// The same where reads may fail: which blocks could not be read. Not taken over is what an initiator that comes back may turn
-    /// into what was answered before: a write that failed in part, over one that it has kept.
+    /// The same where reads may fail: which blocks could not be read. Not taken over is what an initiator that comes
+    /// back may turn into what was answered before: a write that failed in part, over one that it has kept.
     pub(crate) fn verify_what_is_read(
         &mut self,
         device: &dyn BlockDevice,

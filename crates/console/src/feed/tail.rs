@@ -15,7 +15,8 @@ const MAX_CHUNKS: usize = (MAX_FEED_BYTES as usize + MAX_FEED_LINE_BYTES) / CHUN
 /// Followed at once, where files are exchanged.
 const MAX_FILES: usize = 6;
 
-/// Follows a run's feed from the beginning, over the change to a new file. Whatever is no line of a feed is passed over.
+/// Follows a run's feed from the beginning, over the change to a new file. Whatever is no line of a feed is passed
+/// over.
 pub(crate) struct FeedTail {
     directory: PathBuf,
     file: Option<File>,

@@ -1,5 +1,5 @@
-//! What has turned between two looks at a system: work in the background that began or ended, throttling, mirrors, masters. Each is told as
-//! far as the system's own gauges, layers, budgets and nodes tell it.
+//! What has turned between two looks at a system: work in the background that began or ended, throttling, mirrors,
+//! masters. Each is told as far as the system's own gauges, layers, budgets and nodes tell it.
 
 use std::collections::BTreeMap;
 

@@ -85,7 +85,8 @@ pub(crate) fn problem(title: &str, text: &str) -> Markup {
     PageFrame::new(title, content).draw()
 }
 
-/// Asks before something is done: the same request again, with the word that it is meant. The button that does nothing has the focus.
+/// Asks before something is done: the same request again, with the word that it is meant. The button that does nothing
+/// has the focus.
 pub(crate) fn confirm(
     question: &str,
     consequence: &str,

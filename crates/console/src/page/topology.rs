@@ -1,4 +1,5 @@
-//! From client to device in one picture, with the load on the edges; what has failed is red. Below it, what can be done to nodes and devices.
+//! From client to device in one picture, with the load on the edges; what has failed is red. Below it, what can be done
+//! to nodes and devices.
 
 mod drawing;
 mod guess;

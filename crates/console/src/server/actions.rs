@@ -1,4 +1,5 @@
-//! What changes something: POST alone, with the word of a form of ours or by the Unix socket, and where it can't be undone, asked before.
+//! What changes something: POST alone, with the word of a form of ours or by the Unix socket, and where it can't be
+//! undone, asked before.
 
 mod faults;
 mod fields;

@@ -1,5 +1,5 @@
-//! Answers. What a request comes to is said once, and is a page or JSON by who reads it. Refusals become either in one place,
-//! [`finish`], through which whatever the server sends goes.
+//! Answers. What a request comes to is said once, and is a page or JSON by who reads it. Refusals become either in one
+//! place, [`finish`], through which whatever the server sends goes.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,8 @@ use super::caller::AnswerForm;
 use super::outsiders;
 use crate::page;
 
-/// Scripts, styles and connections of this server's own, nothing written into a page, nothing from elsewhere, and in no frame.
+/// Scripts, styles and connections of this server's own, nothing written into a page, nothing from elsewhere, and in no
+/// frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 /// Of a report, which has its styles in itself: a document of no origin, without scripts, forms or connections.
@@ -48,7 +49,8 @@ const MAX_SAID_BYTES: usize = 4 << 10;
 /// What is sent.
 pub(super) type SentResponse = Response<Body>;
 
-/// An answer in the form that its reader wants. Only the functions below make one, so that no handler answers a program with a page.
+/// An answer in the form that its reader wants. Only the functions below make one, so that no handler answers a program
+/// with a page.
 pub(super) struct PageAnswer(SentResponse);
 
 /// A page, with what it may load.
@@ -167,7 +169,8 @@ fn sent(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -
     answer
 }
 
-/// Why something is not answered or not done. Where it is sent it has no form yet: [`finish`] gives it that of its reader.
+/// Why something is not answered or not done. Where it is sent it has no form yet: [`finish`] gives it that of its
+/// reader.
 #[derive(Clone, Debug)]
 pub(super) struct ActionRefusal {
     status: StatusCode,
@@ -307,7 +310,8 @@ impl IntoResponse for ActionRefusal {
     }
 }
 
-/// What is sent in the end: every refusal in the form of its reader, those of the framework too, and what no answer says by itself.
+/// What is sent in the end: every refusal in the form of its reader, those of the framework too, and what no answer
+/// says by itself.
 pub(super) async fn finish(mut answer: SentResponse, form: AnswerForm, method: &Method) -> SentResponse {
     if let Some(refusal) = answer.extensions_mut().remove::<ActionRefusal>() {
         answer = refusal.sent_as(form);

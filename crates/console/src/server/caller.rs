@@ -15,7 +15,8 @@ pub(super) enum SocketKind {
 pub(super) enum RequestCaller {
     /// A browser's session: everything, by our own forms.
     Session,
-    /// A client with the token of `--token-file`. It only reads, since any program that takes the port first receives that token.
+    /// A client with the token of `--token-file`. It only reads, since any program that takes the port first receives
+    /// that token.
     Monitor,
     /// A program of this user on the Unix socket: everything.
     OwnProgram,
@@ -36,7 +37,8 @@ pub(super) struct CallerInfo {
 }
 
 impl AnswerForm {
-    /// Programs read JSON: those that send a token, come by the Unix socket or ask for it. So does everybody below `/api/`.
+    /// Programs read JSON: those that send a token, come by the Unix socket or ask for it. So does everybody below
+    /// `/api/`.
     pub(super) fn choose(way: SocketKind, headers: &HeaderMap, path: &str) -> AnswerForm {
         let is_for_programs = path == "/api" || path.starts_with("/api/") || path == "/metrics";
         let is_program = way == SocketKind::OwnSocket || headers.contains_key(header::AUTHORIZATION);

@@ -31,7 +31,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A TLS handshake comes to its end within this time.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Goes on until it is dropped. With `tls`, nothing is read before a handshake in which both sides have shown who they are.
+/// Goes on until it is dropped. With `tls`, nothing is read before a handshake in which both sides have shown who they
+/// are.
 pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<SslContext>) {
     let visits = ConnectionLimits::default();
     loop {

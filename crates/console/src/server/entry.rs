@@ -1,5 +1,5 @@
-//! The address that a browser begins with. It opens one session, soon or not at all: an address is in the browser's history, and perhaps in
-//! a list of processes or in a log. The next one is made when somebody asks for it.
+//! The address that a browser begins with. It opens one session, soon or not at all: an address is in the browser's
+//! history, and perhaps in a list of processes or in a log. The next one is made when somebody asks for it.
 
 use std::io;
 use std::path::PathBuf;

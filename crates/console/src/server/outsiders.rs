@@ -1,5 +1,5 @@
-//! The page of somebody who was not let in. They get no style sheet either, so that this page has its style in itself, which the policy
-//! allows by its hash.
+//! The page of somebody who was not let in. They get no style sheet either, so that this page has its style in itself,
+//! which the policy allows by its hash.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,5 @@
-//! What a running console keeps in the runtime directory: the Unix socket for this user's programs, and an address for a browser if there is
-//! no terminal to print it to.
+//! What a running console keeps in the runtime directory: the Unix socket for this user's programs, and an address for
+//! a browser if there is no terminal to print it to.
 
 use std::fs::File;
 use std::io;
@@ -47,8 +47,8 @@ pub(crate) struct OwnSocket {
 }
 
 impl OwnSocket {
-    /// Listens in `folder`, which must be for this user alone: at the name of the port, or where another console has that, at one with
-    /// this process's number. What killed consoles left is removed.
+    /// Listens in `folder`, which must be for this user alone: at the name of the port, or where another console has
+    /// that, at one with this process's number. What killed consoles left is removed.
     ///
     /// # Errors
     /// When the socket can't be made.
@@ -193,7 +193,8 @@ fn remove_dead(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
-/// Where an address is written that nobody was there to read: for this user alone, and no longer than it opens anything.
+/// Where an address is written that nobody was there to read: for this user alone, and no longer than it opens
+/// anything.
 pub(super) struct AddressFile {
     path: PathBuf,
     /// Of what was written and not removed yet.

@@ -178,7 +178,8 @@ fn saved(shared: &ServerShared, asked: &ActionRequest) -> StudyRouteResult {
             let message = format!("{file} was not saved: {}: {error}", hub.studies.display());
             again(ActionRefusal::busy(&message), &message, began_with)
         })?;
-        // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it replaces it.
+        // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it
+        // replaces it.
         if mark.is_some() || asked.asking.form == ReadAs::Page {
             let is_there = std::fs::symlink_metadata(&place).is_ok();
             let now = if is_there { mark_of(&read(&hub.studies, file)?) } else { String::new() };
@@ -226,7 +227,8 @@ fn saved(shared: &ServerShared, asked: &ActionRequest) -> StudyRouteResult {
     }
 }
 
-/// The directory of studies, against other consoles that save there. Nothing where it can't be locked: writing says why, if that fails too.
+/// The directory of studies, against other consoles that save there. Nothing where it can't be locked: writing says
+/// why, if that fails too.
 ///
 /// # Errors
 /// When somebody else holds it for long.

@@ -1,5 +1,5 @@
-//! Slow work, on threads that may block. Each kind has its own number of them: what hangs holds only threads of its kind, and other kinds
-//! don't wait for it.
+//! Slow work, on threads that may block. Each kind has its own number of them: what hangs holds only threads of its
+//! kind, and other kinds don't wait for it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -217,7 +217,8 @@ impl RunningCommands {
         self.0.lock().is_closed = true;
     }
 
-    /// Whether this process does something to a storage, which stays half-done if the process ends now. Everything else is done by others.
+    /// Whether this process does something to a storage, which stays half-done if the process ends now. Everything else
+    /// is done by others.
     pub(super) fn changes_storage(&self) -> bool {
         self.0.lock().begun.keys().any(|target| matches!(target, CommandTarget::Storage(_)))
     }

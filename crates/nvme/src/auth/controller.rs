@@ -59,8 +59,8 @@ enum ControllerAuthState {
     Over,
 }
 
-/// One queue's authentications by a controller: messages of Authentication Send go in by [`ControllerSession::receive`],
-/// those for Authentication Receive come out by [`ControllerSession::next_message`].
+/// One queue's authentications by a controller: messages of Authentication Send go in by
+/// [`ControllerSession::receive`], those for Authentication Receive come out by [`ControllerSession::next_message`].
 pub struct ControllerSession {
     secrets: ControllerSecrets,
     policy: AuthPolicy,

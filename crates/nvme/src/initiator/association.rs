@@ -362,8 +362,8 @@ fn identify(options: &ControllerOptions, admin: &HostQueue) -> Result<Controller
     Ok(ControllerLimits { identify, transfer_bytes, zeroes_bytes, deallocate_blocks })
 }
 
-/// Has the target end what is left of the associations before this one. Their connections may be open on its side still, with
-/// commands on their way that must not happen after what is sent now. Says whether another host wrote last.
+/// Has the target end what is left of the associations before this one. Their connections may be open on its side
+/// still, with commands on their way that must not happen after what is sent now. Says whether another host wrote last.
 fn replace_former(
     options: &ControllerOptions,
     admin: &HostQueue,

@@ -3,8 +3,8 @@
 //! A thread that finds nobody sending does it itself, with what others put in meanwhile, as long as the
 //! socket takes it at once. What it does not take is left to a thread that waits for the socket.
 //!
-//! The thread that receives is the exception: what it puts in while it deals with many answers that came together goes out
-//! together, before it waits for more.
+//! The thread that receives is the exception: what it puts in while it deals with many answers that came together goes
+//! out together, before it waits for more.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

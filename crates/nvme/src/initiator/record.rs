@@ -81,8 +81,9 @@ impl<W> WriteRecord<W> {
         self.waiting.push_back((blocks, bytes, write));
     }
 
-    /// A write is over. What was answered is as it was last written, and is kept where that is needed. Whether there may be something to
-    /// send now: see [`WriteRecord::begin_own_flush`] and [`WriteRecord::begin_admitting`]. Mostly there is not.
+    /// A write is over. What was answered is as it was last written, and is kept where that is needed. Whether there
+    /// may be something to send now: see [`WriteRecord::begin_own_flush`] and [`WriteRecord::begin_admitting`]. Mostly
+    /// there is not.
     pub(super) fn end(&mut self, blocks: BlockRange, bytes: usize, answered: Option<UnflushedWrite>) -> bool {
         self.under_way.remove(&blocks.0);
         self.under_way_bytes -= bytes;

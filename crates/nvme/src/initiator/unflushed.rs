@@ -4,12 +4,13 @@
 //! flush after that would promise what it can't keep. So what was written since the last flush is written again
 //! before anything else happens.
 //!
-//! Of each block only the last write is done again. What a newer one replaced must not come back over it: the newer one may be durable
-//! by itself, or the target may refuse it when it is repeated. It also makes the order of repeating irrelevant.
+//! Of each block only the last write is done again. What a newer one replaced must not come back over it: the newer one
+//! may be durable by itself, or the target may refuse it when it is repeated. It also makes the order of repeating
+//! irrelevant.
 //!
-//! Writes are many and losses are few: so answers are only put down in their order, and what replaced what is found out when
-//! it matters. Until then what was replaced counts as kept. A map by blocks, kept up at each answer, took a third of an
-//! initiator's requests at 4 KiB.
+//! Writes are many and losses are few: so answers are only put down in their order, and what replaced what is found out
+//! when it matters. Until then what was replaced counts as kept. A map by blocks, kept up at each answer, took a third
+//! of an initiator's requests at 4 KiB.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -27,8 +27,8 @@ pub enum DataState {
 
 /// Takes PDUs from a stream: first [`PduReceiver::next`] for the header, then its data in one or more pieces.
 ///
-/// Reads are large and go into one buffer, so that many small PDUs cost one. Data that the buffer doesn't hold yet is received where it
-/// is wanted, without passing through the buffer.
+/// Reads are large and go into one buffer, so that many small PDUs cost one. Data that the buffer doesn't hold yet is
+/// received where it is wanted, without passing through the buffer.
 pub struct PduReceiver<S> {
     stream: S,
     arriving: PduDecoder,
@@ -180,7 +180,8 @@ impl<S: Read> PduReceiver<S> {
         self.consumed(&buffer[before..])
     }
 
-    /// Receives straight into `into`, and into the buffer what is there behind. The buffer is empty if anything is missing.
+    /// Receives straight into `into`, and into the buffer what is there behind. The buffer is empty if anything is
+    /// missing.
     fn read_behind(&mut self, mut buffer: &mut [u8]) -> Result<(), ReceiveError> {
         while !buffer.is_empty() {
             (self.start, self.end) = (0, 0);

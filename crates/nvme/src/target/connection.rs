@@ -1,7 +1,7 @@
 //! A connection: what its host sends, taken apart and handed on.
 //!
-//! One thread runs it. It takes all that was received at once, answers what can be answered, and waits again. Data that a host sends
-//! goes from the socket into the buffer that the device gets.
+//! One thread runs it. It takes all that was received at once, answers what can be answered, and waits again. Data that
+//! a host sends goes from the socket into the buffer that the device gets.
 
 mod admin;
 mod fabric;
@@ -47,8 +47,8 @@ const TERMINATION_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a thread waits for what may never happen before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// The receiving half of the stream. Before it waits, what is owed is sent; while it doesn't wait, answers are held back, to
-/// be sent together.
+/// The receiving half of the stream. Before it waits, what is owed is sent; while it doesn't wait, answers are held
+/// back, to be sent together.
 pub(super) struct StreamInlet {
     queue: Arc<TargetQueue>,
 }

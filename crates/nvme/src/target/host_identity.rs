@@ -7,12 +7,14 @@ use sha2::{Digest as _, Sha256};
 pub struct HostIdentity {
     pub nqn: String,
     pub id: [u8; 16],
-    /// Tells the initiators of one host from each other, where they say so; it stays the same when one of them reconnects.
+    /// Tells the initiators of one host from each other, where they say so; it stays the same when one of them
+    /// reconnects.
     pub instance: Option<u64>,
 }
 
 impl HostIdentity {
-    /// The same in every build: a host compares it with what it was told before this program was replaced by a newer one.
+    /// The same in every build: a host compares it with what it was told before this program was replaced by a newer
+    /// one.
     pub(super) fn fingerprint(&self, nsid: u32) -> u32 {
         let mut hash = Sha256::new();
         hash.update(nsid.to_le_bytes());

@@ -1,5 +1,5 @@
-//! One thread for what no connection's own thread can do while it waits for its host: sending on where room has come, and ending
-//! what has been silent for too long.
+//! One thread for what no connection's own thread can do while it waits for its host: sending on where room has come,
+//! and ending what has been silent for too long.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

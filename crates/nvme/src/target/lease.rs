@@ -5,8 +5,9 @@
 //! holder takes leave, or some time after the last controller of it is gone: until then it may come back and
 //! write again what it has kept.
 //!
-//! Two initiators of one host are two writers as well, since what one has sent may arrive after the other has written. But mostly the
-//! second one is the first one's successor, whose process has died: it gets the lease as soon as the first one is gone.
+//! Two initiators of one host are two writers as well, since what one has sent may arrive after the other has written.
+//! But mostly the second one is the first one's successor, whose process has died: it gets the lease as soon as the
+//! first one is gone.
 //!
 //! A new holder's first write waits until devices have nothing more of the former one.
 
@@ -20,7 +21,8 @@ use underlay_sync::{Mutex, RwLock, RwLockWriteGuard};
 
 use super::host_identity::HostIdentity;
 
-/// How long the lease of a host that is gone without a word is kept for it: hosts look for a lost target more often than that.
+/// How long the lease of a host that is gone without a word is kept for it: hosts look for a lost target more often
+/// than that.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
 
 /// Keeps the writer of a namespace over restarts of the target.
@@ -155,8 +157,8 @@ impl WriteLease {
         Ok(())
     }
 
-    /// Whether a host may write, which makes it the holder if nobody else is. The command in question has been counted as one that a
-    /// device has: whoever takes the lease after this waits for it.
+    /// Whether a host may write, which makes it the holder if nobody else is. The command in question has been counted
+    /// as one that a device has: whoever takes the lease after this waits for it.
     pub(super) fn admit(
         &self,
         nqn: &str,

@@ -341,7 +341,8 @@ impl NvmSubsystem {
         &self,
         make: impl FnOnce(u16) -> TargetController,
     ) -> Result<Arc<TargetController>, NoController> {
-        // Held until the controller can be found: `set_hosts` either has taken its host off the list before, or ends it.
+        // Held until the controller can be found: `set_hosts` either has taken its host off the list before, or ends
+        // it.
         let hosts = self.hosts.read();
         let mut controllers = self.controllers();
         if controllers.is_closed {
@@ -395,8 +396,8 @@ impl NvmSubsystem {
         self.controllers_that(|one| is_of_host(one) && one.instance() == host.instance)
     }
 
-    /// Ends the controllers that a host has replaced by this one, which is its `number`th, and waits for what devices have of
-    /// them. Their connections may seem to be alive here: what is on its way on them comes too late.
+    /// Ends the controllers that a host has replaced by this one, which is its `number`th, and waits for what devices
+    /// have of them. Their connections may seem to be alive here: what is on its way on them comes too late.
     pub(super) fn replace_former(
         &self,
         controller: &Arc<TargetController>,

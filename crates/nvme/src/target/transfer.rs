@@ -1,9 +1,11 @@
-//! Data that hosts send on demand: an R2T for each command that has such data, and the H2CData PDUs that answer it (TCP 3.3.2.1).
+//! Data that hosts send on demand: an R2T for each command that has such data, and the H2CData PDUs that answer it (TCP
+//! 3.3.2.1).
 
 use crate::command::NvmeCommand;
 use crate::pdu::{DataState, DataTransfer, FatalStatus, Pdu, PduFraming, ProtocolError};
 
-/// What one command is to get. The whole of it is asked for at once: so one R2T a command is outstanding, which every host allows.
+/// What one command is to get. The whole of it is asked for at once: so one R2T a command is outstanding, which every
+/// host allows.
 struct CommandTransfer {
     command: NvmeCommand,
     data: Vec<u8>,

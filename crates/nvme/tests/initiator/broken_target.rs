@@ -1,5 +1,5 @@
-//! Our initiator when what arrives from the target is not as it should be: a wire in between changes it once. Nothing that was
-//! asked for fails, and no wrong byte is given out.
+//! Our initiator when what arrives from the target is not as it should be: a wire in between changes it once. Nothing
+//! that was asked for fails, and no wrong byte is given out.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

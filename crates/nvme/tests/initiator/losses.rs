@@ -207,7 +207,8 @@ fn second_process_of_same_host_gets_write_conflict() {
     });
 }
 
-/// Cut off for so long that another host took over, and left again: what is kept here must not be written over its data.
+/// Cut off for so long that another host took over, and left again: what is kept here must not be written over its
+/// data.
 #[test]
 fn host_absent_during_foreign_writes_stops_writing() {
     within(60, || {

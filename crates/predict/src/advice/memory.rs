@@ -1,7 +1,7 @@
 //! Memory or devices: how often memory answers, and when a byte of it is worth its price.
 //!
-//! The five-minute rule (Gray and Putzolu 1987; Gray and Graefe 1997): a page belongs in memory if it is asked for more often than once
-//! in `(price of a device / its reads per second) / (price of the memory that the page takes)`.
+//! The five-minute rule (Gray and Putzolu 1987; Gray and Graefe 1997): a page belongs in memory if it is asked for more
+//! often than once in `(price of a device / its reads per second) / (price of the memory that the page takes)`.
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! The cheapest storage that keeps to a latency at a rate: every medium of the catalogue, as many devices as it takes, and a fast device
-//! in front of slow ones or beside them.
+//! The cheapest storage that keeps to a latency at a rate: every medium of the catalogue, as many devices as it takes,
+//! and a fast device in front of slow ones or beside them.
 
 mod choice;
 mod search;
@@ -18,7 +18,8 @@ use search::{OfferSearch, TriedOffer};
 
 /// Room for each byte of data, which a study asks for too: files that are being rewritten are there twice.
 const ROOM: f64 = 1.5;
-/// What a file system takes of a device on the machine that the study runs on, and what XFS needs at least: sizes that are not scaled.
+/// What a file system takes of a device on the machine that the study runs on, and what XFS needs at least: sizes that
+/// are not scaled.
 const FILE_SYSTEM_BYTES: f64 = 112e6;
 const MIN_BYTES: f64 = 320e6;
 
@@ -185,7 +186,8 @@ pub fn search(
     Ok(advice)
 }
 
-/// Of what is behind caches or side by side only what nothing cheaper beats is told: there are many of them, and each is a little different.
+/// Of what is behind caches or side by side only what nothing cheaper beats is told: there are many of them, and each
+/// is a little different.
 fn drop_what_is_beaten(tried: &mut Vec<TriedOffer>) {
     let mut best_us = f64::INFINITY;
     tried.retain(|one| {

@@ -1,7 +1,8 @@
 //! A cache device in front of a volume: which requests it takes, what it takes in, and what it writes back.
 //!
-//! Whether it holds a block is drawn with the probability that the request says (`layers.rs` knows it); everything else follows the
-//! layer itself (`storage/src/layers/cache.rs`): fills after the answer, long requests that pass by, batches of dirty blocks.
+//! Whether it holds a block is drawn with the probability that the request says (`layers.rs` knows it); everything else
+//! follows the layer itself (`storage/src/layers/cache.rs`): fills after the answer, long requests that pass by,
+//! batches of dirty blocks.
 
 use underlay_storage::layers::cache::CacheMode;
 
@@ -28,7 +29,8 @@ pub(super) struct FrontCache {
     /// The slow device was written past the cache since its last flush.
     pub is_direct: bool,
     is_writing_back: bool,
-    /// The batch under way: the place on the slow device and the length of each run, in bytes, in the slow device's order.
+    /// The batch under way: the place on the slow device and the length of each run, in bytes, in the slow device's
+    /// order.
     pub runs: Vec<(u64, u64)>,
     batch_blocks: u64,
     /// Where on the slow device the next batch begins.

@@ -87,7 +87,8 @@ pub(super) fn reads(
     Ok(ReadEstimate::within(value, down.hypot(scatter), up.hypot(scatter)))
 }
 
-/// How far the reads of cells of one mix and size are from each other, with a probability of 95 %: storages and loads make them differ.
+/// How far the reads of cells of one mix and size are from each other, with a probability of 95 %: storages and loads
+/// make them differ.
 fn scatter(alike: &[&MeasuredCell]) -> f64 {
     let is_same = |a: &CellPoint, b: &CellPoint| {
         a.mix == b.mix && a.distribution == b.distribution && LeftOut::Size.leaves_out(a, b)
@@ -112,7 +113,8 @@ fn scatter(alike: &[&MeasuredCell]) -> f64 {
     }
 }
 
-/// How far off the curve is of a size that it does not know, with a probability of 95 %: each measured size from the others.
+/// How far off the curve is of a size that it does not know, with a probability of 95 %: each measured size from the
+/// others.
 fn estimate_size_error(question: &CellPoint, sources: &[&MeasuredCell]) -> f64 {
     let mut sizes: Vec<&CellPoint> = Vec::new();
     let (mut squares, mut count) = (0.0, 0usize);

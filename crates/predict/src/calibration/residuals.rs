@@ -40,15 +40,16 @@ impl LeftOut {
     }
 }
 
-/// Errors grow with how far the nearest measured cell is, from this distance on (a logarithm): a storage forty times as fast says less of
-/// another one than one that is twice as fast.
+/// Errors grow with how far the nearest measured cell is, from this distance on (a logarithm): a storage forty times as
+/// fast says less of another one than one that is twice as fast.
 const NEAR: f64 = 1.5;
 /// Fewer errors tell nothing.
 const MIN_ERRORS: usize = 2;
 /// What an interval is to hold.
 const COVERED: f64 = 0.95;
 
-/// Errors of answers, as logarithms of predicted over measured, by system: how wrong answers about one are says nothing of another.
+/// Errors of answers, as logarithms of predicted over measured, by system: how wrong answers about one are says nothing
+/// of another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResidualErrors {
     of: BTreeMap<String, SystemErrors>,
@@ -74,7 +75,8 @@ impl SystemErrors {
         self.of[metric.index()].len() >= MIN_ERRORS
     }
 
-    /// The mean square for an answer whose nearest cell is so far. It is about zero and not about the mean: a bias is an error too.
+    /// The mean square for an answer whose nearest cell is so far. It is about zero and not about the mean: a bias is
+    /// an error too.
     pub(super) fn squared(&self, metric: PredictedMetric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return UNKNOWN_ERROR * UNKNOWN_ERROR;
@@ -84,8 +86,9 @@ impl SystemErrors {
         at_once * (1.0 + distance / NEAR).powi(2)
     }
 
-    /// The bound that holds 95 % of the errors, whatever their distribution: the conformal quantile of Vovk, Gammerman and Shafer, "Algorithmic
-    /// Learning in a Random World" (2005). With fewer than 19 errors it is the largest one. Zero if they say nothing.
+    /// The bound that holds 95 % of the errors, whatever their distribution: the conformal quantile of Vovk, Gammerman
+    /// and Shafer, "Algorithmic Learning in a Random World" (2005). With fewer than 19 errors it is the largest one.
+    /// Zero if they say nothing.
     pub(super) fn quantile(&self, metric: PredictedMetric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return 0.0;

@@ -1,4 +1,5 @@
-//! Latencies of a simulation's operations, and what a percentile would be if more or fewer of them had waited for reads.
+//! Latencies of a simulation's operations, and what a percentile would be if more or fewer of them had waited for
+//! reads.
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,8 +27,8 @@ impl OperationLatencies {
         }
     }
 
-    /// The same if `times` as many had waited for reads, but no more than the share `most` of all. Those that no longer wait take what
-    /// they took beside their reads.
+    /// The same if `times` as many had waited for reads, but no more than the share `most` of all. Those that no longer
+    /// wait take what they took beside their reads.
     pub fn quantile_with_us(&self, share: f64, times: f64, most: f64) -> f64 {
         let waiting = self.0.iter().filter(|one| one.reads_us > 0.0).count() as f64;
         let now = waiting / self.0.len().max(1) as f64;

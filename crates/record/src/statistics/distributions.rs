@@ -11,8 +11,8 @@ fn student_t(degrees: f64) -> StudentsT {
     StudentsT::new(0.0, 1.0, degrees).expect("the degrees of freedom are positive")
 }
 
-/// Probability that Student's t with `degrees` degrees of freedom is at least as far from 0 as `t`: exact to its last digits
-/// where it is small.
+/// Probability that Student's t with `degrees` degrees of freedom is at least as far from 0 as `t`: exact to its last
+/// digits where it is small.
 pub fn student_t_both_tails(t: f64, degrees: f64) -> f64 {
     // A record may hold numbers whose ratio is none, and statrs panics on NaN.
     if t.is_nan() { f64::NAN } else { 2.0 * student_t(degrees).sf(t.abs()) }

@@ -24,10 +24,10 @@ pub enum SettlingVerdict {
 /// Where `samples` settle; none for a series that is too short to tell.
 ///
 /// The place to cut, in the first half, is the one after which the mean has the least standard error, samples taken as
-/// independent: the marginal standard error rule of K. P. White, "An Effective Truncation Heuristic for Bias Reduction in
-/// Simulation Output", Simulation 69 (1997). It always finds a place, in noise too, so what it cuts away must differ from
-/// the rest by more than both would by chance, with the rest's autocorrelation. Where it would rather cut more than half,
-/// a trend over the whole decides.
+/// independent: the marginal standard error rule of K. P. White, "An Effective Truncation Heuristic for Bias Reduction
+/// in Simulation Output", Simulation 69 (1997). It always finds a place, in noise too, so what it cuts away must differ
+/// from the rest by more than both would by chance, with the rest's autocorrelation. Where it would rather cut more
+/// than half, a trend over the whole decides.
 pub fn settling(samples: &[f64]) -> Option<SettlingVerdict> {
     if samples.len() < 2 * MIN_SAMPLES || samples.iter().any(|sample| !sample.is_finite()) {
         return None;
@@ -75,8 +75,8 @@ fn differs(mean: f64, count: usize, rest: &SeriesError) -> bool {
     if rest.mean == 0.0 || (difference / rest.mean).abs() < TOLERATED_DIFFERENCE {
         return false;
     }
-    // What one independent sample of the rest scatters, and how many independent ones those before are worth if they are
-    // like the rest.
+    // What one independent sample of the rest scatters, and how many independent ones those before are worth if they
+    // are like the rest.
     let scatter = rest.error.value.powi(2) * rest.effective_samples;
     let worth = (count as f64 * rest.share_that_counts()).max(1.0);
     let error = (rest.error.value.powi(2) + scatter / worth).sqrt();

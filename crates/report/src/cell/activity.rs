@@ -78,8 +78,8 @@ pub(crate) fn kind_of(device: &DeviceActivity) -> &str {
     device.description.medium.as_deref().unwrap_or(&device.description.id.name)
 }
 
-/// What each kind of device did over these records, in the order in which the storage names them: `hdd-7200-sata`. Roles' own
-/// devices are left out.
+/// What each kind of device did over these records, in the order in which the storage names them: `hdd-7200-sata`.
+/// Roles' own devices are left out.
 pub(crate) fn group_by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, JoinedActivity)> {
     let mut kinds: Vec<&'a str> = Vec::new();
     for device in records.iter().copied().flat_map(under_test) {

@@ -38,7 +38,8 @@ pub struct NamedFigure {
     pub slow_motion: MetricDilation,
     /// The mean, with the interval from the spread of repetitions; without one where the benchmark ran once.
     pub value: IntervalEstimate,
-    /// How many times as good as the baseline's: above 1 is better, whichever direction that is. Absent on the baseline itself.
+    /// How many times as good as the baseline's: above 1 is better, whichever direction that is. Absent on the baseline
+    /// itself.
     pub performance: Option<EstimateRatio>,
 }
 

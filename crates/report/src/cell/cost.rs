@@ -4,7 +4,8 @@ use underlay_record::{DeviceDescription, PriceSum, StorageRecord};
 
 use crate::quantity;
 
-/// The devices of a storage, without those of roles that have one of their own: these are the same beside every storage.
+/// The devices of a storage, without those of roles that have one of their own: these are the same beside every
+/// storage.
 pub(crate) fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &DeviceDescription> {
     storage.devices.iter().filter(|device| device.id.role.is_none())
 }
@@ -54,8 +55,8 @@ fn price_of(device: &DeviceDescription) -> Option<PriceSum> {
     Some(PriceSum::new(device.price_usd?, device.is_rented))
 }
 
-/// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster. Devices of
-/// roles are not among them.
+/// A storage's devices in words: `6 x hdd-7200-sata`, `/mnt/nvme0`; the study's own for those of a running cluster.
+/// Devices of roles are not among them.
 pub(crate) fn devices_in_words(storage: &StorageRecord) -> String {
     match describe_devices(under_test(storage)) {
         words if words.is_empty() => storage.layout.clone(),
@@ -63,8 +64,8 @@ pub(crate) fn devices_in_words(storage: &StorageRecord) -> String {
     }
 }
 
-/// What roles have for themselves beside a storage, each with its list price: `metadata on nvme-p3700 ($2,400)`. None where no
-/// role has its own device.
+/// What roles have for themselves beside a storage, each with its list price: `metadata on nvme-p3700 ($2,400)`. None
+/// where no role has its own device.
 pub(crate) fn roles_in_words(storage: &StorageRecord) -> Option<String> {
     let mut roles: Vec<(&str, Vec<&DeviceDescription>)> = Vec::new();
     for device in &storage.devices {

@@ -166,8 +166,8 @@ pub fn added(jobs: &[(&[DirectoryFigures], f64)]) -> Vec<DirectoryFigures> {
 
 /// How a role's files lie over directories on several kinds of device, in words: nothing where the role has one kind.
 ///
-/// Directories that got within a quarter as many files each as the others were filled in turn or by chance, whatever is below; so
-/// were those that differ by no more than chance makes likely. Few files tell nothing.
+/// Directories that got within a quarter as many files each as the others were filled in turn or by chance, whatever is
+/// below; so were those that differ by no more than chance makes likely. Few files tell nothing.
 pub fn describe(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     const ALIKE: f64 = 1.25;
     /// Twice the standard deviation of a count, to the count: from here on a difference of half could be chance.
@@ -179,7 +179,8 @@ pub fn describe(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     if of_role.len() < 2 || files <= 0.0 {
         return None;
     }
-    // What each kind got to what it would have got where every directory gets as much, and how far chance alone moves that.
+    // What each kind got to what it would have got where every directory gets as much, and how far chance alone moves
+    // that.
     let factors: Vec<(f64, f64)> = of_role
         .iter()
         .map(|one| {

@@ -22,7 +22,8 @@ pub struct JobFigures {
     pub repetitions: usize,
     /// The mean, with the interval from the spread of repetitions; without one where the job ran once.
     pub duration_s: IntervalEstimate,
-    /// The baseline's duration to this one: how many times as fast. Absent on the baseline itself, and where it has none.
+    /// The baseline's duration to this one: how many times as fast. Absent on the baseline itself, and where it has
+    /// none.
     pub performance: Option<EstimateRatio>,
     /// From the first task that entered a phase to the last that left it. Phases overlap.
     pub phases_s: BTreeMap<String, IntervalEstimate>,

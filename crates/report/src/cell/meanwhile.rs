@@ -1,4 +1,5 @@
-//! What a benchmark's figure was like while something went on that the program tells of, a checkpoint for one, and what it was otherwise.
+//! What a benchmark's figure was like while something went on that the program tells of, a checkpoint for one, and what
+//! it was otherwise.
 
 use underlay_record::{BenchmarkFigure, BenchmarkMark, BenchmarkRecord};
 
@@ -79,7 +80,8 @@ impl PhaseComparison {
         })
     }
 
-    /// `checkpoint 5 times in 3 runs, 41 % of the time: throughput 35 tps meanwhile and 118 tps otherwise, 0.30x (0.25–0.36)`
+    /// `checkpoint 5 times in 3 runs, 41 % of the time: throughput 35 tps meanwhile and 118 tps otherwise, 0.30x
+    /// (0.25–0.36)`
     pub fn describe(&self) -> String {
         let often = match self.times {
             1 => "once".to_owned(),

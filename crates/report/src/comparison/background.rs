@@ -1,7 +1,8 @@
 //! What the system's own compactions do to the operations that users wait for.
 //!
-//! A system says how many compactions run while it is measured; each interval of the time series then belongs to one of two windows, with
-//! a compaction or without. Both windows are of the same storage under the same load, so that what differs is the compaction.
+//! A system says how many compactions run while it is measured; each interval of the time series then belongs to one of
+//! two windows, with a compaction or without. Both windows are of the same storage under the same load, so that what
+//! differs is the compaction.
 
 use underlay_record::{MeasuredWindow, RunRecord, SeriesPoint};
 
@@ -25,8 +26,8 @@ pub struct CompactionWindow {
 /// A cell's operations with and without a compaction, over all completed repetitions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompactionComparison {
-    /// The gauge that tells: `major_compactions_running`. Absent where the system has none, and all that is known is when
-    /// it was told to compact: what follows counts as with a compaction.
+    /// The gauge that tells: `major_compactions_running`. Absent where the system has none, and all that is known is
+    /// when it was told to compact: what follows counts as with a compaction.
     pub gauge: Option<String>,
     /// Of the measured time, 0 to 1.
     pub share: f64,
@@ -61,8 +62,8 @@ impl CompactionComparison {
         Some(CompactionComparison { gauge, share: during_s / all_s, during, without: outside, slowdown })
     }
 
-    /// The rows with what their cells tell, by storage, in two: those in which a compaction ran or was asked for, and the names of
-    /// those in which none did.
+    /// The rows with what their cells tell, by storage, in two: those in which a compaction ran or was asked for, and
+    /// the names of those in which none did.
     pub fn group_by_row<'c, 'a>(comparison: &'c RunComparison<'a>) -> (Vec<RowWith<'c, 'a>>, Vec<&'c str>) {
         let (mut ran, mut none_ran) = (Vec::new(), Vec::new());
         for row in comparison.operations() {
@@ -157,8 +158,8 @@ fn samples<'a>(record: &'a RunRecord, gauge: &'a str) -> impl Iterator<Item = (f
         .filter(|(t_s, value)| t_s.is_finite() && value.is_finite())
 }
 
-/// From when to when compactions ran, in seconds from the start of the measurement: a sample speaks for the time since the one
-/// before it.
+/// From when to when compactions ran, in seconds from the start of the measurement: a sample speaks for the time since
+/// the one before it.
 fn spans_of(record: &RunRecord, gauge: Option<&str>) -> Vec<(f64, f64)> {
     let Some(gauge) = gauge else {
         let compaction = record.cell.compacts_at().zip(record.measured.as_ref());

@@ -29,8 +29,8 @@ pub(crate) fn rows<'c, 'a>(comparison: &'c RunComparison<'a>) -> Vec<&'c Compari
 
 /// The stretches of a cell, those that were measured.
 ///
-/// The time series is cut where its intervals' middles are: a stretch begins and ends up to half an interval beside the rates
-/// that it says.
+/// The time series is cut where its intervals' middles are: a stretch begins and ends up to half an interval beside the
+/// rates that it says.
 pub(crate) fn stretches(cell: &Cell, repetitions: &[&MeasuredWindow]) -> Vec<TimeStretch> {
     let longest_s = repetitions.iter().map(|one| one.duration_s).fold(0.0, f64::max);
     let mut found = Vec::new();

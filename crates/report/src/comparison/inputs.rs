@@ -11,8 +11,8 @@ use crate::quantity;
 use crate::statistics::ConfidenceInterval;
 use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
-/// The certificate of a cell's inputs: of the completed repetition of which least is known. All of a cell ask for the same, so they hardly
-/// differ; but one may lie on the other side of a limit, and it decides.
+/// The certificate of a cell's inputs: of the completed repetition of which least is known. All of a cell ask for the
+/// same, so they hardly differ; but one may lie on the other side of a limit, and it decides.
 pub fn find_certificate<'a>(result: &CellResult<'a>) -> Option<&'a InputCertificate> {
     least_known(result.completed().filter_map(|record| record.inputs.as_ref()))
 }
@@ -28,8 +28,8 @@ pub fn is_uncertain(result: &CellResult) -> bool {
     find_certificate(result).is_some_and(|inputs| inputs.verdict == InputVerdict::Uncertain)
 }
 
-/// Where a ratio of throughputs to the baseline would lie if the estimates of both were half or double: all of one against all of the
-/// other, so no wider. None where neither rests on any.
+/// Where a ratio of throughputs to the baseline would lie if the estimates of both were half or double: all of one
+/// against all of the other, so no wider. None where neither rests on any.
 pub fn range(ratio: f64, result: &CellResult, baseline: &CellResult) -> Option<ConfidenceInterval> {
     let (own, other) = (find_certificate(result)?, find_certificate(baseline)?);
     // As many operations in so much more or less time.
@@ -56,8 +56,9 @@ pub struct ConclusionReversal {
 /// Ratios this far from 1 are a difference to somebody who found none.
 const WORTH_TELLING: f64 = 1.25;
 
-/// Every conclusion that the inputs can turn: that a storage is better or worse than the baseline, that it is no different, or that one
-/// storage is the best. A rate that was offered caps throughput, so nothing is concluded from it.
+/// Every conclusion that the inputs can turn: that a storage is better or worse than the baseline, that it is no
+/// different, or that one storage is the best. A rate that was offered caps throughput, so nothing is concluded from
+/// it.
 pub fn turns(comparison: &RunComparison) -> Vec<ConclusionReversal> {
     let Some(baseline) = comparison.baseline_index() else { return Vec::new() };
     let mut found = Vec::new();
@@ -100,8 +101,9 @@ fn turn(row: &ComparisonRow, index: usize, storage: usize, against: usize) -> Op
     can_turn.then_some(ConclusionReversal { row: index, storage, against, ratio, range })
 }
 
-/// By what a ratio of two cells would be multiplied, at the least and at the most, if estimates were half or double and programs computed
-/// no faster than this host's. One medium has the same estimates wherever it is: storages of nothing else shift together.
+/// By what a ratio of two cells would be multiplied, at the least and at the most, if estimates were half or double and
+/// programs computed no faster than this host's. One medium has the same estimates wherever it is: storages of nothing
+/// else shift together.
 fn factors(ours: &CellResult, theirs: &CellResult) -> ConfidenceInterval {
     let times = |result: &CellResult| {
         find_certificate(result)
@@ -145,7 +147,8 @@ pub fn own_time_in_words(inputs: &InputCertificate) -> Option<String> {
     ))
 }
 
-/// `52 % of its I/O is covered by what sources measured, and 81 % of device time rests on estimates (read_latency_us 78 %)`
+/// `52 % of its I/O is covered by what sources measured, and 81 % of device time rests on estimates (read_latency_us 78
+/// %)`
 pub fn describe(inputs: &InputCertificate) -> String {
     let devices = devices_in_words(inputs);
     match own_time_in_words(inputs) {

@@ -446,7 +446,8 @@ fn compare_workloads(a: &ComparisonRow, b: &ComparisonRow) -> Ordering {
     key(a).cmp(&key(b)).then_with(|| rate(a).total_cmp(&rate(b))).then_with(|| a.label.cmp(&b.label))
 }
 
-/// Names without repeats, in the order of the study. The plan's order is random; a name that the study lacks keeps to the end.
+/// Names without repeats, in the order of the study. The plan's order is random; a name that the study lacks keeps to
+/// the end.
 fn sort_as_in_study<'a>(names: impl Iterator<Item = &'a str>, study: &[String]) -> Vec<&'a str> {
     let mut unique: Vec<&str> = names.collect();
     unique.sort_unstable();
@@ -541,8 +542,8 @@ fn figures(records: &[&RunRecord]) -> Option<RowMetrics> {
 fn throughput_of(records: &[&RunRecord], measured: &[&MeasuredWindow]) -> Option<IntervalEstimate> {
     let estimate = throughput(measured)?;
     let is_changing = records.iter().any(|record| !record.cell.rate_parts().is_empty());
-    // An open loop reaches its rate to the last digit, which says nothing of how well that was found; and that a changing rate
-    // changes is no noise.
+    // An open loop reaches its rate to the last digit, which says nothing of how well that was found; and that a
+    // changing rate changes is no noise.
     let within_error = bracket_error(records);
     if within_error.is_none() && !is_changing {
         return Some(estimate);
@@ -613,7 +614,8 @@ pub fn work_title(cell: &Cell) -> String {
     }
 }
 
-/// A cell's workload in a sentence, for those who don't know YCSB's letters: `A (half reads, half updates), zipfian, 256 GB`.
+/// A cell's workload in a sentence, for those who don't know YCSB's letters: `A (half reads, half updates), zipfian,
+/// 256 GB`.
 pub fn workload_in_words(cell: &Cell) -> String {
     let label = cell.label();
     let mix = cell.mix_or_job();

@@ -19,7 +19,8 @@ pub(crate) fn group_by_row<'a>(
     let of_row = |row: &'a ComparisonRow<'a>| {
         let departures_of = |(storage, result): (usize, &'a Option<CellResult<'a>>)| {
             let result = result.as_ref()?;
-            // Also where a node was sent away by hand: the figures leave that out, and what the system made of it is still to be read.
+            // Also where a node was sent away by hand: the figures leave that out, and what the system made of it is
+            // still to be read.
             let all = result.completed().chain(result.disturbed.iter().copied());
             let records: Vec<&RunRecord> = all.filter(|record| !record.node_events.is_empty()).collect();
             (!records.is_empty()).then_some(NodeDepartures { storage, records })

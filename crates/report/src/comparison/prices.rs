@@ -1,7 +1,8 @@
 //! What results cost at the prices of different times, and the price of a faster medium at which it would pay.
 //!
-//! A run measures devices of one time. At another time the same bandwidth is bought: a device of 120 MB/s stands for half of one that
-//! brings 240 MB/s, at half its price and with half its capacity. So performance, which was measured, stays as it is.
+//! A run measures devices of one time. At another time the same bandwidth is bought: a device of 120 MB/s stands for
+//! half of one that brings 240 MB/s, at half its price and with half its capacity. So performance, which was measured,
+//! stays as it is.
 
 use underlay_record::{DevicePrice, PriceSum, ReferenceTable, StorageRecord};
 
@@ -52,8 +53,8 @@ impl PriceList {
         self.prices.iter().find(|price| price.medium == medium)
     }
 
-    /// None unless each of the storage's devices has a price. What a role of the system has for itself is not counted: it is
-    /// the same beside every storage.
+    /// None unless each of the storage's devices has a price. What a role of the system has for itself is not counted:
+    /// it is the same beside every storage.
     pub fn price_storage(&self, storage: &StorageRecord) -> Option<StoragePrice> {
         let each: Option<Vec<&UnitPrice>> =
             under_test(storage).map(|device| self.find_medium(device.medium.as_deref()?)).collect();
@@ -73,8 +74,8 @@ impl PriceList {
     }
 }
 
-/// Every time that has prices of the run's devices: those beside the reference, in its order, then those on record where they
-/// differ.
+/// Every time that has prices of the run's devices: those beside the reference, in its order, then those on record
+/// where they differ.
 pub fn lists(table: Option<&ReferenceTable>, comparison: &RunComparison) -> Vec<PriceList> {
     let mut lists: Vec<PriceList> = Vec::new();
     let published = table.map_or(&[][..], |table| &table.prices);
@@ -128,8 +129,8 @@ fn on_record(comparison: &RunComparison) -> PriceList {
     list
 }
 
-/// How many times as fast one storage is as another under a row's workload: by the durations of a job, by the first figure of a
-/// benchmark, or by throughput.
+/// How many times as fast one storage is as another under a row's workload: by the durations of a job, by the first
+/// figure of a benchmark, or by throughput.
 pub fn performance(row: &ComparisonRow, storage: usize, against: usize) -> Option<EstimateRatio> {
     if let (Some(ours), Some(theirs)) = (row.benchmark(storage), row.benchmark(against)) {
         return ours.first()?.against(theirs.first()?);
@@ -226,8 +227,8 @@ fn medium_alone_in<'a>(ours: &'a StorageRecord, theirs: &StorageRecord) -> Optio
     }
 }
 
-/// `price : performance` is equal where the storage costs the other's price times as much as it is faster. What its other
-/// devices cost is taken off; the rest is for the devices in question.
+/// `price : performance` is equal where the storage costs the other's price times as much as it is faster. What its
+/// other devices cost is taken off; the rest is for the devices in question.
 fn break_even(
     list: &PriceList,
     ours: &StorageRecord,

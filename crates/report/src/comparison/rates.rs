@@ -19,8 +19,8 @@ pub struct RateSeries<'a, 'c> {
 /// Every series of two steps or more, in the order of the comparison.
 pub fn series<'a, 'c>(comparison: &'c RunComparison<'a>) -> Vec<RateSeries<'a, 'c>> {
     let mut all: Vec<RateSeries<'a, 'c>> = Vec::new();
-    // A job has no rate, and a compaction that was forced is another workload. A rate that changes, or was looked for, is no
-    // step either.
+    // A job has no rate, and a compaction that was forced is another workload. A rate that changes, or was looked for,
+    // is no step either.
     let is_step = |cell: &Cell| {
         cell.requests().is_some_and(|requests| {
             requests.compacts_at.is_none()

@@ -116,7 +116,8 @@ fn rows_by_use<'r, 'a>(
     comparison.rows.iter().filter(|row| row.system == system).partition(|row| !row.is_beside_storage())
 }
 
-/// Which workloads the answer leaves out for having worked beside the storage, system by system. Where all did, the answer itself says so.
+/// Which workloads the answer leaves out for having worked beside the storage, system by system. Where all did, the
+/// answer itself says so.
 fn left_out_beside_storage(comparison: &RunComparison) -> Option<String> {
     let mut text = Vec::new();
     for system in &comparison.systems {
@@ -224,8 +225,8 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
     format!("On {title}, {}.{certainty}", clauses.join("; "))
 }
 
-/// What differs, the most first, and what does not. The words are the verb and the object of the one, and of the other what was not seen
-/// and against which storage.
+/// What differs, the most first, and what does not. The words are the verb and the object of the one, and of the other
+/// what was not seen and against which storage.
 fn throughput_clauses(
     effects: &[StorageEffect],
     subject: RatioSubject,
@@ -261,16 +262,16 @@ const ALIKE: f64 = 0.2;
 /// One of a cell's latencies.
 type AnswerPick = fn(&RowMetrics) -> Option<IntervalEstimate>;
 
-/// What becomes of the p99 latency on the storage that changes most, under one telling workload; of the mean where the run has no
-/// p99 of both.
+/// What becomes of the p99 latency on the storage that changes most, under one telling workload; of the mean where the
+/// run has no p99 of both.
 fn latency_clause(
     rows: &[&ComparisonRow],
     baseline_index: usize,
     effects: &[StorageEffect],
 ) -> Option<String> {
     let effect = effects.first()?;
-    // Reads only shows the storage's latency barest; among equals the largest data set does, and then what nothing holds
-    // back.
+    // Reads only shows the storage's latency barest; among equals the largest data set does, and then what nothing
+    // holds back.
     let preference = |row: &ComparisonRow| match row.cell.mix_or_job() {
         "c" => 0,
         "b" => 1,

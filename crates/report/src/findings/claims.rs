@@ -222,8 +222,8 @@ fn describe_row(row: &ComparisonRow, comparison: &RunComparison) -> String {
     }
 }
 
-/// One effect to another in the other's direction: below 1 where it is the smaller one. Both are distances from 1 on the
-/// logarithm's scale, so that half and double are effects of one size.
+/// One effect to another in the other's direction: below 1 where it is the smaller one. Both are distances from 1 on
+/// the logarithm's scale, so that half and double are effects of one size.
 fn effect_to_effect(ours: &EstimateRatio, theirs: &EstimateRatio) -> EstimateRatio {
     let direction = theirs.value.ln().signum();
     let value = (direction * (ours.value.ln() - theirs.value.ln())).exp();
@@ -373,8 +373,8 @@ fn describe_check(check: &ClaimCheck, each: &[CheckRatio]) -> String {
     )
 }
 
-/// What is published beside the furthest of ours, or beside their mean where it is no bound: `; published up to 40 % less, here at
-/// most 19 % less (shuffle)`.
+/// What is published beside the furthest of ours, or beside their mean where it is no bound: `; published up to 40 %
+/// less, here at most 19 % less (shuffle)`.
 fn published_in_words(check: &ClaimCheck, each: &[CheckRatio]) -> String {
     let (Some(published), Some(furthest), Some(mean)) = (check.published, furthest(each), mean(each)) else {
         return String::new();

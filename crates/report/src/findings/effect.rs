@@ -1,7 +1,7 @@
 //! How one storage stands against the baseline over several workloads, jobs or benchmarks.
 //!
-//! What is said of it is the envelope of the 95 % intervals. A range of point estimates looks like an interval and is none: two that
-//! happen to be close look certain.
+//! What is said of it is the envelope of the 95 % intervals. A range of point estimates looks like an interval and is
+//! none: two that happen to be close look certain.
 
 use crate::comparison::{ComparisonRow, RunComparison};
 use crate::quantity;
@@ -96,8 +96,8 @@ impl<'a> StorageEffect<'a> {
         effect
     }
 
-    /// Over everything that tells what a storage can give: unthrottled workloads, jobs, first figures of benchmarks. What worked beside the
-    /// storage tells nothing of it.
+    /// Over everything that tells what a storage can give: unthrottled workloads, jobs, first figures of benchmarks.
+    /// What worked beside the storage tells nothing of it.
     pub(crate) fn from_comparison(comparison: &RunComparison<'a>, index: usize) -> StorageEffect<'a> {
         let is_used = |row: &&ComparisonRow| !row.is_beside_storage();
         let workloads = comparison.unthrottled().filter(is_used).filter_map(|row| row.figures(index)?.ratio);
@@ -132,7 +132,8 @@ impl<'a> StorageEffect<'a> {
         self.highest
     }
 
-    /// What differs, in at most three parts. More and less are never one range: it would hold 1, and read as no difference.
+    /// What differs, in at most three parts. More and less are never one range: it would hold 1, and read as no
+    /// difference.
     pub(crate) fn parts(&self) -> Vec<EqualRatios> {
         let intervals = |all: &[ConfidenceInterval]| {
             Some(EqualRatios { times: quantity::times(envelope(all)?), has_interval: true, count: all.len() })
@@ -146,8 +147,8 @@ impl<'a> StorageEffect<'a> {
         [intervals(&self.more), intervals(&self.less), bare()].into_iter().flatten().collect()
     }
 
-    /// `nvme gives 11 to 24 times the throughput of hdd under 2 of 3 workloads and 0.91 to 0.95 times under 1`. Behind a first clause it is
-    /// shorter: `first` has the verb and the figure, which need no repeating.
+    /// `nvme gives 11 to 24 times the throughput of hdd under 2 of 3 workloads and 0.91 to 0.95 times under 1`. Behind
+    /// a first clause it is shorter: `first` has the verb and the figure, which need no repeating.
     pub(crate) fn clause(&self, subject: RatioSubject, first: Option<[&str; 2]>) -> String {
         let all = self.count();
         let parts: Vec<String> = self
@@ -182,8 +183,8 @@ impl<'a> StorageEffect<'a> {
     }
 }
 
-/// Clauses with what their ranges are: `nvme gives 17 to 19 times ... (95 % intervals, by workload)`; nothing is added where there is no
-/// interval.
+/// Clauses with what their ranges are: `nvme gives 17 to 19 times ... (95 % intervals, by workload)`; nothing is added
+/// where there is no interval.
 pub(crate) fn with_what_ranges_are(
     clauses: String,
     effects: &[&StorageEffect],

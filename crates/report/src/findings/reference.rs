@@ -179,9 +179,9 @@ fn mean(each: &[IntervalEstimate]) -> Option<IntervalEstimate> {
     (!each.is_empty()).then(|| IntervalEstimate::combine(value, error, None))
 }
 
-/// Rows that the figure's conditions fit, and what they lack of its data. Closed loops are preferred to offered rates, and a number
-/// of threads that no row has is disregarded: a scaled study seldom has the paper's. Where some rows have the figure's data, those
-/// with less are not held against it.
+/// Rows that the figure's conditions fit, and what they lack of its data. Closed loops are preferred to offered rates,
+/// and a number of threads that no row has is disregarded: a scaled study seldom has the paper's. Where some rows have
+/// the figure's data, those with less are not held against it.
 fn matching_rows(
     figure: &PublishedFigure,
     table: &ReferenceTable,

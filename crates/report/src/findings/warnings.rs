@@ -84,7 +84,8 @@ pub(crate) fn cell_name(comparison: &RunComparison, result: &CellResult) -> Stri
     }
 }
 
-/// Names of cells with what they have in common said once: `sata-ssd and nvme under A (half reads, half updates) and C (reads only)`.
+/// Names of cells with what they have in common said once: `sata-ssd and nvme under A (half reads, half updates) and C
+/// (reads only)`.
 pub(crate) fn cells_in_words(cells: &[String], limit: usize) -> String {
     let mut by_workload: Vec<(&str, Vec<String>)> = Vec::new();
     for cell in cells {
@@ -296,7 +297,8 @@ fn longer(loaded: &LoadedRun, comparison: &RunComparison, quantile: f64) -> Stri
     }
 }
 
-/// Wall time as the study would write it, rounded up: modelled time where it leaves the factor of slow motion to the host.
+/// Wall time as the study would write it, rounded up: modelled time where it leaves the factor of slow motion to the
+/// host.
 fn to_modelled_s(loaded: &LoadedRun, wall_s: f64) -> f64 {
     let is_modelled = loaded.run.slow_motion.as_ref().is_some_and(|chosen| chosen.times_are_modelled);
     // Rounding must not turn a whole number of seconds into one more.

@@ -231,8 +231,8 @@ fn unusable(record: &RunRecord) -> Option<String> {
     (largest > MAX_COUNT).then(|| format!("it counts {largest}, and no run has more than {MAX_COUNT}"))
 }
 
-/// With the length of its text; nothing where there is no such file. A run may be anybody's: no link is followed, and `path` is for
-/// messages.
+/// With the length of its text; nothing where there is no such file. A run may be anybody's: no link is followed, and
+/// `path` is for messages.
 fn read<T>(
     folder: &ForeignFolder,
     name: &str,

@@ -102,7 +102,8 @@ pub struct CellExport {
     pub threads: u32,
     /// Stand-alone servers that share data, threads and rate.
     pub servers: u32,
-    /// Offered operations per second, the mean of a rate that changes; null in a closed loop, and where one was looked for.
+    /// Offered operations per second, the mean of a rate that changes; null in a closed loop, and where one was looked
+    /// for.
     pub rate_per_s: Option<f64>,
     /// How the rate changes; empty where it does not.
     pub rate_parts: Vec<RatePart>,

@@ -163,8 +163,8 @@ pub fn comparison_explained(
     out
 }
 
-/// How much of each storage's device time rests on measured figures, from the lowest to the highest of its workloads; empty where nobody
-/// knows.
+/// How much of each storage's device time rests on measured figures, from the lowest to the highest of its workloads;
+/// empty where nobody knows.
 fn measured_inputs(rows: &[&ComparisonRow], width: usize, paint: TablePaint) -> String {
     let mut each: Vec<(&str, Vec<f64>)> = Vec::new();
     for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
@@ -588,7 +588,8 @@ fn only_metric(figures: &[&PublishedComparison]) -> Option<String> {
     figures.iter().all(|one| one.figure.metric == first.figure.metric).then(|| metric_name(first))
 }
 
-/// A published figure's conditions: `a, uniform, 256 GB`; beside rows of ours that it fits, `mean of all mixes, 64 threads`.
+/// A published figure's conditions: `a, uniform, 256 GB`; beside rows of ours that it fits, `mean of all mixes, 64
+/// threads`.
 pub(crate) fn figure_label(one: &PublishedComparison) -> String {
     let figure = one.figure;
     let threads = figure.threads.map(|threads| quantity::plural(threads as usize, "thread"));

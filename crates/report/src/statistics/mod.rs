@@ -43,7 +43,8 @@ impl IntervalEstimate {
         IntervalEstimate { value, standard_error: None, degrees_of_freedom: 0.0, interval: None }
     }
 
-    /// A value of known standard error, with the Student interval: symmetric, but no rate, time or size is negative, so it ends at 0.
+    /// A value of known standard error, with the Student interval: symmetric, but no rate, time or size is negative, so
+    /// it ends at 0.
     pub fn with_error(value: f64, error: StandardError) -> Self {
         let signed = IntervalEstimate::signed(value, error);
         let clipped = |one: ConfidenceInterval| ConfidenceInterval {
@@ -72,8 +73,9 @@ impl IntervalEstimate {
         }
     }
 
-    /// The same for a comparison of runs, whose unit is the repetition: with as many degrees of freedom as repetitions leave. The
-    /// error is the larger of two, and by chance the smaller one can be the truth; few degrees of freedom make up for it.
+    /// The same for a comparison of runs, whose unit is the repetition: with as many degrees of freedom as repetitions
+    /// leave. The error is the larger of two, and by chance the smaller one can be the truth; few degrees of freedom
+    /// make up for it.
     pub fn widen_for_repetitions(&self, repetitions: usize) -> IntervalEstimate {
         match self.standard_error {
             Some(value) if repetitions > 1 => {
@@ -88,8 +90,8 @@ impl IntervalEstimate {
         }
     }
 
-    /// Half the interval's width over the value: `0.03` is shown as ±3 %. An interval that ends at 0 is as wide below as above: ±140 % is
-    /// no smaller uncertainty than ±90 %.
+    /// Half the interval's width over the value: `0.03` is shown as ±3 %. An interval that ends at 0 is as wide below
+    /// as above: ±140 % is no smaller uncertainty than ±90 %.
     pub fn relative_half_width(&self) -> Option<f64> {
         let interval = self.interval?;
         let half = match interval.low > 0.0 {

@@ -1,7 +1,7 @@
 //! Many comparisons at once: of a hundred without any difference, five would show one by chance.
 
-/// The p-values corrected so that all of them together are wrong with the probability that each has: of those below 0.05, even
-/// one is a false alarm in at most 5 % of cases, however the comparisons depend on one another.
+/// The p-values corrected so that all of them together are wrong with the probability that each has: of those below
+/// 0.05, even one is a false alarm in at most 5 % of cases, however the comparisons depend on one another.
 ///
 /// S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6 (1979).
 pub fn holm(p_values: &[f64]) -> Vec<f64> {

@@ -54,8 +54,8 @@ impl EstimateRatio {
         Some(EstimateRatio { value: ratio, interval })
     }
 
-    /// How likely a ratio as far from 1 as that of the two would be if they did not differ: Welch's test, two-sided, on the
-    /// logarithm's scale. None unless both values are positive and have a known error.
+    /// How likely a ratio as far from 1 as that of the two would be if they did not differ: Welch's test, two-sided, on
+    /// the logarithm's scale. None unless both values are positive and have a known error.
     pub fn p_value(value: &IntervalEstimate, baseline: &IntervalEstimate) -> Option<f64> {
         let distance = (EstimateRatio::new(value, baseline)?.value).ln().abs();
         let error = log_error(value, baseline)?;

@@ -51,7 +51,8 @@ fn place(random: &mut SimulationRng) -> (u32, u32) {
     (random.next_u32(), random.below(60) as u32)
 }
 
-/// A write that a slow disk has when its connection breaks, and a newer one by another connection when it is fast again.
+/// A write that a slow disk has when its connection breaks, and a newer one by another connection when it is fast
+/// again.
 fn late_write(random: &mut SimulationRng) -> Vec<ScriptStep> {
     let (volume, block) = place(random);
     let write = ScriptStep::Write { volume, block, count: 1, fua: random.one_in(4) };
@@ -70,7 +71,8 @@ fn late_write(random: &mut SimulationRng) -> Vec<ScriptStep> {
     steps
 }
 
-/// A write that is on its way when its connection breaks, and arrives when a newer one was answered on another connection.
+/// A write that is on its way when its connection breaks, and arrives when a newer one was answered on another
+/// connection.
 fn overtaken_write(random: &mut SimulationRng) -> Vec<ScriptStep> {
     let (volume, block) = place(random);
     let write = ScriptStep::Write { volume, block, count: 1, fua: random.one_in(4) };
@@ -124,9 +126,9 @@ fn other_server(random: &mut SimulationRng) -> Vec<ScriptStep> {
     vec![write, ScriptStep::Settle, ScriptStep::OtherServer, write, read, ScriptStep::Pause { us: 6_000_000 }]
 }
 
-/// Of a mirrored volume: an extent's first write has come to one member and not yet to the other one. Meanwhile the first is
-/// pulled out, so that it loses what was in its cache, and is brought up to date when it is back, by somebody who can't know of
-/// the extent yet. Later it has the only copy that can be read.
+/// Of a mirrored volume: an extent's first write has come to one member and not yet to the other one. Meanwhile the
+/// first is pulled out, so that it loses what was in its cache, and is brought up to date when it is back, by somebody
+/// who can't know of the extent yet. Later it has the only copy that can be read.
 fn first_write_and_resync(setup: &VolumesSetup, random: &mut SimulationRng) -> Vec<ScriptStep> {
     const EXTENT_BLOCKS: u32 = 64;
     let volume = random.below(setup.volumes.len() as u64) as u32;
@@ -174,8 +176,8 @@ fn first_write_and_resync(setup: &VolumesSetup, random: &mut SimulationRng) -> V
     steps
 }
 
-/// Of a mirrored volume: what was written over is on one member when the power is cut, and not on the other one. Two reads at once
-/// are of either copy.
+/// Of a mirrored volume: what was written over is on one member when the power is cut, and not on the other one. Two
+/// reads at once are of either copy.
 fn copies_that_differ(setup: &VolumesSetup, random: &mut SimulationRng) -> Vec<ScriptStep> {
     let volume = random.below(setup.volumes.len() as u64) as u32;
     let (block, count) = (random.below(60) as u32, 16);
@@ -190,8 +192,8 @@ fn copies_that_differ(setup: &VolumesSetup, random: &mut SimulationRng) -> Vec<S
     steps
 }
 
-/// A copy of a volume is written to and deleted, while flushes of other volumes fail and go on. In the end the deletion fails as
-/// well, and what was written is there when the pool is opened again.
+/// A copy of a volume is written to and deleted, while flushes of other volumes fail and go on. In the end the deletion
+/// fails as well, and what was written is there when the pool is opened again.
 fn doomed_deletion(setup: &VolumesSetup, random: &mut SimulationRng) -> Vec<ScriptStep> {
     let mut steps = vec![ScriptStep::Snapshot { volume: random.next_u32(), writable: true }];
     steps.push(ScriptStep::Pause { us: 6_000_000 });
@@ -238,8 +240,8 @@ fn moved_while_a_flush_fails(setup: &VolumesSetup, random: &mut SimulationRng) -
     steps
 }
 
-/// Of a compressed volume: a chunk is written anew, and while the flush for that goes on so many others are that all space
-/// comes round again. Then the power goes, and the chunk is where it was before.
+/// Of a compressed volume: a chunk is written anew, and while the flush for that goes on so many others are that all
+/// space comes round again. Then the power goes, and the chunk is where it was before.
 fn replaced_during_flush(random: &mut SimulationRng) -> Vec<ScriptStep> {
     const CHUNK_BLOCKS: u32 = 4;
     const CHUNKS: u64 = 24;

@@ -25,7 +25,8 @@ impl VolumesRig {
         task.expect("a thread can be had");
     }
 
-    /// A member goes, and may lose its power later if everything is there twice: for an only copy nothing can be promised.
+    /// A member goes, and may lose its power later if everything is there twice: for an only copy nothing can be
+    /// promised.
     pub(super) fn pull_out(&mut self, member: u32) {
         let Some(pool) = self.pool().filter(|_| !self.serves_other) else { return };
         let is_whole = pool.list().iter().all(|volume| volume.mirror && !volume.degraded);
@@ -33,8 +34,8 @@ impl VolumesRig {
         self.faults.strike(&ScriptStep::Vanish { member }, &self.events, false);
     }
 
-    /// Only of a member that the pool has left out: of one that is back before anybody missed it nobody could tell that it
-    /// has lost something. Nor where a disk lied: what it lost then may have been flushed.
+    /// Only of a member that the pool has left out: of one that is back before anybody missed it nobody could tell that
+    /// it has lost something. Nor where a disk lied: what it lost then may have been flushed.
     pub(super) fn lose_power(&mut self, member: u32) {
         let has_lied = self.events.flushes_are_void.load(Ordering::Relaxed);
         let Some(pool) = self.pool().filter(|_| !self.serves_other && !has_lied) else { return };
@@ -82,8 +83,8 @@ impl VolumesRig {
         self.administer(move |pool, _| {
             let outcome = pool.snapshot(&source.name, &name, access);
             if outcome.is_err() && pool.volume(&name).is_ok() {
-                // It is there, and may be gone when the pool is opened again: nobody uses it until then. What it holds is
-                // what its source may have held by now.
+                // It is there, and may be gone when the pool is opened again: nobody uses it until then. What it holds
+                // is what its source may have held by now.
                 let failed = events.next();
                 let mut all = unfinished.lock();
                 if let Some(one) = all.iter_mut().find(|one| one.name() == name) {

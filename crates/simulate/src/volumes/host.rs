@@ -105,8 +105,8 @@ impl SimulatedHost {
         SimulatedHost { process, opened }
     }
 
-    /// Another host, or another process of the same one, writes to a volume that is in use, and goes again. It must be refused,
-    /// unless it is no longer waited for: `is_over` is full then.
+    /// Another host, or another process of the same one, writes to a volume that is in use, and goes again. It must be
+    /// refused, unless it is no longer waited for: `is_over` is full then.
     pub(super) fn intrude(
         world: &SimulatedWorld,
         network: &SimulatedNetwork,

@@ -47,8 +47,8 @@ pub struct MediumRefusal {
     pub reason: String,
 }
 
-/// A medium's file with other values for some keys of `[model]`; one that the file leaves out is added. The medium has the changes in
-/// its name and title, and says that they are no estimates of the catalogue's.
+/// A medium's file with other values for some keys of `[model]`; one that the file leaves out is added. The medium has
+/// the changes in its name and title, and says that they are no estimates of the catalogue's.
 ///
 /// # Errors
 /// What keeps it from being a medium, in a line: a key that its kind does not have, a value out of bounds.
@@ -57,9 +57,10 @@ pub fn changed(text: &str, changes: &[(&str, ParameterChange)]) -> Result<Change
         .map_err(|refused| refused.into_iter().next().map_or_else(String::new, |first| first.reason))
 }
 
-/// The same for a device of this capacity. If the provider's rules give rates and price by size, the result has those of that size. It is then a
-/// medium like any other, without rules: a smaller device of it is a part of it. Other media keep their capacity. All changes are made before
-/// anything is judged. `beyond`: the volume may be larger than any on sale.
+/// The same for a device of this capacity. If the provider's rules give rates and price by size, the result has those
+/// of that size. It is then a medium like any other, without rules: a smaller device of it is a part of it. Other media
+/// keep their capacity. All changes are made before anything is judged. `beyond`: the volume may be larger than any on
+/// sale.
 ///
 /// # Errors
 /// Each reason why there is no such medium.
@@ -220,7 +221,8 @@ impl ChangeLocations {
         }
     }
 
-    /// `None` for our own source: it is without a use where the entry that refers to it could not be read, which is a consequence.
+    /// `None` for our own source: it is without a use where the entry that refers to it could not be read, which is a
+    /// consequence.
     fn blame(&self, offset: usize) -> Option<RefusalCause> {
         if self.sources.contains(&offset) {
             return None;

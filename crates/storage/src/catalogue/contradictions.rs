@@ -1,5 +1,5 @@
-//! What no single device can do: statements of a medium's file that contradict each other, by Little's law between latency, depth and rate,
-//! between sizes of blocks, and between what comes at random and what comes in sequence.
+//! What no single device can do: statements of a medium's file that contradict each other, by Little's law between
+//! latency, depth and rate, between sizes of blocks, and between what comes at random and what comes in sequence.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +35,8 @@ impl FileStatement {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FigureContradiction {
     pub(crate) what: String,
-    /// The one to give up where both were measured: of two services the one that is slower than the other allows, since whatever disturbs a
-    /// probe makes it slower; and a published figure before a service.
+    /// The one to give up where both were measured: of two services the one that is slower than the other allows, since
+    /// whatever disturbs a probe makes it slower; and a published figure before a service.
     pub(crate) one: FileStatement,
     pub(crate) other: FileStatement,
 }
@@ -77,8 +77,8 @@ pub struct KnownContradiction {
 const SLACK: f64 = 1.15;
 /// The rate at queue depth 1 may be so much lower than its latency allows.
 const IDLE: f64 = 0.7;
-/// A larger block may be answered so much faster than a smaller one, and move so much less data; and so much less may come in sequence than
-/// at random.
+/// A larger block may be answered so much faster than a smaller one, and move so much less data; and so much less may
+/// come in sequence than at random.
 const BETWEEN_PROBES: f64 = 0.7;
 /// With so much under way a disk's head need not wait for the next request of a stream.
 const STREAMING_BYTES: f64 = 65_536.0;
@@ -275,7 +275,8 @@ fn between_figures(
     model: Option<&ModelParameters>,
     found: &mut Vec<FigureContradiction>,
 ) {
-    // One request at a time waits for a rented volume's rate, which its latency leaves out; and full buffers make writes wait.
+    // One request at a time waits for a rented volume's rate, which its latency leaves out; and full buffers make
+    // writes wait.
     let is_rented = matches!(model, None | Some(ModelParameters::Cloud(_) | ModelParameters::Network(_)));
     for (one, rate) in all.iter().enumerate() {
         let (latency, stream) = match rate.figure {
@@ -388,7 +389,8 @@ fn with_services(
     }
 }
 
-/// A published stream is what the device moves at most: services of its direction that move more with no more under way, or on a disk at all.
+/// A published stream is what the device moves at most: services of its direction that move more with no more under
+/// way, or on a disk at all.
 fn stream_with_services(
     figure: &PublishedPerformance,
     load: MeasuredLoad,
@@ -456,7 +458,8 @@ fn allowed_at(
     (least, most, statement)
 }
 
-/// The service of a stream that moves most, of those with blocks as large, and as many of them under way; and how much that is.
+/// The service of a stream that moves most, of those with blocks as large, and as many of them under way; and how much
+/// that is.
 fn fastest_stream(
     services: &[MeasuredService],
     stream: MeasuredLoad,

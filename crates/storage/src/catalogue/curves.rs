@@ -33,8 +33,8 @@ impl SourcedDistribution {
         SourcedDistribution { quantiles: vec![(0.5, value)], source: source.to_owned(), estimate: false }
     }
 
-    /// As models draw from it: from each quantile to the next on a straight line over the logarithm of the share above, and flat before the
-    /// first and after the last.
+    /// As models draw from it: from each quantile to the next on a straight line over the logarithm of the share above,
+    /// and flat before the first and after the last.
     pub fn mean(&self) -> f64 {
         let (Some(first), Some(last)) = (self.quantiles.first(), self.quantiles.last()) else { return 0.0 };
         let between = |pair: &[(f64, f64)]| {

@@ -92,8 +92,8 @@ impl<T: ParameterField> ParameterField for Option<T> {
     }
 }
 
-/// `numbers` (all, or whole ones only) and `properties` must be there. What is in `others` has its own type, and may be left out
-/// where that is an `Option`.
+/// `numbers` (all, or whole ones only) and `properties` must be there. What is in `others` has its own type, and may be
+/// left out where that is an `Option`.
 macro_rules! parameters {
     (
         $(#[$doc:meta])* $name:ident

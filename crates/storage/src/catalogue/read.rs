@@ -273,7 +273,8 @@ fn place_in(services: &[ServicePlaces], statement: FileStatement) -> Option<Rang
     }
 }
 
-/// Reads the table `model`, of the file or of what lies behind a link; `services` gets where those of a measured device stand.
+/// Reads the table `model`, of the file or of what lies behind a link; `services` gets where those of a measured device
+/// stand.
 fn read_model(
     parent: &mut TableReader<'_>,
     name: &str,

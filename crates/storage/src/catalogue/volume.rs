@@ -1,4 +1,5 @@
-//! Volumes that are rented by size: their rates, bursts, bounds and price follow the capacity, by rules of the provider.
+//! Volumes that are rented by size: their rates, bursts, bounds and price follow the capacity, by rules of the
+//! provider.
 
 mod rent;
 
@@ -42,8 +43,8 @@ impl SizeUnit {
     }
 }
 
-/// A rate by the size of its volume: `included` plus what each unit and each of its IOPS adds, or a step for each range of sizes; within
-/// bounds that hold for a rate that is bought, too.
+/// A rate by the size of its volume: `included` plus what each unit and each of its IOPS adds, or a step for each range
+/// of sizes; within bounds that hold for a rate that is bought, too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RateRule {
     #[serde(default)]
@@ -170,8 +171,8 @@ impl RateRule {
         is_given.then_some(rate)
     }
 
-    /// Whether its user chooses the rate, within bounds. A rate that follows from size or IOPS is chosen only where the rule says how
-    /// much of it is sold.
+    /// Whether its user chooses the rate, within bounds. A rate that follows from size or IOPS is chosen only where the
+    /// rule says how much of it is sold.
     fn is_bought(&self) -> bool {
         let has_ratio = self.most_per_unit.is_some() || self.most_per_iops.is_some();
         let follows = self.per_unit.is_some() || self.per_iops.is_some() || self.steps.is_some();
@@ -487,8 +488,8 @@ impl VolumeRules {
         refused.collect()
     }
 
-    /// What of the final bursts the provider does not give: the parameter, and why. A burst follows from the size, and none is sold. Of one that
-    /// `[model]` states and no rule speaks of, nothing is known.
+    /// What of the final bursts the provider does not give: the parameter, and why. A burst follows from the size, and
+    /// none is sold. Of one that `[model]` states and no rule speaks of, nothing is known.
     pub(super) fn burst_refusals(&self, units: f64, volume: &CloudParameters) -> Vec<(&'static str, String)> {
         let bursts = [
             (&self.burst_iops, BASELINE_IOPS, [BURST_IOPS, IO_CREDITS], ["IOPS", "credits"]),

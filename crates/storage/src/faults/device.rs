@@ -198,7 +198,8 @@ impl FaultyDevice {
         Ok(())
     }
 
-    /// Takes off the faults that `which` says; true when one was there. `by` says who did it, where they did not end by themselves.
+    /// Takes off the faults that `which` says; true when one was there. `by` says who did it, where they did not end by
+    /// themselves.
     pub(crate) fn clear(
         &self,
         is_selected: impl Fn(FaultId, &DeviceFault) -> bool,

@@ -105,7 +105,8 @@ impl FaultyModel {
         }
     }
 
-    /// When something happens outside that happens `inside`. Rounding must not carry it to before what has been told already.
+    /// When something happens outside that happens `inside`. Rounding must not carry it to before what has been told
+    /// already.
     fn told(&self, inside: ModelTime) -> ModelTime {
         let outside = self.rate.outside(inside);
         if self.rate.is_exact() { outside } else { outside.max(self.now) }

@@ -104,7 +104,8 @@ fn read_cache_bytes(profile: &DeviceProfile) -> Option<u64> {
     cached.last().map(|point| point.working_set_bytes)
 }
 
-/// The figures that the medium is checked against: the ends of what was measured, with what of them the model contradicts.
+/// The figures that the medium is checked against: the ends of what was measured, with what of them the model
+/// contradicts.
 pub(super) fn published(profile: &DeviceProfile, model: &ModelParameters) -> Vec<PublishedPerformance> {
     let mut published = Vec::new();
     for pattern in [

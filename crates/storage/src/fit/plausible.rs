@@ -1,4 +1,5 @@
-//! What was measured, made one device: a probe that something disturbed must not end up in a file that contradicts itself.
+//! What was measured, made one device: a probe that something disturbed must not end up in a file that contradicts
+//! itself.
 
 use std::fmt::Write as _;
 
@@ -37,9 +38,9 @@ impl FitRepairs {
         note
     }
 
-    /// The rate at queue depth 1 and its latency are one measurement, and the model takes its times from the distribution: the rate is that
-    /// of the distribution's mean. What else used the disk while one request at a time was asked makes that mean too long; a device is then
-    /// modelled as fast as it allows, and the note says so.
+    /// The rate at queue depth 1 and its latency are one measurement, and the model takes its times from the
+    /// distribution: the rate is that of the distribution's mean. What else used the disk while one request at a time
+    /// was asked makes that mean too long; a device is then modelled as fast as it allows, and the note says so.
     pub(super) fn hold_to_littles_law(&mut self, curve: &mut [(f64, f64)], mean_us: f64) {
         for (depth, iops) in curve {
             let most = rounded(*depth * 1e6 / mean_us.max(1e-3));
@@ -69,8 +70,8 @@ impl FitRepairs {
     }
 }
 
-/// Says of measured figures what they contradict, among themselves and of the model. They stay: they were measured, and a check against them
-/// shows how far the model is from each.
+/// Says of measured figures what they contradict, among themselves and of the model. They stay: they were measured, and
+/// a check against them shows how far the model is from each.
 pub(super) fn admit_contradictions(published: &mut [PublishedPerformance], model: &ModelParameters) {
     // Each turn admits one.
     while let Some(found) = check_figures(published, Some(model)).into_iter().next() {

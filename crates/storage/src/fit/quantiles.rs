@@ -8,7 +8,8 @@ use crate::catalogue::SourcedDistribution;
 
 /// Shares at which every distribution is written down.
 const SHARES: [f64; 13] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99];
-/// And further ones where so many of the slowest begin: the line from p99 to the one slowest of 500 requests would make a dozen slow.
+/// And further ones where so many of the slowest begin: the line from p99 to the one slowest of 500 requests would make
+/// a dozen slow.
 const SLOWEST: [f64; 7] = [1.0, 2.0, 4.0, 10.0, 100.0, 1e3, 1e4];
 /// A mean this near to the measured one needs no more quantiles.
 const MEAN_ERROR: f64 = 0.005;
@@ -19,8 +20,8 @@ fn rounded_share(share: f64) -> f64 {
     (share * 1e10).round() / 1e10
 }
 
-/// The quantiles of what was measured. Between two of them models draw from a straight line; where that would give another mean than
-/// was measured, as between two kinds of requests, more are written down.
+/// The quantiles of what was measured. Between two of them models draw from a straight line; where that would give
+/// another mean than was measured, as between two kinds of requests, more are written down.
 pub(super) fn quantiles(latency: &Histogram) -> SourcedDistribution {
     let sorted = SortedSamples::from_histogram(latency);
     let count = sorted.count.max(1) as f64;
@@ -72,8 +73,8 @@ impl SortedSamples {
         self.upto.get(index).or(self.upto.last()).map_or(0.0, |(_, us)| *us)
     }
 
-    /// The quantile between two others at which the line between those is furthest from the truth, weighed by how many requests lie
-    /// between, and where it goes in.
+    /// The quantile between two others at which the line between those is furthest from the truth, weighed by how many
+    /// requests lie between, and where it goes in.
     fn most_bent(&self, quantiles: &[(f64, f64)]) -> Option<(usize, (f64, f64))> {
         let mut worst: Option<(f64, usize, (f64, f64))> = None;
         for (index, pair) in quantiles.windows(2).enumerate() {

@@ -72,8 +72,8 @@ pub struct WorstScore {
     pub median_demerit: f64,
 }
 
-/// Beyond these a medium does not stand for its disk: where the truth is known, held-out points are off by 5 % (median) and 17 %
-/// (worst).
+/// Beyond these a medium does not stand for its disk: where the truth is known, held-out points are off by 5 % (median)
+/// and 17 % (worst).
 const POOR_MEDIAN: f64 = 0.20;
 const POOR_WORST: f64 = 1.00;
 

@@ -49,7 +49,8 @@ impl KnownRequests {
     }
 }
 
-/// The figures that a source gives: published ones, and of measured media the loads that were measured. Estimates are none.
+/// The figures that a source gives: published ones, and of measured media the loads that were measured. Estimates are
+/// none.
 fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
     let mut all = Vec::new();
     for published in medium.published.iter().filter(|published| !published.estimate) {
@@ -101,8 +102,9 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
     all
 }
 
-/// What a figure of a rented volume says. A rate is a limit: more requests at once wait longer and get no further. One in operations holds
-/// for every size that its provider counts as one, and most providers don't care where on the volume it lies.
+/// What a figure of a rented volume says. A rate is a limit: more requests at once wait longer and get no further. One
+/// in operations holds for every size that its provider counts as one, and most providers don't care where on the
+/// volume it lies.
 fn widen_for_volume(
     one: KnownRequests,
     figure: FigureKind,
@@ -234,7 +236,8 @@ mod tests {
         assert_eq!((large.kind, large.all), (0.0, 0.0), "nothing is said of flushes");
         let shallow = all(&requests(ModelOperation::Write, 16_384, 0));
         assert_eq!((shallow.size, shallow.depth), (1.0, 0.0), "the one figure of writes has 64 under way");
-        // What counts as one operation is 256 KiB at most: an operation is an operation, up to there and however many wait.
+        // What counts as one operation is 256 KiB at most: an operation is an operation, up to there and however many
+        // wait.
         for (length_bytes, depth) in [(512, 63), (65_536, 255), (262_144, 1023)] {
             let found = all(&requests(ModelOperation::Write, length_bytes, depth));
             assert_eq!(found.all, 1.0, "{length_bytes} bytes, {depth} before it: {found:?}");

@@ -33,8 +33,8 @@ impl ModelEstimate {
         &self.name
     }
 
-    /// Whether it is the curve of a measured service, of which a model takes what it gains from depth: all of it times a factor would be
-    /// the same.
+    /// Whether it is the curve of a measured service, of which a model takes what it gains from depth: all of it times
+    /// a factor would be the same.
     fn is_rate_at_depths(&self) -> bool {
         self.name == "iops" && self.pointer.contains("/service/")
     }
@@ -69,9 +69,9 @@ impl ModelEstimate {
     }
 }
 
-/// A rate at a depth times a factor, where one request at a time has the rate `alone`. That one is what the latency says and stays; what can
-/// be estimated is how much more comes of more requests at once: no less than nothing, and no more than as many times as there are
-/// requests. Where the file itself has less or more, so may be its multiple.
+/// A rate at a depth times a factor, where one request at a time has the rate `alone`. That one is what the latency
+/// says and stays; what can be estimated is how much more comes of more requests at once: no less than nothing, and no
+/// more than as many times as there are requests. Where the file itself has less or more, so may be its multiple.
 fn beside_one(alone: f64, depth: f64, rate: f64, factor: f64) -> f64 {
     if depth <= 1.0 {
         return rate;

@@ -1,7 +1,8 @@
 //! Estimates that a published figure holds in place.
 //!
-//! The inside of a flash drive is not published. It is estimated such that the figures come out that are: half or double of it would be a drive
-//! that its own sources contradict. Such a value is an estimate by its mark, and known all the same.
+//! The inside of a flash drive is not published. It is estimated such that the figures come out that are: half or
+//! double of it would be a drive that its own sources contradict. Such a value is an estimate by its mark, and known
+//! all the same.
 
 use std::cell::OnceCell;
 
@@ -37,8 +38,8 @@ impl<'a> FigureComparison<'a> {
         FigureComparison { medium, figures: relevant.map(|published| (published, OnceCell::new())).collect() }
     }
 
-    /// How far towards this factor an estimate may go before the medium misses one of its figures, and the medium that it makes there; none where
-    /// it may hardly move.
+    /// How far towards this factor an estimate may go before the medium misses one of its figures, and the medium that
+    /// it makes there; none where it may hardly move.
     pub(super) fn furthest(&self, estimate: &ModelEstimate, factor: f64) -> Option<(f64, CatalogueMedium)> {
         let allowed = |factor: f64| {
             estimate.scaled(self.medium, factor).filter(|changed| !self.is_contradicted_by(changed))

@@ -1,4 +1,5 @@
-//! A sample of a device's requests: stretches in which none is left out, spread over the whole measurement however long it is.
+//! A sample of a device's requests: stretches in which none is left out, spread over the whole measurement however long
+//! it is.
 
 use crate::medium::{ModelOperation, ModelRequest};
 

@@ -132,9 +132,9 @@ fn layout(capacity_bytes: u64, members: usize, region_bytes: u64) -> (u64, u64) 
 
 type FoundMember = Option<(MirrorSnapshot, (u64, u64))>;
 
-/// Whether a member has all data, as far as the journals tell that could be opened. It may say so of itself and not know
-/// that it was left out: one that is as new or newer does. The latest records alone are no sign: a member that is being
-/// brought up to date has them as well.
+/// Whether a member has all data, as far as the journals tell that could be opened. It may say so of itself and not
+/// know that it was left out: one that is as new or newer does. The latest records alone are no sign: a member that is
+/// being brought up to date has them as well.
 fn has_data(index: usize, found: &[FoundMember]) -> bool {
     let Some((own, _)) = &found[index] else { return false };
     if is_planted(PlantedBug::StaleCopyServed) {

@@ -1,8 +1,8 @@
 //! Sectors of 512 bytes on devices of larger blocks, as disks sold as 512e have them.
 //!
-//! To read a part of a physical sector, such a drive reads the whole one. To write a part, it reads the sector, changes it and writes it back: on a
-//! disk, the write waits for the sector to come round again. This layer asks the device below for exactly that, so its model gives the time.
-//! Requests for whole blocks pass through unchanged.
+//! To read a part of a physical sector, such a drive reads the whole one. To write a part, it reads the sector, changes
+//! it and writes it back: on a disk, the write waits for the sector to come round again. This layer asks the device
+//! below for exactly that, so its model gives the time. Requests for whole blocks pass through unchanged.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ pub struct SectorLayer {
     below: Arc<dyn BlockDevice>,
     geometry: DeviceGeometry,
     block_bytes: u64,
-    /// Parts of a block are written by reading it first: meanwhile nobody else may write to it. Writes of whole blocks share.
+    /// Parts of a block are written by reading it first: meanwhile nobody else may write to it. Writes of whole blocks
+    /// share.
     claims: Arc<DeviceRanges>,
 }
 

@@ -69,8 +69,8 @@ impl LinkModel {
         }
     }
 
-    /// Sends a message with this much data at `now`; returns when the last of it arrives. If `now` goes back, the message stands in line
-    /// behind those before.
+    /// Sends a message with this much data at `now`; returns when the last of it arrives. If `now` goes back, the
+    /// message stands in line behind those before.
     ///
     /// Messages of one way follow one another onto the line; on it they may overtake, as on several connections.
     pub fn send(&mut self, direction: LinkDirection, data_bytes: u64, now: ModelTime) -> ModelTime {

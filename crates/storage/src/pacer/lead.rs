@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-/// Timers are late, and by how much is the host's matter: on virtual machines 10 to 50 us at the median. What the sleep ends too soon is spun
-/// away, on a CPU that the load generator and the daemon's other threads have, too; what it ends too late is late for whoever waits. So the lead
-/// is learnt: some one in 200 sleeps ends too late.
+/// Timers are late, and by how much is the host's matter: on virtual machines 10 to 50 us at the median. What the sleep
+/// ends too soon is spun away, on a CPU that the load generator and the daemon's other threads have, too; what it ends
+/// too late is late for whoever waits. So the lead is learnt: some one in 200 sleeps ends too late.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lead {
     ns: u64,
 }
 
 const MIN_NS: u64 = 20_000;
-/// A sleep that ends later than this was not late by its timer, but kept from a CPU by something else: no spin of a bearable length helps.
+/// A sleep that ends later than this was not late by its timer, but kept from a CPU by something else: no spin of a
+/// bearable length helps.
 const MAX_NS: u64 = 60_000;
 /// The steps are in balance where one sleep in 200 ends too late.
 const LENGTHENED_NS: u64 = 4_000;
@@ -42,7 +43,8 @@ impl Lead {
 mod tests {
     use super::*;
 
-    /// Sleeps that are late by what `late_ns` says, in turn; how many of the last half ended too late, and the longest lead of that half.
+    /// Sleeps that are late by what `late_ns` says, in turn; how many of the last half ended too late, and the longest
+    /// lead of that half.
     fn learnt(late_ns: impl Fn(u64) -> u64) -> (u64, u64) {
         let mut lead = Lead::default();
         let (mut too_late, mut longest_ns) = (0, 0);

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the secrets of a host and of its controller are (DH-HMAC-CHAP), each in a variable of the environment or in a file.
+/// Where the secrets of a host and of its controller are (DH-HMAC-CHAP), each in a variable of the environment or in a
+/// file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretPlaces {
     /// What the host proves to know.

@@ -263,8 +263,8 @@ impl StackNode {
         }
     }
 
-    /// Whether every device below has logical sectors of 512 bytes. Compression works in blocks of 4 KiB (as dm-vdo does unless it emulates
-    /// others), and what is elsewhere has the blocks that its server gives it.
+    /// Whether every device below has logical sectors of 512 bytes. Compression works in blocks of 4 KiB (as dm-vdo
+    /// does unless it emulates others), and what is elsewhere has the blocks that its server gives it.
     fn has_small_sectors(&self) -> bool {
         match self {
             StackNode::Device(device) => {

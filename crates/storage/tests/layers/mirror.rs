@@ -195,8 +195,8 @@ fn mirror_with_only_stale_member_is_refused() {
     }
 }
 
-/// An opening was cut off when one member had written down that both are in, and the other had not. Then that one was used
-/// alone: the two are of the same epoch, and the one with more commits has the old data.
+/// An opening was cut off when one member had written down that both are in, and the other had not. Then that one was
+/// used alone: the two are of the same epoch, and the one with more commits has the old data.
 #[test]
 fn outdated_member_does_not_rule() {
     let devices = devices();
@@ -223,8 +223,8 @@ fn outdated_member_does_not_rule() {
     (0..4).for_each(|_| assert!(read(&device, 0, 4) == noise(4, 3)));
 }
 
-/// Found by the property of pools: it was left out without hearing of it, and an opening without the other one failed or came
-/// to nothing. Each of the two says then that the other one is out.
+/// Found by the property of pools: it was left out without hearing of it, and an opening without the other one failed
+/// or came to nothing. Each of the two says then that the other one is out.
 #[test]
 fn opening_without_data_member_does_not_exclude_it() {
     let devices = devices();

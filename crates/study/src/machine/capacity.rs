@@ -23,8 +23,8 @@ const QUIET: f64 = 0.9;
 /// Looks at a host where others are at work: an odd number.
 const LOOKS: usize = 3;
 
-/// What CPUs have left over some seconds: the median of several looks where the first one finds others at work, since what lasts a moment is no
-/// reason for hours of a slower motion.
+/// What CPUs have left over some seconds: the median of several looks where the first one finds others at work, since
+/// what lasts a moment is no reason for hours of a slower motion.
 pub(super) fn steady(
     look: &mut dyn FnMut() -> Result<Vec<CpuCapacity>, AttachError>,
 ) -> Result<Vec<CpuCapacity>, AttachError> {

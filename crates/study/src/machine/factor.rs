@@ -23,8 +23,8 @@ pub struct ChosenFactor {
     pub notice: Option<String>,
 }
 
-/// Finds the smallest factor for a study that leaves it open: the modelled cores must fit on this host's CPUs, and the fastest
-/// device keep its latencies. `trying` is told each factor that is tried. `None` if `stop` was raised.
+/// Finds the smallest factor for a study that leaves it open: the modelled cores must fit on this host's CPUs, and the
+/// fastest device keep its latencies. `trying` is told each factor that is tried. `None` if `stop` was raised.
 ///
 /// # Errors
 /// When no factor is large enough, or something fails that is tried.
@@ -78,8 +78,8 @@ struct TriedFactor {
 /// A trial that ends at this many times the factor that it began with is made once more.
 const FAR: f64 = 2.0;
 
-/// The smallest factor from `first` on that holds. A host may have been busy for the moments of a trial, which is no reason for hours of a
-/// much slower motion: where the end is far from `first`, what lies between is tried again.
+/// The smallest factor from `first` on that holds. A host may have been busy for the moments of a trial, which is no
+/// reason for hours of a much slower motion: where the end is far from `first`, what lies between is tried again.
 fn smallest_that_holds(
     first: f64,
     verdict: &mut dyn FnMut(f64) -> Result<Option<FactorVerdict>, AttachError>,
@@ -107,8 +107,8 @@ fn smallest_that_holds(
     Ok(Some(TriedFactor { time, untried: None }))
 }
 
-/// What the user should know of a factor that was given: whether the fastest device answers late at it. The run goes on all the same, so what
-/// can't be tried is only said.
+/// What the user should know of a factor that was given: whether the fastest device answers late at it. The run goes on
+/// all the same, so what can't be tried is only said.
 pub fn weigh_devices(
     study: &Study,
     placement: &CpuPlacement,
@@ -175,7 +175,8 @@ pub fn weigh(study: &Study, placement: Option<&CpuPlacement>, chosen_by: ChosenB
     ChosenFactor { time, slow_motion, notice }
 }
 
-/// What a certificate lets a system lack of its cores: real storage can't be slowed down, so the margin that a factor leaves is no question.
+/// What a certificate lets a system lack of its cores: real storage can't be slowed down, so the margin that a factor
+/// leaves is no question.
 const LACKING: f64 = 0.05;
 
 /// That the study's cores, on real storage, are more than this host has if nothing else runs here.

@@ -1,4 +1,5 @@
-//! A trial of the fastest storage of a study, by reads at the study's concurrency and by what a log does, from devices that hold nothing.
+//! A trial of the fastest storage of a study, by reads at the study's concurrency and by what a log does, from devices
+//! that hold nothing.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -27,7 +28,8 @@ const MOSTLY_READS: f64 = 0.9;
 /// Half of what a cell's certificate allows: the load generator will need its part of the emulation's CPUs too.
 const MEAN_TOLERANCE: f64 = 0.05;
 const P99_TOLERANCE: f64 = 0.10;
-/// What a cell's certificate allows. One writer waits for one request after the other, so its slowest are this host's alone: half of that is rarely had.
+/// What a cell's certificate allows. One writer waits for one request after the other, so its slowest are this host's
+/// alone: half of that is rarely had.
 const WRITES_P99_TOLERANCE: f64 = 0.20;
 /// Slow devices in slow motion are tried for longer, until they have answered enough; no longer than this.
 const MAX_TRIAL_TIME: Duration = Duration::from_secs(4);
@@ -78,8 +80,8 @@ impl TrialLoad {
 }
 
 impl FactorTrial {
-    /// `None` where nothing is modelled, and where everything is a batch job: nobody knows its concurrency. Of a benchmark of the user's nobody
-    /// does either, but one at a time is the least, and most of them wait for a log.
+    /// `None` where nothing is modelled, and where everything is a batch job: nobody knows its concurrency. Of a
+    /// benchmark of the user's nobody does either, but one at a time is the least, and most of them wait for a log.
     pub(super) fn from_study(study: &Study) -> Option<FactorTrial> {
         let max_threads = study.workloads.iter().flat_map(|workload| &workload.threads).max().copied();
         let benchmarks = || study.workloads.iter().filter_map(|workload| workload.benchmark.as_ref());
@@ -91,7 +93,8 @@ impl FactorTrial {
             loads.push(TrialLoad::mixed(threads.min(MAX_THREADS)));
         }
         if has_benchmark {
-            // The slow requests of a database that writes a log are the reads beside it. fio may write nothing but the log.
+            // The slow requests of a database that writes a log are the reads beside it. fio may write nothing but the
+            // log.
             let is_all = benchmarks().any(|one| one.plan.job.as_deref().is_some_and(waits_for_writes));
             loads.push(TrialLoad::log(is_all.then_some(WRITES_P99_TOLERANCE)));
         }
@@ -125,8 +128,8 @@ impl FactorTrial {
         Some(FactorTrial { volume, loads, least_rate_per_s, seed: study.run.seed })
     }
 
-    /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to find out
-    /// by its first cells. `None` if `stop` was raised.
+    /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to
+    /// find out by its first cells. `None` if `stop` was raised.
     pub(super) fn run_at(
         &self,
         time: f64,
@@ -139,7 +142,8 @@ impl FactorTrial {
             let try_it = || self.verdict(load, time, placement, registry, stop);
             let Some(mut found) = try_it()? else { return Ok(None) };
             if found == FactorVerdict::TooFast {
-                // A hypervisor that was away for some milliseconds makes a hundredth of so few requests late. As with cells, twice is no chance.
+                // A hypervisor that was away for some milliseconds makes a hundredth of so few requests late. As with
+                // cells, twice is no chance.
                 let Some(again) = try_it()? else { return Ok(None) };
                 if again == FactorVerdict::Holds {
                     found = FactorVerdict::Holds;

@@ -9,17 +9,18 @@ use super::speed::{self, CpuSpeed};
 
 /// Where there is a single CPU, the system gets this share of it and the emulation the rest.
 const SHARE_OF_A_SINGLE_CPU: f64 = 0.5;
-/// A quota's period as modelled time, and its bounds as wall time. A system that has used up its share waits for the rest of a
-/// period: that must be short beside what its operations take, and no shorter than the kernel can keep to.
+/// A quota's period as modelled time, and its bounds as wall time. A system that has used up its share waits for the
+/// rest of a period: that must be short beside what its operations take, and no shorter than the kernel can keep to.
 const PERIOD_MODELLED: Duration = Duration::from_micros(500);
 const PERIOD_MIN: Duration = Duration::from_millis(2);
 const PERIOD_MAX: Duration = Duration::from_millis(20);
-/// A quota below this share of a CPU comes in slices of the kernel's least, 1 ms, and far apart, so that caches are cold whenever one begins. RocksDB with
-/// all its cores busy did as much at an eighth of a CPU as at a 32nd, and a fifth less at a 48th (in four pairs 3 to 33 %).
+/// A quota below this share of a CPU comes in slices of the kernel's least, 1 ms, and far apart, so that caches are
+/// cold whenever one begins. RocksDB with all its cores busy did as much at an eighth of a CPU as at a 32nd, and a
+/// fifth less at a 48th (in four pairs 3 to 33 %).
 pub const SMALL_SHARE: f64 = 0.025;
 
-/// This host's CPUs, divided between the system under test and what emulates its surroundings: the load generator, the modelled
-/// devices and volume servers.
+/// This host's CPUs, divided between the system under test and what emulates its surroundings: the load generator, the
+/// modelled devices and volume servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuPlacement {
     pub system: Processors,
@@ -38,7 +39,8 @@ pub struct ServerShare {
     pub cpu: CpuShare,
     /// Of one node of the modelled system.
     pub modelled_cores: u32,
-    /// What the modelled cores come to on CPUs at their fastest. `cpu` has more, as this host's are slower while all of them compute.
+    /// What the modelled cores come to on CPUs at their fastest. `cpu` has more, as this host's are slower while all of
+    /// them compute.
     pub due_cpus: f64,
     /// What was measured to be left on its CPUs.
     pub measured_cpus: f64,
@@ -53,7 +55,8 @@ impl CpuPlacement {
         Ok(divide(capacity::steady(&mut || capacity::measure(&Processors::available()))?))
     }
 
-    /// With the speed of its CPUs, measured now. A reference from before counts where it was faster, this host's as well as `known_us`.
+    /// With the speed of its CPUs, measured now. A reference from before counts where it was faster, this host's as
+    /// well as `known_us`.
     #[must_use]
     pub fn with_speed(
         self,
@@ -76,9 +79,10 @@ impl CpuPlacement {
         divide(Processors::available().iter().map(|cpu| CpuCapacity { cpu, left: 1.0 }).collect())
     }
 
-    /// The share of each of `servers` servers of `nodes` nodes, of a machine of so many cores each, in slow motion by `time`. A server that has this
-    /// host to itself gets whole CPUs as such: they hold it without a quota. What is modelled gets as much more time as this host's CPUs are
-    /// slower when all of them compute; beside real storage the CPUs are those that there are.
+    /// The share of each of `servers` servers of `nodes` nodes, of a machine of so many cores each, in slow motion by
+    /// `time`. A server that has this host to itself gets whole CPUs as such: they hold it without a quota. What is
+    /// modelled gets as much more time as this host's CPUs are slower when all of them compute; beside real storage the
+    /// CPUs are those that there are.
     pub fn share(&self, cores: u32, nodes: u32, servers: u32, time: f64, is_modelled: bool) -> ServerShare {
         let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
         let due_cpus = f64::from(cores) * f64::from(nodes) / time;
@@ -111,8 +115,8 @@ impl CpuPlacement {
     }
 }
 
-/// The emulation gets a third of the CPUs, and one at least: those that have most left, as a reply that waits for a CPU is a
-/// latency that no device had, while the system only gets its share by a slower motion.
+/// The emulation gets a third of the CPUs, and one at least: those that have most left, as a reply that waits for a CPU
+/// is a latency that no device had, while the system only gets its share by a slower motion.
 fn divide(mut found: Vec<CpuCapacity>) -> CpuPlacement {
     // Of equal ones the last, since the kernel's own work tends to the first.
     found.sort_by(|a, b| b.left.total_cmp(&a.left).then(b.cpu.cmp(&a.cpu)));

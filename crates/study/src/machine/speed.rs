@@ -1,7 +1,8 @@
 //! How fast CPUs compute: a fixed computation, arithmetic and memory, timed by the CPU time that it takes.
 //!
-//! A core that a hypervisor shares between two guests does less for each in the same CPU time, and so does one whose clock was lowered or whose
-//! caches others use. No counter of the kernel shows it: nothing was stolen, nobody waited. The computation does.
+//! A core that a hypervisor shares between two guests does less for each in the same CPU time, and so does one whose
+//! clock was lowered or whose caches others use. No counter of the kernel shows it: nothing was stolen, nobody waited.
+//! The computation does.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -32,7 +33,8 @@ pub(crate) struct SpeedComputation {
 impl SpeedComputation {
     pub(crate) fn new() -> SpeedComputation {
         let mut order: Vec<u32> = (0..LINES as u32).collect();
-        // The same order everywhere: a plain generator is enough to shuffle by (Sattolo's algorithm makes one cycle of all).
+        // The same order everywhere: a plain generator is enough to shuffle by (Sattolo's algorithm makes one cycle of
+        // all).
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for last in (1..LINES).rev() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,9 +1,11 @@
 //! Makes the kernel choose again who runs, more often than its own tick does.
 //!
-//! Beside a busy program a thread of the system runs as soon as it wakes up. But it may lose its CPU again, to a worker of the kernel's that carries its
-//! own request to a modelled device, for one; and when the worker is done, the scheduler may let the busy program go on. It chooses again
-//! when somebody wakes up or at its next tick, up to 4 ms later (250 ticks a second are usual). A thread that outranks all others makes it choose by waking up
-//! for a moment. Of fio's reads with 16 under way on an NVMe drive at x24, beside a program that never rests, the p99 was 36 % late without that, and 9 to 14 % with it.
+//! Beside a busy program a thread of the system runs as soon as it wakes up. But it may lose its CPU again, to a worker
+//! of the kernel's that carries its own request to a modelled device, for one; and when the worker is done, the
+//! scheduler may let the busy program go on. It chooses again when somebody wakes up or at its next tick, up to 4 ms
+//! later (250 ticks a second are usual). A thread that outranks all others makes it choose by waking up for a moment.
+//! Of fio's reads with 16 under way on an NVMe drive at x24, beside a program that never rests, the p99 was 36 % late
+//! without that, and 9 to 14 % with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +38,8 @@ impl TickThreads {
         (!placement.is_shared()).then(|| TickThreads::start(&placement.system))
     }
 
-    /// `None` also where the system may have nearly all of its CPUs itself: nobody could tell its own work from that of others.
+    /// `None` also where the system may have nearly all of its CPUs itself: nobody could tell its own work from that of
+    /// others.
     pub(crate) fn for_share(
         placement: &CpuPlacement,
         share: &ServerShare,
@@ -82,7 +85,8 @@ impl TickThreads {
     }
 }
 
-/// The thread on one CPU. Nobody waits for its end: a program that outranks it may keep it from running, and it holds nothing.
+/// The thread on one CPU. Nobody waits for its end: a program that outranks it may keep it from running, and it holds
+/// nothing.
 struct TickThread {
     _over: Sender<()>,
 }

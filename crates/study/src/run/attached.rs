@@ -50,8 +50,8 @@ struct ServedPool {
 }
 
 impl CellStorages {
-    /// Attaches a storage for each server, with the data of `source`: made anew and empty without one. The study's limit
-    /// of dirty pages is in force then.
+    /// Attaches a storage for each server, with the data of `source`: made anew and empty without one. The study's
+    /// limit of dirty pages is in force then.
     pub(super) fn attach(
         plan: &CellPlan<'_>,
         source: Option<&PreparedDataset>,
@@ -263,7 +263,8 @@ impl CellStorages {
         Ok(())
     }
 
-    /// What was wrong with the devices since they were attached that what they hold may show, in words. It is over then.
+    /// What was wrong with the devices since they were attached that what they hold may show, in words. It is over
+    /// then.
     pub(super) fn faults_in_data(&self) -> Result<Vec<String>, CellError> {
         let without_pool = self.servers.iter().filter(|_| self.pool.is_none());
         without_pool.chain(self.roles.iter().map(|role| &role.attached)).try_for_each(faults::end_all)?;
@@ -293,8 +294,8 @@ impl CellStorages {
         Ok((devices, network))
     }
 
-    /// How every device stands, as records name it, and every layer; counting goes on. It is asked for by connections of its own: one that does
-    /// not answer in time spoils none that a measurement needs.
+    /// How every device stands, as records name it, and every layer; counting goes on. It is asked for by connections
+    /// of its own: one that does not answer in time spoils none that a measurement needs.
     pub(super) fn glance(
         &self,
         plan: &CellPlan<'_>,
@@ -329,8 +330,8 @@ impl CellStorages {
         Ok((seen, layers))
     }
 
-    /// Adds to what devices did how far what is known of their media carries it; devices of a pool have none. After every measurement has
-    /// ended: it takes the daemons a moment, which ends where `stop` is raised.
+    /// Adds to what devices did how far what is known of their media carries it; devices of a pool have none. After
+    /// every measurement has ended: it takes the daemons a moment, which ends where `stop` is raised.
     pub(super) fn add_inputs(
         &self,
         devices: &mut [DeviceActivity],
@@ -414,8 +415,8 @@ impl CellStorages {
         }
     }
 
-    /// As [`detach`](Self::detach) after a measurement, whose figures stay true where another program keeps a part of it: it may have got a copy of
-    /// our mounts with a mount namespace of its own. Who that is, if anybody does.
+    /// As [`detach`](Self::detach) after a measurement, whose figures stay true where another program keeps a part of
+    /// it: it may have got a copy of our mounts with a mount namespace of its own. Who that is, if anybody does.
     pub(super) fn clear_away(mut self) -> Result<Option<String>, CellError> {
         let mut in_use = Vec::new();
         let roles = self.roles.iter_mut().map(|role| &mut role.attached);

@@ -1,4 +1,5 @@
-//! A benchmark of the user's: storage attached, the program started inside its budget, its command run to the end and watched.
+//! A benchmark of the user's: storage attached, the program started inside its budget, its command run to the end and
+//! watched.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -230,8 +230,9 @@ impl RunContext {
         &self.records
     }
 
-    /// From here on this thread, and all threads and processes that it starts, stay on the emulation's CPUs until the answer is
-    /// dropped; the system's processes are placed one by one. Where the system runs elsewhere, nothing here has to be kept apart.
+    /// From here on this thread, and all threads and processes that it starts, stay on the emulation's CPUs until the
+    /// answer is dropped; the system's processes are placed one by one. Where the system runs elsewhere, nothing here
+    /// has to be kept apart.
     pub(super) fn confine(&self, plan: &CellPlan<'_>) -> Result<Option<CpuConfinement>, CellError> {
         let here = self.placement.as_ref().filter(|_| !plan.storage.is_elsewhere());
         Ok(here.map(|here| CpuConfinement::confine_to(&here.emulation)).transpose()?)
@@ -250,7 +251,8 @@ impl RunContext {
         &self.registry
     }
 
-    /// Measures the path's own cost before each cell, where something is modelled: of what this host had for it an hour ago nothing follows.
+    /// Measures the path's own cost before each cell, where something is modelled: of what this host had for it an hour
+    /// ago nothing follows.
     pub(super) fn measure_path(
         &mut self,
         plan: &CellPlan<'_>,
@@ -485,8 +487,8 @@ impl RunContext {
         })
     }
 
-    /// Starts the system on the cell's storages, in the budgets that the study gives it. A warning where this host can't hold
-    /// anything to one.
+    /// Starts the system on the cell's storages, in the budgets that the study gives it. A warning where this host
+    /// can't hold anything to one.
     pub(super) fn start(
         &self,
         plan: &CellPlan<'_>,
@@ -534,8 +536,9 @@ impl RunContext {
         Ok(session)
     }
 
-    /// The generator's own highest rate in modelled operations per second, against nothing: storage and system are not part of it. It is measured
-    /// behind each cell, since a host that was quiet an hour ago says nothing of now; again where it looks too low for what was measured.
+    /// The generator's own highest rate in modelled operations per second, against nothing: storage and system are not
+    /// part of it. It is measured behind each cell, since a host that was quiet an hour ago says nothing of now; again
+    /// where it looks too low for what was measured.
     fn ceiling(&self, plan: &CellPlan<'_>, measured_per_s: f64) -> Result<f64, CellError> {
         let spec = drive::measuring_spec(plan)?;
         let enough_per_s = GeneratorCost::MIN_HEADROOM * measured_per_s;

@@ -35,8 +35,9 @@ impl Drop for CellFolder {
     }
 }
 
-/// Removes the folder. A file system of ours that a program still uses there leaves it first: the next cell needs the place, and nothing
-/// in a mount is ours to remove. Where somebody else has mounted something all stays, and this names it.
+/// Removes the folder. A file system of ours that a program still uses there leaves it first: the next cell needs the
+/// place, and nothing in a mount is ours to remove. Where somebody else has mounted something all stays, and this names
+/// it.
 fn remove(folder: &Path, registry: &ResourceRegistry) -> Result<(), PathBuf> {
     let below: Vec<PathBuf> = mounts::all()
         .into_iter()

@@ -104,8 +104,8 @@ impl<'a> CellPlan<'a> {
                 .is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
     }
 
-    /// `load` begins with an empty storage, everything else with the loaded data. A program that has nothing to prepare or load
-    /// begins with nothing.
+    /// `load` begins with an empty storage, everything else with the loaded data. A program that has nothing to prepare
+    /// or load begins with nothing.
     pub(super) fn begins_empty(&self) -> bool {
         if self.benchmark.is_some() {
             let settings = self.storage.settings_of(self.system);

@@ -58,7 +58,8 @@ pub struct CertificateEvidence<'a> {
     pub open_loop: bool,
     /// Some readers must find nothing, because they lack an authorisation.
     pub hides_records: bool,
-    /// What failed while all nodes were there, where some were sent away: what fails while they are away is what was asked for.
+    /// What failed while all nodes were there, where some were sent away: what fails while they are away is what was
+    /// asked for.
     pub nodes_away: Option<OutsideOfEvents>,
     /// What came of reading back what was acknowledged; absent where that was not done.
     pub read_back: Option<&'a ReadBackRecord>,
@@ -131,8 +132,8 @@ pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
     latencies.certificate(checks, evidence.floor_us, steal)
 }
 
-/// How many operations were under way on average, by Little's law: from when each was really sent. Those beside the measured ones are
-/// clients' too.
+/// How many operations were under way on average, by Little's law: from when each was really sent. Those beside the
+/// measured ones are clients' too.
 fn mean_in_flight(measured: &MeasuredWindow) -> f64 {
     let beside_us = measured.beside.as_ref().map_or(0.0, |background| served_us(&background.by_operation));
     (served_us(&measured.by_operation) + beside_us) / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
@@ -143,7 +144,8 @@ fn served_us(by_operation: &BTreeMap<String, OperationStats>) -> f64 {
     by_operation.values().map(|one| one.count as f64 * one.service.us.mean).sum()
 }
 
-/// Operations that take longer than the time in which they are counted: most of them began before it, and what it shows is chance.
+/// Operations that take longer than the time in which they are counted: most of them began before it, and what it shows
+/// is chance.
 fn window_check(measured: &MeasuredWindow) -> Option<Check> {
     let window_us = measured.duration_s * 1e6;
     let operations: u64 = measured.by_operation.values().map(|one| one.count).sum();
@@ -168,8 +170,8 @@ fn window_check(measured: &MeasuredWindow) -> Option<Check> {
 /// Fewer requests than this tell nothing of percentiles.
 const ENOUGH_REQUESTS: u64 = 100;
 
-/// What can be said of devices alone, whatever drove them: whether they kept the modelled time. `None` where they had too few requests
-/// for that.
+/// What can be said of devices alone, whatever drove them: whether they kept the modelled time. `None` where they had
+/// too few requests for that.
 pub fn certify_devices(
     devices: &[DeviceActivity],
     paths: &[PathRecord],
@@ -188,7 +190,8 @@ pub(super) fn search_findings(searching: &SearchObservation, time_scale: f64) ->
     failed.into_iter().map(|check| format!("{}: {}", check.name, check.finding)).collect()
 }
 
-/// Tasks that were made again took the job longer, and asked the storage for what they had read and written once before.
+/// Tasks that were made again took the job longer, and asked the storage for what they had read and written once
+/// before.
 fn lost_tasks_check(lost: LostTasks) -> Check {
     let LostTasks { count, nodes_went } = lost;
     let passed = count == 0 || nodes_went;
@@ -235,8 +238,8 @@ pub struct TooFast {
     pub extent: Option<f64>,
 }
 
-/// What failed of a cell's certificate that a slower motion would mend; `None` where nothing did. `earlier` are the factors that were given up
-/// because of this cell: what they did not mend, another one won't.
+/// What failed of a cell's certificate that a slower motion would mend; `None` where nothing did. `earlier` are the
+/// factors that were given up because of this cell: what they did not mend, another one won't.
 pub fn too_fast(
     certificate: &Certificate,
     devices: &[DeviceActivity],
@@ -285,8 +288,8 @@ fn is_mended(check: &str) -> bool {
     latencies::is_mended(check) || processors::is_mended(check) || GENERATOR_CHECKS.contains(&check)
 }
 
-/// Slower motion that made a check fail by less than this share less was no help: a program that uses whatever CPU time is left uses it at
-/// every factor.
+/// Slower motion that made a check fail by less than this share less was no help: a program that uses whatever CPU time
+/// is left uses it at every factor.
 const MIN_IMPROVEMENT: f64 = 0.1;
 /// Shares that are all of what there is look the same at half of it, so that one such motion tells nothing.
 const NO_HELP_AT_LAST: usize = 2;

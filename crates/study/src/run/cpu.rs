@@ -113,7 +113,8 @@ impl<'a> CpuMeter<'a> {
         };
         let cpus = self.share.cpu.cpus.len();
         let (mut used_s, mut throttled_share) = (0.0, 0.0_f64);
-        // Servers that share CPUs wait for each other, and on a single CPU for the emulation: that is no finding about others.
+        // Servers that share CPUs wait for each other, and on a single CPU for the emulation: that is no finding about
+        // others.
         let alone = self.servers == 1 && !self.placement.is_shared();
         let mut waited = None;
         // Of one that could not be read at either time nothing is known.
@@ -175,8 +176,8 @@ impl<'a> CpuMeter<'a> {
     }
 }
 
-/// How long a server had something to run and no CPU, other than for its quota. Throttled time is summed over CPUs: on several, all but a
-/// little of it hides what others took, and then nobody knows.
+/// How long a server had something to run and no CPU, other than for its quota. Throttled time is summed over CPUs: on
+/// several, all but a little of it hides what others took, and then nobody knows.
 fn waited(now: &CpuUsage, then: &CpuUsage, cpus: usize) -> Option<Duration> {
     let stalled = now.stalled?.saturating_sub(then.stalled?);
     let throttled = now.throttled.saturating_sub(then.throttled);
@@ -184,8 +185,8 @@ fn waited(now: &CpuUsage, then: &CpuUsage, cpus: usize) -> Option<Duration> {
     is_clear.then(|| stalled.saturating_sub(throttled))
 }
 
-/// A hypervisor steals from those who want to run: of what it took on these CPUs, the system's part is as large as its part of what ran there. The
-/// kernel's account of waiting has none of it.
+/// A hypervisor steals from those who want to run: of what it took on these CPUs, the system's part is as large as its
+/// part of what ran there. The kernel's account of waiting has none of it.
 fn stolen_from_system_s(on_its_cpus: CpuTimes, used_s: f64) -> f64 {
     let busy_s = on_its_cpus.busy.as_secs_f64().max(f64::MIN_POSITIVE);
     on_its_cpus.stolen.as_secs_f64() * (used_s / busy_s).min(1.0)
@@ -218,16 +219,16 @@ struct OnTheCpus {
 }
 
 impl OnTheCpus {
-    /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only as far as
-    /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none. `throttled_share` is how many of the
-    /// periods of its quota in which it had something to run ran out.
+    /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only
+    /// as far as it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none.
+    /// `throttled_share` is how many of the periods of its quota in which it had something to run ran out.
     fn lost_of(&self, due_cpus: f64, throttled_share: f64) -> f64 {
         self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, throttled_share))
     }
 
-    /// A hypervisor takes a CPU for 10 ms and more at a time, and what a quota's shorter period has left at its end is gone: that there is
-    /// enough on average mends nothing. Of what was stolen, the part that the system wanted is as large as the part of all periods that it
-    /// could have used more of.
+    /// A hypervisor takes a CPU for 10 ms and more at a time, and what a quota's shorter period has left at its end is
+    /// gone: that there is enough on average mends nothing. Of what was stolen, the part that the system wanted is as
+    /// large as the part of all periods that it could have used more of.
     fn lost_in_bursts(&self, due_cpus: f64, throttled_share: f64) -> f64 {
         let short_cpus = (due_cpus - self.used_cpus).max(0.0);
         (short_cpus.min(self.stolen_from_it_cpus * throttled_share) / due_cpus.max(f64::MIN_POSITIVE))
@@ -235,7 +236,8 @@ impl OnTheCpus {
     }
 
     fn lost_on_average(&self, due_cpus: f64) -> f64 {
-        // A program that is never idle uses what the system leaves: where waiting for others is counted by itself, they took nothing here.
+        // A program that is never idle uses what the system leaves: where waiting for others is counted by itself, they
+        // took nothing here.
         let others = if self.waits_are_counted { 0.0 } else { (self.busy_cpus - self.used_cpus).max(0.0) };
         let available = (self.cpus - self.stolen_cpus - others).max(0.0);
         let available = match due_cpus > self.measured_cpus {
@@ -285,14 +287,16 @@ mod tests {
         };
         let lost_with =
             |used_cpus, stolen_cpus, throttled_share| of_due(0.5, used_cpus, stolen_cpus, throttled_share);
-        // 40 % of a CPU is stolen for 30 ms at a time, and a program that computes all the time uses up each period of 20 ms that it has.
+        // 40 % of a CPU is stolen for 30 ms at a time, and a program that computes all the time uses up each period of
+        // 20 ms that it has.
         assert!((lost_with(0.3, 0.4, 0.6) - 0.4).abs() < 1e-9);
         // One that waits for its disk never does.
         assert_eq!(lost_with(0.3, 0.4, 0.0), 0.0);
         // It got what it was due all the same.
         assert_eq!(lost_with(0.5, 0.4, 0.6), 0.0);
         assert!(lost_with(0.45, 0.02, 0.5) < 0.05, "the usual noise");
-        // In slow motion x128 less is due, and as much less is stolen from a system that runs for as much less of the time.
+        // In slow motion x128 less is due, and as much less is stolen from a system that runs for as much less of the
+        // time.
         assert!(of_due(0.125, 0.06, 0.003, 0.5) < 0.05, "the usual noise there");
     }
 

@@ -1,8 +1,10 @@
-//! How fast this host's CPUs compute while a cell is measured, and as much more CPU time for the system as they are slower.
+//! How fast this host's CPUs compute while a cell is measured, and as much more CPU time for the system as they are
+//! slower.
 //!
-//! A modelled core does what a core of this host does at its fastest. A core that a hypervisor shares between two guests does less for each in the
-//! same CPU time, and so does one that another thread shares. A [fixed computation](crate::machine::SpeedComputation), timed again and again, tells by how
-//! much, and the system's quota follows.
+//! A modelled core does what a core of this host does at its fastest. A core that a hypervisor shares between two
+//! guests does less for each in the same CPU time, and so does one that another thread shares. A [fixed
+//! computation](crate::machine::SpeedComputation), timed again and again, tells by how much, and the system's quota
+//! follows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

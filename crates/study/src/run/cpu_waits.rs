@@ -1,7 +1,7 @@
 //! How long the load generator and the devices waited for a CPU while a cell is measured.
 //!
-//! The kernel keeps the account by thread, and forgets a thread that has ended: so it is read again and again while the threads live, and what
-//! came in between is added up.
+//! The kernel keeps the account by thread, and forgets a thread that has ended: so it is read again and again while the
+//! threads live, and what came in between is added up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,8 @@ pub(super) struct ObservedCpuWaits {
 }
 
 impl ObservedCpuWaits {
-    /// How many threads were ready to run and had no CPU since `before`, on average; `None` where too little of that time was seen.
+    /// How many threads were ready to run and had no CPU since `before`, on average; `None` where too little of that
+    /// time was seen.
     pub(super) fn threads_since(self, before: ObservedCpuWaits, elapsed: Duration) -> Option<f64> {
         let seen = self.seen.saturating_sub(before.seen);
         if seen.is_zero() || seen < elapsed.mul_f64(SEEN) {

@@ -2,8 +2,8 @@
 //!
 //! Loading is not what these cells measure, so it happens at this machine's own speed, into a plain folder,
 //! with the settings and memory division that the cells use; the system has then written and compacted the
-//! very files that it will find on every storage. A system that spreads one data set over all directories loads it on each
-//! storage instead, whose devices are in fast-forward meanwhile.
+//! very files that it will find on every storage. A system that spreads one data set over all directories loads it on
+//! each storage instead, whose devices are in fast-forward meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -39,8 +39,8 @@ enum PlacedDataset {
     UnderFaults(Vec<String>),
 }
 
-/// The faults that devices had while they got their data; `None` without any. Of what has failed anyway, it is no second failure that they
-/// can't be asked.
+/// The faults that devices had while they got their data; `None` without any. Of what has failed anyway, it is no
+/// second failure that they can't be asked.
 fn faults_met(storages: &CellStorages, has_loaded: bool) -> Result<Option<Vec<String>>, CellError> {
     // What is still in the page cache passes the devices as well.
     let written = storages.write_out();
@@ -143,7 +143,8 @@ impl PreparedDatasets {
         Ok(())
     }
 
-    /// A failure to load, with what is left of the disk that data sets are on where that is hardly anything. To be asked before they are removed.
+    /// A failure to load, with what is left of the disk that data sets are on where that is hardly anything. To be
+    /// asked before they are removed.
     fn with_space(&self, error: CellError) -> CellError {
         let full = space::note(&self.root).map(|note| format!("\n{note}"));
         error.with(&full.unwrap_or_default())

@@ -36,8 +36,8 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes a directory for a new run: `path`, or where another run has that, the first of `path-2`, `path-3` ... that is free.
-    /// Two runs of one study may start in the same second.
+    /// Makes a directory for a new run: `path`, or where another run has that, the first of `path-2`, `path-3` ... that
+    /// is free. Two runs of one study may start in the same second.
     ///
     /// # Errors
     /// When none of them is free, or the first that is can't be made.
@@ -70,7 +70,8 @@ impl RunDirectory {
         let made = missing_of(path);
         let folder =
             Folder::make(path, Access::Readable).map_err(|error| cannot("keep a run in", path, &error))?;
-        // Before anything else: whoever gives its new run up meanwhile takes away only what it made while it had the lock.
+        // Before anything else: whoever gives its new run up meanwhile takes away only what it made while it had the
+        // lock.
         let lock = lock(&folder)?;
         check_new(path).inspect_err(|_| {
             let _ = folder.remove_file(LOCK);
@@ -167,11 +168,11 @@ impl RunDirectory {
         write_json(&self.cells, &planned.file, record)
     }
 
-    /// Whether a cell has completed and needs no further run. Failed cells run again, since their cause may have been mended. So do cells
-    /// disturbed by hand, which `tell` reports.
+    /// Whether a cell has completed and needs no further run. Failed cells run again, since their cause may have been
+    /// mended. So do cells disturbed by hand, which `tell` reports.
     ///
-    /// An incomplete record is no finished cell either, and `tell` reports it too. One of another scale was left when the
-    /// run began again in slower motion.
+    /// An incomplete record is no finished cell either, and `tell` reports it too. One of another scale was left when
+    /// the run began again in slower motion.
     ///
     /// # Errors
     /// When a record exists but can't be read, so that nobody knows what it holds, or is of a later version.
@@ -222,8 +223,8 @@ impl RunDirectory {
         }
     }
 
-    /// Begins a run again that goes on at another scale: its head first, since records of another scale than the head's count for
-    /// nothing, whenever this is interrupted.
+    /// Begins a run again that goes on at another scale: its head first, since records of another scale than the head's
+    /// count for nothing, whenever this is interrupted.
     ///
     /// # Errors
     /// When something can't be written or removed.

@@ -28,7 +28,8 @@ const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
 /// Somebody may have filled the disk for a moment, and what is there needs no room.
 const FULL_FOR: Duration = Duration::from_secs(5);
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// Operations that are under way when the user stops the run get this long to end. In slow motion some would wait for minutes.
+/// Operations that are under way when the user stops the run get this long to end. In slow motion some would wait for
+/// minutes.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// What the generator runs for.
@@ -260,7 +261,8 @@ pub(super) fn drive(
     }
 }
 
-/// Ends everything once the disk of this host has been full for a while: a system whose devices fail may try again for minutes, or wait for ever.
+/// Ends everything once the disk of this host has been full for a while: a system whose devices fail may try again for
+/// minutes, or wait for ever.
 fn watch_space(
     images: &Path,
     control: &RunHandle<'_>,
@@ -285,7 +287,8 @@ fn watch_space(
     }
 }
 
-/// Passes the generator's progress on, and the user's stop to the generator, and to the system if operations still wait for it then.
+/// Passes the generator's progress on, and the user's stop to the generator, and to the system if operations still wait
+/// for it then.
 fn watch(
     control: &RunHandle<'_>,
     session: &ServerSession,

@@ -49,8 +49,8 @@ pub(super) fn note(events: &[PlannedEvent]) -> Option<String> {
     (!list.is_empty()).then(|| format!("nodes away on command: {}", list.join("; ")))
 }
 
-/// Where the nodes of a system are commanded from while it is measured; `None` where it has none. `count` has it take down what they
-/// have counted, which a system does whenever it tells its figures.
+/// Where the nodes of a system are commanded from while it is measured; `None` where it has none. `count` has it take
+/// down what they have counted, which a system does whenever it tells its figures.
 pub(super) fn desk<'a>(
     servers: &'a StartedServers,
     count: &'a (dyn Fn() + Sync),

@@ -51,7 +51,8 @@ pub(super) fn end_all(attached: &AttachedStorage) -> Result<(), CellError> {
     }
 }
 
-/// Of what was wrong with devices while data were put on them: all that the data may show. One that is only slow gets the right data.
+/// Of what was wrong with devices while data were put on them: all that the data may show. One that is only slow gets
+/// the right data.
 pub(super) fn faults_in_data(devices: &[DeviceActivity]) -> Vec<String> {
     let of_device = |device: &DeviceActivity| {
         let over = device.earlier_faults.iter().filter(|fault| !fault.only_slows).map(|fault| &fault.what);

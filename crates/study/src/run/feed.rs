@@ -1,5 +1,5 @@
-//! The feed: what a run writes while it goes on, for whoever watches it ([`underlay_record::live`]). It stands between the run and its
-//! observer, and adds a sample every second. A feed that can't be written ends, and the run goes on.
+//! The feed: what a run writes while it goes on, for whoever watches it ([`underlay_record::live`]). It stands between
+//! the run and its observer, and adds a sample every second. A feed that can't be written ends, and the run goes on.
 
 mod source;
 mod writer;
@@ -193,8 +193,8 @@ impl<'a> RunFeed<'a> {
         }
     }
 
-    /// Takes a sample of everything, and tells what has happened to nodes and devices since the last one. The sample itself is left out where
-    /// it would be of a moment only.
+    /// Takes a sample of everything, and tells what has happened to nodes and devices since the last one. The sample
+    /// itself is left out where it would be of a moment only.
     fn take(&self, source: &dyn LiveSource, cost: &mut SamplerCost) {
         let is_long_enough = cost.at.elapsed() >= MIN_SAMPLE_TIME;
         let is_new = {

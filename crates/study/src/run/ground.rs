@@ -1,5 +1,5 @@
-//! What can be told of a run before anything is measured or loaded: whether the real directories that it names can be used, and whether this
-//! host can hold a system to its memory and CPUs.
+//! What can be told of a run before anything is measured or loaded: whether the real directories that it names can be
+//! used, and whether this host can hold a system to its memory and CPUs.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use super::storage::attach_paths;
 use super::{RunError, RunObserver};
 use crate::spec::{StorageSource, StorageSpec, Study};
 
-/// Refuses a run that names a real directory in which nothing can be made. `left` are the cells that are still to be run. Roles have no real ones.
+/// Refuses a run that names a real directory in which nothing can be made. `left` are the cells that are still to be
+/// run. Roles have no real ones.
 pub(super) fn check<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
@@ -37,8 +38,8 @@ pub(super) fn refused(place: &str, error: &AttachError) -> RunError {
     }
 }
 
-/// Says what this host lacks to hold systems to their memory and CPUs: their cells will be doubtful for it, and nobody should have to wait for
-/// them to be told.
+/// Says what this host lacks to hold systems to their memory and CPUs: their cells will be doubtful for it, and nobody
+/// should have to wait for them to be told.
 pub(super) fn tell_what_holds_nothing<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,

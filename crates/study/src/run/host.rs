@@ -79,7 +79,8 @@ pub(super) enum PathFloor {
 }
 
 impl PathFloor {
-    /// Measures it: at length the first time, and shortly before every further cell. What can't be measured here is not tried again.
+    /// Measures it: at length the first time, and shortly before every further cell. What can't be measured here is not
+    /// tried again.
     pub(super) fn measure_again(&mut self, observer: &dyn RunObserver) -> Result<(), CellError> {
         match self {
             PathFloor::Unmeasured => *self = PathFloor::measure(observer)?,

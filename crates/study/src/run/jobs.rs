@@ -183,8 +183,8 @@ impl RunContext {
             let _ = session.release_cpu();
             drained
         };
-        // The next job is to find all nodes again, and this one's output may have to wait for one. Whether all came back is asked before the next
-        // job, and why one did not is in this one's record.
+        // The next job is to find all nodes again, and this one's output may have to wait for one. Whether all came
+        // back is asked before the next job, and why one did not is in this one's record.
         let (restored, drained) = match &desk {
             Some(desk) => desk.restore_while(stop, drain),
             None => (Ok(()), drain()),
@@ -284,8 +284,8 @@ struct JobEnvironment {
 }
 
 impl JobEnvironment {
-    /// Whether another job may run on it: all of it works, every node is there, and nothing goes on that the next job would pay for. What an earlier
-    /// job may have disturbed gets this long to come to rest.
+    /// Whether another job may run on it: all of it works, every node is there, and nothing goes on that the next job
+    /// would pay for. What an earlier job may have disturbed gets this long to come to rest.
     fn is_ready(&self, settles_within: Option<Duration>, stop: &AtomicBool) -> Result<(), CellError> {
         let servers = self.session.servers();
         servers.health().map_err(|error| CellError::Failed(error.to_string()))?;
@@ -311,7 +311,8 @@ fn request(plan: &CellPlan<'_>, job: &JobSpec) -> JobRequest {
     }
 }
 
-/// The record of a job as the system gave it, by this machine's clock, with slow motion divided out and the devices named.
+/// The record of a job as the system gave it, by this machine's clock, with slow motion divided out and the devices
+/// named.
 fn to_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     let time = plan.scale.time;
     job.wall_s = job.duration_s;

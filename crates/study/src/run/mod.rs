@@ -55,8 +55,8 @@ pub use directory::RunDirectory;
 pub use machine::{describe as describe_machine, versions};
 pub use schedule::{resume, start, start_in, study_of};
 
-/// How long a system may take to come to rest, with devices that take no modelled time: to compact what was loaded, or to make copies anew since a
-/// node was away.
+/// How long a system may take to come to rest, with devices that take no modelled time: to compact what was loaded, or
+/// to make copies anew since a node was away.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// Why a run did not go on at all. What goes wrong inside a cell is in that cell's record instead.
@@ -173,7 +173,8 @@ pub(crate) enum CellError {
         remedy: String,
     },
     Failed(String),
-    /// No rate keeps to the latency that the study asks for: a finding about the storage, with every step that shows it.
+    /// No rate keeps to the latency that the study asks for: a finding about the storage, with every step that shows
+    /// it.
     NoRate {
         reason: String,
         search: Box<SearchRecord>,

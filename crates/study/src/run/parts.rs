@@ -84,7 +84,8 @@ fn given_to_one(
     .collect()
 }
 
-/// `of_servers` has what each server consists of; nothing of one that is one process with all directories that it was given.
+/// `of_servers` has what each server consists of; nothing of one that is one process with all directories that it was
+/// given.
 fn put_together(
     system: &str,
     directories: Vec<GivenDirectory>,

@@ -1,4 +1,5 @@
-//! One round through the cells of a run, in the plan's random order, until all are recorded or the motion turns out to be too fast.
+//! One round through the cells of a run, in the plan's random order, until all are recorded or the motion turns out to
+//! be too fast.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -220,8 +221,8 @@ impl CellRecorder<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Measures a cell, and once more if the motion seems to be too fast for this host: a moment's disturbance is no reason to
-    /// begin everything again.
+    /// Measures a cell, and once more if the motion seems to be too fast for this host: a moment's disturbance is no
+    /// reason to begin everything again.
     fn measure(
         &mut self,
         bench: &mut RunContext,
@@ -268,8 +269,8 @@ impl CellRecorder<'_> {
         })
     }
 
-    /// What shows that the motion is too fast, where everything may begin again for it: in the first repetition, so that no long
-    /// work is thrown away.
+    /// What shows that the motion is too fast, where everything may begin again for it: in the first repetition, so
+    /// that no long work is thrown away.
     fn too_fast(&self, plan: &CellPlan<'_>, record: &RunRecord) -> Option<GivenUp> {
         if self.slower.is_none() || plan.planned.repetition > 1 {
             return None;

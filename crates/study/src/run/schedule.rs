@@ -1,5 +1,5 @@
-//! A run from its beginning or from where it was interrupted, in rounds: if this host turns out to be too slow for the modelled
-//! time, everything begins again in slower motion.
+//! A run from its beginning or from where it was interrupted, in rounds: if this host turns out to be too slow for the
+//! modelled time, everything begins again in slower motion.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use crate::spec::{Study, StudyForm};
 /// Runs a study from its beginning into a fresh directory.
 ///
 /// # Errors
-/// When the run can't be begun or continued: a mistake of the user's, something that this host lacks, or a failure of the
-/// place where it is kept. A cell that fails is recorded, and no error.
+/// When the run can't be begun or continued: a mistake of the user's, something that this host lacks, or a failure of
+/// the place where it is kept. A cell that fails is recorded, and no error.
 pub fn start(
     study: &Study,
     options: &RunOptions,
@@ -308,8 +308,8 @@ struct RunLocation {
     measuring_host_s: f64,
 }
 
-/// Runs what is left, and all of it again in slower motion as often as the first repetition shows that this host is too slow.
-/// `study` is as it was written, `paced` has the factor that the run has come to.
+/// Runs what is left, and all of it again in slower motion as often as the first repetition shows that this host is too
+/// slow. `study` is as it was written, `paced` has the factor that the run has come to.
 fn run_what_is_left(
     study: &Study,
     paced: Study,
@@ -424,7 +424,8 @@ fn run_rounds(
     Ok(outcome)
 }
 
-/// `--work`: before anything is measured, so that nobody waits for that and is refused for a directory that can't be used.
+/// `--work`: before anything is measured, so that nobody waits for that and is refused for a directory that can't be
+/// used.
 fn make_work_in(parent: &Path, registry: &ResourceRegistry) -> Result<OwnFolder, RunError> {
     let above = std::path::absolute(parent)
         .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", parent.display())))?;

@@ -1,4 +1,5 @@
-//! The factor of slow motion of a run: chosen before its first cell, and raised when this host turns out to be too slow.
+//! The factor of slow motion of a run: chosen before its first cell, and raised when this host turns out to be too
+//! slow.
 
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,8 @@ pub(super) struct DilatedStudy {
     pub placement: Option<CpuPlacement>,
 }
 
-/// Finds the factor that a run begins with, and says how it came about. `expected_s` is how long what is wanted of the study takes at its factor.
+/// Finds the factor that a run begins with, and says how it came about. `expected_s` is how long what is wanted of the
+/// study takes at its factor.
 pub(super) fn begin(
     study: &Study,
     options: &RunOptions,
@@ -178,12 +180,13 @@ pub(super) fn slower(study: &Study, run: &RunHeader) -> Option<f64> {
     if !is_open || chosen.given_up.len() >= MAX_GIVEN_UP {
         return None;
     }
-    // Twice as slow: a smaller step would not mend what a cell has failed for twice, and each costs all cells until then.
+    // Twice as slow: a smaller step would not mend what a cell has failed for twice, and each costs all cells until
+    // then.
     permitted_from(study, machine::next_factor(machine::next_factor(run.scale.time)?)?)
 }
 
-/// The first factor from `time` on at which the whole study can be had; `None` where there is none: what was measured is worth more than a start that is
-/// refused. A job of fio may have rates that only some factors divide.
+/// The first factor from `time` on at which the whole study can be had; `None` where there is none: what was measured
+/// is worth more than a start that is refused. A job of fio may have rates that only some factors divide.
 fn permitted_from(study: &Study, time: f64) -> Option<f64> {
     let is_permitted = |time: &f64| {
         let paced = study.with_slow_motion(*time);
@@ -205,7 +208,8 @@ pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &RunHeader) ->
     )
 }
 
-/// The factor to begin again at: `next`, or more where the CPUs that are idle by now take more and the study's jobs can be had there.
+/// The factor to begin again at: `next`, or more where the CPUs that are idle by now take more and the study's jobs can
+/// be had there.
 pub(super) fn fitting(study: &Study, next: f64, placement: Option<&CpuPlacement>) -> f64 {
     let cores_need = study.modelled_cores().zip(placement);
     let need = cores_need.and_then(|(cores, here)| machine::factor_for(cores, here));
@@ -240,7 +244,8 @@ pub(super) fn enter(
 /// CPUs that are slower by less under load are as fast as they were.
 const WORTH_TELLING: f64 = 0.02;
 
-/// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which needs x18.9; the fastest device keeps its latencies`
+/// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which needs x18.9; the fastest device keeps
+/// its latencies`
 fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> String {
     let mut reasons = Vec::new();
     if let (Some(cores), Some(needed), Some(cpus)) =

@@ -12,8 +12,8 @@ use crate::plan::{self, CellParts, CellWork};
 use crate::spec::{StorageSource, Study};
 use underlay_config::units;
 
-/// Refuses a run whose data sets alone don't fit below `work`, or on the real directories that it names. `left` are the cells
-/// that are still to be run.
+/// Refuses a run whose data sets alone don't fit below `work`, or on the real directories that it names. `left` are the
+/// cells that are still to be run.
 pub(super) fn check<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
@@ -47,7 +47,8 @@ pub(super) fn check<'a>(
     Ok(())
 }
 
-/// Refuses a run with a device that is a larger file than the file system of its images has, or than this process may write.
+/// Refuses a run with a device that is a larger file than the file system of its images has, or than this process may
+/// write.
 fn check_device_files(study: &Study, left: &[&PlannedCell], work: &Path) -> Result<(), RunError> {
     let stored = left.iter().map(|planned| planned.cell.storage.as_str()).collect::<BTreeSet<_>>();
     let compared = study.storages.iter().filter(|storage| stored.contains(storage.name.as_str()));
@@ -68,8 +69,8 @@ fn check_device_files(study: &Study, left: &[&PlannedCell], work: &Path) -> Resu
 /// Below this, whatever failed may have failed for want of room.
 const NEARLY_FULL_BYTES: u64 = 64 << 20;
 
-/// What a reader of a failure must know of the disk of this host that images are on. A modelled device whose image can't grow has nothing
-/// but an I/O error to tell.
+/// What a reader of a failure must know of the disk of this host that images are on. A modelled device whose image
+/// can't grow has nothing but an I/O error to tell.
 pub(super) fn note(work: &Path) -> Option<String> {
     let free_bytes = free_bytes(work)?;
     (free_bytes < NEARLY_FULL_BYTES).then(|| {
@@ -88,12 +89,12 @@ fn lacks(place: &Path, needed_bytes: u64) -> Option<(String, String)> {
     Some((units::rounded_bytes(needed_bytes), units::rounded_bytes(free_bytes)))
 }
 
-/// What lies there at the same time, at least. Logs, compaction and what cells write come on top; what jobs write is left out,
-/// for it may be compressed.
+/// What lies there at the same time, at least. Logs, compaction and what cells write come on top; what jobs write is
+/// left out, for it may be compressed.
 #[derive(Debug, Default)]
 struct NeededSpace<'a> {
-    /// Below the work directory: each data set once as it was loaded and once for each modelled storage, and the clones of the
-    /// largest cell.
+    /// Below the work directory: each data set once as it was loaded and once for each modelled storage, and the clones
+    /// of the largest cell.
     work_bytes: u64,
     /// On each real directory, which is of this storage: its part of the largest data set. Cells remove what is theirs.
     path_bytes: BTreeMap<&'a Path, (&'a str, u64)>,
@@ -146,7 +147,8 @@ impl<'a> NeededSpace<'a> {
     }
 }
 
-/// One server's data with all copies that it keeps, less what repeats in the values, which a system or a layer may compress away.
+/// One server's data with all copies that it keeps, less what repeats in the values, which a system or a layer may
+/// compress away.
 fn stored_bytes(study: &Study, entry: &CellParts<'_>) -> u64 {
     let records = entry.cell.requests().map_or(0, |requests| requests.records);
     let records = study.records_here(entry.system.share(records));

@@ -1,5 +1,5 @@
-//! What a run's time goes on, by this machine's clock. Parts follow one another, and whatever happens between two looks at the clock is of
-//! the part that was entered last.
+//! What a run's time goes on, by this machine's clock. Parts follow one another, and whatever happens between two looks
+//! at the clock is of the part that was entered last.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,8 @@ impl Stopwatch {
         self.0.lock().enter(part, Instant::now());
     }
 
-    /// Ends a measurement, whose window began at this instant and was to be so long; without a window all of it was warm-up.
+    /// Ends a measurement, whose window began at this instant and was to be so long; without a window all of it was
+    /// warm-up.
     pub(super) fn measured(&self, window: Option<Instant>, duration: Duration) {
         let mut state = self.0.lock();
         let now = Instant::now();
@@ -103,7 +104,8 @@ impl Stopwatch {
         self.0.lock().expected = (parts, cells);
     }
 
-    /// What was measured until now counts for nothing, since the motion was too fast. Data sets that were loaded are kept.
+    /// What was measured until now counts for nothing, since the motion was too fast. Data sets that were loaded are
+    /// kept.
     pub(super) fn give_up(&self) {
         let mut state = self.0.lock();
         state.enter(WallPart::Prepare, Instant::now());

@@ -20,8 +20,8 @@ use underlay_config::units::{format_bytes, rounded_bytes};
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
-/// The modelled devices of a storage in order, node by node where each has its own; of a volume those of its pool: (name, medium,
-/// unscaled capacity).
+/// The modelled devices of a storage in order, node by node where each has its own; of a volume those of its pool:
+/// (name, medium, unscaled capacity).
 fn devices(storage: &StorageSpec) -> Vec<(String, &CatalogueMedium, u64)> {
     let mut named = Vec::new();
     for spec in std::iter::repeat_n(storage.devices(), storage.nodes as usize).flatten() {
@@ -158,8 +158,8 @@ pub fn stack_of_volume(storage: &StorageSpec, way: StackNode, dilation: f64, see
     StackSpec { volumes: vec![VolumeSpec::new(&storage.name, root)], dilation, seed }
 }
 
-/// The device below each directory that a server gets, in their order, as the record calls it; `None` where several are, and
-/// where it isn't known.
+/// The device below each directory that a server gets, in their order, as the record calls it; `None` where several
+/// are, and where it isn't known.
 pub fn devices_of_directories(storage: &StorageSpec) -> Vec<Option<String>> {
     if let StorageSource::Paths(paths) = &storage.source {
         return paths.iter().map(|path| Some(path.display().to_string())).collect();
@@ -177,8 +177,8 @@ pub fn devices_of_directories(storage: &StorageSpec) -> Vec<Option<String>> {
         .collect()
 }
 
-/// What is below each directory that a server of so many gets, in their order: the volume, as layers and the volumes of a pool are called, and
-/// its devices, as the record calls them.
+/// What is below each directory that a server of so many gets, in their order: the volume, as layers and the volumes of
+/// a pool are called, and its devices, as the record calls them.
 pub fn below_directories(
     storage: &StorageSpec,
     server: usize,

@@ -1,4 +1,5 @@
-//! Whether a cell's workload used the storage under test at all: what it moved by its own account, held against what the devices were asked for.
+//! Whether a cell's workload used the storage under test at all: what it moved by its own account, held against what
+//! the devices were asked for.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -38,20 +39,24 @@ pub struct CellTraffic {
     pub read_bytes: u64,
     /// To the devices that roles have for themselves, which a job of fio may use as well.
     pub moved_for_roles_bytes: u64,
-    /// Something lies on the storage behind the window: what is read may come from a cache. Not looked for where devices had requests.
+    /// Something lies on the storage behind the window: what is read may come from a cache. Not looked for where
+    /// devices had requests.
     pub holds_data: bool,
-    /// Reads may find some of that without asking a device: in the page cache, or in the memory of a program that runs all the time.
+    /// Reads may find some of that without asking a device: in the page cache, or in the memory of a program that runs
+    /// all the time.
     pub may_be_cached: bool,
-    /// What a job of fio moved past the page cache, by its own account; absent where it doesn't tell, and behind layers that move fewer bytes.
+    /// What a job of fio moved past the page cache, by its own account; absent where it doesn't tell, and behind layers
+    /// that move fewer bytes.
     pub past_the_cache_bytes: Option<u64>,
     /// The devices are real disks, which others may use as well: only what they were not asked for tells anything.
     pub is_shared: bool,
 }
 
 impl CellTraffic {
-    /// `None` where nobody knows what devices did: the storage is a cluster's own, or the kernel doesn't count the requests of real disks. On these only
-    /// commands of the user's are judged. Behind the window, when devices no longer take modelled time: this may walk through what lies on the storage.
-    /// `processes` are those of the system, which must still run.
+    /// `None` where nobody knows what devices did: the storage is a cluster's own, or the kernel doesn't count the
+    /// requests of real disks. On these only commands of the user's are judged. Behind the window, when devices no
+    /// longer take modelled time: this may walk through what lies on the storage. `processes` are those of the system,
+    /// which must still run.
     pub(super) fn new(
         plan: &CellPlan<'_>,
         storages: &CellStorages,
@@ -69,7 +74,8 @@ impl CellTraffic {
             let described: &[DeviceDescription] = if is_one_each { &described.devices } else { &[] };
             let mut traffic = CellTraffic { is_shared, ..CellTraffic::counted(devices, described) };
             if traffic.is_idle() {
-                // The systems that Underlay knows have caches of their own. What a user's command starts may be anything.
+                // The systems that Underlay knows have caches of their own. What a user's command starts may be
+                // anything.
                 let has_own_cache = plan.benchmark.is_none();
                 let paths = paths_of(storages);
                 let contents = DirectoryContents::inspect(&paths, !plan.begins_empty(), !has_own_cache);
@@ -83,7 +89,8 @@ impl CellTraffic {
         })
     }
 
-    /// Whether the devices were asked for no more than a file system asks for by itself. Of real disks, others may have asked for that.
+    /// Whether the devices were asked for no more than a file system asks for by itself. Of real disks, others may have
+    /// asked for that.
     pub(super) fn is_idle(&self) -> bool {
         match self.is_shared {
             true => self.requests == 0,
@@ -134,8 +141,8 @@ struct WalkPurpose {
 }
 
 impl DirectoryContents {
-    /// What lies on the storage under test. A bare device holds what it was filled with. The kernel drops its pages when the last program closes it:
-    /// what a command reads from it afterwards comes from the device.
+    /// What lies on the storage under test. A bare device holds what it was filled with. The kernel drops its pages
+    /// when the last program closes it: what a command reads from it afterwards comes from the device.
     fn inspect(paths: &[PathBuf], is_filled: bool, asks_for_cache: bool) -> DirectoryContents {
         let is_bare = |path: &PathBuf| path.metadata().is_ok_and(|found| found.file_type().is_block_device());
         if is_filled && paths.iter().any(is_bare) {
@@ -179,8 +186,8 @@ fn paths_of(storages: &CellStorages) -> Vec<PathBuf> {
     storages.servers().iter().flat_map(|attached| attached.paths().to_vec()).collect()
 }
 
-/// Whether the kernel counts all requests for the directories of real storage. File systems of several disks have numbers that belong to none, and counting
-/// can be switched off.
+/// Whether the kernel counts all requests for the directories of real storage. File systems of several disks have
+/// numbers that belong to none, and counting can be switched off.
 fn have_counters(storages: &CellStorages) -> bool {
     let mut paths = storages.servers().iter().flat_map(|attached| attached.paths());
     paths.all(|path| is_counted(path))
@@ -196,7 +203,8 @@ fn is_counted(path: &Path) -> bool {
     found.next().is_some_and(|switch| switch.trim() != "0")
 }
 
-/// Whether a program of the user's runs from before the benchmark to behind it. Without one, everything ends with the commands.
+/// Whether a program of the user's runs from before the benchmark to behind it. Without one, everything ends with the
+/// commands.
 fn runs_a_program(plan: &CellPlan<'_>) -> bool {
     plan.storage.settings_of(plan.system).contains_key("start")
 }

@@ -1,5 +1,6 @@
-//! Copies of data trees: the data set of a storage that is directories of the user's. Both trees may belong to the program's own Unix user, who
-//! could put a link in the place of a file meanwhile: everything is opened by descriptor, and no link is followed.
+//! Copies of data trees: the data set of a storage that is directories of the user's. Both trees may belong to the
+//! program's own Unix user, who could put a link in the place of a file meanwhile: everything is opened by descriptor,
+//! and no link is followed.
 
 use std::fs::File;
 use std::io;
@@ -18,8 +19,8 @@ use super::images::copy_contents;
 const MAX_DEPTH: usize = 64;
 const PERMISSIONS: u32 = 0o7777;
 
-/// Copies the files, folders and links below `from` into the existing folder `to` with their owners, modes and holes, and syncs nothing.
-/// Whatever else is there, such as sockets, is left out.
+/// Copies the files, folders and links below `from` into the existing folder `to` with their owners, modes and holes,
+/// and syncs nothing. Whatever else is there, such as sockets, is left out.
 pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     copy_entries(open_directory(CWD, from)?.as_fd(), open_directory(CWD, to)?.as_fd(), MAX_DEPTH)
 }
@@ -75,7 +76,8 @@ fn copy_entries(from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> io::R
     Ok(())
 }
 
-/// Programs that run as other users refuse data of the wrong one. The owner is that of what was read, not of what has its name now.
+/// Programs that run as other users refuse data of the wrong one. The owner is that of what was read, not of what has
+/// its name now.
 fn give(target: BorrowedFd<'_>, found: &Stat) -> io::Result<()> {
     let ours = fstat(target)?;
     if (found.st_uid, found.st_gid) != (ours.st_uid, ours.st_gid) {
@@ -113,7 +115,8 @@ mod tests {
         assert!(fs::metadata(to.join("sparse")).unwrap().blocks() * 512 < 4 << 20, "the holes were filled");
     }
 
-    /// The kernel does not copy between all file systems by itself: a data set comes from this machine's and goes to a modelled disk's.
+    /// The kernel does not copy between all file systems by itself: a data set comes from this machine's and goes to a
+    /// modelled disk's.
     #[test]
     fn tree_is_copied_between_file_systems() {
         let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };

@@ -256,7 +256,8 @@ impl VolumeServer {
     }
 }
 
-/// A volume as a layer between a server and the pool's devices. `before` is what had gone to and from it when the measurement began.
+/// A volume as a layer between a server and the pool's devices. `before` is what had gone to and from it when the
+/// measurement began.
 fn live_volume(before: Option<&VolumeTraffic>, volume: VolumeState) -> LayerActivity {
     let requests = |traffic: &VolumeTraffic| traffic.reads + traffic.writes;
     let moved_bytes = |traffic: &VolumeTraffic| traffic.read_bytes + traffic.written_bytes;
@@ -288,8 +289,8 @@ pub(super) fn devices_folder(folder: &Path) -> PathBuf {
     folder.join("devices")
 }
 
-/// Every local user can connect to the server, and could take its place when it is gone: each side proves who it is by a
-/// secret of this cell. They stay when the server starts again, since initiators know them.
+/// Every local user can connect to the server, and could take its place when it is gone: each side proves who it is by
+/// a secret of this cell. They stay when the server starts again, since initiators know them.
 fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
     let opened = Folder::open(folder)?;
     let place = |name: &str| -> Result<Option<PathBuf>, CellError> {

@@ -98,8 +98,8 @@ impl<'a> WindowHandle<'a> {
         WindowHandle { servers, storages, cpu, interval_s, nodes, stop, pauses, found: Mutex::new(found) }
     }
 
-    /// `driven` is the load generator's window, which tells what of the time before counts in this one. Absent where a job or a command was
-    /// measured: it has no warm-up outside of its window.
+    /// `driven` is the load generator's window, which tells what of the time before counts in this one. Absent where a
+    /// job or a command was measured: it has no warm-up outside of its window.
     pub(super) fn taken(self, driven: Option<RunWindow>) -> Result<WindowFigures, CellError> {
         let found = self.found.into_inner();
         if let Some(problem) = found.problem {
@@ -141,8 +141,8 @@ impl<'a> WindowHandle<'a> {
         })
     }
 
-    /// Has the system compact everything `at` so long after the measurement began. It has until the end of the measurement,
-    /// and is not expected to be done by then.
+    /// Has the system compact everything `at` so long after the measurement began. It has until the end of the
+    /// measurement, and is not expected to be done by then.
     fn compact(&self, time: Duration, whole: Duration, ended: &AtomicBool) {
         while !ended.load(Ordering::Relaxed) {
             std::thread::sleep(WATCH_INTERVAL);
@@ -220,8 +220,8 @@ impl WindowHooks for WindowHandle<'_> {
     }
 
     fn measuring_begins(&self) {
-        // The devices at the edge itself: a busy system takes seconds to tell its figures. One that is not yet asked for anything
-        // tells them first.
+        // The devices at the edge itself: a busy system takes seconds to tell its figures. One that is not yet asked
+        // for anything tells them first.
         let is_busy = self.lock().since.is_some();
         let count = || {
             self.note(|found| {

@@ -123,8 +123,8 @@ impl ControlRequests {
         self.inner.lock().ended.clear();
     }
 
-    /// Does something while wishes come true: `stop` is the flag that a signal raises, and is raised by the wish to stop. What is asked
-    /// for is told.
+    /// Does something while wishes come true: `stop` is the flag that a signal raises, and is raised by the wish to
+    /// stop. What is asked for is told.
     pub(super) fn fulfilled<T>(
         &self,
         stop: &AtomicBool,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// Does something that may take minutes and can't be stopped. From `stop` on, `end` is done until it breaks off, so that this fails soon.
+/// Does something that may take minutes and can't be stopped. From `stop` on, `end` is done until it breaks off, so
+/// that this fails soon.
 pub(super) fn end_on_stop<T>(
     stop: &AtomicBool,
     mut end: impl FnMut() -> ControlFlow<()> + Send,

@@ -1,4 +1,5 @@
-//! The nodes of a system under load: sent away and brought back by a plan or by hand, with a record of what happened and when.
+//! The nodes of a system under load: sent away and brought back by a plan or by hand, with a record of what happened
+//! and when.
 
 mod control;
 
@@ -19,14 +20,16 @@ pub use control::{NodeCommand, NodeReply, controls};
 
 const POLL: Duration = Duration::from_millis(50);
 const OVER: &str = "the measurement has ended";
-/// How long a start is waited for behind the measurement while other nodes are away, in modelled seconds, and how long at least and at most on
-/// this machine's clock. It may wait for them, who can't be started any more.
+/// How long a start is waited for behind the measurement while other nodes are away, in modelled seconds, and how long
+/// at least and at most on this machine's clock. It may wait for them, who can't be started any more.
 const MAJORITY_LIMIT_S: f64 = 20.0;
 const MAJORITY_LIMITS_S: (f64, f64) = (60.0, 600.0);
-/// How long a node that is to go is spared until the system has told its figures. One that hangs may be what keeps it from that.
+/// How long a node that is to go is spared until the system has told its figures. One that hangs may be what keeps it
+/// from that.
 const FIGURES_LIMIT: Duration = Duration::from_secs(5);
 
-/// The nodes of one running system, whoever sends them away. Times are modelled and count from the beginning of what is measured.
+/// The nodes of one running system, whoever sends them away. Times are modelled and count from the beginning of what is
+/// measured.
 pub struct NodeDesk<'a> {
     nodes: &'a dyn SystemNodes,
     /// Has the system take down what its nodes have counted: a node's count is lost with its process.
@@ -94,9 +97,9 @@ impl<'a> NodeDesk<'a> {
         NodeDesk { nodes, count, time_scale, majority_limit, shared: Arc::default() }
     }
 
-    /// Does something while these events come about, and while others of this user may command nodes. A node that is being started or
-    /// stopped when that ends is waited for, unless `stop` says that nobody wants to know, or it may wait for another node that is away: then it is
-    /// killed.
+    /// Does something while these events come about, and while others of this user may command nodes. A node that is
+    /// being started or stopped when that ends is waited for, unless `stop` says that nobody wants to know, or it may
+    /// wait for another node that is away: then it is killed.
     ///
     /// # Errors
     /// When there is no socket for commands to be had; nothing is done then.
@@ -192,15 +195,16 @@ impl<'a> NodeDesk<'a> {
                 return;
             }
             for name in busy {
-                // It may have come up or ended meanwhile, which does no harm, or have no process yet: then the next time.
+                // It may have come up or ended meanwhile, which does no harm, or have no process yet: then the next
+                // time.
                 let _ = self.nodes.kill(&name);
             }
             std::thread::sleep(POLL);
         }
     }
 
-    /// Takes down what nodes have counted, whenever somebody asks for it, until measuring has ended. A thread of its own does so, since
-    /// nobody knows how long it takes.
+    /// Takes down what nodes have counted, whenever somebody asks for it, until measuring has ended. A thread of its
+    /// own does so, since nobody knows how long it takes.
     fn count_when_asked(&self) {
         loop {
             let mut inner = self.shared.inner.lock();
@@ -218,7 +222,8 @@ impl<'a> NodeDesk<'a> {
         }
     }
 
-    /// Returns when what nodes have counted has been taken down, or that takes too long; false when measuring has ended meanwhile.
+    /// Returns when what nodes have counted has been taken down, or that takes too long; false when measuring has ended
+    /// meanwhile.
     fn count_what_was_done(&self) -> bool {
         let began = Instant::now();
         let mut inner = self.shared.inner.lock();
@@ -368,7 +373,8 @@ impl<'a> NodeDesk<'a> {
         outcome
     }
 
-    /// Starts every node that is away, until `stop` says that nobody wants them any more. One that does not come up keeps no other away.
+    /// Starts every node that is away, until `stop` says that nobody wants them any more. One that does not come up
+    /// keeps no other away.
     ///
     /// # Errors
     /// What keeps nodes away, of all of them.
@@ -414,7 +420,8 @@ impl<'a> NodeDesk<'a> {
         nodes.iter().any(|node| Some(node.name.as_str()) == name && node.condition == NodeCondition::Away)
     }
 
-    /// Starts the node of an event again: by hand, or because its time is up. An event does not undo what somebody has commanded.
+    /// Starts the node of an event again: by hand, or because its time is up. An event does not undo what somebody has
+    /// commanded.
     fn bring_back(&self, place: usize, by_hand: bool) -> Result<(), String> {
         let (name, places) = {
             let mut inner = self.shared.inner.lock();

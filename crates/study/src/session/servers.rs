@@ -178,8 +178,8 @@ impl StartedServers {
         Ok(together(&each))
     }
 
-    /// Brings all of them to the state that measurements start from. It may take minutes: a user who stops meanwhile has them
-    /// ended at once.
+    /// Brings all of them to the state that measurements start from. It may take minutes: a user who stops meanwhile
+    /// has them ended at once.
     pub(super) fn settle(&self, limit: Duration, stop: &AtomicBool) -> Result<(), SessionError> {
         let settle = || on_each(&self.each, |server| server.settle(limit)).into_iter().collect();
         let outcome: Result<(), SystemError> = self.aborted_at(stop, settle);

@@ -1,5 +1,5 @@
-//! A study: `model` is what it says, as data; `read` makes that of its text, and keeps the place of everything; `check` holds
-//! its parts against each other. Each knows only those before it.
+//! A study: `model` is what it says, as data; `read` makes that of its text, and keeps the place of everything; `check`
+//! holds its parts against each other. Each knows only those before it.
 
 mod check;
 mod model;

@@ -2,9 +2,9 @@
 //!
 //! Sizes, rates and record counts here are those of the *modelled* machine, as the study speaks of them:
 //! nothing is divided by the data scale or the time scale yet. [`Study::bytes_here`] and
-//! [`Study::records_here`] do that. `warmup`, `duration` and what divides them are the exception: they are wall time of this
-//! machine, because the user's patience is not scaled. Only a study that leaves the factor of slow motion open speaks of
-//! modelled time there too, as it can't know what that takes; [`Study::at`] makes wall time of it.
+//! [`Study::records_here`] do that. `warmup`, `duration` and what divides them are the exception: they are wall time of
+//! this machine, because the user's patience is not scaled. Only a study that leaves the factor of slow motion open
+//! speaks of modelled time there too, as it can't know what that takes; [`Study::at`] makes wall time of it.
 
 mod find_rate;
 mod memory;
@@ -148,7 +148,8 @@ pub struct StorageSpec {
     pub per_node: bool,
     /// How many sets of these devices a server has: 1 until a system is known, by [`under`](Self::under).
     pub nodes: u32,
-    /// How far the kernel reads ahead on its block devices; as far as this host has it when absent. Not scaled: requests aren't.
+    /// How far the kernel reads ahead on its block devices; as far as this host has it when absent. Not scaled:
+    /// requests aren't.
     pub read_ahead_bytes: Option<u64>,
     /// Settings of the system on this storage, which replace the system's own.
     pub settings: BTreeMap<String, String>,
@@ -429,8 +430,8 @@ impl Study {
         self.storages.iter().all(StorageSpec::is_modelled)
     }
 
-    /// The study with this factor of slow motion. If it was open, the warm-up, the duration, limits of jobs, and the lengths of
-    /// rates and of a search's steps, which were modelled time until now, become as many times longer.
+    /// The study with this factor of slow motion. If it was open, the warm-up, the duration, limits of jobs, and the
+    /// lengths of rates and of a search's steps, which were modelled time until now, become as many times longer.
     pub fn with_slow_motion(&self, time: f64) -> Study {
         let mut study = Study { leaves_time_open: false, ..self.clone() };
         study.scale.time = time;

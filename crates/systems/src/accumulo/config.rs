@@ -94,8 +94,8 @@ pub(crate) struct ExistingAccumulo {
 }
 
 impl AccumuloConfig {
-    /// The configuration of `values` under a budget of all processes together, or every mistake. Without a budget it is too
-    /// early to judge that. `hdfs_bytes` is what the HDFS of so many DataNodes takes.
+    /// The configuration of `values` under a budget of all processes together, or every mistake. Without a budget it is
+    /// too early to judge that. `hdfs_bytes` is what the HDFS of so many DataNodes takes.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
@@ -151,8 +151,8 @@ impl AccumuloConfig {
         self.given_tablets.unwrap_or(self.nodes * TABLETS_PER_SERVER)
     }
 
-    /// How much of a file of HDFS is read at once where tablet servers read it themselves: a data block. It begins anywhere, and
-    /// ends behind the entry that fills it.
+    /// How much of a file of HDFS is read at once where tablet servers read it themselves: a data block. It begins
+    /// anywhere, and ends behind the entry that fills it.
     pub(crate) fn short_circuit_bytes(&self) -> Option<u64> {
         self.short_circuit_reads.then_some((self.data_block_kib << 10) + BLOCK_EDGES_BYTES)
     }

@@ -1,5 +1,5 @@
-//! What an instance needs to start again on its storage: the secret of its servers, a password, and where its logs were. The file is
-//! kept with the instance's metadata, readable only by this user.
+//! What an instance needs to start again on its storage: the secret of its servers, a password, and where its logs
+//! were. The file is kept with the instance's metadata, readable only by this user.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -10,7 +10,8 @@ pub(super) const JAVA_OWN_BYTES: u64 = 72 * MIB;
 const SERVER_OWN_BYTES: u64 = 112 * MIB;
 /// Buffers for its sockets and HDFS outside of its heap.
 pub(super) const SERVER_DIRECT_BYTES: u64 = 32 * MIB;
-/// What a tablet server's heap holds besides maps and caches: blocks and packets of compactions, open files and requests.
+/// What a tablet server's heap holds besides maps and caches: blocks and packets of compactions, open files and
+/// requests.
 const SERVER_BASE_BYTES: u64 = 64 * MIB;
 /// With a larger heap, measurements would mostly show pauses of the serial collector. The remainder is page cache.
 const MAX_HEAP_BYTES: u64 = 8 << 30;
@@ -88,7 +89,8 @@ impl AccumuloMemoryLayout {
         }
     }
 
-    /// Divides `budget_bytes`, which must be at least [`min_bytes`]. Maps on the Java heap take about twice what Accumulo counts.
+    /// Divides `budget_bytes`, which must be at least [`min_bytes`]. Maps on the Java heap take about twice what
+    /// Accumulo counts.
     pub(super) fn new(
         budget_bytes: u64,
         servers: u64,

@@ -254,7 +254,8 @@ impl RunningSystem for RunningAccumulo {
     }
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
-        // Don't settle HDFS: Accumulo's own tables want five copies of their files, which it never reaches with few DataNodes.
+        // Don't settle HDFS: Accumulo's own tables want five copies of their files, which it never reaches with few
+        // DataNodes.
         self.explained("settling", self.client.settle(limit))
     }
 
@@ -276,9 +277,9 @@ impl RunningSystem for RunningAccumulo {
     }
 }
 
-/// What the client tells, with totals that go on when a tablet server is away: it tells each total also for each server. `serving` has the
-/// addresses and processes of those that serve, of which alone an answer is new; of an instance that was not started here nobody
-/// knows the processes.
+/// What the client tells, with totals that go on when a tablet server is away: it tells each total also for each
+/// server. `serving` has the addresses and processes of those that serve, of which alone an answer is new; of an
+/// instance that was not started here nobody knows the processes.
 fn with_totals(
     client_figures: BTreeMap<String, f64>,
     serving: Option<&BTreeMap<String, u32>>,

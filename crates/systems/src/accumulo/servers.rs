@@ -1,5 +1,5 @@
-//! The processes of an instance above HDFS (ZooKeeper, manager, tablet servers, garbage collector), and the order in which they start
-//! and stop.
+//! The processes of an instance above HDFS (ZooKeeper, manager, tablet servers, garbage collector), and the order in
+//! which they start and stop.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -131,8 +131,8 @@ pub(super) struct AccumuloPlan<'a> {
 }
 
 impl AccumuloServers {
-    /// Initialises the instance if it is new, cleans up if it was killed, and starts its processes. They accept clients when this
-    /// returns.
+    /// Initialises the instance if it is new, cleans up if it was killed, and starts its processes. They accept clients
+    /// when this returns.
     pub(super) fn start(
         environment: &ProcessEnvironment,
         plan: &AccumuloPlan<'_>,
@@ -163,8 +163,8 @@ impl AccumuloServers {
                 made?;
             }
             InstanceStage::Running => {
-                // Killed servers still hold their locks until their sessions expire. Removing them is safe, because no other server
-                // can be running.
+                // Killed servers still hold their locks until their sessions expire. Removing them is safe, because no
+                // other server can be running.
                 let locks = program("zoo-zap", &["zoo-zap", "-manager", "-tservers", "--gc"]);
                 locks.run(&environment.java, &environment.resources, "starting", environment.limit)?;
                 set_to_run(environment, &path)?;
@@ -237,8 +237,8 @@ impl AccumuloServers {
             let tool = environment.program(&format!("stop-{name}"), MAIN, &words, path);
             tool.run(&environment.java, &environment.resources, DURING, environment.limit)?;
             server.state().wait(environment.limit);
-            // One that was killed meanwhile was not stopped. Otherwise its exit status depends on whether it lost its lock before it
-            // ended, so it means nothing.
+            // One that was killed meanwhile was not stopped. Otherwise its exit status depends on whether it lost its
+            // lock before it ended, so it means nothing.
             if server.was_killed() {
                 Err(server.state().failed(DURING, server.state().describe()))
             } else {
@@ -283,8 +283,8 @@ impl AccumuloServers {
         let tool = environment.program("stop-all", MAIN, &["admin", "stopAll"], path);
         tool.run(&environment.java, &environment.resources, DURING, environment.limit)?;
         self.manager.wait_for_end(environment.limit)?;
-        // The manager waited for them. Their exit status depends on whether they lost their lock before or after they were told to
-        // stop, so it means nothing.
+        // The manager waited for them. Their exit status depends on whether they lost their lock before or after they
+        // were told to stop, so it means nothing.
         for server in self.tablet_servers.present() {
             if !server.state().wait(environment.limit) {
                 return Err(server.state().failed(DURING, server.state().describe()));

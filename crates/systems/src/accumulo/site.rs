@@ -1,5 +1,5 @@
-//! The configuration of the processes: the site's properties, ZooKeeper's configuration, logging. The files are in the scratch directory
-//! and readable only by this user, since they contain the secret of the instance.
+//! The configuration of the processes: the site's properties, ZooKeeper's configuration, logging. The files are in the
+//! scratch directory and readable only by this user, since they contain the secret of the instance.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ const IDLE_SESSION: Duration = Duration::from_secs(60);
 const MAX_SESSION_TIMEOUT: Duration = Duration::from_secs(300);
 /// The default is 5 minutes, in which a small storage would fill up with files that compactions have replaced.
 const GC_CYCLE: Duration = Duration::from_secs(60);
-/// Accumulo starts with 20 and adds two per second, so that many clients that connect at once would wait for most of a minute.
+/// Accumulo starts with 20 and adds two per second, so that many clients that connect at once would wait for most of a
+/// minute.
 const REQUEST_THREADS: u32 = 300;
 const MIN_LOG_BYTES: u64 = 16 * MIB;
 const MAX_LOG_BYTES: u64 = 1024 * MIB;
@@ -92,7 +93,8 @@ impl AccumuloSite<'_> {
             }
             executor
         };
-        // The defaults are 32 MiB and 128 MiB: a tenth and four tenths of Accumulo's default map. Kept in proportion here.
+        // The defaults are 32 MiB and 128 MiB: a tenth and four tenths of Accumulo's default map. Kept in proportion
+        // here.
         let executors = json!([
             executor("small", Some(division.map_bytes / 10)),
             executor("medium", Some(division.map_bytes * 4 / 10)),
@@ -110,7 +112,8 @@ impl AccumuloSite<'_> {
             ("manager.startup.tserver.avail.max.wait", "10s".to_owned()),
             ("manager.recovery.delay", "2s".to_owned()),
             ("manager.lease.recovery.interval", "1s".to_owned()),
-            // While it caches the state of a log, it doesn't notice that the log has been sorted, and has it sorted again.
+            // While it caches the state of a log, it doesn't notice that the log has been sorted, and has it sorted
+            // again.
             ("manager.recovery.wal.cache.time", "1s".to_owned()),
             ("tserver.memory.maps.native.enabled", config.native_maps.is_some().to_string()),
             ("tserver.memory.maps.max", bytes(division.map_bytes)),
@@ -141,8 +144,8 @@ impl AccumuloSite<'_> {
             properties.insert(PREFERRED_LOG.to_owned(), first.clone());
         }
         for (_, uri) in &logs {
-            // Hadoop's default local file system keeps checksums in separate files and then ignores requests to flush: acknowledged
-            // writes would be lost with the process.
+            // Hadoop's default local file system keeps checksums in separate files and then ignores requests to flush:
+            // acknowledged writes would be lost with the process.
             let raw = "org.apache.hadoop.fs.RawLocalFileSystem";
             properties.insert(format!("instance.volume.config.{uri}.fs.file.impl"), raw.to_owned());
             properties

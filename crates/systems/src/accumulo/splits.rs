@@ -7,8 +7,8 @@ const DIGITS: usize = 6;
 /// 2^63, as a number with one digit before the point.
 const MAX: f64 = 9.223_372_036_854_776;
 
-/// The share of names that sort before `digits`, a number from 1 to 10 that stands for the leading digits. About nine in ten hashes
-/// have 19 digits; the shorter ones are uniform over all leading digits.
+/// The share of names that sort before `digits`, a number from 1 to 10 that stands for the leading digits. About nine
+/// in ten hashes have 19 digits; the shorter ones are uniform over all leading digits.
 fn share_before(digits: f64) -> f64 {
     let long = (MAX - 1.0) / MAX;
     let of_long = ((digits.min(MAX) - 1.0) / (MAX - 1.0)).max(0.0);

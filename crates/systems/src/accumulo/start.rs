@@ -37,10 +37,11 @@ use crate::system::{
 
 /// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Starting replays logs and stopping flushes maps, which may take long on a slow disk: this limit only tells a stuck process from
-/// a slow one.
+/// Starting replays logs and stopping flushes maps, which may take long on a slow disk: this limit only tells a stuck
+/// process from a slow one.
 const MIN_LIMIT: Duration = Duration::from_secs(240);
-/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts
+/// are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
 /// The client process is not part of the system, so its memory does not count towards the budget.
 const CLIENT_HEAP_BYTES: u64 = 256 << 20;
@@ -126,8 +127,8 @@ impl System for Accumulo {
     }
 
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
-        // One file per tablet: otherwise their number depends on chance. With batched writes, settling fails if a write was rejected
-        // after it had been acknowledged.
+        // One file per tablet: otherwise their number depends on chance. With batched writes, settling fails if a write
+        // was rejected after it had been acknowledged.
         &[("settle", "major"), ("writes", "batched")]
     }
 
@@ -281,7 +282,8 @@ fn driver(library: &Path, progress: &dyn Fn(&LoadProgress)) -> Result<PathBuf, S
     jvm::ACCUMULO.classes(NAME, &ClassPath::new().with_classes(child).with_jars(library), progress)
 }
 
-/// Starts ZooKeeper and HDFS in parallel, then everything that needs them. Returns the cluster and the password of its root user.
+/// Starts ZooKeeper and HDFS in parallel, then everything that needs them. Returns the cluster and the password of its
+/// root user.
 fn start_cluster(
     config: &AccumuloConfig,
     paths: &StoragePaths,

@@ -1,4 +1,5 @@
-//! Its four servers: the master and the worker, and those of the job service, which stores what was acknowledged before.
+//! Its four servers: the master and the worker, and those of the job service, which stores what was acknowledged
+//! before.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -145,13 +146,14 @@ rootLogger.appenderRef.out.ref = out
 const OPENED: [&str; 2] =
     ["--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED"];
 
-/// The options of the job worker. It is a client too, and what it reads to store it is no job's: it tells nobody, and reads by itself what the
-/// worker would count.
+/// The options of the job worker. It is a client too, and what it reads to store it is no job's: it tells nobody, and
+/// reads by itself what the worker would count.
 const UNCOUNTED: [&str; 2] =
     ["-Dalluxio.user.metrics.collection.enabled=false", "-Dalluxio.user.short.circuit.enabled=true"];
 
 impl Alluxio {
-    /// Starts it in `namespace`, in which the folder of the memory tier is mounted, inside `resources`. When this returns, it serves.
+    /// Starts it in `namespace`, in which the folder of the memory tier is mounted, inside `resources`. When this
+    /// returns, it serves.
     ///
     /// # Errors
     /// When a server can't be started, or does not listen within `limit`.

@@ -29,8 +29,8 @@ pub(crate) struct BlockSettings {
 }
 
 impl BlockSettings {
-    /// What each file that is written reserves of the first tier. By default that is a whole block however small the file, so that a few
-    /// writers empty a tier of a few blocks.
+    /// What each file that is written reserves of the first tier. By default that is a whole block however small the
+    /// file, so that a few writers empty a tier of a few blocks.
     fn reserved_bytes(self) -> u64 {
         let share = self.tier_bytes / self.writers.saturating_mul(4).max(1);
         self.bytes.min(share.max(MIN_RESERVED_BYTES))

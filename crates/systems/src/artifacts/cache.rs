@@ -119,8 +119,8 @@ fn make(folder: &Path) -> Result<(), ArtifactError> {
         .map_err(ArtifactError::io("make", folder))
 }
 
-/// Locks the file `path`, which is created if necessary, until the returned file is dropped or this process ends. If it has to
-/// wait, it reports `waiting` as its progress.
+/// Locks the file `path`, which is created if necessary, until the returned file is dropped or this process ends. If it
+/// has to wait, it reports `waiting` as its progress.
 pub(crate) fn lock(
     path: &Path,
     waiting: &str,
@@ -141,8 +141,9 @@ pub(crate) fn lock(
     Ok(file)
 }
 
-/// Makes sure that `folder` contains `name`. If it doesn't, `make_it` creates it, using a staging folder that is removed afterwards,
-/// and renames it when it is complete. Of several processes only one does so, and reports `making`; the others report `waiting`.
+/// Makes sure that `folder` contains `name`. If it doesn't, `make_it` creates it, using a staging folder that is
+/// removed afterwards, and renames it when it is complete. Of several processes only one does so, and reports `making`;
+/// the others report `waiting`.
 pub(crate) fn make_once(
     system: &'static str,
     folder: &Path,

@@ -1,5 +1,5 @@
-//! Fetching with the program `mvn`, which knows the user's proxies, mirrors and credentials. Since its plugins are third-party
-//! programs, it runs as `nobody` if this process is root.
+//! Fetching with the program `mvn`, which knows the user's proxies, mirrors and credentials. Since its plugins are
+//! third-party programs, it runs as `nobody` if this process is root.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -117,7 +117,8 @@ pub(super) fn fetch(
         .map_err(|problem| ArtifactError::Different { list: list.name, problem })
 }
 
-/// How many bytes of the files are in Maven's repository, including partial downloads, which end with `.part` or `.tmp`.
+/// How many bytes of the files are in Maven's repository, including partial downloads, which end with `.part` or
+/// `.tmp`.
 fn arrived_bytes(folder: &Path, files: &[LockedFile], depth: u32) -> u64 {
     let (Ok(entries), 1..) = (std::fs::read_dir(folder), depth) else { return 0 };
     let mut bytes = 0;

@@ -1,5 +1,5 @@
-//! What Maven needs from the user's home directory when it runs as `nobody`: the settings with proxies and mirrors, and the files and
-//! variables that these refer to.
+//! What Maven needs from the user's home directory when it runs as `nobody`: the settings with proxies and mirrors, and
+//! the files and variables that these refer to.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,8 +18,8 @@ const OPTIONS: [&str; 3] = ["MAVEN_OPTS", "MAVEN_ARGS", "JAVA_TOOL_OPTIONS"];
 /// Options that name a file.
 const STORES: [&str; 2] = ["-Djavax.net.ssl.trustStore=", "-Djavax.net.ssl.keyStore="];
 
-/// The path of an `mvn` that the user `nobody` can run, with a Java that it can run. `None` if there is no `mvn`; the error says
-/// what it may not execute.
+/// The path of an `mvn` that the user `nobody` can run, with a Java that it can run. `None` if there is no `mvn`; the
+/// error says what it may not execute.
 pub(super) fn program() -> Option<Result<PathBuf, String>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mvn = match unprivileged::program(&path, "mvn")? {

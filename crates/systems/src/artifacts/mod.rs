@@ -1,12 +1,12 @@
 //! Java programs, fetched from a Maven repository by `mvn` into a cache that all runs share.
 //!
 //! A list is a folder here: `pom.xml` says what is wanted, `locked.txt` which files that is, with the size and the
-//! SHA-256 of each (`scripts/lock-artifacts` writes it). Whatever Maven downloads is compared with the list before it is used, and
-//! again before every later use: nothing else is ever on a class path. If this process is root, Maven runs as `nobody`. The
-//! network is only needed the first time.
+//! SHA-256 of each (`scripts/lock-artifacts` writes it). Whatever Maven downloads is compared with the list before it
+//! is used, and again before every later use: nothing else is ever on a class path. If this process is root, Maven runs
+//! as `nobody`. The network is only needed the first time.
 //!
-//! The cache is `$UNDERLAY_CACHE`, or `underlay` in `$XDG_CACHE_HOME` or `~/.cache`. Files are downloaded to a staging folder, which
-//! is renamed when it is complete. A second process that wants the same files waits for the first.
+//! The cache is `$UNDERLAY_CACHE`, or `underlay` in `$XDG_CACHE_HOME` or `~/.cache`. Files are downloaded to a staging
+//! folder, which is renamed when it is complete. A second process that wants the same files waits for the first.
 
 pub(crate) mod cache;
 mod error;
@@ -139,8 +139,8 @@ impl ArtifactList {
     }
 }
 
-/// The versions of the programs of `system` and of the Java that they run on. Each program comes with its list and the artifact whose
-/// file name has the version. Unknown versions are left out.
+/// The versions of the programs of `system` and of the Java that they run on. Each program comes with its list and the
+/// artifact whose file name has the version. Unknown versions are left out.
 pub fn versions(system: &'static str, programs: &[(&str, &ArtifactList, &str)]) -> BTreeMap<String, String> {
     let version = |&(program, list, artifact): &(&str, &ArtifactList, &str)| {
         Some((program.to_owned(), list.version_of(artifact)?))

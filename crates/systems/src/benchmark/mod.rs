@@ -1,4 +1,5 @@
-//! Benchmarks that are commands of the user's: what a study says of one, and how its figures are taken from what it prints.
+//! Benchmarks that are commands of the user's: what a study says of one, and how its figures are taken from what it
+//! prints.
 
 pub mod fio;
 mod number;
@@ -19,8 +20,8 @@ pub struct BenchmarkPlan {
     pub run: String,
     /// The text of the file that `{job}` stands for.
     pub job: Option<String>,
-    /// It belongs to the system's budget, as a program that opens the data itself, or is a client beside it. If the study does not say, it is a
-    /// client where a program runs that it could be one of.
+    /// It belongs to the system's budget, as a program that opens the data itself, or is a client beside it. If the
+    /// study does not say, it is a client where a program runs that it could be one of.
     pub in_budget: Option<bool>,
     /// One that takes longer has failed. By this machine's clock.
     pub limit: Duration,
@@ -54,7 +55,8 @@ pub struct MarkPlan {
     pub name: String,
     /// A file with placeholders; what the command prints when absent.
     pub file: Option<String>,
-    /// A regular expression: a group `from`, and `to` unless it was still going on, in seconds since the benchmark began.
+    /// A regular expression: a group `from`, and `to` unless it was still going on, in seconds since the benchmark
+    /// began.
     pub pattern: String,
 }
 

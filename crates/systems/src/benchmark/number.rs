@@ -5,7 +5,8 @@ use std::ops::Range;
 /// The number at `place` in `text`, a part of `matched`: what the pattern itself has around the number is on purpose.
 ///
 /// # Errors
-/// When there is something else, or the text's number is longer than the place: a figure of half a number would look sound.
+/// When there is something else, or the text's number is longer than the place: a figure of half a number would look
+/// sound.
 pub(super) fn number_at(text: &str, place: Range<usize>, matched: Range<usize>) -> Result<f64, String> {
     let found = &text[place.clone()];
     let seen = around(text, &place);

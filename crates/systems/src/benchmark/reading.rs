@@ -1,4 +1,5 @@
-//! The figures of a benchmark, taken from its texts. Whatever is not there, or not wholly, is an error with what was seen.
+//! The figures of a benchmark, taken from its texts. Whatever is not there, or not wholly, is an error with what was
+//! seen.
 
 use std::ops::Range;
 
@@ -170,7 +171,8 @@ pub fn marks_of(plan: &MarkPlan, texts: &dyn BenchmarkTexts) -> Result<Vec<Bench
     Ok(marks)
 }
 
-/// A file may still be written while it is read: its last line counts once it has its end. What is one line without an end is taken as it is.
+/// A file may still be written while it is read: its last line counts once it has its end. What is one line without an
+/// end is taken as it is.
 fn whole_lines(mut text: String, file: Option<&str>) -> String {
     if file.is_some()
         && let Some(end) = text.rfind('\n')

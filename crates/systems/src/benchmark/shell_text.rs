@@ -1,4 +1,5 @@
-//! What a shell's text runs, near enough to find programs, their options and the files that they name. Nothing here runs anything.
+//! What a shell's text runs, near enough to find programs, their options and the files that they name. Nothing here
+//! runs anything.
 
 use std::mem;
 
@@ -33,7 +34,8 @@ impl ShellScript {
         script
     }
 
-    /// All that the commands name: words, files and documents. Comments are not among them, nor what a command that does nothing has.
+    /// All that the commands name: words, files and documents. Comments are not among them, nor what a command that
+    /// does nothing has.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let words = self.commands.iter().flat_map(|command| {
             let does_nothing =

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
-/// The ports for clients and for other nodes. The further pairs are for hosts where something listens on the usual ports of all
-/// addresses.
+/// The ports for clients and for other nodes. The further pairs are for hosts where something listens on the usual
+/// ports of all addresses.
 const PORTS: [(u16, u16); 3] = [(9042, 7000), (19042, 17000), (29042, 27000)];
 
 /// The addresses 127.0.BLOCK.1 and following, reserved until this is dropped or the process ends.
@@ -36,7 +36,8 @@ impl LoopbackAddresses {
         ))
     }
 
-    /// Reserves the block with the given [`name`](Self::name) again: nodes of a ring know each other by their addresses.
+    /// Reserves the block with the given [`name`](Self::name) again: nodes of a ring know each other by their
+    /// addresses.
     pub(super) fn claim_again(name: &str, nodes: u8) -> std::io::Result<LoopbackAddresses> {
         let place = name.trim().split_once(' ').and_then(|(block, pair)| {
             Some((block.parse().ok()?, pair.parse().ok().filter(|&pair| pair < PORTS.len())?))

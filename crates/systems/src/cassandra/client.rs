@@ -20,7 +20,8 @@ use super::table::TableRequest;
 /// A client of a cluster. Requests of many clients share the connections.
 pub(super) struct CassandraClient {
     database: Arc<CassandraSession>,
-    /// The nodes that were started here, to report how they ended; they do not live for a client. `None` for an existing cluster.
+    /// The nodes that were started here, to report how they ended; they do not live for a client. `None` for an
+    /// existing cluster.
     ring: Option<Weak<CassandraRing>>,
     prepared: HashMap<TableRequest, PreparedStatement>,
 }

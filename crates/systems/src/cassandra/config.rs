@@ -123,8 +123,8 @@ const SETTLES: OneOf<CassandraSettle> =
     OneOf(&[("pending", CassandraSettle::Pending), ("major", CassandraSettle::Major)]);
 
 impl CassandraConfig {
-    /// The configuration of `values` under a budget of all nodes together, or every mistake. Without a budget it is too early
-    /// to judge that, and how many nodes there are if `values` doesn't say so.
+    /// The configuration of `values` under a budget of all nodes together, or every mistake. Without a budget it is too
+    /// early to judge that, and how many nodes there are if `values` doesn't say so.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,

@@ -290,8 +290,9 @@ impl CassandraSession {
         Ok(NodeMetrics::from([(COMPACTIONS_RUNNING.to_owned(), running)]))
     }
 
-    /// How many compactions are running or waiting for a thread on all nodes. What `nodetool compactionstats` calls pending can't be
-    /// used: it is an estimate from the last time that a strategy looked for work, and stays after an interruption.
+    /// How many compactions are running or waiting for a thread on all nodes. What `nodetool compactionstats` calls
+    /// pending can't be used: it is an estimate from the last time that a strategy looked for work, and stays after an
+    /// interruption.
     pub(super) fn compaction_tasks(&self, absent: &[IpAddr]) -> Result<u64, DatabaseError> {
         let rows = self.compaction_threads(absent)?;
         let tasks =
@@ -365,8 +366,8 @@ fn builder(target: &ClusterTarget<'_>) -> Result<SessionBuilder, DatabaseError> 
         .tcp_nodelay(true);
     builder = match &target.allowed {
         None => builder.known_nodes(&target.endpoints),
-        // By address, since a name could resolve differently when the driver looks it up. And without ScyllaDB's second port, which
-        // is not on the list.
+        // By address, since a name could resolve differently when the driver looks it up. And without ScyllaDB's second
+        // port, which is not on the list.
         Some((allowed, addresses)) => builder
             .known_nodes_addr(addresses)
             .host_filter(Arc::new(ListedNodes(allowed.clone())))

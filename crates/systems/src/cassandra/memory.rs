@@ -10,11 +10,12 @@ pub(super) const MIN_NODE_BYTES: u64 = 512 * MIB;
 /// What Java needs besides its heap and direct memory for code, classes, threads and the collector.
 pub(super) const JAVA_OWN_BYTES: u64 = 192 * MIB;
 const MIN_HEAP_BYTES: u64 = 160 * MIB;
-/// What Cassandra itself keeps on its heap besides memtables: schema, metrics, the key cache and current requests. Measured after full
-/// collections, with 85 clients writing and during compactions: 75 to 80 MiB.
+/// What Cassandra itself keeps on its heap besides memtables: schema, metrics, the key cache and current requests.
+/// Measured after full collections, with 85 clients writing and during compactions: 75 to 80 MiB.
 const CASSANDRA_HEAP_BYTES: u64 = 80 * MIB;
-/// One over this of the heap is reserved for what compactions and bursts of requests need temporarily. Without it, the old generation
-/// of a small heap would be full when the memtables are, and the node would end with an OutOfMemoryError.
+/// One over this of the heap is reserved for what compactions and bursts of requests need temporarily. Without it, the
+/// old generation of a small heap would be full when the memtables are, and the node would end with an
+/// OutOfMemoryError.
 const RESERVE_PARTS: u64 = 10;
 /// Java's compressed pointers end at 32 GiB: a somewhat larger heap holds less.
 const MAX_HEAP_BYTES: u64 = 31 * GIB;
@@ -27,15 +28,16 @@ const MAX_FILE_BUFFER_BYTES: u64 = 512 * MIB;
 const MAX_COMMITLOG_BYTES: u64 = 8 * GIB;
 /// From this heap size on, a concurrent collector (G1) is worth its overhead.
 const CONCURRENT_COLLECTOR_BYTES: u64 = GIB;
-/// From this heap size on, scans of compressed tables read ahead: a thread that scans or compacts keeps 256 KiB for each SSTable. Some
-/// dozens of SSTables ended nodes of 160 and 190 MiB with an OutOfMemoryError.
+/// From this heap size on, scans of compressed tables read ahead: a thread that scans or compacts keeps 256 KiB for
+/// each SSTable. Some dozens of SSTables ended nodes of 160 and 190 MiB with an OutOfMemoryError.
 const READ_AHEAD_HEAP_BYTES: u64 = GIB;
 
-/// What the threads that Cassandra makes for a processor may need of the heap: 48 of them ended a node of 160 MiB with an
-/// OutOfMemoryError while it settled.
+/// What the threads that Cassandra makes for a processor may need of the heap: 48 of them ended a node of 160 MiB with
+/// an OutOfMemoryError while it settled.
 const HEAP_OF_A_PROCESSOR_BYTES: u64 = 16 * MIB;
 
-/// As a frame of the protocol, as values, as a mutation for the memtable or a row that was read, and as the answer or the commit log's buffer.
+/// As a frame of the protocol, as values, as a mutation for the memtable or a row that was read, and as the answer or
+/// the commit log's buffer.
 const COPIES_OF_A_REQUEST: u64 = 4;
 
 /// The sizes of one node.
@@ -68,7 +70,8 @@ impl CassandraMemoryLayout {
         let heap_bytes = ((node_bytes as f64 * heap_share) as u64).clamp(MIN_HEAP_BYTES, most).min(room);
         let heap_bytes = heap_bytes / MIB * MIB;
         let young_bytes = heap_bytes / 4 / MIB * MIB;
-        // Memtables outlive the young generation: they must fit into the old one together with everything else that stays.
+        // Memtables outlive the young generation: they must fit into the old one together with everything else that
+        // stays.
         let held_bytes = young_bytes + CASSANDRA_HEAP_BYTES + heap_bytes / RESERVE_PARTS;
         let memtable_bytes = (heap_bytes / 4).min(heap_bytes.saturating_sub(held_bytes)) / MIB * MIB;
         let commitlog_segment_bytes =
@@ -87,8 +90,8 @@ impl CassandraMemoryLayout {
         }
     }
 
-    /// What requests under way take of a node's heap: each client has one, any node may have all of them, and each is there some
-    /// [`COPIES_OF_A_REQUEST`] times over.
+    /// What requests under way take of a node's heap: each client has one, any node may have all of them, and each is
+    /// there some [`COPIES_OF_A_REQUEST`] times over.
     pub(super) fn request_bytes(&self, load: ClientLoad) -> u64 {
         u64::from(load.threads).saturating_mul(load.record_bytes).saturating_mul(COPIES_OF_A_REQUEST)
     }

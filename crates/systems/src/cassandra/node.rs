@@ -191,9 +191,10 @@ impl NodeProcess for CassandraNode {
     }
 }
 
-/// Takes away the right to lock memory. Cassandra locks everything that it has mapped when it starts if it may, and root may: besides
-/// the heap, 120 to 150 MiB of jars and libraries. Their pages are page cache like any other, but locked ones can't be dropped. With
-/// a small budget no page cache would be left, and the kernel would kill the node. Without the right, Cassandra only logs a warning.
+/// Takes away the right to lock memory. Cassandra locks everything that it has mapped when it starts if it may, and
+/// root may: besides the heap, 120 to 150 MiB of jars and libraries. Their pages are page cache like any other, but
+/// locked ones can't be dropped. With a small budget no page cache would be left, and the kernel would kill the node.
+/// Without the right, Cassandra only logs a warning.
 fn keep_memory_unlocked(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes two system calls on numbers; it takes no lock and allocates nothing.
     unsafe {
@@ -209,7 +210,8 @@ fn keep_memory_unlocked(command: &mut Command) {
     }
 }
 
-/// The number of SSTables of a table. Its directory is named by the table and an id, and each SSTable has one data file in it.
+/// The number of SSTables of a table. Its directory is named by the table and an id, and each SSTable has one data file
+/// in it.
 fn sstables(keyspace: &std::path::Path, table: &str) -> usize {
     let names = |folder: &std::path::Path| -> Vec<String> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,5 +1,5 @@
-//! The files of a node: cassandra.yaml, the configuration of its logging, and the arguments of Java. They are in the scratch directory
-//! and readable only by this user, since they contain the password of the management port.
+//! The files of a node: cassandra.yaml, the configuration of its logging, and the arguments of Java. They are in the
+//! scratch directory and readable only by this user, since they contain the password of the management port.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -174,7 +174,8 @@ impl NodePlan<'_> {
             collector.to_owned(),
             "-Xss256k".to_owned(),
             "-XX:ReservedCodeCacheSize=96m".to_owned(),
-            // After an OutOfMemoryError a node would go on without the thread that got it, and answer half of its requests.
+            // After an OutOfMemoryError a node would go on without the thread that got it, and answer half of its
+            // requests.
             "-XX:+ExitOnOutOfMemoryError".to_owned(),
             // Java would map its performance counters to a file in /tmp, whose disk could stall it.
             "-XX:-UsePerfData".to_owned(),
@@ -243,7 +244,8 @@ pub(super) fn names_argument(scratch: &Path) -> String {
     hosts_option(&scratch.join(HOSTS_FILE))
 }
 
-/// The tokens of a node. All ranges have the same size and the nodes alternate, so that each has an equal part of the data.
+/// The tokens of a node. All ranges have the same size and the nodes alternate, so that each has an equal part of the
+/// data.
 fn tokens(node: u64, nodes: u64) -> String {
     let all = u128::from(nodes * TOKENS_PER_NODE);
     let token = |index: u64| {

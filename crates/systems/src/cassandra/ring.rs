@@ -92,8 +92,8 @@ impl RingPlan {
 }
 
 impl CassandraRing {
-    /// Starts the nodes and returns when all accept clients and know each other. The others start after the first, which is their
-    /// seed.
+    /// Starts the nodes and returns when all accept clients and know each other. The others start after the first,
+    /// which is their seed.
     pub(super) fn start(
         config: &CassandraConfig,
         paths: &StoragePaths,

@@ -32,11 +32,12 @@ use crate::system::{
 
 /// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Starting replays the commit log and draining flushes memtables, which may take long on a slow disk: these limits only tell a
-/// stuck process from a slow one.
+/// Starting replays the commit log and draining flushes memtables, which may take long on a slow disk: these limits
+/// only tell a stuck process from a slow one.
 const MIN_START_LIMIT: Duration = Duration::from_secs(240);
 const MIN_STOP_LIMIT: Duration = Duration::from_secs(120);
-/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts
+/// are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
 /// Silence after which a Cassandra node usually counts as down: `phi_convict_threshold` of 8 at a gossip a second.
 const CONVICTED_AFTER_S: f64 = 18.0;
@@ -381,7 +382,8 @@ impl RunningSystem for RunningCassandra {
                 }
             }
         })?;
-        // When a task ends, it may submit another. One reading may fall between the two, so that none is seen; two readings can't.
+        // When a task ends, it may submit another. One reading may fall between the two, so that none is seen; two
+        // readings can't.
         let mut quiet = 0;
         loop {
             let tasks = self.database.compaction_tasks(&self.absent());

@@ -27,7 +27,8 @@ use crate::system::{SystemError, SystemResources};
 const START_LIMIT_S: f64 = 180.0;
 const STOP_LIMIT_S: f64 = 60.0;
 const POLL: Duration = Duration::from_millis(200);
-/// OSDs tell the manager of their placement groups every five seconds, and it tells the monitor every two: what the monitor says may be this old.
+/// OSDs tell the manager of their placement groups every five seconds, and it tells the monitor every two: what the
+/// monitor says may be this old.
 const HEARD_AFTER: Duration = Duration::from_secs(8);
 /// What a placement group may be doing besides when it has all of its copies.
 const AT_REST: [&str; 4] = ["active", "clean", "scrubbing", "deep"];
@@ -350,7 +351,8 @@ fn prepare(plan: &CephPlan, id: &str) -> Result<Option<ServerCertificate>, Syste
     Ok(certificate)
 }
 
-/// Makes the OSDs with empty stores and starts them. Each gets its number after the one before, and its place and its store while others get their numbers.
+/// Makes the OSDs with empty stores and starts them. Each gets its number after the one before, and its place and its
+/// store while others get their numbers.
 fn make_osds(
     programs: &CephPrograms,
     plan: &CephPlan,
@@ -392,7 +394,8 @@ fn start_osd(
     programs.start(&format!("OSD {number}"), "ceph-osd", &["--id", &number.to_string()], resources)
 }
 
-/// The numbers of the OSDs that serve, each with the epoch of the cluster's map since which it does. Not waited for once `check` finds something wrong.
+/// The numbers of the OSDs that serve, each with the epoch of the cluster's map since which it does. Not waited for
+/// once `check` finds something wrong.
 fn up_osds(
     programs: &CephPrograms,
     limit: Duration,
@@ -444,7 +447,8 @@ fn wait_for_osds(
     }
 }
 
-/// Makes the user of the gateway that jobs are, with keys that the gateway draws itself: on a command line others could read them.
+/// Makes the user of the gateway that jobs are, with keys that the gateway draws itself: on a command line others could
+/// read them.
 fn make_user(programs: &CephPrograms, limit: Duration) -> Result<S3Keys, SystemError> {
     let name = format!("--uid={USER}");
     let words = ["user", "create", name.as_str(), "--display-name=underlay", "--name", GATEWAY];

@@ -17,7 +17,8 @@ const LOG_BACKLOG_BYTES: u64 = 64 << 20;
 const YEAR_S: u64 = 365 * 86_400;
 /// Placement groups of a pool, for each OSD: objects are spread over them, and OSDs over those.
 const GROUPS_PER_OSD: usize = 8;
-/// The modules that the manager has in Debian's packages. A measured cluster needs none of them, and loading them takes seconds of CPU.
+/// The modules that the manager has in Debian's packages. A measured cluster needs none of them, and loading them takes
+/// seconds of CPU.
 const MODULES: &str = "alerts balancer crash dashboard devicehealth diskprediction_local influx insights iostat k8sevents localpool \
     mirroring nfs orchestrator osd_perf_query osd_support pg_autoscaler progress prometheus rbd_support restful rook selftest \
     snap_schedule stats status telegraf telemetry test_orchestrator volumes zabbix";
@@ -85,7 +86,8 @@ pub(super) fn text(
     add_to(&mut text, "mgr disabled modules", &MODULES);
     text.push_str("[osd]\n");
     add_to(&mut text, "osd objectstore", &"bluestore");
-    // The cluster's map has them already. One that puts itself there may ask before it knows which cluster it is in ("wrong fsid"), and ends.
+    // The cluster's map has them already. One that puts itself there may ask before it knows which cluster it is in
+    // ("wrong fsid"), and ends.
     add_to(&mut text, "osd crush update on start", &false);
     add_to(&mut text, "osd class update on start", &false);
     add_to(&mut text, "bluestore block create", &true);

@@ -127,8 +127,9 @@ impl CephPrograms {
             .map(CephDaemon)
     }
 
-    /// Runs a tool outside of the budget and returns what it printed. Before its own command `ceph` asks the monitor which there are, and one that
-    /// has just started may refuse that (`EPERM`): then nothing has been done, and the tool is run again.
+    /// Runs a tool outside of the budget and returns what it printed. Before its own command `ceph` asks the monitor
+    /// which there are, and one that has just started may refuse that (`EPERM`): then nothing has been done, and the
+    /// tool is run again.
     pub(super) fn run(
         &self,
         during: &'static str,

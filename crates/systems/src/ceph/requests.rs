@@ -110,8 +110,8 @@ impl RequestLog {
         }
     }
 
-    /// Everything that was answered before the request for the key `mark`, which has been answered already: the gateway writes its log
-    /// a moment later, in order.
+    /// Everything that was answered before the request for the key `mark`, which has been answered already: the gateway
+    /// writes its log a moment later, in order.
     ///
     /// # Errors
     /// When the log can't be read, or has not got that far after `limit`.
@@ -143,7 +143,8 @@ pub enum LoggedRequest {
 }
 
 impl LoggedRequest {
-    /// One entry, or several: the gateway writes the end of a line apart, and requests that end at the same moment may come between.
+    /// One entry, or several: the gateway writes the end of a line apart, and requests that end at the same moment may
+    /// come between.
     pub fn parse_line(line: &[u8]) -> Vec<LoggedRequest> {
         let mut entries = Vec::new();
         let mut rest = line;

@@ -1,4 +1,5 @@
-//! Reading what a program wrote, in directories that its user can write to: no link leads out of them, and nothing but files is read.
+//! Reading what a program wrote, in directories that its user can write to: no link leads out of them, and nothing but
+//! files is read.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -14,7 +15,8 @@ const TAIL_BYTES: usize = 4 << 10;
 /// A longer file is refused: figures from a part of it would be wrong.
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The text of a file below one of these directories, of which the program can't move any, with whatever is no UTF-8 replaced.
+/// The text of a file below one of these directories, of which the program can't move any, with whatever is no UTF-8
+/// replaced.
 ///
 /// # Errors
 /// When it lies elsewhere, or is no file.
@@ -52,7 +54,8 @@ pub(super) struct LogEnd {
     pub text: String,
 }
 
-/// The files in a directory below `place`, by name, with the end of their texts. Of too many, the last by name are taken.
+/// The files in a directory below `place`, by name, with the end of their texts. Of too many, the last by name are
+/// taken.
 pub(super) fn texts_in(
     place: &Path,
     directory: &str,

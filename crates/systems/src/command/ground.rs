@@ -26,8 +26,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Of a log that goes into an error.
 const LAST_WORDS_BYTES: u64 = 4 << 10;
 const LAST_WORDS_FILES: usize = 50;
-/// So much may the commands of a program print; of each, no more than this is kept. Files of theirs elsewhere are their own affair, as long as the
-/// host's disk has room.
+/// So much may the commands of a program print; of each, no more than this is kept. Files of theirs elsewhere are their
+/// own affair, as long as the host's disk has room.
 const MAX_PRINTED_BYTES: u64 = 256 << 20;
 
 /// Which budget a command belongs to.

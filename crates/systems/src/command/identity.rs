@@ -1,8 +1,8 @@
 //! The Unix user that a program runs as, and what that user can reach.
 //!
-//! Storages are mounted in directories of ours that others can't enter. For a process of another user these are opened in a mount
-//! namespace of its own: every closed directory above a storage becomes an empty one there, which holds nothing but the storages,
-//! at the same paths.
+//! Storages are mounted in directories of ours that others can't enter. For a process of another user these are opened
+//! in a mount namespace of its own: every closed directory above a storage becomes an empty one there, which holds
+//! nothing but the storages, at the same paths.
 
 use std::fs::File;
 use std::io;
@@ -81,7 +81,8 @@ impl UnixUser {
         }
     }
 
-    /// Opens these directories to this user, by their paths, in the mounts of the calling thread: [`set_apart`] has made them its own.
+    /// Opens these directories to this user, by their paths, in the mounts of the calling thread: [`set_apart`] has
+    /// made them its own.
     fn open_way(&self, places: &[PathBuf]) -> io::Result<()> {
         let closed: Vec<(PathBuf, &PathBuf)> =
             places.iter().filter_map(|place| Some((self.closed_above(place)?, place))).collect();
@@ -109,8 +110,8 @@ impl UnixUser {
     }
 }
 
-/// Gives the calling thread mounts, System V IPC and shared memory of its own, which end with its last process: a program that is
-/// killed leaves none behind. In these mounts `user` reaches `places`.
+/// Gives the calling thread mounts, System V IPC and shared memory of its own, which end with its last process: a
+/// program that is killed leaves none behind. In these mounts `user` reaches `places`.
 pub(super) fn set_apart(user: Option<&UnixUser>, places: &[PathBuf]) -> io::Result<()> {
     // Before the program is there: in mounts that it might have changed we do nothing.
     let own: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();

@@ -1,5 +1,6 @@
-//! Finding every process that commands of a system started, also those that left its session: by its control groups, and where there
-//! are none by a variable of their environment and by the network that they are in. A program may overwrite its environment.
+//! Finding every process that commands of a system started, also those that left its session: by its control groups,
+//! and where there are none by a variable of their environment and by the network that they are in. A program may
+//! overwrite its environment.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,8 @@ impl ProgramProcesses {
         self.signal(&self.members(), Signal::TERM);
     }
 
-    /// Between finding a number and signalling it, it may become another process's: so each is held, and looked at again.
+    /// Between finding a number and signalling it, it may become another process's: so each is held, and looked at
+    /// again.
     fn signal(&self, pids: &BTreeSet<u32>, signal: Signal) {
         let processes: Vec<(u32, HeldProcess)> =
             pids.iter().filter_map(|&pid| Some((pid, hold(pid)?))).collect();
@@ -168,8 +170,8 @@ fn is_zombie(pid: u32) -> bool {
     is_over(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
 }
 
-/// Whether a process has ended, by its line in `/proc` (proc_pid_stat(5)). One whose first thread has ended shows as a zombie while the others
-/// run on.
+/// Whether a process has ended, by its line in `/proc` (proc_pid_stat(5)). One whose first thread has ended shows as a
+/// zombie while the others run on.
 fn is_over(stat: &str) -> bool {
     // The name before it is in parentheses and may hold anything.
     stat.rsplit_once(") ").is_none_or(|(_, rest)| {

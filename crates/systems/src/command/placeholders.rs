@@ -44,7 +44,8 @@ enum CommandPart<'a> {
     Placeholder(&'a str),
 }
 
-/// The parts of a command. Braces that hold no plain word (`{print $1}`), that follow a `$`, or that are doubled, are the shell's.
+/// The parts of a command. Braces that hold no plain word (`{print $1}`), that follow a `$`, or that are doubled, are
+/// the shell's.
 fn parts(command: &str) -> Vec<CommandPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = command;

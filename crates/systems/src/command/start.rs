@@ -45,7 +45,8 @@ struct ProgramDirectories {
     temp: PathBuf,
     scratch: PathBuf,
     logs: PathBuf,
-    /// Block devices, where the storage has no file system: its directories are then in `scratch`, and no command has them.
+    /// Block devices, where the storage has no file system: its directories are then in `scratch`, and no command has
+    /// them.
     devices: Vec<PathBuf>,
     /// The storages, as the user must reach them.
     places: Vec<PathBuf>,

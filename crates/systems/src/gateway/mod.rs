@@ -1,4 +1,5 @@
-//! The S3 gateway (`underlay-gateway`, docs/gateway.md) as a process of a system: between its clients and an object store.
+//! The S3 gateway (`underlay-gateway`, docs/gateway.md) as a process of a system: between its clients and an object
+//! store.
 
 mod configuration;
 mod process;

@@ -1,6 +1,6 @@
-//! A class data sharing archive for containers: classes as Java lays them out in memory, in a file in the cache. A Java process that
-//! maps it doesn't have to read, verify and link thousands of classes from jars, which is most of the CPU time of a short task. It
-//! is created once per version of the library and of Java.
+//! A class data sharing archive for containers: classes as Java lays them out in memory, in a file in the cache. A Java
+//! process that maps it doesn't have to read, verify and link thousands of classes from jars, which is most of the CPU
+//! time of a short task. It is created once per version of the library and of Java.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -66,7 +66,8 @@ pub(super) struct ClassArchive {
 }
 
 impl ClassArchive {
-    /// The archive for `library`, created if it isn't in the cache. `classes` are our own, which list the classes of the jars.
+    /// The archive for `library`, created if it isn't in the cache. `classes` are our own, which list the classes of
+    /// the jars.
     pub(super) fn find_or_create(
         java: &Java,
         library: &Path,
@@ -141,8 +142,8 @@ impl ClassArchive {
         let class_path = further.iter().fold(self.jars.clone(), |path, entry| path.with_classes(*entry));
         vec![
             format!("-XX:SharedArchiveFile={}", self.file.display()),
-            // Map it at the address that it was created for. At another one, Java would relocate every pointer, which gives each
-            // process its own copy of all pages.
+            // Map it at the address that it was created for. At another one, Java would relocate every pointer, which
+            // gives each process its own copy of all pages.
             "-XX:+UnlockDiagnosticVMOptions".to_owned(),
             "-XX:ArchiveRelocationMode=0".to_owned(),
             "-cp".to_owned(),

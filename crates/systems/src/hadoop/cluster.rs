@@ -28,8 +28,8 @@ const DELETION_POLL: Duration = Duration::from_millis(250);
 const STEADY_LOOKS: u32 = 8;
 const END_LIMIT: Duration = Duration::from_secs(60);
 const END_POLL: Duration = Duration::from_millis(20);
-/// An application master writes the history before it reports that the job has ended, but the history server of an existing cluster
-/// may be moving it.
+/// An application master writes the history before it reports that the job has ended, but the history server of an
+/// existing cluster may be moving it.
 const HISTORY_WAIT: Duration = Duration::from_secs(30);
 
 /// Blocks and bytes by DataNode and directory.
@@ -192,8 +192,8 @@ impl HadoopCluster {
         }
     }
 
-    /// Deletes the output of an earlier run of the step and waits until its blocks are gone. Otherwise they would be attributed to
-    /// this run.
+    /// Deletes the output of an earlier run of the step and waits until its blocks are gone. Otherwise they would be
+    /// attributed to this run.
     fn clear(&self, step: &MapReduceStep) -> Result<(), SystemError> {
         let Some(path) = &step.output else { return Ok(()) };
         let request = json!({ "do": "delete", "paths": [path] });
@@ -260,8 +260,8 @@ fn named(name: &str) -> JobRequest {
     }
 }
 
-/// How a job distributed what it wrote: blocks by directory of the storage, over all DataNodes, and files by local directory.
-/// DataNodes that died meanwhile don't count.
+/// How a job distributed what it wrote: blocks by directory of the storage, over all DataNodes, and files by local
+/// directory. DataNodes that died meanwhile don't count.
 fn directories(before: &DataNodeVolumes, after: &DataNodeVolumes, locals: &[LocalUse]) -> Vec<DirectoryUse> {
     let mut hdfs: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for (place, (blocks, bytes)) in after {

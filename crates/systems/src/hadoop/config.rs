@@ -113,8 +113,8 @@ const OF_JOBS: &[&str] =
     &["replication", "sorted_replication", "compression_codec", "work_directory", "configuration"];
 
 impl HadoopConfig {
-    /// The configuration of `values` under a budget of everything together, or every mistake. Without a budget it is too
-    /// early to judge that.
+    /// The configuration of `values` under a budget of everything together, or every mistake. Without a budget it is
+    /// too early to judge that.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,

@@ -1,6 +1,6 @@
-//! The process that submits jobs and reports their progress: our own Java code on the official client. It runs as long as the cluster
-//! does and answers requests on a Unix socket. Each request has its own connection, with one line of JSON for the request and one
-//! for each answer.
+//! The process that submits jobs and reports their progress: our own Java code on the official client. It runs as long
+//! as the cluster does and answers requests on a Unix socket. Each request has its own connection, with one line of
+//! JSON for the request and one for each answer.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -67,8 +67,8 @@ pub(super) struct ClusterPlace<'a> {
 }
 
 impl JobClient {
-    /// Starts it, outside of any memory budget, since a client represents another machine. It need not listen yet when this returns. `resources`
-    /// are those of its cluster.
+    /// Starts it, outside of any memory budget, since a client represents another machine. It need not listen yet when
+    /// this returns. `resources` are those of its cluster.
     pub(super) fn start(
         java: &Java,
         place: &ClusterPlace<'_>,
@@ -137,8 +137,8 @@ impl JobClient {
         }
     }
 
-    /// Sends a request and returns its last answer. `each` is called with every answer before that, and with `null` several times a
-    /// second in between. If it returns `false`, the request is cancelled, and the last answer says so.
+    /// Sends a request and returns its last answer. `each` is called with every answer before that, and with `null`
+    /// several times a second in between. If it returns `false`, the request is cancelled, and the last answer says so.
     pub(super) fn request(
         &self,
         during: &'static str,

@@ -1,4 +1,5 @@
-//! What a job writes to the NodeManager's local directories. Hadoop has no counter for that, so they are polled while it runs.
+//! What a job writes to the NodeManager's local directories. Hadoop has no counter for that, so they are polled while
+//! it runs.
 
 use std::collections::HashMap;
 use std::fs::Metadata;

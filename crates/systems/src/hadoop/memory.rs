@@ -117,8 +117,8 @@ impl HadoopMemoryLayout {
         self.task_heap_bytes + TASK_OWN_BYTES
     }
 
-    /// What the NodeManager may allocate: one master and the tasks. Since a master is smaller than a task, no further task fits
-    /// beside a single master.
+    /// What the NodeManager may allocate: one master and the tasks. Since a master is smaller than a task, no further
+    /// task fits beside a single master.
     pub(super) fn node_bytes(&self) -> u64 {
         self.master_bytes() + self.containers * self.task_bytes()
     }

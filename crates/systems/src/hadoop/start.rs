@@ -168,8 +168,8 @@ fn archive(
     ClassArchive::find_or_create(&java, library, classes, progress)
 }
 
-/// The options of every Java process that the NodeManager starts: it stays small, starts quickly and resolves its own name. The
-/// `further` options go into a file, since they are too long for a command line.
+/// The options of every Java process that the NodeManager starts: it stays small, starts quickly and resolves its own
+/// name. The `further` options go into a file, since they are too long for a command line.
 fn container_options(
     scratch: &Path,
     further: &[String],
@@ -214,8 +214,8 @@ pub(super) struct HadoopDirectories {
 }
 
 impl HadoopDirectories {
-    /// The directories for `config` on the storage of `paths`. The storage's own directories must exist: created here, a missing one
-    /// would be on whatever is below the missing mount.
+    /// The directories for `config` on the storage of `paths`. The storage's own directories must exist: created here,
+    /// a missing one would be on whatever is below the missing mount.
     fn new(
         config: &HadoopConfig,
         paths: &StoragePaths,

@@ -25,8 +25,8 @@ use crate::network_namespace::NetworkNamespace;
 use crate::nodes::{PlannedNode, Roster, SystemNodes};
 use crate::system::{SystemError, SystemResources};
 
-/// Starting reads the NameNode's image and each directory's list of blocks: on a slow disk both take their time, so these
-/// limits only tell a stuck process from a slow one.
+/// Starting reads the NameNode's image and each directory's list of blocks: on a slow disk both take their time, so
+/// these limits only tell a stuck process from a slow one.
 const START_LIMIT_S: f64 = 240.0;
 const STOP_LIMIT_S: f64 = 60.0;
 const POLL: Duration = Duration::from_millis(100);
@@ -118,8 +118,8 @@ impl HdfsPrograms {
 }
 
 impl Hdfs {
-    /// Starts the file system of `plan` in the network `namespace`, inside `memory`, after formatting it if it is empty. When this
-    /// returns, every DataNode has registered and files can be written.
+    /// Starts the file system of `plan` in the network `namespace`, inside `memory`, after formatting it if it is
+    /// empty. When this returns, every DataNode has registered and files can be written.
     ///
     /// # Errors
     /// When the plan or the budget does not allow it, a program is missing, or a server does not start.
@@ -201,7 +201,8 @@ impl Hdfs {
         uri(&self.plan)
     }
 
-    /// The directory with `core-site.xml`, `hdfs-site.xml` and `log4j.properties`, for clients and for systems that run on HDFS.
+    /// The directory with `core-site.xml`, `hdfs-site.xml` and `log4j.properties`, for clients and for systems that run
+    /// on HDFS.
     pub fn configuration_directory(&self) -> &Path {
         &self.programs.configuration
     }
@@ -269,8 +270,8 @@ impl Hdfs {
         state.failed(during, format!("{}, but does not answer: {error}", state.describe()))
     }
 
-    /// The figures of the NameNode and of the running DataNodes. In their names, DataNodes are counted from 1, as in messages, and
-    /// directories from 0, as in records.
+    /// The figures of the NameNode and of the running DataNodes. In their names, DataNodes are counted from 1, as in
+    /// messages, and directories from 0, as in records.
     ///
     /// # Errors
     /// When a server does not answer.

@@ -16,7 +16,8 @@ const DATANODE_CALL_PORT: u16 = 9867;
 const PORT_STEP: u16 = 100;
 /// Clients may ask for blocks as small as this.
 const MIN_FILE_BLOCK_BYTES: u64 = 4096;
-/// The NameNode stops when its directory has less free space. The default is 100 MiB, which a scaled device may not have.
+/// The NameNode stops when its directory has less free space. The default is 100 MiB, which a scaled device may not
+/// have.
 const NAMENODE_RESERVED_BYTES: u64 = 1 << 20;
 
 /// The user that all processes run as.
@@ -53,7 +54,8 @@ fn core_site(plan: &HdfsPlan) -> HdfsProperties {
         ("ipc.client.rpc-timeout.ms", stretched(120_000.0)),
         ("ipc.ping.interval", stretched(60_000.0)),
         ("ipc.client.connect.timeout", stretched(20_000.0)),
-        // Compute the size of a directory from the list of its blocks: the default runs `du`, which reads the storage under test.
+        // Compute the size of a directory from the list of its blocks: the default runs `du`, which reads the storage
+        // under test.
         ("fs.getspaceused.classname", USED_SPACE.to_owned()),
         // Retry soon if a server isn't up yet.
         ("ipc.client.connect.retry.interval", "200".to_owned()),
@@ -97,8 +99,8 @@ fn hdfs_site(plan: &HdfsPlan) -> HdfsProperties {
         ("dfs.client.slow.io.warning.threshold.ms", stretched(30_000.0)),
         ("dfs.datanode.slow.io.warning.threshold.ms", stretched(1_000.0)),
         ("dfs.datanode.bp-ready.timeout", seconds(20.0, plan.slow_motion)),
-        // A copy that failed because its DataNode went is tried again after this time, and a file system comes to rest no sooner. Scaled blocks are
-        // copied in less than a second; the default is five minutes.
+        // A copy that failed because its DataNode went is tried again after this time, and a file system comes to rest
+        // no sooner. Scaled blocks are copied in less than a second; the default is five minutes.
         ("dfs.namenode.reconstruction.pending.timeout-sec", seconds(30.0, plan.slow_motion)),
         ("dfs.datanode.disk.check.timeout", format!("{}s", seconds(600.0, plan.slow_motion))),
         // Background scanners would read the storage at arbitrary times.
@@ -193,8 +195,8 @@ fn escaped(text: &str) -> String {
 
 /// The system property for the log level. It is `ERROR` for tools, since their output is parsed.
 pub(crate) const LOG_LEVEL: &str = "underlay.log.level";
-/// Logs go to the standard error, to keep them apart from what a tool prints. Messages about single blocks are left out: they would
-/// be most of the log.
+/// Logs go to the standard error, to keep them apart from what a tool prints. Messages about single blocks are left
+/// out: they would be most of the log.
 const LOGGING: &str = "\
 underlay.log.level=INFO
 log4j.rootLogger=${underlay.log.level},out

@@ -30,11 +30,11 @@ pub struct HdfsPlan {
     pub volume_choosing: VolumeChoosing,
     /// Whether a DataNode syncs a block to its device when it is complete. By default it does not.
     pub sync_on_close: bool,
-    /// Short-circuit reads: clients open the files of blocks themselves and read this many bytes at once. `None`, the default: a
-    /// DataNode reads ahead of the requested range and sends until the client stops receiving.
+    /// Short-circuit reads: clients open the files of blocks themselves and read this many bytes at once. `None`, the
+    /// default: a DataNode reads ahead of the requested range and sends until the client stops receiving.
     pub short_circuit_bytes: Option<u64>,
-    /// Where clients find the servers, in their own namespace; web pages stay on loopback. Systems that run on HDFS write it into their data,
-    /// so it must never change.
+    /// Where clients find the servers, in their own namespace; web pages stay on loopback. Systems that run on HDFS
+    /// write it into their data, so it must never change.
     pub address: Ipv4Addr,
     /// For configuration, logs and temporary files; not on the storage under test. It is created.
     pub scratch: PathBuf,
@@ -131,8 +131,8 @@ impl ServerHeaps {
 }
 
 impl HdfsPlan {
-    /// Gives each DataNode a directory on each of `data`, the directories of the attached storage: `hdfs/datanode-1` and so on. All of
-    /// them share the devices, as if the machine were the average one of a cluster.
+    /// Gives each DataNode a directory on each of `data`, the directories of the attached storage: `hdfs/datanode-1`
+    /// and so on. All of them share the devices, as if the machine were the average one of a cluster.
     ///
     /// # Errors
     /// When a directory of `data` is missing: created here, it would be on whatever is below the missing mount.

@@ -13,7 +13,8 @@ use crate::system::{LoadProgress, SystemError};
 /// What a commit waits for, as JE calls it.
 pub(crate) const SYNC_POLICIES: OneOf<&str> =
     OneOf(&[("SYNC", "SYNC"), ("WRITE_NO_SYNC", "WRITE_NO_SYNC"), ("NO_SYNC", "NO_SYNC")]);
-/// Operations of a process until Java has compiled what it runs for them: it does so after some 15,000 calls, and takes a while.
+/// Operations of a process until Java has compiled what it runs for them: it does so after some 15,000 calls, and takes
+/// a while.
 pub(crate) const OPERATIONS_TO_COMPILE: u64 = 50_000;
 pub(crate) const HEAP_SHARE: FractionSetting = FractionSetting(0.1..=0.9);
 /// Beyond this, the heap has no room for anything else.

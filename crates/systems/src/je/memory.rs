@@ -30,8 +30,8 @@ pub(crate) struct JeMemoryLayout {
 }
 
 impl JeMemoryLayout {
-    /// Divides the memory of one process, at least [`MIN_BYTES`]: `heap_share` of what is left beside Java is its heap, and `cache_share`
-    /// of that is JE's cache.
+    /// Divides the memory of one process, at least [`MIN_BYTES`]: `heap_share` of what is left beside Java is its heap,
+    /// and `cache_share` of that is JE's cache.
     pub(crate) fn new(process_bytes: u64, heap_share: f64, cache_share: f64) -> JeMemoryLayout {
         let left = process_bytes.saturating_sub(JAVA_OWN_BYTES);
         let heap = ((left as f64 * heap_share) as u64).clamp(MIN_HEAP_BYTES, MAX_HEAP_BYTES) / MIB * MIB;
@@ -42,8 +42,8 @@ impl JeMemoryLayout {
         }
     }
 
-    /// The cache lives long: by Java's own rule the old generation would be two thirds of the heap, and a larger cache would keep the
-    /// collector busy without end.
+    /// The cache lives long: by Java's own rule the old generation would be two thirds of the heap, and a larger cache
+    /// would keep the collector busy without end.
     pub(crate) fn java_option(&self) -> String {
         let young = (self.heap_bytes - self.cache_bytes) / 2;
         format!("-Xmn{}k", young >> 10)

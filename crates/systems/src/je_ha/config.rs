@@ -73,8 +73,8 @@ pub(crate) enum ReadConsistency {
 }
 
 impl JeHaConfig {
-    /// The configuration of `values` under a budget of all members together, or every mistake. Without a budget it is too early to
-    /// judge that, and how many nodes there are if `values` doesn't say so.
+    /// The configuration of `values` under a budget of all members together, or every mistake. Without a budget it is
+    /// too early to judge that, and how many nodes there are if `values` doesn't say so.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
@@ -152,7 +152,8 @@ impl JeHaConfig {
         format!("{},{},{}", self.durability, self.replica_durability, self.acks)
     }
 
-    /// JE's parameters for every member, by its names. A client waits for an answer for `timeout`, and starting may take `limit`.
+    /// JE's parameters for every member, by its names. A client waits for an answer for `timeout`, and starting may
+    /// take `limit`.
     pub(super) fn parameters(
         &self,
         timeout: Duration,

@@ -44,8 +44,8 @@ pub(super) struct MemberPlan {
 }
 
 impl MemberPlan {
-    /// Starts the process of a member of `group`, which `is_new` if it never was complete. The member has joined when this returns: so
-    /// the others must start meanwhile.
+    /// Starts the process of a member of `group`, which `is_new` if it never was complete. The member has joined when
+    /// this returns: so the others must start meanwhile.
     fn start(
         &self,
         member: &GroupMember,
@@ -58,8 +58,8 @@ impl MemberPlan {
         let mut options = self.network_options.clone();
         options.push(division.java_option());
         options.extend(self.resources.java_option());
-        // The first member of a new group has nobody to ask. It must not found another where the group is there and only its own
-        // storage is new.
+        // The first member of a new group has nobody to ask. It must not found another where the group is there and
+        // only its own storage is new.
         let founds = member.leads && is_new;
         let helpers: Vec<String> = match founds {
             true => vec![member.replication_endpoint()],
@@ -279,7 +279,8 @@ pub(super) fn lead(members: &[Arc<RunningMember>], limit: Duration) -> Result<()
     Ok(())
 }
 
-/// Waits until these members have what the masters of their shards have, of which there must be one `among` all members.
+/// Waits until these members have what the masters of their shards have, of which there must be one `among` all
+/// members.
 pub(super) fn catch_up(
     members: &[Arc<RunningMember>],
     among: &dyn Fn() -> Vec<Arc<RunningMember>>,

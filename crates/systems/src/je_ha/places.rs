@@ -6,9 +6,9 @@ use super::topology::GroupMember;
 use super::{NAME, formed};
 use crate::system::{NodePaths, StoragePaths, SystemError, first_data_directory, make_on};
 
-/// The directory of each member, made on `paths`, which must have no data of another topology. Nodes with storages of their own use
-/// the directories of theirs in turn. Where all share one storage, the first member of each node comes first: as many directories as
-/// nodes are one for each node.
+/// The directory of each member, made on `paths`, which must have no data of another topology. Nodes with storages of
+/// their own use the directories of theirs in turn. Where all share one storage, the first member of each node comes
+/// first: as many directories as nodes are one for each node.
 pub(super) fn directories(
     paths: &StoragePaths,
     nodes: u64,

@@ -31,10 +31,11 @@ use crate::system::{
 
 /// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Opening replays the log and closing writes a checkpoint, which may take long on a slow disk: this limit only tells a stuck process
-/// from a slow one.
+/// Opening replays the log and closing writes a checkpoint, which may take long on a slow disk: this limit only tells a
+/// stuck process from a slow one.
 const MIN_LIMIT: Duration = Duration::from_secs(120);
-/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts
+/// are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
 /// The client process is not part of the system, so its memory does not count towards the budget.
 const CLIENT_HEAP_BYTES: u64 = 192 << 20;

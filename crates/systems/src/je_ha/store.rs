@@ -95,12 +95,12 @@ impl JeHaStore {
         self.members.kill(name, "killing a member")
     }
 
-    /// Starts a member again that was stopped, killed or has ended by itself. When this returns it has all that its group had acknowledged
-    /// when it joined: another one may fall then.
+    /// Starts a member again that was stopped, killed or has ended by itself. When this returns it has all that its
+    /// group had acknowledged when it joined: another one may fall then.
     ///
     /// # Errors
-    /// When there is no such member, it runs, it does not come up, it does not get all from its master in time, or it is stopped or
-    /// killed meanwhile.
+    /// When there is no such member, it runs, it does not come up, it does not get all from its master in time, or it
+    /// is stopped or killed meanwhile.
     pub fn start_member(&self, name: &str) -> Result<(), SystemError> {
         SystemNodes::start(self, name, &|| {})
     }

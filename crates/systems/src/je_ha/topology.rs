@@ -44,8 +44,8 @@ impl GroupMember {
     }
 }
 
-/// All members, shard by shard, the leader of each first. Those of one shard are on different nodes, and members and leaders are spread
-/// evenly over the nodes. `replication` must not exceed `nodes`.
+/// All members, shard by shard, the leader of each first. Those of one shard are on different nodes, and members and
+/// leaders are spread evenly over the nodes. `replication` must not exceed `nodes`.
 pub(super) fn members(nodes: u64, shards: u64, replication: u64) -> Vec<GroupMember> {
     let mut members: Vec<GroupMember> = Vec::new();
     for shard in 1..=shards {

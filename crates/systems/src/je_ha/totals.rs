@@ -21,8 +21,8 @@ pub(super) struct MemberAnswer {
 pub(super) struct MemberTotals(NodeTotals);
 
 impl MemberTotals {
-    /// Sums, with how far replicas are behind and who is master. A member that has not answered now counts with what it told last, but
-    /// has no current state. The answers must be newer than those before.
+    /// Sums, with how far replicas are behind and who is master. A member that has not answered now counts with what it
+    /// told last, but has no current state. The answers must be newer than those before.
     pub(super) fn together(&mut self, answers: &[MemberAnswer]) -> BTreeMap<String, f64> {
         let mut figures = BTreeMap::new();
         for answer in answers {

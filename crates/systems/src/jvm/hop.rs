@@ -56,8 +56,8 @@ impl ConnectionHop {
 }
 
 impl ConnectionHops {
-    /// Registers a connection. Its totals are kept as long as `self`, its percentiles until all connections are gone and new ones are
-    /// made.
+    /// Registers a connection. Its totals are kept as long as `self`, its percentiles until all connections are gone
+    /// and new ones are made.
     pub(super) fn connection(&self) -> Option<Arc<Mutex<ConnectionHop>>> {
         let hop = Arc::new(Mutex::new(ConnectionHop::new()?));
         let mut connections = self.connections.lock();

@@ -1,8 +1,8 @@
 //! The child process for systems whose client is written in Java: a driver, which is one small Java type
 //! (`jvm/src/main/java/underlay/jvm/SparkDriver.java`), behind the framed messages of [`crate::wire`]. Each thread of
 //! the load generator
-//! has one connection to the child, for which the child has one client of the system. A system that is a Java library runs in such a
-//! process as a whole.
+//! has one connection to the child, for which the child has one client of the system. A system that is a Java library
+//! runs in such a process as a whole.
 
 mod client;
 mod hop;

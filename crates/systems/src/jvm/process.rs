@@ -26,8 +26,8 @@ use crate::wire::WireOpcode;
 const MAIN: &str = "underlay.jvm.Server";
 /// The smallest heap in which the child and a client library start.
 const MIN_HEAP_BYTES: u64 = 16 << 20;
-/// Limits for everything that Java needs besides its heap. A connection's thread uses only the part of its stack that it touches,
-/// some tens of kilobytes.
+/// Limits for everything that Java needs besides its heap. A connection's thread uses only the part of its stack that
+/// it touches, some tens of kilobytes.
 const OPTIONS: [&str; 9] = [
     // Its pauses on a small heap are short, and it has no threads that compete with the system for the cores.
     "-XX:+UseSerialGC",
@@ -35,7 +35,8 @@ const OPTIONS: [&str; 9] = [
     "-XX:ReservedCodeCacheSize=64m",
     "-XX:MaxDirectMemorySize=64m",
     "-Xss512k",
-    // Each thread caches a direct buffer of the size of the longest message that it ever sent, unless that is longer than this.
+    // Each thread caches a direct buffer of the size of the longest message that it ever sent, unless that is longer
+    // than this.
     "-Djdk.nio.maxCachedBufferSize=262144",
     // After an OutOfMemoryError one thread dies and the others wait for it forever. It is better to end visibly.
     "-XX:+ExitOnOutOfMemoryError",
@@ -57,15 +58,16 @@ pub struct JvmSpec<'a> {
     pub driver: &'a str,
     /// Where that class and its libraries are. The child's own classes are added to it.
     pub class_path: ClassPath,
-    /// The properties of the driver. They are passed in a file that only this user can read, which is deleted once they have been read.
+    /// The properties of the driver. They are passed in a file that only this user can read, which is deleted once they
+    /// have been read.
     pub properties: BTreeMap<String, String>,
     /// More options of Java: `-Dname=value`, `--add-opens=...`.
     pub options: Vec<String>,
     /// For the socket, the log (`jvm-NAME.log`) and temporary files.
     pub scratch: &'a Path,
     pub heap_bytes: u64,
-    /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel kills it. A client
-    /// counts the cores of this host whatever the modelled machine has, since it is on another one.
+    /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel
+    /// kills it. A client counts the cores of this host whatever the modelled machine has, since it is on another one.
     pub resources: &'a SystemResources,
     /// The network that it runs in.
     pub namespace: Option<&'a NetworkNamespace>,
@@ -88,8 +90,8 @@ pub struct JvmChild {
 }
 
 impl JvmChild {
-    /// Compiles the classes of the child and returns their folder, which drivers are compiled against. [`start`](Self::start) does this
-    /// as well, but without reporting progress.
+    /// Compiles the classes of the child and returns their folder, which drivers are compiled against.
+    /// [`start`](Self::start) does this as well, but without reporting progress.
     ///
     /// # Errors
     /// When there is no Java, or compiling fails.
@@ -192,7 +194,8 @@ impl JvmChild {
         self.child.state()
     }
 
-    /// Opens a connection for one thread, for which the child creates a client of the system. The options are those of the driver.
+    /// Opens a connection for one thread, for which the child creates a client of the system. The options are those of
+    /// the driver.
     ///
     /// # Errors
     /// When the child is gone, or its client can't reach the system.
@@ -218,8 +221,9 @@ impl JvmChild {
         self.request("running", WireOpcode::Ping, 0, "", "", self.timeout).map(drop)
     }
 
-    /// The driver's figures, and those of the hop to it: the totals `client_calls`, `client_driver_seconds` and `client_hop_seconds`,
-    /// and `current_client_hop_p50_us` and `..._p99_us` since there last was no client. All are by this machine's clock.
+    /// The driver's figures, and those of the hop to it: the totals `client_calls`, `client_driver_seconds` and
+    /// `client_hop_seconds`, and `current_client_hop_p50_us` and `..._p99_us` since there last was no client. All are
+    /// by this machine's clock.
     ///
     /// # Errors
     /// When the child does not answer, or not with numbers.
@@ -345,7 +349,8 @@ fn millis(limit: Duration) -> u64 {
     u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The file of the driver's properties. The child deletes it; dropping this does as well, in case the child did not get that far.
+/// The file of the driver's properties. The child deletes it; dropping this does as well, in case the child did not get
+/// that far.
 struct PropertiesFile {
     path: PathBuf,
 }

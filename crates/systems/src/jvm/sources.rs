@@ -72,11 +72,13 @@ pub(crate) static JE: JavaSources = JavaSources {
 /// The class of the driver that embeds JE, which documents its properties.
 pub(crate) const JE_EMBEDDED_DRIVER: &str = "underlay.je.EmbeddedDriver";
 
-/// The class of the driver that is a member of a replication group, and of the one that is the client of several groups.
+/// The class of the driver that is a member of a replication group, and of the one that is the client of several
+/// groups.
 pub(crate) const JE_REPLICA_DRIVER: &str = "underlay.je.ReplicaDriver";
 pub(crate) const JE_GROUP_DRIVER: &str = "underlay.je.GroupDriver";
 
-/// The driver for Oracle NoSQL Database: compiled against the child's classes and the client of the user's own installation.
+/// The driver for Oracle NoSQL Database: compiled against the child's classes and the client of the user's own
+/// installation.
 pub(crate) static ORACLE_NOSQL: JavaSources = JavaSources {
     name: "oracle-nosql-driver",
     files: &[

@@ -88,10 +88,12 @@ impl<T: NodeProcess> Roster<T> {
         ended.map_or(Ok(()), |node| Err(node.state().failed(during, node.state().describe())))
     }
 
-    /// Stops a node, as `shut_down` does it. Whatever comes of that, the node has no process when this returns: one that hangs is killed.
+    /// Stops a node, as `shut_down` does it. Whatever comes of that, the node has no process when this returns: one
+    /// that hangs is killed.
     ///
     /// # Errors
-    /// When there is no such node, it is away, it has ended by itself, or it had to be killed; and those of `shut_down`.
+    /// When there is no such node, it is away, it has ended by itself, or it had to be killed; and those of
+    /// `shut_down`.
     pub(crate) fn stop(
         &self,
         name: &str,
@@ -123,8 +125,9 @@ impl<T: NodeProcess> Roster<T> {
         Ok(())
     }
 
-    /// Takes a node out to be stopped: ending its process is up to the caller, and it can't be started before that has ended. `None` if it was being
-    /// started and had no process that could be taken; it has none any more when this returns.
+    /// Takes a node out to be stopped: ending its process is up to the caller, and it can't be started before that has
+    /// ended. `None` if it was being started and had no process that could be taken; it has none any more when this
+    /// returns.
     fn take(&self, name: &str, during: &'static str) -> Result<Option<Arc<T>>, SystemError> {
         self.take_from(name, during, false)
     }
@@ -165,7 +168,8 @@ impl<T: NodeProcess> Roster<T> {
         }
     }
 
-    /// Begins to start a node that is away or has ended by itself. Its place stays empty if this is dropped without a process.
+    /// Begins to start a node that is away or has ended by itself. Its place stays empty if this is dropped without a
+    /// process.
     ///
     /// # Errors
     /// When there is no such node, it runs, also if it is about to end, or it is being started.

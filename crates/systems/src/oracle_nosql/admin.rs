@@ -58,8 +58,8 @@ impl StoreAdmin {
         StoreAdmin { tools: ToolQueue::default() }
     }
 
-    /// Makes a store of storage nodes whose agents run, as long as `check` finds nothing wrong with them; whether its parameters are certain
-    /// to be in force.
+    /// Makes a store of storage nodes whose agents run, as long as `check` finds nothing wrong with them; whether its
+    /// parameters are certain to be in force.
     pub(super) fn deploy(
         &self,
         plan: &StorageNodePlan,

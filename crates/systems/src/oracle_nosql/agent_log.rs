@@ -1,5 +1,5 @@
-//! What an agent has logged since a moment, of how its services ended. The log is rotated: `sn1_0.log` becomes `sn1_1.log`, and a new one
-//! begins.
+//! What an agent has logged since a moment, of how its services ended. The log is rotated: `sn1_0.log` becomes
+//! `sn1_1.log`, and a new one begins.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,7 +20,8 @@ const MAX_FOUND: usize = 100;
 pub(super) struct LogPlace {
     /// The newest generation.
     log: PathBuf,
-    /// The file that had this name, by device and inode, which it keeps under its later names. `None` where there was none.
+    /// The file that had this name, by device and inode, which it keeps under its later names. `None` where there was
+    /// none.
     file: Option<(u64, u64)>,
     bytes: u64,
 }

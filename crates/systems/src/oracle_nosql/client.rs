@@ -19,8 +19,8 @@ use crate::system::{LoadProgress, SystemError, SystemResources};
 
 /// The client process is not part of the system, so its memory does not count towards the budget.
 const HEAP_BYTES: u64 = 256 << 20;
-/// The environment variables for an existing store that is secured: the file of its security properties, as Oracle NoSQL Database's own
-/// clients take them, and a user with a password if the file does not name them.
+/// The environment variables for an existing store that is secured: the file of its security properties, as Oracle
+/// NoSQL Database's own clients take them, and a user with a password if the file does not name them.
 const LOGIN_FILE: &str = "ORACLE_NOSQL_SECURITY";
 pub(super) const USERNAME: &str = "ORACLE_NOSQL_USERNAME";
 pub(super) const PASSWORD: &str = "ORACLE_NOSQL_PASSWORD";
@@ -123,7 +123,8 @@ pub(super) struct ClientPlan<'a> {
 }
 
 impl ClientPlan<'_> {
-    /// Starts it for `store`, in the network of a store that was started here. `allowed` is what it may connect to; `None`: anything.
+    /// Starts it for `store`, in the network of a store that was started here. `allowed` is what it may connect to;
+    /// `None`: anything.
     pub(super) fn start(
         &self,
         store: &ExistingStore,

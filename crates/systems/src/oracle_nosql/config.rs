@@ -27,8 +27,8 @@ const FEEDER_TIMEOUT: Duration = Duration::from_secs(30);
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// JE accepts no longer one for a message of an election.
 const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Not stretched: a master commits nothing until its replicas have told it by one that it is theirs, and members that start, hand
-/// over or stop wait for the next one. It costs next to nothing.
+/// Not stretched: a master commits nothing until its replicas have told it by one that it is theirs, and members that
+/// start, hand over or stop wait for the next one. It costs next to nothing.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const FSYNC_TIMEOUT: Duration = Duration::from_millis(500);
 const LATCH_TIMEOUT: Duration = Duration::from_secs(300);
@@ -110,8 +110,8 @@ pub(crate) struct ExistingStore {
 }
 
 impl NosqlConfig {
-    /// The configuration of `values` under a budget of all processes together, or every mistake. Without a budget it is too early to
-    /// judge that.
+    /// The configuration of `values` under a budget of all processes together, or every mistake. Without a budget it is
+    /// too early to judge that.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
@@ -197,7 +197,8 @@ impl NosqlConfig {
         format!("{},{},{}", self.durability, self.replica_durability, self.acks)
     }
 
-    /// JE's parameters for every replication node, as `configProperties` takes them. A client waits for an answer for `timeout`.
+    /// JE's parameters for every replication node, as `configProperties` takes them. A client waits for an answer for
+    /// `timeout`.
     fn je_parameters(&self, timeout: Duration, slow_motion: f64) -> String {
         let stretched = |time: Duration| time.mul_f64(slow_motion.max(1.0));
         let election = duration(stretched(ELECTION_TIMEOUT).min(MAX_ELECTION_TIMEOUT));
@@ -232,7 +233,8 @@ impl NosqlConfig {
             ("cacheSize", division.cache_bytes.to_string()),
             ("configProperties", self.je_parameters(timeout, slow_motion)),
             ("javaRnParamsOverride", division.java_options()),
-            // The default makes regions of 32 MiB, which are too few in a small heap, and threads that compete for the cores.
+            // The default makes regions of 32 MiB, which are too few in a small heap, and threads that compete for the
+            // cores.
             ("rnG1GCParams", "-XX:+UseSerialGC".to_owned()),
             // Scans that count records and bytes would be part of what is measured.
             ("rnStatisticsEnabled", "false".to_owned()),

@@ -1,8 +1,9 @@
 //! Deploying a store by commands of the administration.
 //!
-//! The administration begins after its agent has answered, and begins again when it is deployed. On a busy host a tool gives up finding it before
-//! that, and goes on with the commands behind the one that nobody carried out. So a deployment isn't judged by what the tool printed but by the
-//! topology that has come of it, and commands whose part is missing there are given again.
+//! The administration begins after its agent has answered, and begins again when it is deployed. On a busy host a tool
+//! gives up finding it before that, and goes on with the commands behind the one that nobody carried out. So a
+//! deployment isn't judged by what the tool printed but by the topology that has come of it, and commands whose part is
+//! missing there are given again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +19,8 @@ const ZONE: &str = "underlay";
 pub(super) const DURING: &str = "deploying the store";
 /// Between two looks at an administration that is not there, or still carries a plan out.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often commands are given again although the administration has answered all of them. Then it is not the connection.
+/// How often commands are given again although the administration has answered all of them. Then it is not the
+/// connection.
 const ANSWERED_IN_VAIN: u32 = 20;
 
 /// Whoever carries out the administration's commands.
@@ -33,8 +35,8 @@ pub(super) trait AdminExecutor {
     fn pause(&self, pause: Duration) -> bool;
 }
 
-/// Makes the store; whether what the topology does not show, such as parameters, is certain to be in force. It isn't where the administration was
-/// away for a while.
+/// Makes the store; whether what the topology does not show, such as parameters, is certain to be in force. It isn't
+/// where the administration was away for a while.
 ///
 /// # Errors
 /// When a command is refused, a process ends, or the topology is not whole in time.
@@ -89,7 +91,8 @@ pub(super) fn deploy(
             )));
         }
         in_vain += 1;
-        // One script a command: a script ends with the first that is refused, as those are which have been carried out before.
+        // One script a command: a script ends with the first that is refused, as those are which have been carried out
+        // before.
         for step in steps.iter().filter(|step| !step.part.is_in(&topology)) {
             output = administration.command(&script([step].into_iter()))?;
             if lost(&output) {
@@ -381,7 +384,8 @@ mod tests {
         assert_eq!(topology(&fake).sns.len(), 3);
     }
 
-    /// A lost connection at the policy: it is given again before there are shards, and nobody may take the parameters to be in force all the same.
+    /// A lost connection at the policy: it is given again before there are shards, and nobody may take the parameters
+    /// to be in force all the same.
     #[test]
     fn lost_policy_is_uncertain() {
         let fake = Fake { goes: BTreeMap::from([(1, (false, 0))]), ..Fake::default() };

@@ -1,5 +1,5 @@
-//! What Berkeley DB JE counts in each replication node, as the node writes it down once a second: a table whose rows have what happened
-//! since the row before, and the state at that moment.
+//! What Berkeley DB JE counts in each replication node, as the node writes it down once a second: a table whose rows
+//! have what happened since the row before, and the state at that moment.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -74,8 +74,8 @@ impl ReplicationStatistics {
         ReplicationStatistics { folders, tables: BTreeMap::new() }
     }
 
-    /// Reads what has been added, and returns totals and states of all nodes together. A node that does not run counts with its last
-    /// states.
+    /// Reads what has been added, and returns totals and states of all nodes together. A node that does not run counts
+    /// with its last states.
     ///
     /// # Errors
     /// When a table is there and can't be read.

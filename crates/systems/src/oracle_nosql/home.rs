@@ -51,7 +51,8 @@ impl KvHome {
         let directory = std::fs::canonicalize(&directory).map_err(|error| {
             missing(format!("an installation of its own ({} can't be read: {error})", directory.display()))
         })?;
-        // Java would take what is behind a colon for another path, and what is behind the end of a line for another option.
+        // Java would take what is behind a colon for another path, and what is behind the end of a line for another
+        // option.
         let is_odd = |letter: char| letter == ':' || letter.is_control();
         if let Some(odd) = directory.to_string_lossy().chars().find(|&letter| is_odd(letter)) {
             let shown = directory.to_string_lossy().escape_debug().to_string();
@@ -124,8 +125,8 @@ fn missing(missing: String) -> SystemError {
     }
 }
 
-/// What root runs must be out of reach of everyone else: each jar, since those that are named on the class path name others. Java follows links
-/// before it looks for these, so they are beside the files that links lead to.
+/// What root runs must be out of reach of everyone else: each jar, since those that are named on the class path name
+/// others. Java follows links before it looks for these, so they are beside the files that links lead to.
 fn check_trusted(directory: &Path) -> Result<(), SystemError> {
     // It names the file or directory, and what to do.
     let refused = |error: io::Error| SystemError::Missing {

@@ -6,7 +6,8 @@ use crate::memory_plan::ProcessMemory;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Heaps with which these processes deployed every store of the tests, with version 25.3. Their usual ones are 256 and 128 MiB.
+/// Heaps with which these processes deployed every store of the tests, with version 25.3. Their usual ones are 256 and
+/// 128 MiB.
 pub(super) const AGENT_HEAP_BYTES: u64 = 32 * MIB;
 pub(super) const ADMIN_HEAP_BYTES: u64 = 64 * MIB;
 /// What these take in all, heap included. Measured: 86 to 94 MiB, and 160 MiB.
@@ -42,8 +43,8 @@ pub(crate) struct NosqlMemoryLayout {
 }
 
 impl NosqlMemoryLayout {
-    /// Divides a budget of at least [`min_bytes`]: of what is left beside Java, `heap_share` is heap, and `cache_share` of that is JE's
-    /// cache.
+    /// Divides a budget of at least [`min_bytes`]: of what is left beside Java, `heap_share` is heap, and `cache_share`
+    /// of that is JE's cache.
     pub(crate) fn new(
         budget_bytes: u64,
         nodes: u64,
@@ -66,8 +67,8 @@ impl NosqlMemoryLayout {
         (AGENT_BYTES + replication_nodes * (NODE_OWN_BYTES + self.heap_bytes + self.page_cache_bytes)) / MIB
     }
 
-    /// Java's options for a replication node. The cache lives long: by Java's own rule the old generation would be two thirds of the
-    /// heap, and a larger cache would keep the collector busy without end.
+    /// Java's options for a replication node. The cache lives long: by Java's own rule the old generation would be two
+    /// thirds of the heap, and a larger cache would keep the collector busy without end.
     pub(super) fn java_options(&self) -> String {
         let (heap_mib, young) = (self.heap_bytes / MIB, (self.heap_bytes - self.cache_bytes) / 2);
         format!("-Xms{heap_mib}m -Xmx{heap_mib}m -Xmn{}k", young >> 10)

@@ -1,5 +1,5 @@
-//! Where each storage node keeps what it has: a home for its configuration and the administration, and a directory for each of its
-//! replication nodes.
+//! Where each storage node keeps what it has: a home for its configuration and the administration, and a directory for
+//! each of its replication nodes.
 
 use std::path::{Path, PathBuf};
 
@@ -44,8 +44,9 @@ pub(super) fn name(number: u64) -> String {
     format!("sn{number}")
 }
 
-/// The directories of all storage nodes, made on `paths`. Nodes with storages of their own use the directories of theirs in turn. Where
-/// all share one storage, the first replication node of each comes first: as many directories as nodes are one for each node.
+/// The directories of all storage nodes, made on `paths`. Nodes with storages of their own use the directories of
+/// theirs in turn. Where all share one storage, the first replication node of each comes first: as many directories as
+/// nodes are one for each node.
 pub(super) fn places(
     paths: &StoragePaths,
     config: &NosqlConfig,

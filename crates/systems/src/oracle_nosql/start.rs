@@ -32,12 +32,14 @@ use crate::system::{
 
 /// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of each replication node. On two CPUs six of them do 35 operations a second of workload A at first, 400 after 3,000 on each, and 530 after
-/// 10,000; more would gain little and take minutes.
+/// Of each replication node. On two CPUs six of them do 35 operations a second of workload A at first, 400 after 3,000
+/// on each, and 530 after 10,000; more would gain little and take minutes.
 const OPERATIONS_TO_COMPILE: u64 = 10_000;
-/// Deploying starts many processes one after the other, and starting replays logs: this limit only tells a stuck process from a slow one.
+/// Deploying starts many processes one after the other, and starting replays logs: this limit only tells a stuck
+/// process from a slow one.
 const MIN_LIMIT: Duration = Duration::from_secs(240);
-/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts
+/// are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
 const DURING: &str = "starting";
 
@@ -51,7 +53,8 @@ pub struct OracleNosql {
 pub static INSTALLED: OracleNosql = OracleNosql::with_variables(|name| std::env::var(name).ok());
 
 impl OracleNosql {
-    /// Takes the directory of the installation, and the login to an existing store, from these variables instead of the environment.
+    /// Takes the directory of the installation, and the login to an existing store, from these variables instead of the
+    /// environment.
     pub const fn with_variables(variable: fn(&str) -> Option<String>) -> OracleNosql {
         OracleNosql { variable }
     }

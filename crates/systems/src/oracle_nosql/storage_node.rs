@@ -1,7 +1,8 @@
 //! The processes of a storage node: an agent, which starts the replication nodes and the administration that it hosts.
 //!
-//! Oracle NoSQL Database keeps absolute paths in its data, and the same data are found at another path in each run. So it gets paths by
-//! way of its working directory (`/proc/self/cwd/storage1`), which has links to where they are this time.
+//! Oracle NoSQL Database keeps absolute paths in its data, and the same data are found at another path in each run. So
+//! it gets paths by way of its working directory (`/proc/self/cwd/storage1`), which has links to where they are this
+//! time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,8 +29,8 @@ use crate::system::{SystemError, SystemResources};
 
 pub(super) const STORE: &str = "underlay";
 const MAIN: &str = "oracle.kv.impl.util.KVStoreMain";
-/// Storage nodes have their own addresses, as if on their own machines. But parts of them listen on every address, so they have
-/// their own ports as well: the registry's, those of replication, and those of services.
+/// Storage nodes have their own addresses, as if on their own machines. But parts of them listen on every address, so
+/// they have their own ports as well: the registry's, those of replication, and those of services.
 const FIRST_PORT: u16 = 5000;
 const PORTS_OF_A_NODE: u16 = 200;
 const PORTS_OF_REPLICATION: u16 = 40;
@@ -67,9 +68,10 @@ pub(super) fn endpoint(number: u64) -> SocketAddr {
     (Ipv4Addr::new(127, 0, 0, last), FIRST_PORT + before * PORTS_OF_A_NODE).into()
 }
 
-/// The administration's database is beside the store's, on a device as small as the data scale makes it, and JE writes nothing while a disk has less
-/// than 5 GiB free (`je.freeDisk`): the administration would lose each command that it is given. No parameter of the administration changes that,
-/// but a file in the environment's directory does, which JE reads last.
+/// The administration's database is beside the store's, on a device as small as the data scale makes it, and JE writes
+/// nothing while a disk has less than 5 GiB free (`je.freeDisk`): the administration would lose each command that it is
+/// given. No parameter of the administration changes that, but a file in the environment's directory does, which JE
+/// reads last.
 fn let_it_fill_the_disk(administration: &Path) -> std::io::Result<()> {
     let environment = administration.join("admin1/env");
     std::fs::create_dir_all(&environment)?;
@@ -115,7 +117,8 @@ impl StorageNodePlan {
         self.logs(place).join(format!("{}_0.log", place.name()))
     }
 
-    /// Makes the working directory of a storage node anew, with links to its directories. Logs are kept off the storage under test.
+    /// Makes the working directory of a storage node anew, with links to its directories. Logs are kept off the storage
+    /// under test.
     pub(super) fn make_folder(&self, place: &StorageNodePlace) -> Result<(), SystemError> {
         let folder = self.folder(&place.name());
         let made = || -> io::Result<()> {
@@ -187,7 +190,8 @@ impl StorageNodePlan {
             // Nobody else can enter the network that it is in.
             "-store-security".to_owned(),
             "none".to_owned(),
-            // It knows only Java of certain vendors, and fewer MiB than a budget may have. What is wrong shows all the same.
+            // It knows only Java of certain vendors, and fewer MiB than a budget may have. What is wrong shows all the
+            // same.
             "-force".to_owned(),
             "-admindir".to_owned(),
             format!("{HERE}/home/admin"),
@@ -216,7 +220,8 @@ impl StorageNodePlan {
         Ok(StorageNode { place: place.clone(), process })
     }
 
-    /// Java's options for the processes that an agent starts. Replication nodes have further ones, which override these.
+    /// Java's options for the processes that an agent starts. Replication nodes have further ones, which override
+    /// these.
     fn options_of_services(&self, folder: &Path) -> String {
         let heap_mib = ADMIN_HEAP_BYTES / MIB;
         let hosts = crate::java_server::hosts_option(&folder.join("hosts"));
@@ -276,8 +281,8 @@ impl StorageNodePlan {
     }
 }
 
-/// Leads what a storage node logs from its root to its working directory. Links are made at each start, since a copy of the data need
-/// not have them: then the servers would log to the storage under test.
+/// Leads what a storage node logs from its root to its working directory. Links are made at each start, since a copy of
+/// the data need not have them: then the servers would log to the storage under test.
 fn link_logs(place: &StorageNodePlace) -> Result<(), SystemError> {
     let store = place.home.join("root").join(STORE);
     let links = [

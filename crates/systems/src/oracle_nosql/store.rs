@@ -190,7 +190,8 @@ impl DeployedStore {
         Ok(())
     }
 
-    /// What agents have logged of services that ended by themselves since the store had started. Their agents have started them again.
+    /// What agents have logged of services that ended by themselves since the store had started. Their agents have
+    /// started them again.
     fn ended_services(&self) -> Vec<String> {
         let endings = self.logged.iter().map(|place| match place.unclean_ends() {
             Ok(ends) => ends,
@@ -209,8 +210,8 @@ impl DeployedStore {
         self.ended_before.get_or_init(|| self.ended_services());
     }
 
-    /// That no service has ended by itself, so that a replication node was away for a while. Since a storage node has gone, others may
-    /// have had to begin anew.
+    /// That no service has ended by itself, so that a replication node was away for a while. Since a storage node has
+    /// gone, others may have had to begin anew.
     fn check_services(&self, during: &'static str) -> Result<(), SystemError> {
         let before = self.ended_before.get().cloned();
         match before.unwrap_or_else(|| self.ended_services()).first() {
@@ -229,8 +230,9 @@ impl DeployedStore {
     }
 }
 
-/// Sets what each shard has to reach, by what its master has: where none was known before that, and where a new one has less than the last, whose
-/// end nobody has any more. Whether all shards that `of_node` has a copy of have had a master by now.
+/// Sets what each shard has to reach, by what its master has: where none was known before that, and where a new one has
+/// less than the last, whose end nobody has any more. Whether all shards that `of_node` has a copy of have had a master
+/// by now.
 fn follow_masters(
     topology: &StoreTopology,
     goals: &mut BTreeMap<String, u64>,
@@ -249,7 +251,8 @@ fn follow_masters(
     })
 }
 
-/// Whether these replication nodes, or those of one storage node, serve and have all that was written up to these changes.
+/// Whether these replication nodes, or those of one storage node, serve and have all that was written up to these
+/// changes.
 fn has_reached(status: &StoreStatus, goals: &BTreeMap<String, u64>, of_node: Option<&str>) -> bool {
     let mut own =
         status.replicas().filter(|(node, _)| of_node.is_none_or(|wanted| wanted == *node)).peekable();
@@ -294,7 +297,8 @@ impl RunningNosql {
         })
     }
 
-    /// Those of the client, with which storage node has the master of which shard in place of what it says of each replication node.
+    /// Those of the client, with which storage node has the master of which shard in place of what it says of each
+    /// replication node.
     fn client_figures(&self, mut figures: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let masters: Vec<String> = figures
             .iter()
@@ -482,7 +486,8 @@ impl DeployedStore {
         goals
     }
 
-    /// Whether a storage node that was started again has what its shards had, those among them that had no master at that moment, too.
+    /// Whether a storage node that was started again has what its shards had, those among them that had no master at
+    /// that moment, too.
     fn is_back(&self, status: &StoreStatus, goals: &mut BTreeMap<String, u64>, name: &str) -> bool {
         follow_masters(&self.topology, goals, status, Some(name)) && has_reached(status, goals, Some(name))
     }

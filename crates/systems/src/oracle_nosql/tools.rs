@@ -35,8 +35,8 @@ impl Drop for ToolPermit<'_> {
 }
 
 impl ToolQueue {
-    /// What a tool prints, whatever its exit status is: that tells how the store is. It is killed once it is `unwanted`. `resources` are those of the
-    /// store.
+    /// What a tool prints, whatever its exit status is: that tells how the store is. It is killed once it is
+    /// `unwanted`. `resources` are those of the store.
     ///
     /// # Errors
     /// When it can't be run, takes longer than `limit`, or is unwanted, also while it waits for its turn.

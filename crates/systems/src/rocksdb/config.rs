@@ -145,8 +145,8 @@ impl RocksdbConfig {
         (self.write_buffers_bytes() / MEMTABLES).max(64 * KIB)
     }
 
-    /// A table file holds as much as a memtable, so that files shrink with the budget and small data sets still have several levels.
-    /// Files larger than RocksDB's default of 64 MiB have no advantage.
+    /// A table file holds as much as a memtable, so that files shrink with the budget and small data sets still have
+    /// several levels. Files larger than RocksDB's default of 64 MiB have no advantage.
     pub(super) fn table_file_bytes(&self) -> u64 {
         self.memtable_bytes().min(64 * MIB)
     }
@@ -156,13 +156,14 @@ impl RocksdbConfig {
         4 * self.memtable_bytes()
     }
 
-    /// The read-ahead of compactions. One reads about six files at once with a buffer each, at most 5 % of the budget per job.
+    /// The read-ahead of compactions. One reads about six files at once with a buffer each, at most 5 % of the budget
+    /// per job.
     pub(super) fn compaction_readahead_bytes(&self) -> u64 {
         (self.budget_bytes / 128).clamp(64 * KIB, 2 * MIB)
     }
 
-    /// Table files are written in chunks of this size, and the kernel is asked to flush each, so that dirty pages don't fill the
-    /// budget.
+    /// Table files are written in chunks of this size, and the kernel is asked to flush each, so that dirty pages don't
+    /// fill the budget.
     pub(super) fn write_chunk_bytes(&self) -> u64 {
         (self.budget_bytes / 256).clamp(64 * KIB, MIB)
     }

@@ -138,8 +138,8 @@ pub fn main(line: &[OsString]) -> Result<(), SystemError> {
     stopped.map_err(|problem| failed("stopping", problem))
 }
 
-/// By default glibc creates an arena for every few threads, and memory freed in one is not available to the others. With hundreds of
-/// connections that adds up to memory outside of all of RocksDB's limits.
+/// By default glibc creates an arena for every few threads, and memory freed in one is not available to the others.
+/// With hundreds of connections that adds up to memory outside of all of RocksDB's limits.
 fn limit_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt only sets a number, and no other thread runs yet.
@@ -228,8 +228,8 @@ fn close(engine: Arc<RocksdbEngine>) -> Result<(), String> {
         }
     }
     let written = engine.store.write_out().map_err(|error| error.to_string());
-    // The acceptor, or a thread that was about to end when the table was emptied, may still hold the engine for a moment. The
-    // database must be closed here, because the process exits next.
+    // The acceptor, or a thread that was about to end when the table was emptied, may still hold the engine for a
+    // moment. The database must be closed here, because the process exits next.
     let mut shared = engine;
     loop {
         match Arc::try_unwrap(shared) {

@@ -33,11 +33,12 @@ const ROLES: &[(&str, &str)] =
 const PROGRAM_VARIABLE: &str = "UNDERLAY_PROGRAM";
 /// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Opening replays the log and closing flushes the memtables, which may take long on a slow disk: these limits only tell a stuck
-/// process from a slow one.
+/// Opening replays the log and closing flushes the memtables, which may take long on a slow disk: these limits only
+/// tell a stuck process from a slow one.
 const MIN_START_LIMIT: Duration = Duration::from_secs(120);
 const MIN_STOP_LIMIT: Duration = Duration::from_secs(120);
-/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts
+/// are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
 /// How much later than its limit settling may end.
 const SETTLE_GRACE: Duration = Duration::from_secs(10);
@@ -165,8 +166,8 @@ impl System for Rocksdb {
     }
 }
 
-/// The version of the RocksDB that this program is linked with. The C interface doesn't expose it, but RocksDB writes it to the OPTIONS
-/// file of each database: this creates one, reads the file and removes it.
+/// The version of the RocksDB that this program is linked with. The C interface doesn't expose it, but RocksDB writes
+/// it to the OPTIONS file of each database: this creates one, reads the file and removes it.
 fn library_version() -> Option<&'static str> {
     static VERSION: OnceLock<Option<String>> = OnceLock::new();
     let find = || {

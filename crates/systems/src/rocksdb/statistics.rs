@@ -24,8 +24,8 @@ const TICKERS: &[(&str, &str)] = &[
     ("rocksdb.bytes.written", "user_write_bytes"),
 ];
 
-/// Extracts the totals from RocksDB's report, which has lines such as `rocksdb.block.cache.miss COUNT : 42`. Tickers that this
-/// version doesn't report are left out.
+/// Extracts the totals from RocksDB's report, which has lines such as `rocksdb.block.cache.miss COUNT : 42`. Tickers
+/// that this version doesn't report are left out.
 pub(super) fn totals(report: &str) -> BTreeMap<String, f64> {
     let mut totals = BTreeMap::new();
     for line in report.lines() {

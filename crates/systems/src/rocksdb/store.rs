@@ -49,8 +49,8 @@ pub(super) struct RocksdbStore {
     config: RocksdbConfig,
     /// The number of fields in a whole record.
     fields: u32,
-    /// Updating some of a record's fields reads, modifies and writes it, so it must not overlap with another write to the record.
-    /// Writes that don't need to read share the lock.
+    /// Updating some of a record's fields reads, modifies and writes it, so it must not overlap with another write to
+    /// the record. Writes that don't need to read share the lock.
     locks: Vec<RwLock<()>>,
 }
 
@@ -92,8 +92,8 @@ impl RocksdbStore {
         Ok(true)
     }
 
-    /// Reads up to `limit` records in key order, beginning at `start`, and returns how many there were. The requested fields of each
-    /// are copied out of the database, as a program that embeds it would do, and then dropped.
+    /// Reads up to `limit` records in key order, beginning at `start`, and returns how many there were. The requested
+    /// fields of each are copied out of the database, as a program that embeds it would do, and then dropped.
     pub(super) fn scan(
         &self,
         start: &[u8],
@@ -167,8 +167,8 @@ impl RocksdbStore {
         Ok(self.db.put_opt(key, &*scratch, &self.writes)?)
     }
 
-    /// Writes the given fields and keeps the others. Creates the record if there is none. A whole record is written without reading
-    /// the old one.
+    /// Writes the given fields and keeps the others. Creates the record if there is none. A whole record is written
+    /// without reading the old one.
     pub(super) fn update(
         &self,
         key: &[u8],

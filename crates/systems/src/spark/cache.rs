@@ -112,7 +112,8 @@ pub(super) fn program(variable: fn(&str) -> Option<String>) -> Result<PathBuf, S
     }
 }
 
-/// Where the cache keeps what it does not keep in memory: on the storage of its role, or else beside the executors' files.
+/// Where the cache keeps what it does not keep in memory: on the storage of its role, or else beside the executors'
+/// files.
 fn storage(paths: &StoragePaths) -> Result<&Path, SystemError> {
     let own = paths.roles.get("cache_storage").or_else(|| paths.roles.get("shuffle"));
     own.map_or_else(|| first_data_directory(NAME, &paths.data).map(PathBuf::as_path), |own| Ok(own.as_path()))
@@ -403,8 +404,8 @@ impl RunningCache {
         }
     }
 
-    /// What a job did, from its beginning until the store had everything: what there was at the beginning, at its end and then, and what
-    /// the store was asked for.
+    /// What a job did, from its beginning until the store had everything: what there was at the beginning, at its end
+    /// and then, and what the store was asked for.
     pub(super) fn used(
         &self,
         [before, at_end, drained]: [&CacheTotals; 3],

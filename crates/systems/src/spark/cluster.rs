@@ -90,7 +90,8 @@ impl RemoteStore {
 }
 
 impl SparkCluster {
-    /// The network of Spark's processes, and the store's if both are on one machine; `None` with a cluster that runs already.
+    /// The network of Spark's processes, and the store's if both are on one machine; `None` with a cluster that runs
+    /// already.
     pub fn namespace(&self) -> Option<&Arc<NetworkNamespace>> {
         self.namespace.as_ref()
     }
@@ -127,7 +128,8 @@ impl SparkCluster {
         self.store.certificate().map(|certificate| certificate.chain().display().to_string())
     }
 
-    /// The requests that the store has answered since the last call: a request of our own marks where the log must have got to.
+    /// The requests that the store has answered since the last call: a request of our own marks where the log must have
+    /// got to.
     fn requests_so_far(
         &self,
         during: &'static str,
@@ -204,8 +206,8 @@ impl SparkCluster {
                 );
                 Some(SystemError::failed(NAME, step.during, problem))
             } else {
-                // Spark would wait for ever for a worker that has died, and S3A for very long for its store. A node that was sent away
-                // is no failure: it may come back.
+                // Spark would wait for ever for a worker that has died, and S3A for very long for its store. A node
+                // that was sent away is no failure: it may come back.
                 self.check(step.during).and_then(|()| self.store.health()).err()
             };
             ended_because = ended_because.take().or(reason);
@@ -315,8 +317,8 @@ impl SparkCluster {
         })
     }
 
-    /// What has gone between the processes of each side so far: executors shuffle there, and a store copies and replicates. `None` where nobody can
-    /// tell, and where both sides share a machine.
+    /// What has gone between the processes of each side so far: executors shuffle there, and a store copies and
+    /// replicates. `None` where nobody can tell, and where both sides share a machine.
     fn bytes_inside(&self) -> Option<[(&'static str, u64); 2]> {
         let compute = self.namespace.as_ref()?.bytes_inside().ok()?;
         let store = self.remote.as_ref()?.namespace.bytes_inside().ok()?;

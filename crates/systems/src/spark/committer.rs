@@ -11,7 +11,8 @@ pub enum OutputCommitter {
     FileV1,
     /// Tasks rename into the output's place themselves.
     FileV2,
-    /// S3A's staging committer: files wait on the worker's disk and are uploaded when their task commits; the job completes the uploads.
+    /// S3A's staging committer: files wait on the worker's disk and are uploaded when their task commits; the job
+    /// completes the uploads.
     Directory,
     /// Tasks upload while they write, and the job completes the uploads.
     Magic,

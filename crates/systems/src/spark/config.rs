@@ -128,8 +128,8 @@ pub(super) const WRITES: OneOf<bool> = OneOf(&[("back", true), ("through", false
 const STORES: OneOf<StoreKind> = OneOf(&[("hdfs", StoreKind::Hdfs), ("s3a", StoreKind::S3a)]);
 
 impl SparkConfig {
-    /// The configuration of `values` under a budget of everything together, for a storage of so many data directories; or every mistake.
-    /// What isn't known yet is not judged.
+    /// The configuration of `values` under a budget of everything together, for a storage of so many data directories;
+    /// or every mistake. What isn't known yet is not judged.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
@@ -250,7 +250,8 @@ impl SparkConfig {
         let mut mistake = |key: &str, problem: &str| mistakes.push((key.to_owned(), problem.to_owned()));
         if self.manager == ManagerKind::Yarn {
             if self.endpoint.is_some() {
-                // Its client writes a session's settings into a file that the NodeManager unpacks on the storage under test.
+                // Its client writes a session's settings into a file that the NodeManager unpacks on the storage under
+                // test.
                 mistake(
                     "endpoint",
                     "expected manager = \"standalone\": on YARN its keys would be in files on the study's storage",

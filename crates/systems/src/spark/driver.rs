@@ -1,5 +1,5 @@
-//! The session that runs the jobs: the Python program in `spark/`, with the Java program that it starts. It answers requests on a Unix
-//! socket, one line of JSON each, and tells how far it is in between.
+//! The session that runs the jobs: the Python program in `spark/`, with the Java program that it starts. It answers
+//! requests on a Unix socket, one line of JSON each, and tells how far it is in between.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -68,8 +68,8 @@ pub(super) fn write_sources(folder: &Path) -> std::io::Result<()> {
 }
 
 impl SparkDriver {
-    /// Starts it inside the budget: it is a part of what is measured. It need not listen yet when this returns. `configuration` has
-    /// `spark-defaults.conf`; `hadoop` is the configuration directory of HDFS or YARN.
+    /// Starts it inside the budget: it is a part of what is measured. It need not listen yet when this returns.
+    /// `configuration` has `spark-defaults.conf`; `hadoop` is the configuration directory of HDFS or YARN.
     pub(super) fn start(
         plan: &ServerPlan,
         jobs: &Path,
@@ -147,7 +147,8 @@ impl SparkDriver {
         })
     }
 
-    /// Sends a request that should be answered at once, and cancels it after `limit` or when something that it needs is not `healthy`.
+    /// Sends a request that should be answered at once, and cancels it after `limit` or when something that it needs is
+    /// not `healthy`.
     pub(super) fn request_within(
         &self,
         during: &'static str,
@@ -187,8 +188,8 @@ impl SparkDriver {
         self.child.kill();
     }
 
-    /// Sends a request and returns its last answer. `each` is called with what is told before that, and with `null` several times a
-    /// second in between. If it returns `false`, the request is cancelled, which makes it fail.
+    /// Sends a request and returns its last answer. `each` is called with what is told before that, and with `null`
+    /// several times a second in between. If it returns `false`, the request is cancelled, which makes it fail.
     pub(super) fn request(
         &self,
         during: &'static str,
@@ -226,7 +227,8 @@ impl SparkDriver {
                 // Fails only if the driver has closed the connection, and then its last answer is on its way.
                 let _ = stream.write_all(b"cancel\n");
             }
-            // Spark can cancel its own jobs alone. A driver that copies objects, or makes data, goes on until it is done.
+            // Spark can cancel its own jobs alone. A driver that copies objects, or makes data, goes on until it is
+            // done.
             if cancelled.is_some_and(|cancelled_at| cancelled_at.elapsed() > CANCELLING_LIMIT) {
                 self.child.kill();
             }

@@ -1,5 +1,5 @@
-//! An S3 store that is not started here: reached through a door of Spark's network, asked before anything is started whether jobs can use
-//! it, and left as it was found.
+//! An S3 store that is not started here: reached through a door of Spark's network, asked before anything is started
+//! whether jobs can use it, and left as it was found.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

@@ -1,7 +1,8 @@
-//! The Python that jobs run on: a virtual environment in the cache, with PySpark and what else they import, each of a version and a
-//! SHA-256 that this program names.
+//! The Python that jobs run on: a virtual environment in the cache, with PySpark and what else they import, each of a
+//! version and a SHA-256 that this program names.
 //!
-//! pip runs with our rights: unlike Maven it brings no code of its own along, and it runs none of a package before it has checked the hash.
+//! pip runs with our rights: unlike Maven it brings no code of its own along, and it runs none of a package before it
+//! has checked the hash.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,8 +23,8 @@ const ASK: &str = "import sys, venv, ensurepip; print('%d %d %s' % (*sys.version
 const LIMIT: Duration = Duration::from_secs(1800);
 /// By these pip would install elsewhere, or nothing.
 const OTHER_PLACES: [&str; 5] = ["PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_DRY_RUN"];
-/// What users may have set for Python and for other installations of Spark. From `AWS_` Spark would take a session's token, and send it to
-/// the study's store.
+/// What users may have set for Python and for other installations of Spark. From `AWS_` Spark would take a session's
+/// token, and send it to the study's store.
 const PREFIXES: [&str; 6] = ["PYTHON", "PYSPARK_", "SPARK_", "HADOOP_", "YARN_", "AWS_"];
 
 /// An environment that is complete.
@@ -141,7 +142,8 @@ fn install(
     run(pip(&packages), &staging.join("pip.log"), "install PySpark")
 }
 
-/// A Python that imports nothing from the current directory, where others may have put a `venv.py` or a `pip.py`, nor from a user's own.
+/// A Python that imports nothing from the current directory, where others may have put a `venv.py` or a `pip.py`, nor
+/// from a user's own.
 fn isolated(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("-I");

@@ -237,8 +237,8 @@ struct SparkTask {
 }
 
 impl SparkTask {
-    /// Spark measures the CPU, the commit, and waiting for the shuffle. What is left of the task's time is waiting for its input and
-    /// its output: for whichever it has, or for both in proportion to their bytes.
+    /// Spark measures the CPU, the commit, and waiting for the shuffle. What is left of the task's time is waiting for
+    /// its input and its output: for whichever it has, or for both in proportion to their bytes.
     fn divided(&self) -> TaskTime {
         let mut left = self.run_s;
         let mut take = |wanted: f64| {

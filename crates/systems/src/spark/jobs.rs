@@ -38,7 +38,8 @@ const ROW_BYTES: u64 = 100;
 const POINT_BYTES: u64 = 160;
 /// Less time without a task between two stages is not worth a line.
 const MIN_GAP_S: f64 = 0.02;
-/// Two clocks of one host, read one after the other; and by how much one of them is off that a time server corrects little by little.
+/// Two clocks of one host, read one after the other; and by how much one of them is off that a time server corrects
+/// little by little.
 const CLOCKS_APART_S: f64 = 0.1;
 const SLEWED_SHARE: f64 = 0.001;
 
@@ -52,8 +53,8 @@ pub(super) enum CommitMode {
     StoredLater,
 }
 
-/// Roughly what a job takes, from runs in slow motion x6 and x12 on 4 cores, over 50 to 400 MB; the queries from two, on object stores. A part of
-/// it is the same for little data.
+/// Roughly what a job takes, from runs in slow motion x6 and x12 on 4 cores, over 50 to 400 MB; the queries from two,
+/// on object stores. A part of it is the same for little data.
 pub(super) fn takes(job: &str, data_bytes: u64, commit: CommitMode) -> Option<JobTakes> {
     let of_100_mb = data_bytes as f64 / 1e8;
     let per_commit = |renamed: f64, copied: f64, stored_later: f64| match commit {
@@ -356,8 +357,8 @@ fn with_gaps(stages: &[&SparkStage], began_s: f64, ended_s: f64) -> Vec<StageRec
 fn assign(stages: &mut [StageRecord], requests: &[&StoreRequest], began_s: f64) {
     for request in requests {
         let at_s = request.at_s - began_s;
-        // The latest that ran: stages that run at once share a store, and nobody tells whose a request is. Between two stages it is the one
-        // before, and only what is too short for a line of its own comes before the first.
+        // The latest that ran: stages that run at once share a store, and nobody tells whose a request is. Between two
+        // stages it is the one before, and only what is too short for a line of its own comes before the first.
         let runs = |stage: &StageRecord| (stage.began_s..stage.began_s + stage.duration_s).contains(&at_s);
         let place = stages.iter().rposition(runs);
         let place = place.or_else(|| stages.iter().rposition(|stage| stage.began_s <= at_s)).unwrap_or(0);

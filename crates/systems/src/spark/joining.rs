@@ -90,7 +90,8 @@ pub(super) fn reach(
     Ok(ReachedMaster { master: master.clone(), driver_address, directory, secret })
 }
 
-/// Connects to one of the masters, and returns the address of this host that it was reached from. `None` if there is nothing to connect to.
+/// Connects to one of the masters, and returns the address of this host that it was reached from. `None` if there is
+/// nothing to connect to.
 fn connect(master: &ExternalMaster) -> Result<Option<IpAddr>, String> {
     let mut problem = None;
     for place in master.places() {
@@ -124,7 +125,8 @@ fn connect(master: &ExternalMaster) -> Result<Option<IpAddr>, String> {
 }
 
 impl ReachedMaster {
-    /// What a session must be told, in place of what one on this machine alone is told. `jobs` is the folder of the jobs' sources.
+    /// What a session must be told, in place of what one on this machine alone is told. `jobs` is the folder of the
+    /// jobs' sources.
     pub(super) fn settings(
         &self,
         config: &SparkConfig,

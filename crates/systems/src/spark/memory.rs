@@ -17,16 +17,18 @@ const YARN_DIRECT_BYTES: u64 = 32 * MIB;
 pub(super) const APPLICATION_MASTER_HEAP_BYTES: u64 = 256 * MIB;
 const APPLICATION_MASTER_OWN_BYTES: u64 = 128 * MIB;
 pub(super) const APPLICATION_MASTER_BYTES: u64 = APPLICATION_MASTER_HEAP_BYTES + APPLICATION_MASTER_OWN_BYTES;
-/// The driver plans queries, collects small results, and builds what joins hand to all executors: three of the queries do so with a table of
-/// 1.9 million rows at any scale, for which 768 MiB are too few.
+/// The driver plans queries, collects small results, and builds what joins hand to all executors: three of the queries
+/// do so with a table of 1.9 million rows at any scale, for which 768 MiB are too few.
 pub(super) const DRIVER_HEAP_BYTES: u64 = 1024 * MIB;
 /// Java's own part of the driver, and the Python program that it serves.
 const DRIVER_OWN_BYTES: u64 = 288 * MIB;
-/// What an executor has outside of its heap: code, threads, network buffers, and a Python worker. Measured: 180 to 230 MiB.
+/// What an executor has outside of its heap: code, threads, network buffers, and a Python worker. Measured: 180 to 230
+/// MiB.
 pub(super) const EXECUTOR_OWN_BYTES: u64 = 256 * MIB;
 const MAX_EXECUTOR_HEAP_BYTES: u64 = 24 * 1024 * MIB;
 const MIN_PAGE_CACHE_BYTES: u64 = 128 * MIB;
-/// Executors' heaps get one over this of what the servers leave, and a store with a cache of its own one over the other.
+/// Executors' heaps get one over this of what the servers leave, and a store with a cache of its own one over the
+/// other.
 const EXECUTOR_SHARE: u64 = 2;
 const CACHE_SHARE: u64 = 4;
 /// A cache in between gets one over this before them.

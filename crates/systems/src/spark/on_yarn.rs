@@ -1,4 +1,5 @@
-//! YARN below Spark: the ResourceManager and the NodeManager of the system `hadoop`, whose containers are Spark's executors.
+//! YARN below Spark: the ResourceManager and the NodeManager of the system `hadoop`, whose containers are Spark's
+//! executors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ fn containers_bytes(config: &SparkConfig) -> u64 {
     APPLICATION_MASTER_BYTES + config.executors * (config.division().executor_heap_bytes + EXECUTOR_OWN_BYTES)
 }
 
-/// Starts both servers in `namespace`. Their configuration goes beside that of the store, if it has one of Hadoop's; the directory is returned.
+/// Starts both servers in `namespace`. Their configuration goes beside that of the store, if it has one of Hadoop's;
+/// the directory is returned.
 pub(super) fn start(
     plan: &ServerPlan,
     namespace: &std::sync::Arc<NetworkNamespace>,
@@ -70,7 +72,8 @@ pub(super) fn start(
     Ok((yarn, configuration))
 }
 
-/// Where the application's files wait for its containers. Everything is on one machine, so the store need not have them.
+/// Where the application's files wait for its containers. Everything is on one machine, so the store need not have
+/// them.
 fn staging(scratch: &Path) -> PathBuf {
     scratch.join("yarn").join("staging")
 }

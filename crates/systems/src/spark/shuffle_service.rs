@@ -1,5 +1,5 @@
-//! The external shuffle service, a part of Spark's worker: it serves what executors have shuffled, also of those that are gone. What it has
-//! served is in a file that its own metrics are written to.
+//! The external shuffle service, a part of Spark's worker: it serves what executors have shuffled, also of those that
+//! are gone. What it has served is in a file that its own metrics are written to.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ impl ShuffleService {
         [
             ("spark.shuffle.service.enabled", "true".to_owned()),
             ("spark.shuffle.service.port", PORT.to_string()),
-            // Executors on one host would read each other's files themselves, past the service. Here they stand for those of several hosts.
+            // Executors on one host would read each other's files themselves, past the service. Here they stand for
+            // those of several hosts.
             ("spark.shuffle.readHostLocalDisk", "false".to_owned()),
         ]
     }
@@ -64,8 +65,8 @@ impl ShuffleService {
     }
 }
 
-/// The last time in a file of a metric, and what was counted until then. A worker that was started again goes on in the same file, and counts from
-/// nothing.
+/// The last time in a file of a metric, and what was counted until then. A worker that was started again goes on in the
+/// same file, and counts from nothing.
 fn total_in(text: &str) -> Option<(u64, u64)> {
     // A line that is written just now is not the last one.
     let whole = &text[..text.rfind('\n')?];

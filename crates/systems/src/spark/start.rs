@@ -268,7 +268,8 @@ impl Spark {
         let healthy = || cluster.check("starting");
         cluster.driver.wait_until_ready("starting", config.executors, limit, &healthy)?;
         if !is_ours {
-            // The session has read them. The keys of a store that others use need not lie there for the rest of the run.
+            // The session has read them. The keys of a store that others use need not lie there for the rest of the
+            // run.
             session.store.clear();
             write_private(&file, &session.text()).map_err(|error| failed(&file, error))?;
         }
@@ -540,7 +541,8 @@ impl System for Spark {
 
     fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
-        // Which version, store and committer a study has is not known here. What few studies want is got when they start.
+        // Which version, store and committer a study has is not known here. What few studies want is got when they
+        // start.
         environment(SparkVersion::V3_5, progress)?;
         SPARK.directory(progress).map_err(|error| error.into_system_error(NAME))?;
         ICEBERG.directory(progress).map_err(|error| error.into_system_error(NAME))?;

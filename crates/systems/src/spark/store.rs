@@ -1,4 +1,5 @@
-//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, an S3 store that was there already, or what a cluster has that runs already.
+//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, an S3 store that was there
+//! already, or what a cluster has that runs already.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -36,8 +37,8 @@ pub(super) enum SparkStore {
     Given(GivenLocation),
 }
 
-/// A directory that a cluster which runs already reaches, by its URL. If it was used and nobody has said that it is clear, its drop says so: it is
-/// on somebody else's storage.
+/// A directory that a cluster which runs already reaches, by its URL. If it was used and nobody has said that it is
+/// clear, its drop says so: it is on somebody else's storage.
 #[derive(Debug)]
 pub(super) struct GivenLocation {
     directory: String,
@@ -99,7 +100,8 @@ impl Drop for GivenLocation {
 }
 
 impl SparkStore {
-    /// Starts the store of `config`, which is not one elsewhere, on the storage of `paths`, whose own directories must exist, where clients find it at `address`.
+    /// Starts the store of `config`, which is not one elsewhere, on the storage of `paths`, whose own directories must
+    /// exist, where clients find it at `address`.
     pub(super) fn start(
         config: &SparkConfig,
         paths: &StoragePaths,
@@ -195,7 +197,8 @@ impl SparkStore {
         let is_secured = ceph.certificate().is_some();
         let way = match is_secured {
             true => ("endpoint.region", "us-east-1"),
-            // By the other one, S3A signs empty objects part by part over plain HTTP, which this version of Ceph rejects.
+            // By the other one, S3A signs empty objects part by part over plain HTTP, which this version of Ceph
+            // rejects.
             false => ("signing-algorithm", "S3SignerType"),
         };
         [

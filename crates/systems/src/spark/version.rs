@@ -65,7 +65,8 @@ impl SparkVersion {
         }
     }
 
-    /// Of a worker and its executors: 4.1 looks for the Python processes of its executors in `/proc`, which must be that of their namespace.
+    /// Of a worker and its executors: 4.1 looks for the Python processes of its executors in `/proc`, which must be
+    /// that of their namespace.
     pub(super) fn mounts(self) -> NamespaceMounts {
         match self {
             SparkVersion::V3_5 => NamespaceMounts::Shared,
@@ -73,8 +74,9 @@ impl SparkVersion {
         }
     }
 
-    /// Whether its S3A can talk to this version of Ceph over TLS alone. Amazon's second SDK signs what it sends part by part over plain HTTP, and Ceph
-    /// rejects such a request when it is empty; the first one can be told to sign in another way.
+    /// Whether its S3A can talk to this version of Ceph over TLS alone. Amazon's second SDK signs what it sends part by
+    /// part over plain HTTP, and Ceph rejects such a request when it is empty; the first one can be told to sign in
+    /// another way.
     pub(super) fn needs_tls(self) -> bool {
         self == SparkVersion::V4_1
     }

@@ -8,8 +8,8 @@ use super::{FrameError, MAX_FRAME_BYTES};
 /// The minimum size of a read: an ordinary message then takes one system call.
 const READ_BYTES: usize = 8 << 10;
 
-/// Collects the bytes of a stream and returns them frame by frame. After a failed or interrupted read, the next call continues with
-/// what has been received.
+/// Collects the bytes of a stream and returns them frame by frame. After a failed or interrupted read, the next call
+/// continues with what has been received.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     bytes: Vec<u8>,
@@ -25,7 +25,8 @@ impl FrameBuffer {
         FrameBuffer::default()
     }
 
-    /// Receives the next frame, whose body [`body`](Self::body) then returns. `false` at the end of the stream, between frames.
+    /// Receives the next frame, whose body [`body`](Self::body) then returns. `false` at the end of the stream, between
+    /// frames.
     ///
     /// A frame that is too long is an error of kind `InvalidData` that wraps a [`FrameError`], an end inside a
     /// frame one of kind `UnexpectedEof`. Memory grows with the bytes that came, not with the length that a

@@ -46,7 +46,8 @@ pub use message::{
 };
 pub use values::{ValuesBuilder, WireValues, append_values};
 
-/// The longest frame body. It holds a record of 16,000 fields of 1 KB, and bounds what a connection can make a child allocate.
+/// The longest frame body. It holds a record of 16,000 fields of 1 KB, and bounds what a connection can make a child
+/// allocate.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 /// The longest key: its length is a `u16`.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;

@@ -108,8 +108,8 @@ impl<'a> WireValues<'a> {
         Ok(())
     }
 
-    /// Appends `self`, overridden by the fields of `change`, to `out`. The result is ordered and has each field once; of duplicates,
-    /// the last counts.
+    /// Appends `self`, overridden by the fields of `change`, to `out`. The result is ordered and has each field once;
+    /// of duplicates, the last counts.
     ///
     /// # Errors
     /// When there are too many fields.

@@ -1,5 +1,5 @@
-//! Write-ahead logs on a storage of their own: they are flushed there, read after a crash, and may lie elsewhere at the next
-//! start, as those of a copied storage do.
+//! Write-ahead logs on a storage of their own: they are flushed there, read after a crash, and may lie elsewhere at the
+//! next start, as those of a copied storage do.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The real Accumulo with everything below it, started from its Maven artifacts: what every system must do, who may read
-//! what, kills, starting again. What it needs must be there: `scripts/install-packages test`; and root.
+//! The real Accumulo with everything below it, started from its Maven artifacts: what every system must do, who may
+//! read what, kills, starting again. What it needs must be there: `scripts/install-packages test`; and root.
 
 #[path = "../cassandra/ledger.rs"]
 mod ledger;

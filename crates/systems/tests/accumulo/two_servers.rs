@@ -1,5 +1,5 @@
-//! An instance of two tablet servers over two DataNodes: clients, authorisations, filters; then a tablet server is killed under
-//! YCSB's workload A, then everything; what was acknowledged is there.
+//! An instance of two tablet servers over two DataNodes: clients, authorisations, filters; then a tablet server is
+//! killed under YCSB's workload A, then everything; what was acknowledged is there.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -171,8 +171,8 @@ impl Load {
         assert_eq!((loaded.errors, ledger.records()), (0, self.records));
     }
 
-    /// Runs workload A, does `harm` in the middle of it, and lets it go on until the harm is seen: how it ended, if it was by
-    /// an error.
+    /// Runs workload A, does `harm` in the middle of it, and lets it go on until the harm is seen: how it ended, if it
+    /// was by an error.
     pub(crate) fn until_harmed(
         &self,
         running: &dyn RunningSystem,

@@ -1,5 +1,5 @@
-//! The real Cassandra, started from its Maven artifacts: what every system must do and what a cluster with passwords and
-//! encryption asks, kills, a ring of two. What Cassandra needs must be there: `scripts/install-packages test`.
+//! The real Cassandra, started from its Maven artifacts: what every system must do and what a cluster with passwords
+//! and encryption asks, kills, a ring of two. What Cassandra needs must be there: `scripts/install-packages test`.
 
 mod cluster_of_two;
 mod kills;
@@ -40,8 +40,8 @@ pub fn settings(pairs: &[(&str, &str)]) -> SystemSettings {
     }
 }
 
-/// Starts on directories below `directory`: two for data, and one for each role. Of several nodes, each has a storage of its own for
-/// data, and the first one the roles.
+/// Starts on directories below `directory`: two for data, and one for each role. Of several nodes, each has a storage
+/// of its own for data, and the first one the roles.
 pub fn start(
     directory: &Path,
     pairs: &[(&str, &str)],

@@ -1,4 +1,5 @@
-//! A cluster that runs already, asks for a password and encrypts: what a node of ours left is started once more by hand.
+//! A cluster that runs already, asks for a password and encrypts: what a node of ours left is started once more by
+//! hand.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! The S3 store of one cluster, as a store elsewhere for another one: what it needs, what it leaves, and what is said of stores that can't be
-//! used.
+//! The S3 store of one cluster, as a store elsewhere for another one: what it needs, what it leaves, and what is said
+//! of stores that can't be used.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

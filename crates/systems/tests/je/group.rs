@@ -65,8 +65,8 @@ fn member(store: &JeHaStore, is_master: bool) -> MemberState {
     store.members().into_iter().find(of_first).unwrap()
 }
 
-/// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until both shards
-/// took writes without it.
+/// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until
+/// both shards took writes without it.
 fn one_kill(store: &JeHaStore, ledger: &Arc<Ledger>, victim: &MemberState) -> Duration {
     let duration = Cell::new(Duration::ZERO);
     let outcome = LOAD.until_harmed(store, ledger, &|| duration.set(kill_and_write(store, victim)));
@@ -142,8 +142,8 @@ fn members_killed_under_load_lose_nothing_acknowledged() {
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let ledger = Arc::<Ledger>::default();
     let chosen = kills::chosen_durability();
-    // Somebody else's programs have its ports on this host, which the store's own network does not know of. Where the port is taken
-    // already, so much the better.
+    // Somebody else's programs have its ports on this host, which the store's own network does not know of. Where the
+    // port is taken already, so much the better.
     let occupied = ["127.0.0.1:5001", "127.0.0.1:6001"].map(TcpListener::bind);
     let store = start(directory.path(), &kills::settings(&chosen), Duration::from_secs(30));
     drop(occupied);

@@ -1,5 +1,5 @@
-//! What tests that kill members have in common: which durability is tried, how long writes stayed away, and what is left when everything is
-//! killed at once.
+//! What tests that kill members have in common: which durability is tried, how long writes stayed away, and what is
+//! left when everything is killed at once.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Berkeley DB JE, started from its Maven artifact: what a kill takes, memory, cleaning. What every system must do is in
-//! `conformance.rs`. What it needs must be there: `scripts/install-packages test`.
+//! Berkeley DB JE, started from its Maven artifact: what a kill takes, memory, cleaning. What every system must do is
+//! in `conformance.rs`. What it needs must be there: `scripts/install-packages test`.
 
 mod embedded;
 mod group;

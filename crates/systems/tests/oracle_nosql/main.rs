@@ -1,5 +1,5 @@
-//! Oracle NoSQL Database, from the installation that `KVHOME` names. Without it only what needs none is tested, since no registry has
-//! the server.
+//! Oracle NoSQL Database, from the installation that `KVHOME` names. Without it only what needs none is tested, since
+//! no registry has the server.
 
 mod existing;
 #[path = "../je/kills.rs"]
@@ -89,7 +89,8 @@ fn without_an_installation_it_says_how_to_get_one() {
     assert!(!system.versions().contains_key("oracle-nosql"));
 }
 
-/// What the documentation of JE says of `NO_SYNC`: writes that were acknowledged wait in memory, and end with the processes.
+/// What the documentation of JE says of `NO_SYNC`: writes that were acknowledged wait in memory, and end with the
+/// processes.
 #[test]
 fn kill_of_all_copies_without_sync_loses_last_acknowledged() {
     if !is_installed() {
@@ -131,7 +132,8 @@ fn fields_are_minor_keys_on_single_node_store() {
     }
     let directory = TempDir::new().unwrap();
     let pairs = [("fields", "minor"), ("partitions", "5")];
-    // Its ports are those of a network of its own: whoever has them on this host does not matter. Somebody else may have it already.
+    // Its ports are those of a network of its own: whoever has them on this host does not matter. Somebody else may
+    // have it already.
     let _taken = std::net::TcpListener::bind("127.0.0.1:5000");
     let store = try_start(directory.path(), &pairs, 700 * MIB).unwrap_or_else(|error| panic!("{error}"));
     operations::mean_what_they_mean_in_a_map(store.as_ref(), false);

@@ -40,8 +40,8 @@ fn node(store: &dyn RunningSystem, role: NodeRole) -> Option<NodeState> {
     store.nodes().unwrap().list().unwrap().into_iter().find(|node| node.role == Some(role))
 }
 
-/// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until both shards
-/// took writes without it.
+/// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until
+/// both shards took writes without it.
 fn one_kill(store: &dyn RunningSystem, ledger: &Arc<Ledger>, victim: &NodeState) -> Duration {
     let duration = Cell::new(Duration::ZERO);
     let harm = || {
@@ -79,8 +79,8 @@ fn storage_nodes_killed_under_load_lose_nothing_acknowledged() {
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let ledger = Arc::<Ledger>::default();
     let chosen = kills::chosen_durability();
-    // Somebody else's programs have its ports on this host, which the store's own network does not know of. Where the port is taken
-    // already, so much the better.
+    // Somebody else's programs have its ports on this host, which the store's own network does not know of. Where the
+    // port is taken already, so much the better.
     let occupied = ["127.0.0.1:5000", "127.0.0.1:5001", "127.0.0.2:5200"].map(TcpListener::bind);
     let store = started(directory.path(), &kills::settings(&chosen));
     drop(occupied);
@@ -108,8 +108,8 @@ fn storage_nodes_killed_under_load_lose_nothing_acknowledged() {
     assert!(gauges.keys().all(|name| figures.contains_key(name)), "{gauges:#?}");
     assert!((1.0..=3.0).contains(&gauges["current_master_of_shard_2"]), "{gauges:#?}");
 
-    // As if the directories were the images of a study, of machines that all crash at this moment. What settled is on the devices,
-    // whatever the durability.
+    // As if the directories were the images of a study, of machines that all crash at this moment. What settled is on
+    // the devices, whatever the durability.
     let processes = store.processes();
     processes.iter().for_each(|process| signal(*process, Signal::STOP));
     copy(directory.path(), moved.path());
@@ -205,7 +205,8 @@ fn signal(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(process).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// Of what is stored only: the logs of processes are made anew, and so are links, which a study's copies of directories lack.
+/// Of what is stored only: the logs of processes are made anew, and so are links, which a study's copies of directories
+/// lack.
 fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

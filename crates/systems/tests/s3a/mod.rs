@@ -1,5 +1,5 @@
-//! A directory of many objects that S3A renames through the gateway before the store has any of them. The store is a second gateway, over a
-//! directory, which writes down what it is asked for.
+//! A directory of many objects that S3A renames through the gateway before the store has any of them. The store is a
+//! second gateway, over a directory, which writes down what it is asked for.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -69,7 +69,8 @@ impl Gateway {
 
     /// What it was asked for so far: methods, paths and operations.
     fn requests(&self) -> Vec<(String, String, String)> {
-        // Lines are written late, but one after the other: a request of our own is behind all that were answered before.
+        // Lines are written late, but one after the other: a request of our own is behind all that were answered
+        // before.
         let mark = format!("/mark-{}", self.marks.fetch_add(1, Ordering::Relaxed));
         ask(self.address, &mark).expect("it answers");
         let began = Instant::now();
@@ -115,8 +116,8 @@ fn ask(address: SocketAddr, path: &str) -> Option<String> {
     Some(answer)
 }
 
-/// Writes so many objects by the S3A of this version of Spark and renames their directory. The store gets nothing until the gateway flushes, and
-/// then each object once, under its new name.
+/// Writes so many objects by the S3A of this version of Spark and renames their directory. The store gets nothing until
+/// the gateway flushes, and then each object once, under its new name.
 pub(crate) fn rename_a_directory(version: &str, objects: usize) {
     let folder = TempDir::new().unwrap();
     let stored = folder.path().join("stored");

@@ -14,9 +14,9 @@ pub(crate) fn statistic<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u6
     over_cells(pairs(ours, theirs), MIN_PER_CELL)
 }
 
-/// The same over few cells, each with as many draws, of values in the order of how often they came. A law that is a little
-/// steeper or flatter changes every value by less than chance does: it shows where many are taken together. The order
-/// follows from what both drew together, which says nothing of how it is divided among them.
+/// The same over few cells, each with as many draws, of values in the order of how often they came. A law that is a
+/// little steeper or flatter changes every value by less than chance does: it shows where many are taken together. The
+/// order follows from what both drew together, which says nothing of how it is divided among them.
 pub(crate) fn statistic_of_shape<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> (f64, f64) {
     let mut pairs = pairs(ours, theirs);
     pairs.sort_by_key(|(ours, theirs)| std::cmp::Reverse(ours + theirs));
@@ -58,8 +58,8 @@ fn over_cells(pairs: Vec<(u64, u64)>, fewest_in_a_cell: u64) -> (f64, f64) {
     (squares.sum(), cells.len() as f64 - 1.0)
 }
 
-/// By how many standard deviations of a normal distribution the statistic is too large (E. B. Wilson and M. M. Hilferty,
-/// "The Distribution of Chi-Square", PNAS 17 (1931)).
+/// By how many standard deviations of a normal distribution the statistic is too large (E. B. Wilson and M. M.
+/// Hilferty, "The Distribution of Chi-Square", PNAS 17 (1931)).
 pub(crate) fn excess((statistic, freedom): (f64, f64)) -> f64 {
     if freedom < 1.0 {
         return 0.0;
@@ -68,8 +68,8 @@ pub(crate) fn excess((statistic, freedom): (f64, f64)) -> f64 {
     ((statistic / freedom).cbrt() - (1.0 - spread)) / spread.sqrt()
 }
 
-/// Why two samples can't be of one law, if they can't. YCSB's draws are other ones every time, so this must hardly ever come
-/// of chance: beyond five standard deviations lies one outcome in three million.
+/// Why two samples can't be of one law, if they can't. YCSB's draws are other ones every time, so this must hardly ever
+/// come of chance: beyond five standard deviations lies one outcome in three million.
 pub(crate) fn difference<K: Ord>(ours: &BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) -> Option<String> {
     let statistics =
         [("value by value", statistic(ours, theirs)), ("in shape", statistic_of_shape(ours, theirs))];

@@ -1,5 +1,5 @@
-//! The generator against YCSB's own: both are given the same properties, and what they ask a system for is compared. Names
-//! and their order must be the same; draws must be from the same law. YCSB comes from its Maven artifact.
+//! The generator against YCSB's own: both are given the same properties, and what they ask a system for is compared.
+//! Names and their order must be the same; draws must be from the same law. YCSB comes from its Maven artifact.
 
 mod checked;
 mod chi_square;
@@ -297,7 +297,8 @@ fn workload_f_and_exponential_keys_are_ycsbs() {
     assert_same_by("keys of exponential", &asked, |one| (one.kind == "READ").then(|| one.key.clone()));
 }
 
-/// How finely the comparison sees: ours against ours with another number in one property, and against ours with the same.
+/// How finely the comparison sees: ours against ours with another number in one property, and against ours with the
+/// same.
 #[test]
 fn slightly_wrong_law_is_detected() {
     let reads = ["readproportion=1", "updateproportion=0", "insertorder=ordered"];
@@ -373,8 +374,8 @@ fn printed_by_us(properties: &[String]) -> String {
     export(&entries(&measured, facts, &options), options.exporter)
 }
 
-/// The names of the measurements of each section, in their order, with the numbers of operations. Left out are the times of a
-/// series, and garbage collectors one by one.
+/// The names of the measurements of each section, in their order, with the numbers of operations. Left out are the
+/// times of a series, and garbage collectors one by one.
 fn shape(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut shape: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with('[')) {

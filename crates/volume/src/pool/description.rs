@@ -99,11 +99,11 @@ pub enum MemberState {
     Out,
     /// It is being brought up to date.
     Resyncing,
-    /// It could not be read when the pool was opened, beside another one that is out. It has missed nothing, and is used
-    /// as soon as it answers.
+    /// It could not be read when the pool was opened, beside another one that is out. It has missed nothing, and is
+    /// used as soon as it answers.
     Unread,
-    /// What a process before this one could not flush to it has yet to be written again: flushes of what is on it fail until
-    /// a resync, or the next opening of the pool, has done so.
+    /// What a process before this one could not flush to it has yet to be written again: flushes of what is on it fail
+    /// until a resync, or the next opening of the pool, has done so.
     Doubtful,
 }
 

@@ -15,8 +15,8 @@ pub(super) const BOOT_BYTES: usize = 40;
 pub struct HostMemory {
     /// Where the files are. It is there already.
     pub directory: PathBuf,
-    /// Another one each time the host starts: what was noted before is not believed then, since the members have lost what it
-    /// speaks of.
+    /// Another one each time the host starts: what was noted before is not believed then, since the members have lost
+    /// what it speaks of.
     pub boot: String,
     /// Once this much is noted a flush is due, whether or not anyone asks for one.
     pub long_bytes: u64,

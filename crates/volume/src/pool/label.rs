@@ -11,8 +11,8 @@
 //! | 1 once the pool is made | 4 |
 //! | CRC-32 of the above | 4 |
 //!
-//! Numbers are little-endian. The journal's region follows on the first two members, the slabs from the next multiple of
-//! 256 KiB on.
+//! Numbers are little-endian. The journal's region follows on the first two members, the slabs from the next multiple
+//! of 256 KiB on.
 
 use underlay_storage::journal::Journal;
 

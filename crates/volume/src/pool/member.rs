@@ -199,9 +199,10 @@ impl PoolMembers {
         self.list[self.index_of(unit)].moved.load(Ordering::SeqCst) <= transition.0
     }
 
-    /// Of places whose writing began after `since` and was answered with success, those that a map may list. A member that
-    /// went and came back meanwhile may lack its copy, and whoever brought it up to date has not seen it in the map. One
-    /// that is out gets it when it comes back, if the map lists it by then: so this is asked under the map's lock.
+    /// Of places whose writing began after `since` and was answered with success, those that a map may list. A member
+    /// that went and came back meanwhile may lack its copy, and whoever brought it up to date has not seen it in the
+    /// map. One that is out gets it when it comes back, if the map lists it by then: so this is asked under the map's
+    /// lock.
     pub(super) fn listed(&self, places: ExtentPlaces, transition: MemberTransition) -> Option<ExtentPlaces> {
         let Some(second) = places.second.filter(|_| !is_planted(PlantedBug::FirstWriteMissesResync)) else {
             return Some(places);
@@ -218,8 +219,8 @@ impl PoolMembers {
 
     /// Leaves a member out: its copies of mirrored data are no longer used. One at a time; false if another
     /// one is out,
-    /// or has not answered since the opening, or if it can't be noted: a killed process must not take the member's old copies
-    /// for good when it comes back.
+    /// or has not answered since the opening, or if it can't be noted: a killed process must not take the member's old
+    /// copies for good when it comes back.
     pub(super) fn leave_out(&self, index: usize) -> bool {
         let _changes = self.changes.lock();
         let lacks = |member: &PoolMember| member.state() != MemberState::InUse || member.is_unread();
@@ -278,8 +279,8 @@ impl PoolMembers {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// Reads from the copy whose member has less to do, and from the other one if that fails. An error where neither copy is
-    /// used: what is there may be old.
+    /// Reads from the copy whose member has less to do, and from the other one if that fails. An error where neither
+    /// copy is used: what is there may be old.
     pub(super) fn read(self: &Arc<Self>, places: ExtentPlaces, buffer: Vec<u8>, done: CompletionCallback) {
         let transition = self.turn();
         let usable = |unit: &Unit| self.is_read(self.index_of(*unit));
@@ -335,8 +336,8 @@ impl PoolMembers {
         member.device.submit(request, Box::new(answered));
     }
 
-    /// Writes every copy that is used. A member that fails a copy of two is left out; where it can't be, as it is the second
-    /// one, that is an error.
+    /// Writes every copy that is used. A member that fails a copy of two is left out; where it can't be, as it is the
+    /// second one, that is an error.
     pub(super) fn write(
         self: &Arc<Self>,
         places: ExtentPlaces,

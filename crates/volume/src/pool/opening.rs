@@ -371,8 +371,8 @@ fn make_region_alike(core: &Arc<PoolCore>, volume: &VolumeCore, region: u32) -> 
     Ok(is_alike)
 }
 
-/// Either copy will do: each block of it is as it was before an unanswered write or after it. Says which of the two failed a
-/// request that the other one could not make up for; none where both did.
+/// Either copy will do: each block of it is as it was before an unanswered write or after it. Says which of the two
+/// failed a request that the other one could not make up for; none where both did.
 fn copy_either(
     core: &Arc<PoolCore>,
     plain: &PlainExtent,

@@ -195,8 +195,8 @@ impl VolumeCore {
         }
     }
 
-    /// Points the map to those copies that were written, and says which were not; an error where a member that went meanwhile
-    /// had the only one.
+    /// Points the map to those copies that were written, and says which were not; an error where a member that went
+    /// meanwhile had the only one.
     fn point_to(
         &self,
         core: &PoolCore,

@@ -1,7 +1,7 @@
 //! Discards for what nobody needs: neighbours together, and a few at a time.
 //!
-//! A volume that is deleted leaves millions of slabs. A request for each, all at once, would take more memory than the map
-//! of the volume, and members would do nothing else meanwhile.
+//! A volume that is deleted leaves millions of slabs. A request for each, all at once, would take more memory than the
+//! map of the volume, and members would do nothing else meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;

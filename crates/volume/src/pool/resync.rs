@@ -46,7 +46,8 @@ impl PoolCore {
             PoolError::JournalOnce => PoolError::MemberFails(index, journal_waits()),
             other => other,
         })?;
-        // A volume whose deletion the journal has not heard of is on no list, and may be there again with the next opening.
+        // A volume whose deletion the journal has not heard of is on no list, and may be there again with the next
+        // opening.
         self.flush_and_wait()?;
         if !self.members.change(index, MemberState::Out, MemberState::Resyncing) {
             return Ok(());

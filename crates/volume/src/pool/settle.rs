@@ -12,8 +12,8 @@ use super::plain::copy_to;
 
 impl PoolCore {
     /// At opening: writes again what is on members that could not be flushed. Where one still fails
-    /// the pool opens nevertheless, for the sake of what is elsewhere; flushes of what is on this one fail until a resync or
-    /// another opening has made up for it.
+    /// the pool opens nevertheless, for the sake of what is elsewhere; flushes of what is on this one fail until a
+    /// resync or another opening has made up for it.
     pub(super) fn settle_all(self: &Arc<Self>) {
         for index in 0..self.members.list.len() {
             let _ = self.settle(index);
@@ -42,7 +42,8 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Each part of an extent that is on this member: where to read it, where it is, and which blocks from there on it has.
+    /// Each part of an extent that is on this member: where to read it, where it is, and which blocks from there on it
+    /// has.
     fn runs_on(&self, index: usize, extent: &MappedExtent) -> Vec<(Unit, Unit, u64)> {
         let run = |unit: Unit, other: Option<Unit>, blocks: u64| {
             let other = other.map(|unit| (unit, self.members.index_of(unit)));

@@ -411,8 +411,8 @@ impl SlabState {
         Some(index)
     }
 
-    /// A cut slab of the member with room for `count` units together: the one that is being filled; else a free one while
-    /// there are plenty, so that what is written together lies together; else the one that fits best.
+    /// A cut slab of the member with room for `count` units together: the one that is being filled; else a free one
+    /// while there are plenty, so that what is written together lies together; else the one that fits best.
     fn slab_for(&mut self, index: usize, count: u32, plain: &[AtomicU32]) -> Option<Slab> {
         let member = &mut self.members[index];
         if let Some(slab) = member.filling

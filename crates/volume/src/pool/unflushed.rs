@@ -1,14 +1,15 @@
 //! Changes of the maps that the journal does not know yet, kept where they outlive the pool's process.
 //!
 //! A drive whose controller is reset forgets nothing that it has answered: only a power cut takes what was not flushed.
-//! When a pool's process is killed, the data of answered writes is on the members, but the map that finds it there is in
-//! memory until a flush writes it to the journal. So each change is noted here before it is made, by one write to a plain
-//! file, which is never synced: the host's page cache keeps it. It stands for a storage server's battery-backed memory.
+//! When a pool's process is killed, the data of answered writes is on the members, but the map that finds it there is
+//! in memory until a flush writes it to the journal. So each change is noted here before it is made, by one write to a
+//! plain file, which is never synced: the host's page cache keeps it. It stands for a storage server's battery-backed
+//! memory.
 //!
-//! Two files of a session take turns. A flush that begins turns to the other file, if that is no longer needed; once it is committed, the journal
-//! knows everything in the first one. Opening the pool reads both, the older one first. Their notes are the history of
-//! all changes up to the last one, from some point on that the journal has reached: so the last note about an extent says what it
-//! is, whatever the journal knew.
+//! Two files of a session take turns. A flush that begins turns to the other file, if that is no longer needed; once it
+//! is committed, the journal knows everything in the first one. Opening the pool reads both, the older one first. Their
+//! notes are the history of all changes up to the last one, from some point on that the journal has reached: so the
+//! last note about an extent says what it is, whatever the journal knew.
 //!
 //! | file | bytes |
 //! | --- | --- |
@@ -20,7 +21,8 @@
 //! | CRC-32 of the above | 4 |
 //! | notes: length, CRC-32 of the generation and the record, and a record as in the journal | 4, 4, length |
 //!
-//! Numbers are little-endian. A note that can't be read ends the file: it was not answered, or is left from an older generation.
+//! Numbers are little-endian. A note that can't be read ends the file: it was not answered, or is left from an older
+//! generation.
 
 use std::fs::{self, File};
 use std::io;
@@ -41,7 +43,8 @@ const HEADER_BYTES: usize = 76;
 const FRAME_BYTES: usize = 8;
 /// Only flushes that keep failing let a file get much longer than `HostMemory::long_bytes`.
 const MAX_BYTES: u64 = 16 << 30;
-/// A session has two of them; the next one has the other two, so that both have notes until the journal names the later one.
+/// A session has two of them; the next one has the other two, so that both have notes until the journal names the later
+/// one.
 const FILES: [[&str; 2]; 2] = [["unflushed.0", "unflushed.1"], ["unflushed.2", "unflushed.3"]];
 /// Whose notes they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,8 +185,8 @@ impl UnflushedNotes {
         self.turns.lock()
     }
 
-    /// Keeps notes from now on, in files that have none of the former session's. They count once the journal has this session
-    /// durably.
+    /// Keeps notes from now on, in files that have none of the former session's. They count once the journal has this
+    /// session durably.
     ///
     /// # Errors
     /// When the files can't be made.
@@ -324,7 +327,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Against a plain list of all notes: what is read is an end of it, and no shorter than what no flush has covered.
+        /// Against a plain list of all notes: what is read is an end of it, and no shorter than what no flush has
+        /// covered.
         #[test]
         fn reading_ends_history_and_begins_early_enough(steps in prop::collection::vec(0..10u8, 1..80)) {
             let folder = tempfile::tempdir().unwrap();

@@ -11,9 +11,9 @@ use super::map::OutstandingChanges;
 
 /// Keeps beside the journal that a flush of the member has failed, before anybody else hears of it.
 ///
-/// The next process finds in its notes where data is that this one could not make durable. Linux takes the pages for clean, so
-/// it reads them and its flush succeeds: unless it writes them again, a power cut leaves a map that points to what was never
-/// written.
+/// The next process finds in its notes where data is that this one could not make durable. Linux takes the pages for
+/// clean, so it reads them and its flush succeeds: unless it writes them again, a power cut leaves a map that points to
+/// what was never written.
 pub(super) struct FlushMonitor {
     device: Arc<dyn BlockDevice>,
     member: u8,

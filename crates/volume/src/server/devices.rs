@@ -28,8 +28,8 @@ pub(super) fn directory_error(directory: &Path, error: std::io::Error) -> Server
     }
 }
 
-/// Where the pool's own notes are and its devices' files are not, they got lost, or are not mounted: new ones in their place would
-/// look like an empty pool.
+/// Where the pool's own notes are and its devices' files are not, they got lost, or are not mounted: new ones in their
+/// place would look like an empty pool.
 pub(super) fn check_devices_are_there(file: &PoolFile) -> Result<(), ServerError> {
     if is_blank(file) && has_notes(file) {
         return Err(ServerError::Mistake(format!(

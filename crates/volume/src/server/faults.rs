@@ -1,5 +1,5 @@
-//! Faults of a pool's modelled devices, kept in the pool's directory: a device that has vanished doesn't come back because the
-//! server was started anew.
+//! Faults of a pool's modelled devices, kept in the pool's directory: a device that has vanished doesn't come back
+//! because the server was started anew.
 
 use std::path::{Path, PathBuf};
 

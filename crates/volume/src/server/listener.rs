@@ -8,8 +8,8 @@ use underlay_files::control_socket::{Answer, ControlSocket};
 
 use super::protocol::{FailureKind, MAX_LINE_BYTES, PoolCommand, PoolReply, parse};
 
-/// Makes the socket, for this user alone, and does what commands say by `obey`, which several threads call at once. A socket
-/// that is there is taken for what a killed server left: the caller holds the pool's lock.
+/// Makes the socket, for this user alone, and does what commands say by `obey`, which several threads call at once. A
+/// socket that is there is taken for what a killed server left: the caller holds the pool's lock.
 pub(super) fn listen(
     path: &Path,
     obey: impl Fn(PoolCommand) -> PoolReply + Send + Sync + 'static,

@@ -45,7 +45,8 @@ pub struct OpenPool {
     stack: Option<Stack>,
     /// Of the modelled devices.
     faults: Option<KnownFaults>,
-    /// One change of these at a time: what a power cut makes sure of must hold until it is done. A resync doesn't wait for it.
+    /// One change of these at a time: what a power cut makes sure of must hold until it is done. A resync doesn't wait
+    /// for it.
     faulting: Mutex<()>,
     is_closed: AtomicBool,
     _lock: PoolLock,
@@ -139,7 +140,8 @@ impl OpenPool {
         })
     }
 
-    /// Gives the pool the volumes that its file names: missing ones are made, larger ones grow, limits and hosts are set.
+    /// Gives the pool the volumes that its file names: missing ones are made, larger ones grow, limits and hosts are
+    /// set.
     ///
     /// # Errors
     /// When a volume would become smaller or be stored in another way; then none is changed.
@@ -173,8 +175,8 @@ impl OpenPool {
         if self.pool.volume(&wanted.name).is_ok() {
             return Err(crate::pool::PoolError::Exists(wanted.name.clone()).into());
         }
-        // First, so that it never is there for hosts that it is not for. And it stays when the pool fails: the volume may
-        // have come about all the same, and whoever makes one of this name says anew whom it is for.
+        // First, so that it never is there for hosts that it is not for. And it stays when the pool fails: the volume
+        // may have come about all the same, and whoever makes one of this name says anew whom it is for.
         self.admissions().set(&wanted.name, wanted.admission.clone())?;
         Ok(self.pool.create(&wanted.name, &wanted.spec)?)
     }
@@ -228,7 +230,8 @@ impl OpenPool {
 
     pub(super) fn inject(&self, device: &str, fault: DeviceFault) -> Result<(), ServerError> {
         let (stack, faults) = self.modelled()?;
-        // What the pool's journal takes for durable it never writes again, so a power cut would leave its two copies unlike.
+        // What the pool's journal takes for durable it never writes again, so a power cut would leave its two copies
+        // unlike.
         if matches!(fault, DeviceFault::IgnoreFlushes) {
             return Err(ServerError::Mistake(format!(
                 "{device} belongs to a pool, whose devices can't ignore flushes: try this fault on the devices of a mount"
@@ -441,8 +444,8 @@ mod tests {
         open_when_free(|| OpenPool::open(&real(directory, capacity_bytes)))
     }
 
-    /// A thread of the one before may hold the device for a moment longer, with the last answer that it gave, and a process that another test
-    /// starts the lock of its directory, between fork and exec.
+    /// A thread of the one before may hold the device for a moment longer, with the last answer that it gave, and a
+    /// process that another test starts the lock of its directory, between fork and exec.
     fn open_when_free(open: impl Fn() -> Result<OpenPool, ServerError>) -> OpenPool {
         loop {
             match open() {

@@ -24,8 +24,8 @@ const BLOCK_BYTES: u32 = 4096;
 const THREADS: usize = 8;
 const MAX_ZEROS_BYTES: u64 = 1 << 20;
 
-/// Reads and writes through the page cache of this machine; a flush is `fdatasync`, so what was flushed outlives a power cut
-/// as far as the device does, and after a failed one none succeeds.
+/// Reads and writes through the page cache of this machine; a flush is `fdatasync`, so what was flushed outlives a
+/// power cut as far as the device does, and after a failed one none succeeds.
 pub(super) struct RealDevice {
     threads: BelievableSync<BlockingThreads>,
 }
@@ -76,8 +76,8 @@ impl RealDevice {
     }
 }
 
-/// What a thread of the device does until nobody sends any more. After a panic, which may have left anything half done, every request is answered
-/// with an error, rather than left waiting; the panic goes on once there are no more.
+/// What a thread of the device does until nobody sends any more. After a panic, which may have left anything half done,
+/// every request is answered with an error, rather than left waiting; the panic goes on once there are no more.
 fn work(
     received: &Mutex<Receiver<(DeviceRequest, CompletionCallback)>>,
     has_failed: &AtomicBool,

@@ -1,5 +1,5 @@
-//! Which host writes to which volume, kept beside the pool: after a restart of the server a host that has kept writes comes
-//! back to write them again, and nobody else may have written before.
+//! Which host writes to which volume, kept beside the pool: after a restart of the server a host that has kept writes
+//! comes back to write them again, and nobody else may have written before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,8 +28,8 @@ struct VolumeWriter {
     is_held: bool,
 }
 
-/// By the volume's identity: an export of a volume that is gone must not touch what is known of its successor under the same
-/// name. Nobody writes to a volume that is not in it.
+/// By the volume's identity: an export of a volume that is gone must not touch what is known of its successor under the
+/// same name. Nobody writes to a volume that is not in it.
 #[derive(Debug)]
 pub(super) struct KnownWriters {
     path: PathBuf,

@@ -21,8 +21,8 @@ pub(crate) fn parts(number: u64) -> DigitWords {
 ///
 /// Three halvings, each on all parts at once: into two of four digits, four of two, eight of one. A quotient is a
 /// product with a rounded reciprocal and a shift: 109951163 / 2^40 for 1 / 10,000 (exact below 10^8), 10486 / 2^20 for
-/// 1 / 100 (exact below 43,699), 103 / 2^10 for 1 / 10 (exact below 179). What a part's shift takes from the next part is
-/// masked away.
+/// 1 / 100 (exact below 43,699), 103 / 2^10 for 1 / 10 (exact below 179). What a part's shift takes from the next part
+/// is masked away.
 #[inline]
 pub(crate) fn spread(part: u64) -> u64 {
     let high = (part * 109_951_163) >> 40;

@@ -176,8 +176,8 @@ impl RecordKeys {
             write(decimal::parts(value).map(decimal::spread), self.naming.zero_padding, text);
     }
 
-    /// Makes the names of all these records, in as many places from the first one on. Each step goes over all of them, so
-    /// that the processor works on several at once.
+    /// Makes the names of all these records, in as many places from the first one on. Each step goes over all of them,
+    /// so that the processor works on several at once.
     #[inline(always)]
     pub fn write_all(&mut self, numbers: &mut [u64]) {
         if self.naming.order == InsertOrder::Hashed {

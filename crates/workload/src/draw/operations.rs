@@ -1,7 +1,7 @@
 //! One thread's operations: what comes next, with its key and values prepared in buffers that are reused.
 //!
-//! Operations are drawn some at a time ([`crate::draw::draws`]), which also spares a closed loop a reading of the clock between the
-//! end of one operation and the start of the next. Values are made when their operation comes up.
+//! Operations are drawn some at a time ([`crate::draw::draws`]), which also spares a closed loop a reading of the clock
+//! between the end of one operation and the start of the next. Values are made when their operation comes up.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ use crate::workload::CoreWorkload;
 const MAX_FORESEEN_GROWTH: u64 = 4;
 /// How many operations are drawn at once, at most.
 const MAX_AT_ONCE: u64 = 64;
-/// Where the number of operations is limited, a thread takes no more than this part of its share of those that are left,
-/// so that in the end no thread has many while others have none.
+/// Where the number of operations is limited, a thread takes no more than this part of its share of those that are
+/// left, so that in the end no thread has many while others have none.
 const PARTS_OF_A_SHARE: u64 = 8;
 
 /// What the threads of a run share.
@@ -289,7 +289,8 @@ impl<'a> OperationSource<'a> {
         }
     }
 
-    /// Prepares the next operation if it is at hand, needs no [`Self::launch`] and no [`Self::finish`], and has no parts.
+    /// Prepares the next operation if it is at hand, needs no [`Self::launch`] and no [`Self::finish`], and has no
+    /// parts.
     #[inline]
     pub(crate) fn take_prompt(&mut self) -> Option<OperationKind> {
         (self.place, self.current) = self.draws.take_prompt()?;
@@ -309,8 +310,8 @@ impl<'a> OperationSource<'a> {
         }
     }
 
-    /// Sends the prepared operation and waits for the answer. The time is asked for between the parts of an operation that
-    /// has some.
+    /// Sends the prepared operation and waits for the answer. The time is asked for between the parts of an operation
+    /// that has some.
     #[inline]
     pub(crate) fn execute(
         &mut self,
@@ -439,7 +440,8 @@ mod tests {
     #[test]
     fn batched_draws_equal_single_draws() {
         use RequestDistribution::{Uniform, Zipfian};
-        // What is drawn again because it is not there, one key in 11, and records that are added in between change nothing.
+        // What is drawn again because it is not there, one key in 11, and records that are added in between change
+        // nothing.
         for (mix, distribution) in [
             ("a", Zipfian),
             ("c", Zipfian),

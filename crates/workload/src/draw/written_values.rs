@@ -20,8 +20,8 @@ pub(crate) struct WrittenValues {
     /// Values are to follow from their record.
     are_checked: bool,
     values: FieldValues,
-    /// How many fields of the one constant length are laid out in `values`, their repeating parts in place; zero when none
-    /// are.
+    /// How many fields of the one constant length are laid out in `values`, their repeating parts in place; zero when
+    /// none are.
     laid_out: usize,
 }
 

@@ -208,8 +208,8 @@ impl AcknowledgedWrites {
         values.iter().map(|(field, value)| (field, Some(hash(value)))).collect()
     }
 
-    /// Reads every noted record, with connections of its own, and says which of them are not as they were acknowledged. No client may
-    /// write meanwhile.
+    /// Reads every noted record, with connections of its own, and says which of them are not as they were acknowledged.
+    /// No client may write meanwhile.
     pub fn read_back(
         &self,
         connect: &(dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync),

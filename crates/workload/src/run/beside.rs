@@ -1,4 +1,5 @@
-//! A second stream of operations beside the measured one: readers beside a writer of a fixed rate, as many benchmarks have it.
+//! A second stream of operations beside the measured one: readers beside a writer of a fixed rate, as many benchmarks
+//! have it.
 
 use std::sync::{Arc, OnceLock};
 

@@ -4,8 +4,8 @@
 //! some 25 ns through a library call; the processor's counter behind it a third of that. Where the kernel itself trusts
 //! the counter it is read directly, and held against the kernel's clock when the run ends ([`MonotonicClock::drift`]).
 //!
-//! The kernel's clock here is the one that no time server steers (`CLOCK_MONOTONIC_RAW`): the other may be hurried or held back
-//! by far more than any counter errs, for as long as it takes to bring the time of day right.
+//! The kernel's clock here is the one that no time server steers (`CLOCK_MONOTONIC_RAW`): the other may be hurried or
+//! held back by far more than any counter errs, for as long as it takes to bring the time of day right.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,8 @@ const MAX_SLEEP_NS: u64 = 50_000_000;
 const COMPARISON: Duration = Duration::from_millis(10);
 /// By how much two comparisons may differ.
 const TOLERATED_DIFFERENCE: f64 = 100e-6;
-/// By how much a run's clock may be off the kernel's in the end: what such a run measured in seconds is right to as much.
+/// By how much a run's clock may be off the kernel's in the end: what such a run measured in seconds is right to as
+/// much.
 pub(crate) const TOLERATED_DRIFT: f64 = 200e-6;
 /// Over less time than this, drift is not told from the readings' own noise.
 const MIN_CHECK_NS: u64 = 100_000_000;
@@ -91,8 +92,8 @@ impl MonotonicClock {
         }
     }
 
-    /// By how much this clock has gone faster than the kernel's since its origin: 1e-6 is a microsecond in a second. Zero
-    /// while too little time has passed to tell.
+    /// By how much this clock has gone faster than the kernel's since its origin: 1e-6 is a microsecond in a second.
+    /// Zero while too little time has passed to tell.
     pub(crate) fn drift(&self) -> f64 {
         let ClockSource::Counter(counter) = self.source else { return 0.0 };
         let Some((kernel_ns, ticks)) = paired_reading() else { return 0.0 };
@@ -194,7 +195,8 @@ fn kernel_ns() -> Option<u64> {
     None
 }
 
-/// The kernel's nanoseconds and the counter's ticks at the same time, as nearly as can be had: the closest of a few tries.
+/// The kernel's nanoseconds and the counter's ticks at the same time, as nearly as can be had: the closest of a few
+/// tries.
 fn paired_reading() -> Option<(u64, u64)> {
     let mut closest = None;
     for _ in 0..16 {

@@ -76,8 +76,8 @@ pub struct RunWindow {
     pub ended: Instant,
     /// How long the warm-up before it was.
     pub warm_up: Duration,
-    /// At a rate, since when operations were under way or overdue without interruption as the window began: what stood still then left a backlog
-    /// that was worked off inside. Absent where none were.
+    /// At a rate, since when operations were under way or overdue without interruption as the window began: what stood
+    /// still then left a backlog that was worked off inside. Absent where none were.
     pub behind_since: Option<Instant>,
 }
 
@@ -111,18 +111,19 @@ type StartTrigger<'a> = Box<dyn Fn() -> Option<Instant> + Send + Sync + 'a>;
 pub struct RunHandle<'a> {
     /// Set it to end the run as soon as the operations under way are answered.
     pub stop: Arc<AtomicBool>,
-    /// Called on the thread that called `run` when all connections are made. It says when to begin, and may wait for that to
-    /// be known; `None` ends the run as a stop does. Without it a run begins at once.
+    /// Called on the thread that called `run` when all connections are made. It says when to begin, and may wait for
+    /// that to be known; `None` ends the run as a stop does. Without it a run begins at once.
     pub on_connected: Option<StartTrigger<'a>>,
-    /// Called on the thread that called `run` with the instant at which the measured window begins: with no warm-up, a moment before,
-    /// and after what follows.
+    /// Called on the thread that called `run` with the instant at which the measured window begins: with no warm-up, a
+    /// moment before, and after what follows.
     pub on_window: Option<StartTimer<'a>>,
-    /// Called on the thread that called `run` when the measured window begins; with no warm-up, before, for as long as it takes.
+    /// Called on the thread that called `run` when the measured window begins; with no warm-up, before, for as long as
+    /// it takes.
     pub on_measurement_started: Option<PhaseCallback<'a>>,
     /// Called on the same thread when the window ends. Always called when the other was.
     pub on_measurement_ended: Option<PhaseCallback<'a>>,
-    /// Set it to have what a stopped run had measured by then. Otherwise, and where it had measured nothing, it ends with
-    /// [`RunError::Stopped`](crate::RunError::Stopped).
+    /// Set it to have what a stopped run had measured by then. Otherwise, and where it had measured nothing, it ends
+    /// with [`RunError::Stopped`](crate::RunError::Stopped).
     pub keeps_stopped_run: bool,
     /// Set it to have [`RunHandle::intervals`] after the run.
     pub keeps_intervals: bool,
@@ -179,8 +180,8 @@ impl RunHandle<'_> {
         std::mem::take(&mut *self.intervals.lock())
     }
 
-    /// What was answered and what failed in each part of an interval, once `run` has returned: taken out, and empty unless
-    /// [`RunHandle::timeline_parts`] was set.
+    /// What was answered and what failed in each part of an interval, once `run` has returned: taken out, and empty
+    /// unless [`RunHandle::timeline_parts`] was set.
     pub fn timeline(&self) -> Vec<TimelineInterval> {
         std::mem::take(&mut *self.timeline.lock())
     }

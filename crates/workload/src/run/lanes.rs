@@ -1,6 +1,7 @@
 //! The widest vectors that the processor has, for loops over many numbers.
 //!
-//! Programs are built for any processor of their architecture, whose vectors are short and can't multiply 64-bit numbers.
+//! Programs are built for any processor of their architecture, whose vectors are short and can't multiply 64-bit
+//! numbers.
 
 /// Runs `step`, of which what is inlined is compiled for the widest vectors too where this processor has them. The
 /// results are the same to the bit: nothing is reordered or fused that would round differently.

@@ -1,7 +1,8 @@
 //! How often each latency occurred, counted where operations end: one addition to a table, and nothing else.
 //!
-//! The buckets are those of the record's HdrHistograms (from 1 ns to an hour, three digits), so that turning one into the
-//! other moves nothing. They come in blocks, one for each power of two, which are made when a latency falls on them.
+//! The buckets are those of the record's HdrHistograms (from 1 ns to an hour, three digits), so that turning one into
+//! the other moves nothing. They come in blocks, one for each power of two, which are made when a latency falls on
+//! them.
 
 use underlay_record::Histogram;
 

@@ -27,7 +27,8 @@ fn increment(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// Values below 8 have a bucket each, the others share theirs with those of the same three leading bits after the first.
+/// Values below 8 have a bucket each, the others share theirs with those of the same three leading bits after the
+/// first.
 #[inline(always)]
 fn bucket_of(ns: u64) -> usize {
     // How many low bits a bucket of this size leaves out: none below 16.

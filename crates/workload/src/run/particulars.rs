@@ -38,8 +38,8 @@ pub struct YcsbStatistics {
     pub closings: Histogram,
 }
 
-/// Latencies from the intended start of operations of an open loop whose intended and actual start lie on two sides of an edge
-/// of the measured time.
+/// Latencies from the intended start of operations of an open loop whose intended and actual start lie on two sides of
+/// an edge of the measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EdgeLatencies {
     /// Due within it, and sent after it or never.

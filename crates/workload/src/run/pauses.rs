@@ -1,7 +1,8 @@
 //! Whether this process ran all the time: a thread that wakes up every few milliseconds and notes when it could not.
 //!
-//! A process that is stopped (Ctrl-Z, a debugger, a freezer) sends nothing and times nothing, while devices and the system's clocks go on. No
-//! figure of the measurement shows it; the gap between two wake-ups does, and so does a clock that goes on while the machine is suspended.
+//! A process that is stopped (Ctrl-Z, a debugger, a freezer) sends nothing and times nothing, while devices and the
+//! system's clocks go on. No figure of the measurement shows it; the gap between two wake-ups does, and so does a clock
+//! that goes on while the machine is suspended.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -132,8 +133,8 @@ impl PauseWatch {
         seen.between(begin, end, open)
     }
 
-    /// How long this process stood still in a window that is over. What it left as a backlog before counts too, as far as it stood still and was
-    /// not merely delayed.
+    /// How long this process stood still in a window that is over. What it left as a backlog before counts too, as far
+    /// as it stood still and was not merely delayed.
     pub fn over(&self, window: &RunWindow) -> Pauses {
         let RunWindow { began, ended, warm_up, .. } = *window;
         let warming_up = self.between(window.warm_up_began(), began);

@@ -55,7 +55,8 @@ impl RateProfile {
     /// Parts one after the other.
     ///
     /// # Errors
-    /// When there are none, one has no length, or offers nothing, or less than nothing: says which, and what was expected.
+    /// When there are none, one has no length, or offers nothing, or less than nothing: says which, and what was
+    /// expected.
     pub fn from_parts(parts: &[RatePart]) -> Result<Self, String> {
         if parts.is_empty() {
             return Err("a rate without parts: expected at least one".to_owned());

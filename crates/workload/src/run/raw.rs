@@ -1,7 +1,7 @@
 //! Every operation of a run, one by one, for computing its figures anew.
 //!
-//! Threads fill buffers of their own and pass them on when they are full. A reader that falls behind holds the threads up,
-//! which shows in their lateness: nothing is left out, and memory does not grow.
+//! Threads fill buffers of their own and pass them on when they are full. A reader that falls behind holds the threads
+//! up, which shows in their lateness: nothing is left out, and memory does not grow.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 

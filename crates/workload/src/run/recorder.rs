@@ -232,8 +232,9 @@ impl<'a> ThreadRecorder<'a> {
         if self.is_undilated { wall_ns } else { (wall_ns as f64 * self.modelled_per_wall).floor() as i64 }
     }
 
-    /// The modelled time from one reading of the clock to another, which may seem to come a little before it: two cores' readings
-    /// are not in order to the nanosecond. It is the difference of the two in modelled time, so that a log of these tells the same.
+    /// The modelled time from one reading of the clock to another, which may seem to come a little before it: two
+    /// cores' readings are not in order to the nanosecond. It is the difference of the two in modelled time, so that a
+    /// log of these tells the same.
     #[inline]
     fn span_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
         if self.is_undilated {
@@ -300,8 +301,8 @@ impl<'a> ThreadRecorder<'a> {
         self.window.end_ns.min(self.series.edge_ns())
     }
 
-    /// Operations that found their records, one after the other from `begin_ns` on, before [`Self::burst_end_ns`]. Takes
-    /// them out of the burst.
+    /// Operations that found their records, one after the other from `begin_ns` on, before [`Self::burst_end_ns`].
+    /// Takes them out of the burst.
     #[inline]
     pub(crate) fn record_burst(&mut self, begin_ns: u64, burst: &mut OperationBurst) {
         let OperationBurst { kinds, ends_ns, count, latencies_ns, buckets, live_buckets } = burst;
@@ -459,8 +460,8 @@ impl<'a> ThreadRecorder<'a> {
         self.record_failed(kind, times, answer);
     }
 
-    /// The read and the update that a read-modify-write consists of, each as an operation of its kind. They count where the whole
-    /// was sent within the window.
+    /// The read and the update that a read-modify-write consists of, each as an operation of its kind. They count where
+    /// the whole was sent within the window.
     pub(crate) fn record_parts(
         &mut self,
         times: OperationTimes,
@@ -571,7 +572,8 @@ pub(crate) struct ThreadRecord {
     pub last_end_ns: u64,
     /// Operations that were answered before or after the window.
     pub outside: u64,
-    /// At a rate: since when operations were under way or overdue without interruption as the window began. The window's begin where none were.
+    /// At a rate: since when operations were under way or overdue without interruption as the window began. The
+    /// window's begin where none were.
     pub caught_up_ns: Option<u64>,
 }
 

@@ -391,8 +391,8 @@ impl ThreadShared<'_> {
         window
     }
 
-    /// Follows the run from the caller's thread until its window is over, and announces the window's edges. Says what it used of the machine, and
-    /// when it was over.
+    /// Follows the run from the caller's thread until its window is over, and announces the window's edges. Says what
+    /// it used of the machine, and when it was over.
     fn watch(&self, window: MeasuredSpan, control: &RunHandle) -> Option<(MachineUse, Instant)> {
         let mut meter = LiveMeter::default();
         let announced_before = self.spec.warmup.is_zero();
@@ -416,7 +416,8 @@ impl ThreadShared<'_> {
         Some((machine_use, ended))
     }
 
-    /// The window by the clock that everybody has, once the threads of both streams have told what they still owed as it began.
+    /// The window by the clock that everybody has, once the threads of both streams have told what they still owed as
+    /// it began.
     fn seen(&self, window: MeasuredSpan, ended: Instant, reports: &[(u32, WorkerReport)]) -> RunWindow {
         let caught_up_ns = reports.iter().filter_map(|(_, report)| report.record.caught_up_ns).min();
         let behind_since = caught_up_ns.filter(|&caught_up_ns| caught_up_ns < window.begin_ns);
@@ -535,9 +536,11 @@ impl ThreadShared<'_> {
         }
         let last_end_ns = records.iter().map(|record| record.last_end_ns).max().unwrap_or(0);
         let end_ns = match stopped_ns {
-            // With the first thread that saw it: one that waits for an answer sees it late, and the others sent nothing meanwhile.
+            // With the first thread that saw it: one that waits for an answer sees it late, and the others sent nothing
+            // meanwhile.
             Some(stopped_ns) if was_stopped => stopped_ns.min(planned.end_ns),
-            // A run whose operations ran out ends with its last answer. The minimum because that may come after the window.
+            // A run whose operations ran out ends with its last answer. The minimum because that may come after the
+            // window.
             _ if exhausted || was_stopped => last_end_ns.min(planned.end_ns),
             _ => planned.end_ns,
         };

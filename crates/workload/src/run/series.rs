@@ -174,8 +174,8 @@ impl IntervalSeries {
         self.lock().lateness.histogram()
     }
 
-    /// The intervals up to `end_ns`, where the window ended, each of so many `parts`. Latencies were recorded in modelled time;
-    /// `dilation` turns wall time into it here.
+    /// The intervals up to `end_ns`, where the window ended, each of so many `parts`. Latencies were recorded in
+    /// modelled time; `dilation` turns wall time into it here.
     pub(crate) fn points(&self, end_ns: u64, dilation: f64, parts: u64) -> Vec<SeriesPoint> {
         let inner = self.lock();
         let spans = self.spans(&inner, end_ns, parts).into_iter();

@@ -1,5 +1,5 @@
-//! Latency that counts waiting, in virtual time: what a stall does to every percentile follows from when operations were due,
-//! and every percentile follows from the raw log.
+//! Latency that counts waiting, in virtual time: what a stall does to every percentile follows from when operations
+//! were due, and every percentile follows from the raw log.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,8 +42,8 @@ fn stalling(work_ns: impl Fn(OperationKind) -> u64 + Send + Sync + 'static) -> R
     })
 }
 
-/// 100 operations a second of 1 ms each, and a stall of a second. The j-th that is due from its begin on ends j ms after the
-/// first of them, and so takes 1001 - 9 j ms, until the queue is empty after 112 of them.
+/// 100 operations a second of 1 ms each, and a stall of a second. The j-th that is due from its begin on ends j ms
+/// after the first of them, and so takes 1001 - 9 j ms, until the queue is empty after 112 of them.
 #[test]
 fn second_of_stall_shows_expected_percentiles() {
     let simulated =
@@ -77,8 +77,8 @@ fn closed_loop_feels_stall_once() {
     assert_eq!(read.latency.histogram.quantile_us(0.999), shown_us(MS));
 }
 
-/// Against the recursion that every queue of one server follows: an operation begins when it is due, or when the one before it
-/// has ended.
+/// Against the recursion that every queue of one server follows: an operation begins when it is due, or when the one
+/// before it has ended.
 #[test]
 fn operation_kinds_wait_like_a_single_server_queue() {
     let changing = RateProfile::from_parts(&[

@@ -98,8 +98,8 @@ impl<C: RunClock> WorkerThread<'_, C> {
     fn send_operations(&mut self, reconnections: &mut u32) -> ThreadEnding {
         // When the thread became free: the end of the operation before.
         let mut free_ns = self.clock.now_ns();
-        // Whether that is the present time still. In a closed loop it is the start of an operation that was at hand, and
-        // the clock need not be read again.
+        // Whether that is the present time still. In a closed loop it is the start of an operation that was at hand,
+        // and the clock need not be read again.
         let mut is_present = true;
         if let Some(schedule) = &self.schedule {
             self.recorder.note_first_due(schedule.peek_ns());
@@ -223,9 +223,9 @@ impl<C: RunClock> WorkerThread<'_, C> {
         self.schedule.is_none() && self.source.has_prompt() && !self.source.checks_values()
     }
 
-    /// In a closed loop, sends what is at hand back to back and writes it down together: that takes less time than one by
-    /// one, and operations of a system in memory take little more. Says when the last of them ended. One that ended otherwise, or
-    /// too late to be recorded with the others, is left to the caller.
+    /// In a closed loop, sends what is at hand back to back and writes it down together: that takes less time than one
+    /// by one, and operations of a system in memory take little more. Says when the last of them ended. One that ended
+    /// otherwise, or too late to be recorded with the others, is left to the caller.
     #[inline]
     fn send_burst(&mut self) -> (u64, Option<AnsweredOperation>) {
         let begin_ns = self.clock.now_ns();
@@ -272,9 +272,9 @@ impl<C: RunClock> WorkerThread<'_, C> {
         Err(ThreadEnding::Lost(last))
     }
 
-    /// Arrivals within the window that this thread did not get to have waited until its end, or until it was stopped: leaving
-    /// them out would make a saturated system look fast. False when that was cut short by a stop: a rate beyond all reason has
-    /// more than can be counted.
+    /// Arrivals within the window that this thread did not get to have waited until its end, or until it was stopped:
+    /// leaving them out would make a saturated system look fast. False when that was cut short by a stop: a rate beyond
+    /// all reason has more than can be counted.
     fn account_for_the_unstarted(&mut self, until_ns: u64) -> bool {
         let Some(schedule) = &mut self.schedule else { return true };
         let mut left_after_stop = MAX_COUNTED_AFTER_STOP;

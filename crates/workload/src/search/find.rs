@@ -4,10 +4,11 @@ use super::judge::{LatencyBound, StepCounts, StepVerdict, judge};
 
 /// Each step up multiplies the rate by this, until one fails; each step down divides it by the square.
 const GROWTH: f64 = 2.0;
-/// What lies between a rate that holds and one that fails is narrowed to this part of what was asked: near the bound a step
-/// tells nothing and counts as failed, which is what the rest is for.
+/// What lies between a rate that holds and one that fails is narrowed to this part of what was asked: near the bound a
+/// step tells nothing and counts as failed, which is what the rest is for.
 const BRACKET_PART: f64 = 0.5;
-/// A system that fails at this part of the first rate holds nothing worth looking for, unless the specification says otherwise.
+/// A system that fails at this part of the first rate holds nothing worth looking for, unless the specification says
+/// otherwise.
 const MIN_PART: f64 = 1.0 / 4096.0;
 /// At the lowest rate tried, this many times the operations needed must be due: their number scatters.
 const SPARE: f64 = 1.25;

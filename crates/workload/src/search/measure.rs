@@ -54,8 +54,8 @@ pub struct FoundRate {
     pub workload: Arc<CoreWorkload>,
 }
 
-/// Searches for the highest rate that the system sustains. `spec` says what is asked for; its rate, times and limits are
-/// the search's. `stepped` is called after each step.
+/// Searches for the highest rate that the system sustains. `spec` says what is asked for; its rate, times and limits
+/// are the search's. `stepped` is called after each step.
 ///
 /// # Errors
 /// When nothing can be searched, or a step's run fails.
@@ -156,8 +156,8 @@ fn counts(
     }
 }
 
-/// How many took longer than a bound allows. The buckets are those of three digits: one that the limit lies in counts as
-/// within.
+/// How many took longer than a bound allows. The buckets are those of three digits: one that the limit lies in counts
+/// as within.
 fn slower(latencies: &Histogram, bound: &LatencyBound) -> u64 {
     // An HdrHistogram of three digits: 2048 buckets of 1 ns, then 1024 for each power of two.
     let width = |ns: u64| -> u64 { if ns < 2048 { 1 } else { 1 << (ns.ilog2() - 10) } };

@@ -1,5 +1,5 @@
-//! The counts that are printed agree with one another, and with a log of every operation, wherever the edges of the measured time
-//! fall.
+//! The counts that are printed agree with one another, and with a log of every operation, wherever the edges of the
+//! measured time fall.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -19,7 +19,8 @@ pub struct RunFacts<'a> {
     pub points: Option<&'a SectionLatencies>,
 }
 
-/// Everything that is printed, in YCSB's order: first latencies from the actual start, then those from the intended one.
+/// Everything that is printed, in YCSB's order: first latencies from the actual start, then those from the intended
+/// one.
 ///
 /// Latencies are in microseconds. YCSB's own order of operations is that of a hash; here it is always the same.
 pub fn entries(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputOptions) -> Vec<OutputEntry> {
@@ -231,8 +232,8 @@ impl OutputSheet<'_> {
         }
     }
 
-    /// What is said of a list of single latencies. What has no points, as the closing of connections, is summed up by its
-    /// histogram.
+    /// What is said of a list of single latencies. What has no points, as the closing of connections, is summed up by
+    /// its histogram.
     fn singles(&mut self, name: &str, shown_as: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let sums = match self.points.and_then(|points| points.trace(name)) {
             Some(trace) => {

@@ -117,8 +117,8 @@ impl SectionLatencies {
         self.traces.get(name)
     }
 
-    /// All single latencies as YCSB lists them, section by section, with the time of day of each. The measured time began
-    /// `began_ms` after 1970.
+    /// All single latencies as YCSB lists them, section by section, with the time of day of each. The measured time
+    /// began `began_ms` after 1970.
     pub fn list(&self, options: &OutputOptions, began_ms: i64) -> String {
         let prefix = if options.measurement == MeasurementType::HdrHistogramAndRaw { "Raw" } else { "" };
         let mut text = String::new();

@@ -31,8 +31,8 @@ pub(super) fn status(answer: RawAnswer) -> &'static str {
 /// The order in which they are printed.
 const STATUSES: [&str; 4] = ["OK", "NOT_FOUND", "SERVICE_UNAVAILABLE", "ERROR"];
 
-/// The name of the section of an operation that ended so. YCSB times a read-modify-write however it ended; what failed of
-/// it is in the sections of its read and its update.
+/// The name of the section of an operation that ended so. YCSB times a read-modify-write however it ended; what failed
+/// of it is in the sections of its read and its update.
 pub(super) fn section_name(kind: OperationKind, answer: RawAnswer, failures: &FailureNames) -> String {
     let name = kind.name().to_uppercase();
     if answer == RawAnswer::Found || kind == OperationKind::ReadModifyWrite {
@@ -47,8 +47,8 @@ pub(super) fn section_name(kind: OperationKind, answer: RawAnswer, failures: &Fa
     if is_apart { format!("{name}-{status}") } else { format!("{name}-FAILED") }
 }
 
-/// The sections of a measurement. Without particulars, operations that found nothing are among the others, as they are in the
-/// record, and nothing is known of the parts of read-modify-writes.
+/// The sections of a measurement. Without particulars, operations that found nothing are among the others, as they are
+/// in the record, and nothing is known of the parts of read-modify-writes.
 pub(super) fn sections(
     measured: &MeasuredWindow,
     particulars: Option<&YcsbStatistics>,
@@ -95,8 +95,8 @@ fn kind_sections(
         intended: stats.latency.histogram.clone(),
         service: stats.service.histogram.clone(),
     });
-    // YCSB knows no window: what was sent within it counts, by either start, and by how it ended. The record counts latencies
-    // by when they were due, and operations by when they were answered.
+    // YCSB knows no window: what was sent within it counts, by either start, and by how it ended. The record counts
+    // latencies by when they were due, and operations by when they were answered.
     if let Some(edges) = particulars.and_then(|particulars| particulars.edges.get(&kind)) {
         well.intended.subtract(&edges.unsent);
         well.intended.merge(&edges.overdue);
@@ -191,8 +191,8 @@ mod tests {
         sections.iter().map(one).collect()
     }
 
-    /// Workload F by hand: two reads, one of which found nothing, and three read-modify-writes, of which one failed as it
-    /// read and one as it wrote.
+    /// Workload F by hand: two reads, one of which found nothing, and three read-modify-writes, of which one failed as
+    /// it read and one as it wrote.
     #[test]
     fn parts_and_failures_go_where_ycsb_puts_them() {
         use OperationKind::{Read, ReadModifyWrite, Update};

@@ -19,8 +19,8 @@ pub struct StatusLine {
     pub operations: u64,
     /// Over the time since the last line.
     pub current_per_s: f64,
-    /// How long the rest takes at the mean rate so far; `None` where there is none, or where the number of operations does
-    /// not end the run.
+    /// How long the rest takes at the mean rate so far; `None` where there is none, or where the number of operations
+    /// does not end the run.
     pub remaining: Option<Duration>,
     /// What [`summary`] says of each kind of operation.
     pub summaries: Vec<String>,

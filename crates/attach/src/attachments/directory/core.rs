@@ -91,8 +91,8 @@ struct CoreState {
     unflushed: Vec<PlacedBlocks>,
     /// Flushes and commits that have failed.
     failures: u64,
-    /// A sealed transaction calls something written that a failed flush may have lost. It must not become durable before the one
-    /// that takes that back, so the journal begins anew with both.
+    /// A sealed transaction calls something written that a failed flush may have lost. It must not become durable
+    /// before the one that takes that back, so the journal begins anew with both.
     begins_anew: bool,
 }
 
@@ -101,7 +101,8 @@ struct OpenInode {
     opens: u32,
     /// The kernel's lookup count of this inode: lookups less forgets.
     lookups: u64,
-    /// File blocks that have a place on the device, should they be written: so that a file that grows stays in one piece.
+    /// File blocks that have a place on the device, should they be written: so that a file that grows stays in one
+    /// piece.
     reserved: ExtentMap,
     /// Where the last allocation ended, in the file and on the device.
     hint: Option<(u64, u64)>,

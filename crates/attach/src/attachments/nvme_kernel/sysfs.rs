@@ -92,8 +92,9 @@ impl SysfsController {
         names.into_iter().find(|(_, found)| *found == nsid).map(|(name, _)| name)
     }
 
-    /// Whether a device has a path through this controller. With the kernel's multipath the device `nvme2n1` belongs to the subsystem, and the
-    /// controller `nvme5` has the hidden `nvme2c5n1`: the subsystem may have others, and the device be another controller's alone.
+    /// Whether a device has a path through this controller. With the kernel's multipath the device `nvme2n1` belongs to
+    /// the subsystem, and the controller `nvme5` has the hidden `nvme2c5n1`: the subsystem may have others, and the
+    /// device be another controller's alone.
     fn leads_to(&self, controllers: &Path, device: &str) -> bool {
         let Some(instance) = self.instance else { return true };
         let controller = controllers.join(format!("nvme{instance}"));
@@ -198,8 +199,8 @@ mod tests {
         assert_eq!(ours.device_in(&class, &block, 3), None);
     }
 
-    /// Two servers with the same name, as two runs at once had: the kernel puts both controllers in one subsystem and refuses the second's
-    /// namespace. The device is the first's, and must not be formatted by the second.
+    /// Two servers with the same name, as two runs at once had: the kernel puts both controllers in one subsystem and
+    /// refuses the second's namespace. The device is the first's, and must not be formatted by the second.
     #[test]
     fn same_names_on_other_controller_are_not_ours() {
         let sysfs = tempfile::tempdir().unwrap();

@@ -27,7 +27,8 @@ pub struct CpuShare {
     /// The quota's period, wall time, from 1 ms to 1 s: short ones keep throttling out of the tails. A quota that
     /// would be below the kernel's least, 1 ms, gets a longer one.
     pub period: Duration,
-    /// Up to its quota, the group has these CPUs before other programs. Not where the load generator and the devices are on them too.
+    /// Up to its quota, the group has these CPUs before other programs. Not where the load generator and the devices
+    /// are on them too.
     pub prevails: bool,
 }
 
@@ -72,8 +73,8 @@ pub struct CpuUsage {
     pub periods: u64,
     /// Those in which its quota ran out.
     pub throttled_periods: u64,
-    /// How long it had something to run and nothing of it ran (the kernel's pressure stall information), waiting for its next period
-    /// included. `None` where the kernel doesn't tell.
+    /// How long it had something to run and nothing of it ran (the kernel's pressure stall information), waiting for
+    /// its next period included. `None` where the kernel doesn't tell.
     pub stalled: Option<Duration>,
 }
 
@@ -87,7 +88,8 @@ pub(super) fn set_quota(group: &ControlGroup, quota: Option<KernelQuota>) -> Res
             group.write(file, "-1")?;
             group.write("cpu.cfs_period_us", &period_us.to_string())?;
             match group.write(file, &quota_us.to_string()) {
-                // A group above, a container's for one, allows less than this, and so holds it closer. What was missing counts as lost.
+                // A group above, a container's for one, allows less than this, and so holds it closer. What was missing
+                // counts as lost.
                 Err(AttachError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
                 written => written,
             }
@@ -117,7 +119,8 @@ impl CpuQuota {
         CpuQuota { directory, version, share: share.clone(), held: Arc::clone(limit_state) }
     }
 
-    /// Holds the group to another share of its CPUs; to all that they have where that is less. Nothing happens while it is not held.
+    /// Holds the group to another share of its CPUs; to all that they have where that is less. Nothing happens while it
+    /// is not held.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -153,16 +156,17 @@ impl CpuQuota {
 /// So much of its CPUs a group that has a quota does not get at the most: a quota of all of it would be none.
 const UNHELD_SHARE: f64 = 1e-6;
 
-/// On each of its CPUs, when all of them are busy, a group that prevails weighs as much as this many programs; on one of them, when the others
-/// are idle, it weighs more. It then gets its quota beside one of them, or two. A
-/// greater weight would starve the kernel's own threads, which carry requests to our devices on the same CPUs: at 256 each got a 257th of
-/// the CPU while the system wanted it, and requests were under way 0.5 ms longer.
+/// On each of its CPUs, when all of them are busy, a group that prevails weighs as much as this many programs; on one
+/// of them, when the others are idle, it weighs more. It then gets its quota beside one of them, or two. A greater
+/// weight would starve the kernel's own threads, which carry requests to our devices on the same CPUs: at 256 each got
+/// a 257th of the CPU while the system wanted it, and requests were under way 0.5 ms longer.
 const PROGRAMS: u64 = 8;
 
-/// Has our groups prevail over other programs that want the same CPUs, or no longer. As one group among the host's programs they would have no
-/// more of a CPU than any of these, and less on many CPUs, since the kernel divides a group's weight among the CPUs that it runs on. The
-/// weight is that of the parent, which all groups of ours share, those of other runs on this host too: it stays while they live. Where it can't be
-/// set, the system waits longer, which is counted.
+/// Has our groups prevail over other programs that want the same CPUs, or no longer. As one group among the host's
+/// programs they would have no more of a CPU than any of these, and less on many CPUs, since the kernel divides a
+/// group's weight among the CPUs that it runs on. The weight is that of the parent, which all groups of ours share,
+/// those of other runs on this host too: it stays while they live. Where it can't be set, the system waits longer,
+/// which is counted.
 pub(super) fn prevail(group: &ControlGroup, cpus: usize, prevails: bool) {
     let weight = group.version().weight();
     if let Some(parent) = group.directory().parent() {
@@ -194,8 +198,8 @@ fn process_of(group: &str) -> Option<u32> {
     group.rsplit('-').nth(1)?.parse().ok()
 }
 
-/// What the group has used; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the one of version 2 that has
-/// the same processes.
+/// What the group has used; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the one
+/// of version 2 that has the same processes.
 pub(super) fn usage(
     group: &ControlGroup,
     accounting: Option<&ControlGroup>,
@@ -226,7 +230,8 @@ pub(super) fn usage(
     })
 }
 
-/// From `full avg10=0.00 avg60=0.00 avg300=0.00 total=12345`, in microseconds. Kernels before 5.13 have no such line for CPUs.
+/// From `full avg10=0.00 avg60=0.00 avg300=0.00 total=12345`, in microseconds. Kernels before 5.13 have no such line
+/// for CPUs.
 fn stalled(pressure: &str) -> Option<Duration> {
     let full = pressure.lines().find_map(|line| line.strip_prefix("full "))?;
     let total_us = full.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="))?;

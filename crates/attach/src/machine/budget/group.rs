@@ -15,7 +15,8 @@ use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// The parent of our groups that are held to CPU time, below the group that this process is in.
 pub(super) const PARENT: &str = "underlay";
-/// That of the others. The weight of [`PARENT`] may be that of many programs, and a client would take it from the devices.
+/// That of the others. The weight of [`PARENT`] may be that of many programs, and a client would take it from the
+/// devices.
 pub(super) const PARENT_OF_OTHERS: &str = "underlay-others";
 
 /// How long a group may take to become empty and removable after its processes were killed.

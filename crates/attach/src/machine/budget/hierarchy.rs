@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::machine::missing::MissingCapability;
 use underlay_files::mountinfo::{self, Mount};
 
-/// How often making a group is tried again. Whoever removes the last group of a parent removes the parent as well, perhaps
-/// while another is about to use it.
+/// How often making a group is tried again. Whoever removes the last group of a parent removes the parent as well,
+/// perhaps while another is about to use it.
 pub(super) const PARENT_ATTEMPTS: u32 = 20;
 
 /// Of a group of version 2.
@@ -61,7 +61,8 @@ impl CgroupVersion {
         }
     }
 
-    /// What a group weighs against its siblings where all of them want a CPU, and how much a single program weighs there.
+    /// What a group weighs against its siblings where all of them want a CPU, and how much a single program weighs
+    /// there.
     pub(super) fn weight(self) -> GroupWeight {
         match self {
             CgroupVersion::V1 => GroupWeight { file: "cpu.shares", of_a_program: 1024, largest: 1 << 18 },
@@ -85,8 +86,8 @@ pub(super) enum CgroupController {
     /// Counts CPU time in version 1; version 2 counts it in every group.
     Cpuacct,
     Cpuset,
-    /// Limits nothing. A loop device serves the requests of each group that has it by a worker of its own, and flushes by another one: without
-    /// it, what comes behind a flush waits for it.
+    /// Limits nothing. A loop device serves the requests of each group that has it by a worker of its own, and flushes
+    /// by another one: without it, what comes behind a flush waits for it.
     Io,
     /// No controller but an account of stalls, which groups of version 2 have whatever their controllers are.
     Pressure,
@@ -112,8 +113,8 @@ impl CgroupController {
         }
     }
 
-    /// The affinity of processes holds them to their CPUs as well, what they wait is only counted, and reads that wait for a flush are late but
-    /// right.
+    /// The affinity of processes holds them to their CPUs as well, what they wait is only counted, and reads that wait
+    /// for a flush are late but right.
     pub(super) fn is_optional(self) -> bool {
         matches!(self, CgroupController::Cpuset | CgroupController::Io | CgroupController::Pressure)
     }
@@ -320,7 +321,8 @@ impl CgroupHierarchy {
     }
 }
 
-/// Lets the groups below `group` have these controllers and returns those that they have: all but perhaps optional ones.
+/// Lets the groups below `group` have these controllers and returns those that they have: all but perhaps optional
+/// ones.
 fn enable(group: &Path, controllers: &[CgroupController]) -> io::Result<Vec<CgroupController>> {
     let control = group.join("cgroup.subtree_control");
     let enabled = fs::read_to_string(&control)?;

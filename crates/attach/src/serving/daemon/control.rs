@@ -202,8 +202,8 @@ pub(super) struct DaemonService {
 }
 
 impl DaemonService {
-    /// `power_cut` is called after the devices lost their power and before that is answered, so before anyone can switch it
-    /// on again.
+    /// `power_cut` is called after the devices lost their power and before that is answered, so before anyone can
+    /// switch it on again.
     pub(super) fn new(
         stack: Arc<Stack>,
         dilation: f64,

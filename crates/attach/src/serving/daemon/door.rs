@@ -1,5 +1,5 @@
-//! The daemon's door: every request of the kernel comes in here, and every answer goes out. What is between the two is the
-//! storage; the rest of what a program waits is the way.
+//! The daemon's door: every request of the kernel comes in here, and every answer goes out. What is between the two is
+//! the storage; the rest of what a program waits is the way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,8 @@ use underlay_storage::device::{
 use underlay_storage::stack::Stack;
 use underlay_storage::times::RequestTimes;
 
-/// What the daemon answered of one kind, since it was started. Failed requests are among them: the kernel counts them too.
+/// What the daemon answered of one kind, since it was started. Failed requests are among them: the kernel counts them
+/// too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnsweredTotals {
     pub requests: u64,
@@ -183,8 +184,8 @@ struct DelayedAnswer {
     completion: DeviceCompletion,
 }
 
-/// Holds answers back on their way out, after everything was counted: a way that costs a known amount more, so that tests can
-/// see whether it is found. Nothing but a command to the daemon switches it on.
+/// Holds answers back on their way out, after everything was counted: a way that costs a known amount more, so that
+/// tests can see whether it is found. Nothing but a command to the daemon switches it on.
 #[derive(Default)]
 struct LateAnswers {
     delay_ns: AtomicU64,

@@ -26,8 +26,9 @@ const COMMIT_AND_FETCH: u32 = 2;
 const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
 const PAGE_BYTES: usize = 4096;
 
-/// Requests of so much data are handled by a thread of their own beside the ring's: what is copied for them then takes turns with nothing but the
-/// kernel's own copy, which the ring's thread makes while it submits. Below, to wake another thread would cost more than the copy.
+/// Requests of so much data are handled by a thread of their own beside the ring's: what is copied for them then takes
+/// turns with nothing but the kernel's own copy, which the ring's thread makes while it submits. Below, to wake another
+/// thread would cost more than the copy.
 const LARGE_BYTES: u32 = 256 << 10;
 
 /// What a worker shares with the replies that are not written yet.
@@ -37,8 +38,8 @@ struct UringShared {
     answers: Arc<RingAnswers<u32>>,
 }
 
-/// The memory of a worker's entries: their headers, and after them their payloads. An entry belongs to one owner at a time:
-/// while its request is under way that is the reply (`FuseReply`), otherwise the worker or the kernel.
+/// The memory of a worker's entries: their headers, and after them their payloads. An entry belongs to one owner at a
+/// time: while its request is under way that is the reply (`FuseReply`), otherwise the worker or the kernel.
 struct EntryArea {
     memory: SharedMapping,
     payloads_at: usize,

@@ -1,5 +1,5 @@
-//! The file systems of a storage whose power comes back: what has to be asked before they are taken away, and how they come back as
-//! they were.
+//! The file systems of a storage whose power comes back: what has to be asked before they are taken away, and how they
+//! come back as they were.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::machine::error::AttachError;
 use crate::machine::mounts::{self, Mount};
 use crate::machine::processes;
 
-/// In the storage's session directory: what has to be mounted again. It is there from before the first is unmounted until the last is
-/// mounted, so that a return that failed or was killed can be finished.
+/// In the storage's session directory: what has to be mounted again. It is there from before the first is unmounted
+/// until the last is mounted, so that a return that failed or was killed can be finished.
 const PENDING: &str = "return.json";
 const LOCK: &str = "return.lock";
 const MAX_PENDING_BYTES: u64 = 1 << 20;
@@ -53,8 +53,8 @@ const FLAGS: [(&str, MountFlags); 11] = [
     ("lazytime", MountFlags::LAZYTIME),
     ("nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
-/// The words of [`FLAGS`] that a file system has rather than a mount. A file system that gave up without power may call itself `ro`, and
-/// that is over with its mount.
+/// The words of [`FLAGS`] that a file system has rather than a mount. A file system that gave up without power may call
+/// itself `ro`, and that is over with its mount.
 const SUPER_FLAGS: [&str; 3] = ["sync", "dirsync", "lazytime"];
 /// What mountinfo shows among a file system's options and no mount takes.
 const STATES: [&str; 5] = ["rw", "ro", "seclabel", "shutdown", "emergency_ro"];
@@ -155,7 +155,8 @@ fn refuse_restart(obstacle: String) -> AttachError {
 /// Refuses while somebody else has one of them: programs with open files, and other mount namespaces.
 pub(super) fn check_free(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     for remount in remounts {
-        // What is unmounted here is unmounted there as well, where this one is shared. One that only receives passes nothing on.
+        // What is unmounted here is unmounted there as well, where this one is shared. One that only receives passes
+        // nothing on.
         let other_mounts = processes::mounted_elsewhere(&remount.device);
         if let Some(first) = other_mounts.iter().find(|other| other.is_private || !remount.is_shared) {
             return Err(AttachError::InUse(format!(
@@ -176,9 +177,11 @@ pub(super) fn check_free(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Refuses mount points that others could exchange while nothing is mounted there. What is mounted on them now may be anybody's.
+/// Refuses mount points that others could exchange while nothing is mounted there. What is mounted on them now may be
+/// anybody's.
 pub(super) fn check_places(remounts: &[RemountPlan]) -> Result<(), AttachError> {
-    // A file system without power may not even say whose its folders are: what is inside of one is checked when it is mounted.
+    // A file system without power may not even say whose its folders are: what is inside of one is checked when it is
+    // mounted.
     let is_inside = |place: &Path| {
         let mut others = remounts.iter().filter(|other| other.mount_point != place);
         others.any(|other| place.starts_with(&other.mount_point))
@@ -195,14 +198,15 @@ pub(super) fn check_places(remounts: &[RemountPlan]) -> Result<(), AttachError> 
     Ok(())
 }
 
-/// All that is to be mounted again, in the order in which it is unmounted: what an earlier return has left, and then what is mounted now,
-/// by the table of mounts. The last to be unmounted is the first to be mounted.
+/// All that is to be mounted again, in the order in which it is unmounted: what an earlier return has left, and then
+/// what is mounted now, by the table of mounts. The last to be unmounted is the first to be mounted.
 pub(super) fn sort_for_unmounting(left: &[RemountPlan], mounted: &[RemountPlan]) -> Vec<RemountPlan> {
     left.iter().chain(mounted.iter().rev()).cloned().collect()
 }
 
-/// What of `planned` is to be mounted again after a return that stopped: all that is not in the table of mounts. That counts also where the
-/// unmounting has not ended: the kernel takes a mount off its table first, and goes on writing out.
+/// What of `planned` is to be mounted again after a return that stopped: all that is not in the table of mounts. That
+/// counts also where the unmounting has not ended: the kernel takes a mount off its table first, and goes on writing
+/// out.
 pub(super) fn still_to_mount(
     mut planned: Vec<RemountPlan>,
     table: std::io::Result<Vec<Mount>>,

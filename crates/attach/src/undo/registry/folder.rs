@@ -21,8 +21,8 @@ pub struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// Makes a folder for a while, where this user's other folders for a while are: `ycsb`, or whatever it is for, begins
-    /// its name.
+    /// Makes a folder for a while, where this user's other folders for a while are: `ycsb`, or whatever it is for,
+    /// begins its name.
     ///
     /// # Errors
     /// When it can't be made or noted.
@@ -47,8 +47,9 @@ impl OwnFolder {
         OwnFolder::make(&above.join(underlay_files::unique_name(purpose)), registry)
     }
 
-    /// Makes the folder, and those above it that are missing, for this user alone. It must not exist yet: what exists is
-    /// not ours. Nobody else may be able to put another one in its place. Where it can't be made, nothing is left of those above it.
+    /// Makes the folder, and those above it that are missing, for this user alone. It must not exist yet: what exists
+    /// is not ours. Nobody else may be able to put another one in its place. Where it can't be made, nothing is left of
+    /// those above it.
     ///
     /// # Errors
     /// When it can't be made or noted.
@@ -128,7 +129,8 @@ impl Drop for OwnFolder {
     }
 }
 
-/// Removes these folders, from below, as long as they are empty. When they were made nobody else could exchange them or anything above them.
+/// Removes these folders, from below, as long as they are empty. When they were made nobody else could exchange them or
+/// anything above them.
 fn remove_empty(made: &[PathBuf]) {
     // Where the making ended early, the lowest are not there.
     for path in made.iter().filter(|path| path.symlink_metadata().is_ok()) {

@@ -63,8 +63,8 @@ pub struct RegistryJournal {
 }
 
 impl RegistryJournal {
-    /// Whether the owner still runs, in this boot of the machine. One in another PID namespace, as that of a container, can't be seen: it
-    /// is known by its lock.
+    /// Whether the owner still runs, in this boot of the machine. One in another PID namespace, as that of a container,
+    /// can't be seen: it is known by its lock.
     pub fn is_alive(&self) -> bool {
         let is_seen = || self.owner.process.is_alive();
         if !self.is_owner_noted {

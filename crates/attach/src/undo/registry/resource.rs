@@ -61,8 +61,8 @@ pub enum OwnedResource {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<u32>,
     },
-    /// Objects below this prefix in a store that is not ours, or files below it in a directory of a cluster elsewhere. Only its owner
-    /// knows how to reach it.
+    /// Objects below this prefix in a store that is not ours, or files below it in a directory of a cluster elsewhere.
+    /// Only its owner knows how to reach it.
     ElsewhereContent {
         place: String,
     },

@@ -122,7 +122,8 @@ fn line_after_torn_one_is_read() {
     assert_eq!(journal::read(&path).unwrap().unreadable_lines, 1);
 }
 
-/// A container that shares the runtime directory with the host has other process numbers, and this one sees none of its processes.
+/// A container that shares the runtime directory with the host has other process numbers, and this one sees none of its
+/// processes.
 #[test]
 fn owner_in_other_pid_namespace_lives_while_journal_locked() {
     let (_keep, registry) = registry();

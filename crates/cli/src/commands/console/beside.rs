@@ -1,5 +1,5 @@
-//! The console that a run starts beside itself: a process of its own, so that neither's memory or CPU is the other's, and the run goes
-//! on whatever happens to it. It outlives the run, so that the user can read the report.
+//! The console that a run starts beside itself: a process of its own, so that neither's memory or CPU is the other's,
+//! and the run goes on whatever happens to it. It outlives the run, so that the user can read the report.
 
 use std::io::{IsTerminal as _, stderr, stdin};
 use std::net::SocketAddr;
@@ -20,7 +20,8 @@ use crate::signals::SignalRequests;
 
 /// After the run, where nobody could press Ctrl-C.
 const STAYS_ALONE: Duration = Duration::from_secs(60);
-/// It takes its socket and its address away in this time, and finishes what it does to a storage, of which it says that itself.
+/// It takes its socket and its address away in this time, and finishes what it does to a storage, of which it says that
+/// itself.
 const END_LIMIT: Duration = Duration::from_secs(90);
 /// It says where it is in this time, or the run goes on without it.
 const BEGIN_LIMIT: Duration = Duration::from_secs(30);
@@ -66,7 +67,8 @@ pub(crate) struct CompanionConsole {
     run: PathBuf,
 }
 
-/// Where a console is, as it tells the run that started it. The address that opens it is in a file of this user's alone.
+/// Where a console is, as it tells the run that started it. The address that opens it is in a file of this user's
+/// alone.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ConsoleAddress {
     pub listens: SocketAddr,
@@ -102,7 +104,8 @@ impl ConsoleAddress {
 }
 
 impl CompanionConsole {
-    /// Starts it for the runs beside this one, opens on this one, and says where it is. Without it, the run goes on and that is said.
+    /// Starts it for the runs beside this one, opens on this one, and says where it is. Without it, the run goes on and
+    /// that is said.
     pub(crate) fn start(run: &Path) -> CompanionConsole {
         let child = match begin(run) {
             Ok((child, begun)) => {
@@ -185,7 +188,8 @@ fn begin(run: &Path) -> Result<(Child, ConsoleAddress), String> {
 impl Drop for CompanionConsole {
     fn drop(&mut self) {
         let Some(child) = &mut self.child else { return };
-        // In order, so that its socket and its address go with it. It has not been waited for, and so its number is still its own.
+        // In order, so that its socket and its address go with it. It has not been waited for, and so its number is
+        // still its own.
         if let Ok(None) = child.try_wait()
             && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
         {

@@ -1,4 +1,5 @@
-//! Figures that somebody else is asked for, who may take long or never answer: asked by a thread of their own, and kept.
+//! Figures that somebody else is asked for, who may take long or never answer: asked by a thread of their own, and
+//! kept.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ const FIRST_LIMIT: Duration = Duration::from_millis(1500);
 const NEXT_LIMIT: Duration = Duration::from_millis(250);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What was answered last. One question at a time is under way: whoever does not answer keeps one thread, and nobody waits for it.
+/// What was answered last. One question at a time is under way: whoever does not answer keeps one thread, and nobody
+/// waits for it.
 pub(super) struct CachedAnswer<T>(Arc<UnsimulatedMutex<CachedAnswerState<T>>>);
 
 struct CachedAnswerState<T> {

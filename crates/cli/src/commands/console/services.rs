@@ -1,5 +1,5 @@
-//! Processes of this user that serve something on this host: volume servers, loads, workers, gateways, mounts, and what they tell of
-//! themselves.
+//! Processes of this user that serve something on this host: volume servers, loads, workers, gateways, mounts, and what
+//! they tell of themselves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt as _;
@@ -163,8 +163,8 @@ pub(super) fn found(proc: &Path) -> Option<ServiceProcess> {
     found_of(proc, &ProgramFiles::locate())
 }
 
-/// The files of our own programs, and the mount namespace that they are seen in. A process can give itself any name, and in a container's
-/// mounts the same path is another file.
+/// The files of our own programs, and the mount namespace that they are seen in. A process can give itself any name,
+/// and in a container's mounts the same path is another file.
 struct ProgramFiles {
     own: Option<FileId>,
     gateway: Option<FileId>,
@@ -351,7 +351,8 @@ mod tests {
         assert_eq!(parent, Some(std::os::unix::process::parent_id()));
     }
 
-    /// A container's root has the same number, and may have a program at the same path, or this very file bound into its mounts.
+    /// A container's root has the same number, and may have a program at the same path, or this very file bound into
+    /// its mounts.
     #[test]
     fn process_is_ours_by_program_file_and_mounts() {
         let proc = tempfile::tempdir().unwrap();

@@ -67,7 +67,8 @@ impl ServedMedium {
         devices.into_iter().next().ok_or_else(|| ExitFailure::Failed("the daemon serves no device".into()))
     }
 
-    /// The certificate that a cell with this activity would have, of the last measurement. `None` where there were too few requests.
+    /// The certificate that a cell with this activity would have, of the last measurement. `None` where there were too
+    /// few requests.
     pub(super) fn certificate(&self, activity: &DeviceActivity, time: f64) -> Option<Certificate> {
         certificate::certify_devices(std::slice::from_ref(activity), &self.path_records(), time)
     }

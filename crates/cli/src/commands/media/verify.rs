@@ -52,8 +52,8 @@ struct VerifyRow {
     /// Mean latency that was measured of the real device.
     measured_mean_us: Option<f64>,
     mean_allowed: f64,
-    /// What failed of the certificate that a study's cell would have: `device latency p99: modelled ...`. It is of all requests, those of the
-    /// warm-up too.
+    /// What failed of the certificate that a study's cell would have: `device latency p99: modelled ...`. It is of all
+    /// requests, those of the warm-up too.
     doubts: Vec<String>,
     off: bool,
 }

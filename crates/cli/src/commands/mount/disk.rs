@@ -102,8 +102,8 @@ impl MountedDisk {
         self.known().map(|recorded| recorded.filesystem)
     }
 
-    /// Compares what there is with what is asked for, and changes nothing. A disk that is there in part, or is another one, is a
-    /// mistake: making a file system would destroy what it holds.
+    /// Compares what there is with what is asked for, and changes nothing. A disk that is there in part, or is another
+    /// one, is a mistake: making a file system would destroy what it holds.
     pub(super) fn examine(
         &mut self,
         stack: &StackSpec,
@@ -154,8 +154,8 @@ impl MountedDisk {
         Ok(state)
     }
 
-    /// The last before it is attached. What is to be made anew goes, unless somebody uses it; what is to be made is noted, so that one
-    /// whose making is interrupted is not taken for a whole one.
+    /// The last before it is attached. What is to be made anew goes, unless somebody uses it; what is to be made is
+    /// noted, so that one whose making is interrupted is not taken for a whole one.
     pub(super) fn begin(&mut self, state: DiskState) -> Result<(), ExitFailure> {
         let ImagePlace::Kept { folder, known: recorded, wanted: Some(wanted), .. } = &self.place else {
             return Ok(());
@@ -191,7 +191,8 @@ impl MountedDisk {
         }
     }
 
-    /// It could not be mounted. What was made just now holds nothing, and must not be taken for a kept disk the next time.
+    /// It could not be mounted. What was made just now holds nothing, and must not be taken for a kept disk the next
+    /// time.
     pub(super) fn give_up(&self) {
         for image in &self.new_images {
             let _ = std::fs::remove_file(image);

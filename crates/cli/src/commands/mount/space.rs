@@ -1,5 +1,5 @@
-//! Whether a disk's backing files have room to grow: they take space as the disk is written, and a write that finds none
-//! fails on the mounted file system.
+//! Whether a disk's backing files have room to grow: they take space as the disk is written, and a write that finds
+//! none fails on the mounted file system.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The JSON Schema of a study's file, for editors: which keys there are, what they take, and what they mean.
 //!
-//! The reader of studies has the last word: it knows what goes together. `tests/study_schema.rs` holds the keys here against those
-//! that it knows.
+//! The reader of studies has the last word: it knows what goes together. `tests/study_schema.rs` holds the keys here
+//! against those that it knows.
 
 mod sections;
 mod storage;

@@ -76,7 +76,8 @@ fn warn_of_strangers(state: &PoolState) {
     }
 }
 
-/// The address that clients use. Of a server that listens on all addresses of its host, the one by which that host reaches others.
+/// The address that clients use. Of a server that listens on all addresses of its host, the one by which that host
+/// reaches others.
 fn address_for_clients(address: SocketAddr) -> SocketAddr {
     if !address.ip().is_unspecified() {
         return address;

@@ -64,8 +64,9 @@ pub(in crate::commands) struct UnfinishedRun {
     stopped: bool,
 }
 
-/// `None` where everything that was asked for was done, or no number of operations was. What warmed up, and was answered after the measured time, is
-/// done too, although it is in no figure: `outside` is how many operations that are.
+/// `None` where everything that was asked for was done, or no number of operations was. What warmed up, and was
+/// answered after the measured time, is done too, although it is in no figure: `outside` is how many operations that
+/// are.
 pub(in crate::commands) fn unfinished(
     measured: &MeasuredWindow,
     outside: u64,
@@ -118,7 +119,8 @@ fn headroom(measured: &MeasuredWindow) -> Option<String> {
     })
 }
 
-/// Why nothing of a measurement is the system's: its own process or a worker's was stopped meanwhile, or one that they had started.
+/// Why nothing of a measurement is the system's: its own process or a worker's was stopped meanwhile, or one that they
+/// had started.
 pub(in crate::commands) fn standstill(measured: &MeasuredWindow) -> Option<String> {
     let record = PauseRecord {
         window_wall_s: measured.wall_s,

@@ -1,4 +1,5 @@
-//! What a YCSB run leaves behind: YCSB's text or ours, logs of its intervals, and a line on standard error now and then.
+//! What a YCSB run leaves behind: YCSB's text or ours, logs of its intervals, and a line on standard error now and
+//! then.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -38,8 +39,8 @@ pub(crate) fn gather_points(
     })
 }
 
-/// Prints the measurement as YCSB does, where it does. A file that can't be written takes nothing else along: the figures are
-/// then printed, and the first error is returned at the end.
+/// Prints the measurement as YCSB does, where it does. A file that can't be written takes nothing else along: the
+/// figures are then printed, and the first error is returned at the end.
 pub(crate) fn print(
     measured: &MeasuredWindow,
     facts: RunFacts<'_>,
@@ -111,8 +112,8 @@ fn cannot_write(file: &Path, error: &std::io::Error) -> ExitFailure {
     ExitFailure::Failed(format!("cannot write {}: {error}", file.display()))
 }
 
-/// Writes the logs that were asked for: ours with all kinds of operation in one file, YCSB's with a file for each. All are tried,
-/// and the first error is returned.
+/// Writes the logs that were asked for: ours with all kinds of operation in one file, YCSB's with a file for each. All
+/// are tried, and the first error is returned.
 pub(crate) fn write_logs(
     intervals: &[IntervalLatencies],
     began: SystemTime,
@@ -156,8 +157,8 @@ fn to_microseconds(latencies: &Histogram) -> Histogram {
     counted
 }
 
-/// Adds a line without a tag to each interval: all that was answered in it, from its intended start. Viewers that know no
-/// tags show it, and the library's own log processor fails without one.
+/// Adds a line without a tag to each interval: all that was answered in it, from its intended start. Viewers that know
+/// no tags show it, and the library's own log processor fails without one.
 fn add_totals(lines: &mut Vec<IntervalLine>, intervals: &[IntervalLatencies]) {
     for of_one_time in intervals.chunk_by(|left, right| left.begin_ns == right.begin_ns) {
         let mut latencies = Histogram::default();
@@ -277,7 +278,8 @@ fn status(
     }
 }
 
-/// What each kind of operation took since the last line, those from the actual start before those from the intended one.
+/// What each kind of operation took since the last line, those from the actual start before those from the intended
+/// one.
 fn summaries(
     control: &RunHandle<'_>,
     options: &OutputOptions,

@@ -1,4 +1,5 @@
-//! The boxes of the picture: clients, the system's servers as far as each tells what it is, their directories, layers or volumes, devices.
+//! The boxes of the picture: clients, the system's servers as far as each tells what it is, their directories, layers
+//! or volumes, devices.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -404,8 +405,8 @@ fn is_below(directory: &DirectoryPart, layer: &LayerActivity) -> bool {
     }
 }
 
-/// What is wrong with a device: as the storage says that has the only one of this name, else as the latest sample does. The list below
-/// the picture says the same so.
+/// What is wrong with a device: as the storage says that has the only one of this name, else as the latest sample does.
+/// The list below the picture says the same so.
 fn wrong_with(id: &DeviceId, live: Option<&LiveDevice>, storages: &[ServedStorageInfo]) -> Vec<String> {
     let mut named =
         storages.iter().flat_map(|storage| &storage.devices).filter(|device| device.name == id.name);

@@ -451,8 +451,8 @@ fn lost_blocks() -> String {
 /// A request longer than the controller takes at once goes in several commands. A discarded range reads as zeros.
 /// While a lost connection is looked for, requests wait; when it is not found in time they fail with
 /// [`DeviceError::Gone`]. What was under way is sent again, and so is what no flush had covered yet: a target that died
-/// may have lost it. What it refuses then is lost: flushes, and reads of it, fail until it is written again. One host at a
-/// time may write to a namespace.
+/// may have lost it. What it refuses then is lost: flushes, and reads of it, fail until it is written again. One host
+/// at a time may write to a namespace.
 #[derive(Clone)]
 pub struct RemoteDevice {
     namespace: Arc<NamespaceInfo>,
@@ -472,13 +472,14 @@ impl RemoteDevice {
         self.namespace.nsid
     }
 
-    /// Of data that is kept to be written again or is under way, for all handles together. What waits to be sent is not in it.
+    /// Of data that is kept to be written again or is under way, for all handles together. What waits to be sent is not
+    /// in it.
     pub fn kept_bytes(&self) -> usize {
         self.namespace.record().held_bytes()
     }
 
-    /// Asks to be the one that writes, where the target lets only one host do so, and changes no block: a deallocation of nothing. Where
-    /// another host is, it fails.
+    /// Asks to be the one that writes, where the target lets only one host do so, and changes no block: a deallocation
+    /// of nothing. Where another host is, it fails.
     ///
     /// # Errors
     /// When the target refuses.

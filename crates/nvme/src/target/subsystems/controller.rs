@@ -1,4 +1,5 @@
-//! A controller: what one host and one subsystem have between them, from the Connect of its admin queue until that connection ends.
+//! A controller: what one host and one subsystem have between them, from the Connect of its admin queue until that
+//! connection ends.
 
 pub(in crate::target) mod queue;
 
@@ -233,8 +234,8 @@ impl TargetController {
         }
     }
 
-    /// What a device still has of a queue that ends, for when its host comes back. Before the queue is taken out of here, so that
-    /// at no moment it is in neither place.
+    /// What a device still has of a queue that ends, for when its host comes back. Before the queue is taken out of
+    /// here, so that at no moment it is in neither place.
     fn remember(&self, queue: &Arc<TargetQueue>) {
         if let ServedSubsystem::Subsystem(subsystem) = &self.served {
             subsystem.remember_ended(self.host(), queue);
@@ -495,7 +496,8 @@ fn tell(mut state: MutexGuard<'_, TargetControllerState>, event: AsyncEvent, wan
     }
 }
 
-/// CAP (base 3.1.3.1): the largest queue, contiguous queues, five seconds to get ready, the NVM command set, pages of 4 KiB.
+/// CAP (base 3.1.3.1): the largest queue, contiguous queues, five seconds to get ready, the NVM command set, pages of 4
+/// KiB.
 fn capabilities() -> u64 {
     const CONTIGUOUS: u64 = 1 << 16;
     const TIMEOUT: u64 = 10 << 24;
@@ -515,8 +517,8 @@ fn is_supported(configuration: u32) -> bool {
         && matches!(cq_entry, 0 | 4)
 }
 
-/// A keep-alive timeout as this controller keeps it: rounded up to the granularity (base, Keep Alive Timer), and 0 is none. The largest
-/// stay below what they would be rounded to, which no 32 bits hold.
+/// A keep-alive timeout as this controller keeps it: rounded up to the granularity (base, Keep Alive Timer), and 0 is
+/// none. The largest stay below what they would be rounded to, which no 32 bits hold.
 fn rounded_up(kato_ms: u32) -> u32 {
     const UNIT_MS: u32 = KEEP_ALIVE_GRANULARITY as u32 * 100;
     kato_ms.checked_next_multiple_of(UNIT_MS).unwrap_or(u32::MAX / UNIT_MS * UNIT_MS)

@@ -49,7 +49,8 @@ impl DeviceChoice {
         }
     }
 
-    /// So many slow devices and a fast one, each with directories of its own: the fast one has as many more as it is larger.
+    /// So many slow devices and a fast one, each with directories of its own: the fast one has as many more as it is
+    /// larger.
     pub(super) fn side_by_side(slow: &CatalogueMedium, count: u32, fast: &CatalogueMedium) -> DeviceChoice {
         let directories = (fast.capacity_bytes() / slow.capacity_bytes().max(1)).clamp(1, 16) as u32;
         DeviceChoice {

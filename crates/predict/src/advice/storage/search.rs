@@ -70,8 +70,8 @@ impl OfferSearch<'_> {
         }
     }
 
-    /// Volumes that are rented by size: as large as the data needs, more of them where each brings rates of its own, and larger ones where the
-    /// rates follow the size.
+    /// Volumes that are rented by size: as large as the data needs, more of them where each brings rates of its own,
+    /// and larger ones where the rates follow the size.
     fn volumes(&mut self, medium: &CatalogueMedium, rules: &VolumeRules) {
         let fewest = self.wanted.fewest(rules.bytes(rules.largest) as f64 / SLACK);
         if fewest > f64::from(self.wanted.most_devices) {

@@ -1,4 +1,5 @@
-//! The answer for a system that is measured by benchmarks of the user's: how many times as good each storage is by their first figure.
+//! The answer for a system that is measured by benchmarks of the user's: how many times as good each storage is by
+//! their first figure.
 
 use underlay_record::BetterDirection;
 

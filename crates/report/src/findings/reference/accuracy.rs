@@ -14,8 +14,8 @@ pub struct ReferenceAccuracy {
 }
 
 impl ReferenceAccuracy {
-    /// `None` where nothing can be compared. Where several rows of ours fit one published figure, their median stands for all of them: a
-    /// figure counts once, however many rows a study has for it.
+    /// `None` where nothing can be compared. Where several rows of ours fit one published figure, their median stands
+    /// for all of them: a figure counts once, however many rows a study has for it.
     pub fn from_figures(figures: &[PublishedComparison<'_>]) -> Option<ReferenceAccuracy> {
         let factor = |one: &PublishedComparison<'_>| {
             let factor = (one.our_ratio?.value / one.published_ratio?).ln().abs().exp();

@@ -1,7 +1,7 @@
 //! Which amounts of data a published figure may be held against.
 //!
-//! A study that stands for one of several machines has that part of the paper's data; its short form has less yet, and what is less
-//! is marked wherever it is shown.
+//! A study that stands for one of several machines has that part of the paper's data; its short form has less yet, and
+//! what is less is marked wherever it is shown.
 
 use underlay_record::{Cell, ReferenceTable, ShortenedAmount};
 
@@ -30,8 +30,8 @@ fn machines(table: &ReferenceTable) -> u32 {
     table.figures.iter().filter_map(|figure| figure.one_of).max().unwrap_or(1).max(1)
 }
 
-/// Whether a cell may be held against figures of so much data: it has that amount, or a machine's part of it, or what the short form
-/// has in that place.
+/// Whether a cell may be held against figures of so much data: it has that amount, or a machine's part of it, or what
+/// the short form has in that place.
 pub(super) fn fit(
     label: &str,
     published_bytes: Option<f64>,

@@ -37,7 +37,8 @@ struct AbCellExport<'a> {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct FigureExport {
-    /// `throughput_per_s`, `mean_us`, `p99_us`, `duration_s`, or a benchmark's figure by its name and unit: `throughput (tps)`.
+    /// `throughput_per_s`, `mean_us`, `p99_us`, `duration_s`, or a benchmark's figure by its name and unit: `throughput
+    /// (tps)`.
     metric: String,
     a: ExportedValue,
     b: ExportedValue,

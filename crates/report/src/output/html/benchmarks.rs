@@ -1,4 +1,5 @@
-//! Benchmarks of the user's: every figure, how each storage stands against the baseline, and what was printed over time.
+//! Benchmarks of the user's: every figure, how each storage stands against the baseline, and what was printed over
+//! time.
 
 use maud::{Markup, html};
 use underlay_record::MetricDilation;

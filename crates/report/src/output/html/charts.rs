@@ -129,8 +129,8 @@ impl GroupChart<'_> {
         line(area, ground, MUTED, 1.0, FINE as u32);
     }
 
-    /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing. A storage has the same place in
-    /// every group.
+    /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing. A storage has the same
+    /// place in every group.
     fn dots(&self) -> String {
         let (frame, axis) = (self.frame(), self.axis());
         let mut all: Vec<usize> = Vec::new();
@@ -207,7 +207,8 @@ impl PlotRectangle {
     }
 }
 
-/// Where a value can be written near its mark without anything below it: above the mark, then below it, then further away.
+/// Where a value can be written near its mark without anything below it: above the mark, then below it, then further
+/// away.
 pub(super) fn free_place(
     words: &str,
     x: i32,
@@ -228,7 +229,8 @@ pub(super) fn free_place(
     (0..STEPS).flat_map(|step| [above(step), below(step)]).find(is_free).unwrap_or_else(|| above(0))
 }
 
-/// An interval with a cap at each end. An end below the axis has none: there the line stops above the ground, in an arrow.
+/// An interval with a cap at each end. An end below the axis has none: there the line stops above the ground, in an
+/// arrow.
 fn whisker(
     area: &super::drawing::SvgArea,
     frame: &PlotFrame,
@@ -323,7 +325,8 @@ impl LineChart<'_> {
         self.draw_with(&[], &[], "")
     }
 
-    /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above them, with what they are.
+    /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above
+    /// them, with what they are.
     pub(super) fn draw_with(
         &self,
         happenings: &[ChartEvent],

@@ -116,8 +116,8 @@ fn moved_fields(activity: &JoinedActivity) -> Markup {
     }
 }
 
-/// The devices of storages that are not put together to one, and those that roles have for themselves: whether a system uses them
-/// alike shows here.
+/// The devices of storages that are not put together to one, and those that roles have for themselves: whether a system
+/// uses them alike shows here.
 fn each_device(row: &ComparisonRow, is_one_of_several: bool) -> Markup {
     let apart = |result: &CellResult| {
         result.storage().is_some_and(|storage| {

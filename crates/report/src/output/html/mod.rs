@@ -52,7 +52,8 @@ const OPEN_FOR_PRINT: &str = "addEventListener('beforeprint',()=>document.queryS
 .forEach(d=>{d.dataset.was=d.open;d.open=true}));addEventListener('afterprint',()=>document\
 .querySelectorAll('details').forEach(d=>{d.open=d.dataset.was==='true'}));";
 
-/// A page without its script: for a place where none may run, such as the console's frame, in which even the attempt is an error.
+/// A page without its script: for a place where none may run, such as the console's frame, in which even the attempt is
+/// an error.
 pub fn without_script(page: &str) -> String {
     page.replace(&html! { script { (PreEscaped(OPEN_FOR_PRINT)) } }.into_string(), "")
 }

@@ -1,4 +1,5 @@
-//! A chart over a clock's time, for pages that show what goes on now. It has no inline style, so that a page may forbid any.
+//! A chart over a clock's time, for pages that show what goes on now. It has no inline style, so that a page may forbid
+//! any.
 
 use maud::{Markup, PreEscaped};
 
@@ -70,8 +71,8 @@ const WIDTH: i32 = 560;
 const HEIGHT: i32 = 200;
 
 impl TimeChart<'_> {
-    /// The picture, as an SVG element that is as wide as there is room, and its y axis once more by itself (`y-axis`), for pages on which
-    /// the picture is scrolled.
+    /// The picture, as an SVG element that is as wide as there is room, and its y axis once more by itself (`y-axis`),
+    /// for pages on which the picture is scrolled.
     pub fn draw(&self) -> Markup {
         let mut lines: Vec<ChartLine> = Vec::new();
         for line in self.lines {

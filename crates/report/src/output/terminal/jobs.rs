@@ -138,7 +138,8 @@ fn overview(comparison: &RunComparison, rows: &[&ComparisonRow]) -> TableLayout 
     layout
 }
 
-/// A ratio in a narrow column: its interval, `1.19–1.28x`, `none seen` where that holds 1, `1.24x?` where there is none.
+/// A ratio in a narrow column: its interval, `1.19–1.28x`, `none seen` where that holds 1, `1.24x?` where there is
+/// none.
 fn short(ratio: EstimateRatio) -> String {
     match ratio.difference() {
         RatioDifference::NoneSeen => "none seen".to_owned(),

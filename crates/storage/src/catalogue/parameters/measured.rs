@@ -88,8 +88,8 @@ pub struct MeasuredService {
     /// Requests a second at a queue depth. Absent: as many as at queue depth 1.
     #[serde(default)]
     pub iops: Option<SourcedCurve>,
-    /// How fast what is beyond the block follows. Absent: as blocks of other sizes show it, or where there is one size, as fast as the device
-    /// moves its blocks when it answers most of them.
+    /// How fast what is beyond the block follows. Absent: as blocks of other sizes show it, or where there is one size,
+    /// as fast as the device moves its blocks when it answers most of them.
     #[serde(default)]
     pub mb_s: Option<SourcedQuantity>,
 }

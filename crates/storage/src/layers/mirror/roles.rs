@@ -31,8 +31,8 @@ pub(super) struct MirrorState {
     pub(super) waiters: Vec<(u64, PersistCallback)>,
     /// Counts writes as they end.
     pub(super) writes: u64,
-    /// The journal of the last member with all data failed, perhaps by a flush that took written data with it. Whoever asks
-    /// for a flush next has to hear of it.
+    /// The journal of the last member with all data failed, perhaps by a flush that took written data with it. Whoever
+    /// asks for a flush next has to hear of it.
     pub(super) unheard: Option<DeviceError>,
     /// Which one that is.
     pub(super) unheard_number: u64,
@@ -134,8 +134,8 @@ impl MirrorState {
         self.kept.out[index] = true;
         let marked = self.kept.marked.clone();
         self.kept.missed[index].extend(marked);
-        // More than an opening adds: a member that has not heard that it is out, and was opened alone since, must not look
-        // as new as those who know better.
+        // More than an opening adds: a member that has not heard that it is out, and was opened alone since, must not
+        // look as new as those who know better.
         self.kept.epoch += 2;
         self.version += 1;
         self.membership = self.version;

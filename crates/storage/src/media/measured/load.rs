@@ -106,8 +106,8 @@ impl LoadModel {
         }
     }
 
-    /// How much longer than blocks of the largest size measured a larger request takes: as bandwidth says, or the line through the last
-    /// two sizes.
+    /// How much longer than blocks of the largest size measured a larger request takes: as bandwidth says, or the line
+    /// through the last two sizes.
     fn beyond(&self, length_bytes: u64, value_of: impl Fn(&MeasuredSize) -> f64) -> f64 {
         let length = length_bytes as f64;
         match (&self.sizes[..], self.bytes_per_ns) {

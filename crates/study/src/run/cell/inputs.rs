@@ -1,4 +1,5 @@
-//! The certificate of a cell's inputs: of what its devices were asked for, and of how long its programs compute beside them.
+//! The certificate of a cell's inputs: of what its devices were asked for, and of how long its programs compute beside
+//! them.
 
 use underlay_record::{InputCertificate, RunRecord};
 
@@ -22,7 +23,8 @@ pub(super) fn certified(
         true => CallerKind::Programs,
         false => callers(plan, open_loop),
     };
-    // The certificate of timing judges the measurement by it from a higher limit on: here it is a value that the study needs and that has no source.
+    // The certificate of timing judges the measurement by it from a higher limit on: here it is a value that the study
+    // needs and that has no source.
     let own_time = record
         .cpu
         .as_ref()

@@ -1,5 +1,5 @@
-//! Cells whose figures all look on time but that must not be certified: something stood still, tasks were killed, the storage was not used, or
-//! the CPUs had another speed.
+//! Cells whose figures all look on time but that must not be certified: something stood still, tasks were killed, the
+//! storage was not used, or the CPUs had another speed.
 
 use underlay_record::{
     CertificateVerdict, Histogram, OperationStats, Pauses, RecordedLatency, StoppedProcess,

@@ -7,8 +7,9 @@ use underlay_record::{
 use super::{MEAN_TOLERANCE, slower_remedy, waits};
 
 const P50_TOLERANCE: f64 = 0.10;
-/// The median is compared with what the model asked for at ranks this close to the middle: where half the requests are writes that a cache
-/// absorbs in 0.1 ms and half are flushes of 8 ms, it lies on the edge between the two, where a request more or less moves it by any amount.
+/// The median is compared with what the model asked for at ranks this close to the middle: where half the requests are
+/// writes that a cache absorbs in 0.1 ms and half are flushes of 8 ms, it lies on the edge between the two, where a
+/// request more or less moves it by any amount.
 const P50_RANKS: f64 = 0.05;
 /// A late reply in a hundred adds to one operation what its device took longer, which is little beside the wait for a
 /// core: twice the tolerance of the middle.
@@ -54,8 +55,8 @@ impl DeviceLatencies {
         DeviceLatencies { modelled, delivered, any_modelled }
     }
 
-    /// How late requests are by what a check of this name compares, in modelled time. A few may be late by any amount wherever CPU is
-    /// short, so p99 is told by the mean.
+    /// How late requests are by what a check of this name compares, in modelled time. A few may be late by any amount
+    /// wherever CPU is short, so p99 is told by the mean.
     pub(super) fn late_us(&self, name: &str) -> Option<f64> {
         match name {
             LATENCY_MEAN | LATENCY_P99 => Some(self.delivered.mean_us() - self.modelled.mean_us()),

@@ -1,4 +1,5 @@
-//! Whether a rate was offered as it was asked for: all that was due was sent, and nothing that was due before was answered instead.
+//! Whether a rate was offered as it was asked for: all that was due was sent, and nothing that was due before was
+//! answered instead.
 
 use underlay_record::pauses::allowed_wall_s;
 use underlay_record::{Check, MeasuredWindow};
@@ -8,10 +9,12 @@ use super::mean_in_flight;
 
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
-/// So many times those under way on average, and a few more, may be answered beyond what was due: their number is never the same at both edges.
+/// So many times those under way on average, and a few more, may be answered beyond what was due: their number is never
+/// the same at both edges.
 const BACKLOG_PER_IN_FLIGHT: f64 = 4.0;
 const FEW_OPERATIONS: f64 = 5.0;
-/// Those that wait to be sent count as well, up to this many times the square root of what was due: by so much a number scatters.
+/// Those that wait to be sent count as well, up to this many times the square root of what was due: by so much a number
+/// scatters.
 const SCATTER: f64 = 2.0;
 
 pub(super) fn check(measured: &MeasuredWindow, aftermath: &RunAftermath) -> Check {
@@ -53,8 +56,9 @@ pub(super) fn check(measured: &MeasuredWindow, aftermath: &RunAftermath) -> Chec
     )
 }
 
-/// How many more than were due may be answered. A host that is busy for a moment just before the window leaves as much as one that is so inside:
-/// what a single pause may take. Near its limit, a system has a queue, which is never the same at both edges either.
+/// How many more than were due may be answered. A host that is busy for a moment just before the window leaves as much
+/// as one that is so inside: what a single pause may take. Near its limit, a system has a queue, which is never the
+/// same at both edges either.
 fn allowed_backlog(measured: &MeasuredWindow, due: f64) -> f64 {
     let window_s = measured.wall_s.max(f64::MIN_POSITIVE);
     let of_a_pause = allowed_wall_s(1, window_s) / window_s * due;
@@ -106,7 +110,8 @@ mod tests {
         check(&measured(answered, due), &RunAftermath::default()).passed
     }
 
-    /// A run whose warm-up stood still for 3.9 s answered 3,116 operations at 400 a second in 4 s, and was averaged with the others.
+    /// A run whose warm-up stood still for 3.9 s answered 3,116 operations at 400 a second in 4 s, and was averaged
+    /// with the others.
     #[test]
     fn backlog_worked_off_in_window_is_not_offered_rate() {
         let backlog = check(&measured(3_116, 1_600), &RunAftermath::default());

@@ -1,9 +1,9 @@
 //! Whether what programs compute between their requests counts for what it would on the modelled machine.
 //!
-//! Slow motion stretches the time of devices and not that of a thread that computes: beside its device the thread is sped up by the factor. Where
-//! threads keep all modelled cores busy, the quota holds them back as much, and nothing is wrong. Where they don't, because there are few of them,
-//! an operation is shorter by what its thread computes. The record tells how much that is: how many cores' worth was computed, and how many
-//! requests were waited for meanwhile.
+//! Slow motion stretches the time of devices and not that of a thread that computes: beside its device the thread is
+//! sped up by the factor. Where threads keep all modelled cores busy, the quota holds them back as much, and nothing is
+//! wrong. Where they don't, because there are few of them, an operation is shorter by what its thread computes. The
+//! record tells how much that is: how many cores' worth was computed, and how many requests were waited for meanwhile.
 
 use underlay_record::{Check, CpuRecord, DeviceActivity};
 
@@ -30,8 +30,8 @@ const WRITES: f64 = 0.05;
 const HOUSEKEEPING_CPUS: f64 = 0.05;
 const OWN_TIME: &str = "own time";
 
-/// How many times as long an operation would take if threads computed no faster beside their devices than they do; at the most, since work in
-/// the background counts, too. None where that can't be told.
+/// How many times as long an operation would take if threads computed no faster beside their devices than they do; at
+/// the most, since work in the background counts, too. None where that can't be told.
 fn lengthened(
     callers: CallerKind,
     devices: &[DeviceActivity],
@@ -72,7 +72,8 @@ pub(in crate::run) fn worth_telling(
     lengthened(callers, devices, cpu, time_scale).filter(|times| *times >= WORTH_TELLING)
 }
 
-/// Tells it where it matters; fails where more of the operation is the program's than the device's, as far as that is sure.
+/// Tells it where it matters; fails where more of the operation is the program's than the device's, as far as that is
+/// sure.
 pub(super) fn check(
     callers: CallerKind,
     devices: &[DeviceActivity],
@@ -151,7 +152,8 @@ mod tests {
 
     #[test]
     fn single_reader_of_fast_drive_is_mostly_software() {
-        // LMDB on Optane at x48: 9 us of device and as much of page fault would be one in two; here it is 33 us beside 9.
+        // LMDB on Optane at x48: 9 us of device and as much of page fault would be one in two; here it is 33 us beside
+        // 9.
         let (passed, times) = judged(CallerKind::Programs, device(0.93, 0), &cpu(0.07, 0.0)).unwrap();
         assert!(!passed && (times - 4.29).abs() < 0.01, "{times}");
         assert!(!judged(CallerKind::Threads(1), device(0.93, 0), &cpu(0.15, 0.0)).unwrap().0);

@@ -1,4 +1,5 @@
-//! Whether everything that a cell depends on ran all the time: the process that measures, the system, whoever serves its devices.
+//! Whether everything that a cell depends on ran all the time: the process that measures, the system, whoever serves
+//! its devices.
 
 use underlay_record::{Check, MeasuredWindow, PauseRecord};
 

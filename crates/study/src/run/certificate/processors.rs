@@ -8,23 +8,26 @@ use crate::machine::SMALL_SHARE;
 
 /// What was due to a system, and wanted by it, and could not be had may be this share of it.
 const LOST_TOLERANCE: f64 = 0.05;
-/// The emulation's CPUs may be this busy, stolen time included, where nobody knows who waited for them: beyond, they had no time left. The thread
-/// that paces devices spins for the last microseconds before a reply, so that a good part of it is no work.
+/// The emulation's CPUs may be this busy, stolen time included, where nobody knows who waited for them: beyond, they
+/// had no time left. The thread that paces devices spins for the last microseconds before a reply, so that a good part
+/// of it is no work.
 const EMULATION_LIMIT: f64 = 0.97;
-/// By so much operations may be held up by what waits for the emulation's CPUs, as devices' latencies may be late by on average. It counts
-/// however busy those CPUs were: what comes together waits for its turn on a CPU that is half idle, too.
+/// By so much operations may be held up by what waits for the emulation's CPUs, as devices' latencies may be late by on
+/// average. It counts however busy those CPUs were: what comes together waits for its turn on a CPU that is half idle,
+/// too.
 const EMULATION_WAITED_TOLERANCE: f64 = 0.10;
-/// So much of the time the system may wait for CPUs that others have, as devices may be late by so much on average. A quiet host has 1 to
-/// 4 % of it: the kernel's own work on the devices is others' too.
+/// So much of the time the system may wait for CPUs that others have, as devices may be late by so much on average. A
+/// quiet host has 1 to 4 % of it: the kernel's own work on the devices is others' too.
 const WAITED_TOLERANCE: f64 = 0.10;
-/// With fewer operations under way than this, most who wait for the emulation's CPUs hold up none of them: only where these have no time left as
-/// well do they count, and as if there were as many.
+/// With fewer operations under way than this, most who wait for the emulation's CPUs hold up none of them: only where
+/// these have no time left as well do they count, and as if there were as many.
 const FEW_OPERATIONS: f64 = 0.5;
 /// In so many of its periods a system uses up its quota that is held up by its cores.
 const MOSTLY: f64 = 0.5;
 /// By so much CPUs may be slower or faster than what the system was given for it.
 const SPEED_TOLERANCE: f64 = 0.10;
-/// A system that uses less of what it is due, and whose quota runs out in fewer of its periods, waits for something else than its cores.
+/// A system that uses less of what it is due, and whose quota runs out in fewer of its periods, waits for something
+/// else than its cores.
 const USED_BY_CORES: f64 = 0.5;
 const THROTTLED_BY_CORES: f64 = 0.1;
 const CPU_SPEED: &str = "CPU speed";
@@ -38,7 +41,8 @@ pub(super) fn is_mended(name: &str) -> bool {
 }
 
 /// Whether the system had the CPUs that it was to have, no more and no less, and the emulation enough of its own.
-/// `in_flight` is how many operations clients waited for on average, where that is known; `slower` the remedy where a slower motion is one.
+/// `in_flight` is how many operations clients waited for on average, where that is known; `slower` the remedy where a
+/// slower motion is one.
 pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Vec<Check> {
     let is_held = cpu.enforced_by != "none";
     let budget = Check {
@@ -69,7 +73,8 @@ pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> V
     [budget, system].into_iter().chain(speed(cpu)).chain(slices(cpu)).chain(wait).chain([emulation]).collect()
 }
 
-/// Whether a modelled core did what one does on this host at its fastest: the same time on a slower CPU is another machine.
+/// Whether a modelled core did what one does on this host at its fastest: the same time on a slower CPU is another
+/// machine.
 fn speed(cpu: &CpuRecord) -> Option<Check> {
     let slowdown = cpu.slowdown()?;
     let allowed = cpu.allowed_slowdown.filter(|allowed| *allowed > 0.0);
@@ -125,15 +130,16 @@ fn slices(cpu: &CpuRecord) -> Option<Check> {
     })
 }
 
-/// What counts is how long operations were held up by it, where that is known: CPUs that are never idle may be so because of programs that use what the
-/// emulation leaves.
+/// What counts is how long operations were held up by it, where that is known: CPUs that are never idle may be so
+/// because of programs that use what the emulation leaves.
 fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
     let used_share = cpu.emulation_busy_share + cpu.emulation_stolen_share;
     let has_room = used_share <= EMULATION_LIMIT;
     let in_flight = in_flight.filter(|operations| *operations > 0.0);
     let are_few = in_flight.is_some_and(|operations| operations < FEW_OPERATIONS);
     let held_up = cpu.emulation_waiting_threads.zip(in_flight).map(|(threads, operations)| {
-        // A hypervisor takes a CPU from a thread that has it, which is in no account of waiting: on each CPU one, and of an operation no more than one.
+        // A hypervisor takes a CPU from a thread that has it, which is in no account of waiting: on each CPU one, and
+        // of an operation no more than one.
         let stolen = cpu.emulation_stolen_share * operations.min(count_of(&cpu.emulation_cpus));
         (threads + stolen) / operations.max(FEW_OPERATIONS)
     });

@@ -1,4 +1,5 @@
-//! Whether devices and CPUs kept up while the rate was looked for that a cell is measured at: what held the search up decided the rate.
+//! Whether devices and CPUs kept up while the rate was looked for that a cell is measured at: what held the search up
+//! decided the rate.
 
 use underlay_record::{Check, CpuRecord, DeviceActivity, PathRecord, PauseRecord};
 
@@ -25,7 +26,8 @@ pub struct SearchObservation {
 pub(super) fn failed_checks(searching: &SearchObservation, time_scale: f64, slower: &str) -> Vec<Check> {
     let of_devices =
         DeviceLatencies::new(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
-    // How many operations were under way is not known, but that they were no more than threads: a CPU without any time left is a doubt, too.
+    // How many operations were under way is not known, but that they were no more than threads: a CPU without any time
+    // left is a doubt, too.
     let of_cpus = searching.cpu.iter().flat_map(|cpu| {
         let by_waits = processors::checks(cpu, Some(f64::from(searching.threads)), slower);
         let by_room = processors::checks(cpu, None, slower);

@@ -366,7 +366,8 @@ fn stolen_time_is_judged_by_what_it_did() {
     assert_eq!(failed(&certify_cpu(0.0, 0.5, "none")), ["CPU budget"]);
     assert_eq!(failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.12), (0.1, None))), ["wait for CPU"]);
     assert_eq!(failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.09), (0.1, None))), Vec::<&str>::new());
-    // Beside a program that uses all that is left: what counts is whether operations, of which ten are under way, waited.
+    // Beside a program that uses all that is left: what counts is whether operations, of which ten are under way,
+    // waited.
     let with_background =
         |busy, stolen, threads| certify_waiting(0.0, busy, "cgroup v1", None, (stolen, Some(threads)));
     assert_eq!(failed(&with_background(1.0, 0.0, 0.9)), Vec::<&str>::new());
@@ -374,7 +375,8 @@ fn stolen_time_is_judged_by_what_it_did() {
     // However much was stolen: of ten operations it holds up one at a time.
     assert_eq!(failed(&with_background(0.8, 0.2, 0.7)), Vec::<&str>::new());
     assert_eq!(failed(&with_background(0.8, 0.2, 0.9)), ["emulation CPU"]);
-    // Clients that all wake up at once wait for one another on a CPU that is half idle: an NVMe drive lost 7 % so, with a CPU that was busy for 88 %.
+    // Clients that all wake up at once wait for one another on a CPU that is half idle: an NVMe drive lost 7 % so, with
+    // a CPU that was busy for 88 %.
     assert_eq!(failed(&with_background(0.78, 0.0, 1.78)), ["emulation CPU"]);
     assert_eq!(failed(&with_background(0.78, 0.0, 0.64)), Vec::<&str>::new());
     // Slower motion holds nobody to anything.
@@ -517,7 +519,8 @@ fn slower_motion_mends_a_generator_without_headroom() {
     assert!(too_fast(&short, &devices, &[], 4.0, &[]).is_some());
 }
 
-/// Half the requests are absorbed writes, half flushes, and writes have a tail: it reaches the median where one write more than a half is there.
+/// Half the requests are absorbed writes, half flushes, and writes have a tail: it reaches the median where one write
+/// more than a half is there.
 #[test]
 fn median_between_modes_is_no_finding() {
     let device = |writes: u64| {

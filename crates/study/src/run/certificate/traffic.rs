@@ -5,8 +5,8 @@ use underlay_record::{Check, thousands_apart};
 
 use crate::run::traffic::CellTraffic;
 
-/// Of what a job of fio says that it moved past the page cache, the devices must have been asked for this share. It is all of it, and more
-/// where a layer copies; what fio does before and behind the measured time comes on top.
+/// Of what a job of fio says that it moved past the page cache, the devices must have been asked for this share. It is
+/// all of it, and more where a layer copies; what fio does before and behind the measured time comes on top.
 const MOVED_SHARE: f64 = 0.9;
 
 pub(super) fn check(traffic: CellTraffic) -> Check {

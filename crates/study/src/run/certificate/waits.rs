@@ -1,24 +1,27 @@
-//! Whether programs waited for each kind of request as long as the models say, by the kernel's account of the block devices.
+//! Whether programs waited for each kind of request as long as the models say, by the kernel's account of the block
+//! devices.
 
 use underlay_record::{Check, PathRecord, PathWait, latency_in_words};
 
 use super::MEAN_TOLERANCE;
 
 const KINDS: [&str; 3] = ["read", "write", "flush"];
-/// A kind of request below this share of all, or of all the time waited, decides nothing; nor does one that is late by less than this share of
-/// that time: a flush of 22 µs that takes 26 changes nothing where all else waits for a disk.
+/// A kind of request below this share of all, or of all the time waited, decides nothing; nor does one that is late by
+/// less than this share of that time: a flush of 22 µs that takes 26 changes nothing where all else waits for a disk.
 const JUDGED_SHARE: f64 = 0.01;
 /// The kernel tells its times in whole milliseconds; a difference of two sums is off by less than one for each.
 const ROUNDING_WALL_US: f64 = 2000.0;
 
-/// A host that is short of CPU keeps requests waiting for milliseconds. Where they wait longer than this on its clock, they wait for one
-/// another: a loop device holds up whatever comes behind a flush until the model has flushed, and slow motion stretches that as well.
+/// A host that is short of CPU keeps requests waiting for milliseconds. Where they wait longer than this on its clock,
+/// they wait for one another: a loop device holds up whatever comes behind a flush until the model has flushed, and
+/// slow motion stretches that as well.
 const HOSTS_DELAY_WALL_US: f64 = 25_000.0;
 
 const LOOP: &str = "/dev/loop";
 /// A flush that takes this long on this host's clock keeps others waiting longer than the host does.
 const LONG_FLUSH_WALL_US: f64 = 5_000.0;
-/// What the host delays, it delays whatever the kind. Where others are late by this many times as much as flushes, they wait for flushes.
+/// What the host delays, it delays whatever the kind. Where others are late by this many times as much as flushes, they
+/// wait for flushes.
 const BEHIND_FLUSHES: f64 = 3.0;
 
 /// Whether what is late would be as late in slower motion.
@@ -39,8 +42,8 @@ fn is_behind_flushes(paths: &[PathRecord], late_us: f64, time_scale: f64) -> boo
         && late_us < flushes.modelled_mean_us
 }
 
-/// Whether what is late in modelled time is about as late as it was in faster motion. What a host's CPUs delay takes the same time on its clock
-/// and so less of the modelled time; nearer to that than to no change counts as mended.
+/// Whether what is late in modelled time is about as late as it was in faster motion. What a host's CPUs delay takes
+/// the same time on its clock and so less of the modelled time; nearer to that than to no change counts as mended.
 pub(super) fn is_unchanged(before_us: f64, before_scale: f64, late_us: f64, time_scale: f64) -> bool {
     let mended = before_scale / time_scale;
     // Requests that came too early are another matter.

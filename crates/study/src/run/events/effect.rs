@@ -52,7 +52,8 @@ pub(crate) fn outside_of(
     Some(outside)
 }
 
-/// When an event was over: its node served again, or went once more without having done so, which the next event tells of. `None` where it stayed away.
+/// When an event was over: its node served again, or went once more without having done so, which the next event tells
+/// of. `None` where it stayed away.
 fn over_s(events: &[NodeEventRecord], place: usize) -> Option<f64> {
     let event = &events[place];
     let went_again = || {
@@ -157,7 +158,8 @@ mod tests {
         NodeEventRecord { away_s: Some(away_s), served_s, ..NodeEventRecord::default() }
     }
 
-    /// Nothing is answered from 2 s to 5 s, and a node was away until 4 s: what fails after that is no more what was asked for.
+    /// Nothing is answered from 2 s to 5 s, and a node was away until 4 s: what fails after that is no more what was
+    /// asked for.
     #[test]
     fn failures_after_recovery_are_counted_apart() {
         let counts = [9, 9, 0, 0, 0, 9];

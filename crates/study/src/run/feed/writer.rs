@@ -1,5 +1,5 @@
-//! Writes the feed's lines on a thread of its own: a file system that hangs, which may be the very one that is measured, holds up nothing
-//! but the feed.
+//! Writes the feed's lines on a thread of its own: a file system that hangs, which may be the very one that is
+//! measured, holds up nothing but the feed.
 
 use std::fs::File;
 use std::io::Write as _;

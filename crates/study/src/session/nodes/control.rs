@@ -63,8 +63,8 @@ pub(super) struct NodeControl {
 }
 
 impl NodeControl {
-    /// Listens on a socket of this user's alone, which the registry knows, for commands to `desk`. They are carried out by threads of
-    /// `scope`, which end with this.
+    /// Listens on a socket of this user's alone, which the registry knows, for commands to `desk`. They are carried out
+    /// by threads of `scope`, which end with this.
     ///
     /// # Errors
     /// When the socket can't be made.

@@ -1,4 +1,5 @@
-//! Benchmarks of the user's: whether the systems are programs that commands start, and whether they use the storage under test.
+//! Benchmarks of the user's: whether the systems are programs that commands start, and whether they use the storage
+//! under test.
 
 use underlay_config::{Diagnostic, Diagnostics};
 use underlay_systems::benchmark::fio;
@@ -127,7 +128,8 @@ pub(super) fn note_system_clocks(system: &SystemSite, sites: &SectionSites, find
     }
 }
 
-/// What slow motion does not change of fio in a command and in the job that it names, and the files elsewhere that they name.
+/// What slow motion does not change of fio in a command and in the job that it names, and the files elsewhere that they
+/// name.
 pub(super) fn note_clocks(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let is_slow = is_slow(sites);
     let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())

@@ -5,7 +5,8 @@ use underlay_config::{Diagnostic, Diagnostics, units};
 use crate::spec::model::scaled_down;
 use crate::spec::read::{SectionSites, StorageSite};
 
-/// The largest file of ext4 with its usual blocks of 4 KiB: 2^32 of them, less one (Linux kernel documentation, ext4, "Blocks").
+/// The largest file of ext4 with its usual blocks of 4 KiB: 2^32 of them, less one (Linux kernel documentation, ext4,
+/// "Blocks").
 const MAX_EXT4_FILE_BYTES: u64 = (1 << 44) - 4096;
 
 /// Where the images will be is not known yet, so this is a note. The run refuses what its file system does not take.

@@ -155,7 +155,8 @@ fn check_for(
     });
 }
 
-/// What clients will notice where more nodes are away at once than the system can do without. That is allowed: it is what people try.
+/// What clients will notice where more nodes are away at once than the system can do without. That is allowed: it is
+/// what people try.
 fn note_what_happens(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let nodes = system.spec.planned_nodes();
     let Some(kind) = underlay_systems::find(&system.spec.kind).filter(|_| !nodes.is_empty()) else { return };

@@ -113,7 +113,8 @@ pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagn
     }
 }
 
-/// That a device of the storage has some of the bytes that the fault is confined to: no request meets it beyond the end.
+/// That a device of the storage has some of the bytes that the fault is confined to: no request meets it beyond the
+/// end.
 fn check_extent(
     site: &FaultSite,
     storage: &StorageSite,

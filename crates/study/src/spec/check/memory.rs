@@ -42,8 +42,8 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
     }
 }
 
-/// How much data one server of the system can hold in memory on this machine, as the modelled machine counts it: its caches, and pages of
-/// files. All of its memory where its kind does not tell.
+/// How much data one server of the system can hold in memory on this machine, as the modelled machine counts it: its
+/// caches, and pages of files. All of its memory where its kind does not tell.
 pub(super) fn cache_bytes(system: &SystemSite, sites: &SectionSites) -> u64 {
     let data = sites.scale.value.data;
     let load = system.spec.heaviest(sites.workloads.iter().map(load_of));

@@ -8,7 +8,8 @@ use crate::spec::read::{SectionSites, StorageSite, SystemSite};
 /// More devices than anyone models on one host.
 const MAX_DEVICES: u64 = 256;
 
-/// The share of a data set that the fullest node with a storage of its own has, by the system where it is largest; 1 where nodes share.
+/// The share of a data set that the fullest node with a storage of its own has, by the system where it is largest; 1
+/// where nodes share.
 pub(super) fn share_of_a_node(storage: &StorageSite, sites: &SectionSites) -> f64 {
     let shares = sites.systems.iter().map(|system| share(storage, &system.spec));
     shares.fold(0.0, f64::max).clamp(f64::MIN_POSITIVE, 1.0)

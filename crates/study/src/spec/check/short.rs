@@ -73,8 +73,8 @@ fn check_storages(short: &ShortOverrides, sites: &SectionSites, findings: &mut D
     }
 }
 
-/// Leaves out all storages but these, and those that hold a part of what a system stores. Where the baseline is missing, that is a mistake by
-/// itself.
+/// Leaves out all storages but these, and those that hold a part of what a system stores. Where the baseline is
+/// missing, that is a mistake by itself.
 fn keep_storages(names: &[Spanned<String>], sites: &mut SectionSites) {
     let baseline = sites.baseline_name();
     let is_kept =

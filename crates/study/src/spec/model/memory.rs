@@ -28,8 +28,8 @@ impl SystemSpec {
 }
 
 impl Study {
-    /// How each system uses its memory on this machine, on the first storage: one server of it, as far as that is known before it
-    /// starts.
+    /// How each system uses its memory on this machine, on the first storage: one server of it, as far as that is known
+    /// before it starts.
     pub fn memory_here(&self) -> Vec<(&SystemSpec, MemoryPlan)> {
         let Some(storage) = self.storages.first() else { return Vec::new() };
         self.systems.iter().filter_map(|system| Some((system, self.memory_of(system, storage)?))).collect()

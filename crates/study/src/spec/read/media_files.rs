@@ -49,8 +49,8 @@ impl<'a> MediaReader<'a> {
         }
     }
 
-    /// The medium of a device: of the size that the study gives it, where the provider's rules say what that means, and with some of its
-    /// parameters set where it is named: `{ medium = "ebs-io2", instance_iops = 18_750 }`.
+    /// The medium of a device: of the size that the study gives it, where the provider's rules say what that means, and
+    /// with some of its parameters set where it is named: `{ medium = "ebs-io2", instance_iops = 18_750 }`.
     pub(in crate::spec) fn find_device(
         &self,
         field: &Field<'_>,

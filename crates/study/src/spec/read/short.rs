@@ -11,8 +11,8 @@ use super::workload::{DataAmount, WorkloadSite};
 use super::{execution, jobs, mixes, rate, workload};
 use crate::spec::model::StudyRate;
 
-/// Overrides. `mixes`, `jobs`, `workloads` and `storages` say which of the study's are kept; the other lists replace those of every
-/// workload. A list that is empty changes nothing.
+/// Overrides. `mixes`, `jobs`, `workloads` and `storages` say which of the study's are kept; the other lists replace
+/// those of every workload. A list that is empty changes nothing.
 #[derive(Default)]
 pub(in crate::spec) struct ShortOverrides {
     pub warmup: Option<Spanned<Duration>>,

@@ -38,8 +38,8 @@ impl SectionSites {
         }
     }
 
-    /// Whether the factor of slow motion is left to the host that runs the study. Real storage goes its own pace, so that there is
-    /// nothing to choose.
+    /// Whether the factor of slow motion is left to the host that runs the study. Real storage goes its own pace, so
+    /// that there is nothing to choose.
     pub(crate) fn leaves_time_open(&self) -> bool {
         self.machine.is_some()
             && !self.scale.time_is_given

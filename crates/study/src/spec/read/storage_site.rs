@@ -47,7 +47,8 @@ impl StorageSite {
         }
     }
 
-    /// Unscaled capacities of the volumes that a server will see, or each node of it that has its own; empty for real paths.
+    /// Unscaled capacities of the volumes that a server will see, or each node of it that has its own; empty for real
+    /// paths.
     pub(crate) fn volumes_bytes(&self) -> Vec<u64> {
         let (devices, layout) = match &self.spec.source {
             StorageSource::Modelled { devices, layout, .. } => (devices, layout),

@@ -191,7 +191,8 @@ fn read_settings(
     settings
 }
 
-/// `values` with the number of nodes, by which a system judges others. Where a cluster may run already, it has its own number.
+/// `values` with the number of nodes, by which a system judges others. Where a cluster may run already, it has its own
+/// number.
 pub(in crate::spec) fn with_nodes(
     system: &dyn System,
     nodes: u32,

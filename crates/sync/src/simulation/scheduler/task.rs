@@ -41,7 +41,8 @@ pub fn current() -> Option<SimulatedTask> {
     if is_ordinary() { None } else { current_of_worlds() }
 }
 
-/// Whether no world runs: then everything is as in `std`, and what asks only this first is short enough to be inlined everywhere.
+/// Whether no world runs: then everything is as in `std`, and what asks only this first is short enough to be inlined
+/// everywhere.
 #[inline]
 pub(crate) fn is_ordinary() -> bool {
     // Relaxed is enough: a world's threads start after the count is raised, and any other thread finds that

@@ -1,5 +1,5 @@
-//! What is wrong with a job before it runs: options that fio does not have or Underlay refuses, files outside of the storage, and jobs that wait for
-//! each other.
+//! What is wrong with a job before it runs: options that fio does not have or Underlay refuses, files outside of the
+//! storage, and jobs that wait for each other.
 
 use super::job_file::{FioJobSection, JobFile, JobOption, JobSection};
 use super::job_names;
@@ -9,7 +9,8 @@ use super::places::{self, FilePlace};
 use super::slow_motion;
 use super::value::KiloBase;
 
-/// All mistakes of a job file, whose placeholders are not filled in yet. With a `factor` of slow motion also those that it makes.
+/// All mistakes of a job file, whose placeholders are not filled in yet. With a `factor` of slow motion also those that
+/// it makes.
 pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<JobMistake> {
     let file = JobFile::parse(text);
     let mut found = Vec::new();

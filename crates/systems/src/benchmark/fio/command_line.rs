@@ -116,7 +116,8 @@ fn is_of_time(option: &FioOption) -> bool {
         || OTHER_CLOCKS.contains(&option.name)
 }
 
-/// What is doubtful about an option's value, and what to write instead. `calculated` writes an option whose value is calculated.
+/// What is doubtful about an option's value, and what to write instead. `calculated` writes an option whose value is
+/// calculated.
 fn doubt(
     option: &FioOption,
     value: &str,

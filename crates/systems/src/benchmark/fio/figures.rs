@@ -201,7 +201,8 @@ impl FioReader<'_> {
         self.read_percentiles("sync", "syncs", &all, &PERCENTILES_OF_SYNCS).map(drop)
     }
 
-    /// The percentiles that rest on enough requests: of several jobs the highest, since they can't be added. Gives those that fio printed.
+    /// The percentiles that rest on enough requests: of several jobs the highest, since they can't be added. Gives
+    /// those that fio printed.
     fn read_percentiles(
         &mut self,
         name: &str,

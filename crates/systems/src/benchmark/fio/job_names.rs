@@ -1,4 +1,5 @@
-//! Names of jobs where fio makes them the names of files: of data without a `filename`, and of logs that have no name of their own.
+//! Names of jobs where fio makes them the names of files: of data without a `filename`, and of logs that have no name
+//! of their own.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Every option of fio's job files, with what Underlay does with it. The check of a job, its slow motion and docs/fio-options.md come from this table.
+//! Every option of fio's job files, with what Underlay does with it. The check of a job, its slow motion and
+//! docs/fio-options.md come from this table.
 
 /// An option of a job file.
 #[derive(Debug)]

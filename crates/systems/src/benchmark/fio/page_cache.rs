@@ -2,7 +2,8 @@
 
 use super::job_file::{FioJobSection, JobFile};
 
-/// Engines whose direct requests all go to a device. The others go through a mapping, or move no data (`mmap`, `falloc`, `ftruncate`).
+/// Engines whose direct requests all go to a device. The others go through a mapping, or move no data (`mmap`,
+/// `falloc`, `ftruncate`).
 const DIRECT_ENGINES: [&str; 8] =
     ["sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "posixaio", "io_uring"];
 /// fio's own on Linux.

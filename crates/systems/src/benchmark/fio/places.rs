@@ -1,4 +1,5 @@
-//! Where a job's files are: on the storage under test, in the directories of the cell, or somewhere on the host, which is refused.
+//! Where a job's files are: on the storage under test, in the directories of the cell, or somewhere on the host, which
+//! is refused.
 
 /// The storage under test.
 const STORAGE: [&str; 4] = ["data", "wal", "temp", "device"];

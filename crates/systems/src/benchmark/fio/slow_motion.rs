@@ -1,5 +1,5 @@
-//! A job in slow motion: its times are multiplied by the factor, and its rates divided by it, so that the modelled disk gets the load that the job asks
-//! for. Values that name a placeholder of this machine's clock are left alone.
+//! A job in slow motion: its times are multiplied by the factor, and its rates divided by it, so that the modelled disk
+//! gets the load that the job asks for. Values that name a placeholder of this machine's clock are left alone.
 
 use std::ops::Range;
 

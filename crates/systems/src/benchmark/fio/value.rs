@@ -22,7 +22,8 @@ impl KiloBase {
         }
     }
 
-    /// The bytes, or the plain number, that a value such as `4k` or `1MiB` stands for. Nothing where fio would read something else than a person.
+    /// The bytes, or the plain number, that a value such as `4k` or `1MiB` stands for. Nothing where fio would read
+    /// something else than a person.
     pub fn number(self, text: &str) -> Option<u64> {
         let text = text.trim();
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();

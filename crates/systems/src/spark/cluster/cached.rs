@@ -27,8 +27,8 @@ pub(super) struct UndrainedJob {
 }
 
 impl SparkCluster {
-    /// Puts another cache between all further jobs and the store, or none: what settings that start with `cache` say of it. All that was
-    /// written before is written again for whoever reads it.
+    /// Puts another cache between all further jobs and the store, or none: what settings that start with `cache` say of
+    /// it. All that was written before is written again for whoever reads it.
     ///
     /// # Errors
     /// When the settings are wrong, the former cache can't store everything or stop, or the new one does not start.
@@ -122,8 +122,8 @@ impl SparkCluster {
         }
     }
 
-    /// Waits until the store has everything, and closes the account of the last job's cache: what the store is asked for from then on is
-    /// no part of it.
+    /// Waits until the store has everything, and closes the account of the last job's cache: what the store is asked
+    /// for from then on is no part of it.
     pub(super) fn close_account(
         &self,
         during: &'static str,

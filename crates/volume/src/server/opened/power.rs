@@ -7,14 +7,15 @@ use crate::pool::MemberState;
 use crate::server::error::ServerError;
 
 impl OpenPool {
-    /// A device that has vanished is there again with what it held, and one without power has it again. Other faults stay.
+    /// A device that has vanished is there again with what it held, and one without power has it again. Other faults
+    /// stay.
     pub(in crate::server) fn bring_back(&self, device: &str) -> Result<(), ServerError> {
         let (stack, faults) = self.modelled()?;
         let _one_at_a_time = self.faulting.lock();
         faults.bring_back(stack, device)?;
         if stack.faults().iter().any(|one| one.device == device && !one.powered) {
-            // It was left out when it lost its power, and so is its copy of the journal after this. Another device that fails meanwhile
-            // must not keep it dark.
+            // It was left out when it lost its power, and so is its copy of the journal after this. Another device that
+            // fails meanwhile must not keep it dark.
             self.pool.check_journal();
             let _ = self.pool.flush();
             stack.restore_power();
@@ -22,7 +23,8 @@ impl OpenPool {
         Ok(())
     }
 
-    /// Cuts the power of one device: what it has not made durable may be lost, and the pool goes on with the other copies.
+    /// Cuts the power of one device: what it has not made durable may be lost, and the pool goes on with the other
+    /// copies.
     pub(in crate::server) fn cut_power(
         &self,
         device: &str,
@@ -31,7 +33,8 @@ impl OpenPool {
         let (stack, _) = self.modelled()?;
         let _one_at_a_time = self.faulting.lock();
         let member = self.check_can_lose(device)?;
-        // Before anything is lost: whoever opens the pool after this process was killed must not find the device in use.
+        // Before anything is lost: whoever opens the pool after this process was killed must not find the device in
+        // use.
         if !self.pool.leave_out(member) {
             return Err(not_now(device, "the pool could not record that it goes on without it"));
         }
@@ -75,7 +78,8 @@ impl OpenPool {
                 dark.device
             ));
         }
-        // One that nobody has asked since it was unplugged is in use still, and one that lies has less than the pool believes.
+        // One that nobody has asked since it was unplugged is in use still, and one that lies has less than the pool
+        // believes.
         let is_harmless =
             |fault: &DeviceFault| matches!(fault, DeviceFault::Slow { .. } | DeviceFault::Spikes { .. });
         let mut others = faults.iter().enumerate().filter(|(other, _)| *other != number);

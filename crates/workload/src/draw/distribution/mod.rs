@@ -1,7 +1,7 @@
 //! Which record the next operation speaks of: YCSB's request distributions, each in constant memory.
 //!
-//! A generator draws record *numbers*; [`crate::draw::keys`] makes names of them. Every thread has its own, with its own
-//! random numbers, so that nothing is shared on the way to a request.
+//! A generator draws record *numbers*; [`crate::draw::keys`] makes names of them. Every thread has its own, with its
+//! own random numbers, so that nothing is shared on the way to a request.
 
 mod counter;
 mod exponential;
@@ -134,8 +134,8 @@ impl KeyChooser {
         }
     }
 
-    /// As many record numbers as there is room for, in the order in which [`KeyChooser::next`] would give them. What is not
-    /// there yet is drawn again from `redraws`, so that the others do not depend on how many are drawn at once.
+    /// As many record numbers as there is room for, in the order in which [`KeyChooser::next`] would give them. What is
+    /// not there yet is drawn again from `redraws`, so that the others do not depend on how many are drawn at once.
     #[inline(always)]
     pub fn fill<R: Rng>(
         &mut self,

@@ -40,8 +40,8 @@ impl ScrambledZipfian {
         self.number_of_rank(self.ranks.next(rng))
     }
 
-    /// Replaces random bits by the record numbers that they stand for. Each step goes over all of them, so that the processor
-    /// works on several at once: every step of one draw needs what the step before it found.
+    /// Replaces random bits by the record numbers that they stand for. Each step goes over all of them, so that the
+    /// processor works on several at once: every step of one draw needs what the step before it found.
     #[inline(always)]
     pub fn replace_all(&self, bits: &mut [u64]) {
         self.ranks.replace_all(bits);

@@ -84,9 +84,9 @@ impl Zipfian {
         self.items
     }
 
-    /// Follows a number of items that has changed, in constant time, and by YCSB's law: zeta is that of the present items, and the
-    /// curve of the ranks from 2 on keeps the bend that it had for those it began with. So where many were added, the ranks just
-    /// above 1 are left out.
+    /// Follows a number of items that has changed, in constant time, and by YCSB's law: zeta is that of the present
+    /// items, and the curve of the ranks from 2 on keeps the bend that it had for those it began with. So where many
+    /// were added, the ranks just above 1 are left out.
     pub fn set_items(&mut self, items: u64) {
         let items = items.max(1);
         if items == self.items {
@@ -118,8 +118,8 @@ impl Zipfian {
             return 1.min(self.items - 1);
         }
         let rank = self.width * self.stretched(self.eta * u - self.eta + 1.0);
-        // By way of a signed number, which processors turn fractions into in one step. Rounding may reach `items` itself
-        // at u close to one.
+        // By way of a signed number, which processors turn fractions into in one step. Rounding may reach `items`
+        // itself at u close to one.
         (rank as i64 as u64).min(self.items - 1)
     }
 

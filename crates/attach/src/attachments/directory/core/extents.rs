@@ -46,8 +46,8 @@ pub(super) enum SegmentPlace {
     /// Allocated, but what lies there is not the file's: it reads as zeros.
     Unwritten(u64),
     Written(u64),
-    /// Written, and then a flush failed: it is read as what was written, but with the device's power it may turn into what
-    /// another file left there. So the journal calls it unwritten until it is written anew.
+    /// Written, and then a flush failed: it is read as what was written, but with the device's power it may turn into
+    /// what another file left there. So the journal calls it unwritten until it is written anew.
     Doubtful(u64),
 }
 

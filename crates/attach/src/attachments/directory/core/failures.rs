@@ -6,9 +6,9 @@
 //! fsync with the error until it was reported once and nobody has the file open any more: a second program
 //! that has it open gets the error as well.
 //!
-//! A device may have lost what a failed flush was to write, and let the next one succeed. So places whose content no flush
-//! has covered become doubtful then: the journal does not call them written before they were written anew. After a power
-//! cut they read as zeros, and not as what another file left there.
+//! A device may have lost what a failed flush was to write, and let the next one succeed. So places whose content no
+//! flush has covered become doubtful then: the journal does not call them written before they were written anew. After
+//! a power cut they read as zeros, and not as what another file left there.
 
 use rustix::io::Errno;
 use underlay_storage::device::DeviceError;
@@ -41,7 +41,8 @@ pub(super) struct FlushScope {
 }
 
 impl DirectoryCore {
-    /// A flush of the device is over. It has failed as well if another one did meanwhile: a device may tell only one of them.
+    /// A flush of the device is over. It has failed as well if another one did meanwhile: a device may tell only one of
+    /// them.
     pub(super) fn flush_ended(
         &self,
         covers: FlushScope,
@@ -54,8 +55,8 @@ impl DirectoryCore {
                 state.unflushed.retain(|placed| placed.written > covers.written);
                 Ok(())
             }
-            // The other one has noted all that this one was to cover. Noted again, it would fail the next one that overlaps it,
-            // and so on for ever.
+            // The other one has noted all that this one was to cover. Noted again, it would fail the next one that
+            // overlaps it, and so on for ever.
             Ok(()) => Err(DeviceError::Io("another flush failed at the same time".into())),
             Err(error) => {
                 state.note_failure(errno(&error));

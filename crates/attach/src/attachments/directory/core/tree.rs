@@ -197,8 +197,8 @@ impl InodeTree {
         Ok(())
     }
 
-    /// Takes what a file has written to these blocks for doubtful, where it still lies there, and says how the journal is to
-    /// have it. In memory alone nothing changes: it is read as before.
+    /// Takes what a file has written to these blocks for doubtful, where it still lies there, and says how the journal
+    /// is to have it. In memory alone nothing changes: it is read as before.
     pub(super) fn doubt(&mut self, inode: u64, offset: u64, run: BlockRun) -> Vec<TreeOperation> {
         let Some(file) = self.inodes.get(&inode) else { return Vec::new() };
         let lies_there =

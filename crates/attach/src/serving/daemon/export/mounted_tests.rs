@@ -41,7 +41,8 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// One for each transport that this host has, where nobody else sees it; none where nothing can be mounted, and CI fails there.
+    /// One for each transport that this host has, where nobody else sees it; none where nothing can be mounted, and CI
+    /// fails there.
     fn all() -> Vec<Mounted> {
         if let Err(missing) = crate::machine::privileges::probe_privileges()
             .and_then(|()| crate::machine::privileges::probe_fuse())
@@ -104,8 +105,8 @@ impl Mounted {
     }
 }
 
-/// What this thread, and those that it starts, mount from now on is in a namespace of their own, which the kernel clears away with the
-/// last of them, however they end.
+/// What this thread, and those that it starts, mount from now on is in a namespace of their own, which the kernel
+/// clears away with the last of them, however they end.
 fn enter_own_mount_namespace() {
     // SAFETY: the flag gives this thread mounts and a working directory of its own; no memory is shared or unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();

@@ -1,4 +1,5 @@
-//! The sections that stand for themselves: `[run]`, `[scale]`, `[fault.NAME]`, `[event.NAME]`, `[short]`, `[reference]`.
+//! The sections that stand for themselves: `[run]`, `[scale]`, `[fault.NAME]`, `[event.NAME]`, `[short]`,
+//! `[reference]`.
 
 use serde_json::{Value, json};
 use underlay_attach::choice;

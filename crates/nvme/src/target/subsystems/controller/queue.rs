@@ -416,8 +416,8 @@ impl CommandReply {
         &self.queue
     }
 
-    /// From here on the command counts as one that a device has, until it is answered. `None` when the connection is over and
-    /// no device may have it.
+    /// From here on the command counts as one that a device has, until it is answered. `None` when the connection is
+    /// over and no device may have it.
     pub(in crate::target) fn count_at_device(mut self) -> Option<CommandReply> {
         if !std::mem::replace(&mut self.is_at_device, true) {
             self.queue.at_device.fetch_add(1, Ordering::SeqCst);

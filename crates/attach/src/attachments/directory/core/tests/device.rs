@@ -182,8 +182,8 @@ impl BlockDevice for Delayed {
     }
 }
 
-/// Fails as many flushes, or forced writes, as it is told to. A flush that fails has lost what it was to write, as behind the
-/// page cache of Linux: the next one succeeds.
+/// Fails as many flushes, or forced writes, as it is told to. A flush that fails has lost what it was to write, as
+/// behind the page cache of Linux: the next one succeeds.
 pub(super) struct Failing {
     memory: Arc<Memory>,
     pub flushes: Mutex<u32>,
