@@ -8,12 +8,12 @@ mod commands;
 #[cfg(test)]
 mod documented_secrets;
 mod exit_codes;
-mod harmless;
 mod log;
 mod output;
 mod progress;
 mod service;
 mod signals;
+mod terminal_escape;
 mod umask;
 
 use std::process::ExitCode;

@@ -10,8 +10,8 @@ use underlay_report::quantity;
 use underlay_study::run::{LiveCell, RunObserver};
 use underlay_sync::UnsimulatedMutex;
 
-use crate::harmless::harmless;
 use crate::output;
+use crate::terminal_escape::terminal_escape;
 
 /// Draws on a terminal; writes one plain line for each ended cell elsewhere.
 pub(crate) struct TerminalProgress {

@@ -3,11 +3,11 @@
 mod event;
 mod history;
 mod tail;
-mod turns;
+mod transitions;
 mod watched;
 
 pub(crate) use event::{EventKind, HistoryEvent};
 pub(crate) use history::{MAX_STEP_S, RunHistory, SampleMoment};
 pub(crate) use tail::FeedTail;
-pub(crate) use turns::bare;
+pub(crate) use transitions::bare;
 pub(crate) use watched::{CellView, WatchedFeed};

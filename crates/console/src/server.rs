@@ -5,16 +5,16 @@ mod answer;
 mod assets;
 mod caller;
 mod connection;
-mod entry;
-mod guard;
+mod connection_limits;
+mod login;
 mod named_runs;
 mod outsiders;
 mod own_files;
-mod places;
+mod permits;
+mod request_guard;
 mod routes;
 mod stream;
 mod studies;
-mod visits;
 mod work;
 
 use std::net::{SocketAddr, TcpListener};
@@ -32,10 +32,10 @@ use crate::drawn::DrawnPages;
 use crate::host::ConsoleHost;
 use crate::hub::ConsoleHub;
 use crate::page::escaped;
-pub use entry::ADDRESS_VALID;
-use entry::LoginAddress;
+pub use login::ADDRESS_VALID;
+use login::LoginAddress;
 use own_files::OwnSocket;
-use places::PermitPool;
+use permits::PermitPool;
 use work::{RunningCommands, WorkPermits};
 
 /// Whoever is measured beside it needs the CPUs more.

@@ -3,7 +3,6 @@
 //! is replaced, and what is private is private under every umask. `docs/security.md` has the rules.
 
 pub mod control_socket;
-pub mod fleeting;
 mod folder;
 mod foreign;
 mod free_space;
@@ -12,6 +11,7 @@ pub mod mountinfo;
 pub mod plain_file;
 mod read;
 mod remove;
+pub mod scratch_dir;
 mod secret;
 pub mod shell;
 mod trusted_path;

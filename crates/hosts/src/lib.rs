@@ -14,7 +14,6 @@ mod host;
 mod job;
 mod merge;
 pub mod message;
-mod particulars;
 mod secret_file;
 mod session;
 mod ssh;
@@ -22,6 +21,7 @@ mod stream;
 mod token;
 mod trust;
 mod worker;
+mod ycsb_stats;
 
 pub use clock_offset::ClockOffset;
 pub use coordinator::{CombinedResults, HostReport, LostHost, WorkerCoordinator};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use underlay_record::MeasuredWindow;
 
 use crate::job::RemoteJob;
-use crate::particulars::SentParticulars;
+use crate::ycsb_stats::SentParticulars;
 
 /// A worker's first bytes, before any frame. The number is the version of the protocol.
 pub const PREFACE: [u8; 18] = *b"underlay-worker 1\n";

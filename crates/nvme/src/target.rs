@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use underlay_sync::Instant;
-use underlay_sync::seldom::RateLimitedLog;
+use underlay_sync::rate_limited_log::RateLimitedLog;
 use underlay_sync::thread::JoinHandle;
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 

@@ -8,7 +8,7 @@
 mod cached;
 mod correction;
 mod demand;
-mod doubt;
+mod kind_ambiguity;
 mod measured;
 mod reads;
 mod residuals;
@@ -31,7 +31,7 @@ pub use residuals::LeftOut;
 use cached::CachedShare;
 use correction::{correction, nearest};
 use demand::OperationDemand;
-use doubt::KindAmbiguity;
+use kind_ambiguity::KindAmbiguity;
 use residuals::{ResidualErrors, SystemErrors, student_t};
 
 /// Data : memory may be so many times what was measured, either way.

@@ -6,12 +6,12 @@
 
 pub mod advice;
 pub mod attribution;
-pub mod bank;
 pub mod cache;
 pub mod calibration;
 pub mod cell;
 mod cpu;
 pub mod demand;
+pub mod device_network;
 mod layers;
 pub mod outcome;
 pub mod refusal;

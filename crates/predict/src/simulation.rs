@@ -18,8 +18,8 @@ use rand_pcg::Pcg64Mcg;
 use underlay_storage::medium::ModelOperation;
 use underlay_storage::stack::VolumeSpec;
 
-use crate::bank::{DeviceNetwork, FinishedDeviceRequest, NetworkSetup, VolumeRequest};
 use crate::demand::MixDemand;
+use crate::device_network::{DeviceNetwork, FinishedDeviceRequest, NetworkSetup, VolumeRequest};
 use crate::outcome::{FinishedOperation, SimulationOutcome, TimeParts};
 use crate::refusal::PredictionRefusal;
 

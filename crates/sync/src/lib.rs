@@ -7,14 +7,14 @@
 //! Locks do not poison (`unsimulated` says why).
 
 mod channel;
-pub mod claims;
 mod condvar;
 mod fate;
 mod mutex;
 pub mod planted;
 mod random;
+pub mod range_locks;
+pub mod rate_limited_log;
 mod rwlock;
-pub mod seldom;
 pub mod simulation;
 pub mod slices;
 pub mod thread;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_files::{Folder, fleeting};
+use underlay_files::{Folder, scratch_dir};
 use underlay_workload::client::{ClientError, FieldSelection, FieldValues};
 
 use crate::child::ChildState;
@@ -143,7 +143,7 @@ impl SocketPath {
         if path.as_os_str().len() <= SOCKET_PATH_BYTES {
             return Ok(SocketPath { path, name, directory: None });
         }
-        let directory = fleeting::make()?;
+        let directory = scratch_dir::make()?;
         let short = SocketPath { path: directory.path().join("sock"), name, directory: Some(directory) };
         if short.path.as_os_str().len() > SOCKET_PATH_BYTES {
             let problem =

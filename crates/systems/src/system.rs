@@ -8,9 +8,9 @@ use underlay_record::{BenchmarkRecord, CacheUse, JobRecord, MetricDilation, Topo
 use underlay_workload::client::Client;
 
 use crate::benchmark::BenchmarkPlan;
+use crate::connect_allowlist::MayConnect;
 pub use crate::error::SystemError;
 use crate::left_elsewhere::RemoteLedger;
-use crate::may_connect::MayConnect;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{PlannedNode, SystemNodes};
 use crate::parts::SystemPart;

@@ -16,7 +16,7 @@ use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 use rustix::thread::{
     UnshareFlags, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
-use underlay_files::{Folder, fleeting};
+use underlay_files::{Folder, scratch_dir};
 
 use crate::child::ChildProcess;
 use crate::mount_namespace::enter_own_mounts;
@@ -25,7 +25,7 @@ use crate::system::SystemError;
 pub(crate) const USER: &str = "nobody";
 /// Its usual id on Linux, for hosts without an entry in /etc/passwd.
 const NOBODY: u32 = 65534;
-const SHARED: &str = fleeting::SHARED;
+const SHARED: &str = scratch_dir::SHARED;
 /// The part of our environment that such a program gets: what it needs to reach a network, and no secrets. A proxy's
 /// address may hold a password, but without it there is no network.
 const VARIABLES: [&str; 15] = [
@@ -78,7 +78,7 @@ impl UnprivilegedSandbox {
             true => (path, None),
             false => {
                 // Inside a folder of ours, so that nobody else can replace it.
-                let outer = fleeting::make_shared()?;
+                let outer = scratch_dir::make_shared()?;
                 std::fs::set_permissions(outer.path(), std::fs::Permissions::from_mode(0o711))?;
                 let path = outer.path().join("room");
                 make_private(&path)?;

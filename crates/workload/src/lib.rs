@@ -24,12 +24,12 @@ pub use run::control::{LatenciesSoFar, RunAftermath, RunHandle, RunPhase, RunPro
 pub use run::memory_client::{MemoryClient, MemoryStore};
 pub use run::null_client::{KeysOnlyClient, NullClient};
 pub use run::pacing::ArrivalProcess;
-pub use run::particulars::{BothLatencies, EdgeLatencies, YcsbStatistics};
 pub use run::pauses::PauseWatch;
 pub use run::rate_profile::{RatePart, RateProfile};
 pub use run::raw::{RawAnswer, RawLog, RawOperation, RawOperations};
 pub use run::runner::{CLIENT_THREADS, RunError, run};
 pub use run::series::{IntervalLatencies, TimelineInterval};
 pub use run::spec::{BackgroundWork, HostShare, RunSpec};
+pub use run::ycsb_stats::{BothLatencies, EdgeLatencies, YcsbStatistics};
 pub use workload::CoreWorkload;
 pub use ycsb::properties::{PropertyErrors, PropertyOrigin, YcsbProperties, YcsbProperty};

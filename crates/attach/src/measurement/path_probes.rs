@@ -25,7 +25,7 @@ use underlay_sync::{Mutex, slices};
 use crate::machine::error::AttachError;
 use crate::machine::processors::{CpuConfinement, Processors};
 use crate::measurement::aligned_buffer::AlignedBuffer;
-use crate::serving::daemon::door::{PROBE_BYTES, monotonic_ns};
+use crate::serving::daemon::request_meter::{PROBE_BYTES, monotonic_ns};
 
 /// On average: few beside a device's requests, enough for a percentile within a minute.
 const INTERVAL: Duration = Duration::from_millis(20);

@@ -24,7 +24,7 @@ use underlay_storage::paced::PathCost;
 use underlay_storage::times::KindTimes;
 
 use crate::measurement::block_counters::{BlockCounters, RequestTotals};
-use crate::serving::daemon::door::{AnsweredTotals, VolumeTimes};
+use crate::serving::daemon::request_meter::{AnsweredTotals, VolumeTimes};
 
 /// So many requests make the rounding of the kernel's times to milliseconds harmless.
 pub(crate) const ENOUGH_REQUESTS: u64 = 100;

@@ -8,8 +8,8 @@
 mod block_devices;
 pub mod control;
 mod directories;
-pub(crate) mod door;
 pub(crate) mod export;
+pub(crate) mod request_meter;
 
 use std::fs::File;
 use std::io::Read;
@@ -34,8 +34,8 @@ use crate::machine::mounts;
 use crate::serving::fuse_uring;
 use crate::serving::remote::NvmeTcp;
 use control::VolumeInfo;
-use door::RequestMeters;
 use export::{ExportFiles, FuseExport};
+use request_meter::RequestMeters;
 
 /// What the launcher hands to the daemon, as a JSON file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

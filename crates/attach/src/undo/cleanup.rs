@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
-use underlay_files::fleeting;
+use underlay_files::scratch_dir;
 use underlay_record::DisturbedBy;
 use underlay_storage::stack::PacingMode;
 
@@ -106,7 +106,7 @@ pub fn clean(
         }
         problems.append(&mut cleaner.problems);
     }
-    for folder in fleeting::left_behind() {
+    for folder in scratch_dir::left_behind() {
         match underlay_files::remove_tree(&folder) {
             Ok(()) => {
                 cleaned.removed += 1;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use underlay_sync::Mutex;
 
-use underlay_files::{Access, Folder, fleeting, plain_file};
+use underlay_files::{Access, Folder, plain_file, scratch_dir};
 
 use crate::machine::error::AttachError;
 use crate::machine::processes;
@@ -374,7 +374,7 @@ impl RegistryOwner {
         RegistryOwner {
             process,
             boot_id: processes::boot_id(),
-            pid_namespace: fleeting::pid_namespace(),
+            pid_namespace: scratch_dir::pid_namespace(),
             command: processes::command_name(process.pid),
         }
     }

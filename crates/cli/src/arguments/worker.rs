@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use underlay_config::units;
-use underlay_systems::may_connect::AllowedEndpoint;
+use underlay_systems::connect_allowlist::AllowedEndpoint;
 
 use super::LogLevel;
 

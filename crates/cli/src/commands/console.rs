@@ -1,6 +1,6 @@
 //! `underlay console`, and the console of a run.
 
-mod beside;
+mod companion;
 mod host;
 mod in_time;
 mod kept;
@@ -27,8 +27,8 @@ use crate::arguments::{ConsoleArguments, ServedAt};
 use crate::exit_codes::ExitFailure;
 use crate::{output, service, signals};
 
-use beside::ConsoleAddress;
-pub(crate) use beside::{CompanionConsole, ConsoleStay};
+use companion::ConsoleAddress;
+pub(crate) use companion::{CompanionConsole, ConsoleStay};
 use host::ThisHost;
 
 const PORT: u16 = 7100;

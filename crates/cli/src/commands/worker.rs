@@ -17,8 +17,8 @@ use underlay_hosts::{
     WorkerServer,
 };
 use underlay_study::standstill::PauseMeter;
-use underlay_sync::seldom::RateLimitedLog;
-use underlay_systems::may_connect::{self, MayConnect};
+use underlay_sync::rate_limited_log::RateLimitedLog;
+use underlay_systems::connect_allowlist::{self, MayConnect};
 use underlay_workload::RunWindow;
 
 use crate::arguments::{TrustArguments, WorkerArguments};

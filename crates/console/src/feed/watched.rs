@@ -10,7 +10,7 @@ use underlay_report::{node_event_so_far, quantity};
 
 use super::RunHistory;
 use super::event::{EventKind, HistoryEvent};
-use super::turns::TransitionDetector;
+use super::transitions::TransitionDetector;
 
 /// Events that are kept; the oldest go.
 const MAX_EVENTS: usize = 2_000;

@@ -3,7 +3,7 @@
 
 mod drawing;
 mod guess;
-mod things;
+mod nodes;
 
 use maud::{Markup, html};
 use underlay_record::{LiveSample, NodeCondition};
@@ -22,7 +22,7 @@ pub(super) fn picture(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
     let sample = latest.filter(|sample| sample.position == run.watched.running).unwrap_or(&empty);
     let planned = run.watched.running.and_then(|position| run.run.plan.get(position as usize));
     let guessed = run.watched.parts.is_none().then(|| guess::parts(planned, &run.nodes, storage));
-    let ground = things::GraphSource {
+    let ground = nodes::GraphSource {
         planned,
         storage,
         sample,
@@ -57,7 +57,7 @@ pub(super) fn controls(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
             ul.controls {
                 @for node in &run.nodes {
                     li {
-                        span.name { (node.name) } " " span.dim { (things::node_in_words(node)) }
+                        span.name { (node.name) } " " span.dim { (nodes::node_in_words(node)) }
                         form.inline method="post" action={ (address) "/nodes" } {
                             input type="hidden" name="form" value=(hub.form_secret.reveal());
                             input type="hidden" name="node" value=(node.name);

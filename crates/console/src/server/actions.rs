@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::ServerShared;
 use super::answer::{ActionRefusal, HtmlPage, PageAnswer};
 use super::caller::{AnswerForm as ReadAs, CallerInfo, RequestCaller};
-use super::entry::ADDRESS_VALID;
+use super::login::ADDRESS_VALID;
 use super::named_runs::{run_directory, with_run};
 use super::work::{CommandTarget, WorkKind, WorkPermit};
 use crate::host::{NodeAction, RunAction};

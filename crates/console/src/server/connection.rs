@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_openssl::SslStream;
 
 use super::caller::SocketKind;
-use super::visits::ConnectionLimits;
+use super::connection_limits::ConnectionLimits;
 
 /// A request's head comes within this time, or not at all.
 const HEAD_LIMIT: Duration = Duration::from_secs(15);

@@ -1,6 +1,6 @@
 //! What simulated figures are to be multiplied by, from what measured and simulated differ by in cells that are near.
 
-use super::doubt::KindAmbiguity;
+use super::kind_ambiguity::KindAmbiguity;
 use super::{PredictedMetric, UNKNOWN_ERROR};
 use crate::cell::{CellPoint, MeasuredCell};
 use crate::outcome::SimulationOutcome;

@@ -5,7 +5,7 @@ use rand_pcg::Pcg64Mcg;
 use underlay_storage::medium::ModelOperation;
 
 use super::SimulationScenario;
-use crate::bank::{DeviceNetwork, VolumeRequest};
+use crate::device_network::{DeviceNetwork, VolumeRequest};
 
 /// Idle reads that tell what a read takes when nothing else is going on.
 const IDLE_READS: u64 = 48;

@@ -6,9 +6,9 @@ use underlay_record::{
     BenchmarkFigure, BenchmarkRecord, BetterDirection, CertificateVerdict, MetricDilation, RunRecord,
 };
 
+use crate::cell::by_phase::PhaseComparison;
 use crate::cell::completed::{benchmark_of, worst_verdict};
 use crate::cell::cost::StorageCost;
-use crate::cell::meanwhile::PhaseComparison;
 use crate::quantity;
 use crate::statistics::ratio::EstimateRatio;
 use crate::statistics::{IntervalEstimate, StandardError};

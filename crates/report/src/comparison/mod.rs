@@ -2,7 +2,7 @@
 
 pub mod ab;
 pub mod background;
-pub mod beside;
+pub mod background_load;
 pub(crate) mod changing;
 pub mod inputs;
 pub(crate) mod network;

@@ -3,8 +3,8 @@
 pub mod ab;
 mod attribution;
 pub(crate) mod background;
+pub(crate) mod background_load;
 pub(crate) mod benchmarks;
-pub(crate) mod beside;
 pub(crate) mod caches;
 mod cards;
 pub(crate) mod changing;
@@ -150,7 +150,7 @@ pub fn comparison_explained(
     out += &steps::text(&comparison, width, paint);
     out += &changing::text(&comparison, width, paint);
     out += &node_events::text(&comparison, width, paint);
-    out += &beside::text(&comparison, width, paint);
+    out += &background_load::text(&comparison, width, paint);
     out += &background::text(&comparison, width, paint);
     out += &network::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use underlay_sync::claims;
-pub(super) use underlay_sync::claims::LockAccess;
+use underlay_sync::range_locks;
+pub(super) use underlay_sync::range_locks::LockAccess;
 
 /// Of one device, so without a key.
 pub(super) type DeviceRanges = claims::RangeLocks<(), Range<u64>>;

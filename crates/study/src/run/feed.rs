@@ -17,7 +17,7 @@ use underlay_record::{
 };
 use underlay_sync::{Condvar, Mutex};
 
-use super::wishes::RunCommand;
+use super::control_requests::RunCommand;
 use super::{LiveCell, LiveSource, RunError, RunObserver, RunOutcome};
 use crate::machine::thread_time;
 pub(super) use source::CellSource;

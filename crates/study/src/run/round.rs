@@ -11,9 +11,9 @@ use underlay_record::{CellStatus, DisturbedBy, GivenUp, PlannedCell, RunHeader, 
 use super::cell::RunContext;
 use super::cell_plan::CellPlan;
 use super::certificate::{TooFast, too_fast};
+use super::control_requests::ControlRequests;
 use super::dataset::PreparedDatasets;
 use super::directory::RunDirectory;
-use super::wishes::ControlRequests;
 use super::{CellError, RunError, RunObserver, RunOutcome};
 use crate::estimate;
 use crate::plan;

@@ -10,6 +10,7 @@ use underlay_attach::{IdlePreventer, OwnFolder, ResourceRegistry};
 use underlay_record::{CellLimit, PlannedCell, RunHeader, SCHEMA_VERSION, WallRecord};
 
 use super::cell::RunContext;
+use super::control_requests::{ControlRequests, RunControl};
 use super::dataset::PreparedDatasets;
 use super::directory::RunDirectory;
 use super::feed::RunFeed;
@@ -18,8 +19,7 @@ use super::kept_logs::KeptLogs;
 use super::round::{self, RoundEnding, RunRound};
 use super::slow_motion::{self, DilatedStudy};
 use super::stopwatch::{Stopwatch, StopwatchTimes};
-use super::wishes::{ControlRequests, RunControl};
-use super::{RunError, RunObserver, RunOptions, RunOutcome, ground, space};
+use super::{RunError, RunObserver, RunOptions, RunOutcome, preflight, space};
 use crate::estimate;
 use crate::machine::CpuPlacement;
 use crate::plan;
@@ -102,9 +102,9 @@ fn look_at_ground(
     observer: &dyn RunObserver,
 ) -> Result<Option<OwnFolder>, RunError> {
     space::check(study, left.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
-    ground::check(study, left.iter(), registry)?;
+    preflight::check(study, left.iter(), registry)?;
     let work_folder = options.work.as_deref().map(|work| make_work_in(work, registry)).transpose()?;
-    ground::tell_what_holds_nothing(study, left.iter(), observer);
+    preflight::tell_what_holds_nothing(study, left.iter(), observer);
     Ok(work_folder)
 }
 
@@ -430,7 +430,7 @@ fn make_work_in(parent: &Path, registry: &ResourceRegistry) -> Result<OwnFolder,
     let above = std::path::absolute(parent)
         .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", parent.display())))?;
     let made = OwnFolder::make_in(&above, "underlay", registry);
-    made.map_err(|error| ground::refused(&format!("--work {}", parent.display()), &error))
+    made.map_err(|error| preflight::refused(&format!("--work {}", parent.display()), &error))
 }
 
 /// The folder for images and prepared data.

@@ -18,12 +18,12 @@ use super::servers::{AccumuloPlan, AccumuloServers, INSTANCE, ProcessEnvironment
 use super::site::{AccumuloSite, LOGGING, LOGGING_FILE, LogVolume, ZOOKEEPER, session_timeout};
 use super::splits::split_points;
 use crate::artifacts::{self, ACCUMULO, HADOOP};
+use crate::connect_allowlist::ConnectAllowlist;
 use crate::credentials;
 use crate::hdfs::{Hdfs, HdfsPlan, ServerHeaps, VolumeChoosing, planned_nodes, without_datanodes};
 use crate::java::{ClassPath, Java};
 use crate::java_server;
 use crate::jvm::{self, JvmChild, JvmSpec};
-use crate::may_connect::ConnectAllowlist;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;

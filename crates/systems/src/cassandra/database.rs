@@ -28,7 +28,7 @@ use underlay_sync::RwLock;
 
 use super::config::CassandraConfig;
 use super::table::{CassandraTable, KEYSPACE, TableRequest};
-use crate::may_connect::{self, ConnectAllowlist};
+use crate::connect_allowlist::{self, ConnectAllowlist};
 
 /// Threads that transfer data between the sockets and the threads of the load. The latter wait for their own answers.
 const DRIVER_THREADS: usize = 2;
@@ -81,7 +81,7 @@ pub(super) enum DatabaseError {
     #[error("can't connect to {endpoints}: {problem}")]
     Connect { endpoints: String, problem: String },
     /// Nodes that the cluster has reported.
-    #[error("the cluster has other nodes, and {}", may_connect::not_listed(.0))]
+    #[error("the cluster has other nodes, and {}", connect_allowlist::not_listed(.0))]
     NotListed(Vec<String>),
     /// Cassandra's error for a statement.
     #[error("{statement}: {problem}")]
@@ -124,7 +124,7 @@ impl CassandraSession {
             // Ignoring these nodes would put the load on a part of the cluster only.
             let state = session.get_cluster_state();
             let nodes = state.get_nodes_info().iter().map(|node| (node.address.ip(), node.address.port()));
-            let strangers = may_connect::strangers(allowed, nodes);
+            let strangers = connect_allowlist::strangers(allowed, nodes);
             if !strangers.is_empty() {
                 return Err(DatabaseError::NotListed(strangers));
             }

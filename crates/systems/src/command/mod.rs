@@ -1,8 +1,8 @@
 #![doc = include_str!("docs.md")]
 
+mod command_env;
 mod config;
 mod foreign_files;
-mod ground;
 mod host_space;
 mod identity;
 mod leftovers;

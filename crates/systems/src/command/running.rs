@@ -9,9 +9,9 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
+use super::command_env::{BudgetOwner, CommandEnvironment, EndedCommand};
 use super::config::CommandConfig;
 use super::foreign_files::{LOGS, read_below, tail, texts_in};
-use super::ground::{BudgetOwner, CommandEnvironment, EndedCommand};
 use super::identity::write_file;
 use super::placeholders::{PlaceholderValues, fill_plain};
 use super::progress::ProgressFollower;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use underlay_sync::Mutex;
 
 use super::NAME;
+use super::command_env::{BudgetOwner, CommandEnvironment, new_mark};
 use super::config::{CommandConfig, SETTINGS};
 use super::foreign_files::LOGS;
-use super::ground::{BudgetOwner, CommandEnvironment, new_mark};
 use super::host_space::HostSpace;
 use super::identity::{UnixUser, make_private, write_file};
 use super::placeholders::PlaceholderValues;

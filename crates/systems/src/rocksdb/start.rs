@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ::rocksdb::{DB, Options};
-use underlay_files::fleeting;
+use underlay_files::scratch_dir;
 use underlay_workload::client::{Client, ClientError, FieldSelection};
 
 use super::client::RocksdbClient;
@@ -171,7 +171,7 @@ impl System for Rocksdb {
 fn library_version() -> Option<&'static str> {
     static VERSION: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
-        let folder = fleeting::make().ok()?;
+        let folder = scratch_dir::make().ok()?;
         let mut options = Options::default();
         options.create_if_missing(true);
         let version = DB::open(&options, folder.path()).ok().and_then(|_| version_in(folder.path()));

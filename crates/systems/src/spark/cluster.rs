@@ -23,10 +23,10 @@ use super::jobs::{DriverRequest, JobTiming, committed_by, record};
 use super::manager::ClusterManager;
 use super::store::{BUCKET, SparkStore};
 use crate::ceph::{MARK, StoreRequest};
-use crate::network_link::{LinkShape, NetworkLink};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::{SystemNodes, unknown};
 use crate::system::{JobProgress, JobRequest, JobWatch, RunningSystem, SystemError, SystemResources};
+use crate::tun_link::{LinkShape, NetworkLink};
 
 const END_LIMIT: Duration = Duration::from_secs(60);
 const END_POLL: Duration = Duration::from_millis(20);

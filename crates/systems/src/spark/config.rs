@@ -14,11 +14,11 @@ use super::memory::{
     CacheKind, MIB, MIN_HEAP_BYTES, ManagerKind, SparkMemoryDemand, SparkMemoryLayout, StoreKind,
 };
 use super::version::{SparkVersion, VERSIONS};
-use crate::network_link::{LinkShape, MAX_IN_FLIGHT_BYTES};
 use crate::setting::{
     BOOLEAN, CustomSetting, IntegerSetting, OneOf, OptionalSetting, PathOf, SettingKind as _,
     SettingMistakes, TextSetting, settings, too_small,
 };
+use crate::tun_link::{LinkShape, MAX_IN_FLIGHT_BYTES};
 
 settings! {
     /// Every setting with its value in force.

@@ -18,8 +18,8 @@ use super::environment::without_variables_of_the_user;
 use crate::ceph::S3Keys;
 use crate::credentials::random_password;
 use crate::left_elsewhere::{LedgerEntry, RemoteLedger};
-use crate::network_door::{ADDRESS, ForwardTarget, NetworkDoor};
 use crate::network_namespace::NetworkNamespace;
+use crate::port_forward::{ADDRESS, ForwardTarget, NetworkDoor};
 use crate::system::{SystemError, SystemSettings};
 
 const PROGRAM: &str = "store.py";

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::NAME;
 use crate::ceph::S3Keys;
 use crate::credentials::missing;
-use crate::network_door::ADDRESS;
+use crate::port_forward::ADDRESS;
 use crate::system::SystemError;
 
 /// `https://s3.example.com`, or another port: `http://10.0.0.5:9000`.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::NAME;
 use super::config::SparkConfig;
 use super::master::ExternalMaster;
+use crate::connect_allowlist::MayConnect;
 use crate::credentials::missing;
-use crate::may_connect::MayConnect;
 use crate::system::{SystemError, SystemSettings};
 
 pub(super) const SECRET: &str = "spark.authenticate.secret";

@@ -32,7 +32,6 @@ use crate::certificate::{ServerCertificate, trusted_by_java};
 use crate::hdfs;
 use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
-use crate::network_link::FAR;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::SystemPart;
@@ -42,6 +41,7 @@ use crate::system::{
     JobTakes, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError,
     SystemResources, SystemSettings, check_roles, make_on,
 };
+use crate::tun_link::FAR;
 use underlay_record::NodeRole;
 
 /// This limit only tells a stuck process from a slow one.

@@ -13,7 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 use underlay_record::NodeCondition;
 use underlay_systems::accumulo::Accumulo;
-use underlay_systems::may_connect::{self, MayConnect};
+use underlay_systems::connect_allowlist::{self, MayConnect};
 use underlay_systems::system::{
     RunningSystem, StoragePaths, System, SystemResources, SystemSettings, Visibility,
 };
@@ -252,7 +252,7 @@ fn it_can_be_joined(running: &dyn RunningSystem, directory: &Path, ledger: &Ledg
     let paths = StoragePaths { scratch: directory.join("joined"), ..StoragePaths::default() };
     // Its servers are named by ZooKeeper, and listen at other ports and at another address.
     let listed = |list: &str| {
-        let may_connect = MayConnect::Listed(may_connect::parse(list).unwrap());
+        let may_connect = MayConnect::Listed(connect_allowlist::parse(list).unwrap());
         SystemSettings { may_connect, ..settings.clone() }
     };
     let join = || {

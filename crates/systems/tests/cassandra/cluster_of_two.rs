@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use underlay_record::NodeCondition;
 use underlay_systems::cassandra::Cassandra;
-use underlay_systems::may_connect::{self, MayConnect};
+use underlay_systems::connect_allowlist::{self, MayConnect};
 use underlay_systems::system::{
     RunningSystem, StoragePaths, System as _, SystemError, SystemResources, SystemSettings,
 };
@@ -127,7 +127,7 @@ fn a_node_goes_and_comes_back(running: &dyn RunningSystem) {
 fn only_nodes_on_the_list_are_connected_to(addresses: &str) {
     let (first, other) = addresses.split_once(", ").unwrap();
     let join_with = |list: &str| {
-        let may_connect = MayConnect::Listed(may_connect::parse(list).unwrap());
+        let may_connect = MayConnect::Listed(connect_allowlist::parse(list).unwrap());
         let settings =
             SystemSettings { may_connect, ..settings(&[("endpoints", first), ("consistency", "ONE")]) };
         let resources = SystemResources::with_budget(0);

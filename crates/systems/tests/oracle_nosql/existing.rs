@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use underlay_systems::child::ChildProcess;
+use underlay_systems::connect_allowlist::{self, MayConnect};
 use underlay_systems::java::Java;
-use underlay_systems::may_connect::{self, MayConnect};
 use underlay_systems::network_namespace::NetworkNamespace;
 use underlay_systems::oracle_nosql::OracleNosql;
 use underlay_systems::system::{
@@ -123,7 +123,7 @@ fn secured_store_is_used_by_login_file() {
     let unlisted = SystemSettings { may_connect: MayConnect::WithoutCredentials, ..settings.clone() };
     let error = refused(with_login, &unlisted);
     assert!(error.contains("ORACLE_NOSQL_SECURITY"), "{error}");
-    let other_endpoints = may_connect::parse("127.0.0.2:5000").unwrap();
+    let other_endpoints = connect_allowlist::parse("127.0.0.2:5000").unwrap();
     let other_settings = SystemSettings { may_connect: MayConnect::Listed(other_endpoints), ..settings };
     let error = refused(with_login, &other_settings);
     assert!(error.contains("127.0.0.1:5000"), "{error}");

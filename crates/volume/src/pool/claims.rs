@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use underlay_sync::claims;
-pub(super) use underlay_sync::claims::{LockAccess, PartSet};
+use underlay_sync::range_locks;
+pub(super) use underlay_sync::range_locks::{LockAccess, PartSet};
 
 use super::extents::BuildNumberHasher;
 

@@ -11,9 +11,9 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_storage::device::DeviceError;
 
-use super::doubt::FlushHistories;
 use super::extent::{ExtentUsage, MappedExtent, PlainExtent, ReleasedSpace};
 use super::extents::{BuildNumberHasher, ExtentTable};
+use super::failed_flushes::FlushHistories;
 use super::record::PoolRecord;
 use super::unflushed::UnflushedNotes;
 

@@ -12,8 +12,8 @@ use underlay_storage::device::{
 use underlay_storage::layers::join::GatherJoin;
 
 use super::description::MemberState;
-use super::doubt::MemberFlushHistory;
 use super::extent::{BLOCK_BYTES, BLOCKS, EXTENT_BYTES, Slab, Unit, first_unit};
+use super::failed_flushes::MemberFlushHistory;
 use super::label::MemberLabel;
 use super::map::OutstandingChanges;
 use super::record::PoolRecord;

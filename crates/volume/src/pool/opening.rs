@@ -14,6 +14,7 @@ use super::core::{PoolCore, PoolFlusher, VolumeCore};
 use super::description::{MemberState, PoolError, PoolSettings};
 use super::discards::DiscardQueue;
 use super::extent::{BLOCK_BYTES, MappedExtent, PlainExtent, first_unit};
+use super::flush_monitor::FlushMonitor;
 use super::label::{self, FirstBlock, JOURNAL_MEMBERS, MemberLabel};
 use super::log::PoolLog;
 use super::map::OutstandingChanges;
@@ -25,7 +26,6 @@ use super::replay::LeftOver;
 use super::space::SlabAllocator;
 use super::unflushed::{NoteOwner, left_over};
 use super::unread::LabelProbeDevice;
-use super::witness::FlushMonitor;
 use crate::rate::JobTimer;
 
 const KIND: underlay_storage::journal::format::JournalKind = *b"volumes ";

@@ -14,8 +14,8 @@ use crate::draw::distribution::KeyChooser;
 use crate::draw::keys::RecordKeys;
 use crate::draw::values::LengthChooser;
 use crate::mix::{MixKind, OperationChooser, OperationKind, OperationMix};
-use crate::run::lanes;
 use crate::run::series::KINDS;
+use crate::run::simd_kernels;
 use crate::workload::CoreWorkload;
 
 /// An operation as it was drawn.
@@ -181,7 +181,7 @@ impl OperationDraws {
     /// Draws `count` new operations instead of those before, on records up to `last_acknowledged`, or on the
     /// record `visited`.
     pub(crate) fn refill(&mut self, count: usize, visited: Option<u64>, last_acknowledged: u64) {
-        lanes::widest(
+        simd_kernels::widest(
             #[inline(always)]
             || self.draw(count, visited, last_acknowledged),
         );

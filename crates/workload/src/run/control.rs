@@ -8,9 +8,9 @@ use underlay_record::Histogram;
 use underlay_sync::Mutex;
 
 use crate::mix::OperationKind;
-use crate::run::particulars::YcsbStatistics;
 use crate::run::raw::RawLog;
 use crate::run::series::{IntervalLatencies, IntervalSeries, TimelineInterval};
+use crate::run::ycsb_stats::YcsbStatistics;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RunPhase {

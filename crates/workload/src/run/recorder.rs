@@ -8,12 +8,12 @@ use underlay_sync::Mutex;
 use crate::client::{ClientError, OperationOutcome};
 use crate::draw::operations::VerifiedRecords;
 use crate::mix::OperationKind;
-use crate::run::lanes;
 use crate::run::latency_counts::bucket_of;
 use crate::run::live::LiveCounters;
-use crate::run::particulars::{EdgeSide, EndingCounts, TimedPart};
 use crate::run::raw::{RawAnswer, RawThread};
 use crate::run::series::{IntervalSeries, KINDS, ThreadSeries};
+use crate::run::simd_kernels;
+use crate::run::ycsb_stats::{EdgeSide, EndingCounts, TimedPart};
 
 /// Errors that are kept word for word, and wrong values that are kept.
 const MAX_SAMPLES: usize = 10;
@@ -312,7 +312,7 @@ impl<'a> ThreadRecorder<'a> {
         latencies_ns[0] = self.span_ns(begin_ns, ends_ns[0]);
         let pairs = latencies_ns[1..].iter_mut().zip(ends_ns.windows(2));
         if self.is_undilated {
-            lanes::widest(
+            simd_kernels::widest(
                 #[inline(always)]
                 || {
                     pairs.for_each(|(latency_ns, ends_ns)| {
@@ -324,7 +324,7 @@ impl<'a> ThreadRecorder<'a> {
             pairs.for_each(|(latency_ns, ends_ns)| *latency_ns = self.span_ns(ends_ns[0], ends_ns[1]));
         }
         // Of all that there is room for: a loop of a known length is faster than one of fewer turns.
-        lanes::widest(
+        simd_kernels::widest(
             #[inline(always)]
             || {
                 for place in 0..OperationBurst::MAX {

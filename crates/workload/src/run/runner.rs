@@ -18,7 +18,6 @@ use crate::run::control::{RunAftermath, RunHandle, RunPhase, RunProgress, RunWin
 use crate::run::live::{LiveCounters, LiveMeter};
 use crate::run::machine_use::{MachineSnapshot, MachineUse};
 use crate::run::pacing::ThreadSchedule;
-use crate::run::particulars::ParticularCounts;
 use crate::run::pauses::PauseWatch;
 use crate::run::rate_profile::RateProfile;
 use crate::run::raw::RawLog;
@@ -28,6 +27,7 @@ use crate::run::recorder::{
 use crate::run::series::{IntervalCut, IntervalSeries};
 use crate::run::spec::{BackgroundWork, RunSpec};
 use crate::run::worker::{ThreadEnding, WorkerReport, WorkerThread};
+use crate::run::ycsb_stats::ParticularCounts;
 
 /// What the names of the threads begin with that each stand for a client.
 pub const CLIENT_THREADS: &str = "client-";

@@ -11,12 +11,12 @@ use crate::mix::{OperationKind, OperationMix};
 use crate::run::clock::RunClock;
 use crate::run::live::LiveCounters;
 use crate::run::pacing::{ArrivalProcess, ThreadSchedule};
-use crate::run::particulars::{ParticularCounts, YcsbStatistics};
 use crate::run::rate_profile::RateProfile;
 use crate::run::raw::{RawLog, RawOperation};
 use crate::run::recorder::{ErrorSamples, MeasuredSpan, MergedRecorder, OperationBurst, ThreadRecorder};
 use crate::run::series::{IntervalCut, IntervalSeries};
 use crate::run::worker::{ThreadEnding, WorkerReport, WorkerThread};
+use crate::run::ycsb_stats::{ParticularCounts, YcsbStatistics};
 use crate::workload::CoreWorkload;
 
 pub(crate) const MS: u64 = 1_000_000;

@@ -8,7 +8,7 @@ use super::options::{LatencyIntervals, MeasurementType, OutputOptions};
 use super::points::{INTENDED, SectionLatencies};
 use super::sections::{OutputSection, sections};
 use crate::mix::OperationKind;
-use crate::run::particulars::YcsbStatistics;
+use crate::run::ycsb_stats::YcsbStatistics;
 
 /// What is known of a run beside what was measured.
 #[derive(Clone, Copy, Debug, Default)]

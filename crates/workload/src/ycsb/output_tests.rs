@@ -9,8 +9,8 @@ use super::options::{ExporterFormat, LatencyIntervals, MeasurementType, OutputOp
 use super::output::{RunFacts, entries};
 use super::points::SectionLatencies;
 use crate::mix::OperationKind;
-use crate::run::particulars::{BothLatencies, YcsbStatistics};
 use crate::run::raw::{RawAnswer, RawOperation};
+use crate::run::ycsb_stats::{BothLatencies, YcsbStatistics};
 
 /// What is the same in all of them.
 const HEAD: &str = "[OVERALL], RunTime(ms), 2500\n[OVERALL], Throughput(ops/sec), 1.6\n[TOTAL_GCs], Count, 0\n\

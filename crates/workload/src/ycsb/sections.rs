@@ -6,8 +6,8 @@ use underlay_record::{Histogram, MeasuredWindow, OperationStats};
 
 use super::options::{FailureNames, OutputOptions};
 use crate::mix::OperationKind;
-use crate::run::particulars::{BothLatencies, YcsbStatistics};
 use crate::run::raw::RawAnswer;
+use crate::run::ycsb_stats::{BothLatencies, YcsbStatistics};
 
 /// One section: what it is called, its latencies, and how the operations of its kind ended.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use underlay_storage::device::DeviceRequest;
 use underlay_storage::stack::{PacingMode, Stack, VolumeSpec};
 
-use super::door::RequestMeters;
 use super::export::ExportFiles;
+use super::request_meter::RequestMeters;
 use super::{DaemonConfig, obey};
 use crate::machine::error::AttachError;
 use crate::machine::mounts;

@@ -35,7 +35,7 @@ use underlay_storage::faults::{DeviceFault, DeviceFaults, FaultError, FaultId, P
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{PacingMode, Stack};
 
-use super::door::{RequestMeters, VolumeTimes};
+use super::request_meter::{RequestMeters, VolumeTimes};
 use crate::machine::error::AttachError;
 
 /// The longest command, in bytes with its newline.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use underlay_storage::stack::{PacingMode, Stack};
 
-use super::door::RequestMeters;
+use super::request_meter::RequestMeters;
 use super::{DaemonConfig, obey};
 use crate::attachments::directory::ServedDirectories;
 use crate::machine::error::AttachError;

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use underlay_files::{fleeting, plain_file};
+use underlay_files::{plain_file, scratch_dir};
 
 use super::resource::OwnedResource;
 use crate::machine::processes::{self, ProcessId};
@@ -25,7 +25,7 @@ pub struct RegistryOwner {
 impl RegistryOwner {
     /// Whether its process numbers mean here what they meant to it.
     pub(crate) fn is_of_this_namespace(&self) -> bool {
-        self.pid_namespace.is_none_or(|namespace| fleeting::pid_namespace() == Some(namespace))
+        self.pid_namespace.is_none_or(|namespace| scratch_dir::pid_namespace() == Some(namespace))
     }
 
     pub(crate) fn is_of_this_boot(&self) -> bool {

@@ -144,7 +144,7 @@ fn owner_in_other_pid_namespace_lives_while_journal_locked() {
     other_namespace.unlock().unwrap();
     assert!(registry.leftovers().len() == 1 && registry.living().is_empty());
     // Here its number alone tells, locked or not; and so it is with what earlier versions wrote.
-    for noted in [fleeting::pid_namespace(), None] {
+    for noted in [scratch_dir::pid_namespace(), None] {
         let here = journal_with(noted);
         here.lock().unwrap();
         assert_eq!(registry.leftovers().len(), 1, "{noted:?}");

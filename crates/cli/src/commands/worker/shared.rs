@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use underlay_attach::{OwnFolder, ResourceRegistry};
 use underlay_hosts::{ConnectionOpener, JobConnector, RemoteJob};
-use underlay_systems::may_connect::MayConnect;
+use underlay_systems::connect_allowlist::MayConnect;
 use underlay_systems::system::{RunningSystem, StoragePaths, SystemResources, SystemSettings};
 use underlay_workload::client::{Client, ClientError};
 

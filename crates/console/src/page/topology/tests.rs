@@ -10,7 +10,7 @@ use underlay_record::{
 };
 
 use super::drawing::{GraphColumn, GraphNode, draw};
-use super::things::GraphSource;
+use super::nodes::GraphSource;
 use super::*;
 use crate::host::StorageDevice;
 

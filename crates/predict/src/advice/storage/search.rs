@@ -8,10 +8,10 @@ use underlay_storage::stack::InitialState;
 use super::choice::DeviceChoice;
 use super::{ExcludedOffer, StorageGoal, StorageOffer};
 use crate::advice::memory::read_iops;
-use crate::bank::MAX_DEVICES;
 use crate::cache::{AccessDistribution, BLOCK_BYTES};
 use crate::calibration::Calibration;
 use crate::cell::CellPoint;
+use crate::device_network::MAX_DEVICES;
 use crate::refusal::PredictionRefusal;
 use crate::simulation::OperationArrivals;
 

@@ -11,7 +11,7 @@ use super::throughput::{GROUPS_ACROSS, description};
 use super::time_series::are_far_apart;
 use super::{OPEN_ROWS, ReportPage, figure, swatch};
 use crate::cell::benchmark::NamedFigure;
-use crate::cell::meanwhile::spans;
+use crate::cell::by_phase::spans;
 use crate::comparison::{CellResult, ComparisonRow, group_by_mix};
 use crate::output::terminal::benchmarks::{
     baseline_value, direction, figures_of, without_ratio, words_on_repetitions,

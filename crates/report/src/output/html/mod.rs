@@ -3,8 +3,8 @@
 pub mod ab;
 mod attribution;
 mod background;
+mod background_load;
 mod benchmarks;
-mod beside;
 mod caches;
 mod changing;
 mod charts;
@@ -201,7 +201,7 @@ pub fn render_explained(loaded: &LoadedRun, explained: &RunExplanation) -> Strin
         ("changing", "While the rate changes", changing::section(&page)),
         ("time", "Over time", time_series::section(&page)),
         ("nodes", "Nodes that went away", node_events::section(&page)),
-        ("beside", "What went on beside", beside::section(&page)),
+        ("beside", "What went on beside", background_load::section(&page)),
         ("compactions", "Compactions", background::section(&page)),
         ("devices", "Devices", devices::section(&page)),
         ("directories", "Directories", directories::section(&page)),

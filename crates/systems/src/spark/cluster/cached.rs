@@ -11,8 +11,8 @@ use super::super::cache::{CacheTotals, RunningCache, StoreTraffic, url};
 use super::super::committer::OutputCommitter;
 use super::super::jobs::DriverRequest;
 use super::SparkCluster;
-use crate::network_link::FAR;
 use crate::system::{JobProgress, JobRequest, JobWatch, SystemError, SystemResources};
+use crate::tun_link::FAR;
 
 /// A job that has ended, and whose output the cache may still have to store.
 #[derive(Debug)]

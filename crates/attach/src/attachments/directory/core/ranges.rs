@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use rustix::io::Errno;
-use underlay_sync::claims;
-pub(super) use underlay_sync::claims::LockAccess;
+use underlay_sync::range_locks;
+pub(super) use underlay_sync::range_locks::LockAccess;
 
 use super::CoreCallback;
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use underlay_sync::Mutex;
 
-use crate::network_link::CarriedBytes;
 use crate::network_namespace::NetworkNamespace;
+use crate::tun_link::CarriedBytes;
 
 /// Where a door is in its namespace. No server there listens at this address.
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 1, 1, 1);

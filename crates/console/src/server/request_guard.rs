@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::ServerShared;
 use super::answer::{self, ActionRefusal, MAX_FORM_BYTES, SentResponse};
 use super::caller::{AnswerForm, CallerInfo, RequestCaller, SocketKind};
-use super::visits::CountedConnection;
+use super::connection_limits::CountedConnection;
 use crate::access::{bearer, cookie, host_name, is_own_origin, port_of};
 
 const COOKIE: &str = "underlay-console";

@@ -1,7 +1,7 @@
 //! What went on beside the measured operations.
 
 use super::{TableLayout, TablePaint, wrap};
-use crate::comparison::beside::BackgroundLoad;
+use crate::comparison::background_load::BackgroundLoad;
 use crate::comparison::{RunComparison, system_title};
 use crate::quantity;
 

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use super::{ReportPage, swatch};
-use crate::comparison::beside::BackgroundLoad;
-use crate::output::terminal::beside::{answered, asked, describe};
+use crate::comparison::background_load::BackgroundLoad;
+use crate::output::terminal::background_load::{answered, asked, describe};
 use crate::quantity;
 
 pub(super) fn section(page: &ReportPage) -> Option<Markup> {

@@ -6,7 +6,7 @@ use underlay_storage::device::{
     BlockDevice, CompletionCallback, DeviceCompletion, DeviceGeometry, DeviceRequest,
 };
 
-use super::doubt::MemberFlushHistory;
+use super::failed_flushes::MemberFlushHistory;
 use super::map::OutstandingChanges;
 
 /// Keeps beside the journal that a flush of the member has failed, before anybody else hears of it.
