@@ -15,7 +15,7 @@ use underlay_report::{RunDirectory, html};
 use super::answer::{ActionRefusal, HtmlPage, MAX_FORM_BYTES, PageAnswer, json_text};
 use super::caller::{CallerInfo, RequestCaller};
 use super::named_runs::{load_run, run_directory, with_run};
-use super::request_guard::request_guard;
+use super::request_guard::guard;
 use super::work::{WorkKind, on_a_thread};
 use super::{ServerShared, actions, assets, stream, studies};
 use crate::page::{self, ChartSpan, PageTopic};
