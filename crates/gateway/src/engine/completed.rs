@@ -68,9 +68,8 @@ impl Engine {
             }
             let (key, upload) = (name.key.clone(), listed.upload.clone());
             remember(&state, Completed { key, upload, made_of: record.etag, stored: stored.clone() });
-            let upload = listed.upload.clone();
+            let upload = listed.upload;
             engine.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
-            engine.spills.forget(&listed.upload);
             pass.check()?;
             Ok(stored)
         };

@@ -85,7 +85,6 @@ impl Engine {
     /// Ends all uploads of a bucket that is to go, unless anything else keeps it.
     pub(super) async fn end_uploads_of(&self, bucket: &str) -> Result<()> {
         for (name, upload) in self.uploads_that(|name, _| name.bucket == bucket)? {
-            let begun_as = upload.clone();
             let ending = self.committer.commit(Vec::new(), move |change| {
                 if change.bucket_has_more_than_uploads(&name.bucket)? {
                     return Ok(false);
@@ -98,7 +97,6 @@ impl Engine {
             if !ending.await? {
                 return Ok(());
             }
-            self.spills.forget(&begun_as);
         }
         Ok(())
     }
@@ -131,7 +129,6 @@ impl Engine {
                 continue;
             };
             if ended? {
-                self.spills.forget(&upload);
                 self.counters.expired_uploads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("an upload to {name} has expired: nothing came for {after_ms} ms");
             }

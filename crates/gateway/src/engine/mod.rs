@@ -365,7 +365,8 @@ impl Engine {
                 commits.note(effects.commits);
                 uploads.apply(effects.unfinished);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
-                spills.released(&effects.released);
+                // Here, and not where clients wait for the commit: one that goes away meanwhile has sent its part all the same.
+                spills.apply(effects.taken, &effects.ended, &effects.released);
                 journal.release(effects.released);
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?

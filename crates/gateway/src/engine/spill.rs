@@ -22,7 +22,7 @@ use super::write::For;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::journal::{Released, Writer};
-use crate::meta::{FORMAT_OF_PARTS, Name, View};
+use crate::meta::{FORMAT_OF_PARTS, Holder, Name, Taken, View};
 use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
 use crate::staged::name_of;
 use crate::store::{Effect, Fingerprint, Found, Kind, Only};
@@ -45,14 +45,6 @@ const AGAIN_AFTER_PANIC: Duration = Duration::from_secs(600);
 /// How often the log says that parts were refused.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 const SPILLER: &str = "spiller of parts";
-
-/// A part of an upload.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Holder {
-    pub(super) name: Name,
-    pub(super) upload: String,
-    pub(super) number: u16,
-}
 
 /// A content in the journal that parts consist of.
 #[derive(Clone, Debug)]
@@ -98,10 +90,27 @@ impl State {
         Some(parked)
     }
 
-    fn insert(&mut self, content: ContentId, parked: Parked) {
+    /// Parks a content, or puts one back: with the parts that came to consist of it meanwhile.
+    fn insert(&mut self, content: ContentId, mut parked: Parked) {
         self.bytes += parked.size_bytes;
-        if let Some(former) = self.parked.insert(content, parked) {
-            self.bytes -= former.size_bytes;
+        if let Some(meanwhile) = self.parked.remove(&content) {
+            self.bytes -= meanwhile.size_bytes;
+            parked.holders.extend(meanwhile.holders);
+        }
+        self.parked.insert(content, parked);
+    }
+
+    /// These uploads are over: what they held is an object's or nobody's.
+    fn forget(&mut self, ended: &HashSet<&str>) {
+        let mut gone = Vec::new();
+        for (content, parked) in &mut self.parked {
+            parked.holders.retain(|holder| !ended.contains(holder.upload.as_str()));
+            if parked.holders.is_empty() {
+                gone.push(*content);
+            }
+        }
+        for content in gone {
+            self.remove(content);
         }
     }
 
@@ -176,27 +185,18 @@ impl Spills {
         self.wake.notify_one();
     }
 
-    /// An upload is over: what it held is an object's or nobody's.
-    pub(super) fn forget(&self, upload: &str) {
-        let mut state = self.state.lock();
-        let mut gone = Vec::new();
-        for (content, parked) in &mut state.parked {
-            parked.holders.retain(|holder| holder.upload != upload);
-            if parked.holders.is_empty() {
-                gone.push(*content);
-            }
+    /// What a commit says: parts that came, uploads that are over, and contents that are in the journal no more.
+    pub(super) fn apply(&self, taken: Vec<Taken>, ended: &[String], released: &[Released]) {
+        for Taken { holder, content, size_bytes } in taken {
+            self.park(content, size_bytes, holder);
         }
-        for content in gone {
-            state.remove(content);
-        }
-    }
-
-    /// These are in the journal no more, as a commit said: parts were replaced, or are gone.
-    pub(super) fn released(&self, released: &[Released]) {
-        if released.is_empty() {
+        if ended.is_empty() && released.is_empty() {
             return;
         }
         let mut state = self.state.lock();
+        if !ended.is_empty() {
+            state.forget(&ended.iter().map(String::as_str).collect());
+        }
         for range in released {
             state.remove(range.content);
         }
@@ -347,15 +347,6 @@ impl Engine {
             }
             Ok(())
         })
-    }
-
-    /// Remembers what of a part is in the journal.
-    pub(super) fn park_part(&self, holder: &Holder) -> Result<()> {
-        let view = self.metadata.view()?;
-        match view.part(&holder.upload, holder.number)? {
-            Some(part) => self.park_extents(&view, holder, &part.extents),
-            None => Ok(()),
-        }
     }
 
     fn park_extents(&self, view: &View, holder: &Holder, extents: &[Extent]) -> Result<()> {

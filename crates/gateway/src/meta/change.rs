@@ -41,6 +41,10 @@ pub(crate) struct Change<'t> {
     pub(crate) unblocked: Vec<(Name, ContentId)>,
     /// Uploads that were begun in a bucket, or ended, and parts that came with them or went.
     pub(crate) unfinished: Vec<Unfinished>,
+    /// Parts that clients sent, with the contents of the journal that they consist of.
+    pub(crate) taken: Vec<Taken>,
+    /// Uploads that are over.
+    pub(crate) ended: Vec<String>,
     /// Whether there is something to commit.
     pub(crate) is_changed: bool,
     /// Whether a change stopped half-way: then nothing may be committed.
@@ -55,6 +59,22 @@ pub(crate) struct Unfinished {
     pub(crate) bucket: String,
     pub(crate) uploads: i64,
     pub(crate) parts: i64,
+}
+
+/// A part of an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Holder {
+    pub(crate) name: Name,
+    pub(crate) upload: String,
+    pub(crate) number: u16,
+}
+
+/// A content in the journal that a part consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) holder: Holder,
+    pub(crate) content: ContentId,
+    pub(crate) size_bytes: u64,
 }
 
 fn put<V: Serialize>(table: &mut Open<'_>, key: &[u8], value: &V) -> Result<()> {
@@ -83,6 +103,8 @@ impl<'t> Change<'t> {
             queued: Vec::new(),
             unblocked: Vec::new(),
             unfinished: Vec::new(),
+            taken: Vec::new(),
+            ended: Vec::new(),
             is_changed: false,
             is_broken: false,
             has_panicked: false,
@@ -345,6 +367,19 @@ impl<'t> Change<'t> {
         }
     }
 
+    /// As [`set_part`](Self::set_part), of a part that a client sends: what of it is in the journal may have to go to the store.
+    pub(crate) fn take_part(&mut self, holder: &Holder, record: &PartRecord) -> Result<()> {
+        self.set_part(&holder.upload, holder.number, record)?;
+        for extent in &record.extents {
+            if let Some(ContentRecord { size_bytes, place: Place::Local { .. }, .. }) =
+                self.content(extent.content)?
+            {
+                self.taken.push(Taken { holder: holder.clone(), content: extent.content, size_bytes });
+            }
+        }
+        Ok(())
+    }
+
     /// When the latest part of an upload came; the least number of all if none did.
     pub(crate) fn last_part_ms(&self, upload: &str) -> Result<i64> {
         let start = part_key(upload, 0);
@@ -376,6 +411,7 @@ impl<'t> Change<'t> {
         })?;
         let parts = -i64::try_from(numbers.len()).unwrap_or(0);
         self.unfinished.push(Unfinished { bucket: name.bucket.clone(), uploads, parts });
+        self.ended.push(upload.to_owned());
         for number in numbers {
             let key = part_key(upload, u16::from_be_bytes(number));
             let part: Option<PartRecord> = fetch(&self.parts, &key)?;

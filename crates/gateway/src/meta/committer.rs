@@ -10,7 +10,7 @@ use redb::Durability;
 use tokio::sync::oneshot;
 
 use super::COMMITS_KEY;
-use super::change::{Change, Unfinished};
+use super::change::{Change, Taken, Unfinished};
 use super::latest::Viewed;
 use super::tables::Name;
 use crate::blocking::simulated_delay;
@@ -37,6 +37,10 @@ pub(crate) struct Effects {
     /// Names at which the store has bytes that no object consists of any more, and which those are.
     pub(crate) unblocked: Vec<(Name, ContentId)>,
     pub(crate) unfinished: Vec<Unfinished>,
+    /// Parts that came, with what of them is in the journal.
+    pub(crate) taken: Vec<Taken>,
+    /// Uploads that are over.
+    pub(crate) ended: Vec<String>,
 }
 
 /// Tells the caller, once it is known whether the commit is durable.
@@ -340,6 +344,8 @@ fn carry_out(
         effects.queued = std::mem::take(&mut change.queued);
         effects.unblocked = std::mem::take(&mut change.unblocked);
         effects.unfinished = std::mem::take(&mut change.unfinished);
+        effects.taken = std::mem::take(&mut change.taken);
+        effects.ended = std::mem::take(&mut change.ended);
         (change.is_changed, change.is_broken, change.has_panicked)
     };
     if has_panicked && !is_broken {
