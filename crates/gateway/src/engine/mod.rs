@@ -536,12 +536,18 @@ impl Engine {
         self.queue.last_failure()
     }
 
+    /// Ends the flushers, and takes no more writes. What was taken before may not be in the stores yet: from here on
+    /// [`is_clean`](Self::is_clean) has the last word on that.
     pub async fn close(&self) {
         self.queue.stop();
         if let Err(error) = self.keep_unanswered(true).await {
             tracing::warn!(
                 "cannot record for the next start which requests the stores have not answered: {error}"
             );
+        }
+        // The cache may take seconds to close, and nothing that is acknowledged meanwhile would be stored.
+        if let Err(error) = self.committer.close().await {
+            tracing::warn!("the metadata are not closed: {error}");
         }
         self.blocks.close().await;
     }

@@ -40,6 +40,7 @@ mod s3_uploads;
 mod signed;
 mod spilled;
 mod starting;
+mod stopping;
 mod unanswered;
 mod unmounted;
 mod uploads;
