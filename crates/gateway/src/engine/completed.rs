@@ -44,6 +44,7 @@ impl Engine {
         let sending = async move {
             // Until the upload is gone: the next one in turn must not find it.
             let _turn = turn;
+            let _open = state.enter().await?;
             let found = {
                 let view = engine.metadata.view()?;
                 match view.upload(&name, &listed.upload)? {

@@ -147,6 +147,7 @@ impl Engine {
                 let following = backend.follow_within(&to, Effect::Copy, self.setup.patience).await?;
                 let target = Arc::clone(&target);
                 let copy = async move {
+                    let _open = target.enter().await?;
                     let etag = following.watch(backend.copy(&from, &to, &|| pass.check())).await;
                     engine.forget_found(&target, &to);
                     drop((following, turn));

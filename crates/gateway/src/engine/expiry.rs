@@ -82,25 +82,6 @@ impl Engine {
         });
     }
 
-    /// Ends all uploads of a bucket that is to go, unless anything else keeps it.
-    pub(super) async fn end_uploads_of(&self, bucket: &str) -> Result<()> {
-        for (name, upload) in self.uploads_that(|name, _| name.bucket == bucket)? {
-            let ending = self.committer.commit(Vec::new(), move |change| {
-                if change.bucket_has_more_than_uploads(&name.bucket)? {
-                    return Ok(false);
-                }
-                if change.upload(&name, &upload)?.is_some() {
-                    change.remove_upload(&name, &upload)?;
-                }
-                Ok(true)
-            });
-            if !ending.await? {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
     /// Names of uploads alone: what they were begun with is long.
     pub(super) fn uploads_that(
         &self,

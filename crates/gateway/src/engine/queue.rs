@@ -59,6 +59,8 @@ struct Item {
     /// Whether there is something else to store than at the last attempt.
     is_renewed: bool,
     blocked_since: Option<Instant>,
+    /// Whether it can't be flushed before an earlier request has landed, or can't land any more.
+    waits: bool,
     /// What the store has at the name until a flush overwrites it. Some may be reading it still.
     formers: Vec<ContentId>,
     /// Counts commits that made the name pending.
@@ -185,6 +187,11 @@ impl Queue {
         self.hasten_those(|name| name.bucket == bucket);
     }
 
+    /// The same without names that have been tried in vain: those have their own pace.
+    pub(super) fn hasten_new_in(&self, bucket: &str) {
+        self.hasten_items(|name, item| name.bucket == bucket && item.failed.is_none() && !item.waits);
+    }
+
     /// Somebody waits for everything from now on.
     pub(super) fn hurry(&self) {
         let mut state = self.state.lock();
@@ -238,8 +245,13 @@ impl Queue {
     }
 
     fn hasten_those(&self, which: impl Fn(&Name) -> bool) {
+        self.hasten_items(|name, _| which(name));
+    }
+
+    fn hasten_items(&self, which: impl Fn(&Name, &Item) -> bool) {
         let mut state = self.state.lock();
-        let names: Vec<Name> = state.items.keys().filter(|name| which(name)).cloned().collect();
+        let names = state.items.iter().filter(|(name, item)| which(name, item)).map(|(name, _)| name);
+        let names: Vec<Name> = names.cloned().collect();
         let now = Instant::now();
         for name in names {
             state.set_due(&name, now);
@@ -313,6 +325,7 @@ impl Queue {
                 state.failing.remove(&(former.since_ms, name.clone()));
                 uncount(&mut state.failing_by_cause, former.cause);
             }
+            item.waits = matches!(attempt, Attempt::Waits(_));
             if std::mem::take(&mut item.is_renewed) {
                 (item.attempts, item.refusals) = (0, 0);
             }
@@ -389,6 +402,7 @@ impl State {
             failed: None,
             is_renewed: false,
             blocked_since: None,
+            waits: false,
             formers: Vec::new(),
             generation: 1,
             tried: 0,

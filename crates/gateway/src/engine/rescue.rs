@@ -57,7 +57,7 @@ impl Engine {
         let view = self.metadata.view()?;
         let Some(record) = view.content(content)? else { return Ok(()) };
         let Place::Remote { bucket, .. } = &record.place else { return Ok(()) };
-        let state = self.bucket(bucket)?;
+        let state = self.any_bucket(bucket)?;
         let whole = [Extent { content, offset_bytes: 0, length_bytes: record.size_bytes }];
         let runs = self.runs_of(&view, &state, &whole)?;
         let wanted = match record.size_bytes > SHORT_BYTES {

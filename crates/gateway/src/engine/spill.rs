@@ -400,7 +400,7 @@ impl Engine {
         if !self.may_flush(name) {
             return Ok(Spilled::Later);
         }
-        let state = self.bucket(&name.bucket)?;
+        let state = self.any_bucket(&name.bucket)?;
         self.check_whose(&state).await?;
         let mut number = [0; 16];
         getrandom::fill(&mut number).map_err(|error| Error::local("no random numbers", error))?;
@@ -567,7 +567,7 @@ impl Engine {
 
     /// Keys to which a request may still land that the store has not answered.
     pub(crate) fn unanswered_keys(&self) -> u64 {
-        self.bucket_states().iter().map(|state| state.backend.unanswered().len() as u64).sum()
+        self.late_of_all().iter().map(|(_, late)| late.names().len() as u64).sum()
     }
 
     /// Some of the unfinished uploads, as the log names them, and how many there are.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::FORMAT_KEY;
 use super::tables::{
     BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
-    encode, part_key, upload_key,
+    encode, part_key, split_upload_key, upload_key,
 };
 use super::view::{fetch, scan};
 use crate::errors::{Error, Result};
@@ -19,7 +19,7 @@ use crate::model::{
     BucketRecord, ContentId, ContentRecord, Extent, ObjectRecord, PartRecord, PendingRecord, Place,
     StoredRecord, UploadRecord, now_ms,
 };
-use crate::staged::is_staged;
+use crate::staged::{FIRST_KEY, is_staged};
 
 type Open<'t> = redb::Table<'t, &'static [u8], &'static [u8]>;
 
@@ -154,14 +154,16 @@ impl<'t> Change<'t> {
     /// Whether the bucket has an object, an upload, or something that is still to be deleted from the store.
     pub(crate) fn bucket_has_rows(&self, bucket: &str) -> Result<bool> {
         let mut tables = [&self.objects, &self.uploads, &self.pending, &self.stored].into_iter();
-        tables.try_fold(false, |found, table| Ok(found || has_row(table, bucket, |_| true)?))
+        let start = Name::new(bucket, "");
+        tables.try_fold(false, |found, table| Ok(found || has_row(table, &start)?))
     }
 
     /// Whether it has objects, or some that are to be deleted from the store still, beside uploads and their parts.
     pub(crate) fn bucket_has_more_than_uploads(&self, bucket: &str) -> Result<bool> {
-        let is_object = |name: &Name| !is_staged(&name.key);
+        // There may be a part or more for each of thousands of uploads, and they come first.
+        let behind_parts = Name::new(bucket, FIRST_KEY);
         let mut tables = [&self.objects, &self.pending, &self.stored].into_iter();
-        tables.try_fold(false, |found, table| Ok(found || has_row(table, bucket, is_object)?))
+        tables.try_fold(false, |found, table| Ok(found || has_row(table, &behind_parts)?))
     }
 
     /// Which prefixes of the bucket an earlier version of the gateway took over.
@@ -395,6 +397,18 @@ impl<'t> Change<'t> {
         Ok(latest)
     }
 
+    /// Some of a bucket's uploads.
+    pub(crate) fn uploads_in(&self, bucket: &str, most: usize) -> Result<Vec<(Name, String)>> {
+        let mut uploads = Vec::new();
+        scan(&self.uploads, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
+            let upload = split_upload_key(key).filter(|(name, _)| name.bucket == bucket);
+            let is_ours = upload.is_some();
+            uploads.extend(upload);
+            Ok(is_ours && uploads.len() < most)
+        })?;
+        Ok(uploads)
+    }
+
     /// Removes an upload with its parts.
     pub(crate) fn remove_upload(&mut self, name: &Name, upload: &str) -> Result<()> {
         self.is_changed = true;
@@ -458,13 +472,12 @@ impl<'t> Change<'t> {
     }
 }
 
-/// Whether a table has a name of this bucket that is wanted.
-fn has_row(table: &Open<'_>, bucket: &str, is_wanted: impl Fn(&Name) -> bool) -> Result<bool> {
+/// Whether a table has a name of the same bucket, this one or one behind it.
+fn has_row(table: &Open<'_>, from: &Name) -> Result<bool> {
     let mut found = false;
-    scan(table, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
-        let name = Name::from_bytes(key).filter(|name| name.bucket == bucket);
-        found = name.as_ref().is_some_and(&is_wanted);
-        Ok(name.is_some() && !found)
+    scan(table, Bound::Included(&from.to_bytes()), |key, _| {
+        found = Name::from_bytes(key).is_some_and(|name| name.bucket == from.bucket);
+        Ok(false)
     })?;
     Ok(found)
 }

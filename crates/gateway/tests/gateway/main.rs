@@ -3,6 +3,7 @@
 mod ahead;
 mod at_rest;
 mod bounded;
+mod buckets;
 mod cached;
 mod chunked;
 mod clients;

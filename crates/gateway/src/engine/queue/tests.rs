@@ -188,3 +188,26 @@ fn a_version_that_came_under_way_may_wait_as_long_as_its_rule_says() {
     drop(queue.hasten(&name));
     assert_eq!(take(&queue), Some(name));
 }
+
+#[test]
+fn names_of_a_bucket_that_failed_or_wait_keep_their_pace() {
+    let queue = Queue::default();
+    let name = |key: &str| Name::new("lake", key);
+    for (key, attempt) in [
+        ("failed", Attempt::Failed(refused().into())),
+        ("waits", Attempt::Waits(Instant::now() + Duration::from_secs(3600))),
+    ] {
+        apply(&queue, &name(key), Some(1), Duration::ZERO);
+        assert_eq!(take(&queue), Some(name(key)));
+        queue.finish(&name(key), attempt);
+    }
+    let later = Duration::from_secs(3600);
+    apply(&queue, &name("new"), Some(1), later);
+    apply(&queue, &Name::new("other", "a"), Some(1), later);
+    // A failure may be tried again after a tenth of a second.
+    queue.state.lock().set_due(&name("failed"), Instant::now() + later);
+    queue.hasten_new_in("lake");
+    assert_eq!((take(&queue), take(&queue)), (Some(name("new")), None));
+    queue.hasten_bucket("lake");
+    assert_eq!((take(&queue), take(&queue)), (Some(name("failed")), Some(name("waits"))));
+}
