@@ -32,6 +32,7 @@ mod sent;
 mod shared;
 mod slots;
 mod spill;
+mod staging;
 mod suitable;
 mod to_its_end;
 mod unanswered;

@@ -11,21 +11,19 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use underlay_sync::Mutex;
 
 use super::room::Wanted;
-use super::slots::Fence;
+use super::staging::staged_name;
 use super::write::For;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::journal::{Released, Writer};
-use crate::meta::{FORMAT_OF_PARTS, Holder, Name, Taken, View};
-use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
-use crate::staged::name_of;
-use crate::store::{Effect, Fingerprint, Found, Kind, Only};
+use crate::meta::{Change, Holder, Name, Taken, View};
+use crate::model::{ContentId, Extent, Place};
+use crate::store::Found;
 
 /// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet. Those of an upload that is soon
 /// completed are better kept: they go to the store once.
@@ -161,7 +159,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// A name is being written to while it lives, so nobody deletes what is there.
-struct UnderWay<'a>(&'a Spills, Name);
+pub(super) struct UnderWay<'a>(&'a Spills, Name);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
@@ -209,7 +207,7 @@ impl Spills {
         Waiting(self)
     }
 
-    fn begin(&self, name: Name) -> UnderWay<'_> {
+    pub(super) fn begin(&self, name: Name) -> UnderWay<'_> {
         self.state.lock().under_way.insert(name.clone());
         UnderWay(self, name)
     }
@@ -402,70 +400,26 @@ impl Engine {
         }
         let state = self.any_bucket(&name.bucket)?;
         self.check_whose(&state).await?;
-        let mut number = [0; 16];
-        getrandom::fill(&mut number).map_err(|error| Error::local("no random numbers", error))?;
-        let staged = Name::new(&name.bucket, name_of(u128::from_be_bytes(number), &name.key));
+        let staged = staged_name(name)?;
         let fence = self.fence_of(name)?;
         // It goes when the outcome has been committed, or has failed: then the flushers delete what is there.
         let _under_way = self.spills.begin(staged.clone());
-        if !self.announce_part(&staged, (name.clone(), upload.clone()), fence.clone()).await? {
+        let (of_upload, upload) = (name.clone(), upload.clone());
+        // With the upload its bucket may have gone, and nothing may be pending in one that is not there.
+        let is_there = move |change: &Change<'_>| Ok(change.upload(&of_upload, &upload)?.is_some());
+        if !self.announce_staged(&staged, fence.clone(), is_there).await? {
             // Another upload may consist of it as well.
             return Ok(Spilled::Later);
         }
         let Some((place, found, size_bytes)) = self.store_part(&state, &staged, content).await? else {
             return Ok(Spilled::NotNeeded);
         };
-        let remote = Place::Remote {
-            bucket: staged.bucket.clone(),
-            key: staged.key.clone(),
-            etag: found.etag,
-            // An object with headers needs a request of its own.
-            headers_hash: None,
-            cached_as: content,
-        };
-        let is_moved = self
-            .committer
-            .commit(Vec::new(), move |change| {
-                fence.check(change)?;
-                // It may have been given up or moved meanwhile.
-                if change.content(content)?.is_none_or(|now| now.place != place) {
-                    return Ok(false);
-                }
-                change.move_content(content, remote)?;
-                change.confirm_content(content, found.modified_ms)?;
-                change.set_stored(&staged, Some(&StoredRecord { content: Some(content) }))?;
-                change.clear_pending(&staged)?;
-                Ok(true)
-            })
-            .await?;
-        if !is_moved {
+        if !self.enter_staged(staged, (content, place), found, fence).await? {
             return Ok(Spilled::NotNeeded);
         }
         self.counters.spilled_parts.fetch_add(1, Ordering::Relaxed);
         self.counters.spilled_bytes.fetch_add(size_bytes, Ordering::Relaxed);
         Ok(Spilled::Stored)
-    }
-
-    /// From now on the store may have a part of this name, as with objects. Returns whether the upload is still there: with it its bucket may have
-    /// gone, and nothing may be pending in one that is not there.
-    async fn announce_part(&self, staged: &Name, upload: (Name, String), fence: Fence) -> Result<bool> {
-        let at = staged.clone();
-        let is_there = self
-            .committer
-            .commit(Vec::new(), move |change| {
-                fence.check(change)?;
-                if change.upload(&upload.0, &upload.1)?.is_none() {
-                    return Ok(false);
-                }
-                // An earlier gateway would know nothing of such names.
-                change.need_format(FORMAT_OF_PARTS)?;
-                change.set_stored(&at, Some(&StoredRecord { content: None }))?;
-                change.mark_pending(&at)?;
-                Ok(true)
-            })
-            .await?;
-        self.check_flush(staged)?;
-        Ok(is_there)
     }
 
     /// Writes a content of the journal to the store, and looks whether it is there. Returns where it was here; `None` if it is in the journal no
@@ -488,30 +442,8 @@ impl Engine {
             Ok((vec![content], local))
         })?;
         let Some((runs, record)) = local else { return Ok(None) };
-        let (size, step) = (record.size_bytes, self.blocks.block_bytes());
-        let sums = match state.backend.kind {
-            Kind::S3 => Some(Mutex::new(Fingerprint::new(size)?)),
-            Kind::Directory => None,
-        };
-        let (passing, runs) = (sums.as_ref(), &runs);
-        let body = futures_util::stream::iter(0..size.div_ceil(step))
-            .then(move |number| async move {
-                self.check_flush(staged)?;
-                let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
-                passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
-                Ok(block)
-            })
-            .boxed();
-        // Nobody else writes to this name, and a deletion has to wait until nothing can land there any more.
-        let effect = Effect::put(&format!("content {}", content.0), size, &Headers::default());
-        let following = state.backend.follow_within(&staged.key, effect, Duration::ZERO).await?;
-        let may_go_on = || self.check_flush(staged);
-        let (headers, only) = (Headers::default(), Only::Always);
-        let put = state.backend.put(&staged.key, &headers, size, &only, body, &may_go_on);
-        let answered = following.watch(put).await?;
-        let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
-        let found = state.backend.confirm(&staged.key, size, answered, made.as_deref()).await?;
-        Ok(Some((record.place, found, size)))
+        let found = self.send_staged(state, staged, content, record.size_bytes, &runs).await?;
+        Ok(Some((record.place, found, record.size_bytes)))
     }
 
     /// Room in the journal. Parts get theirs one after the other, so the one that has waited longest is not overtaken for ever.
