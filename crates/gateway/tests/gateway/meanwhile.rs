@@ -256,3 +256,31 @@ fn who_goes_away_keeps_the_turn_until_the_store_has_answered() {
         assert_eq!((puts(), ground.stored().await), (2, vec![("a".to_owned(), newer)]));
     });
 }
+
+/// A request of a thousand keys must not take a thousand times as long as one, nor all that the store has to give.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletions_where_others_write_are_sent_several_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    let engine = ground.open(directory.path()).await;
+    let keys: Vec<String> = (0..60).map(|number| format!("{number:02}")).collect();
+    for key in &keys {
+        put(&engine, key, &content(1, 10), Conditions::default()).await.unwrap();
+    }
+    ground.mood.holds_deletes.store(true, Ordering::Relaxed);
+    let deleting = {
+        let (engine, keys) = (Arc::clone(&engine), keys.clone());
+        let keys = keys.into_iter().map(|key| (key, Conditions::default())).collect();
+        tokio::spawn(async move { engine.delete(BUCKET, keys).await })
+    };
+    let deletes = || ground.mood.deletes.load(Ordering::Relaxed);
+    while deletes() < 16 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(deletes(), 16);
+    ground.mood.holds_deletes.store(false, Ordering::Relaxed);
+    assert_eq!(deleting.await.unwrap().unwrap(), vec![Ok(()); 60]);
+    assert!(ground.stored().await.is_empty());
+}
