@@ -18,7 +18,11 @@ use crate::model::{ContentId, now_ms};
 const REFUSED_IN_VAIN: u32 = 4;
 /// A name whose turn depends on another's looks again after so long, if nothing wakes it before.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(2);
-/// And so does one that is another gateway's, as far as is known.
+/// The same where somebody waits for it.
+const AWAITED_PAUSE: Duration = Duration::from_millis(200);
+/// What is blocked for so long is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// A name that is another gateway's, as far as is known, looks again after so long.
 const NOT_OURS_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -69,6 +73,12 @@ struct Item {
     tried: u64,
     /// Each with the count when it began to wait.
     waiters: Vec<(u64, oneshot::Sender<Result<()>>)>,
+}
+
+impl Item {
+    fn is_awaited(&self) -> bool {
+        self.waiters.iter().any(|(_, waiter)| !waiter.is_closed())
+    }
 }
 
 /// What became of one attempt.
@@ -337,7 +347,7 @@ impl Queue {
                 }
                 Attempt::Blocked => {
                     item.blocked_since.get_or_insert(now);
-                    now + BLOCKED_PAUSE
+                    now + if item.is_awaited() { AWAITED_PAUSE } else { BLOCKED_PAUSE }
                 }
                 Attempt::NotOurs => now + NOT_OURS_PAUSE,
                 Attempt::Waits(until) => until.max(now),
@@ -448,11 +458,13 @@ impl State {
             return Err(Some(due));
         }
         self.order.pop_first();
-        // Stuck is a name that was blocked when everything else was, too.
+        // A name is stuck if it was blocked when everything else was, too, or if somebody waits for it.
         let others_can =
             self.items.iter().any(|(other, item)| *other != name && item.blocked_since.is_none());
-        let waited = self.items.get(&name).and_then(|item| item.blocked_since).map(|since| now - since);
-        let is_stuck = waited.is_some_and(|waited| !others_can || waited > Duration::from_secs(60));
+        let is_stuck = self.items.get(&name).is_some_and(|item| {
+            let waited = item.blocked_since.map(|since| now - since);
+            waited.is_some_and(|waited| !others_can || item.is_awaited() || waited > STUCK_AFTER)
+        });
         let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MOST_REFUSED_COPIES)
             && !is_planted(PlantedBug::RefusalRetriedForEver);
         self.under_way.insert(name.clone());

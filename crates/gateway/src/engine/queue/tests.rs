@@ -211,3 +211,23 @@ fn names_of_a_bucket_that_failed_or_wait_keep_their_pace() {
     queue.hasten_bucket("lake");
     assert_eq!((take(&queue), take(&queue)), (Some(name("failed")), Some(name("waits"))));
 }
+
+#[test]
+fn blocked_name_that_somebody_waits_for_is_stuck_at_its_next_turn() {
+    let (queue, name, other) = (Queue::default(), Name::new("lake", "a"), Name::new("lake", "b"));
+    // There is something else to do.
+    apply(&queue, &other, Some(1), Duration::from_secs(3600));
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    let is_stuck = || {
+        queue.state.lock().set_due(&name, Instant::now());
+        let turn = queue.state.lock().take(Instant::now()).ok().unwrap();
+        queue.finish(&name, Attempt::Blocked);
+        turn.is_stuck
+    };
+    assert!(!is_stuck() && !is_stuck(), "it may be blocked no more soon");
+    let waiter = queue.hasten(&name);
+    assert!(is_stuck() && is_stuck());
+    // Whoever waited has gone.
+    drop(waiter);
+    assert!(!is_stuck());
+}
