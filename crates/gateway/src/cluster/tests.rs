@@ -548,7 +548,7 @@ async fn gateways_ask_each_other_for_no_more_than_is_needed() {
 
 /// The next owner of its slot would find it without them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copy_with_headers_that_its_store_can_not_keep_is_refused() {
+async fn copy_with_unkeepable_headers_is_refused() {
     let mut site = Site::new();
     site.has_files = true;
     let mut a = site.start("a").await.unwrap();

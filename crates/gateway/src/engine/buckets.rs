@@ -167,7 +167,8 @@ impl Engine {
             .and_then(|state| if state.is_going() { Err(Error::NoSuchBucket) } else { Ok(state) })
     }
 
-    /// The same, also of a bucket that is [going](super::removal): what it has in its store has to be deleted, and may be needed until then.
+    /// The same, also of a bucket that is [going](super::removal): what it has in its store has to be deleted, and
+    /// may be needed until then.
     pub(super) fn any_bucket(&self, name: &str) -> Result<Arc<BucketState>> {
         let state = self.served.buckets.read().get(name).cloned().ok_or(Error::NoSuchBucket)?;
         if state.is_unlisted.load(Ordering::Relaxed) {

@@ -142,7 +142,8 @@ pub struct Engine {
     under: OnceLock<Backend>,
     /// Buckets are made and removed one at a time.
     making: Arc<tokio::sync::Mutex<Removals>>,
-    /// Of buckets that were removed, requests that their stores have not answered: a bucket of the same name has the same place there.
+    /// Of buckets that were removed, requests that their stores have not answered: a bucket of the same name has the
+    /// same place there.
     late_of_removed: Mutex<HashMap<String, Arc<Late>>>,
     /// Requests that wait for room.
     waiting: room::Waiting,
@@ -373,8 +374,9 @@ impl Engine {
                 commits.note(effects.commits);
                 uploads.apply(effects.unfinished);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
-                // Here, and not where clients wait for the commit: one that goes away meanwhile has sent its part all the same.
-                spills.apply(effects.taken, &effects.ended, &effects.released);
+                // Here, and not where clients wait for the commit: one that goes away meanwhile has sent its part all
+                // the same.
+                spills.apply(effects.part_contents, &effects.ended, &effects.released);
                 journal.release(effects.released);
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?

@@ -1,5 +1,6 @@
-//! Removing a bucket. One commit makes it a bucket that is *going*: clients find none of that name, also behind a restart. What its unfinished uploads
-//! have in its store is deleted after that, however long the store takes. Then the name is free.
+//! Removing a bucket. One commit makes it a bucket that is *going*: clients find none of that name, also behind a
+//! restart. What its unfinished uploads have in its store is deleted after that, however long the store takes. Then
+//! the name is free.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ const UPLOADS_A_STEP: usize = 500;
 /// How often it is looked whether those that are going can go.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-type Going = Vec<(String, BucketRecord)>;
+type GoingBuckets = Vec<(String, BucketRecord)>;
 
 /// Names of buckets that were removed lately.
 #[derive(Debug, Default)]
@@ -48,7 +49,8 @@ impl Removals {
         }
     }
 
-    /// Whether one of this name was removed since there were so many. Where too many have been since then, it may have been.
+    /// Whether one of this name was removed since there were so many. Where too many have been since then, it may
+    /// have been.
     pub(super) fn have_had(&self, name: &str, since: u64) -> bool {
         let new = (self.count - since) as usize;
         new > self.names.len() || self.names.iter().rev().take(new).any(|removed| removed == name)
@@ -83,7 +85,8 @@ impl Engine {
             )));
         }
         let until = Instant::now() + PATIENCE;
-        // What was deleted has to be gone from the store first. It is hastened once: asking often makes no store faster.
+        // What was deleted has to be gone from the store first. It is hastened once: asking often makes no store
+        // faster.
         self.queue.hasten_new_in(name);
         while !self.begin_removal(&state).await? {
             if Instant::now() >= until {
@@ -192,7 +195,7 @@ impl Engine {
     }
 
     /// Buckets that were going when the last start ended.
-    pub(super) fn going_buckets(&self) -> Result<Going> {
+    pub(super) fn going_buckets(&self) -> Result<GoingBuckets> {
         Ok(self.metadata.view()?.state(GOING)?.unwrap_or_default())
     }
 
@@ -221,7 +224,7 @@ impl Engine {
     }
 }
 
-fn going_in(change: &Change<'_>) -> Result<Going> {
+fn going_in(change: &Change<'_>) -> Result<GoingBuckets> {
     Ok(change.state(GOING)?.unwrap_or_default())
 }
 

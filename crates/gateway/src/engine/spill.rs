@@ -21,7 +21,7 @@ use super::write::For;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::journal::{Released, Writer};
-use crate::meta::{Change, Holder, Name, Taken, View};
+use crate::meta::{Change, Holder, Name, PartContent, View};
 use crate::model::{ContentId, Extent, Place};
 use crate::store::Found;
 
@@ -91,9 +91,9 @@ impl State {
     /// Parks a content, or puts one back: with the parts that came to consist of it meanwhile.
     fn insert(&mut self, content: ContentId, mut parked: Parked) {
         self.bytes += parked.size_bytes;
-        if let Some(meanwhile) = self.parked.remove(&content) {
-            self.bytes -= meanwhile.size_bytes;
-            parked.holders.extend(meanwhile.holders);
+        if let Some(newer) = self.parked.remove(&content) {
+            self.bytes -= newer.size_bytes;
+            parked.holders.extend(newer.holders);
         }
         self.parked.insert(content, parked);
     }
@@ -184,8 +184,8 @@ impl Spills {
     }
 
     /// What a commit says: parts that came, uploads that are over, and contents that are in the journal no more.
-    pub(super) fn apply(&self, taken: Vec<Taken>, ended: &[String], released: &[Released]) {
-        for Taken { holder, content, size_bytes } in taken {
+    pub(super) fn apply(&self, contents: Vec<PartContent>, ended: &[String], released: &[Released]) {
+        for PartContent { holder, content, size_bytes } in contents {
             self.park(content, size_bytes, holder);
         }
         if ended.is_empty() && released.is_empty() {

@@ -1,8 +1,10 @@
-//! Contents that a store keeps under a [name](crate::staged) that no client knows: parts that the journal has no room for, and bytes that copies need, of
-//! an object that is to be replaced and is longer than the local disk has room for. What consists of them is flushed from there like anything else, and
-//! they are deleted once nothing consists of them.
+//! Contents that a store keeps under a [name](crate::staged) that no client knows: parts that the journal has no room
+//! for, and bytes that copies need, of an object that is to be replaced and is longer than the local disk has room
+//! for. What consists of them is flushed from there like anything else, and they are deleted once nothing consists of
+//! them.
 //!
-//! The name is pending from before the first byte is sent until the content counts there. So whatever a crash leaves is deleted at the next start.
+//! The name is pending from before the first byte is sent until the content counts there. So whatever a crash leaves
+//! is deleted at the next start.
 
 use std::time::Duration;
 
@@ -27,7 +29,8 @@ pub(super) fn staged_name(name: &Name) -> Result<Name> {
 }
 
 impl Engine {
-    /// From now on the store may have a content of this name, as with objects, if it `is_needed` still. Returns whether it is.
+    /// From now on the store may have a content of this name, as with objects, if it `is_needed` still. Returns
+    /// whether it is.
     pub(super) async fn announce_staged(
         &self,
         staged: &Name,
@@ -86,7 +89,8 @@ impl Engine {
         state.backend.confirm(&staged.key, size_bytes, answered, made.as_deref()).await
     }
 
-    /// The content is there from now on, unless it has been given up or moved from its former place meanwhile. Returns whether it is.
+    /// The content is there from now on, unless it has been given up or moved from its former place meanwhile.
+    /// Returns whether it is.
     pub(super) async fn enter_staged(
         &self,
         staged: Name,
@@ -117,8 +121,8 @@ impl Engine {
             .await
     }
 
-    /// Has the store keep a content under another name, since its object is to be replaced: byte by byte, as the client of the store may not copy, and
-    /// what is long can't be copied at all.
+    /// Has the store keep a content under another name, since its object is to be replaced: byte by byte, as the
+    /// client of the store may not copy, and what is long can't be copied at all.
     pub(super) async fn rescue_in_store(
         &self,
         content: ContentId,
@@ -129,7 +133,7 @@ impl Engine {
         let (name, state) = (Name::new(bucket, key), self.any_bucket(bucket)?);
         let (staged, fence) = (staged_name(&name)?, self.fence_of(&name)?);
         tracing::info!(
-            "{name} is replaced, and the local disk has no room for its {} bytes: the store keeps them under another name until then",
+            "{name} is to be replaced, and its {} bytes find no room here: the store keeps them under another name",
             record.size_bytes
         );
         // It goes when the outcome has been committed, or has failed: then the flushers delete what is there.

@@ -327,7 +327,8 @@ impl Engine {
         Ok(outcomes)
     }
 
-    /// Deletes where others write as well: several at once, and all in the time that the store has for one. What is not begun by then, is not.
+    /// Deletes where others write as well: several at once, and all in the time that the store has for one. What is
+    /// not begun by then, is not.
     async fn delete_all_shared(
         self: &Arc<Self>,
         state: &Arc<BucketState>,

@@ -42,7 +42,7 @@ pub(crate) struct Change<'t> {
     /// Uploads that were begun in a bucket, or ended, and parts that came with them or went.
     pub(crate) unfinished: Vec<Unfinished>,
     /// Parts that clients sent, with the contents of the journal that they consist of.
-    pub(crate) taken: Vec<Taken>,
+    pub(crate) part_contents: Vec<PartContent>,
     /// Uploads that are over.
     pub(crate) ended: Vec<String>,
     /// Whether there is something to commit.
@@ -71,7 +71,7 @@ pub(crate) struct Holder {
 
 /// A content in the journal that a part consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct PartContent {
     pub(crate) holder: Holder,
     pub(crate) content: ContentId,
     pub(crate) size_bytes: u64,
@@ -103,7 +103,7 @@ impl<'t> Change<'t> {
             queued: Vec::new(),
             unblocked: Vec::new(),
             unfinished: Vec::new(),
-            taken: Vec::new(),
+            part_contents: Vec::new(),
             ended: Vec::new(),
             is_changed: false,
             is_broken: false,
@@ -369,14 +369,19 @@ impl<'t> Change<'t> {
         }
     }
 
-    /// As [`set_part`](Self::set_part), of a part that a client sends: what of it is in the journal may have to go to the store.
+    /// As [`set_part`](Self::set_part), of a part that a client sends: what of it is in the journal may have to go to
+    /// the store.
     pub(crate) fn take_part(&mut self, holder: &Holder, record: &PartRecord) -> Result<()> {
         self.set_part(&holder.upload, holder.number, record)?;
         for extent in &record.extents {
             if let Some(ContentRecord { size_bytes, place: Place::Local { .. }, .. }) =
                 self.content(extent.content)?
             {
-                self.taken.push(Taken { holder: holder.clone(), content: extent.content, size_bytes });
+                self.part_contents.push(PartContent {
+                    holder: holder.clone(),
+                    content: extent.content,
+                    size_bytes,
+                });
             }
         }
         Ok(())

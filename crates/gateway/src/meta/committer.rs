@@ -10,7 +10,7 @@ use redb::Durability;
 use tokio::sync::oneshot;
 
 use super::COMMITS_KEY;
-use super::change::{Change, Taken, Unfinished};
+use super::change::{Change, PartContent, Unfinished};
 use super::latest::Viewed;
 use super::tables::Name;
 use crate::blocking::simulated_delay;
@@ -38,7 +38,7 @@ pub(crate) struct Effects {
     pub(crate) unblocked: Vec<(Name, ContentId)>,
     pub(crate) unfinished: Vec<Unfinished>,
     /// Parts that came, with what of them is in the journal.
-    pub(crate) taken: Vec<Taken>,
+    pub(crate) part_contents: Vec<PartContent>,
     /// Uploads that are over.
     pub(crate) ended: Vec<String>,
 }
@@ -382,7 +382,7 @@ fn carry_out(
         effects.queued = std::mem::take(&mut change.queued);
         effects.unblocked = std::mem::take(&mut change.unblocked);
         effects.unfinished = std::mem::take(&mut change.unfinished);
-        effects.taken = std::mem::take(&mut change.taken);
+        effects.part_contents = std::mem::take(&mut change.part_contents);
         effects.ended = std::mem::take(&mut change.ended);
         (change.is_changed, change.is_broken, change.has_panicked)
     };
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn change_behind_the_close_is_refused_and_gives_its_room_back() {
+    async fn change_behind_close_is_refused_and_frees_room() {
         let directory = tempfile::tempdir().unwrap();
         let folder = underlay_files::Folder::open(directory.path()).unwrap();
         let journal = Arc::new(Journal::open(folder, 1 << 20, &[], Default::default()).unwrap());

@@ -227,7 +227,7 @@ fn a_commit_that_finds_the_disk_full_takes_the_reserve_and_is_made() {
 }
 
 #[test]
-fn bucket_with_parts_in_its_store_has_no_more_than_uploads() {
+fn bucket_with_stored_parts_has_only_uploads() {
     let directory = tempfile::tempdir().unwrap();
     let metadata = Metadata::open(&directory.path().join(FILE), 1 << 20, Noted::default()).unwrap();
     let transaction = metadata.database.begin_write().unwrap();

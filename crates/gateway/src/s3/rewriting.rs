@@ -269,7 +269,8 @@ fn has_checksum(headers: &HeaderMap) -> bool {
         || names.any(|name| headers.contains_key(name))
 }
 
-/// Compares the document with the MD5 and the checksum that came with it, before or behind it, as with any other body. Checksums of a request
+/// Compares the document with the MD5 and the checksum that came with it, before or behind it, as with any other
+/// body. Checksums of a request
 /// that completes an upload are the object's.
 fn check_document(
     bytes: &Bytes,

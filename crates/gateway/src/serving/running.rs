@@ -1,4 +1,5 @@
-//! A gateway that is open: it serves until it is to end, and then until everything is in the stores or the time for that is over.
+//! A gateway that is open: it serves until it is to end, and then until everything is in the stores or the time for
+//! that is over.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,8 +21,9 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const BREAK_OFF_IN: Duration = Duration::from_secs(1);
 
 impl Opened {
-    /// Serves clients and the other gateways until the first of `signals`, and then until everything is in the stores, the time for that is over, or the
-    /// second signal. `is_serving` hears when requests begin to be served, and when they end to be. Returns whether the stores have everything.
+    /// Serves clients and the other gateways until the first of `signals`, and then until everything is in the
+    /// stores, the time for that is over, or the second signal. `is_serving` hears when requests begin to be served,
+    /// and when they end to be. Returns whether the stores have everything.
     ///
     /// # Errors
     /// When it can't go on.

@@ -63,7 +63,7 @@ async fn go_away_once<T>(asking: impl Future<Output = T>, is_done: impl Fn() -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bucket_whose_client_goes_away_during_the_commit_is_made_and_removed() {
+async fn bucket_of_client_gone_at_commit_is_whole() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground();
     let engine = ground.open(directory.path()).await;
@@ -81,7 +81,7 @@ async fn bucket_whose_client_goes_away_during_the_commit_is_made_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bucket_made_anew_waits_for_a_deletion_that_may_land() {
+async fn bucket_made_anew_waits_for_late_deletion() {
     for is_started_anew in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let mut ground = ground();
@@ -115,7 +115,7 @@ async fn bucket_made_anew_waits_for_a_deletion_that_may_land() {
 
 /// The uploads have ended, so the bucket goes: whatever its store says, and behind a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bucket_whose_store_fails_behind_its_uploads_is_gone_for_clients() {
+async fn bucket_with_failing_store_is_gone_for_clients() {
     let directory = tempfile::tempdir().unwrap();
     let mut ground = ground();
     ground.journal_bytes = 16 << 20;
@@ -150,7 +150,7 @@ async fn bucket_whose_store_fails_behind_its_uploads_is_gone_for_clients() {
 
 /// Where others write too, no row of the metadata keeps the bucket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bucket_that_is_written_through_to_stays_until_the_write_is_over() {
+async fn bucket_written_through_to_stays_until_write_ends() {
     let directory = tempfile::tempdir().unwrap();
     let mut ground = ground();
     (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);

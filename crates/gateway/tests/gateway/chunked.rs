@@ -368,7 +368,7 @@ fn documents_are_taken_up_to_a_size() {
 
 /// A checksum that is announced for the trailer takes nothing from the others, and has to come.
 #[test]
-fn document_whose_checksum_is_to_come_behind_it_is_checked() {
+fn document_with_announced_trailer_is_checked() {
     let directory = tempfile::tempdir().unwrap();
     let (program, _) = start(directory.path());
     let document: &[u8] = b"<Delete><Object><Key>a</Key></Object></Delete>";

@@ -160,7 +160,7 @@ fn many_writers_at_once_and_rows_without_bodies_leave_room_for_the_metadata() {
 
 /// The bytes come from the store and go back there with the headers. The disk never has room for them.
 #[test]
-fn new_headers_of_an_object_longer_than_the_disk_are_stored() {
+fn headers_of_object_beyond_disk_are_stored() {
     small_disks(|directory, kind| {
         runtime().block_on(async {
             let mut ground = waiting();

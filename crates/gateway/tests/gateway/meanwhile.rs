@@ -259,7 +259,7 @@ fn who_goes_away_keeps_the_turn_until_the_store_has_answered() {
 
 /// A request of a thousand keys must not take a thousand times as long as one, nor all that the store has to give.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletions_where_others_write_are_sent_several_at_once() {
+async fn shared_deletions_are_sent_several_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let mut ground = Ground::new(in_memory(), Kind::S3);
     (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);

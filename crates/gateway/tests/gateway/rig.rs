@@ -39,7 +39,8 @@ pub(crate) struct Ground {
     pub(crate) rules: Vec<Rule>,
     /// Where the store is, if it is a directory that is looked at.
     pub(crate) root: Option<PathBuf>,
-    /// Whether clients make buckets: all in the same place of S3, so one at a time, and nothing may be in the other one.
+    /// Whether clients make buckets: all in the same place of S3, so one at a time, and nothing may be in the other
+    /// one.
     pub(crate) takes_buckets: bool,
 }
 

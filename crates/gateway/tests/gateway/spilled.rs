@@ -308,7 +308,7 @@ async fn send_and_go_away(engine: &Engine, (key, upload): (&str, &str), number: 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn part_whose_client_goes_away_during_the_commit_goes_to_the_store() {
+async fn part_of_client_gone_at_commit_reaches_store() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(Kind::S3, directory.path());
     let engine = ground.open(&directory.path().join("local")).await;

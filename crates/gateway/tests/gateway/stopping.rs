@@ -15,7 +15,7 @@ use crate::rig::{Ground, content, get, in_memory, put};
 use crate::signed::{ask, sign};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn put_behind_the_close_is_refused_and_leaves_nothing() {
+async fn put_behind_close_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let mut ground = Ground::new(in_memory(), Kind::S3);
     ground.write = Write::Back { after: Duration::from_secs(3600) };
@@ -31,7 +31,7 @@ async fn put_behind_the_close_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn put_under_way_behind_half_of_the_drain_gets_no_answer() {
+fn put_beyond_half_of_drain_gets_no_answer() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(0);
     store.may_list(usize::MAX);

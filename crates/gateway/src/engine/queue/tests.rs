@@ -190,7 +190,7 @@ fn a_version_that_came_under_way_may_wait_as_long_as_its_rule_says() {
 }
 
 #[test]
-fn names_of_a_bucket_that_failed_or_wait_keep_their_pace() {
+fn hasten_of_bucket_leaves_failed_and_waiting_names() {
     let queue = Queue::default();
     let name = |key: &str| Name::new("lake", key);
     for (key, attempt) in [
@@ -213,7 +213,7 @@ fn names_of_a_bucket_that_failed_or_wait_keep_their_pace() {
 }
 
 #[test]
-fn blocked_name_that_somebody_waits_for_is_stuck_at_its_next_turn() {
+fn blocked_name_with_waiter_is_stuck_next_turn() {
     let (queue, name, other) = (Queue::default(), Name::new("lake", "a"), Name::new("lake", "b"));
     // There is something else to do.
     apply(&queue, &other, Some(1), Duration::from_secs(3600));
