@@ -285,7 +285,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                 };
                 let finished = opened.finish_unless_broken(until).await?;
                 opened.engine.close().await;
-                Ok::<bool, Broken>(finished.is_stored && finished.has_left)
+                Ok::<bool, Broken>(finished.is_stored && finished.has_left && opened.engine.is_clean())
             });
             runtime.shutdown_timeout(serving::END_LIMIT);
             wait_until_closed(CLOSE_LIMIT);

@@ -4,6 +4,8 @@
 /// The folder of a store where such parts are. No key has a path in it.
 pub(crate) const FOLDER: &str = "%underlay-parts";
 const MARK: char = '\0';
+/// No key of a client comes before it, and no name of a part behind it.
+pub(crate) const FIRST_KEY: &str = "\u{1}";
 /// Hexadecimal digits of the random number that makes each name unique.
 const DIGITS: usize = 32;
 

@@ -13,12 +13,12 @@ use object_store::ObjectStoreExt as _;
 
 use super::records::{Keys, put};
 use crate::config::Consistency;
-use crate::engine::{Answer, Conditions, Entry, ListRequest, PutRequest, Question};
+use crate::engine::{Answer, Conditions, CopyRequest, Entry, ListRequest, PutRequest, Question};
 use crate::errors::Error;
 use crate::model::Headers;
 use crate::placement::SLOTS;
 use fake::Fate;
-use gateway::{BUCKET, Gateway, Site, get_from, put_to};
+use gateway::{BUCKET, FILES, Gateway, Site, get_from, put_to};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_may_yet_become_clean_takes_no_write() {
@@ -544,6 +544,36 @@ async fn gateways_ask_each_other_for_no_more_than_is_needed() {
     assert!(matches!(refused, Err(Error::NotImplemented(_))), "{refused:?}");
     let headers = Headers { expires: Some("0".to_owned()), ..Headers::default() };
     put(PutRequest { headers, ..PutRequest::default() }).await.unwrap();
+}
+
+/// The next owner of its slot would find it without them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_with_unkeepable_headers_is_refused() {
+    let mut site = Site::new();
+    site.has_files = true;
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "value").await);
+    let slot = a.ownership.slot_of(BUCKET, "t/1");
+    // The first segment of a key decides its slot.
+    let mut keys = (0..100_000).map(|number| format!("{number}/1"));
+    let key = keys.find(|key| a.ownership.slot_of(FILES, key) == slot).unwrap();
+    let copy = async || {
+        let from = (BUCKET.to_owned(), "t/1".to_owned());
+        let to = (FILES.to_owned(), key.clone());
+        a.engine.copy(CopyRequest { from, to, ..CopyRequest::default() }).await
+    };
+    copy().await.unwrap();
+    for headers in [
+        Headers { expires: Some("0".to_owned()), ..Headers::default() },
+        Headers { user: vec![("a".to_owned(), "b".to_owned())], ..Headers::default() },
+    ] {
+        let body = futures_util::stream::empty().boxed();
+        let request = PutRequest { headers, ..PutRequest::default() };
+        a.engine.put(BUCKET, "t/1", request, body, Box::new(|_, _| Ok(()))).await.unwrap();
+        let refused = copy().await;
+        assert!(matches!(refused, Err(Error::NotImplemented(_))), "{refused:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

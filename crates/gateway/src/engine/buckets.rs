@@ -1,47 +1,21 @@
 //! Buckets: those of the configuration, and those that clients make and remove.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 
 use super::regions::Regions;
 use super::sent::OfBucket;
+use super::to_its_end::to_its_end;
 use super::{BucketState, Engine, RuleState};
-use crate::config::{Consistency, Rule, StorePlace};
+use crate::config::{Rule, StorePlace};
 use crate::disk_room::Need;
 use crate::errors::{Error, Result};
 use crate::model::{BucketRecord, now_ms};
 use crate::store::Kind;
-
-/// Names of buckets that were removed lately.
-#[derive(Debug, Default)]
-pub(super) struct Removals {
-    count: u64,
-    names: VecDeque<String>,
-}
-
-/// Of which the names are remembered.
-const MOST_REMOVALS: usize = 1024;
-
-impl Removals {
-    fn note(&mut self, name: &str) {
-        self.count += 1;
-        self.names.push_back(name.to_owned());
-        if self.names.len() > MOST_REMOVALS {
-            self.names.pop_front();
-        }
-    }
-
-    /// Whether one of this name was removed since there were so many. Where too many have been since then, it may have been.
-    fn have_had(&self, name: &str, since: u64) -> bool {
-        let new = (self.count - since) as usize;
-        new > self.names.len() || self.names.iter().rev().take(new).any(|removed| removed == name)
-    }
-}
 
 impl Engine {
     fn state_of(
@@ -57,7 +31,7 @@ impl Engine {
         // What is on its way to a directory ends with the gateway.
         if backend.kind == Kind::S3 {
             let (log, bucket) = (Arc::clone(&self.sent), name.to_owned());
-            backend.note_sent_in(Arc::new(OfBucket { log, bucket }));
+            backend.late().note_sent_in(Arc::new(OfBucket { log, bucket }));
         }
         let rules = rules
             .iter()
@@ -77,13 +51,16 @@ impl Engine {
             rules,
             looked: Mutex::default(),
             is_unlisted: AtomicBool::new(false),
+            is_going: AtomicBool::new(false),
+            gate: tokio::sync::RwLock::default(),
         })
     }
 
     pub(super) async fn open_buckets(&self) -> std::result::Result<(), String> {
         let known =
             self.metadata.view().and_then(|view| view.all_buckets()).map_err(|error| error.to_string())?;
-        self.open_under(known.iter().any(|(_, record)| record.is_created));
+        let going = self.going_buckets().map_err(|error| error.to_string())?;
+        self.open_under(known.iter().chain(&going).any(|(_, record)| record.is_created));
         let mut states = HashMap::new();
         for bucket in &self.setup.buckets {
             let place = bucket.store.to_string();
@@ -115,7 +92,10 @@ impl Engine {
                 Arc::new(self.state_of(&bucket.name, &bucket.store, &bucket.rules, &record)?),
             );
         }
-        for (name, record) in &known {
+        // Of one that is going and was made anew, nothing is left to go.
+        let is_known = |name: &String| known.iter().any(|(other, _)| other == name);
+        let going = going.iter().filter(|(name, _)| !is_known(name)).map(|row| (row, true));
+        for ((name, record), is_going) in known.iter().map(|row| (row, false)).chain(going) {
             if states.contains_key(name) {
                 continue;
             }
@@ -125,6 +105,7 @@ impl Engine {
                         format!("bucket {name} is over {}, which is no store", record.store)
                     })?;
                     let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), record)?;
+                    state.is_going.store(is_going, Ordering::Relaxed);
                     states.insert(name.clone(), Arc::new(state));
                 }
                 _ => self.check_left_out(name)?,
@@ -182,6 +163,13 @@ impl Engine {
     }
 
     pub(crate) fn bucket(&self, name: &str) -> Result<Arc<BucketState>> {
+        self.any_bucket(name)
+            .and_then(|state| if state.is_going() { Err(Error::NoSuchBucket) } else { Ok(state) })
+    }
+
+    /// The same, also of a bucket that is [going](super::removal): what it has in its store has to be deleted, and
+    /// may be needed until then.
+    pub(super) fn any_bucket(&self, name: &str) -> Result<Arc<BucketState>> {
         let state = self.served.buckets.read().get(name).cloned().ok_or(Error::NoSuchBucket)?;
         if state.is_unlisted.load(Ordering::Relaxed) {
             return Err(Error::StoreAway(
@@ -194,8 +182,10 @@ impl Engine {
 
     /// All buckets in order, with when they came.
     pub fn list_buckets(&self) -> Vec<(String, i64)> {
+        let served = self.served.buckets.read();
+        let served = served.values().filter(|state| !state.is_going());
         let mut buckets: Vec<(String, i64)> =
-            self.served.buckets.read().values().map(|state| (state.name.clone(), state.created_ms)).collect();
+            served.map(|state| (state.name.clone(), state.created_ms)).collect();
         buckets.sort();
         buckets
     }
@@ -216,13 +206,17 @@ impl Engine {
     ///
     /// # Errors
     /// When it exists, or the configuration has no place for new ones.
-    pub async fn create_bucket(&self, name: &str) -> Result<()> {
+    pub async fn create_bucket(self: &Arc<Self>, name: &str) -> Result<()> {
         self.disk.check(Need::Change)?;
         let turn = self.making.lock().await;
-        let is_there = || self.served.buckets.read().contains_key(name);
-        if is_there() {
-            return Err(Error::BucketExists);
-        }
+        let check_free = || match self.served.buckets.read().get(name) {
+            None => Ok(()),
+            Some(former) if former.is_going() => {
+                Err(Error::Busy("a bucket of this name is still being removed: try again".to_owned()))
+            }
+            Some(_) => Err(Error::BucketExists),
+        };
+        check_free()?;
         let Some(new) = &self.setup.new_buckets else {
             return Err(Error::NotImplemented(
                 "this gateway has no place for new buckets: its configuration needs [new_buckets]".to_owned(),
@@ -239,10 +233,8 @@ impl Engine {
         let removed_before = turn.count;
         drop(turn);
         let is_empty = state.backend.is_empty().await;
-        let removals = self.making.lock().await;
-        if is_there() {
-            return Err(Error::BucketExists);
-        }
+        let removals = Arc::clone(&self.making).lock_owned().await;
+        check_free()?;
         if removals.have_had(name, removed_before) {
             // With its directory, and what the store said is of another time.
             return Err(Error::Busy("a bucket of this name was removed meanwhile: try again".to_owned()));
@@ -256,89 +248,27 @@ impl Engine {
             ));
         }
         let (bucket, row) = (name.to_owned(), record.clone());
-        let wanted = Regions::wanted(&state.rules);
-        self.committer
-            .commit(Vec::new(), move |change| match change.bucket(&bucket)? {
+        let (engine, wanted) = (Arc::clone(self), Regions::wanted(&state.rules));
+        // A client that goes away meanwhile leaves no row without a bucket.
+        to_its_end(async move {
+            let _turn = removals;
+            let made = engine.committer.commit(Vec::new(), move |change| match change.bucket(&bucket)? {
                 Some(_) => Err(Error::BucketExists),
                 None => {
                     change.set_bucket(&bucket, &row)?;
                     // It is new: there is nothing to take over.
                     Regions::note(change, &bucket, |_| wanted)
                 }
-            })
-            .await?;
-        self.served.buckets.write().insert(name.to_owned(), Arc::new(state));
-        Ok(())
-    }
-
-    /// Removes an empty bucket that a client created.
-    ///
-    /// # Errors
-    /// When it is not empty, or the configuration's.
-    pub async fn delete_bucket(&self, name: &str) -> Result<()> {
-        let state = self.bucket(name)?;
-        if !state.is_created {
-            return Err(Error::NotImplemented(format!(
-                "bucket {name} is the configuration's: remove [bucket.{name}] there"
-            )));
-        }
-        // Of what others write there, the metadata know nothing.
-        if state.rules.iter().any(|rule| rule.rule.consistency != Consistency::Exclusive)
-            && !state.backend.is_empty().await?
-        {
-            return Err(Error::BucketNotEmpty);
-        }
-        for _ in 0..100 {
-            // What was deleted has to be gone from the store first.
-            self.queue.hasten_bucket(name);
-            let bucket = name.to_owned();
-            // Nobody makes it anew, in the directory that goes, before it has gone.
-            let mut removals = self.making.lock().await;
-            let is_empty = self.committer.commit(Vec::new(), move |change| {
-                if change.bucket_has_rows(&bucket)? {
-                    return Err(Error::BucketNotEmpty);
-                }
-                Regions::note(change, &bucket, |_| Regions::default())?;
-                change.remove_bucket(&bucket)
             });
-            match is_empty.await {
-                Ok(()) => {
-                    removals.note(name);
-                    self.served.buckets.write().remove(name);
-                    // A directory that is not mounted is left alone.
-                    if let StorePlace::Directory(directory) = &state.place
-                        && state.backend.check_there().await.is_ok()
-                    {
-                        remove_empty(directory);
-                        if directory.exists() {
-                            tracing::warn!(
-                                "bucket {name} is removed, and {} stays: most likely there is something in it that is none of its objects",
-                                directory.display()
-                            );
-                        }
-                    }
-                    return Ok(());
-                }
-                Err(Error::BucketNotEmpty) if !self.has_objects(name)? => {
-                    drop(removals);
-                    // As in S3, unfinished uploads keep no bucket. They end once they are all that does.
-                    self.end_uploads_of(name).await?;
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                Err(error) => return Err(error),
+            made.await?;
+            let mut state = state;
+            if let Some(late) = engine.late_of_removed.lock().remove(&state.name) {
+                state.backend = state.backend.clone().behind(late);
             }
-        }
-        Err(Error::Busy("objects of the bucket are still being deleted from its store: try again".to_owned()))
-    }
-
-    fn has_objects(&self, bucket: &str) -> Result<bool> {
-        let view = self.metadata.view()?;
-        let mut found = false;
-        view.objects(bucket, std::ops::Bound::Unbounded, |_, _| {
-            found = true;
-            Ok(false)
-        })?;
-        Ok(found)
+            engine.served.buckets.write().insert(state.name.clone(), Arc::new(state));
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -346,15 +276,4 @@ impl Engine {
 fn no_place(name: &str, why: &str) -> Error {
     tracing::warn!("bucket {name} is not made: {why}");
     Error::StoreAway("there is no place for this bucket, and the gateway's log says why".to_owned())
-}
-
-/// Directories that are left when their objects have gone, from the innermost outwards.
-fn remove_empty(directory: &std::path::Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_empty(&entry.path());
-        }
-    }
-    // One that is not empty stays.
-    let _ = std::fs::remove_dir(directory);
 }

@@ -44,6 +44,7 @@ impl Engine {
         let sending = async move {
             // Until the upload is gone: the next one in turn must not find it.
             let _turn = turn;
+            let _open = state.enter().await?;
             let found = {
                 let view = engine.metadata.view()?;
                 match view.upload(&name, &listed.upload)? {
@@ -68,9 +69,8 @@ impl Engine {
             }
             let (key, upload) = (name.key.clone(), listed.upload.clone());
             remember(&state, Completed { key, upload, made_of: record.etag, stored: stored.clone() });
-            let upload = listed.upload.clone();
+            let upload = listed.upload;
             engine.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
-            engine.spills.forget(&listed.upload);
             pass.check()?;
             Ok(stored)
         };

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::conditions::{Conditions, names_one_of};
+use super::elsewhere::check_shareable;
 use super::read::Resolved;
 use super::shared::{check_headers, no_place};
 use super::slots::Fence;
@@ -85,14 +86,10 @@ impl Engine {
             return self.copy_bytes(request, resolved).await;
         }
         drop(resolved);
-        self.check_keepable(
-            &target,
-            request.headers.as_ref().unwrap_or(&Headers::default()),
-            request.tags.as_deref().unwrap_or_default(),
-        )?;
         let pass = self.to_write(&to.bucket, &[&to.key]).await?;
         let (version, is_directory) = (self.number(), target.backend.kind == Kind::Directory);
         let (at, fence) = (to.clone(), Fence::of(&pass));
+        let (is_shared, kind) = (self.setup.sharing.is_some(), target.backend.kind);
         let place = self.place_of(std::slice::from_ref(&to)).await?;
         let stored = self
             .committer
@@ -108,6 +105,10 @@ impl Engine {
                 }
                 if let Some(tags) = request.tags {
                     record.tags = tags;
+                }
+                // Also what it has from its source.
+                if is_shared {
+                    check_shareable(kind, &record.headers, &record.tags)?;
                 }
                 change.set_object(&at, Some(&record))?;
                 change.mark_pending(&at)?;
@@ -147,6 +148,7 @@ impl Engine {
                 let following = backend.follow_within(&to, Effect::Copy, self.setup.patience).await?;
                 let target = Arc::clone(&target);
                 let copy = async move {
+                    let _open = target.enter().await?;
                     let etag = following.watch(backend.copy(&from, &to, &|| pass.check())).await;
                     engine.forget_found(&target, &to);
                     drop((following, turn));

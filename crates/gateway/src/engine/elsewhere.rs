@@ -15,6 +15,7 @@ use crate::disk_room::Need;
 use crate::errors::{Error, Result};
 use crate::model::{Headers, ObjectRecord};
 use crate::ownership::{Ownership, Pass, Route, Share};
+use crate::store::Kind;
 
 /// How this gateway and others divide the keys among themselves.
 #[derive(Clone)]
@@ -193,24 +194,9 @@ impl Engine {
         headers: &Headers,
         tags: &[(String, String)],
     ) -> Result<()> {
-        if self.setup.sharing.is_none() {
-            return Ok(());
-        }
-        let refused = |what: &str| {
-            Err(Error::NotImplemented(format!(
-                "{what} have no place where several gateways share a store that can't keep them"
-            )))
-        };
-        if !tags.is_empty() {
-            return refused("tags");
-        }
-        if state.backend.kind == crate::store::Kind::S3 {
-            return Ok(());
-        }
-        match headers {
-            _ if headers.expires.is_some() => refused("Expires headers"),
-            _ if !headers.user.is_empty() => refused("user metadata"),
-            _ => Ok(()),
+        match &self.setup.sharing {
+            None => Ok(()),
+            Some(_) => check_shareable(state.backend.kind, headers, tags),
         }
     }
 
@@ -219,5 +205,25 @@ impl Engine {
             None => Err(Error::Busy("there is no other gateway".to_owned())),
             Some(sharing) => sharing.others.ask(owner, question).await,
         }
+    }
+}
+
+/// The same where several gateways share a store of this kind.
+pub(super) fn check_shareable(kind: Kind, headers: &Headers, tags: &[(String, String)]) -> Result<()> {
+    let refused = |what: &str| {
+        Err(Error::NotImplemented(format!(
+            "{what} have no place where several gateways share a store that can't keep them"
+        )))
+    };
+    if !tags.is_empty() {
+        return refused("tags");
+    }
+    if kind == Kind::S3 {
+        return Ok(());
+    }
+    match headers {
+        _ if headers.expires.is_some() => refused("Expires headers"),
+        _ if !headers.user.is_empty() => refused("user metadata"),
+        _ => Ok(()),
     }
 }

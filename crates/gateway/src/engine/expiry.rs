@@ -82,27 +82,6 @@ impl Engine {
         });
     }
 
-    /// Ends all uploads of a bucket that is to go, unless anything else keeps it.
-    pub(super) async fn end_uploads_of(&self, bucket: &str) -> Result<()> {
-        for (name, upload) in self.uploads_that(|name, _| name.bucket == bucket)? {
-            let begun_as = upload.clone();
-            let ending = self.committer.commit(Vec::new(), move |change| {
-                if change.bucket_has_more_than_uploads(&name.bucket)? {
-                    return Ok(false);
-                }
-                if change.upload(&name, &upload)?.is_some() {
-                    change.remove_upload(&name, &upload)?;
-                }
-                Ok(true)
-            });
-            if !ending.await? {
-                return Ok(());
-            }
-            self.spills.forget(&begun_as);
-        }
-        Ok(())
-    }
-
     /// Names of uploads alone: what they were begun with is long.
     pub(super) fn uploads_that(
         &self,
@@ -131,7 +110,6 @@ impl Engine {
                 continue;
             };
             if ended? {
-                self.spills.forget(&upload);
                 self.counters.expired_uploads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("an upload to {name} has expired: nothing came for {after_ms} ms");
             }

@@ -126,7 +126,7 @@ impl Engine {
 
     async fn flush(&self, turn: &Turn) -> Result<Attempt> {
         let name = &turn.name;
-        let state = self.bucket(&name.bucket)?;
+        let state = self.any_bucket(&name.bucket)?;
         self.check_whose(&state).await?;
         let fence = self.fence_of(name)?;
         let (resolved, task) = self.task_of(&state, turn)?;

@@ -37,7 +37,7 @@ impl Engine {
     /// Brings the metadata in line with the rules: prefixes that are new to us are listed, and those that are no longer ours alone
     /// are forgotten.
     pub(super) async fn take_over(&self, progress: &Progress) -> std::result::Result<(), String> {
-        for state in self.bucket_states() {
+        for state in self.bucket_states().into_iter().filter(|state| !state.is_going()) {
             self.forget_rest(&state).await?;
             for rule in state.rules.iter().filter(|rule| rule.rule.consistency != Consistency::Exclusive) {
                 self.forget(&state, &Name::new(&state.name, &rule.rule.prefix)).await?;

@@ -25,12 +25,14 @@ mod queue;
 mod read;
 mod recovery;
 mod regions;
+mod removal;
 mod rescue;
 mod room;
 mod sent;
 mod shared;
 mod slots;
 mod spill;
+mod staging;
 mod suitable;
 mod to_its_end;
 mod unanswered;
@@ -73,13 +75,13 @@ use crate::memory::Memory;
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
 use crate::staged::is_staged;
-use crate::store::{Backend, Found, MayGoOn};
+use crate::store::{Backend, Found, Late, MayGoOn};
 use crate::supervision::Supervisor;
-use buckets::Removals;
 use entries::Uploads;
 use queue::Queue;
 use recovery::{SEALED_BY, is_sealed_anew, recover};
 pub(crate) use recovery::{check_seal, open_metadata, sealed_by};
+use removal::Removals;
 
 /// Makes the store of a place ready, or says why it can't be.
 pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<Backend, String> + Send + Sync;
@@ -139,7 +141,10 @@ pub struct Engine {
     /// The directory below which clients make buckets, where it is one that is there.
     under: OnceLock<Backend>,
     /// Buckets are made and removed one at a time.
-    making: tokio::sync::Mutex<Removals>,
+    making: Arc<tokio::sync::Mutex<Removals>>,
+    /// Of buckets that were removed, requests that their stores have not answered: a bucket of the same name has the
+    /// same place there.
+    late_of_removed: Mutex<HashMap<String, Arc<Late>>>,
     /// Requests that wait for room.
     waiting: room::Waiting,
     /// Contents of which the log has said that the store withholds them.
@@ -208,6 +213,10 @@ pub(crate) struct BucketState {
     pub(crate) looked: Mutex<owners::Looked>,
     /// Whether what its store has is still to be listed, as soon as it is mounted. Nothing is answered before.
     pub(crate) is_unlisted: AtomicBool,
+    /// Whether it is one of clients no more: see [`removal`].
+    pub(crate) is_going: AtomicBool,
+    /// Closed while it is looked whether the bucket may go.
+    pub(crate) gate: tokio::sync::RwLock<()>,
 }
 
 pub(crate) struct RuleState {
@@ -365,7 +374,9 @@ impl Engine {
                 commits.note(effects.commits);
                 uploads.apply(effects.unfinished);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
-                spills.released(&effects.released);
+                // Here, and not where clients wait for the commit: one that goes away meanwhile has sent its part all
+                // the same.
+                spills.apply(effects.part_contents, &effects.ended, &effects.released);
                 journal.release(effects.released);
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?
@@ -439,7 +450,8 @@ impl Engine {
             others,
             next_number,
             under: OnceLock::new(),
-            making: tokio::sync::Mutex::default(),
+            making: Arc::default(),
+            late_of_removed: Mutex::default(),
             waiting: room::Waiting::default(),
             told: Mutex::default(),
             _lock: lock,
@@ -458,6 +470,7 @@ impl Engine {
         engine.start_flushing().map_err(|error| error.to_string())?;
         engine.start_spilling().map_err(|error| error.to_string())?;
         engine.start_expiring();
+        engine.start_removing();
         engine.start_keeping_unanswered();
         engine.start_looking_out();
         engine.start_watching();
@@ -535,12 +548,18 @@ impl Engine {
         self.queue.last_failure()
     }
 
+    /// Ends the flushers, and takes no more writes. What was taken before may not be in the stores yet: from here on
+    /// [`is_clean`](Self::is_clean) has the last word on that.
     pub async fn close(&self) {
         self.queue.stop();
         if let Err(error) = self.keep_unanswered(true).await {
             tracing::warn!(
                 "cannot record for the next start which requests the stores have not answered: {error}"
             );
+        }
+        // The cache may take seconds to close, and nothing that is acknowledged meanwhile would be stored.
+        if let Err(error) = self.committer.close().await {
+            tracing::warn!("the metadata are not closed: {error}");
         }
         self.blocks.close().await;
     }

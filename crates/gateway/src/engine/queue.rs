@@ -18,7 +18,11 @@ use crate::model::{ContentId, now_ms};
 const REFUSED_IN_VAIN: u32 = 4;
 /// A name whose turn depends on another's looks again after so long, if nothing wakes it before.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(2);
-/// And so does one that is another gateway's, as far as is known.
+/// The same where somebody waits for it.
+const AWAITED_PAUSE: Duration = Duration::from_millis(200);
+/// What is blocked for so long is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// A name that is another gateway's, as far as is known, looks again after so long.
 const NOT_OURS_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -59,6 +63,8 @@ struct Item {
     /// Whether there is something else to store than at the last attempt.
     is_renewed: bool,
     blocked_since: Option<Instant>,
+    /// Whether it can't be flushed before an earlier request has landed, or can't land any more.
+    waits: bool,
     /// What the store has at the name until a flush overwrites it. Some may be reading it still.
     formers: Vec<ContentId>,
     /// Counts commits that made the name pending.
@@ -67,6 +73,12 @@ struct Item {
     tried: u64,
     /// Each with the count when it began to wait.
     waiters: Vec<(u64, oneshot::Sender<Result<()>>)>,
+}
+
+impl Item {
+    fn is_awaited(&self) -> bool {
+        self.waiters.iter().any(|(_, waiter)| !waiter.is_closed())
+    }
 }
 
 /// What became of one attempt.
@@ -185,6 +197,11 @@ impl Queue {
         self.hasten_those(|name| name.bucket == bucket);
     }
 
+    /// The same without names that have been tried in vain: those have their own pace.
+    pub(super) fn hasten_new_in(&self, bucket: &str) {
+        self.hasten_items(|name, item| name.bucket == bucket && item.failed.is_none() && !item.waits);
+    }
+
     /// Somebody waits for everything from now on.
     pub(super) fn hurry(&self) {
         let mut state = self.state.lock();
@@ -238,8 +255,13 @@ impl Queue {
     }
 
     fn hasten_those(&self, which: impl Fn(&Name) -> bool) {
+        self.hasten_items(|name, _| which(name));
+    }
+
+    fn hasten_items(&self, which: impl Fn(&Name, &Item) -> bool) {
         let mut state = self.state.lock();
-        let names: Vec<Name> = state.items.keys().filter(|name| which(name)).cloned().collect();
+        let names = state.items.iter().filter(|(name, item)| which(name, item)).map(|(name, _)| name);
+        let names: Vec<Name> = names.cloned().collect();
         let now = Instant::now();
         for name in names {
             state.set_due(&name, now);
@@ -313,6 +335,7 @@ impl Queue {
                 state.failing.remove(&(former.since_ms, name.clone()));
                 uncount(&mut state.failing_by_cause, former.cause);
             }
+            item.waits = matches!(attempt, Attempt::Waits(_));
             if std::mem::take(&mut item.is_renewed) {
                 (item.attempts, item.refusals) = (0, 0);
             }
@@ -324,7 +347,7 @@ impl Queue {
                 }
                 Attempt::Blocked => {
                     item.blocked_since.get_or_insert(now);
-                    now + BLOCKED_PAUSE
+                    now + if item.is_awaited() { AWAITED_PAUSE } else { BLOCKED_PAUSE }
                 }
                 Attempt::NotOurs => now + NOT_OURS_PAUSE,
                 Attempt::Waits(until) => until.max(now),
@@ -389,6 +412,7 @@ impl State {
             failed: None,
             is_renewed: false,
             blocked_since: None,
+            waits: false,
             formers: Vec::new(),
             generation: 1,
             tried: 0,
@@ -434,11 +458,13 @@ impl State {
             return Err(Some(due));
         }
         self.order.pop_first();
-        // Stuck is a name that was blocked when everything else was, too.
+        // A name is stuck if it was blocked when everything else was, too, or if somebody waits for it.
         let others_can =
             self.items.iter().any(|(other, item)| *other != name && item.blocked_since.is_none());
-        let waited = self.items.get(&name).and_then(|item| item.blocked_since).map(|since| now - since);
-        let is_stuck = waited.is_some_and(|waited| !others_can || waited > Duration::from_secs(60));
+        let is_stuck = self.items.get(&name).is_some_and(|item| {
+            let waited = item.blocked_since.map(|since| now - since);
+            waited.is_some_and(|waited| !others_can || item.is_awaited() || waited > STUCK_AFTER)
+        });
         let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MOST_REFUSED_COPIES)
             && !is_planted(PlantedBug::RefusalRetriedForEver);
         self.under_way.insert(name.clone());

@@ -245,7 +245,7 @@ impl Engine {
                     offset_bytes,
                 },
                 Place::Remote { bucket, key, etag, cached_as, .. } => {
-                    let owner = self.bucket(&bucket)?;
+                    let owner = self.any_bucket(&bucket)?;
                     Source::Remote(Box::new(Origin {
                         backend: owner.backend.clone(),
                         counts: state.rule(&key).counts.clone(),

@@ -1,6 +1,6 @@
 //! Bytes that copies and unfinished uploads consist of, in an object of the store that is to be replaced or deleted: they are fetched
 //! into the journal first. They have room of their own there, so that no client's writes wait for them. Of a long object, only what is
-//! in use is fetched.
+//! in use is fetched. What the local disk has no room for, the store keeps [under another name](super::staging).
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -57,7 +57,7 @@ impl Engine {
         let view = self.metadata.view()?;
         let Some(record) = view.content(content)? else { return Ok(()) };
         let Place::Remote { bucket, .. } = &record.place else { return Ok(()) };
-        let state = self.bucket(bucket)?;
+        let state = self.any_bucket(bucket)?;
         let whole = [Extent { content, offset_bytes: 0, length_bytes: record.size_bytes }];
         let runs = self.runs_of(&view, &state, &whole)?;
         let wanted = match record.size_bytes > SHORT_BYTES {
@@ -76,12 +76,16 @@ impl Engine {
             let lengths = wanted.ranges.iter().map(|range| range.end - range.start);
             wanted.ranges.len() == 1 || self.journal.fit_beyond(lengths)
         });
-        let outcome = match wanted {
-            Some(wanted) => self.rescue_ranges(content, record, &runs, wanted).await,
-            None => self.rescue_whole(content, record, &runs).await,
+        let mut outcome = match wanted {
+            Some(wanted) => self.rescue_ranges(content, record.clone(), &runs, wanted).await,
+            None => self.rescue_whole(content, record.clone(), &runs).await,
         };
         if matches!(outcome, Err(Error::Busy(_))) {
             self.spills.want_fetched();
+            // What was fetched before gives its room back. Where that is not enough, there may never be room.
+            if !self.journal.may_fit_beyond(record.size_bytes) {
+                outcome = self.rescue_in_store(content, record, &runs).await;
+            }
         }
         // It was freed or moved meanwhile; the journal takes its room back.
         outcome.or_else(|error| if error == Error::NoSuchKey { Ok(()) } else { Err(error) })

@@ -100,6 +100,7 @@ impl Engine {
         let only = only_of(&state, &name.key, &request.conditions).await?;
         let engine = Arc::clone(self);
         let sending = async move {
+            let _open = state.enter().await?;
             let body = match &written {
                 Some(written) => engine.written_body(written),
                 None => futures_util::stream::empty().boxed(),
@@ -163,6 +164,7 @@ impl Engine {
         let (engine, state, pass, key) =
             (Arc::clone(self), Arc::clone(state), Arc::clone(pass), key.to_owned());
         let sending = async move {
+            let _open = state.enter().await?;
             let outcome = following.watch(state.delete_durably(&key, &|| pass.check())).await;
             engine.forget_found(&state, &key);
             drop((following, turn));

@@ -285,8 +285,8 @@ impl Engine {
     /// When the metadata can't be read.
     pub(crate) async fn slots_to_keep(&self) -> Result<HashSet<u16>> {
         let mut slots = self.unsettled_slots().await?;
-        for state in self.bucket_states() {
-            slots.extend(state.backend.unanswered().iter().map(|key| self.slot_of_key(&state.name, key)));
+        for (bucket, late) in self.late_of_all() {
+            slots.extend(late.names().iter().map(|key| self.slot_of_key(&bucket, key)));
         }
         Ok(slots)
     }

@@ -11,21 +11,19 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use underlay_sync::Mutex;
 
 use super::room::Wanted;
-use super::slots::Fence;
+use super::staging::staged_name;
 use super::write::For;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::journal::{Released, Writer};
-use crate::meta::{FORMAT_OF_PARTS, Name, View};
-use crate::model::{ContentId, Extent, Headers, Place, StoredRecord};
-use crate::staged::name_of;
-use crate::store::{Effect, Fingerprint, Found, Kind, Only};
+use crate::meta::{Change, Holder, Name, PartContent, View};
+use crate::model::{ContentId, Extent, Place};
+use crate::store::Found;
 
 /// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet. Those of an upload that is soon
 /// completed are better kept: they go to the store once.
@@ -45,14 +43,6 @@ const AGAIN_AFTER_PANIC: Duration = Duration::from_secs(600);
 /// How often the log says that parts were refused.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 const SPILLER: &str = "spiller of parts";
-
-/// A part of an upload.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Holder {
-    pub(super) name: Name,
-    pub(super) upload: String,
-    pub(super) number: u16,
-}
 
 /// A content in the journal that parts consist of.
 #[derive(Clone, Debug)]
@@ -98,10 +88,27 @@ impl State {
         Some(parked)
     }
 
-    fn insert(&mut self, content: ContentId, parked: Parked) {
+    /// Parks a content, or puts one back: with the parts that came to consist of it meanwhile.
+    fn insert(&mut self, content: ContentId, mut parked: Parked) {
         self.bytes += parked.size_bytes;
-        if let Some(former) = self.parked.insert(content, parked) {
-            self.bytes -= former.size_bytes;
+        if let Some(newer) = self.parked.remove(&content) {
+            self.bytes -= newer.size_bytes;
+            parked.holders.extend(newer.holders);
+        }
+        self.parked.insert(content, parked);
+    }
+
+    /// These uploads are over: what they held is an object's or nobody's.
+    fn forget(&mut self, ended: &HashSet<&str>) {
+        let mut gone = Vec::new();
+        for (content, parked) in &mut self.parked {
+            parked.holders.retain(|holder| !ended.contains(holder.upload.as_str()));
+            if parked.holders.is_empty() {
+                gone.push(*content);
+            }
+        }
+        for content in gone {
+            self.remove(content);
         }
     }
 
@@ -152,7 +159,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// A name is being written to while it lives, so nobody deletes what is there.
-struct UnderWay<'a>(&'a Spills, Name);
+pub(super) struct UnderWay<'a>(&'a Spills, Name);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
@@ -176,27 +183,18 @@ impl Spills {
         self.wake.notify_one();
     }
 
-    /// An upload is over: what it held is an object's or nobody's.
-    pub(super) fn forget(&self, upload: &str) {
-        let mut state = self.state.lock();
-        let mut gone = Vec::new();
-        for (content, parked) in &mut state.parked {
-            parked.holders.retain(|holder| holder.upload != upload);
-            if parked.holders.is_empty() {
-                gone.push(*content);
-            }
+    /// What a commit says: parts that came, uploads that are over, and contents that are in the journal no more.
+    pub(super) fn apply(&self, contents: Vec<PartContent>, ended: &[String], released: &[Released]) {
+        for PartContent { holder, content, size_bytes } in contents {
+            self.park(content, size_bytes, holder);
         }
-        for content in gone {
-            state.remove(content);
-        }
-    }
-
-    /// These are in the journal no more, as a commit said: parts were replaced, or are gone.
-    pub(super) fn released(&self, released: &[Released]) {
-        if released.is_empty() {
+        if ended.is_empty() && released.is_empty() {
             return;
         }
         let mut state = self.state.lock();
+        if !ended.is_empty() {
+            state.forget(&ended.iter().map(String::as_str).collect());
+        }
         for range in released {
             state.remove(range.content);
         }
@@ -209,7 +207,7 @@ impl Spills {
         Waiting(self)
     }
 
-    fn begin(&self, name: Name) -> UnderWay<'_> {
+    pub(super) fn begin(&self, name: Name) -> UnderWay<'_> {
         self.state.lock().under_way.insert(name.clone());
         UnderWay(self, name)
     }
@@ -349,15 +347,6 @@ impl Engine {
         })
     }
 
-    /// Remembers what of a part is in the journal.
-    pub(super) fn park_part(&self, holder: &Holder) -> Result<()> {
-        let view = self.metadata.view()?;
-        match view.part(&holder.upload, holder.number)? {
-            Some(part) => self.park_extents(&view, holder, &part.extents),
-            None => Ok(()),
-        }
-    }
-
     fn park_extents(&self, view: &View, holder: &Holder, extents: &[Extent]) -> Result<()> {
         for extent in extents {
             if let Some(content) = view.content(extent.content)?
@@ -409,72 +398,28 @@ impl Engine {
         if !self.may_flush(name) {
             return Ok(Spilled::Later);
         }
-        let state = self.bucket(&name.bucket)?;
+        let state = self.any_bucket(&name.bucket)?;
         self.check_whose(&state).await?;
-        let mut number = [0; 16];
-        getrandom::fill(&mut number).map_err(|error| Error::local("no random numbers", error))?;
-        let staged = Name::new(&name.bucket, name_of(u128::from_be_bytes(number), &name.key));
+        let staged = staged_name(name)?;
         let fence = self.fence_of(name)?;
         // It goes when the outcome has been committed, or has failed: then the flushers delete what is there.
         let _under_way = self.spills.begin(staged.clone());
-        if !self.announce_part(&staged, (name.clone(), upload.clone()), fence.clone()).await? {
+        let (of_upload, upload) = (name.clone(), upload.clone());
+        // With the upload its bucket may have gone, and nothing may be pending in one that is not there.
+        let is_there = move |change: &Change<'_>| Ok(change.upload(&of_upload, &upload)?.is_some());
+        if !self.announce_staged(&staged, fence.clone(), is_there).await? {
             // Another upload may consist of it as well.
             return Ok(Spilled::Later);
         }
         let Some((place, found, size_bytes)) = self.store_part(&state, &staged, content).await? else {
             return Ok(Spilled::NotNeeded);
         };
-        let remote = Place::Remote {
-            bucket: staged.bucket.clone(),
-            key: staged.key.clone(),
-            etag: found.etag,
-            // An object with headers needs a request of its own.
-            headers_hash: None,
-            cached_as: content,
-        };
-        let is_moved = self
-            .committer
-            .commit(Vec::new(), move |change| {
-                fence.check(change)?;
-                // It may have been given up or moved meanwhile.
-                if change.content(content)?.is_none_or(|now| now.place != place) {
-                    return Ok(false);
-                }
-                change.move_content(content, remote)?;
-                change.confirm_content(content, found.modified_ms)?;
-                change.set_stored(&staged, Some(&StoredRecord { content: Some(content) }))?;
-                change.clear_pending(&staged)?;
-                Ok(true)
-            })
-            .await?;
-        if !is_moved {
+        if !self.enter_staged(staged, (content, place), found, fence).await? {
             return Ok(Spilled::NotNeeded);
         }
         self.counters.spilled_parts.fetch_add(1, Ordering::Relaxed);
         self.counters.spilled_bytes.fetch_add(size_bytes, Ordering::Relaxed);
         Ok(Spilled::Stored)
-    }
-
-    /// From now on the store may have a part of this name, as with objects. Returns whether the upload is still there: with it its bucket may have
-    /// gone, and nothing may be pending in one that is not there.
-    async fn announce_part(&self, staged: &Name, upload: (Name, String), fence: Fence) -> Result<bool> {
-        let at = staged.clone();
-        let is_there = self
-            .committer
-            .commit(Vec::new(), move |change| {
-                fence.check(change)?;
-                if change.upload(&upload.0, &upload.1)?.is_none() {
-                    return Ok(false);
-                }
-                // An earlier gateway would know nothing of such names.
-                change.need_format(FORMAT_OF_PARTS)?;
-                change.set_stored(&at, Some(&StoredRecord { content: None }))?;
-                change.mark_pending(&at)?;
-                Ok(true)
-            })
-            .await?;
-        self.check_flush(staged)?;
-        Ok(is_there)
     }
 
     /// Writes a content of the journal to the store, and looks whether it is there. Returns where it was here; `None` if it is in the journal no
@@ -497,30 +442,8 @@ impl Engine {
             Ok((vec![content], local))
         })?;
         let Some((runs, record)) = local else { return Ok(None) };
-        let (size, step) = (record.size_bytes, self.blocks.block_bytes());
-        let sums = match state.backend.kind {
-            Kind::S3 => Some(Mutex::new(Fingerprint::new(size)?)),
-            Kind::Directory => None,
-        };
-        let (passing, runs) = (sums.as_ref(), &runs);
-        let body = futures_util::stream::iter(0..size.div_ceil(step))
-            .then(move |number| async move {
-                self.check_flush(staged)?;
-                let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
-                passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
-                Ok(block)
-            })
-            .boxed();
-        // Nobody else writes to this name, and a deletion has to wait until nothing can land there any more.
-        let effect = Effect::put(&format!("content {}", content.0), size, &Headers::default());
-        let following = state.backend.follow_within(&staged.key, effect, Duration::ZERO).await?;
-        let may_go_on = || self.check_flush(staged);
-        let (headers, only) = (Headers::default(), Only::Always);
-        let put = state.backend.put(&staged.key, &headers, size, &only, body, &may_go_on);
-        let answered = following.watch(put).await?;
-        let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
-        let found = state.backend.confirm(&staged.key, size, answered, made.as_deref()).await?;
-        Ok(Some((record.place, found, size)))
+        let found = self.send_staged(state, staged, content, record.size_bytes, &runs).await?;
+        Ok(Some((record.place, found, record.size_bytes)))
     }
 
     /// Room in the journal. Parts get theirs one after the other, so the one that has waited longest is not overtaken for ever.
@@ -576,7 +499,7 @@ impl Engine {
 
     /// Keys to which a request may still land that the store has not answered.
     pub(crate) fn unanswered_keys(&self) -> u64 {
-        self.bucket_states().iter().map(|state| state.backend.unanswered().len() as u64).sum()
+        self.late_of_all().iter().map(|(_, late)| late.names().len() as u64).sum()
     }
 
     /// Some of the unfinished uploads, as the log names them, and how many there are.

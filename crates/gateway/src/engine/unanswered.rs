@@ -1,13 +1,14 @@
 //! Requests that a store has not answered and may still carry out, kept for the next start, which must not send anything newer either.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
-use super::sent::Sent;
+use super::sent::{OfBucket, Sent};
 use crate::errors::{Error, Result};
 use crate::model::now_ms;
-use crate::store::Effect;
+use crate::store::{Effect, Late, PATIENCE};
 
 /// How often what is new is made durable, and what is on its way looked at. What a power cut finds sent for less than twice this, the next start
 /// may not know of. After a kill it knows, by the [notes](super::sent) of what was sent.
@@ -16,9 +17,11 @@ const KEEP_EVERY: Duration = Duration::from_millis(500);
 /// A request by its key and effect, and until when it may be carried out (since 1970).
 type Kept = Vec<(String, Effect, i64)>;
 
-/// Under which the metadata have those of a bucket.
+/// Under which the metadata have those of a bucket, whose name follows.
+const UNANSWERED: &[u8] = b"unanswered ";
+
 fn key_of(bucket: &str) -> Vec<u8> {
-    format!("unanswered {bucket}").into_bytes()
+    [UNANSWERED, bucket.as_bytes()].concat()
 }
 
 impl Engine {
@@ -33,28 +36,50 @@ impl Engine {
     }
 
     fn recall(&self, sent: Vec<Sent>) -> Result<()> {
-        let view = self.metadata.view()?;
-        for state in self.bucket_states() {
-            let kept: Kept = view.state(&key_of(&state.name))?.unwrap_or_default();
-            let now = now_ms();
-            let left = |until_ms: i64| {
-                u64::try_from(until_ms.saturating_sub(now))
-                    .ok()
-                    .filter(|left| *left > 0)
-                    .map(Duration::from_millis)
-            };
+        let kept: Vec<(String, Kept)> = self.metadata.view()?.states_below(UNANSWERED)?;
+        let mut of_buckets: BTreeMap<String, Vec<(String, Effect, Duration)>> = BTreeMap::new();
+        let now = now_ms();
+        let left = |until_ms: i64| {
+            let left = u64::try_from(until_ms.saturating_sub(now)).ok().filter(|left| *left > 0);
+            left.map(Duration::from_millis)
+        };
+        for (bucket, kept) in kept {
             let kept =
                 kept.into_iter().filter_map(|(key, effect, until_ms)| Some((key, effect, left(until_ms)?)));
-            // Behind the others: of two for one name, the later one counts. How long ago it was sent, nobody knows.
-            let of_bucket = sent.iter().filter(|sent| sent.bucket == state.name);
-            let of_bucket = of_bucket.map(|sent| (sent.key.clone(), sent.effect.clone(), Duration::MAX));
-            let count = of_bucket.clone().count();
-            state.backend.recall_unanswered(kept.chain(of_bucket).collect());
-            if count > 0 {
-                state.backend.unanswered_not_kept();
+            of_buckets.entry(bucket).or_default().extend(kept);
+        }
+        let news: BTreeSet<String> = sent.iter().map(|sent| sent.bucket.clone()).collect();
+        // Behind the others: of two for one name, the later one counts. How long ago it was sent, nobody knows.
+        for Sent { bucket, key, effect } in sent {
+            of_buckets.entry(bucket).or_default().push((key, effect, Duration::MAX));
+        }
+        for (bucket, unanswered) in of_buckets.into_iter().filter(|(_, unanswered)| !unanswered.is_empty()) {
+            let served =
+                self.served.buckets.read().get(&bucket).map(|state| Arc::clone(state.backend.late()));
+            let late = served.unwrap_or_else(|| self.late_of_removed(&bucket));
+            late.recall(unanswered);
+            if news.contains(&bucket) {
+                late.not_kept();
             }
         }
         Ok(())
+    }
+
+    /// Of a bucket that is not served: it may be made again.
+    fn late_of_removed(&self, bucket: &str) -> Arc<Late> {
+        let late = Arc::new(Late::new(PATIENCE));
+        let (log, name) = (Arc::clone(&self.sent), bucket.to_owned());
+        late.note_sent_in(Arc::new(OfBucket { log, bucket: name }));
+        self.late_of_removed.lock().insert(bucket.to_owned(), Arc::clone(&late));
+        late
+    }
+
+    /// Of each bucket, also of those that were removed lately.
+    pub(super) fn late_of_all(&self) -> Vec<(String, Arc<Late>)> {
+        let served = self.bucket_states();
+        let served = served.iter().map(|state| (state.name.clone(), Arc::clone(state.backend.late())));
+        let removed = self.late_of_removed.lock().clone();
+        served.chain(removed).collect()
     }
 
     /// Makes what is new durable. `at_end` whatever is on its way now stays without an answer.
@@ -62,17 +87,18 @@ impl Engine {
     /// # Errors
     /// When the metadata can't be written.
     pub(super) async fn keep_unanswered(&self, at_end: bool) -> Result<()> {
-        for state in self.bucket_states() {
-            let Some(unanswered) = state.backend.unanswered_to_keep(at_end) else { continue };
+        for (bucket, late) in self.late_of_all() {
+            let Some(unanswered) = late.to_keep(at_end) else { continue };
             let until_ms =
                 |left: Duration| now_ms().saturating_add(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
             let kept: Kept =
                 unanswered.into_iter().map(|(key, effect, left)| (key, effect, until_ms(left))).collect();
-            let key = key_of(&state.name);
+            let key = key_of(&bucket);
             let kept = self.committer.commit(Vec::new(), move |change| change.set_state(&key, &kept)).await;
-            kept.inspect_err(|_| state.backend.unanswered_not_kept())?;
-            state.backend.unanswered_kept();
+            kept.inspect_err(|_| late.not_kept())?;
+            late.kept();
         }
+        self.late_of_removed.lock().retain(|_, late| !late.is_over());
         Ok(())
     }
 

@@ -20,13 +20,12 @@ use super::parts::{
 };
 use super::shared::{check_headers, no_place};
 use super::slots::Fence;
-use super::spill::Holder;
 use super::write::{For, Stored, Verify, check_target, whole};
 use super::{BucketState, Engine};
 use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
 use crate::errors::{Error, Result};
 use crate::journal::Written;
-use crate::meta::Name;
+use crate::meta::{Holder, Name};
 use crate::model::{Checksums, Coverage, Headers, ObjectRecord, PartRecord, UploadRecord, now_ms};
 use crate::ownership::Share;
 use crate::store::{Kind, bare};
@@ -162,20 +161,19 @@ impl Engine {
             modified_ms: part.modified_ms,
         };
         let (name, upload) = (Name::new(bucket, key), upload.to_owned());
-        let holder = Holder { name: name.clone(), upload: upload.clone(), number };
+        let holder = Holder { name, upload, number };
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         self.committer
             .commit(written.into_iter().collect(), move |change| {
                 fence.check(change)?;
-                change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
+                change.upload(&holder.name, &holder.upload)?.ok_or(Error::NoSuchUpload)?;
                 if let Some((content, size_bytes, place)) = content {
                     change.add_content(content, size_bytes, place)?;
                 }
-                change.set_part(&upload, number, &part)
+                change.take_part(&holder, &part)
             })
             .await?;
-        self.park_part(&holder)?;
         Ok(stored)
     }
 
@@ -221,13 +219,13 @@ impl Engine {
         }
         drop(resolved);
         let (name, from, upload) = (Name::new(bucket, key), Name::new(from.0, from.1), upload.to_owned());
-        let holder = Holder { name: name.clone(), upload: upload.clone(), number };
+        let holder = Holder { name, upload, number };
         let (life, fence) = (self.life, Fence::of(&pass));
         let copied = self
             .committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
+                change.upload(&holder.name, &holder.upload)?.ok_or(Error::NoSuchUpload)?;
                 let source = change.object(&from)?.ok_or(Error::NoSuchKey)?;
                 conditions.check(&source)?;
                 // It may have been overwritten since: then the whole is the new one's.
@@ -247,11 +245,10 @@ impl Engine {
                     extents: slice(&source.extents, &range),
                     checksums: Checksums::default(),
                 };
-                change.set_part(&upload, number, &part)?;
+                change.take_part(&holder, &part)?;
                 Ok(Stored { etag: part.etag, checksums: Checksums::default(), modified_ms: part.modified_ms })
             })
             .await?;
-        self.park_part(&holder)?;
         pass.check()?;
         Ok(copied)
     }
@@ -326,8 +323,7 @@ impl Engine {
             return self.complete_shared(state, name, listed, (record, stored), &conditions, pass).await;
         }
         let is_directory = state.backend.kind == Kind::Directory;
-        let (at, begun_as) = (name.clone(), upload);
-        let (upload, fence) = (upload.to_owned(), Fence::of(&pass));
+        let (at, upload, fence) = (name.clone(), upload.to_owned(), Fence::of(&pass));
         let place = self.place_of(std::slice::from_ref(&name)).await?;
         let outcome = self
             .committer
@@ -349,7 +345,6 @@ impl Engine {
             return self.completed_here(&state, &name, &parts).await;
         }
         outcome?;
-        self.spills.forget(begun_as);
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         pass.check()?;
@@ -383,7 +378,6 @@ impl Engine {
                 change.remove_upload(&name, &begun_as)
             })
             .await?;
-        self.spills.forget(upload);
         pass.check()
     }
 

@@ -19,8 +19,8 @@ use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
-use crate::ownership::Route;
-use crate::store::Kind;
+use crate::ownership::{Pass, Route};
+use crate::store::{Kind, PATIENCE};
 
 /// A body that brings nothing for so long gives up its room in the journal. The pace of clients is looked after where their bytes come in; here
 /// they come in pieces, the slowest of which take minutes.
@@ -28,6 +28,8 @@ const SILENCE: Duration = Duration::from_secs(300);
 /// One part in so many of the journal is for whole objects alone. They leave by being flushed; parts may never do, and
 /// must not shut everybody else out.
 const KEPT_FROM_PARTS: u64 = 8;
+/// Deletions of one request where others write as well, which the store carries out one by one.
+const DELETIONS_AT_ONCE: usize = 16;
 /// S3's limit for one request.
 const MOST_PUT_BYTES: u64 = 5 << 30;
 
@@ -274,7 +276,7 @@ impl Engine {
         let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
         let pass = Arc::new(self.to_delete(bucket, &names).await?);
         let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
-        let mut ours = Vec::new();
+        let (mut ours, mut shared) = (Vec::new(), Vec::new());
         for (at, (key, conditions)) in keys.iter().enumerate() {
             if let Err(error) = state.backend.path(key) {
                 // A key that can't be stored is not there, unless it is no key at all.
@@ -285,8 +287,11 @@ impl Engine {
             }
             match state.is_exclusive(key) {
                 true => ours.push((at, Name::new(bucket, key), conditions.clone())),
-                false => outcomes[at] = self.delete_shared(&state, key, conditions, &pass).await,
+                false => shared.push((at, key, conditions)),
             }
+        }
+        for (at, outcome) in self.delete_all_shared(&state, shared, &pass).await {
+            outcomes[at] = outcome;
         }
         let (of_change, fence) = (ours.clone(), Fence::of(&pass));
         let names: Vec<Name> = ours.iter().map(|(_, name, _)| name.clone()).collect();
@@ -320,6 +325,30 @@ impl Engine {
         }
         pass.check()?;
         Ok(outcomes)
+    }
+
+    /// Deletes where others write as well: several at once, and all in the time that the store has for one. What is
+    /// not begun by then, is not.
+    async fn delete_all_shared(
+        self: &Arc<Self>,
+        state: &Arc<BucketState>,
+        keys: Vec<(usize, &String, &Conditions)>,
+        pass: &Arc<Pass>,
+    ) -> Vec<(usize, Result<()>)> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deleting = keys.into_iter().map(|(at, key, conditions)| async move {
+            let late = || {
+                let text = "the store did not delete the objects of the request in time: try again later";
+                Err(Error::Busy(text.to_owned()))
+            };
+            if tokio::time::Instant::now() >= deadline {
+                return (at, late());
+            }
+            let deleting = self.delete_shared(state, key, conditions, pass);
+            (at, tokio::time::timeout_at(deadline, deleting).await.unwrap_or_else(|_| late()))
+        });
+        let deleting: Vec<_> = deleting.collect();
+        futures_util::stream::iter(deleting).buffer_unordered(DELETIONS_AT_ONCE).collect().await
     }
 
     /// Replaces the tags of an object.

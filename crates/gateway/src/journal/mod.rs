@@ -245,6 +245,24 @@ impl Journal {
         })
     }
 
+    /// Whether a content that has found no room beyond the limit may find some once what is there now has gone.
+    pub(crate) fn may_fit_beyond(&self, size_bytes: u64) -> bool {
+        let state = self.state.lock();
+        if state.beyond_bytes == 0 {
+            return false;
+        }
+        let needed = self.framing.stored_bytes(size_bytes).saturating_add(state.unallocated_bytes);
+        self.disk.as_ref().is_none_or(|disk| {
+            let needed = needed.saturating_add(self.kept_for_writes(disk)).saturating_sub(state.beyond_bytes);
+            disk.has_room(Need::Body(needed)).unwrap_or(true)
+        })
+    }
+
+    /// What is fetched leaves so much of the disk to clients.
+    fn kept_for_writes(&self, disk: &DiskRoom) -> u64 {
+        disk.size_bytes().unwrap_or(u64::MAX).min(self.capacity_bytes) / KEPT_FOR_WRITES
+    }
+
     /// Whether contents of these sizes can be there together beyond the limit.
     pub(crate) fn fit_beyond(&self, sizes_bytes: impl Iterator<Item = u64>) -> bool {
         let stored = sizes_bytes.map(|size_bytes| self.framing.stored_bytes(size_bytes));
@@ -272,10 +290,7 @@ impl Journal {
             Share::First(_) if is_planted(PlantedBug::RoomOutsideLock) => Ok(true),
             Share::Beyond if is_planted(PlantedBug::RescuedWithoutLimit) => disk.has_room(Need::Body(needed)),
             Share::First(_) => disk.check(Need::Body(needed)).map(|()| true),
-            Share::Beyond => {
-                let kept = disk.size_bytes().unwrap_or(u64::MAX).min(self.capacity_bytes) / KEPT_FOR_WRITES;
-                disk.has_room(Need::Body(needed.saturating_add(kept)))
-            }
+            Share::Beyond => disk.has_room(Need::Body(needed.saturating_add(self.kept_for_writes(disk)))),
         }
     }
 

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::FORMAT_KEY;
 use super::tables::{
     BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
-    encode, part_key, upload_key,
+    encode, part_key, split_upload_key, upload_key,
 };
 use super::view::{fetch, scan};
 use crate::errors::{Error, Result};
@@ -19,7 +19,7 @@ use crate::model::{
     BucketRecord, ContentId, ContentRecord, Extent, ObjectRecord, PartRecord, PendingRecord, Place,
     StoredRecord, UploadRecord, now_ms,
 };
-use crate::staged::is_staged;
+use crate::staged::{FIRST_KEY, is_staged};
 
 type Open<'t> = redb::Table<'t, &'static [u8], &'static [u8]>;
 
@@ -41,6 +41,10 @@ pub(crate) struct Change<'t> {
     pub(crate) unblocked: Vec<(Name, ContentId)>,
     /// Uploads that were begun in a bucket, or ended, and parts that came with them or went.
     pub(crate) unfinished: Vec<Unfinished>,
+    /// Parts that clients sent, with the contents of the journal that they consist of.
+    pub(crate) part_contents: Vec<PartContent>,
+    /// Uploads that are over.
+    pub(crate) ended: Vec<String>,
     /// Whether there is something to commit.
     pub(crate) is_changed: bool,
     /// Whether a change stopped half-way: then nothing may be committed.
@@ -55,6 +59,22 @@ pub(crate) struct Unfinished {
     pub(crate) bucket: String,
     pub(crate) uploads: i64,
     pub(crate) parts: i64,
+}
+
+/// A part of an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Holder {
+    pub(crate) name: Name,
+    pub(crate) upload: String,
+    pub(crate) number: u16,
+}
+
+/// A content in the journal that a part consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartContent {
+    pub(crate) holder: Holder,
+    pub(crate) content: ContentId,
+    pub(crate) size_bytes: u64,
 }
 
 fn put<V: Serialize>(table: &mut Open<'_>, key: &[u8], value: &V) -> Result<()> {
@@ -83,6 +103,8 @@ impl<'t> Change<'t> {
             queued: Vec::new(),
             unblocked: Vec::new(),
             unfinished: Vec::new(),
+            part_contents: Vec::new(),
+            ended: Vec::new(),
             is_changed: false,
             is_broken: false,
             has_panicked: false,
@@ -132,14 +154,16 @@ impl<'t> Change<'t> {
     /// Whether the bucket has an object, an upload, or something that is still to be deleted from the store.
     pub(crate) fn bucket_has_rows(&self, bucket: &str) -> Result<bool> {
         let mut tables = [&self.objects, &self.uploads, &self.pending, &self.stored].into_iter();
-        tables.try_fold(false, |found, table| Ok(found || has_row(table, bucket, |_| true)?))
+        let start = Name::new(bucket, "");
+        tables.try_fold(false, |found, table| Ok(found || has_row(table, &start)?))
     }
 
     /// Whether it has objects, or some that are to be deleted from the store still, beside uploads and their parts.
     pub(crate) fn bucket_has_more_than_uploads(&self, bucket: &str) -> Result<bool> {
-        let is_object = |name: &Name| !is_staged(&name.key);
+        // There may be a part or more for each of thousands of uploads, and they come first.
+        let behind_parts = Name::new(bucket, FIRST_KEY);
         let mut tables = [&self.objects, &self.pending, &self.stored].into_iter();
-        tables.try_fold(false, |found, table| Ok(found || has_row(table, bucket, is_object)?))
+        tables.try_fold(false, |found, table| Ok(found || has_row(table, &behind_parts)?))
     }
 
     /// Which prefixes of the bucket an earlier version of the gateway took over.
@@ -345,6 +369,24 @@ impl<'t> Change<'t> {
         }
     }
 
+    /// As [`set_part`](Self::set_part), of a part that a client sends: what of it is in the journal may have to go to
+    /// the store.
+    pub(crate) fn take_part(&mut self, holder: &Holder, record: &PartRecord) -> Result<()> {
+        self.set_part(&holder.upload, holder.number, record)?;
+        for extent in &record.extents {
+            if let Some(ContentRecord { size_bytes, place: Place::Local { .. }, .. }) =
+                self.content(extent.content)?
+            {
+                self.part_contents.push(PartContent {
+                    holder: holder.clone(),
+                    content: extent.content,
+                    size_bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// When the latest part of an upload came; the least number of all if none did.
     pub(crate) fn last_part_ms(&self, upload: &str) -> Result<i64> {
         let start = part_key(upload, 0);
@@ -358,6 +400,18 @@ impl<'t> Change<'t> {
             Ok(true)
         })?;
         Ok(latest)
+    }
+
+    /// Some of a bucket's uploads.
+    pub(crate) fn uploads_in(&self, bucket: &str, most: usize) -> Result<Vec<(Name, String)>> {
+        let mut uploads = Vec::new();
+        scan(&self.uploads, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
+            let upload = split_upload_key(key).filter(|(name, _)| name.bucket == bucket);
+            let is_ours = upload.is_some();
+            uploads.extend(upload);
+            Ok(is_ours && uploads.len() < most)
+        })?;
+        Ok(uploads)
     }
 
     /// Removes an upload with its parts.
@@ -376,6 +430,7 @@ impl<'t> Change<'t> {
         })?;
         let parts = -i64::try_from(numbers.len()).unwrap_or(0);
         self.unfinished.push(Unfinished { bucket: name.bucket.clone(), uploads, parts });
+        self.ended.push(upload.to_owned());
         for number in numbers {
             let key = part_key(upload, u16::from_be_bytes(number));
             let part: Option<PartRecord> = fetch(&self.parts, &key)?;
@@ -422,13 +477,12 @@ impl<'t> Change<'t> {
     }
 }
 
-/// Whether a table has a name of this bucket that is wanted.
-fn has_row(table: &Open<'_>, bucket: &str, is_wanted: impl Fn(&Name) -> bool) -> Result<bool> {
+/// Whether a table has a name of the same bucket, this one or one behind it.
+fn has_row(table: &Open<'_>, from: &Name) -> Result<bool> {
     let mut found = false;
-    scan(table, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
-        let name = Name::from_bytes(key).filter(|name| name.bucket == bucket);
-        found = name.as_ref().is_some_and(&is_wanted);
-        Ok(name.is_some() && !found)
+    scan(table, Bound::Included(&from.to_bytes()), |key, _| {
+        found = Name::from_bytes(key).is_some_and(|name| name.bucket == from.bucket);
+        Ok(false)
     })?;
     Ok(found)
 }

@@ -10,7 +10,7 @@ use redb::Durability;
 use tokio::sync::oneshot;
 
 use super::COMMITS_KEY;
-use super::change::{Change, Unfinished};
+use super::change::{Change, PartContent, Unfinished};
 use super::latest::Viewed;
 use super::tables::Name;
 use crate::blocking::simulated_delay;
@@ -37,6 +37,10 @@ pub(crate) struct Effects {
     /// Names at which the store has bytes that no object consists of any more, and which those are.
     pub(crate) unblocked: Vec<(Name, ContentId)>,
     pub(crate) unfinished: Vec<Unfinished>,
+    /// Parts that came, with what of them is in the journal.
+    pub(crate) part_contents: Vec<PartContent>,
+    /// Uploads that are over.
+    pub(crate) ended: Vec<String>,
 }
 
 /// Tells the caller, once it is known whether the commit is durable.
@@ -81,12 +85,15 @@ struct Job {
     /// Those that the change points into.
     segments: Vec<Arc<Segment>>,
     run: Box<dyn FnOnce(&mut Change<'_>) -> Finish + Send>,
+    /// Whether none follows.
+    is_last: bool,
 }
 
 /// Hands changes to the thread. The thread ends when the last of these is gone and everything is committed.
 pub(crate) struct Committer {
     jobs: Sender<Job>,
     is_broken: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
     has_ended: Arc<AtomicBool>,
     supervisor: Supervisor,
 }
@@ -107,11 +114,18 @@ impl Committer {
         applied: impl FnMut(Effects) + Send + 'static,
     ) -> std::io::Result<Committer> {
         let (jobs, waiting) = channel();
-        let is_broken = Arc::new(AtomicBool::new(false));
+        let (is_broken, is_closed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let has_ended = Arc::new(AtomicBool::new(false));
         let ended = Ended(Arc::clone(&has_ended));
-        let writing =
-            Writing { database, disk, waiting, is_broken: Arc::clone(&is_broken), applied, _ended: ended };
+        let writing = Writing {
+            database,
+            disk,
+            waiting,
+            is_broken: Arc::clone(&is_broken),
+            is_closed: Arc::clone(&is_closed),
+            applied,
+            _ended: ended,
+        };
         match simulated_delay() {
             None => {
                 let builder = underlay_sync::thread::ThreadBuilder::new().name("metadata".to_owned());
@@ -119,7 +133,7 @@ impl Committer {
             }
             Some(_) => drop(tokio::spawn(writing.run_simulated())),
         }
-        Ok(Committer { jobs, is_broken, has_ended, supervisor: Supervisor::default() })
+        Ok(Committer { jobs, is_broken, is_closed, has_ended, supervisor: Supervisor::default() })
     }
 
     /// The same, whose panics are counted with those of the whole gateway.
@@ -147,6 +161,23 @@ impl Committer {
         &self,
         written: Vec<Written>,
         change: impl FnOnce(&mut Change<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.send(written, change, false).await
+    }
+
+    /// Returns once everything before is committed. Nothing is from then on: later changes get `Busy`.
+    ///
+    /// # Errors
+    /// When the metadata can't be written.
+    pub(crate) async fn close(&self) -> Result<()> {
+        self.send(Vec::new(), |_| Ok(()), true).await
+    }
+
+    async fn send<T: Send + 'static>(
+        &self,
+        written: Vec<Written>,
+        change: impl FnOnce(&mut Change<'_>) -> Result<T> + Send + 'static,
+        is_last: bool,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let segments = written.iter().map(Written::segment).collect();
@@ -176,8 +207,11 @@ impl Committer {
                 let _ = answer.send(committed.error().cloned().map_or(outcome, Err));
             })
         });
-        let ended = || Error::Local("the local storage failed, and the gateway's log says how".to_owned());
-        self.jobs.send(Job { segments, run }).map_err(|_| ended())?;
+        let ended = || match self.is_closed.load(Ordering::Relaxed) {
+            true => Error::Busy("the gateway is stopping: try again later".to_owned()),
+            false => Error::Local("the local storage failed, and the gateway's log says how".to_owned()),
+        };
+        self.jobs.send(Job { segments, run, is_last }).map_err(|_| ended())?;
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 }
@@ -188,6 +222,7 @@ struct Writing<A> {
     disk: Option<Arc<DiskRoom>>,
     waiting: Receiver<Job>,
     is_broken: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
     applied: A,
     _ended: Ended,
 }
@@ -247,16 +282,23 @@ impl<A: FnMut(Effects)> Writing<A> {
 
     /// Commits this change and those behind it. Returns whether there may be another one.
     fn commit(&mut self, first: Job) -> bool {
+        if self.is_closed.load(Ordering::Relaxed) {
+            // Its caller learns that by the answer's being dropped.
+            return true;
+        }
         let mut jobs = vec![first];
         let is_low = self.disk.as_deref().is_some_and(DiskRoom::is_low);
         let most = if is_low { FEW_CHANGES } else { MOST_CHANGES };
         while jobs.len() < most
+            && !jobs.last().is_some_and(|job| job.is_last)
             && let Ok(next) = self.waiting.try_recv()
         {
             jobs.push(next);
         }
+        let is_last = jobs.last().is_some_and(|job| job.is_last);
         let mut finishes = Vec::with_capacity(jobs.len());
         let carried_out = carry_out(&self.database, jobs, &mut finishes);
+        self.is_closed.fetch_or(is_last, Ordering::Relaxed);
         // Also behind one that failed: nobody knows then what it left.
         self.database.forget_view();
         let outcome = match carried_out {
@@ -340,6 +382,8 @@ fn carry_out(
         effects.queued = std::mem::take(&mut change.queued);
         effects.unblocked = std::mem::take(&mut change.unblocked);
         effects.unfinished = std::mem::take(&mut change.unfinished);
+        effects.part_contents = std::mem::take(&mut change.part_contents);
+        effects.ended = std::mem::take(&mut change.ended);
         (change.is_changed, change.is_broken, change.has_panicked)
     };
     if has_panicked && !is_broken {
@@ -442,6 +486,31 @@ mod tests {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         assert_eq!(journal.used_bytes(), kept);
+    }
+
+    #[tokio::test]
+    async fn change_behind_close_is_refused_and_frees_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = underlay_files::Folder::open(directory.path()).unwrap();
+        let journal = Arc::new(Journal::open(folder, 1 << 20, &[], Default::default()).unwrap());
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        let database = Arc::new(Viewed::from(database));
+        let committer = Committer::start(Arc::clone(&database), |_| {}).unwrap();
+        let number = |number| move |change: &mut Change<'_>| change.set_number(b"test", number);
+        // Of changes that come at the same time, those before it are made.
+        let (before, closed, behind) = tokio::join!(
+            committer.commit(Vec::new(), number(1)),
+            committer.close(),
+            committer.commit(Vec::new(), number(2))
+        );
+        assert!(before.is_ok() && closed.is_ok() && matches!(behind, Err(Error::Busy(_))), "{behind:?}");
+        let mut writer = journal.reserve_beyond(ContentId(1), 5).unwrap();
+        writer.write(Bytes::from_static(b"bytes")).await.unwrap();
+        let written = writer.finish().await.unwrap();
+        assert!(matches!(committer.commit(vec![written], number(3)).await, Err(Error::Busy(_))));
+        assert_eq!(journal.used_bytes(), 0);
+        assert_eq!(database.view().unwrap().number(b"test"), Ok(Some(1)));
+        assert!(!committer.is_broken() && !committer.has_ended());
     }
 
     #[tokio::test]

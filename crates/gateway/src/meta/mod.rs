@@ -10,7 +10,7 @@ mod latest;
 mod tables;
 mod view;
 
-pub(crate) use change::{Change, Unfinished};
+pub(crate) use change::{Change, Holder, PartContent, Unfinished};
 pub(crate) use committer::Committer;
 pub(crate) use file::{Surroundings, wait_until_closed};
 pub(crate) use tables::{Name, upload_key};

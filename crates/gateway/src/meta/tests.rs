@@ -225,3 +225,25 @@ fn a_commit_that_finds_the_disk_full_takes_the_reserve_and_is_made() {
     }
     assert_eq!(std::fs::metadata(&reserve).unwrap().len(), 0);
 }
+
+#[test]
+fn bucket_with_stored_parts_has_only_uploads() {
+    let directory = tempfile::tempdir().unwrap();
+    let metadata = Metadata::open(&directory.path().join(FILE), 1 << 20, Noted::default()).unwrap();
+    let transaction = metadata.database.begin_write().unwrap();
+    let mut change = Change::begin(&transaction).unwrap();
+    let none = crate::model::StoredRecord { content: None };
+    for number in 0..3 {
+        let part = Name::new("lake", crate::staged::name_of(number, "a"));
+        change.set_stored(&part, Some(&none)).unwrap();
+        change.mark_pending(&part).unwrap();
+    }
+    // Neighbours in the order of names.
+    for other in [Name::new("lak", "e"), Name::new("lake.a", "a"), Name::new("lakes", "a")] {
+        change.set_stored(&other, Some(&none)).unwrap();
+    }
+    assert!(!change.bucket_has_more_than_uploads("lake").unwrap() && change.bucket_has_rows("lake").unwrap());
+    change.mark_pending(&Name::new("lake", "\u{1}")).unwrap();
+    assert!(change.bucket_has_more_than_uploads("lake").unwrap());
+    assert!(!change.bucket_has_rows("la").unwrap());
+}

@@ -86,6 +86,18 @@ impl View {
         fetch(&self.open(STATE)?, key)
     }
 
+    /// Those whose key begins with this, by the rest of it.
+    pub(crate) fn states_below<V: DeserializeOwned>(&self, prefix: &[u8]) -> Result<Vec<(String, V)>> {
+        let mut states = Vec::new();
+        scan(&self.open(STATE)?, Bound::Included(prefix), |key, value| {
+            let Some(rest) = key.strip_prefix(prefix) else { return Ok(false) };
+            let rest = String::from_utf8(rest.to_vec()).map_err(|_| unreadable(&"a key is damaged"))?;
+            states.push((rest, decode(value)?));
+            Ok(true)
+        })?;
+        Ok(states)
+    }
+
     pub(crate) fn object(&self, name: &Name) -> Result<Option<ObjectRecord>> {
         fetch(self.keep_open(&self.objects, OBJECTS)?, &name.to_bytes())
     }

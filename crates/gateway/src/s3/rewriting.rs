@@ -15,7 +15,7 @@ use reqwest::Url;
 use s3s::dto::{ETagCondition, Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
-use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
 use super::access::{Verified, check_signed};
 use super::addressing::{Addressing, Style};
@@ -106,7 +106,8 @@ impl S3Route for Rewriting {
         let body = match is_document {
             true => {
                 let is_of_upload = names(&uri, &["uploadId", "uploads"]);
-                let body = rewrite_document(input, &mut headers, is_of_upload).await?;
+                let trailing = trailing_headers.clone();
+                let body = rewrite_document(input, &mut headers, is_of_upload, trailing).await?;
                 if method == Method::POST && names(&uri, &["delete"]) && !has_checksum(&headers) {
                     return Err(invalid_request(
                         "DeleteObjects needs the header Content-MD5 or x-amz-checksum-*",
@@ -236,7 +237,12 @@ fn names(uri: &Uri, wanted: &[&str]) -> bool {
     pairs.any(|pair| wanted.contains(&pair.split('=').next().unwrap_or_default()))
 }
 
-async fn rewrite_document(body: Body, headers: &mut HeaderMap, is_of_upload: bool) -> S3Result<Body> {
+async fn rewrite_document(
+    body: Body,
+    headers: &mut HeaderMap,
+    is_of_upload: bool,
+    trailing: Option<TrailingHeaders>,
+) -> S3Result<Body> {
     let bytes = http_body_util::Limited::new(body, MOST_DOCUMENT_BYTES).collect().await.map_err(|why| {
         if why.is::<http_body_util::LengthLimitError>() {
             let why = format!("a document has at most {MOST_DOCUMENT_BYTES} bytes");
@@ -245,7 +251,7 @@ async fn rewrite_document(body: Body, headers: &mut HeaderMap, is_of_upload: boo
         error(input::broken_off(&why.to_string()))
     })?;
     let bytes = bytes.to_bytes();
-    check_document(&bytes, headers, is_of_upload)?;
+    check_document(&bytes, headers, is_of_upload, trailing)?;
     let plain = match documents::plain(&bytes) {
         Cow::Owned(plain) => Bytes::from(plain),
         // As a rule: then it is kept once.
@@ -263,9 +269,15 @@ fn has_checksum(headers: &HeaderMap) -> bool {
         || names.any(|name| headers.contains_key(name))
 }
 
-/// Compares the document with the MD5 and the checksum that came with it, as with any other body. Checksums of a request
+/// Compares the document with the MD5 and the checksum that came with it, before or behind it, as with any other
+/// body. Checksums of a request
 /// that completes an upload are the object's.
-fn check_document(bytes: &Bytes, headers: &HeaderMap, is_of_upload: bool) -> S3Result<()> {
+fn check_document(
+    bytes: &Bytes,
+    headers: &HeaderMap,
+    is_of_upload: bool,
+    trailing: Option<TrailingHeaders>,
+) -> S3Result<()> {
     let mut checksums = Checksums::default();
     for algorithm in ALGORITHMS {
         let value = headers.get(algorithm.header()).and_then(|value| value.to_str().ok());
@@ -273,10 +285,7 @@ fn check_document(bytes: &Bytes, headers: &HeaderMap, is_of_upload: bool) -> S3R
             checksums.set(algorithm, value.to_owned());
         }
     }
-    if headers.contains_key("x-amz-trailer") {
-        return Ok(());
-    }
-    let promised = Promised::of(headers, None, checksums, None)?;
+    let promised = Promised::of(headers, None, checksums, trailing)?;
     let mut digests = Digests::new(&promised.algorithms).map_err(error)?;
     digests.update(bytes).map_err(error)?;
     let sums = digests.finish().map_err(error)?;

@@ -4,16 +4,16 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hyper_util::server::graceful::GracefulShutdown;
+use futures_util::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
-use super::accepting::{Arrivals, accept, accept_inner};
+use super::accepting::Arrivals;
 use super::access_log::AccessLog;
 use super::metrics::Requests;
-use super::{Broken, Opened, Serving, give_room, say_what_is_left, setup_of};
+use super::{Broken, Opened, Serving, setup_of};
 use crate::blocking;
 use crate::cluster::{self, Simulated};
 use crate::config::{Config, Secrets};
@@ -86,39 +86,16 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         addressing: Arc::new(Addressing::new(&config.hosts, config.region.as_deref(), false)),
         most_requests: config.limits.requests,
     };
-    let connections = front.connections(&opened, false)?;
-    give_room(&opened.engine, &connections);
-    let (graceful, inner_graceful) = (GracefulShutdown::new(), Arc::new(GracefulShutdown::new()));
-    let (most, inner_connections) = (config.limits.connections, front.connections(&opened, true)?);
-    let of_inner = Arc::clone(&inner_graceful);
-    let mut accepting_inner = Box::pin(async move {
-        accept_inner(arrivals, &inner_connections, None, most, &of_inner).await;
-    });
-    ready();
-    let no_other = Supervisor::default();
-    let broken = tokio::select! {
-        () = accept(clients, &connections, None, most, &graceful) => None,
-        () = &mut accepting_inner => None,
-        why = opened.breaks_down(&no_other) => Some(why),
-        () = terminate => None,
-    };
-    if let Some(why) = broken {
-        opened.end_broken().await;
-        return Err(ended(why));
-    }
-    let until = Instant::now() + config.limits.drain;
-    opened.engine.begin_drain();
-    let finish = opened.hand_over((until, config.limits.drain), graceful, accepting_inner, inner_graceful);
-    let is_stored = tokio::select! {
-        is_stored = finish => is_stored,
-        why = opened.breaks_down(&no_other) => {
-            say_what_is_left(&opened.engine);
-            opened.end_broken().await;
-            return Err(ended(why));
+    let mut ready = Some(ready);
+    let is_serving = |is_serving| {
+        if let Some(ready) = ready.take_if(|_| is_serving) {
+            ready();
         }
     };
-    opened.engine.close().await;
-    Ok(is_stored)
+    let signals = futures_util::stream::once(terminate).chain(futures_util::stream::pending());
+    let (arrivals, no_other) = ((clients, arrivals), Supervisor::default());
+    let running = opened.run(&config, &front, arrivals, None, &no_other, signals, is_serving);
+    running.await.map_err(ended)
 }
 
 fn ended(broken: Broken) -> Ended {

@@ -13,6 +13,7 @@ mod places;
 mod received;
 mod reload;
 mod request_ids;
+mod running;
 mod seats;
 mod tls;
 mod top;
@@ -22,12 +23,11 @@ pub(crate) use over_pipe::OverPipe;
 pub(crate) use top::top;
 
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -43,7 +43,6 @@ use crate::ownership::Ownership;
 use crate::s3::{Addressing, Forms, Permissions, service};
 use crate::store::{self, Reached};
 use crate::supervision::Supervisor;
-use accepting::{accept, accept_inner};
 use access_log::AccessLog;
 use connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
 use metrics::Requests;
@@ -57,8 +56,6 @@ const MOST_SAID_UNSTORED: usize = 100;
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
 const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
-/// How long requests of other gateways may take that came before the keys were another's.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// A broken gateway ends within this time, so that its supervisor can start it again.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// Unfinished uploads that the log names.
@@ -144,35 +141,6 @@ impl Opened {
         let setup = Setup { alone: Some(alone), into_empty, ..setup_of(config, secrets, None) };
         let engine = Engine::open(setup).await?;
         Ok(Opened { engine, member: None, ownership: None, peers: None })
-    }
-
-    /// Waits for requests under way and [finishes](Self::finish). Until the keys are another's, other gateways send requests for them here.
-    /// Returns whether the stores have everything.
-    async fn hand_over(
-        &self,
-        (until, drain): (Instant, Duration),
-        graceful: GracefulShutdown,
-        mut accepting_inner: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
-        inner_graceful: Arc<GracefulShutdown>,
-    ) -> bool {
-        let handing_over = async {
-            // The other half is for what has to be stored and handed over.
-            if tokio::time::timeout(drain / 2, graceful.shutdown()).await.is_err() {
-                tracing::warn!("some requests did not end in time and are broken off");
-            }
-            self.finish(until).await.is_stored
-        };
-        let is_stored = tokio::select! {
-            is_stored = handing_over => is_stored,
-            () = &mut accepting_inner => self.engine.is_clean(),
-        };
-        drop(accepting_inner);
-        if let Some(inner_graceful) = Arc::into_inner(inner_graceful)
-            && tokio::time::timeout(LAST_ANSWERS, inner_graceful.shutdown()).await.is_err()
-        {
-            tracing::warn!("some requests of other gateways did not end in time and are broken off");
-        }
-        is_stored
     }
 
     /// Stores everything, hands it to the others, and says what is left.
@@ -476,8 +444,6 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     let addressing = Arc::new(Addressing::new(&config.hosts, config.region.as_deref(), config.tls.is_some()));
     let front =
         Serving { requests, permissions, access_log, addressing, most_requests: config.limits.requests };
-    let connections = front.connections(&opened, false)?;
-    give_room(&engine, &connections);
     let reloads = reload::Reloads {
         path: path.to_owned(),
         running: config.clone(),
@@ -500,45 +466,21 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
         "serving S3 at {scheme}://{address}, health and metrics at http://{}",
         config.admin.listen
     );
-    readiness.set(true);
-    let (graceful, inner_graceful) = (GracefulShutdown::new(), Arc::new(GracefulShutdown::new()));
-    let (most, inner_connections) = (config.limits.connections, front.connections(&opened, true)?);
-    // They have places of their own: clients that hold all the others must not keep gateways apart.
-    let (of_inner, acceptor) = (Arc::clone(&inner_graceful), sealing.as_deref());
-    let mut accepting_inner = Box::pin(async move {
-        accept_inner(inner_listener, &inner_connections, acceptor, most, &of_inner).await;
+    let signals = futures_util::stream::poll_fn(move |context| {
+        let has_come = terminate.poll_recv(context).is_ready() || interrupt.poll_recv(context).is_ready();
+        if has_come { Poll::Ready(Some(())) } else { Poll::Pending }
     });
-    let broken = tokio::select! {
-        () = accept(listener, &connections, acceptor, most, &graceful) => None,
-        () = &mut accepting_inner => None,
-        why = opened.breaks_down(&admin.supervisor) => Some(why),
-        _ = terminate.recv() => None,
-        _ = interrupt.recv() => None,
-    };
-    readiness.set(false);
-    if let Some(why) = broken {
-        // Nothing can be stored, since what became of it can't be noted. A new start can.
-        opened.end_broken().await;
-        return Err(why.into());
-    }
-    // What is loaded from here on would be for nobody.
-    reloading.abort();
-    tracing::info!("stopping: no new requests are taken");
-    let until = Instant::now() + config.limits.drain;
-    engine.begin_drain();
-    let finish = opened.hand_over((until, config.limits.drain), graceful, accepting_inner, inner_graceful);
-    let is_stored = tokio::select! {
-        is_stored = finish => is_stored,
-        why = opened.breaks_down(&admin.supervisor) => {
-            say_what_is_left(&engine);
-            opened.end_broken().await;
-            return Err(why.into());
+    let is_serving = |is_serving| {
+        readiness.set(is_serving);
+        if !is_serving {
+            // What is loaded from here on would be for nobody.
+            reloading.abort();
         }
-        _ = terminate.recv() => ends_at_once(&engine),
-        _ = interrupt.recv() => ends_at_once(&engine),
     };
-    engine.close().await;
-    Ok(is_stored)
+    let arrivals = (listener, inner_listener);
+    let running =
+        opened.run(&config, &front, arrivals, sealing.as_deref(), &admin.supervisor, signals, is_serving);
+    Ok(running.await?)
 }
 
 /// At a signal before it was open. Returns whether the stores have everything, as far as is known.
@@ -549,15 +491,6 @@ fn ends_unopened(is_new: bool) -> bool {
         );
     }
     is_new
-}
-
-/// At a second signal. Returns whether the stores have everything.
-fn ends_at_once(engine: &Engine) -> bool {
-    let is_clean = engine.is_clean();
-    if !is_clean {
-        say_what_is_left(engine);
-    }
-    is_clean
 }
 
 /// Waits until the stores have everything, and says what it waits for. Returns whether they have.

@@ -359,6 +359,14 @@ impl Seats {
         self.all().iter().for_each(|seat| seat.look(now));
     }
 
+    /// Closes all connections, with what is under way on them.
+    pub(super) fn close_all(&self) {
+        for seat in self.all() {
+            let mut pace = seat.pace.lock();
+            seat.close(&mut pace);
+        }
+    }
+
     /// Closes the connection that has been without a request for longest. `false` if there is none.
     pub(super) fn close_idlest(&self) -> bool {
         let now = Instant::now();

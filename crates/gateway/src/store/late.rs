@@ -50,7 +50,7 @@ pub(crate) struct Waits {
 
 /// Names to which a request may still land.
 #[derive(Debug)]
-pub(super) struct Late {
+pub(crate) struct Late {
     /// How long a store goes on with a request that it does not answer.
     within: Duration,
     state: Mutex<State>,
@@ -107,7 +107,7 @@ impl State {
 }
 
 impl Late {
-    pub(super) fn new(within: Duration) -> Late {
+    pub(crate) fn new(within: Duration) -> Late {
         Late { within, state: Mutex::default(), notes: Mutex::default() }
     }
 
@@ -150,7 +150,7 @@ impl Late {
 
     /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the last time. A request that is on
     /// its way counts from the second look on, or at once `at_end`: a start after a crash can't know whether it was answered.
-    fn to_keep(&self, at_end: bool) -> Option<Vec<(String, Effect, Duration)>> {
+    pub(crate) fn to_keep(&self, at_end: bool) -> Option<Vec<(String, Effect, Duration)>> {
         let now = Instant::now();
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -176,7 +176,7 @@ impl Late {
     }
 
     /// What [`to_keep`](Self::to_keep) returned was not kept: it has to return it again.
-    fn not_kept(&self) {
+    pub(crate) fn not_kept(&self) {
         let mut state = self.state.lock();
         state.is_news = true;
         let State { noted, being_kept, .. } = &mut *state;
@@ -184,7 +184,7 @@ impl Late {
     }
 
     /// What [`to_keep`](Self::to_keep) returned was kept.
-    fn kept(&self) {
+    pub(crate) fn kept(&self) {
         let notes = std::mem::take(&mut self.state.lock().being_kept);
         notes.into_iter().for_each(|note| self.end(note));
     }
@@ -195,8 +195,13 @@ impl Late {
         }
     }
 
-    /// What was kept by an earlier start.
-    fn recall(&self, kept: Vec<(String, Effect, Duration)>) {
+    /// Has requests noted before they are sent.
+    pub(crate) fn note_sent_in(&self, notes: Arc<dyn SentNotes>) {
+        *self.notes.lock() = Some(notes);
+    }
+
+    /// What was kept by an earlier start. To be called before anything is sent.
+    pub(crate) fn recall(&self, kept: Vec<(String, Effect, Duration)>) {
         let now = Instant::now();
         let mut ends: Vec<(Instant, String)> = Vec::new();
         let mut state = self.state.lock();
@@ -210,10 +215,18 @@ impl Late {
     }
 
     /// Names to which something may still land.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let mut state = self.state.lock();
         state.forget_over(Instant::now());
         state.names.keys().cloned().collect()
+    }
+
+    /// Whether nothing can land any more, and the next start has nothing to learn of it.
+    pub(crate) fn is_over(&self) -> bool {
+        let mut state = self.state.lock();
+        state.forget_over(Instant::now());
+        let has_notes = !state.noted.is_empty() || !state.being_kept.is_empty();
+        state.names.is_empty() && state.followings.is_empty() && !state.is_news && !has_notes
     }
 }
 
@@ -282,35 +295,15 @@ impl Backend {
         }
     }
 
-    /// What the next start has to know of requests without an answer; `None` if there is nothing new since the last time. `at_end` nobody will hear
-    /// the answer of what is on its way.
-    pub(crate) fn unanswered_to_keep(&self, at_end: bool) -> Option<Vec<(String, Effect, Duration)>> {
-        self.late.to_keep(at_end)
+    /// Requests without an answer.
+    pub(crate) fn late(&self) -> &Arc<Late> {
+        &self.late
     }
 
-    /// It was kept.
-    pub(crate) fn unanswered_kept(&self) {
-        self.late.kept();
-    }
-
-    /// Has requests noted before they are sent.
-    pub(crate) fn note_sent_in(&self, notes: Arc<dyn SentNotes>) {
-        *self.late.notes.lock() = Some(notes);
-    }
-
-    /// That could not be kept, and has to be returned again.
-    pub(crate) fn unanswered_not_kept(&self) {
-        self.late.not_kept();
-    }
-
-    /// What an earlier start kept of them. To be called before anything is sent.
-    pub(crate) fn recall_unanswered(&self, kept: Vec<(String, Effect, Duration)>) {
-        self.late.recall(kept);
-    }
-
-    /// Keys to which a request without an answer may still land.
-    pub(crate) fn unanswered(&self) -> Vec<String> {
-        self.late.names()
+    /// The same, where an earlier one at the same place had requests without an answer.
+    #[must_use]
+    pub(crate) fn behind(self, late: Arc<Late>) -> Backend {
+        Backend { late, ..self }
     }
 }
 

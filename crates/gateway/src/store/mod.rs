@@ -18,7 +18,7 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{Fingerprint, bare};
-pub(crate) use late::{Effect, SentNotes};
+pub(crate) use late::{Effect, Late, SentNotes};
 pub(crate) use leftovers::{Writers, look_through};
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};

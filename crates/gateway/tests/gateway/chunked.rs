@@ -365,3 +365,41 @@ fn documents_are_taken_up_to_a_size() {
     }
     assert_eq!(listed(&program), [""; 0]);
 }
+
+/// A checksum that is announced for the trailer takes nothing from the others, and has to come.
+#[test]
+fn document_with_announced_trailer_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, _) = start(directory.path());
+    let document: &[u8] = b"<Delete><Object><Key>a</Key></Object></Delete>";
+    let right_md5 =
+        STANDARD.encode(openssl::hash::hash(openssl::hash::MessageDigest::md5(), document).unwrap());
+    let wrong_md5 = STANDARD.encode([0; 16]);
+    let asked = ("POST", "/lake?delete=", "/lake");
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"x").unwrap().status, 200);
+    for (md5, expected) in [(&wrong_md5, "BadDigest"), (&right_md5, "IncompleteBody")] {
+        let headers = [("content-md5", md5.as_str()), ("x-amz-trailer", "x-amz-checksum-crc32c")];
+        let length = document.len() as u64;
+        let signed = sign(program.address, asked, &headers, "UNSIGNED-PAYLOAD", length);
+        let reply = exchange(program.address, &signed.head, document).unwrap();
+        assert_eq!((reply.status, reply.code().as_str()), (400, expected), "{}", reply.text());
+        assert_eq!(listed(&program), ["a"]);
+    }
+    let right = STANDARD.encode(crc32c::crc32c(document).to_be_bytes());
+    let wrong = STANDARD.encode(crc32c::crc32c(b"another one").to_be_bytes());
+    let length = document.len().to_string();
+    for (crc, expected, left) in [(&wrong, 400, vec!["a"]), (&right, 200, Vec::new())] {
+        let headers = [
+            ("content-encoding", "aws-chunked"),
+            ("x-amz-decoded-content-length", length.as_str()),
+            ("x-amz-trailer", "x-amz-checksum-crc32c"),
+        ];
+        let signed = sign(program.address, asked, &headers, WITH_TRAILER, 0);
+        let framed = Chunked::of(document, &signed, Some(("x-amz-checksum-crc32c", crc))).framed();
+        let head =
+            signed.head.replace("content-length: 0\r\n", &format!("content-length: {}\r\n", framed.len()));
+        let reply = exchange(program.address, &head, &framed).unwrap();
+        assert_eq!(reply.status, expected, "{}", reply.text());
+        assert_eq!(listed(&program), left);
+    }
+}

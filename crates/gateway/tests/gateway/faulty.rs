@@ -93,6 +93,8 @@ pub(crate) struct Mood {
     late: Mutex<Vec<Late>>,
     /// PUTs have arrived, and are not carried out as long as this says so.
     pub(crate) holds_puts: AtomicBool,
+    /// The same of deletions.
+    pub(crate) holds_deletes: AtomicBool,
     /// Answers to GET and HEAD are on their way as long as this says so.
     pub(crate) holds_answers: AtomicBool,
     /// The cluster's marker may not be read, nor what is not there: so S3 answers where not the whole bucket may be listed.
@@ -508,6 +510,9 @@ impl ObjectStore for Faulty {
                     faulty.mood.deletes.fetch_add(1, Ordering::Relaxed);
                     let location = location?;
                     faulty.panic_if_wanted(&location);
+                    while faulty.mood.holds_deletes.load(Ordering::Relaxed) {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
                     if faulty.mood.keeps(Late::Delete(location.clone())) {
                         return Err(failure());
                     }

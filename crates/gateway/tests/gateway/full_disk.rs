@@ -5,8 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use object_store::{Attribute, GetOptions, ObjectStore as _, ObjectStoreExt as _};
 use underlay_gateway::config::Write;
-use underlay_gateway::engine::{Conditions, Engine};
+use underlay_gateway::engine::{Conditions, CopyRequest, Engine};
 use underlay_gateway::errors::Error;
 use underlay_gateway::model::Headers;
 use underlay_gateway::store::Kind;
@@ -152,6 +153,35 @@ fn many_writers_at_once_and_rows_without_bodies_leave_room_for_the_metadata() {
                 assert!(begun.elapsed() < Duration::from_secs(60), "{kind}: it stays full");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
+            engine.close().await;
+        });
+    });
+}
+
+/// The bytes come from the store and go back there with the headers. The disk never has room for them.
+#[test]
+fn headers_of_object_beyond_disk_are_stored() {
+    small_disks(|directory, kind| {
+        runtime().block_on(async {
+            let mut ground = waiting();
+            ground.write = Write::Back { after: Duration::from_millis(5) };
+            let (bytes, path) = (content(1, 160 << 20), object_store::path::Path::from("a"));
+            ground.store.put(&path, bytes.clone().into()).await.unwrap();
+            let engine = ground.open(&directory.join("local/gateway")).await;
+            let headers = Headers { content_type: Some("text/new".to_owned()), ..Headers::default() };
+            let itself = (BUCKET.to_owned(), "a".to_owned());
+            let (from, to) = (itself.clone(), itself);
+            let request = CopyRequest { from, to, headers: Some(headers.clone()), ..CopyRequest::default() };
+            engine.copy(request).await.unwrap();
+            ground.drain(&engine).await;
+            let found = ground.store.get_opts(&path, GetOptions::default()).await.unwrap();
+            let content_type = found.attributes.get(&Attribute::ContentType).map(AsRef::as_ref);
+            assert_eq!(content_type, Some("text/new"), "{kind}");
+            // Nothing is left of what the store has kept meanwhile.
+            let stored = ground.stored().await;
+            assert!(stored.len() == 1 && stored[0].1 == bytes, "{kind}: {}", stored.len());
+            assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record.headers, headers, "{kind}");
+            assert!(get(&engine, "a", None).await.unwrap() == bytes, "{kind}");
             engine.close().await;
         });
     });

@@ -3,6 +3,7 @@
 mod ahead;
 mod at_rest;
 mod bounded;
+mod buckets;
 mod cached;
 mod chunked;
 mod clients;
@@ -40,6 +41,7 @@ mod s3_uploads;
 mod signed;
 mod spilled;
 mod starting;
+mod stopping;
 mod unanswered;
 mod unmounted;
 mod uploads;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use object_store::ObjectStoreExt as _;
 use underlay_gateway::config::{Consistency, Rule, Write};
-use underlay_gateway::engine::{Conditions, CopyRequest};
-use underlay_gateway::model::Headers;
+use underlay_gateway::engine::{CompletedPart, Conditions, CopyRequest, SourceConditions};
+use underlay_gateway::model::{Checksums, Headers};
 use underlay_gateway::store::Kind;
 
 use crate::rig::{BUCKET, Ground, content, get, in_memory, put};
@@ -255,4 +255,55 @@ fn who_goes_away_keeps_the_turn_until_the_store_has_answered() {
         second.await.unwrap().unwrap();
         assert_eq!((puts(), ground.stored().await), (2, vec![("a".to_owned(), newer)]));
     });
+}
+
+/// A request of a thousand keys must not take a thousand times as long as one, nor all that the store has to give.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_deletions_are_sent_several_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    let engine = ground.open(directory.path()).await;
+    let keys: Vec<String> = (0..60).map(|number| format!("{number:02}")).collect();
+    for key in &keys {
+        put(&engine, key, &content(1, 10), Conditions::default()).await.unwrap();
+    }
+    ground.mood.holds_deletes.store(true, Ordering::Relaxed);
+    let deleting = {
+        let (engine, keys) = (Arc::clone(&engine), keys.clone());
+        let keys = keys.into_iter().map(|key| (key, Conditions::default())).collect();
+        tokio::spawn(async move { engine.delete(BUCKET, keys).await })
+    };
+    let deletes = || ground.mood.deletes.load(Ordering::Relaxed);
+    while deletes() < 16 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(deletes(), 16);
+    ground.mood.holds_deletes.store(false, Ordering::Relaxed);
+    assert_eq!(deleting.await.unwrap().unwrap(), vec![Ok(()); 60]);
+    assert!(ground.stored().await.is_empty());
+}
+
+/// Others that could be flushed are no reason to let a client wait: what an upload needs of the old object is fetched.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn awaited_overwrite_of_copied_bytes_is_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let (write, consistency) = (Write::Through, Consistency::Exclusive);
+    ground.rules = vec![Rule { prefix: "through/".to_owned(), write, consistency }];
+    let engine = ground.open(directory.path()).await;
+    let (older, newer) = (content(1, 200_000), content(2, 1000));
+    put(&engine, "through/a", &older, Conditions::default()).await.unwrap();
+    let upload = engine.create_upload(BUCKET, "b", Headers::default(), Vec::new(), None).await.unwrap();
+    let (from, conditions) = ((BUCKET, "through/a"), SourceConditions::default());
+    let part = engine.upload_part_copy(BUCKET, "b", &upload, 1, from, conditions, None).await.unwrap();
+    put(&engine, "c", &newer, Conditions::default()).await.unwrap();
+    put(&engine, "through/a", &newer, Conditions::default()).await.unwrap();
+    assert_eq!(ground.stored().await, [("through/a".to_owned(), newer)]);
+    let part = CompletedPart { number: 1, etag: part.etag, checksums: Checksums::default() };
+    let (conditions, none) = (Conditions::default(), Checksums::default());
+    engine.complete_upload(BUCKET, "b", &upload, vec![part], conditions, none, None).await.unwrap();
+    assert_eq!(get(&engine, "b", None).await.unwrap(), older);
 }

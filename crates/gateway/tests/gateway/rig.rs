@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 use underlay_gateway::at_rest::AtRest;
-use underlay_gateway::config::{Bucket, Consistency, Local, Rule, StorePlace, Write};
+use underlay_gateway::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
 use underlay_gateway::engine::{Body, Conditions, Engine, PutRequest, Resolved, Setup, Short, Stored};
 use underlay_gateway::errors::Error;
 use underlay_gateway::store::{Backend, Kind, key_of};
@@ -39,6 +39,9 @@ pub(crate) struct Ground {
     pub(crate) rules: Vec<Rule>,
     /// Where the store is, if it is a directory that is looked at.
     pub(crate) root: Option<PathBuf>,
+    /// Whether clients make buckets: all in the same place of S3, so one at a time, and nothing may be in the other
+    /// one.
+    pub(crate) takes_buckets: bool,
 }
 
 impl Ground {
@@ -59,13 +62,18 @@ impl Ground {
             flash_bytes: 0,
             rules: Vec::new(),
             root: None,
+            takes_buckets: false,
         }
     }
 
     fn setup(&self, directory: &Path) -> Setup {
         let rule = Rule { prefix: String::new(), write: self.write, consistency: self.consistency };
         let store = Arc::new(Faulty::new(Arc::clone(&self.store), Arc::clone(&self.mood)));
-        let backend = Backend::new(store, self.kind).landing_within(self.landing);
+        let backend = Backend::new(Arc::clone(&store) as Arc<dyn ObjectStore>, self.kind);
+        let backend = backend.landing_within(self.landing);
+        let made = StorePlace::S3 { bucket: "company".to_owned(), prefix: String::new() };
+        let new_buckets = NewBuckets { under: made.clone(), rule: rule.clone() };
+        let (landing, takes_buckets) = (self.landing, self.takes_buckets);
         let root = self.root.clone();
         let place = root.clone().unwrap_or_else(|| "/the/store/of/the/test".into());
         Setup {
@@ -86,12 +94,20 @@ impl Ground {
                 store: StorePlace::Directory(place),
                 rules: self.rules.iter().cloned().chain([rule]).collect(),
             }],
-            new_buckets: None,
-            open_store: Box::new(move |_| match &root {
+            new_buckets: takes_buckets.then_some(new_buckets),
+            open_store: Box::new(move |place| match &root {
+                // Each bucket that is made has a backend of its own.
+                _ if matches!(place, StorePlace::S3 { .. }) => {
+                    let store = Arc::clone(&store) as Arc<dyn ObjectStore>;
+                    Ok(Backend::new(store, Kind::S3).landing_within(landing))
+                }
                 None => Ok(backend.clone()),
                 Some(root) => backend.clone().at(root).map_err(|error| error.to_string()),
             }),
-            create_place: Box::new(|_, _| Err("not here".to_owned())),
+            create_place: Box::new(move |_, _| match takes_buckets {
+                true => Ok(made.clone()),
+                false => Err("not here".to_owned()),
+            }),
             sharing: None,
             alone: None,
             at_rest: self.at_rest.clone(),

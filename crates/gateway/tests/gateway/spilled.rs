@@ -293,6 +293,47 @@ async fn a_large_upload_where_others_write_is_sent_from_its_parts() {
     .await;
 }
 
+/// Sends a part, and goes away once the metadata have it and nobody has heard of that yet.
+async fn send_and_go_away(engine: &Engine, (key, upload): (&str, &str), number: u16, bytes: &Bytes) {
+    let is_there = || {
+        let listed = engine.list_parts(BUCKET, key, upload, number - 1, 1).unwrap().0;
+        listed.iter().any(|part| part.number == number)
+    };
+    let mut sending = Box::pin(send(engine, (key, upload), number, bytes));
+    while !is_there() {
+        assert!(futures_util::poll!(&mut sending).is_pending(), "the answer came first");
+        // The commit needs no client.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn part_of_client_gone_at_commit_reaches_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground(Kind::S3, directory.path());
+    let engine = ground.open(&directory.path().join("local")).await;
+    let begun = begin(&engine, "a").await;
+    let mut whole = Vec::new();
+    for number in 1..=4 {
+        let bytes = part_of(1, number);
+        send_and_go_away(&engine, ("a", &begun), number, &bytes).await;
+        whole.extend_from_slice(&bytes);
+    }
+    wait_until("no part has gone to the store", async || staged(&ground).await >= 2).await;
+    // They count as parts for as long as they are in the journal, and for no longer.
+    assert!(engine.unfinished_uploads().unwrap().1 <= 2 * PART_BYTES as u64);
+    let parts = engine.list_parts(BUCKET, "a", &begun, 0, 1000).unwrap().0;
+    let listed = parts.into_iter().map(|part| CompletedPart {
+        number: part.number,
+        etag: part.etag,
+        checksums: Checksums::default(),
+    });
+    complete(&engine, ("a", &begun), listed.collect()).await;
+    ground.drain(&engine).await;
+    assert!(get(&engine, "a", None).await.unwrap() == whole);
+    assert_eq!(engine.unfinished_uploads().unwrap(), (0, 0, None));
+}
+
 /// A part that could never be taken is refused before it is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_part_larger_than_the_journal_has_room_for_is_too_large() {

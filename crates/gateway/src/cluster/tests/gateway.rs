@@ -29,6 +29,8 @@ use crate::placement::SLOTS;
 use crate::store::{Backend, Kind};
 
 pub(super) const BUCKET: &str = "lake";
+/// Over a directory, where a site has one.
+pub(super) const FILES: &str = "files";
 /// None of a test ends by itself.
 const TTL: Duration = Duration::from_secs(3600);
 /// For what takes some steps.
@@ -41,6 +43,8 @@ pub(super) struct Site {
     pub(super) consistency: Consistency,
     /// Where the store is said to be reached.
     pub(super) endpoint: &'static str,
+    /// Whether there is another bucket, over a directory.
+    pub(super) has_files: bool,
     directory: tempfile::TempDir,
 }
 
@@ -100,13 +104,22 @@ impl Site {
     fn over(store: Arc<dyn ObjectStore>) -> Site {
         let directory = tempfile::tempdir().unwrap();
         let (consistency, endpoint) = (Consistency::Exclusive, "http://store");
-        Site { etcd: Arc::default(), store, consistency, endpoint, directory }
+        Site { etcd: Arc::default(), store, consistency, endpoint, has_files: false, directory }
     }
 
     fn setup(&self, directory: &str, sharing: Option<Sharing>, alone: Option<Alone>) -> Setup {
         let backend = Backend::new(Arc::clone(&self.store), Kind::S3).reached_at(self.endpoint);
         // Nothing is flushed before a test says so.
         let write = Write::Back { after: Duration::from_secs(3600) };
+        let rules = vec![Rule { prefix: String::new(), write, consistency: self.consistency }];
+        let of_files = StorePlace::Directory("/the/files/of/the/test".into());
+        let lake = Bucket {
+            name: BUCKET.to_owned(),
+            store: StorePlace::Directory("/the/store/of/the/test".into()),
+            rules: rules.clone(),
+        };
+        let files = Bucket { name: FILES.to_owned(), store: of_files.clone(), rules };
+        let files_backend = Backend::new(Arc::new(InMemory::new()), Kind::Directory);
         Setup {
             local: Local {
                 directory: self.directory.path().join(directory),
@@ -120,13 +133,11 @@ impl Site {
             patience: Duration::from_secs(5),
             flushes: 2,
             uploads_expire: Duration::from_secs(3600),
-            buckets: vec![Bucket {
-                name: BUCKET.to_owned(),
-                store: StorePlace::Directory("/the/store/of/the/test".into()),
-                rules: vec![Rule { prefix: String::new(), write, consistency: self.consistency }],
-            }],
+            buckets: [lake].into_iter().chain(self.has_files.then_some(files)).collect(),
             new_buckets: None,
-            open_store: Box::new(move |_| Ok(backend.clone())),
+            open_store: Box::new(move |place| {
+                Ok(if *place == of_files { files_backend.clone() } else { backend.clone() })
+            }),
             create_place: Box::new(|_, _| Err("not here".to_owned())),
             sharing,
             alone,

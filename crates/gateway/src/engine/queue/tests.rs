@@ -188,3 +188,46 @@ fn a_version_that_came_under_way_may_wait_as_long_as_its_rule_says() {
     drop(queue.hasten(&name));
     assert_eq!(take(&queue), Some(name));
 }
+
+#[test]
+fn hasten_of_bucket_leaves_failed_and_waiting_names() {
+    let queue = Queue::default();
+    let name = |key: &str| Name::new("lake", key);
+    for (key, attempt) in [
+        ("failed", Attempt::Failed(refused().into())),
+        ("waits", Attempt::Waits(Instant::now() + Duration::from_secs(3600))),
+    ] {
+        apply(&queue, &name(key), Some(1), Duration::ZERO);
+        assert_eq!(take(&queue), Some(name(key)));
+        queue.finish(&name(key), attempt);
+    }
+    let later = Duration::from_secs(3600);
+    apply(&queue, &name("new"), Some(1), later);
+    apply(&queue, &Name::new("other", "a"), Some(1), later);
+    // A failure may be tried again after a tenth of a second.
+    queue.state.lock().set_due(&name("failed"), Instant::now() + later);
+    queue.hasten_new_in("lake");
+    assert_eq!((take(&queue), take(&queue)), (Some(name("new")), None));
+    queue.hasten_bucket("lake");
+    assert_eq!((take(&queue), take(&queue)), (Some(name("failed")), Some(name("waits"))));
+}
+
+#[test]
+fn blocked_name_with_waiter_is_stuck_next_turn() {
+    let (queue, name, other) = (Queue::default(), Name::new("lake", "a"), Name::new("lake", "b"));
+    // There is something else to do.
+    apply(&queue, &other, Some(1), Duration::from_secs(3600));
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    let is_stuck = || {
+        queue.state.lock().set_due(&name, Instant::now());
+        let turn = queue.state.lock().take(Instant::now()).ok().unwrap();
+        queue.finish(&name, Attempt::Blocked);
+        turn.is_stuck
+    };
+    assert!(!is_stuck() && !is_stuck(), "it may be blocked no more soon");
+    let waiter = queue.hasten(&name);
+    assert!(is_stuck() && is_stuck());
+    // Whoever waited has gone.
+    drop(waiter);
+    assert!(!is_stuck());
+}

@@ -67,7 +67,7 @@ async fn parts_that_come_again_and_again_take_no_more_memory() {
     // One that is uploaded anew has another content, and the former one leaves the journal.
     spills.park(ContentId(2), 20, holder("u", 1));
     let released = Released { content: ContentId(1), segment: 0, offset_bytes: 0, size_bytes: 10 };
-    spills.released(&[released]);
+    spills.apply(Vec::new(), &[], &[released]);
     assert_eq!((spills.journal_bytes(), spills.state.lock().parked.len()), (20, 1));
 }
 
@@ -103,8 +103,22 @@ async fn an_upload_that_is_over_holds_nothing() {
     spills.park(ContentId(2), 10, holder("u", 2));
     spills.park(ContentId(2), 10, holder("v", 1));
     assert_eq!(spills.journal_bytes(), 20);
-    spills.forget("u");
+    let over = |upload: &str| spills.apply(Vec::new(), &[upload.to_owned()], &[]);
+    over("u");
     assert_eq!(spills.journal_bytes(), 10);
-    spills.forget("v");
+    over("v");
     assert_eq!((spills.journal_bytes(), next(&spills, 0, Instant::now())), (0, None));
+}
+
+#[tokio::test]
+async fn spill_that_fails_keeps_the_parts_that_came_meanwhile() {
+    let spills = Spills::default();
+    spills.park(ContentId(1), 10, holder("u", 1));
+    let (content, parked) = spills.state.lock().next((0, 30), Instant::now()).unwrap();
+    // A copy of the part comes while its content is on its way to the store.
+    spills.park(ContentId(1), 10, holder("v", 1));
+    spills.state.lock().insert(content, parked);
+    let holders = |upload: &str| spills.state.lock().parked[&content].holders.contains(&holder(upload, 1));
+    assert!(holders("u") && holders("v"));
+    assert_eq!(spills.journal_bytes(), 10);
 }

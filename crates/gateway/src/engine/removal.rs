@@ -1,0 +1,240 @@
+//! Removing a bucket. One commit makes it a bucket that is *going*: clients find none of that name, also behind a
+//! restart. What its unfinished uploads have in its store is deleted after that, however long the store takes. Then
+//! the name is free.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::RwLockReadGuard;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::regions::Regions;
+use super::to_its_end::to_its_end;
+use super::{BucketState, Engine};
+use crate::config::{Consistency, StorePlace};
+use crate::errors::{Error, Result};
+use crate::meta::{Change, Name};
+use crate::model::BucketRecord;
+
+/// Under which the metadata have the buckets that are going.
+const GOING: &[u8] = b"going";
+/// How long a client waits for its store, before the bucket is going and then until it has gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
+/// Uploads that end in one commit.
+const UPLOADS_A_STEP: usize = 500;
+/// How often it is looked whether those that are going can go.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+type GoingBuckets = Vec<(String, BucketRecord)>;
+
+/// Names of buckets that were removed lately.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    pub(super) count: u64,
+    names: VecDeque<String>,
+}
+
+/// Of which the names are remembered.
+const MOST_REMOVALS: usize = 1024;
+
+impl Removals {
+    fn note(&mut self, name: &str) {
+        self.count += 1;
+        self.names.push_back(name.to_owned());
+        if self.names.len() > MOST_REMOVALS {
+            self.names.pop_front();
+        }
+    }
+
+    /// Whether one of this name was removed since there were so many. Where too many have been since then, it may
+    /// have been.
+    pub(super) fn have_had(&self, name: &str, since: u64) -> bool {
+        let new = (self.count - since) as usize;
+        new > self.names.len() || self.names.iter().rev().take(new).any(|removed| removed == name)
+    }
+}
+
+impl BucketState {
+    pub(super) fn is_going(&self) -> bool {
+        self.is_going.load(Ordering::Relaxed)
+    }
+
+    /// For a request that changes the store and no row of ours: the bucket stays while the guard lives.
+    ///
+    /// # Errors
+    /// `NoSuchBucket` once it is going.
+    pub(super) async fn enter(&self) -> Result<RwLockReadGuard<'_, ()>> {
+        let guard = self.gate.read().await;
+        if self.is_going() { Err(Error::NoSuchBucket) } else { Ok(guard) }
+    }
+}
+
+impl Engine {
+    /// Removes an empty bucket that a client created. Its unfinished uploads end with it.
+    ///
+    /// # Errors
+    /// When it is not empty, or the configuration's. Then it keeps its uploads.
+    pub async fn delete_bucket(self: &Arc<Self>, name: &str) -> Result<()> {
+        let state = self.bucket(name)?;
+        if !state.is_created {
+            return Err(Error::NotImplemented(format!(
+                "bucket {name} is the configuration's: remove [bucket.{name}] there"
+            )));
+        }
+        let until = Instant::now() + PATIENCE;
+        // What was deleted has to be gone from the store first. It is hastened once: asking often makes no store
+        // faster.
+        self.queue.hasten_new_in(name);
+        while !self.begin_removal(&state).await? {
+            if Instant::now() >= until {
+                return Err(Error::Busy(
+                    "objects of the bucket are still being deleted from its store: try again".to_owned(),
+                ));
+            }
+            sleep(PAUSE).await;
+        }
+        // From here on it has been removed, whatever comes. Who waits a moment finds the name free.
+        loop {
+            match self.finish_removal(&state).await {
+                Ok(true) => return Ok(()),
+                Ok(false) if Instant::now() < until => sleep(PAUSE).await,
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!("bucket {name} is removed, and its name not free yet: {error}");
+                    return Ok(());
+                }
+            }
+        }
+        tracing::info!(
+            "bucket {name} is removed, and its name is free once its store has deleted what uploads left"
+        );
+        Ok(())
+    }
+
+    /// Makes the bucket one that is going, if nothing but uploads is left of it. Returns whether it is.
+    async fn begin_removal(self: &Arc<Self>, state: &Arc<BucketState>) -> Result<bool> {
+        let (engine, state) = (Arc::clone(self), Arc::clone(state));
+        to_its_end(async move {
+            let Ok(_closed) = timeout(PATIENCE, state.gate.write()).await else { return Ok(false) };
+            // Of what others write there, the metadata know nothing.
+            if state.rules.iter().any(|rule| rule.rule.consistency != Consistency::Exclusive)
+                && !state.backend.is_empty().await?
+            {
+                return Err(Error::BucketNotEmpty);
+            }
+            let bucket = state.name.clone();
+            let begun = engine.committer.commit(Vec::new(), move |change| {
+                let record = change.bucket(&bucket)?.ok_or(Error::NoSuchBucket)?;
+                if change.first_key_from(&Name::new(&bucket, ""))?.is_some() {
+                    return Err(Error::BucketNotEmpty);
+                }
+                if change.bucket_has_more_than_uploads(&bucket)? {
+                    return Ok(false);
+                }
+                let mut going = going_in(change)?;
+                going.retain(|(other, _)| *other != bucket);
+                going.push((bucket.clone(), record));
+                change.set_state(GOING, &going)?;
+                Regions::note(change, &bucket, |_| Regions::default())?;
+                change.remove_bucket(&bucket).map(|()| true)
+            });
+            let has_begun = begun.await?;
+            state.is_going.fetch_or(has_begun, Ordering::Relaxed);
+            Ok(has_begun)
+        })
+        .await
+    }
+
+    /// Ends uploads of a bucket that is going, and removes it once nothing is left of it. Returns whether it has gone.
+    async fn finish_removal(self: &Arc<Self>, state: &Arc<BucketState>) -> Result<bool> {
+        let (engine, state) = (Arc::clone(self), Arc::clone(state));
+        to_its_end(async move {
+            // Nobody makes it anew, in the directory that goes, before it has gone.
+            let mut removals = Arc::clone(&engine.making).lock_owned().await;
+            let served = engine.served.buckets.read().get(&state.name).cloned();
+            if !served.is_some_and(|served| Arc::ptr_eq(&served, &state)) {
+                return Ok(true);
+            }
+            let bucket = state.name.clone();
+            let ended = engine.committer.commit(Vec::new(), move |change| {
+                for (name, upload) in change.uploads_in(&bucket, UPLOADS_A_STEP)? {
+                    change.remove_upload(&name, &upload)?;
+                }
+                if change.bucket_has_rows(&bucket)? {
+                    return Ok(false);
+                }
+                let mut going = going_in(change)?;
+                going.retain(|(other, _)| *other != bucket);
+                change.set_state(GOING, &going).map(|()| true)
+            });
+            if !ended.await? {
+                return Ok(false);
+            }
+            removals.note(&state.name);
+            engine.late_of_removed.lock().insert(state.name.clone(), Arc::clone(state.backend.late()));
+            engine.served.buckets.write().remove(&state.name);
+            // A directory that is not mounted is left alone.
+            if let StorePlace::Directory(directory) = &state.place
+                && state.backend.check_there().await.is_ok()
+            {
+                remove_empty(directory);
+                if directory.exists() {
+                    tracing::warn!(
+                        "bucket {} is removed, and {} stays: most likely there is something in it that is none of its objects",
+                        state.name,
+                        directory.display()
+                    );
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Buckets that were going when the last start ended.
+    pub(super) fn going_buckets(&self) -> Result<GoingBuckets> {
+        Ok(self.metadata.view()?.state(GOING)?.unwrap_or_default())
+    }
+
+    /// Goes on with buckets that are going, for as long as the engine lives.
+    pub(super) fn start_removing(self: &Arc<Self>) {
+        let engine = Arc::downgrade(self);
+        self.supervisor.run("remover of buckets", move || {
+            let engine = engine.clone();
+            async move {
+                loop {
+                    sleep(LOOK_EVERY).await;
+                    let Some(engine) = engine.upgrade().filter(|engine| !engine.queue.is_stopped()) else {
+                        return;
+                    };
+                    for state in engine.bucket_states().iter().filter(|state| state.is_going()) {
+                        if let Err(error) = engine.finish_removal(state).await {
+                            tracing::warn!(
+                                "bucket {} is removed, and its name not free yet: {error}",
+                                state.name
+                            );
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+fn going_in(change: &Change<'_>) -> Result<GoingBuckets> {
+    Ok(change.state(GOING)?.unwrap_or_default())
+}
+
+/// Directories that are left when their objects have gone, from the innermost outwards.
+fn remove_empty(directory: &std::path::Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty(&entry.path());
+        }
+    }
+    // One that is not empty stays.
+    let _ = std::fs::remove_dir(directory);
+}

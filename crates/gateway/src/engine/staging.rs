@@ -1,0 +1,150 @@
+//! Contents that a store keeps under a [name](crate::staged) that no client knows: parts that the journal has no room
+//! for, and bytes that copies need, of an object that is to be replaced and is longer than the local disk has room
+//! for. What consists of them is flushed from there like anything else, and they are deleted once nothing consists of
+//! them.
+//!
+//! The name is pending from before the first byte is sent until the content counts there. So whatever a crash leaves
+//! is deleted at the next start.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use underlay_sync::Mutex;
+
+use super::read::Run;
+use super::slots::Fence;
+use super::{BucketState, Engine};
+use crate::errors::{Error, Result};
+use crate::meta::{Change, FORMAT_OF_PARTS, Name};
+use crate::model::{ContentId, ContentRecord, Headers, Place, StoredRecord};
+use crate::staged::{name_of, placing_key};
+use crate::store::{Effect, Fingerprint, Found, Kind, Only};
+
+/// A name for what belongs to this one.
+pub(super) fn staged_name(name: &Name) -> Result<Name> {
+    let mut number = [0; 16];
+    getrandom::fill(&mut number).map_err(|error| Error::local("no random numbers", error))?;
+    let key = name_of(u128::from_be_bytes(number), placing_key(&name.key));
+    Ok(Name::new(&name.bucket, key))
+}
+
+impl Engine {
+    /// From now on the store may have a content of this name, as with objects, if it `is_needed` still. Returns
+    /// whether it is.
+    pub(super) async fn announce_staged(
+        &self,
+        staged: &Name,
+        fence: Fence,
+        is_needed: impl FnOnce(&Change<'_>) -> Result<bool> + Send + 'static,
+    ) -> Result<bool> {
+        let at = staged.clone();
+        let announced = self.committer.commit(Vec::new(), move |change| {
+            fence.check(change)?;
+            if !is_needed(change)? {
+                return Ok(false);
+            }
+            // An earlier gateway would know nothing of such names.
+            change.need_format(FORMAT_OF_PARTS)?;
+            change.set_stored(&at, Some(&StoredRecord { content: None }))?;
+            change.mark_pending(&at)?;
+            Ok(true)
+        });
+        let is_announced = announced.await?;
+        self.check_flush(staged)?;
+        Ok(is_announced)
+    }
+
+    /// Writes a content, which these make, to the store, and looks whether it is there.
+    pub(super) async fn send_staged(
+        &self,
+        state: &BucketState,
+        staged: &Name,
+        content: ContentId,
+        size_bytes: u64,
+        runs: &[Run],
+    ) -> Result<Found> {
+        let step = self.blocks.block_bytes();
+        let sums = match state.backend.kind {
+            Kind::S3 => Some(Mutex::new(Fingerprint::new(size_bytes)?)),
+            Kind::Directory => None,
+        };
+        let passing = sums.as_ref();
+        let body = futures_util::stream::iter(0..size_bytes.div_ceil(step))
+            .then(move |number| async move {
+                self.check_flush(staged)?;
+                let range = number * step..((number + 1) * step).min(size_bytes);
+                let block = self.read_runs(runs, range).await?;
+                passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
+                Ok(block)
+            })
+            .boxed();
+        // Nobody else writes to this name, and a deletion has to wait until nothing can land there any more.
+        let effect = Effect::put(&format!("content {}", content.0), size_bytes, &Headers::default());
+        let following = state.backend.follow_within(&staged.key, effect, Duration::ZERO).await?;
+        let may_go_on = || self.check_flush(staged);
+        let (headers, only) = (Headers::default(), Only::Always);
+        let put = state.backend.put(&staged.key, &headers, size_bytes, &only, body, &may_go_on);
+        let answered = following.watch(put).await?;
+        let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
+        state.backend.confirm(&staged.key, size_bytes, answered, made.as_deref()).await
+    }
+
+    /// The content is there from now on, unless it has been given up or moved from its former place meanwhile.
+    /// Returns whether it is.
+    pub(super) async fn enter_staged(
+        &self,
+        staged: Name,
+        (content, former): (ContentId, Place),
+        found: Found,
+        fence: Fence,
+    ) -> Result<bool> {
+        let place = Place::Remote {
+            bucket: staged.bucket.clone(),
+            key: staged.key.clone(),
+            etag: found.etag,
+            // An object with headers needs a request of its own.
+            headers_hash: None,
+            cached_as: content,
+        };
+        self.committer
+            .commit(Vec::new(), move |change| {
+                fence.check(change)?;
+                if change.content(content)?.is_none_or(|now| now.place != former) {
+                    return Ok(false);
+                }
+                change.move_content(content, place)?;
+                change.confirm_content(content, found.modified_ms)?;
+                change.set_stored(&staged, Some(&StoredRecord { content: Some(content) }))?;
+                change.clear_pending(&staged)?;
+                Ok(true)
+            })
+            .await
+    }
+
+    /// Has the store keep a content under another name, since its object is to be replaced: byte by byte, as the
+    /// client of the store may not copy, and what is long can't be copied at all.
+    pub(super) async fn rescue_in_store(
+        &self,
+        content: ContentId,
+        record: ContentRecord,
+        runs: &[Run],
+    ) -> Result<()> {
+        let Place::Remote { bucket, key, .. } = &record.place else { return Ok(()) };
+        let (name, state) = (Name::new(bucket, key), self.any_bucket(bucket)?);
+        let (staged, fence) = (staged_name(&name)?, self.fence_of(&name)?);
+        tracing::info!(
+            "{name} is to be replaced, and its {} bytes find no room here: the store keeps them under another name",
+            record.size_bytes
+        );
+        // It goes when the outcome has been committed, or has failed: then the flushers delete what is there.
+        let _under_way = self.spills.begin(staged.clone());
+        let former = record.place.clone();
+        let is_there =
+            move |change: &Change<'_>| Ok(change.content(content)?.is_some_and(|now| now.place == former));
+        if !self.announce_staged(&staged, fence.clone(), is_there).await? {
+            return Ok(());
+        }
+        let found = self.send_staged(&state, &staged, content, record.size_bytes, runs).await?;
+        self.enter_staged(staged, (content, record.place), found, fence).await.map(drop)
+    }
+}

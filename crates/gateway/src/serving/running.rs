@@ -1,0 +1,125 @@
+//! A gateway that is open: it serves until it is to end, and then until everything is in the stores or the time for
+//! that is over.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{Stream, StreamExt as _};
+use hyper_util::server::graceful::GracefulShutdown;
+
+use super::accepting::{Arrivals, accept, accept_inner};
+use super::connection::Connections;
+use super::{Broken, Opened, Serving, drain, give_room, say_what_is_left, tls};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::supervision::Supervisor;
+
+/// How long requests of other gateways may take that came before the keys were another's.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// A connection that is broken off is gone as soon as its task has a turn.
+const BREAK_OFF_IN: Duration = Duration::from_secs(1);
+
+impl Opened {
+    /// Serves clients and the other gateways until the first of `signals`, and then until everything is in the
+    /// stores, the time for that is over, or the second signal. `is_serving` hears when requests begin to be served,
+    /// and when they end to be. Returns whether the stores have everything.
+    ///
+    /// # Errors
+    /// When it can't go on.
+    #[allow(clippy::too_many_arguments, reason = "a process and a simulation have each of them")]
+    pub(super) async fn run<C: Arrivals, G: Arrivals>(
+        &self,
+        config: &Config,
+        front: &Serving,
+        (clients, gateways): (C, Option<G>),
+        acceptor: Option<&tls::Front>,
+        of_process: &Supervisor,
+        signals: impl Stream<Item = ()>,
+        mut is_serving: impl FnMut(bool),
+    ) -> Result<bool, Broken> {
+        let mut signals = pin!(signals);
+        let connections = front.connections(self, false)?;
+        let inner_connections = front.connections(self, true)?;
+        give_room(&self.engine, &connections);
+        let (graceful, inner_graceful) = (GracefulShutdown::new(), Arc::new(GracefulShutdown::new()));
+        // They have places of their own: clients that hold all the others must not keep gateways apart.
+        let most = config.limits.connections;
+        let (of_inner, of_gateways) = (Arc::clone(&inner_graceful), Arc::clone(&inner_connections));
+        let mut accepting_inner = Box::pin(async move {
+            accept_inner(gateways, &of_gateways, acceptor, most, &of_inner).await;
+        });
+        is_serving(true);
+        let broken = tokio::select! {
+            () = accept(clients, &connections, acceptor, most, &graceful) => None,
+            () = &mut accepting_inner => None,
+            why = self.breaks_down(of_process) => Some(why),
+            _ = signals.next() => None,
+        };
+        is_serving(false);
+        if let Some(why) = broken {
+            // Nothing can be stored, since what became of it can't be noted. A new start can.
+            self.end_broken().await;
+            return Err(why);
+        }
+        tracing::info!("stopping: no new requests are taken");
+        let until = Instant::now() + config.limits.drain;
+        self.engine.begin_drain();
+        let (of_clients, of_gateways) = (&connections, &inner_connections);
+        // Until the keys are another's, other gateways send requests for them here.
+        let finish = async move {
+            let handing_over = async {
+                // The other half is for what has to be stored and handed over.
+                end_requests(graceful, config.limits.drain / 2, of_clients, "requests").await;
+                self.finish(until).await.is_stored
+            };
+            let is_stored = tokio::select! {
+                is_stored = handing_over => is_stored,
+                () = &mut accepting_inner => self.engine.is_clean(),
+            };
+            drop(accepting_inner);
+            if let Some(inner_graceful) = Arc::into_inner(inner_graceful) {
+                end_requests(inner_graceful, LAST_ANSWERS, of_gateways, "requests of other gateways").await;
+            }
+            // They may have written something still.
+            is_stored && (self.engine.is_clean() || drain(&self.engine, until).await)
+        };
+        let is_stored = tokio::select! {
+            is_stored = finish => is_stored,
+            why = self.breaks_down(of_process) => {
+                say_what_is_left(&self.engine);
+                self.end_broken().await;
+                return Err(why);
+            }
+            _ = signals.next() => ends_at_once(&self.engine),
+        };
+        // Whoever is connected still, at a second signal, gets no answer to what is not stored.
+        connections.seats.close_all();
+        inner_connections.seats.close_all();
+        self.engine.close().await;
+        let is_clean = self.engine.is_clean();
+        if is_stored && !is_clean {
+            say_what_is_left(&self.engine);
+        }
+        Ok(is_stored && is_clean)
+    }
+}
+
+/// Waits for what is under way, and breaks off what takes longer.
+async fn end_requests(graceful: GracefulShutdown, limit: Duration, connections: &Connections, what: &str) {
+    let mut ending = pin!(graceful.shutdown());
+    if tokio::time::timeout(limit, &mut ending).await.is_err() {
+        tracing::warn!("some {what} did not end in time and are broken off");
+        connections.seats.close_all();
+        let _ = tokio::time::timeout(BREAK_OFF_IN, ending).await;
+    }
+}
+
+/// At a second signal. Returns whether the stores have everything.
+fn ends_at_once(engine: &Engine) -> bool {
+    let is_clean = engine.is_clean();
+    if !is_clean {
+        say_what_is_left(engine);
+    }
+    is_clean
+}
