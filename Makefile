@@ -89,7 +89,7 @@ help:
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
 	@echo "make gateway-performance  measure the S3 gateway's hits, misses, writes, renames and metadata beside nginx's cache, the store itself and what PEERS names, and write docs/gateway-performance.md"
 	@echo "make gateway-s3-tests S3_TESTS=DIR  run Ceph's s3-tests, checked out there, against the S3 gateway, and write docs/gateway-s3-tests.md"
-	@echo "make gateway-suites MINIO_GO=DIR MINIO_JS=DIR VERSITYGW=DIR  run those suites, checked out there, against the S3 gateway, and write docs/gateway-suites.md"
+	@echo "make gateway-suites MINIO_GO=DIR MINIO_JS=DIR VERSITYGW=DIR  run those suites, checked out there, against the S3 gateway, and write their parts of docs/gateway-suites.md (any of the three)"
 	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
 	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
@@ -220,7 +220,7 @@ gateway-s3-tests: gateway
 	benches/gateway-s3-tests $(S3_TESTS)
 
 gateway-suites: gateway
-	benches/gateway-suites --minio-go $(MINIO_GO) --minio-js $(MINIO_JS) --versitygw $(VERSITYGW)
+	benches/gateway-suites $(if $(MINIO_GO),--minio-go "$(MINIO_GO)") $(if $(MINIO_JS),--minio-js "$(MINIO_JS)") $(if $(VERSITYGW),--versitygw "$(VERSITYGW)")
 
 volume-performance:
 	cargo build --release --locked -p underlay-volume --example volume_bench

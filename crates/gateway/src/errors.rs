@@ -69,6 +69,9 @@ pub enum Error {
     /// The store is not there, or does not give what it has taken. The words are the gateway's own: clients may read them.
     #[error("{0}")]
     StoreAway(String),
+    /// It contradicts itself, or what it is about.
+    #[error("{0}")]
+    InvalidRequest(String),
 }
 
 /// Why a store refuses a request that it would refuse again, by its answer's type.

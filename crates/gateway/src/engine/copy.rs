@@ -69,7 +69,7 @@ impl Engine {
         target.backend.path(&to.key)?;
         request.headers.as_ref().map_or(Ok(()), Headers::check)?;
         if from == to && request.headers.is_none() {
-            return Err(Error::InvalidArgument(
+            return Err(Error::InvalidRequest(
                 "a copy onto itself has to change something: the metadata directive is COPY".to_owned(),
             ));
         }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -47,6 +47,16 @@ pub struct PartSummary {
     pub checksums: Checksums,
 }
 
+/// The name of an upload. Those of a key are in the order in which they began, as S3 lists them.
+fn upload_id(begun_ms: i64) -> Result<String> {
+    // For uploads that began in the same millisecond.
+    static BEGUN: AtomicU16 = AtomicU16::new(0);
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| Error::local("no random numbers", error))?;
+    let count = BEGUN.fetch_add(1, Ordering::Relaxed);
+    Ok(format!("{:012x}{count:04x}{}", begun_ms.max(0), hex(&random)))
+}
+
 impl Engine {
     /// Begins an upload. Returns its name, which nobody can guess.
     ///
@@ -75,11 +85,10 @@ impl Engine {
         if let Some((algorithm, coverage)) = checksum {
             check_coverage(algorithm, coverage)?;
         }
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| Error::local("no random numbers", error))?;
-        let (upload, name) = (hex(&random), Name::new(bucket, key));
+        let begun_ms = now_ms();
+        let (upload, name) = (upload_id(begun_ms)?, Name::new(bucket, key));
         let record = UploadRecord {
-            begun_ms: now_ms(),
+            begun_ms,
             headers,
             tags,
             checksum_algorithm: checksum.map(|(algorithm, _)| algorithm.name().to_owned()),
@@ -288,7 +297,7 @@ impl Engine {
         }
         state.backend.check_size(size)?;
         if size_bytes.is_some_and(|wanted| wanted != size) {
-            return Err(Error::InvalidArgument(format!(
+            return Err(Error::InvalidRequest(format!(
                 "the parts have {size} bytes, and the request says otherwise"
             )));
         }

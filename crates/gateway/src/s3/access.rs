@@ -17,6 +17,7 @@ use super::addressing::Addressing;
 use super::answers::denied;
 use super::{MOST_DOCUMENT_BYTES, authorization, queries};
 use crate::config::{Grant, Key};
+use crate::digests::Algorithm;
 
 /// The keys with their secrets and grants.
 pub(crate) struct Permissions {
@@ -148,11 +149,6 @@ impl S3Access for Access {
 
 /// Whether a request has a kind of signature that this gateway takes, over everything that it has to cover. `s3s` has verified it already.
 pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
-    // s3s verifies signatures of version 2 as well, which sign neither the body nor most headers.
-    let is_old = headers.get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS "))
-        || uri.query().is_some_and(|query| {
-            query.split('&').any(|pair| pair.split('=').next() == Some("AWSAccessKeyId"))
-        });
     // A client that names an owner wants nothing done to anybody else's bucket.
     for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
         let mut named = headers.get_all(name).iter();
@@ -160,8 +156,10 @@ pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &
             return Err(denied("the request expects another owner of the bucket"));
         }
     }
+    if let Some(refused) = authorization::old_signature(headers, uri) {
+        return Err(refused);
+    }
     match by {
-        _ if is_old => Err(denied("this gateway takes signatures of version 4 only")),
         None => Err(denied("the request has to be signed")),
         Some(_) => all_signed(headers, uri),
     }
@@ -192,6 +190,9 @@ pub(crate) fn refused_at_once(
     if let Some(refused) = refused_condition(method, headers) {
         return Some(refused);
     }
+    if let Some(refused) = refused_header(headers) {
+        return Some(refused);
+    }
     if let Some(refused) = authorization::malformed(headers, uri, addressing) {
         return Some(refused);
     }
@@ -219,6 +220,29 @@ fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
     let name = names.iter().find(|name| headers.contains_key(**name))?;
     let why = format!("this gateway can't do what the request asks for: {name} of a {method}");
     Some(S3Error::with_message(S3ErrorCode::NotImplemented, why))
+}
+
+/// What may come behind `x-amz-checksum-`.
+pub(super) fn is_word_of_checksum(name: &str) -> bool {
+    matches!(name, "algorithm" | "mode" | "type") || Algorithm::of_name(name).is_some()
+}
+
+/// A header that `s3s` would pass over or misread: an unknown checksum, or a copy source with an incomplete escape.
+fn refused_header(headers: &HeaderMap) -> Option<S3Error> {
+    let mut checksums = headers.keys().filter_map(|name| name.as_str().strip_prefix("x-amz-checksum-"));
+    if let Some(name) = checksums.find(|name| !is_word_of_checksum(name)) {
+        let reason = format!("x-amz-checksum-{name} is not a checksum that this gateway knows");
+        return Some(S3Error::with_message(S3ErrorCode::InvalidRequest, reason));
+    }
+    let source = headers.get("x-amz-copy-source")?.as_bytes();
+    let is_escape = |(place, byte): (usize, &u8)| {
+        let digits = source.get(place + 1..place + 3);
+        *byte != b'%' || digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    (!source.iter().enumerate().all(is_escape)).then(|| {
+        let reason = "x-amz-copy-source is not percent-encoded text";
+        S3Error::with_message(S3ErrorCode::InvalidArgument, reason)
+    })
 }
 
 /// Sub-resources whose PUT has a document as its body, whether or not the gateway has such an operation.
@@ -261,14 +285,18 @@ fn is_long_document(method: &Method, headers: &HeaderMap, uri: &Uri) -> bool {
     is_document && (is_long("content-length") || is_long("x-amz-decoded-content-length"))
 }
 
-/// `s3s` would say of such a URL that it makes no sense, and clients take only 403 for "ask for another one".
+/// A lifetime that a presigned URL can't have. One of no seconds is over when it begins.
 fn refused_lifetime(uri: &Uri) -> Option<S3Error> {
     let query = Url::parse(&format!("http://gateway/?{}", uri.query()?)).ok()?;
-    let is_wrong = query.query_pairs().any(|(name, value)| {
-        name.eq_ignore_ascii_case("X-Amz-Expires")
-            && !value.parse::<u32>().is_ok_and(|s| (1..=MAX_LIFETIME_S).contains(&s))
-    });
-    is_wrong.then(|| denied("a presigned URL is good for 1 to 604800 seconds: X-Amz-Expires"))
+    let lifetimes = query.query_pairs().filter(|(name, _)| name.eq_ignore_ascii_case("X-Amz-Expires"));
+    lifetimes.map(|(_, value)| value).find_map(|value| match value.parse::<u32>() {
+        Ok(0) => Some(denied("the presigned URL is good for no time at all: X-Amz-Expires")),
+        Ok(1..=MAX_LIFETIME_S) => None,
+        _ => {
+            let reason = "X-Amz-Expires is a number of seconds, and at most a week (604800)";
+            Some(authorization::url_malformed(reason))
+        }
+    })
 }
 
 /// Whether the signature covers what decides what the request does: the host, and every `x-amz-` header. `s3s` verifies the headers

@@ -2,7 +2,7 @@
 //! is a matter of its keys (`[key.NAME]`), so a request for anything else is refused.
 
 use s3s::dto::*;
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::Front;
 use super::answers::{error, invalid};
@@ -53,10 +53,21 @@ pub(super) fn check_canned(word: Option<&str>) -> S3Result<()> {
     }
 }
 
-fn not_here(what: &str) -> s3s::S3Error {
+fn not_here(what: &str) -> S3Error {
     error(Error::NotImplemented(format!(
         "this gateway grants access by its keys alone ([key.NAME]), and not by an ACL: {what}"
     )))
+}
+
+/// A request to set an ACL has one, in its header or its body.
+fn check_there(is_canned: bool, policy: Option<&AccessControlPolicy>) -> S3Result<()> {
+    match is_canned || policy.is_some() {
+        true => check_policy(policy),
+        false => Err(S3Error::with_message(
+            S3ErrorCode::MissingSecurityHeader,
+            "the request has neither x-amz-acl nor a list in its body",
+        )),
+    }
 }
 
 fn check_policy(policy: Option<&AccessControlPolicy>) -> S3Result<()> {
@@ -87,7 +98,7 @@ pub(super) async fn set_of_bucket(
     let input = request.input;
     front.engine.check_bucket(&input.bucket).map_err(error)?;
     check_canned(input.acl.as_ref().map(BucketCannedACL::as_str))?;
-    check_policy(input.access_control_policy.as_ref())?;
+    check_there(input.acl.is_some(), input.access_control_policy.as_ref())?;
     Ok(S3Response::new(PutBucketAclOutput::default()))
 }
 
@@ -113,7 +124,7 @@ pub(super) async fn set_of_object(
     check_version(input.version_id.as_deref())?;
     front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?;
     check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
-    check_policy(input.access_control_policy.as_ref())?;
+    check_there(input.acl.is_some(), input.access_control_policy.as_ref())?;
     Ok(S3Response::new(PutObjectAclOutput::default()))
 }
 

@@ -44,7 +44,7 @@ pub(super) fn error(error: Error) -> S3Error {
         Error::InvalidRange { .. } => S3ErrorCode::InvalidRange,
         Error::InvalidArgument(_) => S3ErrorCode::InvalidArgument,
         Error::KeyTooLong(_) => S3ErrorCode::KeyTooLongError,
-        Error::NameTaken(_) => S3ErrorCode::InvalidRequest,
+        Error::NameTaken(_) | Error::InvalidRequest(_) => S3ErrorCode::InvalidRequest,
         Error::BadDigest(_) => S3ErrorCode::BadDigest,
         Error::WrongSignature(_) => S3ErrorCode::SignatureDoesNotMatch,
         Error::NotAsSigned(_) => S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()),

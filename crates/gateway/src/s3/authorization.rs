@@ -12,6 +12,15 @@ use super::addressing::{Addressing, Level, Style, not_allowed};
 use super::answers::denied;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// S3's words for bodies whose hash is not in the head. `s3s` refuses those with ECDSA.
+const PAYLOADS: [&str; 6] = [
+    "UNSIGNED-PAYLOAD",
+    "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+    "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+    "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
+    "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD",
+    "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER",
+];
 /// Of a presigned URL, in lower case. `X-Amz-Expires` is looked at elsewhere.
 const OF_URL: [&str; 6] = [
     "x-amz-algorithm",
@@ -22,8 +31,11 @@ const OF_URL: [&str; 6] = [
     "x-amz-signedheaders",
 ];
 
-/// Why nobody can verify the signature of a request. One without a signature, or with an old one, is refused elsewhere.
+/// Why nobody can verify the signature of a request. One without a signature is refused elsewhere.
 pub(super) fn malformed(headers: &HeaderMap, uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
+    if let Some(refused) = old_signature(headers, uri) {
+        return Some(refused);
+    }
     match headers.get(AUTHORIZATION) {
         Some(value) => match value.to_str() {
             Ok(text) => of_header(text.trim(), headers, addressing),
@@ -33,9 +45,21 @@ pub(super) fn malformed(headers: &HeaderMap, uri: &Uri, addressing: &Addressing)
     }
 }
 
+/// `s3s` verifies signatures of version 2 as well, which sign neither the body nor most headers.
+pub(super) fn old_signature(headers: &HeaderMap, uri: &Uri) -> Option<S3Error> {
+    let is_old = headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS "))
+        || uri.query().is_some_and(|query| {
+            query.split('&').any(|pair| pair.split('=').next() == Some("AWSAccessKeyId"))
+        });
+    is_old.then(|| {
+        let reason = "this gateway takes signatures of version 4 only: use AWS4-HMAC-SHA256";
+        S3Error::with_message(S3ErrorCode::InvalidRequest, reason)
+    })
+}
+
 fn of_header(text: &str, headers: &HeaderMap, addressing: &Addressing) -> Option<S3Error> {
     let (kind, fields) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    if kind == "AWS" || kind.is_empty() {
+    if kind.is_empty() {
         return None;
     }
     if kind != ALGORITHM {
@@ -59,9 +83,34 @@ fn of_header(text: &str, headers: &HeaderMap, addressing: &Addressing) -> Option
         return Some(header_malformed(&why));
     }
     let date = headers.get("x-amz-date").and_then(|date| date.to_str().ok());
-    match date.is_some_and(is_date) {
-        true => None,
-        false => Some(denied("a signed request needs x-amz-date, as in 20260131T235959Z")),
+    let Some(date) = date.filter(|date| is_date(date)) else {
+        return Some(denied("a signed request needs x-amz-date, as in 20260131T235959Z"));
+    };
+    if let Err(reason) = check_day(credential, date) {
+        return Some(header_malformed(&reason));
+    }
+    let hash = headers.get("x-amz-content-sha256")?;
+    (!hash.to_str().is_ok_and(is_payload)).then(|| {
+        let reason = "x-amz-content-sha256 is neither a SHA-256 in hexadecimal digits nor a word that S3 has";
+        S3Error::with_message(S3ErrorCode::InvalidArgument, reason)
+    })
+}
+
+/// What `x-amz-content-sha256` may have.
+fn is_payload(text: &str) -> bool {
+    (text.len() == 64 && text.bytes().all(is_hex)) || PAYLOADS.contains(&text)
+}
+
+fn is_hex(byte: u8) -> bool {
+    byte.is_ascii_digit() || matches!(byte, b'a'..=b'f')
+}
+
+/// Whether the credential is of the day on which the request was signed.
+fn check_day(credential: &str, date: &str) -> Result<(), String> {
+    let day = credential.split('/').nth(1).unwrap_or_default();
+    match date.starts_with(day) {
+        true => Ok(()),
+        false => Err(format!("its credential is of the day {day:?}, and X-Amz-Date is {date:?}")),
     }
 }
 
@@ -91,8 +140,10 @@ fn of_url(uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
     if !is_date(field("x-amz-date")) {
         return Some(url_malformed("its x-amz-date is not written as 20260131T235959Z"));
     }
+    if let Err(reason) = check_day(field("x-amz-credential"), field("x-amz-date")) {
+        return Some(url_malformed(&reason));
+    }
     let signature = field("x-amz-signature");
-    let is_hex = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
     (signature.len() != 64 || !signature.bytes().all(is_hex)).then(|| {
         S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "the URL's signature is malformed")
     })
@@ -131,7 +182,7 @@ fn header_malformed(why: &str) -> S3Error {
     S3Error::with_message(S3ErrorCode::AuthorizationHeaderMalformed, text)
 }
 
-fn url_malformed(why: &str) -> S3Error {
+pub(super) fn url_malformed(why: &str) -> S3Error {
     let text = format!("the presigned URL is malformed; {why}");
     S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, text)
 }
@@ -188,9 +239,29 @@ mod tests {
         assert_eq!(other.as_deref(), Some("InvalidArgument"));
         let undated = code_of(&[("authorization", &header("20260131/us-east-1/s3/aws4_request"))], "/", None);
         assert_eq!(undated.as_deref(), Some("AccessDenied"));
+        let of_another_day = code("20260130/eu-west-1/s3/aws4_request", None);
+        assert_eq!(of_another_day, malformed);
         // Somebody else's to refuse.
-        assert_eq!(code_of(&[("authorization", "AWS KEY:signature")], "/", None), None);
         assert_eq!(code_of(&[], "/lake?list-type=2", None), None);
+    }
+
+    #[test]
+    fn old_signature_is_an_invalid_request() {
+        let old = Some("InvalidRequest".to_owned());
+        assert_eq!(code_of(&[("authorization", "AWS KEY:signature")], "/", None), old);
+        let url = "/lake/a?AWSAccessKeyId=KEY&Expires=1&Signature=0";
+        assert_eq!(code_of(&[], url, None), old);
+    }
+
+    #[test]
+    fn payload_hash_has_the_form_of_one() {
+        let (hash, short) = ("0".repeat(64), "0".repeat(63));
+        for fine in [hash.as_str(), "UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"] {
+            assert!(is_payload(fine), "{fine}");
+        }
+        for wrong in ["", "invalid", "UNSIGNED", "STREAMING-", short.as_str(), &hash.replace('0', "A")] {
+            assert!(!is_payload(wrong), "{wrong}");
+        }
     }
 
     #[test]
@@ -206,6 +277,7 @@ mod tests {
             ("X-Amz-Algorithm=AWS4-HMAC-SHA256&", ""),
             ("%2Fus-east-1", "%2FUS"),
             ("X-Amz-Date=20260131T235959Z", "X-Amz-Date=today"),
+            ("X-Amz-Date=20260131T235959Z", "X-Amz-Date=20260201T000000Z"),
             ("&X-Amz-SignedHeaders=host", ""),
             ("&X-Amz-Expires=60", ""),
         ] {

@@ -72,16 +72,36 @@ pub(super) async fn create(
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(error(Error::NotImplemented("this gateway locks no objects".to_owned())));
     }
-    if input.object_ownership.as_ref().is_some_and(|word| word.as_str() == ObjectOwnership::OBJECT_WRITER) {
-        let why = "every object belongs to the gateway, no matter who writes it".to_owned();
-        return Err(error(Error::NotImplemented(why)));
+    match input.object_ownership.as_ref().map(ObjectOwnership::as_str) {
+        None | Some(ObjectOwnership::BUCKET_OWNER_ENFORCED | ObjectOwnership::BUCKET_OWNER_PREFERRED) => {}
+        Some(ObjectOwnership::OBJECT_WRITER) => {
+            let reason = "every object belongs to the gateway, no matter who writes it".to_owned();
+            return Err(error(Error::NotImplemented(reason)));
+        }
+        Some(other) => return Err(invalid(format!("{other:?} is no ownership of objects that S3 has"))),
     }
+    let constraint =
+        input.create_bucket_configuration.as_ref().and_then(|asked| asked.location_constraint.as_ref());
+    check_place(front, constraint.map(BucketLocationConstraint::as_str))?;
     match front.engine.create_bucket(&bucket).await {
         // As in S3's first region, which has no name either: who owns a bucket may create it again, and it stays as it is.
         Ok(()) | Err(Error::BucketExists) => {}
         Err(why) => return Err(error(why)),
     }
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{bucket}")) }))
+}
+
+/// Whether a bucket can be there. A gateway without `region` is in any.
+fn check_place(front: &Front, constraint: Option<&str>) -> S3Result<()> {
+    // S3's old name of it.
+    let region = constraint.map(|word| if word == "EU" { "eu-west-1" } else { word });
+    match region.filter(|region| !region.is_empty() && !front.addressing.is_region(region)) {
+        None => Ok(()),
+        Some(other) => Err(S3Error::with_message(
+            S3ErrorCode::InvalidLocationConstraint,
+            format!("this gateway is in {}, and not in {other:?}", front.addressing.region()),
+        )),
+    }
 }
 
 /// What `s3s` lets pass, and S3 does not: dots beside hyphens, which no host name has.

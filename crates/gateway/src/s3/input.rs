@@ -91,8 +91,10 @@ impl Promised {
         let named = ["x-amz-sdk-checksum-algorithm", "x-amz-checksum-algorithm"].into_iter().find_map(text);
         let mut algorithms: Vec<Algorithm> =
             ALGORITHMS.into_iter().filter(|algorithm| checksums.get(*algorithm).is_some()).collect();
-        if algorithms.len() > 1 {
-            return Err(invalid_request("expected one checksum header, not several"));
+        if algorithms.len() + usize::from(trailer.is_some()) > 1 {
+            return Err(invalid_request(
+                "expected one checksum, in a header or behind the body, not several",
+            ));
         }
         check_checksums(headers, &checksums)?;
         if let Some((algorithm, _)) = &trailer {
@@ -140,6 +142,11 @@ impl Promised {
                 wanted.push((algorithm, value.ok_or_else(missing)?));
             }
             for (algorithm, wanted) in wanted {
+                // Those of headers have been looked at before.
+                if !algorithm.has_form_of(wanted.trim()) {
+                    let reason = format!("what came behind the body is no {}", algorithm.name());
+                    return Err(Error::InvalidRequest(reason));
+                }
                 let found = found.get(algorithm).map_or("", String::as_str);
                 if found != wanted.trim() {
                     return Err(Error::BadDigest(format!(
@@ -256,7 +263,22 @@ pub(super) fn tags(text: Option<&str>) -> S3Result<Vec<(String, String)>> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         tags.push((unescaped(name)?, unescaped(value)?));
     }
+    tags.sort();
+    // Of a document, S3 says `InvalidTag`.
+    if tags.iter().any(|(name, _)| name.is_empty()) || has_twice(&tags) {
+        return Err(invalid("x-amz-tagging has a tag without a key, or two with the same one"));
+    }
     check_tags(tags)
+}
+
+/// Whether two of them, in order, have one key.
+fn has_twice(tags: &[(String, String)]) -> bool {
+    tags.windows(2).any(|pair| pair[0].0 == pair[1].0)
+}
+
+/// User Guide, Categorizing your objects using tags: letters, numbers, spaces and these.
+fn is_of_tag(character: char) -> bool {
+    character.is_alphanumeric() || character.is_whitespace() || "+-=._:/@".contains(character)
 }
 
 /// # Errors
@@ -267,15 +289,18 @@ pub(super) fn check_tags(mut tags: Vec<(String, String)>) -> S3Result<Vec<(Strin
     if tags.len() > MOST_TAGS {
         return wrong("an object has at most 10 tags");
     }
-    if tags.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+    if has_twice(&tags) {
         return wrong("a tag comes twice");
     }
     let is_long = |(name, value): &(String, String)| {
         name.is_empty() || name.chars().count() > 128 || value.chars().count() > 256
     };
-    match tags.iter().any(is_long) {
-        true => wrong("a tag's key has 1 to 128 characters, and its value at most 256"),
-        false => Ok(tags),
+    if tags.iter().any(is_long) {
+        return wrong("a tag's key has 1 to 128 characters, and its value at most 256");
+    }
+    match tags.iter().all(|(name, value)| name.chars().chain(value.chars()).all(is_of_tag)) {
+        true => Ok(tags),
+        false => wrong("a tag has letters, numbers, spaces and + - = . _ : / @ alone"),
     }
 }
 
@@ -307,10 +332,17 @@ mod tests {
     #[test]
     fn tags_of_a_header() {
         assert_eq!(
-            tags(Some("b=2&a=x+y%26&c")).unwrap(),
-            [("a", "x y&"), ("b", "2"), ("c", "")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+            tags(Some("b=2&a=x+y%2B&c")).unwrap(),
+            [("a", "x y+"), ("b", "2"), ("c", "")].map(|(a, b)| (a.to_owned(), b.to_owned()))
         );
-        assert!(tags(Some("a=1&a=2")).is_err());
+        assert!(tags(Some("ключ=значение&key@=a:b/c._-%3D")).is_ok());
+        let code = |text: &str| tags(Some(text)).unwrap_err().code().as_str().to_owned();
+        for text in ["a=1&a=2", "=1", "a=%zz"] {
+            assert_eq!(code(text), "InvalidArgument", "{text}");
+        }
+        for text in ["a%26=1", "a=1?", "a=1%2C2", "a*=1"] {
+            assert_eq!(code(text), "InvalidTag", "{text}");
+        }
         assert!(tags(Some("a=%zz")).is_err() && tags(Some("a=%f")).is_err());
         let many: Vec<String> = (0..11).map(|at| format!("t{at}=v")).collect();
         assert!(tags(Some(&many.join("&"))).is_err());

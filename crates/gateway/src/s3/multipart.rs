@@ -1,18 +1,18 @@
 //! Multipart uploads.
 
 use s3s::dto::*;
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::Front;
 use super::acl::{self, initiator, owner};
 use super::answers::{
-    checksums_of, coverage, coverage_word, error, etag, invalid, invalid_request, time, with_checksums,
+    checksums_of, coverage, coverage_word, error, etag, invalid, invalid_request, ms, time, with_checksums,
 };
 use super::input::{self, Promised};
 use super::listing::Encoding;
 use super::object::{expires, headers_of};
 use super::preconditions::Preconditions;
-use crate::digests::{ALGORITHMS, Algorithm};
+use crate::digests::{ALGORITHMS, Algorithm, check_coverage};
 use crate::engine::{CompletedPart as Listed, MOST_PARTS, UploadEntry, UploadsRequest};
 use crate::errors::Error;
 use crate::model::Coverage;
@@ -34,6 +34,11 @@ fn page(asked: Option<i32>) -> S3Result<(i32, usize)> {
         .map_err(|_| invalid("a page can't have a negative size"))
 }
 
+/// Of a document that lacks what S3's schema asks for.
+fn malformed(text: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::MalformedXML, text)
+}
+
 fn coverage_of(word: &ChecksumType) -> S3Result<Coverage> {
     match word.as_str() {
         ChecksumType::FULL_OBJECT => Ok(Coverage::Full),
@@ -53,10 +58,16 @@ pub(super) async fn create(
     let algorithm = input.checksum_algorithm.as_ref();
     let algorithm = algorithm.map(|name| input::algorithm_of(name.as_str())).transpose()?;
     let coverage = match &input.checksum_type {
+        Some(_) if algorithm.is_none() => {
+            return Err(invalid_request("x-amz-checksum-type needs x-amz-checksum-algorithm"));
+        }
         Some(word) => Some(coverage_of(word)?),
         None => algorithm.map(Algorithm::usual_coverage),
     };
     let checksum = algorithm.zip(coverage);
+    if let Some((algorithm, coverage)) = checksum {
+        check_coverage(algorithm, coverage).map_err(|reason| invalid_request(reason.to_string()))?;
+    }
     let (headers, tags) = (headers_of!(input, expires), input::tags(input.tagging.as_deref())?);
     let upload = front
         .engine
@@ -157,18 +168,26 @@ pub(super) async fn complete(
     let input = request.input;
     let mut parts: Vec<Listed> = Vec::new();
     for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {
-        let number = part_number(part.part_number.unwrap_or(0))?;
-        let etag = part.e_tag.as_ref().map(|etag| etag.value().to_owned()).unwrap_or_default();
+        let (Some(number), Some(etag)) = (part.part_number, part.e_tag.as_ref()) else {
+            return Err(malformed("a part is listed without its number or its ETag"));
+        };
+        let (number, etag) = (part_number(number)?, etag.value().to_owned());
         // A client that sent a part again, with other bytes, may list both: the later one counts. The same part twice is a mistake, which the
         // order shows.
         parts.pop_if(|last| last.number == number && last.etag != etag);
         parts.push(Listed { number, etag, checksums: checksums_of!(part) });
     }
+    if parts.is_empty() {
+        return Err(malformed("the request lists no parts"));
+    }
     let expected = checksums_of!(input);
     for algorithm in ALGORITHMS {
         // That of a composite one ends in the number of parts, or not.
-        let digest = expected.get(algorithm).map(|value| value.split('-').next().unwrap_or_default());
-        if digest.is_some_and(|digest| !algorithm.has_form_of(digest)) {
+        let is_wrong = expected.get(algorithm).is_some_and(|value| {
+            let (digest, count) = value.split_once('-').unwrap_or((value, "1"));
+            !algorithm.has_form_of(digest) || count.parse::<u16>().is_err()
+        });
+        if is_wrong {
             return Err(invalid_request(format!("the request's {} is none", algorithm.name())));
         }
     }
@@ -182,7 +201,8 @@ pub(super) async fn complete(
             "the upload was begun with another type of checksum than it is completed with",
         ));
     }
-    let size = input.mpu_object_size.and_then(|size| u64::try_from(size).ok());
+    let size = input.mpu_object_size.map(u64::try_from).transpose();
+    let size = size.map_err(|_| invalid_request("x-amz-mp-object-size is less than zero"))?;
     let stored = front
         .engine
         .complete_upload(&input.bucket, &input.key, &input.upload_id, parts, asked, expected, size)
@@ -205,6 +225,12 @@ pub(super) async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> Answer<AbortMultipartUploadOutput> {
     let input = request.input;
+    if let Some(asked) = &input.if_match_initiated_time {
+        let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;
+        if begun.begun_ms.div_euclid(1000) != ms(asked).div_euclid(1000) {
+            return Err(error(Error::PreconditionFailed));
+        }
+    }
     front.engine.abort_upload(&input.bucket, &input.key, &input.upload_id).await.map_err(error)?;
     Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
@@ -212,7 +238,10 @@ pub(super) async fn abort(
 pub(super) async fn list_parts(front: &Front, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
     let input = request.input;
     let (given, most) = page(input.max_parts)?;
-    let after = u16::try_from(input.part_number_marker.unwrap_or(0)).unwrap_or(u16::MAX);
+    let after = match input.part_number_marker {
+        Some(marker) if marker < 0 => return Err(invalid("part-number-marker can't be negative")),
+        marker => u16::try_from(marker.unwrap_or(0)).unwrap_or(u16::MAX),
+    };
     let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;
     let (parts, is_truncated) =
         front.engine.list_parts(&input.bucket, &input.key, &input.upload_id, after, most).map_err(error)?;

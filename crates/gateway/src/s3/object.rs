@@ -73,9 +73,6 @@ fn asked_range(
         if range.is_some() {
             return Err(invalid_request("a request asks for a range or for a part, not both"));
         }
-        if !(1..=i32::from(MOST_PARTS)).contains(&part) {
-            return Err(invalid("a part has a number from 1 to 10000"));
-        }
         let count = record.part_sizes_bytes.len().max(1);
         let at = usize::try_from(part).ok().filter(|part| (1..=count).contains(part));
         let Some(at) = at else {
@@ -90,10 +87,22 @@ fn asked_range(
     }
     match range {
         None => Ok((0..size, false, None)),
+        // No Content-Range can say which bytes these are.
+        Some(range) if ranges::is_end_of_nothing(range, size) => Ok((0..0, false, None)),
         Some(range) => {
             let within = ranges::within(range, size);
             Ok((within.ok_or_else(|| error(Error::InvalidRange { size_bytes: size }))?, true, None))
         }
+    }
+}
+
+/// What is wrong with a request whatever the object is.
+fn check_part(part: Option<i32>) -> S3Result<()> {
+    match part {
+        Some(part) if !(1..=i32::from(MOST_PARTS)).contains(&part) => {
+            Err(invalid("a part has a number from 1 to 10000"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -156,6 +165,7 @@ fn status(is_part: bool) -> hyper::StatusCode {
 pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
     let input = &request.input;
     check_version(input.version_id.as_deref())?;
+    check_part(input.part_number)?;
     let from = |size_bytes: u64| match &input.range {
         Some(Range::Int { first, .. }) => *first,
         Some(Range::Suffix { length }) => size_bytes.saturating_sub(*length),
@@ -205,6 +215,7 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
 pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
     let input = &request.input;
     check_version(input.version_id.as_deref())?;
+    check_part(input.part_number)?;
     let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
     let asked = Preconditions::of(&request.headers, &request.extensions)?;
     asked.check_read(&record)?;
@@ -409,18 +420,29 @@ pub(super) async fn delete_many(
     }))
 }
 
+/// What GetObjectAttributes can be asked for.
+const ATTRIBUTES: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
+
 pub(super) async fn attributes(
     front: &Front,
     request: S3Request<GetObjectAttributesInput>,
 ) -> Answer<GetObjectAttributesOutput> {
     let input = request.input;
     check_version(input.version_id.as_deref())?;
+    // A client may send them as one header, which s3s leaves as it is.
+    let wanted = input.object_attributes.iter().flat_map(|wanted| wanted.as_str().split(','));
+    let wanted: Vec<&str> = wanted.map(str::trim).filter(|name| !name.is_empty()).collect();
+    if wanted.is_empty() {
+        return Err(invalid_request("the header x-amz-object-attributes names no attribute"));
+    }
+    if let Some(unknown) = wanted.iter().find(|name| !ATTRIBUTES.contains(name)) {
+        return Err(invalid(format!("{unknown:?} is no attribute of an object that S3 has")));
+    }
     let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
     let mut output =
         GetObjectAttributesOutput { last_modified: Some(time(record.modified_ms)), ..Default::default() };
-    // A client may send them as one header, which s3s leaves as it is.
-    for wanted in input.object_attributes.iter().flat_map(|wanted| wanted.as_str().split(',')) {
-        match wanted.trim() {
+    for name in wanted {
+        match name {
             "ETag" => output.e_tag = Some(etag(&record.etag)),
             "ObjectSize" => output.object_size = i64::try_from(record.size_bytes).ok(),
             "StorageClass" => {

@@ -21,9 +21,9 @@ use s3s::xml::{Deserialize as _, Deserializer};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
 
-use super::access::{Note, Noted, Permissions};
+use super::access::{Note, Noted, Permissions, is_word_of_checksum};
 use super::addressing::{Addressing, Style};
-use super::answers::{denied, error, invalid, ms};
+use super::answers::{denied, error, invalid, invalid_request, ms};
 use super::input::{Promised, check_storage_class, check_tags, in_ascii, metadata};
 use super::object::encoding_of;
 use super::{acl, documents};
@@ -224,6 +224,9 @@ impl Forms {
 /// Whose signature the form has. S3 takes those of version 2 here still: they cover the policy, which covers the form.
 fn signer(permissions: &Permissions, form: &Form) -> S3Result<Credentials> {
     let Some(policy) = form.field("policy") else {
+        if ["x-amz-signature", "signature"].into_iter().any(|name| form.field(name).is_some()) {
+            return Err(invalid("the form has a signature, and no field `policy`"));
+        }
         return Err(denied("the form has no policy: this gateway takes nothing from strangers"));
     };
     let missing = |name: &str| invalid(format!("the form has a policy, and no field `{name}`"));
@@ -364,7 +367,14 @@ fn check_policy(policy: &PostPolicy, form: &Form, bucket: &str, key: &str, now_m
                 named.push(field.as_str());
             }
             PostPolicyCondition::StartsWith { field, prefix } => {
-                if !value_of(field).unwrap_or_default().starts_with(prefix.as_str()) {
+                let value = value_of(field).unwrap_or_default();
+                // POST Policy, Conditions: of a list of types, each has to begin so.
+                let mut values = match field.as_str() {
+                    "content-type" => value.split(',').map(str::trim_start).collect::<Vec<_>>(),
+                    _ => vec![value],
+                }
+                .into_iter();
+                if !values.all(|value| value.starts_with(prefix.as_str())) {
                     return Err(refused(field));
                 }
                 named.push(field.as_str());
@@ -410,16 +420,28 @@ fn check_least(policy: &PostPolicy, length: usize) -> S3Result<()> {
     }
 }
 
+/// Fields that ask for what the gateway does not do, by how they begin: the same that it refuses in headers.
+const UNKNOWN: [&str; 4] =
+    ["x-amz-server-side-", "x-amz-website-redirect-", "x-amz-object-lock-", "x-amz-grant-"];
+
 /// The object that a form makes, without its size.
 fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
     acl::check_canned(form.field("acl"))?;
     check_storage_class(form.field("x-amz-storage-class"))?;
     // Browsers send UTF-8. S3 keeps it as the encoded words that a PUT has, and returns these.
     let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned).map(in_ascii);
-    if let Some((name, _)) = form.fields.iter().find(|(name, _)| name.starts_with("x-amz-server-side-")) {
+    if let Some((name, _)) =
+        form.fields.iter().find(|(name, _)| UNKNOWN.iter().any(|start| name.starts_with(start)))
+    {
         return Err(error(Error::NotImplemented(format!(
             "this gateway can't do what the form asks for: {name}"
         ))));
+    }
+    let mut checksums = form.fields.iter().filter_map(|(name, _)| name.strip_prefix("x-amz-checksum-"));
+    if let Some(name) = checksums.find(|name| !is_word_of_checksum(name)) {
+        return Err(invalid_request(format!(
+            "x-amz-checksum-{name} is not a checksum that this gateway knows"
+        )));
     }
     let user = form
         .fields
@@ -433,7 +455,7 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
         cache_control: text("cache-control"),
         content_disposition: text("content-disposition"),
         content_encoding: encoding_of(form.field("content-encoding")).map(in_ascii),
-        content_language: None,
+        content_language: text("content-language"),
         expires: text("expires"),
         user: metadata(Some(user.collect())),
     };

@@ -30,7 +30,7 @@ pub(super) struct EntityTag {
 }
 
 impl EntityTags {
-    /// Reads a list. Many clients of S3 leave the quotes out.
+    /// Reads a list. Many clients of S3 leave the quotes out, and S3 takes any visible characters then.
     pub(super) fn parse(text: &str) -> Option<EntityTags> {
         if text.trim() == "*" {
             return Some(EntityTags::Any);
@@ -55,7 +55,7 @@ impl EntityTags {
                     &tag[..end]
                 }
             };
-            let is_bare = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            let is_bare = value.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'*'));
             if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) || (!tag.starts_with('"') && !is_bare) {
                 return None;
             }
@@ -301,6 +301,7 @@ mod tests {
             ("\"a\", W/\"b\"", listed(&[(false, "a"), (true, "b")])),
             (" \"a\" ,\t\"b,c\",", listed(&[(false, "a"), (false, "b,c")])),
             ("a, b", listed(&[(false, "a"), (false, "b")])),
+            ("no_etag/of:S3", listed(&[(false, "no_etag/of:S3")])),
             ("\"*\"", listed(&[(false, "*")])),
             ("\"a", None),
             ("\"a\"b", None),

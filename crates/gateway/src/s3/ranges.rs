@@ -11,9 +11,13 @@ pub(super) fn parse(text: &str) -> Option<Range> {
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
-    // Empty elements of a list don't count.
-    let mut ranges =
-        ranges.split(',').map(|range| range.trim_matches([' ', '\t'])).filter(|range| !range.is_empty());
+    // RFC 9110, section 5.6.1: a list has blanks around its commas alone, so one before the first range makes it
+    // malformed. Empty elements don't count.
+    let mut ranges = ranges.split(',').enumerate().filter_map(|(place, range)| {
+        let range = range.trim_end_matches([' ', '\t']);
+        let range = if place == 0 { range } else { range.trim_start_matches([' ', '\t']) };
+        (!range.is_empty()).then_some(range)
+    });
     let (range, None) = (ranges.next()?, ranges.next()) else { return None };
     let (first, last) = range.split_once('-')?;
     match (first, last) {
@@ -32,6 +36,11 @@ fn position(digits: &str) -> Option<u64> {
         return None;
     }
     Some(digits.parse().unwrap_or(LAST_POSITION).min(LAST_POSITION))
+}
+
+/// Whether it asks for the last bytes of an object that has none: RFC 9110, section 14.1.2, lets it have the whole.
+pub(super) fn is_end_of_nothing(range: &Range, size_bytes: u64) -> bool {
+    size_bytes == 0 && matches!(range, Range::Suffix { length } if *length > 0)
 }
 
 /// The bytes of an object of this size, if it has any of them.
@@ -54,7 +63,11 @@ mod tests {
         for (text, expected) in [
             ("bytes=0-4", from(0, Some(4))),
             ("Bytes=0-4", from(0, Some(4))),
-            ("bytes= 0-4 ,", from(0, Some(4))),
+            ("bytes=0-4 ,", from(0, Some(4))),
+            ("bytes= ,\t0-4", from(0, Some(4))),
+            ("bytes= 0-4", None),
+            ("bytes= -1", None),
+            ("bytes=0 -1", None),
             ("bytes=3-", from(3, None)),
             ("bytes=-5", last(5)),
             ("bytes=-0", last(0)),

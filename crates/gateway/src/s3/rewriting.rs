@@ -24,6 +24,7 @@ use super::input::{self, Promised};
 use super::{MOST_DOCUMENT_BYTES, documents, ranges};
 use crate::digests::{ALGORITHMS, Algorithm, Digests};
 use crate::errors::Error;
+use crate::form::find;
 use crate::model::Checksums;
 
 /// In the query of a presigned URL.
@@ -45,6 +46,7 @@ enum Writing {
     Date,
     Source,
     Expires,
+    Metadata,
 }
 
 impl Writing {
@@ -57,13 +59,15 @@ impl Writing {
             "if-modified-since" | "if-unmodified-since" => Some(Writing::Date),
             "x-amz-copy-source" => Some(Writing::Source),
             "expires" => Some(Writing::Expires),
+            _ if name.starts_with("x-amz-meta-") => Some(Writing::Metadata),
             _ => None,
         }
     }
 
     /// Whether `s3s` reads this value as it is meant, or not at all, and nobody but us has to.
     fn is_usual(self, value: &HeaderValue) -> bool {
-        let Ok(text) = value.to_str() else { return false };
+        // The characters of metadata are looked at elsewhere.
+        let Ok(text) = value.to_str() else { return self == Writing::Metadata };
         // `s3s` takes an empty header for none.
         text.is_empty()
             || match self {
@@ -73,6 +77,7 @@ impl Writing {
                 Writing::Tags => ETagCondition::parse_http_header(text.as_bytes()).is_ok(),
                 Writing::Date | Writing::Expires => Timestamp::parse(TimestampFormat::HttpDate, text).is_ok(),
                 Writing::Source => !text.contains('+'),
+                Writing::Metadata => true,
             }
     }
 }
@@ -113,6 +118,7 @@ impl S3Route for Rewriting {
                         "DeleteObjects needs the header Content-MD5 or x-amz-checksum-*",
                     ));
                 }
+                refuse_tags_of_bucket(&body)?;
                 body
             }
             false => input,
@@ -197,6 +203,13 @@ fn rewrite_headers(headers: &mut HeaderMap) -> Moved {
                     headers.insert(name, value);
                 }
             }
+            // User Guide, Working with object metadata: headers of one name are one.
+            Writing::Metadata => {
+                let text = values.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(&b","[..]);
+                if let Ok(value) = HeaderValue::from_bytes(&text) {
+                    headers.insert(name, value);
+                }
+            }
             Writing::Tags | Writing::Date | Writing::Expires => {
                 headers.remove(&name);
                 for value in values {
@@ -259,6 +272,15 @@ async fn rewrite_document(
     };
     headers.insert(CONTENT_LENGTH, plain.len().into());
     Ok(Body::from(plain))
+}
+
+/// Buckets have no tags here. `s3s` would pass over those that CreateBucket brings.
+fn refuse_tags_of_bucket(document: &Body) -> S3Result<()> {
+    let contains = |name: &[u8]| document.bytes().is_some_and(|bytes| find(&bytes, name).is_some());
+    match contains(b"<CreateBucketConfiguration") && contains(b"<Tags") {
+        true => Err(error(Error::NotImplemented("this gateway keeps no tags of buckets".to_owned()))),
+        false => Ok(()),
+    }
 }
 
 /// Whether anything but the signature vouches for the body.

@@ -37,6 +37,7 @@ mod s3_hosts;
 mod s3_names;
 mod s3_page;
 mod s3_ranges;
+mod s3_refusals;
 mod s3_uploads;
 mod signed;
 mod spilled;

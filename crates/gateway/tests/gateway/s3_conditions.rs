@@ -36,6 +36,8 @@ fn lists_of_etags_and_weak_ones_are_compared_as_rfc_9110_says() {
         ("If-Match", weak.as_str(), 412),
         ("If-Match", last.as_str(), 412),
         ("If-Match", "\"zzz\"", 412),
+        ("If-Match", "no_etag", 412),
+        ("If-None-Match", "no_etag", 200),
         ("If-Match", "\"zzz", 400),
     ] {
         for method in ["GET", "HEAD"] {

@@ -39,6 +39,10 @@ fn ranges_that_are_none_are_ignored_and_others_are_served() {
         ("bytes=abc", whole),
         ("bytes=a-b", whole),
         ("bytes=,", whole),
+        ("bytes= -1", whole),
+        ("bytes=0 -1", whole),
+        ("bytes= 0-4", whole),
+        ("bytes=, 0-4 ,", (206, Some("bytes 0-4/10"), "01234")),
         ("bytes=-", whole),
         ("octets=0-5", whole),
         ("items=0-1", whole),
@@ -70,7 +74,7 @@ fn a_range_behind_the_end_says_how_long_the_object_is() {
         ("/lake/ten", "bytes=-0", "bytes */10"),
         ("/lake/ten", "bytes=99999999999999999999999-", "bytes */10"),
         ("/lake/nothing", "bytes=0-", "bytes */0"),
-        ("/lake/nothing", "bytes=-1", "bytes */0"),
+        ("/lake/nothing", "bytes=-0", "bytes */0"),
     ] {
         let reply = ask_with(program.address, "GET", target, &[("Range", range)], b"");
         assert_eq!((reply.status, reply.code().as_str()), (416, "InvalidRange"), "{range}: {reply:?}");
@@ -78,6 +82,17 @@ fn a_range_behind_the_end_says_how_long_the_object_is() {
         assert_eq!(reply.header("content-type"), Some("application/xml"), "{range}");
         let head = ask_with(program.address, "HEAD", target, &[("Range", range)], b"");
         assert_eq!((head.status, head.header("content-range")), (416, Some(length)), "HEAD {range}");
+    }
+}
+
+/// RFC 9110, section 14.1.2: the last bytes of a shorter object are all of it. No `Content-Range` can describe these.
+#[test]
+fn last_bytes_of_an_empty_object_are_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = start(directory.path());
+    for method in ["GET", "HEAD"] {
+        let reply = ask_with(program.address, method, "/lake/nothing", &[("Range", "bytes=-1")], b"");
+        assert_eq!(told(&reply), (200, None, Some("0")), "{method}: {reply:?}");
     }
 }
 
@@ -148,6 +163,9 @@ fn parts_of_objects_are_answered_as_partial_content() {
         ("/lake/parts?partNumber=3", 400, "InvalidPart"),
         ("/lake/ten?partNumber=2", 400, "InvalidPart"),
         ("/lake/ten?partNumber=0", 400, "InvalidArgument"),
+        // What is wrong with the request comes before what is there.
+        ("/lake/none?partNumber=0", 400, "InvalidArgument"),
+        ("/lake/none?partNumber=-3", 400, "InvalidArgument"),
         ("/lake/ten?partNumber=10001", 400, "InvalidArgument"),
     ] {
         let reply = ask_with(program.address, "GET", target, &[], b"");

@@ -186,3 +186,111 @@ fn a_part_has_the_checksum_that_its_upload_was_begun_with() {
         200
     );
 }
+
+#[test]
+fn uploads_of_one_key_are_listed_as_they_began() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let begun: Vec<String> = (0..12).map(|_| begin(&program, "/lake/a", &[])).collect();
+    let reply = ask(program.address, "GET", "/lake?uploads=", &[], b"").unwrap();
+    assert_eq!(tags(&reply.text(), "UploadId"), begun, "{reply:?}");
+    let target = format!("/lake?key-marker=a&upload-id-marker={}&uploads=", begun[4]);
+    let reply = ask(program.address, "GET", &target, &[], b"").unwrap();
+    assert_eq!(tags(&reply.text(), "UploadId"), begun[5..], "{reply:?}");
+}
+
+#[test]
+fn checksum_type_without_its_algorithm_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    for (kind, algorithm, status) in [
+        ("COMPOSITE", "", 400),
+        ("FULL_OBJECT", "", 400),
+        ("FULL_OBJECT", "SHA256", 400),
+        ("COMPOSITE", "CRC64NVME", 400),
+        ("COMPOSITE", "SHA256", 200),
+        ("FULL_OBJECT", "CRC64NVME", 200),
+    ] {
+        let mut headers = vec![("x-amz-checksum-type", kind)];
+        headers.extend((!algorithm.is_empty()).then_some(("x-amz-checksum-algorithm", algorithm)));
+        let reply = ask(program.address, "POST", "/lake/a?uploads=", &headers, b"").unwrap();
+        let code = if status == 200 { "" } else { "InvalidRequest" };
+        assert_eq!((reply.status, reply.code().as_str()), (status, code), "{kind} {algorithm}: {reply:?}");
+    }
+}
+
+#[test]
+fn completion_without_parts_or_etags_is_malformed() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let upload = begin(&program, "/lake/a", &[]);
+    let first = part(&program, "/lake/a", &upload, 1, &[], b"bytes");
+    let whole = listed(1, &first);
+    let etag = whole.split_once("<ETag>").unwrap().1;
+    for parts in ["", "<Part><PartNumber>1</PartNumber></Part>", &format!("<Part><ETag>{etag}")] {
+        let reply = complete(&program, "/lake/a", &upload, &[], parts);
+        assert_eq!((reply.status, reply.code().as_str()), (400, "MalformedXML"), "{parts}: {reply:?}");
+    }
+    assert_eq!(complete(&program, "/lake/a", &upload, &[], &whole).status, 200);
+}
+
+#[test]
+fn completion_with_another_size_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let upload = begin(&program, "/lake/a", &[]);
+    let first = listed(1, &part(&program, "/lake/a", &upload, 1, &[], b"bytes"));
+    for (size, status, code) in [("-1", 400, "InvalidRequest"), ("6", 400, "InvalidRequest"), ("5", 200, "")]
+    {
+        let headers = [("x-amz-mp-object-size", size)];
+        let reply = complete(&program, "/lake/a", &upload, &headers, &first);
+        assert_eq!((reply.status, reply.code().as_str()), (status, code), "{size}: {reply:?}");
+    }
+}
+
+#[test]
+fn composite_checksum_with_another_ending_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let upload = begin(&program, "/lake/a", &[("x-amz-checksum-algorithm", "CRC32C")]);
+    let first = part(&program, "/lake/a", &upload, 1, &[], b"bytes");
+    let digest = STANDARD.decode(crc32c(b"bytes")).unwrap();
+    let (whole, parts) = (crc32c(&digest), listed(1, &first));
+    for (ending, code) in
+        [("-some", "InvalidRequest"), ("--1", "InvalidRequest"), ("-", "InvalidRequest"), ("-1", "")]
+    {
+        let headers = [("x-amz-checksum-crc32c", format!("{whole}{ending}"))];
+        let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let reply = complete(&program, "/lake/a", &upload, &headers, &parts);
+        assert_eq!(reply.code(), code, "{ending}: {reply:?}");
+    }
+}
+
+#[test]
+fn abort_with_another_initiated_time_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let upload = begin(&program, "/lake/a", &[]);
+    let target = format!("/lake/a?uploadId={upload}");
+    let found = ask(program.address, "GET", "/lake?uploads=", &[], b"").unwrap();
+    let began: jiff::Timestamp = found.tag("Initiated").unwrap().parse().unwrap();
+    let began = began.to_zoned(jiff::tz::TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    for (time, status) in [("Sun, 06 Nov 1994 08:49:37 GMT", 412), (began.as_str(), 204)] {
+        let headers = [("x-amz-if-match-initiated-time", time)];
+        let reply = ask(program.address, "DELETE", &target, &headers, b"").unwrap();
+        assert_eq!(reply.status, status, "{time}: {reply:?}");
+    }
+}
+
+#[test]
+fn negative_marker_of_parts_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let upload = begin(&program, "/lake/a", &[]);
+    for (marker, status) in [("0", 200), ("20000", 200), ("-1", 400), ("some", 400)] {
+        let target = format!("/lake/a?part-number-marker={marker}&uploadId={upload}");
+        let reply = ask(program.address, "GET", &target, &[], b"").unwrap();
+        let code = if status == 200 { "" } else { "InvalidArgument" };
+        assert_eq!((reply.status, reply.code().as_str()), (status, code), "{marker}: {reply:?}");
+    }
+}

@@ -145,6 +145,36 @@ fn sign_as(
     Signed { head, signature, date, scope, key }
 }
 
+/// Fields that sign a form for this bucket with these conditions of its policy, besides those of the signature itself.
+pub(crate) fn signed_form(bucket: &str, conditions: &[serde_json::Value]) -> Vec<(String, String)> {
+    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    let (date, day) = (now.strftime("%Y%m%dT%H%M%SZ").to_string(), now.strftime("%Y%m%d").to_string());
+    let credential = format!("{KEY}/{day}/{REGION}/s3/aws4_request");
+    let mut all = vec![
+        serde_json::json!({"bucket": bucket}),
+        serde_json::json!({"x-amz-algorithm": "AWS4-HMAC-SHA256"}),
+        serde_json::json!({"x-amz-credential": credential}),
+        serde_json::json!({"x-amz-date": date}),
+    ];
+    all.extend_from_slice(conditions);
+    let policy = serde_json::json!({"expiration": "2100-01-01T00:00:00Z", "conditions": all}).to_string();
+    let policy = STANDARD.encode(policy);
+    let mut key = hmac(format!("AWS4{SECRET}").as_bytes(), &day);
+    for part in [REGION, "s3", "aws4_request"] {
+        key = hmac(&key, part);
+    }
+    let signature = hex(&hmac(&key, &policy));
+    [
+        ("policy", policy),
+        ("x-amz-algorithm", "AWS4-HMAC-SHA256".to_owned()),
+        ("x-amz-credential", credential),
+        ("x-amz-date", date),
+        ("x-amz-signature", signature),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
+
 /// Asks for `target`: a path that needs no escapes, and a query whose parts are in order and have values.
 pub(crate) fn ask(
     address: SocketAddr,

@@ -1,0 +1,324 @@
+//! Requests that S3 does not have in this form. Each answer has S3's code, and nothing is done.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::program::{KEY, Program};
+use crate::signed::{REGION, Reply, ask, exchange, sign_for, signed_form};
+
+fn expect(reply: &Reply, status: u16, code: &str, case: &str) {
+    assert_eq!((reply.status, reply.code().as_str()), (status, code), "{case}: {reply:?}");
+}
+
+/// A GET without a body, whose head is written anew once it has been signed.
+fn rewritten(program: &Program, rewrite: impl Fn(String) -> String) -> Reply {
+    let host = program.address.to_string();
+    let signed = sign_for((&host, REGION), ("GET", "/lake", "/lake"), &[], "UNSIGNED-PAYLOAD", 0);
+    exchange(program.address, &rewrite(signed.head), b"").unwrap()
+}
+
+#[test]
+fn payload_hash_without_its_form_is_invalid_argument() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    assert_eq!(rewritten(&program, |head| head).status, 200);
+    for hash in ["invalid_sha256", "UNSIGNED", "STREAMING-NOTHING"] {
+        let reply = rewritten(&program, |head| head.replace("UNSIGNED-PAYLOAD", hash));
+        expect(&reply, 400, "InvalidArgument", hash);
+    }
+}
+
+#[test]
+fn credential_of_another_day_is_malformed() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let reply = rewritten(&program, |head| {
+        let (before, behind) = head.split_once("Credential=").unwrap();
+        let (_, scope) = behind.split_once('/').unwrap();
+        format!("{before}Credential={KEY}/20200131{}", &scope[8..])
+    });
+    expect(&reply, 400, "AuthorizationHeaderMalformed", "a credential of 2020");
+}
+
+#[test]
+fn signature_of_version_2_is_an_invalid_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let raw = |target: &str, headers: &str| {
+        let host = program.address;
+        let head = format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{headers}connection: close\r\n\r\n");
+        exchange(program.address, &head, b"").unwrap()
+    };
+    let header = format!("authorization: AWS {KEY}:c2lnbmF0dXJl\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+    expect(&raw("/lake/a", &header), 400, "InvalidRequest", "in a header");
+    let url = format!("/lake/a?AWSAccessKeyId={KEY}&Expires=4102444800&Signature=c2lnbmF0dXJl");
+    expect(&raw(&url, ""), 400, "InvalidRequest", "in a URL");
+}
+
+#[test]
+fn unknown_checksum_is_refused_and_nothing_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let begun = ask(program.address, "POST", "/lake/parts?uploads=", &[], b"").unwrap();
+    let part = format!("/lake/parts?partNumber=1&uploadId={}", begun.tag("UploadId").unwrap());
+    for name in ["x-amz-checksum-sha512", "x-amz-checksum-xxhash64", "x-amz-checksum-md5"] {
+        for target in ["/lake/a", part.as_str()] {
+            let reply = ask(program.address, "PUT", target, &[(name, "AAAAAAAAAAA=")], b"bytes").unwrap();
+            expect(&reply, 400, "InvalidRequest", name);
+        }
+    }
+    assert_eq!(ask(program.address, "GET", "/lake/a", &[], b"").unwrap().status, 404);
+}
+
+#[test]
+fn trailer_beside_another_checksum_or_malformed_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let host = program.address.to_string();
+    let right = STANDARD.encode(crc32c::crc32c(b"bytes").to_be_bytes());
+    let put = |trailer: &str, more: &[(&str, &str)]| {
+        let mut headers = vec![
+            ("content-encoding", "aws-chunked"),
+            ("x-amz-decoded-content-length", "5"),
+            ("x-amz-trailer", "x-amz-checksum-crc32c"),
+        ];
+        headers.extend_from_slice(more);
+        let body = format!("5\r\nbytes\r\n0\r\nx-amz-checksum-crc32c:{trailer}\r\n\r\n");
+        let hash = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+        let asked = ("PUT", "/lake/a", "/lake/a");
+        let signed = sign_for((&host, REGION), asked, &headers, hash, body.len() as u64);
+        exchange(program.address, &signed.head, body.as_bytes()).unwrap()
+    };
+    expect(&put(&right, &[]), 200, "", "the right one");
+    expect(&put("AAAAAA==", &[]), 400, "BadDigest", "another one");
+    expect(&put("no_base64", &[]), 400, "InvalidRequest", "none");
+    let same = [("x-amz-checksum-crc32c", right.as_str())];
+    expect(&put(&right, &same), 400, "InvalidRequest", "the same in a header");
+    let sha1 = STANDARD.encode(openssl::sha::sha1(b"bytes"));
+    expect(&put(&right, &[("x-amz-checksum-sha1", &sha1)]), 400, "InvalidRequest", "another in a header");
+}
+
+#[test]
+fn unknown_attributes_of_objects_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"bytes").unwrap().status, 200);
+    for (wanted, status, code) in [
+        ("ETag,ObjectSize", 200, ""),
+        ("ETag, StorageClass ,Checksum,ObjectParts", 200, ""),
+        ("ETag,Invalid_argument", 400, "InvalidArgument"),
+        ("etag", 400, "InvalidArgument"),
+        (",", 400, "InvalidRequest"),
+    ] {
+        let headers = [("x-amz-object-attributes", wanted)];
+        let reply = ask(program.address, "GET", "/lake/a?attributes=", &headers, b"").unwrap();
+        expect(&reply, status, code, wanted);
+    }
+    // What is wrong with the request comes before what is there.
+    let headers = [("x-amz-object-attributes", "Invalid")];
+    let reply = ask(program.address, "GET", "/lake/none?attributes=", &headers, b"").unwrap();
+    expect(&reply, 400, "InvalidArgument", "of no object");
+}
+
+#[test]
+fn tags_with_other_characters_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    for (tags, status, code) in [
+        ("key@=a%20b&k-_./=%2B%3A", 200, ""),
+        ("%D0%BA=1", 200, ""),
+        ("key*=val", 400, "InvalidTag"),
+        ("key=val%23", 400, "InvalidTag"),
+        ("key=a%2Cb", 400, "InvalidTag"),
+        // In a header, these are mistakes of another kind.
+        ("=", 400, "InvalidArgument"),
+        ("key=val&key=val", 400, "InvalidArgument"),
+    ] {
+        let headers = [("x-amz-tagging", tags)];
+        let copy = [
+            ("x-amz-tagging", tags),
+            ("x-amz-tagging-directive", "REPLACE"),
+            ("x-amz-copy-source", "/lake/a"),
+        ];
+        let put = ask(program.address, "PUT", "/lake/a", &headers, b"").unwrap();
+        expect(&put, status, code, tags);
+        let upload = ask(program.address, "POST", "/lake/b?uploads=", &headers, b"").unwrap();
+        expect(&upload, status, code, tags);
+        let copied = ask(program.address, "PUT", "/lake/c", &copy, b"").unwrap();
+        expect(&copied, status, code, tags);
+    }
+    for (key, status, code) in [("a.b", 200, ""), ("a!b", 400, "InvalidTag")] {
+        let document =
+            format!("<Tagging><TagSet><Tag><Key>{key}</Key><Value>v</Value></Tag></TagSet></Tagging>");
+        let reply = ask(program.address, "PUT", "/lake/a?tagging=", &[], document.as_bytes()).unwrap();
+        expect(&reply, status, code, key);
+    }
+}
+
+#[test]
+fn copy_source_with_half_an_escape_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"bytes").unwrap().status, 200);
+    for (source, status, code) in [
+        ("/lake/%61", 200, ""),
+        ("/lake/%ZZ", 400, "InvalidArgument"),
+        ("lake/%A", 400, "InvalidArgument"),
+        ("100%/a", 400, "InvalidArgument"),
+        ("%", 400, "InvalidArgument"),
+    ] {
+        let headers = [("x-amz-copy-source", source)];
+        expect(&ask(program.address, "PUT", "/lake/b", &headers, b"").unwrap(), status, code, source);
+    }
+}
+
+#[test]
+fn acl_in_neither_header_nor_body_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"bytes").unwrap().status, 200);
+    for target in ["/lake?acl=", "/lake/a?acl="] {
+        let reply = ask(program.address, "PUT", target, &[("x-amz-acl", "private")], b"").unwrap();
+        expect(&reply, 200, "", target);
+        expect(&ask(program.address, "PUT", target, &[], b"").unwrap(), 400, "MissingSecurityHeader", target);
+    }
+}
+
+#[test]
+fn bucket_with_tags_or_elsewhere_is_not_created() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("new");
+    std::fs::create_dir(&store).unwrap();
+    let more = format!(
+        "region = \"eu-west-1\"\n[new_buckets]\nstore = {:?}\nwrite = \"back\"\n",
+        store.to_str().unwrap()
+    );
+    let program = Program::start_over_directory(directory.path(), &more);
+    let host = program.address.to_string();
+    let create = |bucket: &str, headers: &[(&str, &str)], configuration: &str| {
+        let body = match configuration {
+            "" => String::new(),
+            some => format!("<CreateBucketConfiguration>{some}</CreateBucketConfiguration>"),
+        };
+        let target = format!("/{bucket}");
+        let asked = ("PUT", target.as_str(), target.as_str());
+        let signed = sign_for((&host, "eu-west-1"), asked, headers, "UNSIGNED-PAYLOAD", body.len() as u64);
+        exchange(program.address, &signed.head, body.as_bytes()).unwrap()
+    };
+    let ownership = "x-amz-object-ownership";
+    let place = |region: &str| format!("<LocationConstraint>{region}</LocationConstraint>");
+    let tags = "<Tags><Tag><Key>a</Key><Value>b</Value></Tag></Tags>";
+    expect(&create("one", &[(ownership, "BucketOwnerEnforced")], ""), 200, "", "enforced");
+    expect(&create("two", &[], &place("eu-west-1")), 200, "", "its own region");
+    expect(&create("three", &[], &place("EU")), 200, "", "the region's old name");
+    expect(&create("four", &[(ownership, "nobody")], ""), 400, "InvalidArgument", "no ownership");
+    expect(&create("five", &[], &place("us-west-2")), 400, "InvalidLocationConstraint", "elsewhere");
+    expect(&create("six", &[], tags), 501, "NotImplemented", "with tags");
+    for (bucket, status) in [("one", 200), ("four", 404), ("five", 404), ("six", 404)] {
+        let target = format!("/{bucket}");
+        let asked = ("HEAD", target.as_str(), target.as_str());
+        let signed = sign_for((&host, "eu-west-1"), asked, &[], "UNSIGNED-PAYLOAD", 0);
+        assert_eq!(exchange(program.address, &signed.head, b"").unwrap().status, status, "{bucket}");
+    }
+}
+
+/// S3 keeps one value, with commas between.
+#[test]
+fn metadata_headers_of_one_name_become_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let host = program.address.to_string();
+    let headers = [("x-amz-meta-key", "one,two,three"), ("x-amz-meta-other", "x")];
+    let crc = STANDARD.encode(crc32c::crc32c(b"bytes").to_be_bytes());
+    let with_sum = [headers[0], headers[1], ("x-amz-checksum-crc32c", crc.as_str())];
+    for headers in [&headers[..], &with_sum[..]] {
+        let asked = ("PUT", "/lake/a", "/lake/a");
+        let signed = sign_for((&host, REGION), asked, headers, "UNSIGNED-PAYLOAD", 5);
+        let single = "x-amz-meta-key: one,two,three\r\n";
+        assert!(signed.head.contains(single));
+        let several = "x-amz-meta-key: one\r\nx-amz-meta-KEY: two\r\nX-Amz-Meta-Key: three\r\n";
+        let head = signed.head.replace(single, several);
+        assert_eq!(exchange(program.address, &head, b"bytes").unwrap().status, 200);
+        let found = ask(program.address, "GET", "/lake/a", &[], b"").unwrap();
+        assert_eq!(found.header("x-amz-meta-key"), Some("one,two,three"), "{found:?}");
+        assert_eq!((found.header("x-amz-meta-other"), found.text().as_str()), (Some("x"), "bytes"));
+        assert_eq!(ask(program.address, "DELETE", "/lake/a", &[], b"").unwrap().status, 204);
+    }
+}
+
+/// Sends a form with these fields, in order, and the file `bytes`.
+fn post(program: &Program, fields: &[(String, String)]) -> Reply {
+    let mut body = String::new();
+    for (name, value) in fields {
+        body.push_str(&format!(
+            "--edge\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+        ));
+    }
+    body.push_str("--edge\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\nbytes");
+    body.push_str("\r\n--edge--\r\n");
+    let (host, length) = (program.address, body.len());
+    let head = format!(
+        "POST /lake HTTP/1.1\r\nhost: {host}\r\ncontent-type: multipart/form-data; boundary=edge\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n"
+    );
+    exchange(host, &head, body.as_bytes()).unwrap()
+}
+
+/// The same with one more field, which the policy allows.
+fn post_field(program: &Program, name: &str, value: &str, condition: serde_json::Value) -> Reply {
+    let mut fields = signed_form("lake", &[serde_json::json!(["starts-with", "$key", ""]), condition]);
+    fields.push(("key".to_owned(), "a".to_owned()));
+    fields.push((name.to_owned(), value.to_owned()));
+    post(program, &fields)
+}
+
+#[test]
+fn unknown_fields_of_a_form_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    for (name, status, code) in [
+        ("x-amz-meta-checksum", 204, ""),
+        ("content-language", 204, ""),
+        ("x-amz-website-redirect-location", 501, "NotImplemented"),
+        ("x-amz-object-lock-mode", 501, "NotImplemented"),
+        ("x-amz-server-side-encryption", 501, "NotImplemented"),
+        ("x-amz-checksum-invalid", 400, "InvalidRequest"),
+        ("x-amz-checksum-sha512", 400, "InvalidRequest"),
+    ] {
+        assert_eq!(ask(program.address, "DELETE", "/lake/a", &[], b"").unwrap().status, 204);
+        let reply = post_field(&program, name, "de", serde_json::json!({name: "de"}));
+        expect(&reply, status, code, name);
+        let found = ask(program.address, "GET", "/lake/a", &[], b"").unwrap();
+        assert_eq!(found.status == 200, status == 204, "{name}: {found:?}");
+        if name == "content-language" {
+            assert_eq!(found.header("content-language"), Some("de"), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn content_type_list_matches_the_policy_in_each_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    for (kind, status, code) in [
+        ("text/plain", 204, ""),
+        ("text/plain, text/html", 204, ""),
+        ("text/plain, image/jpeg", 403, "AccessDenied"),
+        ("image/jpeg,text/plain", 403, "AccessDenied"),
+    ] {
+        let condition = serde_json::json!(["starts-with", "$Content-Type", "text/"]);
+        expect(&post_field(&program, "Content-Type", kind, condition), status, code, kind);
+    }
+}
+
+#[test]
+fn signed_form_without_a_policy_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let key = ("key".to_owned(), "a".to_owned());
+    let whole = signed_form("lake", &[serde_json::json!(["starts-with", "$key", ""])]);
+    let with_key = |fields: &[(String, String)]| [fields, &[key.clone()]].concat();
+    expect(&post(&program, &with_key(&whole)), 204, "", "whole");
+    expect(&post(&program, &with_key(&whole[1..])), 400, "InvalidArgument", "without its policy");
+    expect(&post(&program, &[key.clone()]), 403, "AccessDenied", "without a signature too");
+}
