@@ -151,7 +151,7 @@ impl State {
                     let source = self.possible(from, write.begun, until, depth + 1);
                     let copied = source.into_iter().filter_map(|(_, version)| version);
                     found.extend(copied.map(|version| {
-                        (at, Some(with_id(self.with_foreseen_etag(key, version), id.as_deref())))
+                        (at, Some(with_id(self.with_foreseen_etag(&[key, from], version), id.as_deref())))
                     }));
                 }
                 _ => found.extend(
@@ -162,11 +162,12 @@ impl State {
         found
     }
 
-    /// Below a prefix that others write to, ETags are the store's. For objects in parts, only answers show them.
-    fn with_foreseen_etag(&self, key: &str, version: Version) -> Version {
+    /// Below a prefix that others write to, ETags are the store's. For objects in parts, only answers show them, also of
+    /// copies to or from such a prefix. `keys` are those of the object and of its source.
+    fn with_foreseen_etag(&self, keys: &[&str], version: Version) -> Version {
         let has_parts = version.content.size() > MAX_SENT_WHOLE_BYTES
             || version.etag.as_ref().is_some_and(|etag| etag.contains('-'));
-        match has_parts && !self.is_exclusive(key) {
+        match has_parts && !keys.iter().all(|key| self.is_exclusive(key)) {
             true => Version { etag: None, ..version },
             false => version,
         }
@@ -375,7 +376,7 @@ impl Model {
     }
 
     pub fn begin_put(&self, key: &str, gateway: usize, version: Version) -> Begun {
-        let version = self.state.lock().with_foreseen_etag(key, version);
+        let version = self.state.lock().with_foreseen_etag(&[key], version);
         self.begin(key, gateway, vec![Some(version)], None)
     }
 
@@ -401,7 +402,7 @@ impl Model {
             let versions: Vec<Version> = source
                 .into_iter()
                 .filter_map(|(_, version)| version)
-                .map(|version| state.with_foreseen_etag(&begun.key, version))
+                .map(|version| state.with_foreseen_etag(&[&begun.key, &from], version))
                 .filter(|version| match (&version.etag, etag) {
                     (Some(known), Some(given)) if !state.has_etags_of_its_own && !state.has_listed_anew => {
                         bare(known) == bare(given)
