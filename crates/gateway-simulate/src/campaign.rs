@@ -1,4 +1,4 @@
-//! Plays as many seeds as there is time for.
+//! Plays as many seeds as time permits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,23 +10,23 @@ use crate::problem::Problem;
 use crate::run::Report;
 use crate::script::{Script, generate};
 
-/// A process plays this many scripts before another one replaces it.
+/// A process plays this many scripts before a new one replaces it.
 const SCRIPTS_A_PROCESS: u64 = 25;
 
-/// What a campaign is to do.
+/// A campaign's task.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub first_seed: u64,
-    /// How many at most.
+    /// At most this many.
     pub seeds: u64,
     pub time: Duration,
     pub jobs: usize,
     pub stop_at_failure: bool,
-    /// Each script has this scene; any, if it is left out.
+    /// Part of each script; without it, scenes are random.
     pub scene: Option<String>,
 }
 
-/// What it found.
+/// A campaign's outcome.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub seeds: u64,
@@ -54,12 +54,11 @@ impl Summary {
     }
 }
 
-/// Plays scripts until the time or the seeds are used up, or the user has had enough. `start` gives processes, `tell`
-/// is called with each script
-/// that was played.
+/// Plays scripts until time or seeds run out, or the user stops it. `start` starts a process; `tell` gets each script
+/// after it was played.
 ///
 /// # Errors
-/// When no process can be had, and what `tell` says.
+/// When no process can be started, and the errors of `tell`.
 pub fn run(
     plan: &Plan,
     start: impl Fn() -> Result<Player, Problem> + Sync,
@@ -97,7 +96,7 @@ pub fn run(
             }
         }
     };
-    // What one can't do the others can't do either.
+    // The other players would fail in the same way.
     let work = || play().inspect_err(|_| stop.store(true, Ordering::SeqCst));
     let jobs = (plan.jobs.max(1) as u64).min(plan.seeds);
     let outcome: Result<(), Problem> = std::thread::scope(|scope| {

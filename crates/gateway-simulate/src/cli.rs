@@ -20,10 +20,10 @@ use crate::run::Report;
 use crate::script::{Script, generate, scene_names};
 use crate::shrink::shrink;
 
-/// Bugs of the gateway say so by their subject.
+/// The subject of the gateway's bugs.
 const SUBJECT: &str = "gateway";
 const MOST_SCRIPT_BYTES: u64 = 4 << 20;
-/// A bug has to be found within so many seeds.
+/// A bug has to be found within this many seeds.
 const BUDGET: u64 = 400;
 
 /// Runs the S3 gateway in virtual time, under faults in any combination.
@@ -39,31 +39,31 @@ enum Command {
     /// Play as many seeds as there is time for
     #[command(after_help = EXIT_CODES)]
     Run {
-        /// Of this machine's clock
+        /// Minutes of real time
         #[arg(long, default_value = "60", value_parser = minutes)]
         minutes: Duration,
-        /// At most so many; without it as many as there is time for
+        /// Play at most this many seeds
         #[arg(long, value_parser = value_parser!(u64).range(1..))]
         seeds: Option<u64>,
         #[arg(long, default_value_t = 1)]
         first_seed: u64,
-        /// So many at once: 1 to 256
+        /// Number of players: 1 to 256
         #[arg(long, default_value_t = 2, value_parser = value_parser!(u16).range(1..=256))]
         jobs: u16,
-        /// Plant a bug, to see whether it is found; `prove --help` names them
+        /// Plant a bug, to see whether it is found; `prove --help` lists them
         #[arg(long, value_parser = bug_of_name)]
         bug: Option<PlantedBug>,
-        /// Each script has this scene; `show --help` names them
+        /// Put this scene into each script; `show --help` lists them
         #[arg(long, value_parser = scene_of_name)]
         scene: Option<String>,
         /// Go on after a failure
         #[arg(long)]
         keep_going: bool,
     },
-    /// Play a script once, with what happens and what the code logs on stderr, and say what came of it
+    /// Play a script once and print its report; events and the gateway's log go to stderr
     Play {
         script: PathBuf,
-        /// Plant a bug; `prove --help` names them
+        /// Plant a bug; `prove --help` lists them
         #[arg(long, value_parser = bug_of_name)]
         bug: Option<PlantedBug>,
     },
@@ -74,35 +74,35 @@ enum Command {
         #[arg(long, value_parser = scene_of_name)]
         scene: Option<String>,
     },
-    /// Play one seed, and make its script short if it fails
+    /// Play one seed, and shorten its script if it fails
     Shrink {
         seed: u64,
-        /// Its script has this scene; `show --help` names them
+        /// Put this scene into the script; `show --help` lists them
         #[arg(long, value_parser = scene_of_name)]
         scene: Option<String>,
-        /// Plant a bug; `prove --help` names them
+        /// Plant a bug; `prove --help` lists them
         #[arg(long, value_parser = bug_of_name)]
         bug: Option<PlantedBug>,
-        /// A new file for the script; without it, it is printed
+        /// A new file for the script; by default it is printed
         #[arg(short, long)]
         output: Option<PathBuf>,
     },
-    /// Plant each bug in turn, and say after how many seeds it was found
+    /// Plant each bug in turn, and print how many seeds it took to find. The seed has to pass without the bug
     #[command(after_help = format!("Bugs: {}\n\n{EXIT_CODES}", bug_names()))]
     Prove {
         #[arg(long, default_value_t = BUDGET, value_parser = value_parser!(u64).range(1..))]
         seeds: u64,
-        /// So many at once: 1 to 256
+        /// Number of players: 1 to 256
         #[arg(long, default_value_t = 2, value_parser = value_parser!(u16).range(1..=256))]
         jobs: u16,
-        /// One bug alone
+        /// Plant only this bug
         #[arg(long, value_parser = bug_of_name)]
         bug: Option<PlantedBug>,
-        /// Each script has this scene; `show --help` names them
+        /// Put this scene into each script; `show --help` lists them
         #[arg(long, value_parser = scene_of_name)]
         scene: Option<String>,
     },
-    /// Play scripts from standard input: what the other commands start
+    /// Play scripts from standard input, for the other commands
     #[command(hide = true)]
     Player {
         #[arg(long, value_parser = bug_of_name)]
@@ -137,7 +137,7 @@ fn scene_of_name(name: &str) -> Result<String, String> {
     }
 }
 
-/// More than a year would be a mistake.
+/// More than a year is a mistake.
 fn minutes(text: &str) -> Result<Duration, String> {
     const MAX: f64 = 366.0 * 24.0 * 60.0;
     let minutes = text.parse().ok().filter(|minutes| *minutes > 0.0 && *minutes <= MAX);
@@ -149,7 +149,7 @@ fn say(words: impl Display) -> Result<(), Problem> {
     writeln!(io::stdout(), "{words}").map_err(Problem::Output)
 }
 
-/// What is not worth an end when nobody hears it.
+/// Prints a message whose loss does not matter.
 fn remark(words: impl Display) {
     let _ = writeln!(io::stderr(), "{words}");
 }
@@ -201,10 +201,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// False if something failed.
+/// Returns `false` if something failed.
 ///
 /// # Errors
-/// What can't be done.
+/// When a command can't be carried out.
 fn run(arguments: Arguments) -> Result<bool, Problem> {
     match arguments.command {
         Command::Run { minutes, seeds, first_seed, jobs, bug, scene, keep_going } => {
@@ -255,7 +255,7 @@ fn run_seeds(plan: &Plan, bug: Option<PlantedBug>) -> Result<bool, Problem> {
     child::listen_to_signals()?;
     let start = quiet(bug);
     let tell = |summary: &Summary, script: &Script, report: &Report| {
-        // Now: nobody knows how the hours to come will end.
+        // At once: a long run may be stopped.
         if report.failure.is_some() {
             say(outcome(script, report))?;
         }
@@ -302,7 +302,7 @@ fn play(path: &Path, bug: Option<PlantedBug>) -> Result<bool, Problem> {
     Ok(report.failure.is_none())
 }
 
-/// A file that is there by its name once it is complete.
+/// A file that gets its name once it is complete.
 struct Output<'a> {
     path: &'a Path,
     file: NamedTempFile,
@@ -331,7 +331,7 @@ impl Output<'_> {
 }
 
 fn shrink_seed(script: &Script, bug: Option<PlantedBug>, output: Option<&Path>) -> Result<bool, Problem> {
-    // Before hours are spent on what could then not be written.
+    // Before hours are spent on a script that can't be written.
     let output = output.map(Output::prepare).transpose()?;
     child::listen_to_signals()?;
     let start = quiet(bug);
@@ -374,10 +374,15 @@ fn prove(seeds: u64, jobs: usize, only: Option<PlantedBug>, scene: Option<String
         let (name, played) = (bug.name(), count(summary.seeds, "seed"));
         match summary.failures.first() {
             Some((script, report)) => {
-                let failure = report.failure.as_deref().unwrap_or_default();
+                // A script that fails without the bug proves nothing.
+                let sound = Player::start(&quiet(None))?.play(script)?;
+                let is_proven = sound.failure.is_none();
+                all_found &= is_proven;
+                let failure = sound.failure.or_else(|| report.failure.clone()).unwrap_or_default();
                 let failure: String = failure.chars().take(120).collect();
+                let remark = if is_proven { "" } else { " fails without the bug too" };
                 let took_s = summary.took.as_secs_f64();
-                say(format!("{name}: {played}, {took_s:.0} s, seed {}: {failure}", script.seed))?;
+                say(format!("{name}: {played}, {took_s:.0} s, seed {}{remark}: {failure}", script.seed))?;
             }
             None if summary.was_interrupted => say(format!("{name}: stopped after {played}"))?,
             None => {

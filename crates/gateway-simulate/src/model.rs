@@ -25,6 +25,9 @@ const OPEN_FOR: Duration = Duration::from_secs(300);
 /// Copies of copies of what is not known yet.
 const MOST_DEPTH: usize = 4;
 
+/// The gateway sends longer objects to a store in parts.
+pub const MAX_SENT_WHOLE_BYTES: u64 = 8 << 20;
+
 /// A version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -147,7 +150,9 @@ impl State {
                 Some((from, id)) if write.outcomes.is_empty() && depth < MOST_DEPTH => {
                     let source = self.possible(from, write.begun, until, depth + 1);
                     let copied = source.into_iter().filter_map(|(_, version)| version);
-                    found.extend(copied.map(|version| (at, Some(with_id(version, id.as_deref())))));
+                    found.extend(copied.map(|version| {
+                        (at, Some(with_id(self.with_foreseen_etag(&[key, from], version), id.as_deref())))
+                    }));
                 }
                 _ => found.extend(
                     write.outcomes.iter().map(|outcome| (at, outcome.map(|one| self.versions[one].clone()))),
@@ -155,6 +160,17 @@ impl State {
             }
         }
         found
+    }
+
+    /// Below a prefix that others write to, ETags are the store's. For objects in parts, only answers show them, also of
+    /// copies to or from such a prefix. `keys` are those of the object and of its source.
+    fn with_foreseen_etag(&self, keys: &[&str], version: Version) -> Version {
+        let has_parts = version.content.size() > MAX_SENT_WHOLE_BYTES
+            || version.etag.as_ref().is_some_and(|etag| etag.contains('-'));
+        match has_parts && !keys.iter().all(|key| self.is_exclusive(key)) {
+            true => Version { etag: None, ..version },
+            false => version,
+        }
     }
 
     fn is_it(&self, version: &Version, seen: &Seen) -> bool {
@@ -360,6 +376,7 @@ impl Model {
     }
 
     pub fn begin_put(&self, key: &str, gateway: usize, version: Version) -> Begun {
+        let version = self.state.lock().with_foreseen_etag(&[key], version);
         self.begin(key, gateway, vec![Some(version)], None)
     }
 
@@ -385,6 +402,7 @@ impl Model {
             let versions: Vec<Version> = source
                 .into_iter()
                 .filter_map(|(_, version)| version)
+                .map(|version| state.with_foreseen_etag(&[&begun.key, &from], version))
                 .filter(|version| match (&version.etag, etag) {
                     (Some(known), Some(given)) if !state.has_etags_of_its_own && !state.has_listed_anew => {
                         bare(known) == bare(given)

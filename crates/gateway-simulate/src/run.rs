@@ -1,4 +1,4 @@
-//! Playing a script.
+//! Plays a script.
 
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
@@ -25,63 +25,67 @@ use crate::script::{Operation, Script, Step, StoreFaults, StoreKind};
 use crate::store::Stores;
 use crate::world::World;
 
-/// All processes go on for so long before the next one does.
+/// A process runs for this long before the next one does.
 const TICK: Duration = Duration::from_millis(1);
-/// And for so long where none of them has anything to do with the others.
+/// The same, while no process interacts with another.
 const IDLE_TICK: Duration = Duration::from_millis(50);
-/// Ticks in a row without anything of that kind, before they become longer.
+/// This many ticks without interaction come before the longer ones.
 const IDLE_BEHIND: u32 = 20;
-/// What blocks begins within this time.
+/// Blocking work begins within this time.
 const MOST_BLOCKING: Duration = Duration::from_millis(4);
-/// Clients that are not done by then never will be: some stall for an hour.
+/// A client that needs longer never ends: some stall for an hour.
 const CLIENTS_WITHIN: Duration = Duration::from_secs(2 * 3600);
-/// Nobody stalls while everything is looked at.
-const VERIFIED_WITHIN: Duration = Duration::from_secs(1800);
-/// A process that is to die in the middle of something dies within this time in any case.
+/// A verification of few names: a gateway may refuse one request for half an hour.
+const VERIFIED_WITHIN: Duration = Duration::from_secs(3600);
+/// Beyond that, for each name: a GET and a HEAD, both of which may need the store.
+const VERIFIED_PER_NAME: Duration = Duration::from_millis(200);
+/// And for each page of the store's: all of a verification's listings.
+const VERIFIED_PER_PAGE: Duration = Duration::from_secs(2);
+/// A doomed process dies within this time, even if it changes nothing on its disk.
 const DIES_WITHIN: Duration = Duration::from_millis(300);
 const MOST_CHANGES: u64 = 40;
-/// What looks after a process starts it again after so long.
+/// A supervisor restarts a process after this pause.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// A gateway that nothing is wrong with serves by then.
+/// A healthy gateway serves by then.
 const READY_WITHIN: Duration = Duration::from_secs(900);
-/// Longer than a store goes on with what nobody waits for: behind that nothing lands any more.
+/// Longer than a store works on abandoned requests: nothing lands afterwards.
 const SETTLES_IN: Duration = Duration::from_secs(260);
-/// Beyond what the configuration says of a drain.
+/// Beyond the configured limit of a drain.
 const DRAIN_SLACK: Duration = Duration::from_secs(60);
-/// A drain that something held up is tried again so often.
+/// An incomplete drain is repeated this often.
 const DRAINS: u32 = 10;
-/// What a gateway says to a configuration under which it could not store what it has.
+/// A gateway's answer to a configuration under which it could not store its pending changes.
 const LOSES_SOMETHING: &str = "is no longer exclusive";
-/// Stack of the thread that plays.
+/// The playing thread's stack.
 const STACK_BYTES: usize = 64 << 20;
 
-/// What came of a script.
+/// A script's outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What is wrong, in words.
+    /// What went wrong.
     pub failure: Option<String>,
-    /// Why it can't be played at all: that is no failure of the gateway.
+    /// Why the script can't be played: no failure of the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<String>,
-    /// Two runs of one script have the same.
+    /// The same in each run of a script.
     pub trace: u64,
     pub virtual_s: f64,
     pub acknowledged: u64,
     pub refused: u64,
     pub crashes: u64,
     pub steps: u64,
-    /// What happened, if it was asked for.
+    /// Events, on request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 thread_local! {
-    /// The first panic on a thread that plays.
+    /// The first panic on a playing thread.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
     static IS_PLAYING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics on a thread that plays are noted, and not printed.
+/// Notes panics on a playing thread; others are printed.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -98,11 +102,11 @@ fn note_panics() {
     });
 }
 
-/// Plays a script, on a thread of its own: what a thread has of its own at random follows the seed then.
+/// Plays a script on its own thread: thread-local random numbers then follow the seed.
 pub fn play(script: &Script, keeps_notes: bool) -> Report {
     note_panics();
     let unfit = |why: String| Report { unfit: Some(why), ..Report::default() };
-    // Before the random numbers follow the seed: its name is like no other.
+    // Before random numbers follow the seed: the name has to be unique.
     let scratch = match tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir() {
         Ok(scratch) => scratch,
         Err(error) => return unfit(format!("no directory for the simulated disks: {error}")),
@@ -165,7 +169,7 @@ fn play_here(script: &Script, scratch: std::path::PathBuf, keeps_notes: bool) ->
     report
 }
 
-/// Operations of a client that are not done, with where the next ones go.
+/// A client's queue of operations, and how many are left.
 struct Client {
     operations: UnboundedSender<Operation>,
     left: Rc<Cell<u64>>,
@@ -176,13 +180,15 @@ struct Run {
     surroundings: Surroundings,
     model: Model,
     gateways: Vec<Gateway>,
-    /// How each has ended last.
+    /// Each gateway's last end.
     ends: Vec<Option<End>>,
-    /// When each is to be started again.
+    /// Each gateway's next start.
     restarts: Vec<Option<Duration>>,
     clients: Vec<Client>,
     session: Session,
-    /// What the world had counted at the last tick, and since how many it has been so.
+    /// On a page of the store's listings.
+    names_per_page: usize,
+    /// The world's count at the last tick, and the number of ticks since it changed.
     moved: u64,
     idle_ticks: u32,
     local: LocalSet,
@@ -225,6 +231,7 @@ impl Run {
             restarts: vec![None; setup.gateways],
             clients: Vec::new(),
             session,
+            names_per_page: setup.store.page,
             moved: 0,
             idle_ticks: 0,
             local: LocalSet::new(),
@@ -246,7 +253,7 @@ impl Run {
         Ok(run)
     }
 
-    /// One tick for everybody.
+    /// Advances everything by one tick.
     fn tick(&mut self) -> Result<(), String> {
         let moved = self.world.moves();
         self.idle_ticks = if moved == self.moved { self.idle_ticks + 1 } else { 0 };
@@ -277,7 +284,7 @@ impl Run {
         match end {
             End::Failed { why, is_bug: true } => Err(format!("gateway {number} ended by a bug: {why}")),
             End::Failed { why, .. } => {
-                // An operator goes back to what was, and drains first.
+                // An operator restores the former configuration, and drains first.
                 if why.contains(LOSES_SOMETHING) {
                     self.gateways[number].take_back_settings();
                 }
@@ -291,7 +298,7 @@ impl Run {
     fn start(&mut self, number: usize) -> Result<(), String> {
         self.restarts[number] = None;
         if self.gateways[number].is_doomed() {
-            // In the middle of something, if it does anything.
+            // It may die between two changes on its disk.
             self.wait_until(DIES_WITHIN * 2, "a dying gateway has gone on", |run| {
                 !run.gateways[number].is_doomed()
             })?;
@@ -332,7 +339,7 @@ impl Run {
             self.start(number)?;
         }
         if script.setup.store.kind == StoreKind::Folding {
-            // It refuses, or goes on.
+            // It refuses the store, or serves.
             let has_begun =
                 |run: &Run| run.gateways.iter().all(|gateway| gateway.is_ready() || !gateway.is_up());
             self.wait_until(READY_WITHIN, "a gateway has been starting", has_begun)?;
@@ -392,7 +399,7 @@ impl Run {
             }
             Step::Store(faults) => self.surroundings.stores.set_faults(faults.clone()),
             Step::Heal => self.heal(),
-            // All of a cluster have to have the same, and so would have to be stopped at once.
+            // All gateways of a cluster need the same one, and would have to stop at once.
             Step::Configure(_) if count > 1 => {}
             Step::Configure(settings) => {
                 self.gateways.iter_mut().for_each(|gateway| gateway.settings = settings.clone());
@@ -421,7 +428,7 @@ impl Run {
     }
 
     fn wait_for_clients(&mut self) -> Result<(), String> {
-        // Nobody else starts what is down while clients wait for it.
+        // Nothing else starts a gateway while clients wait for it.
         self.start_what_is_down()?;
         let are_done = |run: &Run| run.clients.iter().all(|client| client.left.get() == 0);
         self.wait_until(CLIENTS_WITHIN, "clients have been waiting for an answer", are_done)
@@ -438,9 +445,9 @@ impl Run {
         Ok(())
     }
 
-    /// All gateways serve.
+    /// Waits until all gateways serve.
     fn come_up(&mut self) -> Result<(), String> {
-        // One that is being stopped comes back behind that.
+        // A stopping gateway is restarted afterwards.
         let is_over = |run: &Run| !run.gateways.iter().any(Gateway::is_terminating);
         self.wait_until(READY_WITHIN, "a gateway has been stopping", is_over)?;
         self.start_what_is_down()?;
@@ -452,7 +459,7 @@ impl Run {
         )
     }
 
-    /// Everything that clients know of is there.
+    /// Reads everything that clients have written.
     fn verify(&mut self, when: &str) -> Result<(), String> {
         self.world.note(format_args!("verification {when}"));
         let (session, is_done) = (self.session.clone(), Rc::new(Cell::new(false)));
@@ -461,13 +468,14 @@ impl Run {
             verify(&session).await;
             of_task.set(true);
         });
-        self.wait_until(VERIFIED_WITHIN, "the verification has been waiting for an answer", |_| is_done.get())
+        let limit = verification_limit(self.model.keys().len(), self.names_per_page);
+        self.wait_until(limit, "the verification has been waiting for an answer", |_| is_done.get())
             .map_err(|failure| format!("{when}: {failure}"))
     }
 
-    /// The stores get everything, and the gateways say so.
+    /// Stops each gateway, until it reports that the store has everything.
     fn drain(&mut self) -> Result<(), String> {
-        // What nobody waits for any more may still land, and holds up what follows.
+        // Abandoned requests may still land, and delay later ones.
         self.wait(SETTLES_IN)?;
         for number in 0..self.gateways.len() {
             self.drain_one(number)?;
@@ -493,13 +501,13 @@ impl Run {
         Err(format!("gateway {number} can't store what it has: {DRAINS} drains in a row left something"))
     }
 
-    /// Whether the gateway says that it can't have such a store, and is right.
+    /// Whether a gateway rightly refuses this kind of store.
     fn is_refused(&self, kind: StoreKind) -> bool {
         let says_so = |end: &Option<End>| matches!(end, Some(End::Failed { why, is_bug: false }) if why.contains("can't be a store"));
         kind == StoreKind::Folding && self.ends.iter().any(says_so)
     }
 
-    /// In an order that leaves nothing to anybody who is gone.
+    /// Ends the gateways, and then drops the clients.
     fn end(&mut self) {
         for gateway in &mut self.gateways {
             gateway.die(false);
@@ -508,7 +516,16 @@ impl Run {
     }
 }
 
-/// Without the scratch directory's name, which is another one in each run.
+/// How long a verification may take. Most of it is the simulator's own requests, one after another.
+fn verification_limit(names: usize, names_per_page: usize) -> Duration {
+    let pages = names.div_ceil(names_per_page.max(1));
+    let times = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    VERIFIED_WITHIN
+        .saturating_add(VERIFIED_PER_NAME.saturating_mul(times(names)))
+        .saturating_add(VERIFIED_PER_PAGE.saturating_mul(times(pages)))
+}
+
+/// Without the scratch directory's name, which differs from run to run.
 fn said(end: &End, scratch: &std::path::Path) -> String {
     match end {
         End::Stopped { is_stored } => format!("stopped, everything stored: {is_stored}"),
@@ -523,5 +540,20 @@ fn said(end: &End, scratch: &std::path::Path) -> String {
 impl Drop for Run {
     fn drop(&mut self) {
         machine::set_wall_offset(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 22 ms for each of a page's 18 requests, 80 ms for each name: what seed 96 took.
+    #[test]
+    fn verification_limit_many_names_grows_with_names_and_pages() {
+        assert_eq!(verification_limit(0, 0), VERIFIED_WITHIN);
+        let short_pages = verification_limit(17_000, 3);
+        assert!(short_pages > Duration::from_millis(17_000 * 80 + 5667 * 18 * 22) + VERIFIED_WITHIN);
+        assert!(verification_limit(17_000, 1000) < short_pages);
+        assert!(verification_limit(usize::MAX, 1) > short_pages);
     }
 }

@@ -1,30 +1,30 @@
-//! Making a failing script short.
+//! Shortens a failing script.
 
 use crate::child::Player;
 use crate::problem::Problem;
 use crate::run::Report;
 use crate::script::{Script, StoreFaults};
 
-/// With fewer steps the same seed decides otherwise: this many seeds are tried.
+/// With fewer steps a seed decides differently, therefore this many seeds are tried.
 const SEEDS: u64 = 4;
 
-/// What a failure is about, without the numbers and names that differ from run to run.
+/// The kind of a failure, without numbers that differ from run to run.
 pub fn kind(failure: &str) -> String {
     let told = failure.split_once(" s: ").map_or(failure, |(_, told)| told);
     told.chars().filter(|letter| !letter.is_ascii_digit()).take(20).collect()
 }
 
-/// The shortest script that was found to fail in the same way, and its report.
+/// The shortest script found that fails in the same way, and its report.
 #[derive(Clone)]
 pub struct Shrunk {
     pub script: Script,
     pub report: Report,
-    /// The user had enough: there may be a shorter one.
+    /// The user stopped the search: there may be a shorter script.
     pub was_interrupted: bool,
 }
 
 /// # Errors
-/// When no process can be had to play it.
+/// When no process can be started to play it.
 pub fn shrink(
     script: &Script,
     report: &Report,
@@ -50,7 +50,7 @@ pub fn shrink(
     Ok(best)
 }
 
-/// Leaves the best in `best` whenever it ends.
+/// Keeps the shortest script in `best`, also if it is interrupted.
 fn search(
     best: &mut Shrunk,
     fails: &mut impl FnMut(&Script, u64) -> Result<Option<(Script, Report)>, Problem>,
@@ -73,7 +73,7 @@ fn search(
                 None => at += length,
             }
         }
-        // Single steps are tried again for as long as one goes: another may only have been needed because of it.
+        // Single steps are tried again as long as one can be removed: others may have depended on it.
         if !has_shrunk || length > 1 {
             length /= 2;
         }
@@ -90,7 +90,7 @@ fn search(
     Ok(())
 }
 
-/// The same with a plainer set-up.
+/// Changes to a plainer set-up.
 const SIMPLER: [fn(&mut Script); 6] = [
     |script| script.setup.gateways = 1,
     |script| script.setup.settings.is_encrypted = false,

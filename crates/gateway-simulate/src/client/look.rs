@@ -1,4 +1,4 @@
-//! Reads: of objects, of their heads and of listings.
+//! Reads of objects, their heads and listings.
 
 use std::time::Duration;
 
@@ -10,11 +10,10 @@ use crate::script::Pace;
 
 /// Prefixes of listings.
 const PREFIXES: [&str; 6] = ["", "dir/", "raw/", "tmp/", "dir", "rename/"];
-/// More pages than any listing here can have.
+/// More pages than any listing can have.
 const MOST_PAGES: usize = 20_000;
-/// After all faults have ended a gateway may still hold back what the store could undo (120 s), and it tries what the
-/// store has refused every
-/// ten minutes.
+/// After all faults have ended, a gateway may still hold back what the store could undo (120 s). It retries every ten
+/// minutes what the store has refused.
 const SERVED_WITHIN: Duration = Duration::from_secs(30 * 60);
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -22,7 +21,7 @@ pub(super) fn prefix_of(number: u32) -> &'static str {
     PREFIXES[number as usize % PREFIXES.len()]
 }
 
-/// Whether it got an answer that says something of the object.
+/// Returns whether the answer was about the object.
 async fn look_at(session: &Session, key: &str, request: Request, is_head: bool) -> bool {
     let Some((_, stream)) = session.connect().await else { return false };
     let since = session.model.begin_read();
@@ -36,7 +35,7 @@ async fn look_at(session: &Session, key: &str, request: Request, is_head: bool) 
                 .fail(format!("{method} {key:?}: an answer without a length: {:?}", reply.headers)),
         },
         404 => session.model.check_read(method, key, since, None),
-        // Beyond the end of an object as it may have been.
+        // Beyond the end of a possible version.
         416 => {}
         400..500 => {
             session.check_refusal(&format!("{method} {key:?}"), &reply);
@@ -79,7 +78,7 @@ pub(super) async fn head(session: &Session, key: &str) -> bool {
     look_at(session, key, Request::new("HEAD", key), true).await
 }
 
-/// Lists page by page. Whether it came to an end.
+/// Lists page by page. Returns whether it got the last page.
 pub(super) async fn list(session: &Session, prefix: &str, has_delimiter: bool, page: u32) -> bool {
     let since = session.model.begin_read();
     let (mut entries, mut token) = (Vec::new(), None::<String>);
@@ -121,7 +120,7 @@ pub(super) async fn list(session: &Session, prefix: &str, has_delimiter: bool, p
     false
 }
 
-/// Of one page, in order: groups stand behind keys there.
+/// The entries of one page, in order. In the answer, groups follow the keys.
 fn entries_of(text: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = tags(text, "Contents")
         .iter()
@@ -146,12 +145,12 @@ fn entries_of(text: &str) -> Vec<Entry> {
     entries
 }
 
-/// Reads everything that was ever written, in all ways. To be called when nothing fails any more: then each read is
-/// answered in the end.
+/// Reads every key that was ever written, in all ways. All faults have to be over: then each read gets an answer in the
+/// end.
 pub(crate) async fn verify(session: &Session) {
-    let until = session.world.now() + SERVED_WITHIN;
     for key in session.model.keys() {
         for is_head in [false, true] {
+            let deadline = session.world.now() + SERVED_WITHIN;
             let mut is_served = false;
             while !is_served {
                 let request = Request::new(if is_head { "HEAD" } else { "GET" }, &key);
@@ -160,7 +159,7 @@ pub(crate) async fn verify(session: &Session) {
                     return;
                 }
                 if !is_served {
-                    if session.world.now() > until {
+                    if session.world.now() > deadline {
                         let what = if is_head { "HEAD" } else { "GET" };
                         return session
                             .model
@@ -173,11 +172,12 @@ pub(crate) async fn verify(session: &Session) {
     }
     for prefix in PREFIXES {
         for (has_delimiter, page) in [(false, 1000), (true, 1000), (true, 2)] {
+            let deadline = session.world.now() + SERVED_WITHIN;
             while !list(session, prefix, has_delimiter, page).await {
                 if session.model.failure().is_some() {
                     return;
                 }
-                if session.world.now() > until {
+                if session.world.now() > deadline {
                     return session
                         .model
                         .fail(format!("LIST {prefix:?}: not answered although nothing fails"));

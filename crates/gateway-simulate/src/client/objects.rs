@@ -12,7 +12,7 @@ use underlay_gateway::store::{Kind, path_of};
 use super::Session;
 use super::http::{Reply, Request, tags};
 use super::signing::{base64_of, escaped};
-use crate::model::{Answer, Begun, Version};
+use crate::model::{Answer, Begun, MAX_SENT_WHOLE_BYTES, Version};
 use crate::script::{Condition, Consistency, Framing, Headers, Pace, Setup};
 use crate::store::name_of;
 
@@ -29,8 +29,6 @@ const HELD_SLACK_BYTES: u64 = 8 << 20;
 /// Of a body in one chunk: shorter ones fit what a connection may have in memory.
 const LEAST_WATCHED_BYTES: u32 = 2 << 20;
 const LEAST_WRITTEN_BYTES: u64 = 512 << 10;
-
-const MOST_SENT_WHOLE_BYTES: u64 = 8 << 20;
 
 pub(super) struct Put {
     pub(super) key: String,
@@ -74,7 +72,7 @@ impl Session {
         let is_wanted = condition == Condition::IfSame && !self.model.has_etags_of_its_own();
         let version = self.model.versions(key, since).into_iter().next().filter(|_| is_wanted)?;
         // That of a longer one is the store's own at times, which sends it in parts.
-        let is_known = |etag: &String| version.content.size() <= MOST_SENT_WHOLE_BYTES && !etag.contains('-');
+        let is_known = |etag: &String| version.content.size() <= MAX_SENT_WHOLE_BYTES && !etag.contains('-');
         version.etag.clone().filter(is_known)
     }
 }

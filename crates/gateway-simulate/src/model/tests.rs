@@ -124,6 +124,32 @@ fn a_copy_of_what_never_was_is_found() {
     assert!(model.failure().is_some());
 }
 
+/// Seed 1027 had a copy of 20 MiB below `raw/`, and the ETag was the store's, of three parts.
+#[test]
+fn long_object_below_shared_prefix_has_store_etag() {
+    let model = model();
+    let md5 = version(&model, MAX_SENT_WHOLE_BYTES + 1, "1");
+    let in_parts = Version { etag: Some("parts-2".to_owned()), ..md5.clone() };
+    let begun = model.begin_put("raw/a", 0, md5.clone());
+    // Under way, both ETags are possible.
+    assert!(read(&model, "raw/a", Some(&md5)) && read(&model, "raw/a", Some(&in_parts)));
+    model.end(&begun, Answer::Done, Some("\"parts-2\""));
+    assert!(read(&model, "raw/a", Some(&in_parts)));
+    // A copy's ETag is unknown as well, in either direction.
+    let begun = model.begin_copy("raw/a", "b", 0, None);
+    model.end(&begun, Answer::Done, md5.etag.as_deref());
+    assert!(read(&model, "b", Some(&md5)));
+    let begun = model.begin_copy("b", "raw/c", 0, None);
+    model.end(&begun, Answer::Done, Some("\"other-2\""));
+    let copied = Version { etag: Some("other-2".to_owned()), ..md5.clone() };
+    assert!(read(&model, "raw/c", Some(&copied)));
+    assert!(!read(&model, "raw/a", Some(&md5)));
+    // A short one has the MD5 there as well.
+    let model = self::model();
+    let first = put(&model, "raw/a", "1", Answer::Done);
+    assert!(!read(&model, "raw/a", Some(&Version { etag: Some("parts-2".to_owned()), ..first })));
+}
+
 #[test]
 fn a_listing_has_what_is_there_and_nothing_else() {
     let key = |key: &str, id: &str| Entry::Key { key: key.to_owned(), size: 10, etag: format!("etagof{id}") };

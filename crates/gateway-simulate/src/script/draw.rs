@@ -1,4 +1,4 @@
-//! A script that a seed decides.
+//! Draws a script from a seed.
 
 use super::chances::{MIB, one_in, some_u32};
 use super::{
@@ -7,12 +7,12 @@ use super::{
 };
 use crate::world::Random;
 
-/// With the scene of this name, or any.
+/// Draws a script with the scene of this name, or with random scenes.
 pub fn generate(seed: u64, scene: Option<&str>) -> Script {
     let mut random = Random::new(seed);
     let random = &mut random;
     let mut setup = some_setup(random);
-    // Each script has its own mixture: what all of them had in moderation none would have in excess.
+    // Each script has its own mixture. With one mixture for all, no script would have much of anything.
     let mixture = Mixture::draw(random);
     let count = 10 + random.below(80);
     let mut scenes: Vec<Vec<Step>> =
@@ -20,7 +20,7 @@ pub fn generate(seed: u64, scene: Option<&str>) -> Script {
     // A first start takes its time.
     let mut steps = vec![Step::Wait { ms: *random.pick(&[0, 2000, 2000, 2000]) }];
     for number in 0..count {
-        // None in the middle of another.
+        // Scenes do not interleave.
         if random.below(count - number) < scenes.len() as u64 {
             steps.extend(scenes.pop().into_iter().flatten());
         }
@@ -84,7 +84,7 @@ struct Mixture {
     disk_faults: u64,
     clocks: u64,
     waits: u64,
-    /// Operations go to this many keys only, so that they meet.
+    /// Few keys, because operations have to meet.
     keys: u64,
     sizes: &'static [u32],
 }

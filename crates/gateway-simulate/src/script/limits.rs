@@ -1,4 +1,4 @@
-//! What a script may ask for: more would take all memory of this machine, or years of virtual time.
+//! A script's limits: more would take all of the host's memory, or years of virtual time.
 
 use super::{Operation, Part, Script, Step};
 
@@ -8,7 +8,7 @@ const MOST_STEPS: usize = 5000;
 const MOST_OBJECT_BYTES: u64 = 64 << 20;
 const MOST_COUNT: u64 = 200_000;
 const MOST_MS: u64 = 24 * 3600 * 1000;
-/// Of a wall clock, either way.
+/// A wall clock's jump, in either direction.
 const MOST_JUMP_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
 
 fn within(what: &str, number: impl TryInto<u64>, most: u64) -> Result<(), String> {
@@ -19,10 +19,10 @@ fn within(what: &str, number: impl TryInto<u64>, most: u64) -> Result<(), String
 }
 
 impl Script {
-    /// A script that can be played.
+    /// Reads a script that can be played.
     ///
     /// # Errors
-    /// Where it is wrong.
+    /// The mistake, and where it is.
     pub fn parse(text: &str) -> Result<Script, String> {
         let script: Script = serde_json::from_str(text)
             .map_err(|error| format!("it is not a script: {error} (`show` prints one)"))?;
@@ -56,7 +56,7 @@ impl Step {
             Step::JumpClock { ms, .. } => within("ms", ms.unsigned_abs(), MOST_JUMP_MS),
             Step::Store(faults) => within("late_ms", faults.late_ms, MOST_MS)
                 .and_then(|()| within("stall_ms", faults.stall_ms, MOST_MS)),
-            // Numbers of gateways are taken modulo what there is, and the configuration checks its own.
+            // The numbers of gateways are taken modulo their count, and the configuration checks itself.
             _ => Ok(()),
         }
     }
