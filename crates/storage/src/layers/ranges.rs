@@ -6,5 +6,5 @@ use underlay_sync::range_locks;
 pub(super) use underlay_sync::range_locks::LockAccess;
 
 /// Of one device, so without a key.
-pub(super) type DeviceRanges = claims::RangeLocks<(), Range<u64>>;
-pub(super) type DeviceRangeLock = claims::RangeLock<(), Range<u64>>;
+pub(super) type DeviceRanges = range_locks::RangeLocks<(), Range<u64>>;
+pub(super) type DeviceRangeLock = range_locks::RangeLock<(), Range<u64>>;

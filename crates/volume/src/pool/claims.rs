@@ -11,8 +11,8 @@ use super::extents::BuildNumberHasher;
 const SHARDS: usize = 64;
 
 /// By extent.
-pub(super) type ExtentLocks = claims::RangeLocks<u32, PartSet, BuildNumberHasher>;
-pub(super) type ExtentLock = claims::RangeLock<u32, PartSet, BuildNumberHasher>;
+pub(super) type ExtentLocks = range_locks::RangeLocks<u32, PartSet, BuildNumberHasher>;
+pub(super) type ExtentLock = range_locks::RangeLock<u32, PartSet, BuildNumberHasher>;
 
 pub(super) fn new() -> Arc<ExtentLocks> {
     Arc::new(ExtentLocks::with_shards(SHARDS))

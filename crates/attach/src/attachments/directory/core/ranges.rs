@@ -9,8 +9,8 @@ pub(super) use underlay_sync::range_locks::LockAccess;
 use super::CoreCallback;
 
 /// By inode, in blocks of the file.
-pub(super) type InodeRanges = claims::RangeLocks<u64, Range<u64>>;
-pub(super) type InodeRangeLock = claims::RangeLock<u64, Range<u64>>;
+pub(super) type InodeRanges = range_locks::RangeLocks<u64, Range<u64>>;
+pub(super) type InodeRangeLock = range_locks::RangeLock<u64, Range<u64>>;
 
 /// The answer first, then the range: whoever waits for it need not be waited for.
 pub(super) fn answer<T>(done: CoreCallback<T>, outcome: Result<T, Errno>, lock: InodeRangeLock) {
