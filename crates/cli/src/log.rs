@@ -7,7 +7,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
 use crate::arguments::LogLevel;
-use crate::terminal_escape::terminal_escape;
+use crate::terminal_escape::harmless;
 
 /// Events of other libraries are theirs to look into, not the user's.
 const OWN_TARGETS: &str = "underlay";

@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use underlay_sync::UnsimulatedMutex;
 
-use crate::terminal_escape::terminal_escape;
+use crate::terminal_escape::harmless;
 
 /// What kept standard output from being written; later writes are then pointless.
 static BROKEN: UnsimulatedMutex<Option<io::Error>> = UnsimulatedMutex::new(None);

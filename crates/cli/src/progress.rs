@@ -11,7 +11,7 @@ use underlay_study::run::{LiveCell, RunObserver};
 use underlay_sync::UnsimulatedMutex;
 
 use crate::output;
-use crate::terminal_escape::terminal_escape;
+use crate::terminal_escape::harmless;
 
 /// Draws on a terminal; writes one plain line for each ended cell elsewhere.
 pub(crate) struct TerminalProgress {

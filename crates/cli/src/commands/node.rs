@@ -14,7 +14,7 @@ use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
 use crate::arguments::{NodeAction, NodeArguments};
 use crate::exit_codes::ExitFailure;
 use crate::output;
-use crate::terminal_escape::terminal_escape;
+use crate::terminal_escape::harmless;
 
 /// A node that starts replays its log and gets what it missed, which takes minutes on a slow disk.
 const REPLY_LIMIT: Duration = Duration::from_secs(3600);

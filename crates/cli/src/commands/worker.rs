@@ -102,11 +102,11 @@ fn may_connect(arguments: &WorkerArguments) -> Result<MayConnect, ExitFailure> {
     if !arguments.may_connect.is_empty() {
         return Ok(MayConnect::Listed(arguments.may_connect.clone()));
     }
-    match std::env::var_os(may_connect::VARIABLE).filter(|list| !list.is_empty()) {
+    match std::env::var_os(connect_allowlist::VARIABLE).filter(|list| !list.is_empty()) {
         None => Ok(MayConnect::WithoutCredentials),
-        Some(list) => may_connect::parse(&list.to_string_lossy())
+        Some(list) => connect_allowlist::parse(&list.to_string_lossy())
             .map(MayConnect::Listed)
-            .map_err(|problem| ExitFailure::Mistake(format!("{}: {problem}", may_connect::VARIABLE))),
+            .map_err(|problem| ExitFailure::Mistake(format!("{}: {problem}", connect_allowlist::VARIABLE))),
     }
 }
 

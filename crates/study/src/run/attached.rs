@@ -16,7 +16,7 @@ use underlay_storage::stack::PacingMode;
 use underlay_systems::system::{NodePaths, StoragePaths};
 
 use super::cell_plan::CellPlan;
-use super::interruptible::interruptible;
+use super::interruptible::unless_stopped;
 use super::prepared::{InitialData, PreparedDataset, copy_onto_paths};
 use super::storage::{self, attach_paths, attach_spec, image_files, stack as stack_of};
 use super::volume_server::{self, VolumeServer};

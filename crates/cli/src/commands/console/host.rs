@@ -19,7 +19,7 @@ use underlay_record::{NodeChoice, NodeState, RunExplanation};
 use underlay_report::LoadedRun;
 use underlay_storage::faults::{DeviceFault, PowerCut};
 use underlay_study::plan;
-use underlay_study::run::wishes::{self, RunCommand, RunReply};
+use underlay_study::run::control_requests::{self, RunCommand, RunReply};
 use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
 use underlay_study::spec::StudyForm;
 use underlay_sync::UnsimulatedMutex;
@@ -100,7 +100,7 @@ impl ConsoleHost for ThisHost {
         {
             return running.clone();
         }
-        let found = wishes::controls(&self.registry).into_iter();
+        let found = control_requests::controls(&self.registry).into_iter();
         let running: Vec<RunningRun> =
             found.map(|(owner, _, directory)| RunningRun { directory, process: owner.process.pid }).collect();
         *cached = Some((Instant::now(), running.clone()));
@@ -109,7 +109,8 @@ impl ConsoleHost for ThisHost {
 
     fn command_run(&self, directory: &Path, command: RunAction) -> Result<(), String> {
         let real = directory.canonicalize().map_err(|error| format!("{}: {error}", directory.display()))?;
-        let found = wishes::controls(&self.registry).into_iter().find(|(_, _, other)| *other == real);
+        let found =
+            control_requests::controls(&self.registry).into_iter().find(|(_, _, other)| *other == real);
         let Some((_, control, _)) = found else { return Err("the run has ended".to_owned()) };
         let command = match command {
             RunAction::Skip(position) => RunCommand::Skip { position },
@@ -305,7 +306,7 @@ impl ConsoleHost for ThisHost {
     }
 
     fn start(&self, study: &Path, below: &Path, short: bool) -> Result<PathBuf, String> {
-        if !wishes::controls(&self.registry).is_empty() {
+        if !control_requests::controls(&self.registry).is_empty() {
             return Err("another run of yours goes on, and both would be measured beside each other: stop it, or wait".to_owned());
         }
         let (answer, answered) = mpsc::channel();
