@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use underlay_sync::UnsimulatedMutex;
 
-use crate::child::Player;
-use crate::problem::Problem;
-use crate::run::Report;
-use crate::script::{Script, generate};
+use crate::child::ScriptPlayer;
+use crate::problem::CommandProblem;
+use crate::run::ScriptReport;
+use crate::script::{SimulationScript, generate};
 
 /// A process plays this many scripts before a new one replaces it.
 const SCRIPTS_A_PROCESS: u64 = 25;
 
 /// A campaign's task.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct CampaignPlan {
     pub first_seed: u64,
     /// At most this many.
     pub seeds: u64,
@@ -28,7 +28,7 @@ pub struct Plan {
 
 /// A campaign's outcome.
 #[derive(Debug, Default)]
-pub struct Summary {
+pub struct CampaignSummary {
     pub seeds: u64,
     pub steps: u64,
     pub crashes: u64,
@@ -36,12 +36,12 @@ pub struct Summary {
     pub refused: u64,
     pub virtual_s: f64,
     pub took: Duration,
-    pub failures: Vec<(Script, Report)>,
+    pub failures: Vec<(SimulationScript, ScriptReport)>,
     pub was_interrupted: bool,
 }
 
-impl Summary {
-    fn add(&mut self, script: Script, report: &Report) {
+impl CampaignSummary {
+    fn add(&mut self, script: SimulationScript, report: &ScriptReport) {
         self.seeds += 1;
         self.steps += script.steps.len() as u64;
         self.crashes += script.crashes();
@@ -60,15 +60,15 @@ impl Summary {
 /// # Errors
 /// When no process can be started, and the errors of `tell`.
 pub fn run(
-    plan: &Plan,
-    start: impl Fn() -> Result<Player, Problem> + Sync,
-    tell: impl Fn(&Summary, &Script, &Report) -> Result<(), Problem> + Sync,
-) -> Result<Summary, Problem> {
+    plan: &CampaignPlan,
+    start: impl Fn() -> Result<ScriptPlayer, CommandProblem> + Sync,
+    tell: impl Fn(&CampaignSummary, &SimulationScript, &ScriptReport) -> Result<(), CommandProblem> + Sync,
+) -> Result<CampaignSummary, CommandProblem> {
     let began = Instant::now();
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
-    let summary = UnsimulatedMutex::new(Summary::default());
-    let play = || -> Result<(), Problem> {
+    let summary = UnsimulatedMutex::new(CampaignSummary::default());
+    let play = || -> Result<(), CommandProblem> {
         loop {
             let mut player = start()?;
             for _ in 0..SCRIPTS_A_PROCESS {
@@ -99,20 +99,22 @@ pub fn run(
     // The other players would fail in the same way.
     let work = || play().inspect_err(|_| stop.store(true, Ordering::SeqCst));
     let jobs = (plan.jobs.max(1) as u64).min(plan.seeds);
-    let outcome: Result<(), Problem> = std::thread::scope(|scope| {
+    let outcome: Result<(), CommandProblem> = std::thread::scope(|scope| {
         let workers: Vec<_> =
             (0..jobs).map(|_| std::thread::Builder::new().spawn_scoped(scope, work)).collect();
         workers.into_iter().try_for_each(|worker| {
             let worker = worker.map_err(|error| {
-                Problem::Missing(format!("no thread can be started: {error}; use fewer --jobs"))
+                CommandProblem::Missing(format!("no thread can be started: {error}; use fewer --jobs"))
             })?;
-            worker.join().unwrap_or_else(|_| Err(Problem::Bug("a campaign's thread has panicked".into())))
+            worker
+                .join()
+                .unwrap_or_else(|_| Err(CommandProblem::Bug("a campaign's thread has panicked".into())))
         })
     });
     let mut summary = summary.into_inner();
     summary.took = began.elapsed();
     match outcome {
-        Err(Problem::Interrupted) => summary.was_interrupted = true,
+        Err(CommandProblem::Interrupted) => summary.was_interrupted = true,
         outcome => outcome?,
     }
     Ok(summary)

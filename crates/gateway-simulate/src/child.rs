@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 
-use crate::problem::Problem;
-use crate::run::Report;
-use crate::script::Script;
+use crate::problem::CommandProblem;
+use crate::run::ScriptReport;
+use crate::script::SimulationScript;
 
 /// On this machine's clock: a run that takes longer never ends.
-const PATIENCE: Duration = Duration::from_secs(600);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often it checks whether the user still wants an answer.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -28,16 +28,16 @@ static ASKED_TO_STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 ///
 /// # Errors
 /// When no handler can be had.
-pub(crate) fn listen_to_signals() -> Result<(), Problem> {
+pub(crate) fn listen_to_signals() -> Result<(), CommandProblem> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ASKED_TO_STOP))
-            .map_err(|error| Problem::Missing(format!("signals can't be handled: {error}")))?;
+            .map_err(|error| CommandProblem::Missing(format!("signals can't be handled: {error}")))?;
     }
     Ok(())
 }
 
 /// A process that plays one script after the other.
-pub struct Player {
+pub struct ScriptPlayer {
     child: Child,
     answers: mpsc::Receiver<String>,
     /// What the process makes is in here: killed, it removes nothing itself.
@@ -46,28 +46,28 @@ pub struct Player {
 
 /// How a player is started.
 #[derive(Clone, Debug, Default)]
-pub struct Start {
+pub struct PlayerOptions {
     pub bug: Option<String>,
     /// Its stderr is this one's, with what the code under test logs.
     pub is_loud: bool,
 }
 
-impl Player {
+impl ScriptPlayer {
     /// # Errors
     /// When this program can't be started again.
-    pub fn start(start: &Start) -> Result<Player, Problem> {
+    pub fn start(start: &PlayerOptions) -> Result<ScriptPlayer, CommandProblem> {
         let program = std::env::current_exe()
-            .map_err(|error| Problem::Missing(format!("this program can't be found: {error}")))?;
-        Player::start_program(&program, start)
+            .map_err(|error| CommandProblem::Missing(format!("this program can't be found: {error}")))?;
+        ScriptPlayer::start_program(&program, start)
     }
 
-    /// As [`Player::start`], where this program is another one: a test's.
+    /// As [`ScriptPlayer::start`], where this program is another one: a test's.
     ///
     /// # Errors
     /// When it can't be started.
-    pub fn start_program(program: &Path, start: &Start) -> Result<Player, Problem> {
+    pub fn start_program(program: &Path, start: &PlayerOptions) -> Result<ScriptPlayer, CommandProblem> {
         let unstarted = |error: std::io::Error| {
-            Problem::Missing(format!("{} can't be started again: {error}", program.display()))
+            CommandProblem::Missing(format!("{} can't be started again: {error}", program.display()))
         };
         let parent = fast_directory();
         let folder = tempfile::Builder::new()
@@ -75,7 +75,7 @@ impl Player {
             .tempdir_in(&parent)
             .map_err(|error| {
                 let parent = parent.display();
-                Problem::Missing(format!(
+                CommandProblem::Missing(format!(
                     "a folder can't be created in {parent}: {error}; set TMPDIR to one that can be written to"
                 ))
             })?;
@@ -95,7 +95,7 @@ impl Player {
         let output = child.stdout.take();
         let (sender, answers) = mpsc::channel();
         // From here on its end is seen to.
-        let player = Player { child, answers, _folder: folder };
+        let player = ScriptPlayer { child, answers, _folder: folder };
         let listen = move || {
             for line in
                 output.into_iter().flat_map(|output| BufReader::new(output).lines()).map_while(Result::ok)
@@ -113,41 +113,44 @@ impl Player {
     ///
     /// # Errors
     /// When it can't be played, and when the user wants no answer any more.
-    pub fn play(&mut self, script: &Script) -> Result<Report, Problem> {
-        let fail = |words: String| Ok(Report { failure: Some(words), ..Report::default() });
+    pub fn play(&mut self, script: &SimulationScript) -> Result<ScriptReport, CommandProblem> {
+        let fail = |words: String| Ok(ScriptReport { failure: Some(words), ..ScriptReport::default() });
         let text = serde_json::to_string(script)
-            .map_err(|error| Problem::Bug(format!("a script can't be written as JSON: {error}")))?;
+            .map_err(|error| CommandProblem::Bug(format!("a script can't be written as JSON: {error}")))?;
         if !self.child.stdin.as_mut().is_some_and(|input| writeln!(input, "{text}").is_ok()) {
             return self.ended();
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             if ASKED_TO_STOP.load(Ordering::Relaxed) {
-                return Err(Problem::Interrupted);
+                return Err(CommandProblem::Interrupted);
             }
             match self.answers.recv_timeout(LOOK) {
                 Ok(answer) => return understand(&answer),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let _ = self.child.kill();
-                    return fail(format!("its process was not done after {} s", PATIENCE.as_secs()));
+                    return fail(format!("its process was not done after {} s", ANSWER_TIMEOUT.as_secs()));
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.ended(),
             }
         }
     }
 
-    fn ended(&mut self) -> Result<Report, Problem> {
+    fn ended(&mut self) -> Result<ScriptReport, CommandProblem> {
         let status = self.child.wait().map_or("nobody knows how".into(), |status| status.to_string());
-        Ok(Report { failure: Some(format!("its process has ended ({status})")), ..Report::default() })
+        Ok(ScriptReport {
+            failure: Some(format!("its process has ended ({status})")),
+            ..ScriptReport::default()
+        })
     }
 }
 
-fn understand(answer: &str) -> Result<Report, Problem> {
-    let report: Report = serde_json::from_str(answer)
-        .map_err(|error| Problem::Bug(format!("a player sent something unintelligible: {error}")))?;
+fn understand(answer: &str) -> Result<ScriptReport, CommandProblem> {
+    let report: ScriptReport = serde_json::from_str(answer)
+        .map_err(|error| CommandProblem::Bug(format!("a player sent something unintelligible: {error}")))?;
     match report.unfit {
-        Some(words) => Err(Problem::Mistake(format!("the script can't be played: {words}"))),
+        Some(words) => Err(CommandProblem::Mistake(format!("the script can't be played: {words}"))),
         None => Ok(report),
     }
 }
@@ -171,7 +174,7 @@ fn without_random_addresses(command: &mut Command) {
     }
 }
 
-impl Drop for Player {
+impl Drop for ScriptPlayer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -182,15 +185,16 @@ impl Drop for Player {
 ///
 /// # Errors
 /// When its input or output fails.
-pub fn serve(keeps_notes: bool) -> Result<(), Problem> {
+pub fn serve(keeps_notes: bool) -> Result<(), CommandProblem> {
     let mut output = std::io::stdout();
     for line in std::io::stdin().lines() {
-        let line = line.map_err(|error| Problem::Missing(format!("the input can't be read: {error}")))?;
-        let script: Script = serde_json::from_str(&line)
-            .map_err(|error| Problem::Mistake(format!("a line is not a script: {error}")))?;
+        let line =
+            line.map_err(|error| CommandProblem::Missing(format!("the input can't be read: {error}")))?;
+        let script: SimulationScript = serde_json::from_str(&line)
+            .map_err(|error| CommandProblem::Mistake(format!("a line is not a script: {error}")))?;
         let report = serde_json::to_string(&crate::run::play(&script, keeps_notes))
-            .map_err(|error| Problem::Bug(format!("a report can't be written as JSON: {error}")))?;
-        writeln!(output, "{report}").and_then(|()| output.flush()).map_err(Problem::Output)?;
+            .map_err(|error| CommandProblem::Bug(format!("a report can't be written as JSON: {error}")))?;
+        writeln!(output, "{report}").and_then(|()| output.flush()).map_err(CommandProblem::Output)?;
     }
     Ok(())
 }

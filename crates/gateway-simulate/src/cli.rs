@@ -13,29 +13,29 @@ use clap::{Parser, Subcommand, value_parser};
 use tempfile::NamedTempFile;
 use underlay_sync::planted::{self, PlantedBug};
 
-use crate::campaign::{self, Plan, Summary};
-use crate::child::{self, Player, Start};
-use crate::problem::{EXIT_CODES, FAILED_SEED, Problem};
-use crate::run::Report;
-use crate::script::{Script, generate, scene_names};
+use crate::campaign::{self, CampaignPlan, CampaignSummary};
+use crate::child::{self, PlayerOptions, ScriptPlayer};
+use crate::problem::{CommandProblem, EXIT_CODES, FAILED_SEED};
+use crate::run::ScriptReport;
+use crate::script::{SimulationScript, generate, scene_names};
 use crate::shrink::shrink;
 
 /// The subject of the gateway's bugs.
 const SUBJECT: &str = "gateway";
-const MOST_SCRIPT_BYTES: u64 = 4 << 20;
+const MAX_SCRIPT_BYTES: u64 = 4 << 20;
 /// A bug has to be found within this many seeds.
 const BUDGET: u64 = 400;
 
 /// Runs the S3 gateway in virtual time, under faults in any combination.
 #[derive(Parser)]
 #[command(name = "underlay-gateway-simulate", version, after_help = EXIT_CODES)]
-struct Arguments {
+struct SimulateArguments {
     #[command(subcommand)]
-    command: Command,
+    command: SimulateCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum SimulateCommand {
     /// Play as many seeds as there is time for
     #[command(after_help = EXIT_CODES)]
     Run {
@@ -145,8 +145,8 @@ fn minutes(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
-fn say(words: impl Display) -> Result<(), Problem> {
-    writeln!(io::stdout(), "{words}").map_err(Problem::Output)
+fn say(words: impl Display) -> Result<(), CommandProblem> {
+    writeln!(io::stdout(), "{words}").map_err(CommandProblem::Output)
 }
 
 /// Prints a message whose loss does not matter.
@@ -154,16 +154,16 @@ fn remark(words: impl Display) {
     let _ = writeln!(io::stderr(), "{words}");
 }
 
-fn to_text(item: &impl serde::Serialize) -> Result<String, Problem> {
+fn to_text(item: &impl serde::Serialize) -> Result<String, CommandProblem> {
     serde_json::to_string_pretty(item)
-        .map_err(|error| Problem::Bug(format!("it can't be written as JSON: {error}")))
+        .map_err(|error| CommandProblem::Bug(format!("it can't be written as JSON: {error}")))
 }
 
 fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
-fn describe(summary: &Summary) -> String {
+fn describe(summary: &CampaignSummary) -> String {
     format!(
         "{}, {}, {}, {} answered and {} refused, {:.1} h of virtual time, {:.1} min",
         count(summary.seeds, "seed"),
@@ -176,7 +176,7 @@ fn describe(summary: &Summary) -> String {
     )
 }
 
-fn outcome(script: &Script, report: &Report) -> String {
+fn outcome(script: &SimulationScript, report: &ScriptReport) -> String {
     let seed = format!("seed {} ({})", script.seed, count(script.steps.len() as u64, "step"));
     match &report.failure {
         Some(failure) => format!("{seed} fails: {failure}"),
@@ -186,9 +186,9 @@ fn outcome(script: &Script, report: &Report) -> String {
 
 /// The program.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SimulateArguments::parse();
     let outcome = catch_unwind(|| run(arguments))
-        .unwrap_or_else(|_| Err(Problem::Bug("a panic, told of above".into())));
+        .unwrap_or_else(|_| Err(CommandProblem::Bug("a panic, told of above".into())));
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED_SEED),
@@ -205,10 +205,10 @@ pub fn main() -> ExitCode {
 ///
 /// # Errors
 /// When a command can't be carried out.
-fn run(arguments: Arguments) -> Result<bool, Problem> {
+fn run(arguments: SimulateArguments) -> Result<bool, CommandProblem> {
     match arguments.command {
-        Command::Run { minutes, seeds, first_seed, jobs, bug, scene, keep_going } => {
-            let plan = Plan {
+        SimulateCommand::Run { minutes, seeds, first_seed, jobs, bug, scene, keep_going } => {
+            let plan = CampaignPlan {
                 first_seed,
                 seeds: seeds_from(first_seed, seeds)?,
                 time: minutes,
@@ -218,16 +218,16 @@ fn run(arguments: Arguments) -> Result<bool, Problem> {
             };
             run_seeds(&plan, bug)
         }
-        Command::Play { script, bug } => play(&script, bug),
-        Command::Show { seed, scene } => {
+        SimulateCommand::Play { script, bug } => play(&script, bug),
+        SimulateCommand::Show { seed, scene } => {
             say(to_text(&generate(seed, scene.as_deref()))?)?;
             Ok(true)
         }
-        Command::Shrink { seed, scene, bug, output } => {
+        SimulateCommand::Shrink { seed, scene, bug, output } => {
             shrink_seed(&generate(seed, scene.as_deref()), bug, output.as_deref())
         }
-        Command::Prove { seeds, jobs, bug, scene } => prove(seeds, jobs.into(), bug, scene),
-        Command::Player { bug, loud } => {
+        SimulateCommand::Prove { seeds, jobs, bug, scene } => prove(seeds, jobs.into(), bug, scene),
+        SimulateCommand::Player { bug, loud } => {
             planted::plant(bug);
             child::serve(loud)?;
             Ok(true)
@@ -235,26 +235,26 @@ fn run(arguments: Arguments) -> Result<bool, Problem> {
     }
 }
 
-fn seeds_from(first: u64, seeds: Option<u64>) -> Result<u64, Problem> {
+fn seeds_from(first: u64, seeds: Option<u64>) -> Result<u64, CommandProblem> {
     let most = (u64::MAX - first).saturating_add(1);
     match seeds {
         None => Ok(most),
         Some(seeds) if seeds <= most => Ok(seeds),
-        Some(seeds) => Err(Problem::Mistake(format!(
+        Some(seeds) => Err(CommandProblem::Mistake(format!(
             "--seeds {seeds} from --first-seed {first} on goes beyond the last seed, {}; use fewer",
             u64::MAX
         ))),
     }
 }
 
-fn quiet(bug: Option<PlantedBug>) -> Start {
-    Start { bug: bug.map(PlantedBug::name), is_loud: false }
+fn quiet(bug: Option<PlantedBug>) -> PlayerOptions {
+    PlayerOptions { bug: bug.map(PlantedBug::name), is_loud: false }
 }
 
-fn run_seeds(plan: &Plan, bug: Option<PlantedBug>) -> Result<bool, Problem> {
+fn run_seeds(plan: &CampaignPlan, bug: Option<PlantedBug>) -> Result<bool, CommandProblem> {
     child::listen_to_signals()?;
     let start = quiet(bug);
-    let tell = |summary: &Summary, script: &Script, report: &Report| {
+    let tell = |summary: &CampaignSummary, script: &SimulationScript, report: &ScriptReport| {
         // At once: a long run may be stopped.
         if report.failure.is_some() {
             say(outcome(script, report))?;
@@ -264,7 +264,7 @@ fn run_seeds(plan: &Plan, bug: Option<PlantedBug>) -> Result<bool, Problem> {
         }
         Ok(())
     };
-    let summary = campaign::run(plan, || Player::start(&start), tell)?;
+    let summary = campaign::run(plan, || ScriptPlayer::start(&start), tell)?;
     say(describe(&summary))?;
     if let Some((first, _)) = summary.failures.first() {
         let mut seeds: Vec<u64> = summary.failures.iter().map(|(script, _)| script.seed).collect();
@@ -277,40 +277,41 @@ fn run_seeds(plan: &Plan, bug: Option<PlantedBug>) -> Result<bool, Problem> {
         say(format!("underlay-gateway-simulate shrink {seed}{scene}{bug} -o script.json makes it short"))?;
     }
     if summary.was_interrupted {
-        return Err(Problem::Interrupted);
+        return Err(CommandProblem::Interrupted);
     }
     Ok(summary.failures.is_empty())
 }
 
-fn read(path: &Path) -> Result<Script, Problem> {
+fn read(path: &Path) -> Result<SimulationScript, CommandProblem> {
     let name = path.display();
-    let mistake = |words: String| Problem::Mistake(format!("{name}: {words}"));
+    let mistake = |words: String| CommandProblem::Mistake(format!("{name}: {words}"));
     let file = std::fs::File::open(path).map_err(|error| mistake(format!("cannot be read: {error}")))?;
     let mut text = String::new();
-    io::Read::read_to_string(&mut io::Read::take(file, MOST_SCRIPT_BYTES), &mut text)
+    io::Read::read_to_string(&mut io::Read::take(file, MAX_SCRIPT_BYTES), &mut text)
         .map_err(|error| mistake(format!("cannot be read: {error}")))?;
-    Script::parse(&text).map_err(mistake)
+    SimulationScript::parse(&text).map_err(mistake)
 }
 
-fn play(path: &Path, bug: Option<PlantedBug>) -> Result<bool, Problem> {
+fn play(path: &Path, bug: Option<PlantedBug>) -> Result<bool, CommandProblem> {
     let script = read(path)?;
     child::listen_to_signals()?;
-    let start = Start { bug: bug.map(PlantedBug::name), is_loud: true };
-    let report = Player::start(&start)?.play(&script)?;
+    let start = PlayerOptions { bug: bug.map(PlantedBug::name), is_loud: true };
+    let report = ScriptPlayer::start(&start)?.play(&script)?;
     report.notes.iter().for_each(remark);
-    say(to_text(&Report { notes: Vec::new(), ..report.clone() })?)?;
+    say(to_text(&ScriptReport { notes: Vec::new(), ..report.clone() })?)?;
     Ok(report.failure.is_none())
 }
 
 /// A file that gets its name once it is complete.
-struct Output<'a> {
+struct OutputFile<'a> {
     path: &'a Path,
     file: NamedTempFile,
 }
 
-impl Output<'_> {
-    fn prepare(path: &Path) -> Result<Output<'_>, Problem> {
-        let mistake = |words: String| Problem::Mistake(format!("--output {}: {words}", path.display()));
+impl OutputFile<'_> {
+    fn prepare(path: &Path) -> Result<OutputFile<'_>, CommandProblem> {
+        let mistake =
+            |words: String| CommandProblem::Mistake(format!("--output {}: {words}", path.display()));
         if path.symlink_metadata().is_ok() {
             return Err(mistake("it already exists; name a new file".into()));
         }
@@ -320,7 +321,7 @@ impl Output<'_> {
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)
             .map_err(|error| mistake(format!("a file can't be created there: {error}")))?;
-        Ok(Output { path, file })
+        Ok(OutputFile { path, file })
     }
 
     fn write(mut self, text: &str) -> io::Result<()> {
@@ -330,18 +331,22 @@ impl Output<'_> {
     }
 }
 
-fn shrink_seed(script: &Script, bug: Option<PlantedBug>, output: Option<&Path>) -> Result<bool, Problem> {
+fn shrink_seed(
+    script: &SimulationScript,
+    bug: Option<PlantedBug>,
+    output: Option<&Path>,
+) -> Result<bool, CommandProblem> {
     // Before hours are spent on a script that can't be written.
-    let output = output.map(Output::prepare).transpose()?;
+    let output = output.map(OutputFile::prepare).transpose()?;
     child::listen_to_signals()?;
     let start = quiet(bug);
-    let report = Player::start(&start)?.play(script)?;
+    let report = ScriptPlayer::start(&start)?.play(script)?;
     remark(outcome(script, &report));
     if report.failure.is_none() {
         return Ok(true);
     }
-    let progress = |script: &Script| remark(count(script.steps.len() as u64, "step"));
-    let short = shrink(script, &report, || Player::start(&start), progress)?;
+    let progress = |script: &SimulationScript| remark(count(script.steps.len() as u64, "step"));
+    let short = shrink(script, &report, || ScriptPlayer::start(&start), progress)?;
     remark(outcome(&short.script, &short.report));
     let text = to_text(&short.script)?;
     match output {
@@ -353,29 +358,35 @@ fn shrink_seed(script: &Script, bug: Option<PlantedBug>, output: Option<&Path>) 
                     "underlay-gateway-simulate: {name} can't be written ({error}); the script is:"
                 ));
                 say(text)?;
-                return Err(Problem::Output(error));
+                return Err(CommandProblem::Output(error));
             }
         }
     }
     if short.was_interrupted {
-        return Err(Problem::Interrupted);
+        return Err(CommandProblem::Interrupted);
     }
     Ok(false)
 }
 
-fn prove(seeds: u64, jobs: usize, only: Option<PlantedBug>, scene: Option<String>) -> Result<bool, Problem> {
+fn prove(
+    seeds: u64,
+    jobs: usize,
+    only: Option<PlantedBug>,
+    scene: Option<String>,
+) -> Result<bool, CommandProblem> {
     child::listen_to_signals()?;
     let mut all_found = true;
     for bug in only.map_or(bugs(), |bug| vec![bug]) {
         let scene = scene.clone();
-        let plan = Plan { first_seed: 1, seeds, time: Duration::MAX, jobs, stop_at_failure: true, scene };
+        let plan =
+            CampaignPlan { first_seed: 1, seeds, time: Duration::MAX, jobs, stop_at_failure: true, scene };
         let start = quiet(Some(bug));
-        let summary = campaign::run(&plan, || Player::start(&start), |_, _, _| Ok(()))?;
+        let summary = campaign::run(&plan, || ScriptPlayer::start(&start), |_, _, _| Ok(()))?;
         let (name, played) = (bug.name(), count(summary.seeds, "seed"));
         match summary.failures.first() {
             Some((script, report)) => {
                 // A script that fails without the bug proves nothing.
-                let sound = Player::start(&quiet(None))?.play(script)?;
+                let sound = ScriptPlayer::start(&quiet(None))?.play(script)?;
                 let is_proven = sound.failure.is_none();
                 all_found &= is_proven;
                 let failure = sound.failure.or_else(|| report.failure.clone()).unwrap_or_default();
@@ -391,7 +402,7 @@ fn prove(seeds: u64, jobs: usize, only: Option<PlantedBug>, scene: Option<String
             }
         }
         if summary.was_interrupted {
-            return Err(Problem::Interrupted);
+            return Err(CommandProblem::Interrupted);
         }
     }
     Ok(all_found)

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use tokio::io::DuplexStream;
 
-use crate::model::{Answer, Model};
-use crate::network::Network;
-use crate::script::Operation;
-use crate::store::Stores;
-use crate::world::World;
-use http::{Failed, Reply, Request};
+use crate::model::{ChangeOutcome, ObjectModel};
+use crate::network::SimulatedNetwork;
+use crate::script::ClientOperation;
+use crate::store::SimulatedStores;
+use crate::world::SimulatedWorld;
+use http::{HttpReply, HttpRequest, RequestFailure};
 
 pub(crate) use look::verify;
 pub(crate) use objects::prepare;
@@ -58,11 +58,11 @@ const KEYS: [&str; 20] = [
 
 /// What a client is.
 #[derive(Clone)]
-pub(crate) struct Session {
-    pub world: World,
-    pub network: Network,
-    pub model: Model,
-    pub stores: Stores,
+pub(crate) struct ClientSession {
+    pub world: SimulatedWorld,
+    pub network: SimulatedNetwork,
+    pub model: ObjectModel,
+    pub stores: SimulatedStores,
     pub gateways: usize,
     pub client: usize,
     pub id: String,
@@ -74,10 +74,10 @@ pub(crate) fn key_of(number: u32) -> &'static str {
     KEYS[number as usize % KEYS.len()]
 }
 
-impl Session {
+impl ClientSession {
     /// A connection to a gateway, first to the one that this client prefers.
     async fn connect(&self) -> Option<(usize, DuplexStream)> {
-        let until = self.world.now() + CONNECT_WITHIN;
+        let deadline = self.world.now() + CONNECT_WITHIN;
         loop {
             for step in 0..self.gateways {
                 let gateway = (self.client + step) % self.gateways;
@@ -85,25 +85,29 @@ impl Session {
                     return Some((gateway, stream));
                 }
             }
-            if self.world.now() >= until {
+            if self.world.now() >= deadline {
                 return None;
             }
             self.world.sleep(CONNECT_PAUSE).await;
         }
     }
 
-    async fn exchange(&self, stream: DuplexStream, request: Request) -> Result<Reply, Failed> {
-        let what = request.to_string();
+    async fn exchange(
+        &self,
+        stream: DuplexStream,
+        request: HttpRequest,
+    ) -> Result<HttpReply, RequestFailure> {
+        let label = request.to_string();
         let reply = http::exchange(self, stream, request).await;
         match &reply {
             Ok(reply) => self.world.note(format_args!(
-                "client {}: {what}: {} {} {}",
+                "client {}: {label}: {} {} {}",
                 self.client,
                 reply.status,
                 reply.code(),
                 reply.body.len()
             )),
-            Err(failed) => self.world.note(format_args!("client {}: {what}: {failed:?}", self.client)),
+            Err(failed) => self.world.note(format_args!("client {}: {label}: {failed:?}", self.client)),
         }
         if reply.as_ref().is_ok_and(|reply| reply.status == 503) {
             IS_BUSY.set(true);
@@ -112,25 +116,25 @@ impl Session {
     }
 
     /// Asks once. `None` if nobody took the connection.
-    async fn ask(&self, request: Request) -> Option<Result<Reply, Failed>> {
+    async fn ask(&self, request: HttpRequest) -> Option<Result<HttpReply, RequestFailure>> {
         let (_, stream) = self.connect().await?;
         Some(self.exchange(stream, request).await)
     }
 
     /// What a reply says of a change.
-    fn answer_of(&self, what: &str, reply: &Result<Reply, Failed>) -> Answer {
+    fn answer_of(&self, label: &str, reply: &Result<HttpReply, RequestFailure>) -> ChangeOutcome {
         match reply {
-            Ok(reply) if (200..300).contains(&reply.status) && reply.code().is_empty() => Answer::Done,
+            Ok(reply) if (200..300).contains(&reply.status) && reply.code().is_empty() => ChangeOutcome::Done,
             Ok(reply) if (400..500).contains(&reply.status) => {
-                self.check_refusal(what, reply);
-                Answer::NotDone
+                self.check_refusal(label, reply);
+                ChangeOutcome::NotDone
             }
-            Ok(_) | Err(_) => Answer::Unknown,
+            Ok(_) | Err(_) => ChangeOutcome::Unknown,
         }
     }
 
     /// Refusals that no request here deserves are failures.
-    fn check_refusal(&self, what: &str, reply: &Reply) {
+    fn check_refusal(&self, label: &str, reply: &HttpReply) {
         let code = reply.code();
         let is_skew = reply.status == 403 && self.model.may_have_skew();
         let is_deserved = matches!(
@@ -157,7 +161,7 @@ impl Session {
                 | (413 | 416 | 304, _)
         );
         if !is_skew && !is_deserved {
-            self.model.fail(format!("{what}: {} {code}: {}", reply.status, reply.text()));
+            self.model.fail(format!("{label}: {} {code}: {}", reply.status, reply.text()));
         }
     }
 }
@@ -168,7 +172,7 @@ thread_local! {
 }
 
 /// Carries out an operation, and waits a moment.
-pub(crate) async fn perform(operation: &Operation, session: &Session) {
+pub(crate) async fn perform(operation: &ClientOperation, session: &ClientSession) {
     carry_out(operation, session).await;
     // As clients do after they were told to slow down.
     let most = if IS_BUSY.replace(false) { BUSY_PAUSE } else { PAUSE };
@@ -176,11 +180,11 @@ pub(crate) async fn perform(operation: &Operation, session: &Session) {
     session.world.sleep(pause).await;
 }
 
-async fn carry_out(operation: &Operation, session: &Session) {
+async fn carry_out(operation: &ClientOperation, session: &ClientSession) {
     let session = Rc::new(session.clone());
     match operation {
-        Operation::Put { key, size, condition, headers, framing, pace } => {
-            let put = objects::Put {
+        ClientOperation::Put { key, size, condition, headers, framing, pace } => {
+            let put = objects::PutOperation {
                 key: key_of(*key).to_owned(),
                 size: *size,
                 condition: *condition,
@@ -190,38 +194,42 @@ async fn carry_out(operation: &Operation, session: &Session) {
             };
             objects::put(&session, put).await;
         }
-        Operation::Get { key, range, pace } => look::get(&session, key_of(*key), *range, *pace).await,
-        Operation::Head { key } => {
+        ClientOperation::Get { key, range, pace } => look::get(&session, key_of(*key), *range, *pace).await,
+        ClientOperation::Head { key } => {
             let _ = look::head(&session, key_of(*key)).await;
         }
-        Operation::Delete { key } => objects::delete(&session, key_of(*key)).await,
-        Operation::DeleteMany { keys } => {
+        ClientOperation::Delete { key } => objects::delete(&session, key_of(*key)).await,
+        ClientOperation::DeleteMany { keys } => {
             let mut keys: Vec<&str> = keys.iter().map(|key| key_of(*key)).collect();
             keys.sort_unstable();
             keys.dedup();
             objects::delete_many(&session, &keys).await;
         }
-        Operation::Copy { from, to, replaces_headers, condition } => {
+        ClientOperation::Copy { from, to, replaces_headers, condition } => {
             objects::copy(&session, key_of(*from), key_of(*to), *replaces_headers, *condition).await;
         }
-        Operation::Upload { key, parts, end } => uploads::upload(&session, key_of(*key), parts, *end).await,
-        Operation::List { prefix, has_delimiter, page } => {
+        ClientOperation::Upload { key, parts, end } => {
+            uploads::upload(&session, key_of(*key), parts, *end).await
+        }
+        ClientOperation::List { prefix, has_delimiter, page } => {
             let page = (*page).clamp(1, 1000);
             let _ = look::list(&session, look::prefix_of(*prefix), *has_delimiter, page).await;
         }
-        Operation::Probe { key, within_ms } => {
+        ClientOperation::Probe { key, within_ms } => {
             greedy::probe(&session, key_of(*key), Duration::from_millis(*within_ms)).await;
         }
-        Operation::Document { bytes, pace } => greedy::document(&session, u64::from(*bytes), *pace).await,
-        Operation::Forged { key, count } => greedy::forge(&session, key_of(*key), *count).await,
-        Operation::Idle { connections, ms } => {
+        ClientOperation::Document { bytes, pace } => {
+            greedy::document(&session, u64::from(*bytes), *pace).await
+        }
+        ClientOperation::Forged { key, count } => greedy::forge(&session, key_of(*key), *count).await,
+        ClientOperation::Idle { connections, ms } => {
             greedy::idle(&session, *connections, Duration::from_millis(*ms)).await;
         }
-        Operation::Begin { key, count, header_bytes } => {
+        ClientOperation::Begin { key, count, header_bytes } => {
             uploads::begin(&session, key_of(*key), *count, *header_bytes).await;
         }
-        Operation::Many { count } => greedy::many(&session, *count).await,
-        Operation::Others { key, size } => objects::others(&session, key_of(*key), *size).await,
+        ClientOperation::Many { count } => greedy::many(&session, *count).await,
+        ClientOperation::Others { key, size } => objects::others(&session, key_of(*key), *size).await,
     }
 }
 

@@ -14,31 +14,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::c_int;
 
-use crate::world::World;
+use crate::world::SimulatedWorld;
 
 const PAGE_BYTES: usize = 4096;
 /// What a power cut may tear a page at.
 const SECTOR_BYTES: usize = 512;
 
-type Page = Box<[u8; PAGE_BYTES]>;
-type Outcome = Result<(), c_int>;
+type DiskPage = Box<[u8; PAGE_BYTES]>;
+type SyscallResult = Result<(), c_int>;
 
 /// A page of which the disk has something else than the kernel remembers.
-struct Differing {
-    on_disk: Page,
+struct DifferingPage {
+    on_disk: DiskPage,
     /// The kernel knows, and the next sync writes it. If not, it takes the page for written.
     is_dirty: bool,
 }
 
 #[derive(Default)]
 struct FileState {
-    differing: BTreeMap<u64, Differing>,
+    differing: BTreeMap<u64, DifferingPage>,
     /// How long the file is on the disk.
     durable_bytes: u64,
     allocated: BTreeSet<u64>,
 }
 
-struct Disk {
+struct SimulatedDisk {
     root: PathBuf,
     /// Links to what the names on the disk lead to, as long as they do.
     stash: PathBuf,
@@ -59,17 +59,17 @@ struct Disk {
 
 /// What a descriptor is of.
 #[derive(Clone, Copy)]
-enum Open {
+enum OpenDescriptor {
     File { disk: usize, inode: u64 },
     Directory { disk: usize },
     Elsewhere,
 }
 
 /// Those of all gateways.
-pub(crate) struct Disks {
-    world: World,
-    disks: RefCell<Vec<Disk>>,
-    open: RefCell<BTreeMap<c_int, Open>>,
+pub(crate) struct SimulatedDisks {
+    world: SimulatedWorld,
+    disks: RefCell<Vec<SimulatedDisk>>,
+    open: RefCell<BTreeMap<c_int, OpenDescriptor>>,
 }
 
 fn round_up(bytes: u64) -> u64 {
@@ -89,24 +89,24 @@ fn path_of(file: c_int) -> Option<PathBuf> {
 }
 
 /// A descriptor by which the file of another one can be read and written.
-struct Reopened(c_int);
+struct ReopenedFile(c_int);
 
-impl Reopened {
-    fn of(path: &Path) -> Option<Reopened> {
+impl ReopenedFile {
+    fn open(path: &Path) -> Option<ReopenedFile> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         // SAFETY: a C string.
         let file = unsafe {
             libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0)
         };
-        (file >= 0).then_some(Reopened(file as c_int))
+        (file >= 0).then_some(ReopenedFile(file as c_int))
     }
 
-    fn of_descriptor(file: c_int) -> Option<Reopened> {
-        Reopened::of(Path::new(&format!("/proc/self/fd/{file}")))
+    fn open_descriptor(file: c_int) -> Option<ReopenedFile> {
+        ReopenedFile::open(Path::new(&format!("/proc/self/fd/{file}")))
     }
 
     /// As long as a page, with zeros behind the end.
-    fn page(&self, number: u64) -> Page {
+    fn page(&self, number: u64) -> DiskPage {
         let mut page = Box::new([0; PAGE_BYTES]);
         // SAFETY: the buffer is as long as is said.
         unsafe {
@@ -122,7 +122,7 @@ impl Reopened {
     }
 
     /// What lies behind the end is left out.
-    fn put(&self, number: u64, page: &Page, length_bytes: u64) {
+    fn put(&self, number: u64, page: &DiskPage, length_bytes: u64) {
         let begin = number * PAGE_BYTES as u64;
         let count = length_bytes.saturating_sub(begin).min(PAGE_BYTES as u64) as usize;
         // SAFETY: the buffer is at least as long as is said.
@@ -139,7 +139,7 @@ impl Reopened {
     }
 }
 
-impl Drop for Reopened {
+impl Drop for ReopenedFile {
     fn drop(&mut self) {
         // SAFETY: it is this one's own.
         unsafe { libc::syscall(libc::SYS_close, self.0) };
@@ -189,7 +189,7 @@ fn remove(path: &Path) {
     }
 }
 
-impl Disk {
+impl SimulatedDisk {
     fn used_bytes(&self) -> u64 {
         let pages: usize = self.files.values().map(|file| file.allocated.len()).sum();
         pages as u64 * PAGE_BYTES as u64
@@ -200,7 +200,7 @@ impl Disk {
     }
 
     /// Before a change: whether the process lives to make it.
-    fn lives(&mut self) -> Outcome {
+    fn lives(&mut self) -> SyscallResult {
         if let Some(left) = &mut self.dies_in {
             match left.checked_sub(1) {
                 Some(fewer) => *left = fewer,
@@ -223,13 +223,13 @@ impl Disk {
                 continue;
             }
             if reopened.is_none() {
-                reopened = Reopened::of_descriptor(file);
+                reopened = ReopenedFile::open_descriptor(file);
             }
             let on_disk = match &reopened {
                 Some(reopened) => reopened.page(number),
                 None => Box::new([0; PAGE_BYTES]),
             };
-            state.differing.insert(number, Differing { on_disk, is_dirty: true });
+            state.differing.insert(number, DifferingPage { on_disk, is_dirty: true });
         }
     }
 
@@ -266,8 +266,8 @@ impl Disk {
             }
         }
         let former = self.names.insert(directory.to_owned(), now);
-        let kept: BTreeSet<u64> = self.names.values().flat_map(|names| names.values().copied()).collect();
-        for inode in former.into_iter().flat_map(BTreeMap::into_values).filter(|inode| !kept.contains(inode))
+        let named: BTreeSet<u64> = self.names.values().flat_map(|names| names.values().copied()).collect();
+        for inode in former.into_iter().flat_map(BTreeMap::into_values).filter(|inode| !named.contains(inode))
         {
             remove(&self.stash.join(inode.to_string()));
             self.files.remove(&inode);
@@ -275,7 +275,7 @@ impl Disk {
     }
 
     /// The names and the bytes that the disk has, with as much of what was not synced as the seed will have.
-    fn cut_power(&mut self, world: &World) {
+    fn cut_power(&mut self, world: &SimulatedWorld) {
         let is_lost = |times| world.with_random(|random| random.is_one_of_thousand(times));
         for directory in directories_below(&self.root) {
             let (now, durable) =
@@ -303,7 +303,7 @@ impl Disk {
         by_path.sort();
         for (path, inode) in by_path {
             let Some(state) = self.files.get_mut(&inode) else { continue };
-            let Some(file) = Reopened::of(path) else { continue };
+            let Some(file) = ReopenedFile::open(path) else { continue };
             state.lose_what_is_not_durable(&file, world);
         }
         for directory in directories_below(&self.root) {
@@ -313,7 +313,7 @@ impl Disk {
 }
 
 impl FileState {
-    fn lose_what_is_not_durable(&mut self, file: &Reopened, world: &World) {
+    fn lose_what_is_not_durable(&mut self, file: &ReopenedFile, world: &SimulatedWorld) {
         if file.length() != self.durable_bytes && world.with_random(|random| random.is_one_of_thousand(500)) {
             file.set_length(self.durable_bytes);
         }
@@ -346,15 +346,15 @@ impl FileState {
     }
 }
 
-impl Disks {
-    pub(crate) fn new(world: World) -> Disks {
-        Disks { world, disks: RefCell::default(), open: RefCell::default() }
+impl SimulatedDisks {
+    pub(crate) fn new(world: SimulatedWorld) -> SimulatedDisks {
+        SimulatedDisks { world, disks: RefCell::default(), open: RefCell::default() }
     }
 
     /// A new disk whose files are below `root`. Returns its number.
     pub(crate) fn add(&self, root: PathBuf, stash: PathBuf, capacity_bytes: u64) -> usize {
         let mut disks = self.disks.borrow_mut();
-        disks.push(Disk {
+        disks.push(SimulatedDisk {
             root,
             stash,
             capacity_bytes,
@@ -421,15 +421,15 @@ impl Disks {
             // Whoever still has the number closes another file with it.
             // SAFETY: C strings and numbers.
             unsafe {
-                let nothing = libc::syscall(
+                let descriptor = libc::syscall(
                     libc::SYS_openat,
                     libc::AT_FDCWD,
                     c"/dev/null".as_ptr(),
                     libc::O_RDWR | libc::O_CLOEXEC,
                     0,
                 );
-                libc::syscall(libc::SYS_dup3, nothing, *file, libc::O_CLOEXEC);
-                libc::syscall(libc::SYS_close, nothing);
+                libc::syscall(libc::SYS_dup3, descriptor, *file, libc::O_CLOEXEC);
+                libc::syscall(libc::SYS_close, descriptor);
             }
         }
         left.len()
@@ -446,14 +446,14 @@ impl Disks {
         for directory in directories_below(&disk.root) {
             for (name, inode) in files_in(&directory) {
                 let Some(state) = disk.files.get_mut(&inode) else { continue };
-                if let Some(file) = Reopened::of(&directory.join(name)) {
+                if let Some(file) = ReopenedFile::open(&directory.join(name)) {
                     state.forget(&file);
                 }
             }
         }
     }
 
-    fn open_of(&self, file: c_int) -> Open {
+    fn open_of(&self, file: c_int) -> OpenDescriptor {
         if let Some(found) = self.open.borrow().get(&file) {
             return *found;
         }
@@ -462,13 +462,15 @@ impl Disks {
         found
     }
 
-    fn look(&self, file: c_int) -> Open {
-        let (Some(path), Some(found)) = (path_of(file), stat_of(file)) else { return Open::Elsewhere };
-        let Some(disk) = self.disk_of(&path) else { return Open::Elsewhere };
+    fn look(&self, file: c_int) -> OpenDescriptor {
+        let (Some(path), Some(found)) = (path_of(file), stat_of(file)) else {
+            return OpenDescriptor::Elsewhere;
+        };
+        let Some(disk) = self.disk_of(&path) else { return OpenDescriptor::Elsewhere };
         match found.st_mode & libc::S_IFMT {
-            libc::S_IFREG => Open::File { disk, inode: found.st_ino },
-            libc::S_IFDIR => Open::Directory { disk },
-            _ => Open::Elsewhere,
+            libc::S_IFREG => OpenDescriptor::File { disk, inode: found.st_ino },
+            libc::S_IFDIR => OpenDescriptor::Directory { disk },
+            _ => OpenDescriptor::Elsewhere,
         }
     }
 
@@ -484,7 +486,7 @@ impl Disks {
 
     /// How many of these bytes may be written now; `None` for a file that is on no simulated disk.
     pub(crate) fn write(&self, file: c_int, length: usize, offset: i64) -> Option<Result<usize, c_int>> {
-        let Open::File { disk, inode } = self.open_of(file) else { return None };
+        let OpenDescriptor::File { disk, inode } = self.open_of(file) else { return None };
         let disk = &mut self.disks.borrow_mut()[disk];
         if let Err(errno) = disk.lives() {
             return Some(Err(errno));
@@ -503,17 +505,17 @@ impl Disks {
 
     /// The same for a write at the place where the descriptor is.
     pub(crate) fn write_here(&self, file: c_int, length: usize) -> Option<Result<usize, c_int>> {
-        let Open::File { .. } = self.open_of(file) else { return None };
+        let OpenDescriptor::File { .. } = self.open_of(file) else { return None };
         // SAFETY: numbers are all it takes.
         let offset = unsafe { libc::lseek64(file, 0, libc::SEEK_CUR) };
         self.write(file, length, offset.max(0))
     }
 
-    pub(crate) fn sync(&self, file: c_int) -> Option<Outcome> {
+    pub(crate) fn sync(&self, file: c_int) -> Option<SyscallResult> {
         let (disk, inode) = match self.open_of(file) {
-            Open::File { disk, inode } => (disk, Some(inode)),
-            Open::Directory { disk } => (disk, None),
-            Open::Elsewhere => return None,
+            OpenDescriptor::File { disk, inode } => (disk, Some(inode)),
+            OpenDescriptor::Directory { disk } => (disk, None),
+            OpenDescriptor::Elsewhere => return None,
         };
         let path = path_of(file);
         let disk = &mut self.disks.borrow_mut()[disk];
@@ -546,8 +548,8 @@ impl Disks {
         Some(Err(libc::EIO))
     }
 
-    pub(crate) fn set_length(&self, file: c_int, length: i64) -> Option<Outcome> {
-        let Open::File { disk, inode } = self.open_of(file) else { return None };
+    pub(crate) fn set_length(&self, file: c_int, length: i64) -> Option<SyscallResult> {
+        let OpenDescriptor::File { disk, inode } = self.open_of(file) else { return None };
         let disk = &mut self.disks.borrow_mut()[disk];
         if let Err(errno) = disk.lives() {
             return Some(Err(errno));
@@ -563,8 +565,14 @@ impl Disks {
         Some(Ok(()))
     }
 
-    pub(crate) fn allocate(&self, file: c_int, mode: c_int, offset: i64, length: i64) -> Option<Outcome> {
-        let Open::File { disk, inode } = self.open_of(file) else { return None };
+    pub(crate) fn allocate(
+        &self,
+        file: c_int,
+        mode: c_int,
+        offset: i64,
+        length: i64,
+    ) -> Option<SyscallResult> {
+        let OpenDescriptor::File { disk, inode } = self.open_of(file) else { return None };
         let disk = &mut self.disks.borrow_mut()[disk];
         if let Err(errno) = disk.lives() {
             return Some(Err(errno));
@@ -597,9 +605,9 @@ impl Disks {
 
     /// The kernel forgets what it remembers of a file, except for what it has yet to write.
     pub(crate) fn forget(&self, file: c_int) {
-        let Open::File { disk, inode } = self.open_of(file) else { return };
+        let OpenDescriptor::File { disk, inode } = self.open_of(file) else { return };
         let disk = &mut self.disks.borrow_mut()[disk];
-        if let (Some(state), Some(file)) = (disk.files.get_mut(&inode), Reopened::of_descriptor(file)) {
+        if let (Some(state), Some(file)) = (disk.files.get_mut(&inode), ReopenedFile::open_descriptor(file)) {
             state.forget(&file);
         }
     }
@@ -613,7 +621,7 @@ impl Disks {
     }
 
     /// A name is made, replaced or removed.
-    pub(crate) fn change_names(&self, directory: c_int, path: &[u8], goes: bool) -> Option<Outcome> {
+    pub(crate) fn change_names(&self, directory: c_int, path: &[u8], removes: bool) -> Option<SyscallResult> {
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
         let path = if path.is_absolute() { path.to_owned() } else { path_of(directory)?.join(path) };
         let disk = self.disk_of(&path)?;
@@ -621,7 +629,7 @@ impl Disks {
         if let Err(errno) = disk.lives() {
             return Some(Err(errno));
         }
-        if goes && let Ok(found) = std::fs::symlink_metadata(&path) {
+        if removes && let Ok(found) = std::fs::symlink_metadata(&path) {
             use std::os::unix::fs::MetadataExt as _;
             disk.forget_file(found.ino());
         }
@@ -630,7 +638,7 @@ impl Disks {
 }
 
 impl FileState {
-    fn forget(&mut self, file: &Reopened) {
+    fn forget(&mut self, file: &ReopenedFile) {
         let length = file.length();
         self.differing.retain(|number, page| {
             if !page.is_dirty {
@@ -656,14 +664,14 @@ mod tests {
     const CAPACITY_BYTES: u64 = 1 << 20;
 
     /// On a thread that is a simulated machine, with a disk.
-    fn on_disk(test: impl FnOnce(&Disks, &Path) + Send + 'static) {
+    fn on_disk(test: impl FnOnce(&SimulatedDisks, &Path) + Send + 'static) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
         let thread = std::thread::spawn(move || {
             let (root, stash) = (path.join("local"), path.join("stash"));
             std::fs::create_dir(&root).unwrap();
             std::fs::create_dir(&stash).unwrap();
-            let disks = Rc::new(Disks::new(World::new(1, false)));
+            let disks = Rc::new(SimulatedDisks::new(SimulatedWorld::new(1, false)));
             disks.add(root.clone(), stash, CAPACITY_BYTES);
             disks.begin(0);
             let _on_thread = OnThread::begin(1, Rc::clone(&disks));
@@ -678,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_has_lost_is_read_until_it_is_forgotten() {
+    fn data_lost_by_failed_sync_is_readable_until_evicted() {
         on_disk(|disks, root| {
             let (path, file) = (root.join("file"), File::create_new(root.join("file")).unwrap());
             file.write_all_at(&[1; PAGES * PAGE_BYTES], 0).unwrap();
@@ -696,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_takes_no_more_than_what_was_not_synced() {
+    fn power_cut_loses_only_unsynced_data() {
         on_disk(|disks, root| {
             let (path, file) = (root.join("file"), File::create_new(root.join("file")).unwrap());
             file.write_all_at(&[1; PAGES * PAGE_BYTES], 0).unwrap();
@@ -708,7 +716,7 @@ mod tests {
             }
             disks.cut_power(0);
             let found = std::fs::read(&path).unwrap();
-            let (changed, kept) = found.split_at(PAGES / 2 * PAGE_BYTES);
+            let (changed, unchanged) = found.split_at(PAGES / 2 * PAGE_BYTES);
             assert!(kept.iter().all(|byte| *byte == 1));
             assert!(changed.contains(&1) && changed.contains(&2));
             let is_torn = |page: &[u8]| page.contains(&1) && page.contains(&2);
@@ -718,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_that_fails_keeps_what_it_has_got() {
+    fn failed_allocation_keeps_its_partial_space() {
         on_disk(|_, root| {
             let file = File::create_new(root.join("file")).unwrap();
             let free = || statvfs(root).unwrap().f_bavail;
@@ -732,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_dead_process_does_has_an_effect() {
+    fn dead_process_has_no_effect() {
         on_disk(|disks, root| {
             let file = File::create_new(root.join("file")).unwrap();
             disks.die_in(0, 1);

@@ -7,53 +7,53 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
-use underlay_gateway::in_process::{Compare, EtcdError, EtcdResult, Kv, Put, Row};
+use underlay_gateway::in_process::{EtcdError, EtcdKv, EtcdPut, EtcdResult, EtcdRow, TransactionGuard};
 use underlay_sync::Mutex;
 
-use crate::world::World;
+use crate::world::SimulatedWorld;
 
-const LEAST_LATENCY: Duration = Duration::from_millis(1);
-const MOST_LATENCY: Duration = Duration::from_millis(6);
+const MIN_LATENCY: Duration = Duration::from_millis(1);
+const MAX_LATENCY: Duration = Duration::from_millis(6);
 /// A transaction without an answer is carried out until then, if at all.
 const LATE_WITHIN: Duration = Duration::from_secs(20);
 /// Of a thousand transactions, so many get no answer.
 const UNANSWERED: u64 = 20;
 
-struct Value {
+struct EtcdValue {
     bytes: Vec<u8>,
     mod_revision: u64,
     lease: i64,
 }
 
-struct Lease {
+struct EtcdLease {
     ttl: Duration,
     ends: Duration,
 }
 
 #[derive(Default)]
-struct State {
+struct EtcdState {
     revision: u64,
-    rows: BTreeMap<String, Value>,
-    leases: BTreeMap<i64, Lease>,
+    rows: BTreeMap<String, EtcdValue>,
+    leases: BTreeMap<i64, EtcdLease>,
     next_lease: i64,
     is_stopped: bool,
 }
 
 /// See the module. Its clones are one.
 #[derive(Clone)]
-pub(crate) struct Etcd {
-    world: World,
-    state: Arc<Mutex<State>>,
+pub(crate) struct SimulatedEtcd {
+    world: SimulatedWorld,
+    state: Arc<Mutex<EtcdState>>,
 }
 
 /// As one gateway reaches it.
-pub(crate) struct Reached {
-    etcd: Etcd,
+pub(crate) struct EtcdConnection {
+    etcd: SimulatedEtcd,
     lives: Arc<AtomicBool>,
     patience: Duration,
 }
 
-impl State {
+impl EtcdState {
     fn end_leases(&mut self, now: Duration) {
         let over: Vec<i64> =
             self.leases.iter().filter(|(_, lease)| lease.ends <= now).map(|(id, _)| *id).collect();
@@ -70,18 +70,20 @@ impl State {
         }
     }
 
-    fn holds(&self, compare: &Compare) -> bool {
+    fn holds(&self, compare: &TransactionGuard) -> bool {
         match compare {
-            Compare::Absent(key) => !self.rows.contains_key(key),
-            Compare::Present(key) => self.rows.contains_key(key),
-            Compare::Unchanged(key, revision) => {
+            TransactionGuard::Absent(key) => !self.rows.contains_key(key),
+            TransactionGuard::Present(key) => self.rows.contains_key(key),
+            TransactionGuard::Unchanged(key, revision) => {
                 self.rows.get(key).is_some_and(|value| value.mod_revision == *revision)
             }
-            Compare::Leased(key, lease) => self.rows.get(key).is_some_and(|value| value.lease == *lease),
+            TransactionGuard::Leased(key, lease) => {
+                self.rows.get(key).is_some_and(|value| value.lease == *lease)
+            }
         }
     }
 
-    fn transact(&mut self, compares: &[Compare], puts: &[Put]) -> EtcdResult<Option<u64>> {
+    fn transact(&mut self, compares: &[TransactionGuard], puts: &[EtcdPut]) -> EtcdResult<Option<u64>> {
         if !compares.iter().all(|compare| self.holds(compare)) {
             return Ok(None);
         }
@@ -90,16 +92,16 @@ impl State {
         }
         self.revision += 1;
         for put in puts {
-            let value = Value { bytes: put.value.clone(), mod_revision: self.revision, lease: put.lease };
+            let value = EtcdValue { bytes: put.value.clone(), mod_revision: self.revision, lease: put.lease };
             self.rows.insert(put.key.clone(), value);
         }
         Ok(Some(self.revision))
     }
 }
 
-impl Etcd {
-    pub(crate) fn new(world: World) -> Etcd {
-        Etcd { world, state: Arc::default() }
+impl SimulatedEtcd {
+    pub(crate) fn new(world: SimulatedWorld) -> SimulatedEtcd {
+        SimulatedEtcd { world, state: Arc::default() }
     }
 
     pub(crate) fn set_stopped(&self, is_stopped: bool) {
@@ -113,11 +115,11 @@ impl Etcd {
     }
 
     /// A request from a gateway that waits for its answer for so long.
-    pub(crate) fn reached(&self, patience: Duration, lives: Arc<AtomicBool>) -> Box<dyn Kv> {
-        Box::new(Reached { etcd: self.clone(), lives, patience })
+    pub(crate) fn reached(&self, patience: Duration, lives: Arc<AtomicBool>) -> Box<dyn EtcdKv> {
+        Box::new(EtcdConnection { etcd: self.clone(), lives, patience })
     }
 
-    fn carry_out<T>(&self, work: impl FnOnce(&mut State, Duration) -> T) -> Option<T> {
+    fn carry_out<T>(&self, work: impl FnOnce(&mut EtcdState, Duration) -> T) -> Option<T> {
         let now = self.world.now();
         let mut state = self.state.lock();
         if state.is_stopped {
@@ -128,11 +130,11 @@ impl Etcd {
     }
 }
 
-impl Reached {
+impl EtcdConnection {
     async fn ask<T: Send + 'static>(
         &self,
         changes: bool,
-        work: impl FnOnce(&mut State, Duration) -> EtcdResult<T> + Send + 'static,
+        work: impl FnOnce(&mut EtcdState, Duration) -> EtcdResult<T> + Send + 'static,
     ) -> EtcdResult<T> {
         if !self.lives.load(Ordering::Relaxed) {
             return std::future::pending().await;
@@ -141,7 +143,7 @@ impl Reached {
         let (arrives, answers, late) = self.etcd.world.with_random(|random| {
             let late = (changes && random.is_one_of_thousand(UNANSWERED))
                 .then(|| random.delay(Duration::ZERO, LATE_WITHIN));
-            (random.delay(LEAST_LATENCY, MOST_LATENCY), random.delay(LEAST_LATENCY, MOST_LATENCY), late)
+            (random.delay(MIN_LATENCY, MAX_LATENCY), random.delay(MIN_LATENCY, MAX_LATENCY), late)
         });
         let etcd = self.etcd.clone();
         self.etcd.world.call_after(arrives + late.unwrap_or_default(), move || {
@@ -166,12 +168,12 @@ impl Reached {
 }
 
 #[async_trait]
-impl Kv for Reached {
-    async fn range(&self, prefix: &str) -> EtcdResult<(Vec<Row>, u64)> {
+impl EtcdKv for EtcdConnection {
+    async fn range(&self, prefix: &str) -> EtcdResult<(Vec<EtcdRow>, u64)> {
         let prefix = prefix.to_owned();
         self.ask(false, move |state, _| {
             let rows =
-                state.rows.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(key, value)| Row {
+                state.rows.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(key, value)| EtcdRow {
                     key: key.clone(),
                     value: value.bytes.clone(),
                     mod_revision: value.mod_revision,
@@ -182,7 +184,7 @@ impl Kv for Reached {
         .await
     }
 
-    async fn transact(&self, compares: &[Compare], puts: &[Put]) -> EtcdResult<Option<u64>> {
+    async fn transact(&self, compares: &[TransactionGuard], puts: &[EtcdPut]) -> EtcdResult<Option<u64>> {
         let (compares, puts) = (compares.to_vec(), puts.to_vec());
         self.ask(true, move |state, _| state.transact(&compares, &puts)).await
     }
@@ -191,7 +193,7 @@ impl Kv for Reached {
         self.ask(false, move |state, now| {
             state.next_lease += 1;
             let lease = state.next_lease;
-            state.leases.insert(lease, Lease { ttl, ends: now + ttl });
+            state.leases.insert(lease, EtcdLease { ttl, ends: now + ttl });
             Ok((lease, ttl))
         })
         .await

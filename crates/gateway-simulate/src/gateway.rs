@@ -10,17 +10,17 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use underlay_gateway::config::{Config, StorePlace};
-use underlay_gateway::in_process::{Ended, Handed, PeerStream, SimulatedCluster, serve};
-use underlay_gateway::store::{Backend, Kind};
+use underlay_gateway::config::{GatewayConfig, StorePlace};
+use underlay_gateway::in_process::{GatewayFailure, HandedConnections, PeerStream, SimulatedCluster, serve};
+use underlay_gateway::store::{BackendKind, StoreBackend};
 
-use crate::disk::Disks;
-use crate::etcd::Etcd;
+use crate::disk::SimulatedDisks;
+use crate::etcd::SimulatedEtcd;
 use crate::machine;
-use crate::network::{Network, Wire};
-use crate::script::{Consistency, Settings, StoreKind};
-use crate::store::{FoldingMedium, Stores};
-use crate::world::World;
+use crate::network::{GatewayStream, SimulatedNetwork};
+use crate::script::{GatewaySettings, RuleConsistency, StoreKind};
+use crate::store::{FoldingMedium, SimulatedStores};
+use crate::world::SimulatedWorld;
 
 /// The bucket that clients know, and that the store has.
 pub(crate) const BUCKET: &str = "lake";
@@ -36,20 +36,20 @@ const DISK_KEY: &str = "6b1c7d1fd0d6a1e35d1e9fdd6f0cbb11c2f4b1a4a39f8f4a7f9e0f6c
 
 /// What all gateways of a run have in common.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
-    pub(crate) world: World,
-    pub(crate) disks: Rc<Disks>,
-    pub(crate) network: Network,
-    pub(crate) stores: Stores,
+pub(crate) struct SharedWorld {
+    pub(crate) world: SimulatedWorld,
+    pub(crate) disks: Rc<SimulatedDisks>,
+    pub(crate) network: SimulatedNetwork,
+    pub(crate) stores: SimulatedStores,
     /// How many gateways there are: several are a cluster.
     pub(crate) gateways: usize,
     pub(crate) kind: StoreKind,
-    pub(crate) etcd: Etcd,
+    pub(crate) etcd: SimulatedEtcd,
     /// A directory for files that are on no simulated disk.
     pub(crate) scratch: PathBuf,
 }
 
-impl Surroundings {
+impl SharedWorld {
     fn store_directory(&self) -> PathBuf {
         self.scratch.join("store")
     }
@@ -67,28 +67,28 @@ impl Surroundings {
 }
 
 /// See the module.
-pub(crate) struct Gateway {
+pub(crate) struct SimulatedGateway {
     number: usize,
-    surroundings: Surroundings,
+    surroundings: SharedWorld,
     disk: usize,
     directory: PathBuf,
-    pub(crate) settings: Settings,
+    pub(crate) settings: GatewaySettings,
     /// Those that it served with last.
-    good_settings: Settings,
+    good_settings: GatewaySettings,
     wall_off_ms: i64,
     /// No sync has failed, and no other gateway is there: once it serves, it goes on.
     may_not_end: bool,
-    process: Option<Process>,
+    process: Option<GatewayProcess>,
 }
 
-struct Process {
+struct GatewayProcess {
     runtime: Runtime,
     /// Of the process's clock, and of the world's, when it began.
     began: (Instant, Duration),
-    serving: JoinHandle<Result<bool, Ended>>,
+    serving: JoinHandle<Result<bool, GatewayFailure>>,
     terminate: Arc<Notify>,
     is_terminating: bool,
-    settings: Settings,
+    settings: GatewaySettings,
     /// It began with room for what it keeps for bad times.
     had_room: bool,
     is_ready: Arc<AtomicBool>,
@@ -100,7 +100,7 @@ struct Process {
 
 /// How a process has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ProcessEnd {
     /// By SIGTERM, and whether the stores have everything.
     Stopped {
         is_stored: bool,
@@ -112,12 +112,12 @@ pub(crate) enum End {
     Killed,
 }
 
-impl Gateway {
+impl SimulatedGateway {
     pub(crate) fn new(
         number: usize,
-        surroundings: &Surroundings,
-        settings: &Settings,
-    ) -> std::io::Result<Gateway> {
+        surroundings: &SharedWorld,
+        settings: &GatewaySettings,
+    ) -> std::io::Result<SimulatedGateway> {
         let place = surroundings.scratch.join(format!("gateway-{number}"));
         let (directory, stash) = (place.join("local"), place.join("stash"));
         std::fs::create_dir_all(&directory)?;
@@ -128,7 +128,7 @@ impl Gateway {
             std::fs::write(place.join(name), text)?;
             make_private(&place.join(name))?;
         }
-        Ok(Gateway {
+        Ok(SimulatedGateway {
             number,
             surroundings: surroundings.clone(),
             disk,
@@ -186,8 +186,8 @@ impl Gateway {
         if self.surroundings.gateways > 1 {
             text.push_str(&cluster_text(self.number, &self.directory));
         }
-        let config =
-            Config::parse("gateway.toml", &text).map_err(|findings| format!("{findings:?}\n{text}"))?;
+        let config = GatewayConfig::parse("gateway.toml", &text)
+            .map_err(|findings| format!("{findings:?}\n{text}"))?;
         let lives = self.surroundings.disks.begin(self.disk);
         let had_room = self.surroundings.disks.free_bytes(self.disk) >= ROOM_BYTES;
         let (terminate, is_ready) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
@@ -202,12 +202,13 @@ impl Gateway {
         let open_store = Box::new(move |place: &StorePlace| match place {
             StorePlace::S3 { bucket, .. } => {
                 let store = stores.open(bucket, number, Arc::clone(&of_store));
-                Ok(Backend::new(store, Kind::S3).reached_at("http://store.simulated"))
+                Ok(StoreBackend::new(store, BackendKind::S3).reached_at("http://store.simulated"))
             }
             StorePlace::Directory(path) => {
                 let store = stores.open(BUCKET, number, Arc::clone(&of_store));
-                let backend =
-                    Backend::new(store, Kind::Directory).at(path).map_err(|error| error.to_string())?;
+                let backend = StoreBackend::new(store, BackendKind::Directory)
+                    .with_root(path)
+                    .map_err(|error| error.to_string())?;
                 Ok(match kind {
                     StoreKind::Folding => {
                         backend.trying_names_in(Arc::new(|| Box::new(FoldingMedium::default())))
@@ -218,7 +219,7 @@ impl Gateway {
         });
         let (network, lives_too) = (self.surroundings.network.clone(), Arc::clone(&lives));
         let (ready, terminating) = (Arc::clone(&is_ready), Arc::clone(&terminate));
-        let clients = Handed(network.listen(number, lives_too));
+        let clients = HandedConnections(network.listen(number, lives_too));
         let others = self.others(&lives);
         // A port is taken before the work begins; what comes meanwhile waits.
         let work = async move {
@@ -236,7 +237,7 @@ impl Gateway {
         let serving = runtime.spawn(work);
         let began = (runtime.block_on(async { Instant::now() }), self.surroundings.world.now());
         self.surroundings.world.note(format_args!("gateway {number} starts"));
-        self.process = Some(Process {
+        self.process = Some(GatewayProcess {
             runtime,
             began,
             serving,
@@ -253,12 +254,15 @@ impl Gateway {
     }
 
     /// How it reaches the rest of its cluster, if it is of one.
-    fn others(&self, lives: &Arc<AtomicBool>) -> Option<(Handed<Wire>, SimulatedCluster)> {
-        let Surroundings { network, etcd, gateways, .. } = &self.surroundings;
+    fn others(
+        &self,
+        lives: &Arc<AtomicBool>,
+    ) -> Option<(HandedConnections<GatewayStream>, SimulatedCluster)> {
+        let SharedWorld { network, etcd, gateways, .. } = &self.surroundings;
         if *gateways < 2 {
             return None;
         }
-        let arrivals = Handed(network.listen(gateways + self.number, Arc::clone(lives)));
+        let arrivals = HandedConnections(network.listen(gateways + self.number, Arc::clone(lives)));
         let (network, first) = (network.clone(), *gateways);
         let connect = Box::new(move |address: &str| {
             let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0_usize);
@@ -270,21 +274,21 @@ impl Gateway {
     }
 
     /// Goes on until the world's time. Returns how the process has ended, if it has.
-    pub(crate) fn step(&mut self) -> Option<End> {
+    pub(crate) fn step(&mut self) -> Option<ProcessEnd> {
         let now = self.surroundings.world.now();
         let process = self.process.as_mut()?;
         if process.stopped_at.is_none() {
             machine::set_wall_offset(self.wall_off_ms);
-            let (at, since) = process.began;
+            let (instant, start) = process.began;
             process
                 .runtime
-                .block_on(async move { tokio::time::sleep_until(at + now.saturating_sub(since)).await });
+                .block_on(async move { tokio::time::sleep_until(instant + now.saturating_sub(start)).await });
             machine::set_wall_offset(0);
         }
         if process.is_ready.load(Ordering::Relaxed) {
             self.good_settings.clone_from(&process.settings);
         }
-        let is_late = process.doomed.is_some_and(|(until, _)| now >= until);
+        let is_late = process.doomed.is_some_and(|(deadline, _)| now >= deadline);
         if is_late || !process.lives.load(Ordering::Relaxed) {
             let cuts_power = process.doomed.is_some_and(|(_, cuts)| cuts);
             return self.die(cuts_power);
@@ -292,18 +296,18 @@ impl Gateway {
         if !process.serving.is_finished() || process.stopped_at.is_some() {
             return None;
         }
-        let Process { runtime, serving, is_ready, had_room, .. } = self.process.take()?;
+        let GatewayProcess { runtime, serving, is_ready, had_room, .. } = self.process.take()?;
         let outcome = runtime.block_on(serving);
         let end = match outcome {
-            Ok(Ok(is_stored)) => End::Stopped { is_stored },
+            Ok(Ok(is_stored)) => ProcessEnd::Stopped { is_stored },
             // A full disk is no reason to end, with what is kept for that.
-            Ok(Err(Ended { why, .. }))
+            Ok(Err(GatewayFailure { why: reason, .. }))
                 if self.may_not_end && had_room && is_ready.load(Ordering::Relaxed) =>
             {
-                End::Failed { why: format!("without a reason: {why}"), is_bug: true }
+                ProcessEnd::Failed { why: format!("without a reason: {why}"), is_bug: true }
             }
-            Ok(Err(Ended { why, is_bug })) => End::Failed { why, is_bug },
-            Err(error) => End::Failed { why: error.to_string(), is_bug: true },
+            Ok(Err(GatewayFailure { why: reason, is_bug })) => ProcessEnd::Failed { why: reason, is_bug },
+            Err(error) => ProcessEnd::Failed { why: error.to_string(), is_bug: true },
         };
         drop(runtime);
         self.clean_up();
@@ -311,7 +315,7 @@ impl Gateway {
     }
 
     /// At once.
-    pub(crate) fn die(&mut self, cuts_power: bool) -> Option<End> {
+    pub(crate) fn die(&mut self, cuts_power: bool) -> Option<ProcessEnd> {
         let process = self.process.take()?;
         process.lives.store(false, Ordering::Relaxed);
         // Whatever its tasks do when they are dropped has no effect.
@@ -320,7 +324,7 @@ impl Gateway {
         if cuts_power {
             self.surroundings.disks.cut_power(self.disk);
         }
-        Some(End::Killed)
+        Some(ProcessEnd::Killed)
     }
 
     fn clean_up(&mut self) {
@@ -331,9 +335,9 @@ impl Gateway {
     }
 
     /// After so many more changes of its disk, or when this time is over.
-    pub(crate) fn doom(&mut self, changes: u64, until: Duration, cuts_power: bool) {
+    pub(crate) fn doom(&mut self, changes: u64, deadline: Duration, cuts_power: bool) {
         if let Some(process) = &mut self.process {
-            process.doomed = Some((until, cuts_power));
+            process.doomed = Some((deadline, cuts_power));
             self.surroundings.disks.die_in(self.disk, changes);
         }
     }
@@ -368,10 +372,10 @@ impl Gateway {
     pub(crate) fn go_on(&mut self) {
         let now = self.surroundings.world.now();
         if let Some(process) = &mut self.process
-            && let Some(since) = process.stopped_at.take()
+            && let Some(stopped) = process.stopped_at.take()
         {
             machine::set_wall_offset(self.wall_off_ms);
-            process.runtime.block_on(async move { tokio::time::advance(now.saturating_sub(since)).await });
+            process.runtime.block_on(async move { tokio::time::advance(now.saturating_sub(stopped)).await });
             machine::set_wall_offset(0);
         }
     }
@@ -394,19 +398,19 @@ fn cluster_text(number: usize, directory: &Path) -> String {
     )
 }
 
-fn consistency_text(consistency: Consistency) -> String {
+fn consistency_text(consistency: RuleConsistency) -> String {
     match consistency {
-        Consistency::Exclusive => "consistency = \"exclusive\"".to_owned(),
-        Consistency::Revalidate => "consistency = \"revalidate\"".to_owned(),
-        Consistency::Ttl { ms } => format!("consistency = \"ttl\"\nttl = \"{ms} ms\""),
+        RuleConsistency::Exclusive => "consistency = \"exclusive\"".to_owned(),
+        RuleConsistency::Revalidate => "consistency = \"revalidate\"".to_owned(),
+        RuleConsistency::Ttl { ms } => format!("consistency = \"ttl\"\nttl = \"{ms} ms\""),
     }
 }
 
 /// The text of a `gateway.toml`.
-fn config_text(settings: &Settings, directory: &Path, store: &str) -> String {
+fn config_text(settings: &GatewaySettings, directory: &Path, store: &str) -> String {
     let place = directory.parent().unwrap_or(directory).display();
-    let write = |consistency: Consistency| match (consistency, settings.write_back_ms) {
-        (Consistency::Exclusive, Some(ms)) => format!("write = \"back\"\nflush_after = \"{ms} ms\"\n"),
+    let write = |consistency: RuleConsistency| match (consistency, settings.write_back_ms) {
+        (RuleConsistency::Exclusive, Some(ms)) => format!("write = \"back\"\nflush_after = \"{ms} ms\"\n"),
         _ => "write = \"through\"\n".to_owned(),
     };
     let encryption = match settings.is_encrypted {

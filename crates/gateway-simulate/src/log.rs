@@ -8,13 +8,13 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-use crate::world::World;
+use crate::world::SimulatedWorld;
 
-struct ToNotes(World);
+struct ToNotes(SimulatedWorld);
 
-struct Text(String);
+struct LogText(String);
 
-impl Visit for Text {
+impl Visit for LogText {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let name = field.name();
         let _ = match name {
@@ -26,14 +26,14 @@ impl Visit for Text {
 
 impl<S: Subscriber> Layer<S> for ToNotes {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut text = Text(format!("log: {}", event.metadata().level()));
+        let mut text = LogText(format!("log: {}", event.metadata().level()));
         event.record(&mut text);
         self.0.remark(text.0);
     }
 }
 
 /// For as long as what is returned lives, this thread's log goes to the notes of the world.
-pub(crate) fn note_log(world: &World) -> tracing::subscriber::DefaultGuard {
+pub(crate) fn note_log(world: &SimulatedWorld) -> tracing::subscriber::DefaultGuard {
     let filter = tracing_subscriber::filter::Targets::new()
         .with_default(LevelFilter::WARN)
         .with_target("underlay_gateway", LevelFilter::DEBUG)

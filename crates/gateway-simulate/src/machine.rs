@@ -12,7 +12,7 @@ use std::rc::Rc;
 use libc::{c_char, c_int, c_long, c_uint, c_void, clockid_t, mode_t, off64_t, size_t, ssize_t, timespec};
 
 use crate::clock;
-use crate::disk::Disks;
+use crate::disk::SimulatedDisks;
 
 /// What clocks say at the beginning of a run: seconds since 1970, and since the machine began.
 const WALL_BEGIN_S: u64 = 1_800_000_000;
@@ -23,14 +23,14 @@ thread_local! {
     static RANDOM: Cell<Option<u64>> = const { Cell::new(None) };
     /// How far the wall clock of the process that runs now is off.
     static WALL_OFF_MS: Cell<i64> = const { Cell::new(0) };
-    static DISKS: RefCell<Option<Rc<Disks>>> = const { RefCell::new(None) };
+    static DISKS: RefCell<Option<Rc<SimulatedDisks>>> = const { RefCell::new(None) };
 }
 
 /// While it lives, this thread is a simulated machine.
 pub(crate) struct OnThread(());
 
 impl OnThread {
-    pub(crate) fn begin(seed: u64, disks: Rc<Disks>) -> OnThread {
+    pub(crate) fn begin(seed: u64, disks: Rc<SimulatedDisks>) -> OnThread {
         RANDOM.set(Some(seed));
         clock::set_now(std::time::Duration::ZERO);
         WALL_OFF_MS.set(0);
@@ -54,7 +54,7 @@ fn is_simulated() -> bool {
     RANDOM.try_with(Cell::get).is_ok_and(|state| state.is_some())
 }
 
-fn disks() -> Option<Rc<Disks>> {
+fn disks() -> Option<Rc<SimulatedDisks>> {
     DISKS.try_with(|disks| disks.try_borrow().ok()?.clone()).ok().flatten()
 }
 
@@ -68,7 +68,7 @@ fn answer(outcome: Result<c_long, c_int>) -> c_long {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn clock_gettime(clock: clockid_t, into: *mut timespec) -> c_int {
+unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let is_wall = matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE);
     let is_steady = matches!(
         clock,
@@ -77,30 +77,30 @@ unsafe extern "C" fn clock_gettime(clock: clockid_t, into: *mut timespec) -> c_i
             | libc::CLOCK_MONOTONIC_COARSE
             | libc::CLOCK_MONOTONIC_RAW
     );
-    if into.is_null() || !is_simulated() || !(is_wall || is_steady) {
+    if time.is_null() || !is_simulated() || !(is_wall || is_steady) {
         // SAFETY: as the caller has it.
-        return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, into) as c_int };
+        return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) as c_int };
     }
     let begin_ns = if is_wall { WALL_BEGIN_S } else { BOOT_BEGIN_S } * 1_000_000_000;
     let off_ns = if is_wall { WALL_OFF_MS.get() * 1_000_000 } else { 0 };
     let now_ns = (begin_ns + clock::now_ns()).saturating_add_signed(off_ns);
     let now = timespec { tv_sec: (now_ns / 1_000_000_000) as i64, tv_nsec: (now_ns % 1_000_000_000) as i64 };
     // SAFETY: it is not null, and the caller gives room for one.
-    unsafe { into.write(now) };
+    unsafe { time.write(now) };
     0
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getrandom(into: *mut c_void, length: size_t, flags: c_uint) -> ssize_t {
+unsafe extern "C" fn getrandom(buffer: *mut c_void, length: size_t, flags: c_uint) -> ssize_t {
     let Some(mut state) = RANDOM.try_with(Cell::get).ok().flatten() else {
         // SAFETY: as the caller has it.
-        return unsafe { libc::syscall(libc::SYS_getrandom, into, length, flags) as ssize_t };
+        return unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) as ssize_t };
     };
-    for at in 0..length {
+    for index in 0..length {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ (state >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         // SAFETY: the caller gives room for so many bytes.
-        unsafe { into.cast::<u8>().add(at).write((mixed >> 56) as u8) };
+        unsafe { buffer.cast::<u8>().add(index).write((mixed >> 56) as u8) };
     }
     RANDOM.set(Some(state));
     length as ssize_t
@@ -210,8 +210,8 @@ unsafe extern "C" fn posix_fadvise64(file: c_int, offset: off64_t, length: off64
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn statvfs64(path: *const c_char, into: *mut libc::statvfs64) -> c_int {
-    if path.is_null() || into.is_null() {
+unsafe extern "C" fn statvfs64(path: *const c_char, stats: *mut libc::statvfs64) -> c_int {
+    if path.is_null() || stats.is_null() {
         return answer(Err(libc::EFAULT)) as c_int;
     }
     // SAFETY: a C string, as the caller has it.
@@ -230,7 +230,7 @@ unsafe extern "C" fn statvfs64(path: *const c_char, into: *mut libc::statvfs64) 
         (room.f_bsize, room.f_frsize) = (BLOCK, BLOCK);
         (room.f_blocks, room.f_bfree, room.f_bavail) = (total / BLOCK, free / BLOCK, free / BLOCK);
         room.f_namemax = 255;
-        into.write(room);
+        stats.write(room);
     }
     0
 }
@@ -260,13 +260,13 @@ unsafe extern "C" fn close(file: c_int) -> c_int {
 }
 
 /// Names change below a directory: `None` where it is not a simulated one.
-unsafe fn names_change(directory: c_int, path: *const c_char, goes: bool) -> Option<c_int> {
+unsafe fn names_change(directory: c_int, path: *const c_char, removes: bool) -> Option<c_int> {
     if path.is_null() {
         return None;
     }
     // SAFETY: a C string, as the caller has it.
     let path = unsafe { std::ffi::CStr::from_ptr(path) };
-    disks()?.change_names(directory, path.to_bytes(), goes)?.err()
+    disks()?.change_names(directory, path.to_bytes(), removes)?.err()
 }
 
 // Both are variadic in C: what follows is passed as a last argument is on every machine that this runs on.

@@ -14,24 +14,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use underlay_sync::Mutex;
 
-use crate::script::{Consistency, Settings, Setup, StoreKind};
-use crate::world::World;
-use register::{Fate, Moment, Register, Write};
+use crate::script::{GatewaySettings, RuleConsistency, ScriptSetup, StoreKind};
+use crate::world::SimulatedWorld;
+use register::{EventNumber, KeyRegister, WriteAttempt, WriteFate};
 
-pub use content::Content;
+pub use content::ObjectContent;
 
 /// A request without an answer has no effect any more after so long, whatever the store does.
 const OPEN_FOR: Duration = Duration::from_secs(300);
 /// Copies of copies of what is not known yet.
-const MOST_DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// The gateway sends longer objects to a store in parts.
 pub const MAX_SENT_WHOLE_BYTES: u64 = 8 << 20;
 
 /// A version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    pub content: Content,
+pub struct ObjectVersion {
+    pub content: ObjectContent,
     /// Without quotes; `None` where only the gateway knows.
     pub etag: Option<String>,
     /// The user metadata by which it is known; `None` if it has none.
@@ -40,7 +40,7 @@ pub struct Version {
 
 /// What a read has found.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenObject {
     pub size: u64,
     pub etag: Option<String>,
     /// `None` if the answer has no headers of the object.
@@ -51,7 +51,7 @@ pub struct Seen {
 
 /// An entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum ListingEntry {
     Key {
         key: String,
         size: u64,
@@ -63,13 +63,13 @@ pub enum Entry {
 
 /// A change that was begun.
 #[derive(Debug)]
-pub struct Begun {
+pub struct BegunChange {
     key: String,
     at: usize,
-    moment: Moment,
+    moment: EventNumber,
 }
 
-impl Begun {
+impl BegunChange {
     pub fn moment(&self) -> u64 {
         self.moment
     }
@@ -77,24 +77,24 @@ impl Begun {
 
 /// How a change ended, as far as its client knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ChangeOutcome {
     Done,
     NotDone,
     Unknown,
 }
 
-struct State {
-    settings: Settings,
+struct ModelState {
+    settings: GatewaySettings,
     kind: StoreKind,
     has_etags_of_its_own: bool,
     is_alone: bool,
-    keys: BTreeMap<String, Register>,
+    keys: BTreeMap<String, KeyRegister>,
     /// Those with writes that end by their time.
     timed: BTreeSet<String>,
-    versions: Vec<Version>,
-    moment: Moment,
+    versions: Vec<ObjectVersion>,
+    moment: EventNumber,
     next_seed: u64,
-    died: BTreeMap<usize, Moment>,
+    died: BTreeMap<usize, EventNumber>,
     may_have_skew: bool,
     /// ETags of objects in parts are the store's own by now.
     has_listed_anew: bool,
@@ -106,56 +106,59 @@ struct State {
 
 /// See the module. Its clones are one.
 #[derive(Clone)]
-pub struct Model {
-    world: World,
-    state: Arc<Mutex<State>>,
+pub struct ObjectModel {
+    world: SimulatedWorld,
+    state: Arc<Mutex<ModelState>>,
 }
 
 fn bare(etag: &str) -> &str {
     etag.trim_matches('"')
 }
 
-impl State {
-    fn tick(&mut self) -> Moment {
+impl ModelState {
+    fn tick(&mut self) -> EventNumber {
         self.moment += 1;
         self.moment
     }
 
-    fn register(&mut self, key: &str) -> &mut Register {
-        self.keys.entry(key.to_owned()).or_insert_with(Register::new)
+    fn register(&mut self, key: &str) -> &mut KeyRegister {
+        self.keys.entry(key.to_owned()).or_insert_with(KeyRegister::new)
     }
 
-    fn consistency(&self, key: &str) -> Consistency {
+    fn consistency(&self, key: &str) -> RuleConsistency {
         let rules = self.settings.rules.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str()));
         rules.max_by_key(|(prefix, _)| prefix.len()).map_or(self.settings.consistency, |(_, rule)| *rule)
     }
 
     fn is_exclusive(&self, key: &str) -> bool {
-        self.consistency(key) == Consistency::Exclusive
+        self.consistency(key) == RuleConsistency::Exclusive
     }
 
     /// What a read between two moments may find, with the write that it is from.
     fn possible(
         &self,
         key: &str,
-        since: Moment,
-        until: Moment,
+        start: EventNumber,
+        end: EventNumber,
         depth: usize,
-    ) -> Vec<(usize, Option<Version>)> {
+    ) -> Vec<(usize, Option<ObjectVersion>)> {
         let Some(register) = self.keys.get(key) else { return vec![(0, None)] };
         let mut found = Vec::new();
-        for at in register.possible(since, until) {
-            let write = &register.writes[at];
+        for index in register.possible(start, end) {
+            let write = &register.writes[index];
             match &write.copy_of {
-                Some((from, id)) if write.outcomes.is_empty() && depth < MOST_DEPTH => {
-                    let source = self.possible(from, write.begun, until, depth + 1);
+                Some((from, id)) if write.outcomes.is_empty() && depth < MAX_DEPTH => {
+                    let source = self.possible(from, write.begun, end, depth + 1);
                     let copied = source.into_iter().filter_map(|(_, version)| version);
                     found.extend(copied.map(|version| {
-                        (at, Some(with_id(self.with_foreseen_etag(&[key, from], version), id.as_deref())))
+                        (index, Some(with_id(self.with_foreseen_etag(&[key, from], version), id.as_deref())))
                     }));
                 }
                 _ => found.extend(
-                    write.outcomes.iter().map(|outcome| (at, outcome.map(|one| self.versions[one].clone()))),
+                    write
+                        .outcomes
+                        .iter()
+                        .map(|outcome| (index, outcome.map(|one| self.versions[one].clone()))),
                 ),
             }
         }
@@ -164,21 +167,21 @@ impl State {
 
     /// Below a prefix that others write to, ETags are the store's. For objects in parts, only answers show them, also of
     /// copies to or from such a prefix. `keys` are those of the object and of its source.
-    fn with_foreseen_etag(&self, keys: &[&str], version: Version) -> Version {
+    fn with_foreseen_etag(&self, keys: &[&str], version: ObjectVersion) -> ObjectVersion {
         let has_parts = version.content.size() > MAX_SENT_WHOLE_BYTES
             || version.etag.as_ref().is_some_and(|etag| etag.contains('-'));
         match has_parts && !keys.iter().all(|key| self.is_exclusive(key)) {
-            true => Version { etag: None, ..version },
+            true => ObjectVersion { etag: None, ..version },
             false => version,
         }
     }
 
-    fn is_it(&self, version: &Version, seen: &Seen) -> bool {
+    fn is_it(&self, version: &ObjectVersion, seen: &SeenObject) -> bool {
         let keeps_headers = self.kind == StoreKind::S3;
         let is_etag = match (&version.etag, &seen.etag) {
-            (Some(known), Some(found)) if !self.has_etags_of_its_own => {
-                let is_whole = !known.contains('-') && !bare(found).contains('-');
-                !(is_whole || !self.has_listed_anew) || bare(known) == bare(found)
+            (Some(expected), Some(found)) if !self.has_etags_of_its_own => {
+                let is_whole = !expected.contains('-') && !bare(found).contains('-');
+                !(is_whole || !self.has_listed_anew) || bare(expected) == bare(found)
             }
             _ => true,
         };
@@ -190,8 +193,8 @@ impl State {
             })
     }
 
-    fn described(&self, possible: &[(usize, Option<Version>)]) -> String {
-        let one = |version: &Option<Version>| match version {
+    fn described(&self, possible: &[(usize, Option<ObjectVersion>)]) -> String {
+        let one = |version: &Option<ObjectVersion>| match version {
             None => "nothing".to_owned(),
             Some(version) => format!(
                 "{} bytes, ETag {}, id {}",
@@ -205,16 +208,16 @@ impl State {
     }
 }
 
-fn with_id(version: Version, id: Option<&str>) -> Version {
+fn with_id(version: ObjectVersion, id: Option<&str>) -> ObjectVersion {
     match id {
-        Some(id) => Version { id: Some(id.to_owned()), ..version },
+        Some(id) => ObjectVersion { id: Some(id.to_owned()), ..version },
         None => version,
     }
 }
 
-impl Model {
-    pub fn new(world: World, setup: &Setup) -> Model {
-        let state = State {
+impl ObjectModel {
+    pub fn new(world: SimulatedWorld, setup: &ScriptSetup) -> ObjectModel {
+        let state = ModelState {
             settings: setup.settings.clone(),
             kind: setup.store.kind,
             has_etags_of_its_own: setup.store.has_etags_of_its_own,
@@ -233,7 +236,7 @@ impl Model {
             acknowledged: 0,
             refused: 0,
         };
-        Model { world, state: Arc::new(Mutex::new(state)) }
+        ObjectModel { world, state: Arc::new(Mutex::new(state)) }
     }
 
     /// What was found wrong first.
@@ -241,12 +244,12 @@ impl Model {
         self.state.lock().failure.clone()
     }
 
-    pub fn fail(&self, what: impl Into<String>) {
-        let what = what.into();
-        self.world.note(format_args!("FAILURE: {what}"));
+    pub fn fail(&self, message: impl Into<String>) {
+        let message = message.into();
+        self.world.note(format_args!("FAILURE: {message}"));
         let mut state = self.state.lock();
         if state.failure.is_none() {
-            let text = format!("at {:.3} s: {what}", self.world.now().as_secs_f64());
+            let text = format!("at {:.3} s: {message}", self.world.now().as_secs_f64());
             state.failure = Some(text);
         }
     }
@@ -260,14 +263,14 @@ impl Model {
     }
 
     /// A gateway starts with these.
-    pub fn configure(&self, settings: &Settings) {
+    pub fn configure(&self, settings: &GatewaySettings) {
         let mut state = self.state.lock();
         state.has_listed_anew |=
             state.settings.rules != settings.rules || state.settings.consistency != settings.consistency;
         state.settings = settings.clone();
     }
 
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> GatewaySettings {
         self.state.lock().settings.clone()
     }
 
@@ -292,7 +295,7 @@ impl Model {
             state.keys.keys().filter(|key| !state.is_exclusive(key)).cloned().collect();
         for (key, register) in &mut state.keys {
             for write in register.writes.iter_mut().filter(|_| !shared.contains(key)) {
-                if write.fate == Fate::Unknown && write.gateway == gateway && write.ends_at.is_some() {
+                if write.fate == WriteFate::Unknown && write.gateway == gateway && write.ends_at.is_some() {
                     write.ended = Some(write.ended.unwrap_or(moment));
                 }
             }
@@ -300,11 +303,11 @@ impl Model {
     }
 
     /// Bytes that nothing had before.
-    pub fn fresh(&self, size: u64) -> Content {
+    pub fn fresh(&self, size: u64) -> ObjectContent {
         let mut state = self.state.lock();
         let seed = state.next_seed;
         state.next_seed += 1;
-        Content::new(seed, size)
+        ObjectContent::new(seed, size)
     }
 
     /// An identity for a version's headers.
@@ -324,7 +327,7 @@ impl Model {
         self.state.lock().kind == StoreKind::S3
     }
 
-    pub fn consistency(&self, key: &str) -> Consistency {
+    pub fn consistency(&self, key: &str) -> RuleConsistency {
         self.state.lock().consistency(key)
     }
 
@@ -334,11 +337,11 @@ impl Model {
     }
 
     /// A moment at which a request begins.
-    pub fn begin_read(&self) -> Moment {
+    pub fn begin_read(&self) -> EventNumber {
         let now = self.world.now();
         let mut state = self.state.lock();
         let moment = state.tick();
-        let State { keys, timed, .. } = &mut *state;
+        let ModelState { keys, timed, .. } = &mut *state;
         timed.retain(|key| keys.get_mut(key).is_some_and(|register| register.pass(now, moment)));
         moment
     }
@@ -347,9 +350,9 @@ impl Model {
         &self,
         key: &str,
         gateway: usize,
-        outcomes: Vec<Option<Version>>,
+        outcomes: Vec<Option<ObjectVersion>>,
         copy_of: Option<(String, Option<String>)>,
-    ) -> Begun {
+    ) -> BegunChange {
         let moment = self.begin_read();
         let mut state = self.state.lock();
         let outcomes = outcomes
@@ -362,56 +365,58 @@ impl Model {
             })
             .collect();
         let register = state.register(key);
-        register.writes.push(Write {
+        register.writes.push(WriteAttempt {
             outcomes,
             copy_of,
             begun: moment,
             ended: None,
             ends_at: None,
-            fate: Fate::Unknown,
+            fate: WriteFate::Unknown,
             gone_since: None,
             gateway,
         });
-        Begun { key: key.to_owned(), at: register.writes.len() - 1, moment }
+        BegunChange { key: key.to_owned(), at: register.writes.len() - 1, moment }
     }
 
-    pub fn begin_put(&self, key: &str, gateway: usize, version: Version) -> Begun {
+    pub fn begin_put(&self, key: &str, gateway: usize, version: ObjectVersion) -> BegunChange {
         let version = self.state.lock().with_foreseen_etag(&[key], version);
         self.begin(key, gateway, vec![Some(version)], None)
     }
 
-    pub fn begin_delete(&self, key: &str, gateway: usize) -> Begun {
+    pub fn begin_delete(&self, key: &str, gateway: usize) -> BegunChange {
         self.begin(key, gateway, vec![None], None)
     }
 
     /// A copy of whatever `from` has meanwhile, with this identity if it gets its own headers.
-    pub fn begin_copy(&self, from: &str, to: &str, gateway: usize, id: Option<String>) -> Begun {
+    pub fn begin_copy(&self, from: &str, to: &str, gateway: usize, id: Option<String>) -> BegunChange {
         self.begin(to, gateway, Vec::new(), Some((from.to_owned(), id)))
     }
 
     /// The ETag is that of the answer, if there was one.
-    pub fn end(&self, begun: &Begun, answer: Answer, etag: Option<&str>) {
+    pub fn end(&self, begun: &BegunChange, answer: ChangeOutcome, etag: Option<&str>) {
         let now = self.world.now();
         let mut state = self.state.lock();
         let moment = state.tick();
         let write = &state.register(&begun.key).writes[begun.at];
         let (copy_of, was_begun, gateway) = (write.copy_of.clone(), write.begun, write.gateway);
         let mut resolved = None;
-        if let Some((from, id)) = copy_of.filter(|_| answer != Answer::NotDone) {
+        if let Some((from, id)) = copy_of.filter(|_| answer != ChangeOutcome::NotDone) {
             let source = state.possible(&from, was_begun, moment, 0);
-            let versions: Vec<Version> = source
+            let versions: Vec<ObjectVersion> = source
                 .into_iter()
                 .filter_map(|(_, version)| version)
                 .map(|version| state.with_foreseen_etag(&[&begun.key, &from], version))
                 .filter(|version| match (&version.etag, etag) {
-                    (Some(known), Some(given)) if !state.has_etags_of_its_own && !state.has_listed_anew => {
-                        bare(known) == bare(given)
+                    (Some(recorded), Some(answered))
+                        if !state.has_etags_of_its_own && !state.has_listed_anew =>
+                    {
+                        bare(recorded) == bare(answered)
                     }
                     _ => true,
                 })
                 .map(|version| with_id(version, id.as_deref()))
                 .collect();
-            if versions.is_empty() && answer == Answer::Done {
+            if versions.is_empty() && answer == ChangeOutcome::Done {
                 drop(state);
                 self.fail(format!("a copy of {from:?} has the ETag {etag:?}, and its source never had"));
                 return;
@@ -429,17 +434,17 @@ impl Model {
             write.outcomes = resolved;
         }
         // A read that has found it meanwhile knows better.
-        if write.fate == Fate::Unknown {
+        if write.fate == WriteFate::Unknown {
             write.fate = match answer {
-                Answer::Done => Fate::Done,
-                Answer::NotDone => Fate::NotDone,
-                Answer::Unknown => Fate::Unknown,
+                ChangeOutcome::Done => WriteFate::Done,
+                ChangeOutcome::NotDone => WriteFate::NotDone,
+                ChangeOutcome::Unknown => WriteFate::Unknown,
             };
         }
         match answer {
-            Answer::Unknown if has_died => write.ended = Some(write.ended.unwrap_or(moment)),
-            Answer::Unknown => write.ends_at = Some(now + OPEN_FOR),
-            Answer::Done | Answer::NotDone => {
+            ChangeOutcome::Unknown if has_died => write.ended = Some(write.ended.unwrap_or(moment)),
+            ChangeOutcome::Unknown => write.ends_at = Some(now + OPEN_FOR),
+            ChangeOutcome::Done | ChangeOutcome::NotDone => {
                 write.ended = Some(write.ended.map_or(moment, |ended| ended.min(moment)))
             }
         }
@@ -447,29 +452,29 @@ impl Model {
         if write.ends_at.is_some() {
             state.timed.insert(begun.key.clone());
         }
-        if let (Answer::Done, Some(etag), Some(version)) = (&answer, etag, outcome)
+        if let (ChangeOutcome::Done, Some(etag), Some(version)) = (&answer, etag, outcome)
             && state.versions[version].etag.is_none()
         {
             state.versions[version].etag = Some(bare(etag).to_owned());
         }
         match answer {
-            Answer::Done => state.acknowledged += 1,
-            Answer::NotDone | Answer::Unknown => state.refused += 1,
+            ChangeOutcome::Done => state.acknowledged += 1,
+            ChangeOutcome::NotDone | ChangeOutcome::Unknown => state.refused += 1,
         }
     }
 
     /// Somebody else has changed the store.
-    pub fn note_others(&self, key: &str, version: Option<Version>) {
+    pub fn note_others(&self, key: &str, version: Option<ObjectVersion>) {
         let begun = self.begin(key, usize::MAX, vec![version], None);
         let now = self.world.now();
         let mut state = self.state.lock();
         let moment = state.tick();
         let seen_after = match state.consistency(key) {
-            Consistency::Ttl { ms } => Some(Duration::from_millis(ms)),
-            Consistency::Exclusive | Consistency::Revalidate => None,
+            RuleConsistency::Ttl { ms } => Some(Duration::from_millis(ms)),
+            RuleConsistency::Exclusive | RuleConsistency::Revalidate => None,
         };
         let write = &mut state.register(key).writes[begun.at];
-        write.fate = Fate::Done;
+        write.fate = WriteFate::Done;
         match seen_after {
             Some(after) => write.ends_at = Some(now + after),
             None => write.ended = Some(moment),
@@ -480,10 +485,10 @@ impl Model {
     }
 
     /// Whether a read that began then may find nothing, and whether it may find something.
-    pub fn may_be(&self, key: &str, since: Moment) -> (bool, bool) {
+    pub fn may_be(&self, key: &str, start: EventNumber) -> (bool, bool) {
         let mut state = self.state.lock();
-        let until = state.tick();
-        let possible = state.possible(key, since, until, 0);
+        let end = state.tick();
+        let possible = state.possible(key, start, end, 0);
         (
             possible.iter().any(|(_, version)| version.is_none()),
             possible.iter().any(|(_, version)| version.is_some()),
@@ -491,29 +496,29 @@ impl Model {
     }
 
     /// The versions that a read that began then may find.
-    pub fn versions(&self, key: &str, since: Moment) -> Vec<Version> {
+    pub fn versions(&self, key: &str, start: EventNumber) -> Vec<ObjectVersion> {
         let mut state = self.state.lock();
-        let until = state.tick();
-        state.possible(key, since, until, 0).into_iter().filter_map(|(_, version)| version).collect()
+        let end = state.tick();
+        state.possible(key, start, end, 0).into_iter().filter_map(|(_, version)| version).collect()
     }
 
     /// As [`may_be`](Self::may_be), for the answer to a condition of a change that was begun: that one does not
     /// count.
-    pub fn may_have_been(&self, begun: &Begun) -> (bool, Vec<Version>) {
+    pub fn may_have_been(&self, begun: &BegunChange) -> (bool, Vec<ObjectVersion>) {
         let mut state = self.state.lock();
-        let until = state.tick();
-        let possible = state.possible(&begun.key, begun.moment, until, 0);
-        let others: Vec<_> = possible.into_iter().filter(|(at, _)| *at != begun.at).collect();
+        let end = state.tick();
+        let possible = state.possible(&begun.key, begun.moment, end, 0);
+        let others: Vec<_> = possible.into_iter().filter(|(index, _)| *index != begun.at).collect();
         let may_be_nothing = others.iter().any(|(_, version)| version.is_none());
         (may_be_nothing, others.into_iter().filter_map(|(_, version)| version).collect())
     }
 
     /// Checks what a read that began then has found.
-    pub fn check_read(&self, what: &str, key: &str, since: Moment, seen: Option<&Seen>) {
+    pub fn check_read(&self, request: &str, key: &str, start: EventNumber, seen: Option<&SeenObject>) {
         let wrong = {
             let mut state = self.state.lock();
-            let until = state.tick();
-            let possible = state.possible(key, since, until, 0);
+            let end = state.tick();
+            let possible = state.possible(key, start, end, 0);
             let mut found: Vec<usize> = possible
                 .iter()
                 .filter(|(_, version)| match (version, seen) {
@@ -521,7 +526,7 @@ impl Model {
                     (Some(version), Some(seen)) => state.is_it(version, seen),
                     _ => false,
                 })
-                .map(|(at, _)| *at)
+                .map(|(index, _)| *index)
                 .collect();
             found.dedup();
             // What others have written may be seen now, and then what was there before, from a memory that `ttl`
@@ -529,29 +534,35 @@ impl Model {
             if let [only] = found[..]
                 && state.is_exclusive(key)
             {
-                state.register(key).see(only, since, until);
+                state.register(key).see(only, start, end);
             }
             found.is_empty().then(|| state.described(&possible))
         };
         if let Some(possible) = wrong {
             let found = match seen {
                 None => "nothing".to_owned(),
-                Some(Seen { size, etag, id, bytes }) => {
+                Some(SeenObject { size, etag, id, bytes }) => {
                     let bytes =
                         bytes.as_ref().map(|(range, bytes)| format!(", {range:?}: {}", text_of(bytes)));
                     format!("{size} bytes, ETag {etag:?}, id {id:?}{}", bytes.unwrap_or_default())
                 }
             };
-            self.fail(format!("{what} {key:?}: found {found}; possible is {possible}"));
+            self.fail(format!("{request} {key:?}: found {found}; possible is {possible}"));
         }
     }
 
     /// Checks a whole listing that began then.
-    pub fn check_list(&self, prefix: &str, has_delimiter: bool, since: Moment, entries: &[Entry]) {
+    pub fn check_list(
+        &self,
+        prefix: &str,
+        has_delimiter: bool,
+        start: EventNumber,
+        entries: &[ListingEntry],
+    ) {
         let wrong = {
             let mut state = self.state.lock();
-            let until = state.tick();
-            state.wrong_in_list(prefix, has_delimiter, (since, until), entries)
+            let end = state.tick();
+            state.wrong_in_list(prefix, has_delimiter, (start, end), entries)
         };
         if let Some(wrong) = wrong {
             self.fail(format!("LIST {prefix:?}{}: {wrong}", if has_delimiter { " by /" } else { "" }));
@@ -578,17 +589,17 @@ fn text_of(bytes: &Bytes) -> String {
     format!("{} bytes from {first} on", bytes.len())
 }
 
-impl State {
+impl ModelState {
     fn wrong_in_list(
         &self,
         prefix: &str,
         has_delimiter: bool,
-        (since, until): (Moment, Moment),
-        entries: &[Entry],
+        (start, last): (EventNumber, EventNumber),
+        entries: &[ListingEntry],
     ) -> Option<String> {
-        let name = |entry: &Entry| match entry {
-            Entry::Key { key, .. } => key.clone(),
-            Entry::Group(group) => group.clone(),
+        let name = |entry: &ListingEntry| match entry {
+            ListingEntry::Key { key, .. } => key.clone(),
+            ListingEntry::Group(group) => group.clone(),
         };
         if let Some(pair) = entries.windows(2).find(|pair| name(&pair[0]) >= name(&pair[1])) {
             return Some(format!("{:?} stands before {:?}", name(&pair[0]), name(&pair[1])));
@@ -601,8 +612,8 @@ impl State {
         let listed: BTreeMap<&str, (u64, &str)> = entries
             .iter()
             .filter_map(|entry| match entry {
-                Entry::Key { key, size, etag } => Some((key.as_str(), (*size, etag.as_str()))),
-                Entry::Group(_) => None,
+                ListingEntry::Key { key, size, etag } => Some((key.as_str(), (*size, etag.as_str()))),
+                ListingEntry::Group(_) => None,
             })
             .collect();
         if let Some(unknown) =
@@ -611,7 +622,7 @@ impl State {
             return Some(format!("it has {unknown:?}, which it can't have"));
         }
         for key in self.keys.keys().filter(|key| key.starts_with(prefix)) {
-            let possible = self.possible(key, since, until, 0);
+            let possible = self.possible(key, start, last, 0);
             let may_be_nothing = possible.iter().any(|(_, version)| version.is_none());
             let may_be_there = possible.iter().any(|(_, version)| version.is_some());
             if let Some(group) = group_of(key) {
@@ -626,8 +637,9 @@ impl State {
                 }
                 None => {}
                 Some((size, etag)) => {
-                    let seen = Seen { size: *size, etag: Some((*etag).to_owned()), id: None, bytes: None };
-                    let is_it = |version: &Version| self.is_it(version, &seen);
+                    let seen =
+                        SeenObject { size: *size, etag: Some((*etag).to_owned()), id: None, bytes: None };
+                    let is_it = |version: &ObjectVersion| self.is_it(version, &seen);
                     if !possible.iter().any(|(_, version)| version.as_ref().is_some_and(is_it)) {
                         let possible = self.described(&possible);
                         return Some(format!(
@@ -640,8 +652,8 @@ impl State {
         let groups: BTreeSet<&str> = entries
             .iter()
             .filter_map(|entry| match entry {
-                Entry::Group(group) => Some(group.as_str()),
-                Entry::Key { .. } => None,
+                ListingEntry::Group(group) => Some(group.as_str()),
+                ListingEntry::Key { .. } => None,
             })
             .collect();
         if let Some(unknown) = groups.iter().find(|group| !expected_groups.contains_key(**group)) {

@@ -10,33 +10,33 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use underlay_sync::Mutex;
 
-use crate::world::World;
+use crate::world::SimulatedWorld;
 
 /// What is on its way each way, at most.
 const WINDOW_BYTES: usize = 64 << 10;
 
-struct Port {
-    arrivals: UnboundedSender<Wire>,
+struct GatewayPort {
+    arrivals: UnboundedSender<GatewayStream>,
     lives: Arc<AtomicBool>,
 }
 
 /// See the module. Its clones are one.
 #[derive(Clone)]
-pub(crate) struct Network {
-    world: World,
-    ports: Arc<Mutex<Vec<Option<Port>>>>,
+pub(crate) struct SimulatedNetwork {
+    world: SimulatedWorld,
+    ports: Arc<Mutex<Vec<Option<GatewayPort>>>>,
 }
 
 /// The gateway's end of a connection.
-pub(crate) struct Wire {
-    world: World,
+pub(crate) struct GatewayStream {
+    world: SimulatedWorld,
     stream: DuplexStream,
     lives: Arc<AtomicBool>,
 }
 
-impl Network {
-    pub(crate) fn new(world: World) -> Network {
-        Network { world, ports: Arc::default() }
+impl SimulatedNetwork {
+    pub(crate) fn new(world: SimulatedWorld) -> SimulatedNetwork {
+        SimulatedNetwork { world, ports: Arc::default() }
     }
 
     /// A new connection to a gateway.
@@ -53,19 +53,20 @@ impl Network {
         let port = ports.get(port).and_then(Option::as_ref).ok_or(io::ErrorKind::ConnectionRefused)?;
         let (ours, theirs) = tokio::io::duplex(WINDOW_BYTES);
         self.world.note_move();
-        let wire = Wire { world: self.world.clone(), stream: theirs, lives: Arc::clone(&port.lives) };
+        let wire =
+            GatewayStream { world: self.world.clone(), stream: theirs, lives: Arc::clone(&port.lives) };
         port.arrivals.send(wire).map_err(|_| io::ErrorKind::ConnectionRefused)?;
         Ok(ours)
     }
 
     /// A gateway begins to listen.
-    pub(crate) fn listen(&self, gateway: usize, lives: Arc<AtomicBool>) -> UnboundedReceiver<Wire> {
+    pub(crate) fn listen(&self, gateway: usize, lives: Arc<AtomicBool>) -> UnboundedReceiver<GatewayStream> {
         let (arrivals, receiver) = unbounded_channel();
         let mut ports = self.ports.lock();
         while ports.len() <= gateway {
             ports.push(None);
         }
-        ports[gateway] = Some(Port { arrivals, lives });
+        ports[gateway] = Some(GatewayPort { arrivals, lives });
         receiver
     }
 
@@ -76,22 +77,22 @@ impl Network {
     }
 }
 
-impl Wire {
+impl GatewayStream {
     fn is_dead(&self) -> bool {
         !self.lives.load(Ordering::Relaxed)
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for GatewayStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.is_dead() {
             return Poll::Pending;
         }
-        let polled = Pin::new(&mut self.stream).poll_read(context, into);
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if polled.is_ready() {
             self.world.note_move();
         }
@@ -99,7 +100,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for GatewayStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

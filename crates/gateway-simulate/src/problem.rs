@@ -11,7 +11,7 @@ Exit codes: 0 done, and nothing failed; 1 a seed failed (prove: a bug was not fo
 
 /// Each kind has its own exit code: none of them may look like a seed that failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum CommandProblem {
     /// What the user asked for can't be.
     #[error("{0}")]
     Mistake(String),
@@ -26,19 +26,19 @@ pub enum Problem {
     Bug(String),
 }
 
-impl Problem {
+impl CommandProblem {
     pub fn code(&self) -> u8 {
         match self {
-            Problem::Mistake(_) => 2,
-            Problem::Missing(_) => 3,
-            Problem::Output(_) => 4,
-            Problem::Bug(_) => 70,
-            Problem::Interrupted => 130,
+            CommandProblem::Mistake(_) => 2,
+            CommandProblem::Missing(_) => 3,
+            CommandProblem::Output(_) => 4,
+            CommandProblem::Bug(_) => 70,
+            CommandProblem::Interrupted => 130,
         }
     }
 
     /// One that stops reading knows it: `show 1 | head`.
     pub fn is_quiet(&self) -> bool {
-        matches!(self, Problem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
+        matches!(self, CommandProblem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
     }
 }

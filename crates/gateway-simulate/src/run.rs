@@ -13,17 +13,17 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 use underlay_gateway::in_process;
 
-use crate::client::{Session, perform, prepare, verify};
-use crate::disk::Disks;
-use crate::etcd::Etcd;
-use crate::gateway::{BUCKET, End, Gateway, KEY_ID, SECRET, Surroundings};
+use crate::client::{ClientSession, perform, prepare, verify};
+use crate::disk::SimulatedDisks;
+use crate::etcd::SimulatedEtcd;
+use crate::gateway::{BUCKET, KEY_ID, ProcessEnd, SECRET, SharedWorld, SimulatedGateway};
 use crate::log::note_log;
 use crate::machine::{self, OnThread};
-use crate::model::Model;
-use crate::network::Network;
-use crate::script::{Operation, Script, Step, StoreFaults, StoreKind};
-use crate::store::Stores;
-use crate::world::World;
+use crate::model::ObjectModel;
+use crate::network::SimulatedNetwork;
+use crate::script::{ClientOperation, ScriptStep, SimulationScript, StoreFaults, StoreKind};
+use crate::store::SimulatedStores;
+use crate::world::SimulatedWorld;
 
 /// A process runs for this long before the next one does.
 const TICK: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ const IDLE_TICK: Duration = Duration::from_millis(50);
 /// This many ticks without interaction come before the longer ones.
 const IDLE_BEHIND: u32 = 20;
 /// Blocking work begins within this time.
-const MOST_BLOCKING: Duration = Duration::from_millis(4);
+const MAX_BLOCKING: Duration = Duration::from_millis(4);
 /// A client that needs longer never ends: some stall for an hour.
 const CLIENTS_WITHIN: Duration = Duration::from_secs(2 * 3600);
 /// A verification of few names: a gateway may refuse one request for half an hour.
@@ -43,7 +43,7 @@ const VERIFIED_PER_NAME: Duration = Duration::from_millis(200);
 const VERIFIED_PER_PAGE: Duration = Duration::from_secs(2);
 /// A doomed process dies within this time, even if it changes nothing on its disk.
 const DIES_WITHIN: Duration = Duration::from_millis(300);
-const MOST_CHANGES: u64 = 40;
+const MAX_CHANGES: u64 = 40;
 /// A supervisor restarts a process after this pause.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// A healthy gateway serves by then.
@@ -61,7 +61,7 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// A script's outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ScriptReport {
     /// What went wrong.
     pub failure: Option<String>,
     /// Why the script can't be played: no failure of the gateway.
@@ -103,9 +103,9 @@ fn note_panics() {
 }
 
 /// Plays a script on its own thread: thread-local random numbers then follow the seed.
-pub fn play(script: &Script, keeps_notes: bool) -> Report {
+pub fn play(script: &SimulationScript, keeps_notes: bool) -> ScriptReport {
     note_panics();
-    let unfit = |why: String| Report { unfit: Some(why), ..Report::default() };
+    let unfit = |reason: String| ScriptReport { unfit: Some(reason), ..ScriptReport::default() };
     // Before random numbers follow the seed: the name has to be unique.
     let scratch = match tempfile::Builder::new().prefix("underlay-gateway-simulate-").tempdir() {
         Ok(scratch) => scratch,
@@ -118,8 +118,8 @@ pub fn play(script: &Script, keeps_notes: bool) -> Report {
         let report = std::panic::catch_unwind(AssertUnwindSafe(run));
         IS_PLAYING.set(false);
         report.unwrap_or_else(|_| {
-            let why = PANIC.take().unwrap_or_default();
-            Report { failure: Some(format!("a panic: {why}")), ..Report::default() }
+            let reason = PANIC.take().unwrap_or_default();
+            ScriptReport { failure: Some(format!("a panic: {reason}")), ..ScriptReport::default() }
         })
     });
     match playing.map(std::thread::JoinHandle::join) {
@@ -129,29 +129,33 @@ pub fn play(script: &Script, keeps_notes: bool) -> Report {
     }
 }
 
-fn play_here(script: &Script, scratch: std::path::PathBuf, keeps_notes: bool) -> Report {
-    let world = World::new(script.seed, keeps_notes);
-    let disks = Rc::new(Disks::new(world.clone()));
+fn play_here(script: &SimulationScript, scratch: std::path::PathBuf, keeps_notes: bool) -> ScriptReport {
+    let world = SimulatedWorld::new(script.seed, keeps_notes);
+    let disks = Rc::new(SimulatedDisks::new(world.clone()));
     let on_thread = OnThread::begin(script.seed, Rc::clone(&disks));
     let _log = keeps_notes.then(|| note_log(&world));
     let of_delays = world.clone();
-    in_process::simulate(move || of_delays.with_random(|random| random.delay(Duration::ZERO, MOST_BLOCKING)));
-    let (stores, network) = (Stores::new(world.clone(), &script.setup.store), Network::new(world.clone()));
-    let model = Model::new(world.clone(), &script.setup);
-    let surroundings = Surroundings {
+    in_process::simulate(move || of_delays.with_random(|random| random.delay(Duration::ZERO, MAX_BLOCKING)));
+    let (stores, network) =
+        (SimulatedStores::new(world.clone(), &script.setup.store), SimulatedNetwork::new(world.clone()));
+    let model = ObjectModel::new(world.clone(), &script.setup);
+    let surroundings = SharedWorld {
         world: world.clone(),
         disks,
         network,
         stores,
         gateways: script.setup.gateways,
         kind: script.setup.store.kind,
-        etcd: Etcd::new(world.clone()),
+        etcd: SimulatedEtcd::new(world.clone()),
         scratch,
     };
-    let mut report =
-        Report { crashes: script.crashes(), steps: script.steps.len() as u64, ..Report::default() };
-    match Run::new(script, &surroundings, model.clone()) {
-        Err(why) => report.unfit = Some(why),
+    let mut report = ScriptReport {
+        crashes: script.crashes(),
+        steps: script.steps.len() as u64,
+        ..ScriptReport::default()
+    };
+    match ScriptRun::new(script, &surroundings, model.clone()) {
+        Err(reason) => report.unfit = Some(reason),
         Ok(mut run) => {
             let outcome = run.play(script);
             run.end();
@@ -164,28 +168,31 @@ fn play_here(script: &Script, scratch: std::path::PathBuf, keeps_notes: bool) ->
     drop(on_thread);
     (report.trace, report.virtual_s) = (world.trace(), world.now().as_secs_f64());
     (report.acknowledged, report.refused) = (model.acknowledged(), model.refused());
-    report.notes =
-        world.notes().into_iter().map(|(when, what)| format!("{:10.3} {what}", when.as_secs_f64())).collect();
+    report.notes = world
+        .notes()
+        .into_iter()
+        .map(|(time, event)| format!("{:10.3} {event}", when.as_secs_f64()))
+        .collect();
     report
 }
 
 /// A client's queue of operations, and how many are left.
 struct Client {
-    operations: UnboundedSender<Operation>,
+    operations: UnboundedSender<ClientOperation>,
     left: Rc<Cell<u64>>,
 }
 
-struct Run {
-    world: World,
-    surroundings: Surroundings,
-    model: Model,
-    gateways: Vec<Gateway>,
+struct ScriptRun {
+    world: SimulatedWorld,
+    surroundings: SharedWorld,
+    model: ObjectModel,
+    gateways: Vec<SimulatedGateway>,
     /// Each gateway's last end.
-    ends: Vec<Option<End>>,
+    ends: Vec<Option<ProcessEnd>>,
     /// Each gateway's next start.
     restarts: Vec<Option<Duration>>,
     clients: Vec<Client>,
-    session: Session,
+    session: ClientSession,
     /// On a page of the store's listings.
     names_per_page: usize,
     /// The world's count at the last tick, and the number of ticks since it changed.
@@ -196,8 +203,12 @@ struct Run {
     began: Instant,
 }
 
-impl Run {
-    fn new(script: &Script, surroundings: &Surroundings, model: Model) -> Result<Run, String> {
+impl ScriptRun {
+    fn new(
+        script: &SimulationScript,
+        surroundings: &SharedWorld,
+        model: ObjectModel,
+    ) -> Result<ScriptRun, String> {
         if script.setup.store.kind != StoreKind::S3 {
             let directory = surroundings.make_store_directory().map_err(|error| error.to_string())?;
             surroundings.stores.use_directory(&directory).map_err(|error| error.to_string())?;
@@ -208,9 +219,10 @@ impl Run {
             .build()
             .map_err(|error| error.to_string())?;
         let setup = &script.setup;
-        let gateways: std::io::Result<Vec<Gateway>> =
-            (0..setup.gateways).map(|number| Gateway::new(number, surroundings, &setup.settings)).collect();
-        let session = Session {
+        let gateways: std::io::Result<Vec<SimulatedGateway>> = (0..setup.gateways)
+            .map(|number| SimulatedGateway::new(number, surroundings, &setup.settings))
+            .collect();
+        let session = ClientSession {
             world: surroundings.world.clone(),
             network: surroundings.network.clone(),
             model: model.clone(),
@@ -222,7 +234,7 @@ impl Run {
             bucket: BUCKET.to_owned(),
         };
         let began = outside.block_on(async { Instant::now() });
-        let mut run = Run {
+        let mut run = ScriptRun {
             world: surroundings.world.clone(),
             surroundings: surroundings.clone(),
             model,
@@ -239,9 +251,9 @@ impl Run {
             began,
         };
         for client in 0..setup.clients.max(1) {
-            let (operations, mut waiting) = unbounded_channel::<Operation>();
+            let (operations, mut waiting) = unbounded_channel::<ClientOperation>();
             let left = Rc::new(Cell::new(0));
-            let (of_client, session) = (Rc::clone(&left), Session { client, ..run.session.clone() });
+            let (of_client, session) = (Rc::clone(&left), ClientSession { client, ..run.session.clone() });
             run.local.spawn_local(async move {
                 while let Some(operation) = waiting.recv().await {
                     perform(&operation, &session).await;
@@ -260,8 +272,8 @@ impl Run {
         self.moved = moved;
         let is_idle = self.idle_ticks > IDLE_BEHIND;
         self.world.advance(if is_idle { IDLE_TICK } else { TICK });
-        let until = self.began + self.world.now();
-        self.local.block_on(&self.outside, async move { tokio::time::sleep_until(until).await });
+        let deadline = self.began + self.world.now();
+        self.local.block_on(&self.outside, async move { tokio::time::sleep_until(deadline).await });
         for number in 0..self.gateways.len() {
             if let Some(end) = self.gateways[number].step() {
                 self.ended(number, end)?;
@@ -276,22 +288,24 @@ impl Run {
         }
     }
 
-    fn ended(&mut self, number: usize, end: End) -> Result<(), String> {
+    fn ended(&mut self, number: usize, end: ProcessEnd) -> Result<(), String> {
         self.world
             .note(format_args!("gateway {number} has ended: {}", said(&end, &self.surroundings.scratch)));
         self.model.gateway_died(number);
         self.ends[number] = Some(end.clone());
         match end {
-            End::Failed { why, is_bug: true } => Err(format!("gateway {number} ended by a bug: {why}")),
-            End::Failed { why, .. } => {
+            ProcessEnd::Failed { why: reason, is_bug: true } => {
+                Err(format!("gateway {number} ended by a bug: {why}"))
+            }
+            ProcessEnd::Failed { why: reason, .. } => {
                 // An operator restores the former configuration, and drains first.
-                if why.contains(LOSES_SOMETHING) {
+                if reason.contains(LOSES_SOMETHING) {
                     self.gateways[number].take_back_settings();
                 }
                 self.restarts[number] = Some(self.world.now() + RESTART_PAUSE);
                 Ok(())
             }
-            End::Killed | End::Stopped { .. } => Ok(()),
+            ProcessEnd::Killed | ProcessEnd::Stopped { .. } => Ok(()),
         }
     }
 
@@ -310,8 +324,8 @@ impl Run {
     }
 
     fn wait(&mut self, time: Duration) -> Result<(), String> {
-        let until = self.world.now() + time;
-        while self.world.now() < until {
+        let deadline = self.world.now() + time;
+        while self.world.now() < deadline {
             self.tick()?;
         }
         Ok(())
@@ -320,20 +334,20 @@ impl Run {
     fn wait_until(
         &mut self,
         limit: Duration,
-        what: &str,
-        is_so: impl Fn(&Run) -> bool,
+        condition: &str,
+        is_so: impl Fn(&ScriptRun) -> bool,
     ) -> Result<(), String> {
-        let until = self.world.now() + limit;
+        let deadline = self.world.now() + limit;
         while !is_so(self) {
-            if self.world.now() >= until {
-                return Err(format!("{what} for {} s", limit.as_secs()));
+            if self.world.now() >= deadline {
+                return Err(format!("{condition} for {} s", limit.as_secs()));
             }
             self.tick()?;
         }
         Ok(())
     }
 
-    fn play(&mut self, script: &Script) -> Result<(), String> {
+    fn play(&mut self, script: &SimulationScript) -> Result<(), String> {
         prepare(&self.session, &script.setup);
         for number in 0..self.gateways.len() {
             self.start(number)?;
@@ -341,7 +355,7 @@ impl Run {
         if script.setup.store.kind == StoreKind::Folding {
             // It refuses the store, or serves.
             let has_begun =
-                |run: &Run| run.gateways.iter().all(|gateway| gateway.is_ready() || !gateway.is_up());
+                |run: &ScriptRun| run.gateways.iter().all(|gateway| gateway.is_ready() || !gateway.is_up());
             self.wait_until(READY_WITHIN, "a gateway has been starting", has_begun)?;
             if self.is_refused(StoreKind::Folding) {
                 return Ok(());
@@ -361,57 +375,57 @@ impl Run {
         self.tick()
     }
 
-    fn take(&mut self, step: &Step) -> Result<(), String> {
+    fn take(&mut self, step: &ScriptStep) -> Result<(), String> {
         let count = self.gateways.len();
-        let known = |gateway: &usize| gateway % count;
+        let wrapped = |gateway: &usize| gateway % count;
         match step {
-            Step::Do { client, operation } => {
+            ScriptStep::Do { client, operation } => {
                 let client = &self.clients[client % self.clients.len()];
                 client.left.set(client.left.get() + 1);
                 let _ = client.operations.send(operation.clone());
             }
-            Step::Wait { ms } => self.wait(Duration::from_millis(*ms))?,
-            Step::Barrier => self.wait_for_clients()?,
-            Step::Kill { gateway } => self.doom(known(gateway), false),
-            Step::CutPower { gateway } => self.doom(known(gateway), true),
-            Step::Start { gateway } => self.start(known(gateway))?,
-            Step::Stop { gateway } => self.gateways[known(gateway)].stop(),
-            Step::Continue { gateway } => self.gateways[known(gateway)].go_on(),
-            Step::Terminate { gateway } => self.gateways[known(gateway)].terminate(),
-            Step::FailSyncs { gateway, count } => {
-                self.gateways[known(gateway)].fail_syncs(u64::from(*count));
+            ScriptStep::Wait { ms } => self.wait(Duration::from_millis(*ms))?,
+            ScriptStep::Barrier => self.wait_for_clients()?,
+            ScriptStep::Kill { gateway } => self.doom(wrapped(gateway), false),
+            ScriptStep::CutPower { gateway } => self.doom(wrapped(gateway), true),
+            ScriptStep::Start { gateway } => self.start(wrapped(gateway))?,
+            ScriptStep::Stop { gateway } => self.gateways[wrapped(gateway)].stop(),
+            ScriptStep::Continue { gateway } => self.gateways[wrapped(gateway)].go_on(),
+            ScriptStep::Terminate { gateway } => self.gateways[wrapped(gateway)].terminate(),
+            ScriptStep::FailSyncs { gateway, count } => {
+                self.gateways[wrapped(gateway)].fail_syncs(u64::from(*count));
             }
-            Step::FillDisk { gateway, left_bytes } => {
-                let disk = self.gateways[known(gateway)].disk();
+            ScriptStep::FillDisk { gateway, left_bytes } => {
+                let disk = self.gateways[wrapped(gateway)].disk();
                 self.surroundings.disks.fill(disk, *left_bytes);
             }
-            Step::FreeDisk { gateway } => {
-                let disk = self.gateways[known(gateway)].disk();
+            ScriptStep::FreeDisk { gateway } => {
+                let disk = self.gateways[wrapped(gateway)].disk();
                 self.surroundings.disks.make_room(disk);
             }
-            Step::DropPages { gateway } => {
-                let disk = self.gateways[known(gateway)].disk();
+            ScriptStep::DropPages { gateway } => {
+                let disk = self.gateways[wrapped(gateway)].disk();
                 self.surroundings.disks.forget_all(disk);
             }
-            Step::JumpClock { gateway, ms } => {
+            ScriptStep::JumpClock { gateway, ms } => {
                 self.model.note_clock_jump();
-                self.gateways[known(gateway)].jump_clock(*ms);
+                self.gateways[wrapped(gateway)].jump_clock(*ms);
             }
-            Step::Store(faults) => self.surroundings.stores.set_faults(faults.clone()),
-            Step::Heal => self.heal(),
+            ScriptStep::Store(faults) => self.surroundings.stores.set_faults(faults.clone()),
+            ScriptStep::Heal => self.heal(),
             // All gateways of a cluster need the same one, and would have to stop at once.
-            Step::Configure(_) if count > 1 => {}
-            Step::Configure(settings) => {
+            ScriptStep::Configure(_) if count > 1 => {}
+            ScriptStep::Configure(settings) => {
                 self.gateways.iter_mut().for_each(|gateway| gateway.settings = settings.clone());
             }
-            Step::StopEtcd => self.surroundings.etcd.set_stopped(true),
-            Step::StartEtcd => self.surroundings.etcd.set_stopped(false),
+            ScriptStep::StopEtcd => self.surroundings.etcd.set_stopped(true),
+            ScriptStep::StartEtcd => self.surroundings.etcd.set_stopped(false),
         }
         Ok(())
     }
 
     fn doom(&mut self, number: usize, cuts_power: bool) {
-        let changes = self.world.with_random(|random| random.below(MOST_CHANGES));
+        let changes = self.world.with_random(|random| random.below(MAX_CHANGES));
         self.gateways[number].doom(changes, self.world.now() + DIES_WITHIN, cuts_power);
         self.world.note(format_args!("gateway {number} is to die, power cut: {cuts_power}"));
     }
@@ -430,7 +444,7 @@ impl Run {
     fn wait_for_clients(&mut self) -> Result<(), String> {
         // Nothing else starts a gateway while clients wait for it.
         self.start_what_is_down()?;
-        let are_done = |run: &Run| run.clients.iter().all(|client| client.left.get() == 0);
+        let are_done = |run: &ScriptRun| run.clients.iter().all(|client| client.left.get() == 0);
         self.wait_until(CLIENTS_WITHIN, "clients have been waiting for an answer", are_done)
     }
 
@@ -448,10 +462,10 @@ impl Run {
     /// Waits until all gateways serve.
     fn come_up(&mut self) -> Result<(), String> {
         // A stopping gateway is restarted afterwards.
-        let is_over = |run: &Run| !run.gateways.iter().any(Gateway::is_terminating);
+        let is_over = |run: &ScriptRun| !run.gateways.iter().any(SimulatedGateway::is_terminating);
         self.wait_until(READY_WITHIN, "a gateway has been stopping", is_over)?;
         self.start_what_is_down()?;
-        let are_ready = |run: &Run| run.gateways.iter().all(Gateway::is_ready);
+        let are_ready = |run: &ScriptRun| run.gateways.iter().all(SimulatedGateway::is_ready);
         self.wait_until(
             READY_WITHIN,
             "a gateway does not serve, though nothing is wrong any more,",
@@ -460,8 +474,8 @@ impl Run {
     }
 
     /// Reads everything that clients have written.
-    fn verify(&mut self, when: &str) -> Result<(), String> {
-        self.world.note(format_args!("verification {when}"));
+    fn verify(&mut self, stage: &str) -> Result<(), String> {
+        self.world.note(format_args!("verification {stage}"));
         let (session, is_done) = (self.session.clone(), Rc::new(Cell::new(false)));
         let of_task = Rc::clone(&is_done);
         self.local.spawn_local(async move {
@@ -470,7 +484,7 @@ impl Run {
         });
         let limit = verification_limit(self.model.keys().len(), self.names_per_page);
         self.wait_until(limit, "the verification has been waiting for an answer", |_| is_done.get())
-            .map_err(|failure| format!("{when}: {failure}"))
+            .map_err(|failure| format!("{stage}: {failure}"))
     }
 
     /// Stops each gateway, until it reports that the store has everything.
@@ -488,7 +502,7 @@ impl Run {
             self.gateways[number].terminate();
             let limit = Duration::from_millis(self.gateways[number].settings.drain_ms) + DRAIN_SLACK;
             self.wait_until(limit, "a gateway has been draining", |run| !run.gateways[number].is_up())?;
-            if self.ends[number] == Some(End::Stopped { is_stored: true }) {
+            if self.ends[number] == Some(ProcessEnd::Stopped { is_stored: true }) {
                 return Ok(());
             }
             self.restarts[number] = None;
@@ -503,7 +517,7 @@ impl Run {
 
     /// Whether a gateway rightly refuses this kind of store.
     fn is_refused(&self, kind: StoreKind) -> bool {
-        let says_so = |end: &Option<End>| matches!(end, Some(End::Failed { why, is_bug: false }) if why.contains("can't be a store"));
+        let says_so = |end: &Option<ProcessEnd>| matches!(end, Some(ProcessEnd::Failed { why, is_bug: false }) if why.contains("can't be a store"));
         kind == StoreKind::Folding && self.ends.iter().any(says_so)
     }
 
@@ -526,18 +540,18 @@ fn verification_limit(names: usize, names_per_page: usize) -> Duration {
 }
 
 /// Without the scratch directory's name, which differs from run to run.
-fn said(end: &End, scratch: &std::path::Path) -> String {
+fn said(end: &ProcessEnd, scratch: &std::path::Path) -> String {
     match end {
-        End::Stopped { is_stored } => format!("stopped, everything stored: {is_stored}"),
-        End::Failed { why, is_bug } => {
+        ProcessEnd::Stopped { is_stored } => format!("stopped, everything stored: {is_stored}"),
+        ProcessEnd::Failed { why: reason, is_bug } => {
             let kind = if *is_bug { "a bug" } else { "a failure" };
             format!("{kind}: {}", why.replace(&*scratch.to_string_lossy(), "..."))
         }
-        End::Killed => "killed".to_owned(),
+        ProcessEnd::Killed => "killed".to_owned(),
     }
 }
 
-impl Drop for Run {
+impl Drop for ScriptRun {
     fn drop(&mut self) {
         machine::set_wall_offset(0);
     }

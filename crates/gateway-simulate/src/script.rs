@@ -13,27 +13,27 @@ pub use scenes::scene_names;
 /// A run, to the last detail: the same script does the same each time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Script {
+pub struct SimulationScript {
     /// Decides every latency and the order of what happens at once.
     pub seed: u64,
-    pub setup: Setup,
-    pub steps: Vec<Step>,
+    pub setup: ScriptSetup,
+    pub steps: Vec<ScriptStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Setup {
+pub struct ScriptSetup {
     pub gateways: usize,
-    pub settings: Settings,
+    pub settings: GatewaySettings,
     pub store: StoreSetup,
-    /// Clients that do what [`Step::Do`] says, each one operation after another.
+    /// Clients that do what [`ScriptStep::Do`] says, each one operation after another.
     pub clients: usize,
 }
 
 /// What a gateway is configured with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct GatewaySettings {
     pub journal_bytes: u64,
     pub memory_bytes: u64,
     pub block_bytes: u64,
@@ -42,9 +42,9 @@ pub struct Settings {
     /// `None` is write-through.
     pub write_back_ms: Option<u64>,
     /// Of the prefix "".
-    pub consistency: Consistency,
+    pub consistency: RuleConsistency,
     /// Of longer prefixes.
-    pub rules: Vec<(String, Consistency)>,
+    pub rules: Vec<(String, RuleConsistency)>,
     pub patience_ms: u64,
     pub drain_ms: u64,
     pub uploads_expire_s: u64,
@@ -55,7 +55,7 @@ pub struct Settings {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Consistency {
+pub enum RuleConsistency {
     Exclusive,
     Ttl { ms: u64 },
     Revalidate,
@@ -111,7 +111,7 @@ pub struct StoreFaults {
 /// How a client sends a body, or takes one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Pace {
+pub enum BodyPace {
     #[default]
     Full,
     /// So many bytes a second.
@@ -123,7 +123,7 @@ pub enum Pace {
 /// How a body is framed and signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Framing {
+pub enum BodyFraming {
     #[default]
     Whole,
     /// `aws-chunked`, each chunk signed.
@@ -135,7 +135,7 @@ pub enum Framing {
 /// Headers that a client may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Headers {
+pub enum ClientHeaders {
     /// One of user metadata, by which a version is known.
     #[default]
     Plain,
@@ -149,7 +149,7 @@ pub enum Headers {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Condition {
+pub enum ClientCondition {
     #[default]
     None,
     IfAbsent,
@@ -159,7 +159,7 @@ pub enum Condition {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Part {
+pub enum ScriptPart {
     Bytes {
         size: u32,
     },
@@ -173,7 +173,7 @@ pub enum Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum End {
+pub enum UploadEnd {
     Complete,
     Abort,
     /// The client goes away.
@@ -183,25 +183,25 @@ pub enum End {
 /// What a client does. Keys are numbers, taken modulo what there is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Operation {
+pub enum ClientOperation {
     Put {
         key: u32,
         size: u32,
         #[serde(default)]
-        condition: Condition,
+        condition: ClientCondition,
         #[serde(default)]
-        headers: Headers,
+        headers: ClientHeaders,
         #[serde(default)]
-        framing: Framing,
+        framing: BodyFraming,
         #[serde(default)]
-        pace: Pace,
+        pace: BodyPace,
     },
     Get {
         key: u32,
         #[serde(default)]
         range: Option<(u32, u32)>,
         #[serde(default)]
-        pace: Pace,
+        pace: BodyPace,
     },
     Head {
         key: u32,
@@ -218,12 +218,12 @@ pub enum Operation {
         #[serde(default)]
         replaces_headers: bool,
         #[serde(default)]
-        condition: Condition,
+        condition: ClientCondition,
     },
     Upload {
         key: u32,
-        parts: Vec<Part>,
-        end: End,
+        parts: Vec<ScriptPart>,
+        end: UploadEnd,
     },
     List {
         prefix: u32,
@@ -239,7 +239,7 @@ pub enum Operation {
     Document {
         bytes: u32,
         #[serde(default)]
-        pace: Pace,
+        pace: BodyPace,
     },
     /// Requests with a signature that is none.
     Forged {
@@ -271,10 +271,10 @@ pub enum Operation {
 /// Times are virtual. Numbers are taken modulo what there is, so that a script stays one when steps are left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Step {
+pub enum ScriptStep {
     Do {
         client: usize,
-        operation: Operation,
+        operation: ClientOperation,
     },
     Wait {
         ms: u64,
@@ -324,15 +324,16 @@ pub enum Step {
     /// The store and the disks are sound from now on. Clocks stay as they are.
     Heal,
     /// For the next start.
-    Configure(Settings),
+    Configure(GatewaySettings),
     StopEtcd,
     StartEtcd,
 }
 
-impl Script {
+impl SimulationScript {
     /// Requests to crash something.
     pub fn crashes(&self) -> u64 {
-        let is_crash = |step: &&Step| matches!(step, Step::Kill { .. } | Step::CutPower { .. });
+        let is_crash =
+            |step: &&ScriptStep| matches!(step, ScriptStep::Kill { .. } | ScriptStep::CutPower { .. });
         self.steps.iter().filter(is_crash).count() as u64
     }
 }

@@ -1,24 +1,24 @@
 //! Shortens a failing script.
 
-use crate::child::Player;
-use crate::problem::Problem;
-use crate::run::Report;
-use crate::script::{Script, StoreFaults};
+use crate::child::ScriptPlayer;
+use crate::problem::CommandProblem;
+use crate::run::ScriptReport;
+use crate::script::{SimulationScript, StoreFaults};
 
 /// With fewer steps a seed decides differently, therefore this many seeds are tried.
 const SEEDS: u64 = 4;
 
 /// The kind of a failure, without numbers that differ from run to run.
 pub fn kind(failure: &str) -> String {
-    let told = failure.split_once(" s: ").map_or(failure, |(_, told)| told);
-    told.chars().filter(|letter| !letter.is_ascii_digit()).take(20).collect()
+    let message = failure.split_once(" s: ").map_or(failure, |(_, message)| message);
+    message.chars().filter(|letter| !letter.is_ascii_digit()).take(20).collect()
 }
 
 /// The shortest script found that fails in the same way, and its report.
 #[derive(Clone)]
-pub struct Shrunk {
-    pub script: Script,
-    pub report: Report,
+pub struct ShrunkScript {
+    pub script: SimulationScript,
+    pub report: ScriptReport,
     /// The user stopped the search: there may be a shorter script.
     pub was_interrupted: bool,
 }
@@ -26,16 +26,19 @@ pub struct Shrunk {
 /// # Errors
 /// When no process can be started to play it.
 pub fn shrink(
-    script: &Script,
-    report: &Report,
-    mut player: impl FnMut() -> Result<Player, Problem>,
-    progress: impl FnMut(&Script),
-) -> Result<Shrunk, Problem> {
-    let mut best = Shrunk { script: script.clone(), report: report.clone(), was_interrupted: false };
+    script: &SimulationScript,
+    report: &ScriptReport,
+    mut player: impl FnMut() -> Result<ScriptPlayer, CommandProblem>,
+    progress: impl FnMut(&SimulationScript),
+) -> Result<ShrunkScript, CommandProblem> {
+    let mut best = ShrunkScript { script: script.clone(), report: report.clone(), was_interrupted: false };
     let Some(wanted) = report.failure.as_deref().map(kind) else { return Ok(best) };
-    let mut fails = |candidate: &Script, seeds: u64| -> Result<Option<(Script, Report)>, Problem> {
+    let mut fails = |candidate: &SimulationScript,
+                     seeds: u64|
+     -> Result<Option<(SimulationScript, ScriptReport)>, CommandProblem> {
         for step in 0..seeds {
-            let tried = Script { seed: candidate.seed.wrapping_add(step * 7919), ..candidate.clone() };
+            let tried =
+                SimulationScript { seed: candidate.seed.wrapping_add(step * 7919), ..candidate.clone() };
             let report = player()?.play(&tried)?;
             if report.failure.as_deref().map(kind).as_deref() == Some(&wanted) {
                 return Ok(Some((tried, report)));
@@ -44,7 +47,7 @@ pub fn shrink(
         Ok(None)
     };
     match search(&mut best, &mut fails, progress) {
-        Err(Problem::Interrupted) => best.was_interrupted = true,
+        Err(CommandProblem::Interrupted) => best.was_interrupted = true,
         outcome => outcome?,
     }
     Ok(best)
@@ -52,25 +55,28 @@ pub fn shrink(
 
 /// Keeps the shortest script in `best`, also if it is interrupted.
 fn search(
-    best: &mut Shrunk,
-    fails: &mut impl FnMut(&Script, u64) -> Result<Option<(Script, Report)>, Problem>,
-    mut progress: impl FnMut(&Script),
-) -> Result<(), Problem> {
+    best: &mut ShrunkScript,
+    fails: &mut impl FnMut(
+        &SimulationScript,
+        u64,
+    ) -> Result<Option<(SimulationScript, ScriptReport)>, CommandProblem>,
+    mut progress: impl FnMut(&SimulationScript),
+) -> Result<(), CommandProblem> {
     let mut length = best.script.steps.len().div_ceil(2);
     while length > 0 {
-        let mut at = 0;
+        let mut begin = 0;
         let mut has_shrunk = false;
-        while at < best.script.steps.len() {
+        while begin < best.script.steps.len() {
             let mut candidate = best.script.clone();
-            let end = (at + length).min(candidate.steps.len());
-            candidate.steps.drain(at..end);
+            let end = (begin + length).min(candidate.steps.len());
+            candidate.steps.drain(begin..end);
             match fails(&candidate, if length > 8 { 1 } else { SEEDS })? {
                 Some(found) => {
                     (best.script, best.report) = found;
                     has_shrunk = true;
                     progress(&best.script);
                 }
-                None => at += length,
+                None => begin += length,
             }
         }
         // Single steps are tried again as long as one can be removed: others may have depended on it.
@@ -91,7 +97,7 @@ fn search(
 }
 
 /// Changes to a plainer set-up.
-const SIMPLER: [fn(&mut Script); 6] = [
+const SIMPLER: [fn(&mut SimulationScript); 6] = [
     |script| script.setup.gateways = 1,
     |script| script.setup.settings.is_encrypted = false,
     |script| script.setup.settings.rules.clear(),
@@ -99,7 +105,7 @@ const SIMPLER: [fn(&mut Script); 6] = [
     |script| script.setup.store.has_etags_of_its_own = false,
     |script| {
         for step in &mut script.steps {
-            if let crate::script::Step::Store(faults) = step {
+            if let crate::script::ScriptStep::Store(faults) = step {
                 *faults = StoreFaults { stalling: 0, stall_ms: 0, ..faults.clone() };
             }
         }

@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 use underlay_sync::Mutex;
 
 use crate::script::{StoreFaults, StoreKind, StoreSetup};
-use crate::world::World;
+use crate::world::SimulatedWorld;
 use directory::InDirectory;
-use objects::{Objects, Wanted};
+use objects::{BucketObjects, PutPrecondition};
 
 pub(crate) use directory::FoldingMedium;
 
@@ -33,8 +33,8 @@ pub(crate) use objects::key_of as name_of;
 /// 2027: when the virtual world begins.
 const EPOCH_S: i64 = 1_800_000_000;
 /// Of a request and of its answer on their way.
-const LEAST_LATENCY: Duration = Duration::from_millis(2);
-const MOST_LATENCY: Duration = Duration::from_millis(20);
+const MIN_LATENCY: Duration = Duration::from_millis(2);
+const MAX_LATENCY: Duration = Duration::from_millis(20);
 /// A request that was never answered is carried out until then, if at all. The gateway waits for an answer for 120 s,
 /// and for as long after that.
 const HANGING_LANDS_WITHIN: Duration = Duration::from_secs(200);
@@ -45,7 +45,7 @@ const LANDS_WITHIN: Duration = Duration::from_secs(110);
 const JUST_BEGUN: Duration = Duration::from_millis(2_500);
 
 /// What is to be done to the objects of a bucket, and how the caller hears of it.
-type Work = Box<dyn FnOnce(&mut Objects, DateTime<Utc>) + Send>;
+type StoreWork = Box<dyn FnOnce(&mut BucketObjects, DateTime<Utc>) + Send>;
 
 /// A change that was sent and is not carried out yet.
 struct UnderWay {
@@ -53,15 +53,15 @@ struct UnderWay {
     bucket: String,
     /// When it was sent, or when its sender heard that it failed.
     since: Duration,
-    work: Work,
+    work: StoreWork,
 }
 
-struct State {
+struct StoresState {
     setup: StoreSetup,
     faults: StoreFaults,
     /// Where the objects are, if not in memory.
     directory: Option<(PathBuf, Arc<LocalFileSystem>)>,
-    buckets: BTreeMap<String, Objects>,
+    buckets: BTreeMap<String, BucketObjects>,
     under_way: BTreeMap<u64, UnderWay>,
     next_number: u64,
     /// Bytes that each gateway holds in requests now.
@@ -71,30 +71,30 @@ struct State {
     /// Gateways that have died at least once.
     died: BTreeSet<usize>,
     failure: Option<String>,
-    counts: Counts,
+    counts: StoreCounts,
 }
 
 /// What came to pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StoreCounts {
     pub requests: u64,
 }
 
 /// See the module. Its clones are one.
 #[derive(Clone)]
-pub struct Stores {
-    world: World,
-    state: Arc<Mutex<State>>,
+pub struct SimulatedStores {
+    world: SimulatedWorld,
+    state: Arc<Mutex<StoresState>>,
 }
 
 /// How one request fares.
-struct Plan {
+struct RequestPlan {
     arrives_after: Duration,
     answers_after: Duration,
-    fate: Fate,
+    fate: RequestFate,
 }
 
-enum Fate {
+enum RequestFate {
     Fine,
     FailsBefore,
     FailsAfter,
@@ -103,13 +103,13 @@ enum Fate {
     Hangs(Option<Duration>),
 }
 
-fn failure(why: &str) -> Error {
-    Error::Generic { store: "S3", source: why.into() }
+fn failure(reason: &str) -> Error {
+    Error::Generic { store: "S3", source: reason.into() }
 }
 
-impl Stores {
-    pub fn new(world: World, setup: &StoreSetup) -> Stores {
-        let state = State {
+impl SimulatedStores {
+    pub fn new(world: SimulatedWorld, setup: &StoreSetup) -> SimulatedStores {
+        let state = StoresState {
             setup: setup.clone(),
             faults: StoreFaults::default(),
             directory: None,
@@ -121,9 +121,9 @@ impl Stores {
             held_limit_bytes: None,
             died: BTreeSet::new(),
             failure: None,
-            counts: Counts::default(),
+            counts: StoreCounts::default(),
         };
-        Stores { world, state: Arc::new(Mutex::new(state)) }
+        SimulatedStores { world, state: Arc::new(Mutex::new(state)) }
     }
 
     /// The store of a bucket, as this gateway reaches it.
@@ -134,7 +134,7 @@ impl Stores {
             (state.directory.clone(), state.setup.kind == StoreKind::Folding)
         };
         match directory {
-            None => Arc::new(reached::Reached::new(self.clone(), bucket.to_owned(), gateway, lives)),
+            None => Arc::new(reached::GatewayStore::new(self.clone(), bucket.to_owned(), gateway, lives)),
             Some((_, files)) => Arc::new(InDirectory::new(self.clone(), files, gateway, lives, folds)),
         }
     }
@@ -163,7 +163,7 @@ impl Stores {
         self.state.lock().failure.clone()
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StoreCounts {
         self.state.lock().counts
     }
 
@@ -202,7 +202,7 @@ impl Stores {
         let state = self.state.lock();
         let Some(objects) = state.buckets.get(bucket) else { return Vec::new() };
         let is_left =
-            |upload: &&objects::Unfinished| !upload.is_excused && !state.died.contains(&upload.gateway);
+            |upload: &&objects::OpenUpload| !upload.is_excused && !state.died.contains(&upload.gateway);
         objects.uploads.values().filter(is_left).map(|upload| upload.key.clone()).collect()
     }
 
@@ -223,7 +223,7 @@ impl Stores {
         }
         self.with(bucket, |objects| match bytes {
             // Without a condition there is nothing that could fail.
-            Some(bytes) => drop(objects.put(key, bytes, attributes, &Wanted::Anything, now)),
+            Some(bytes) => drop(objects.put(key, bytes, attributes, &PutPrecondition::Anything, now)),
             None => objects.delete(key),
         });
         self.world.note(format_args!("others change {key:?}"));
@@ -258,13 +258,13 @@ impl Stores {
         DateTime::from_timestamp(now_s, 0).unwrap_or_default()
     }
 
-    fn with<T>(&self, bucket: &str, work: impl FnOnce(&mut Objects) -> T) -> T {
+    fn with<T>(&self, bucket: &str, work: impl FnOnce(&mut BucketObjects) -> T) -> T {
         let mut state = self.state.lock();
         let setup = state.setup.clone();
-        work(state.buckets.entry(bucket.to_owned()).or_insert_with(|| Objects::new(setup)))
+        work(state.buckets.entry(bucket.to_owned()).or_insert_with(|| BucketObjects::new(setup)))
     }
 
-    fn plan(&self, changes: bool) -> Plan {
+    fn plan(&self, changes: bool) -> RequestPlan {
         let (mut faults, is_directory) = {
             let state = self.state.lock();
             (state.faults.clone(), state.directory.is_some())
@@ -275,12 +275,12 @@ impl Stores {
             (faults.landing_late, faults.hanging) = (0, 0);
         }
         self.world.with_random(|random| {
-            let mut arrives_after = random.delay(LEAST_LATENCY, MOST_LATENCY);
-            let mut answers_after = random.delay(LEAST_LATENCY, MOST_LATENCY);
+            let mut arrives_after = random.delay(MIN_LATENCY, MAX_LATENCY);
+            let mut answers_after = random.delay(MIN_LATENCY, MAX_LATENCY);
             if random.is_one_of_thousand(faults.stalling) {
                 let stall = random.delay(Duration::ZERO, Duration::from_millis(faults.stall_ms));
-                let of = if random.below(2) == 0 { &mut arrives_after } else { &mut answers_after };
-                *of += stall;
+                let delay = if random.below(2) == 0 { &mut arrives_after } else { &mut answers_after };
+                *delay += stall;
             }
             let draw = random.below(1000);
             let before = faults.failing_before;
@@ -288,18 +288,18 @@ impl Stores {
             let late = after + if changes { faults.landing_late } else { 0 };
             let hanging = late + faults.hanging;
             let fate = if faults.is_down || draw < before {
-                Fate::FailsBefore
+                RequestFate::FailsBefore
             } else if draw < after {
-                Fate::FailsAfter
+                RequestFate::FailsAfter
             } else if draw < late {
-                Fate::LandsLate(random.delay(Duration::ZERO, Duration::from_millis(faults.late_ms)))
+                RequestFate::LandsLate(random.delay(Duration::ZERO, Duration::from_millis(faults.late_ms)))
             } else if draw < hanging {
                 let lands = random.delay(Duration::ZERO, HANGING_LANDS_WITHIN);
-                Fate::Hangs((changes && random.below(3) > 0).then_some(lands))
+                RequestFate::Hangs((changes && random.below(3) > 0).then_some(lands))
             } else {
-                Fate::Fine
+                RequestFate::Fine
             };
-            Plan { arrives_after, answers_after, fate }
+            RequestPlan { arrives_after, answers_after, fate }
         })
     }
 
@@ -307,50 +307,52 @@ impl Stores {
     async fn ask<T: Send + 'static>(
         &self,
         (bucket, gateway, lives): (&str, usize, &AtomicBool),
-        what: String,
+        label: String,
         changes: bool,
-        work: impl FnOnce(&mut Objects, DateTime<Utc>) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&mut BucketObjects, DateTime<Utc>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         if !lives.load(Ordering::Relaxed) {
             return std::future::pending().await;
         }
         let (sender, receiver) = oneshot::channel();
-        let Plan { arrives_after, answers_after, fate } = self.plan(changes);
+        let RequestPlan { arrives_after, answers_after, fate } = self.plan(changes);
         self.state.lock().counts.requests += 1;
         let world = self.world.clone();
         // How the outcome gets to the caller, and what it is.
         let answer = move |outcome: Result<T>| {
             world.call_after(answers_after, move || drop(sender.send(outcome)));
         };
-        let (lands_after, work): (Option<Duration>, Work) = match fate {
-            Fate::Fine => (Some(arrives_after), Box::new(move |objects, now| answer(work(objects, now)))),
-            Fate::FailsAfter => (
+        let (lands_after, work): (Option<Duration>, StoreWork) = match fate {
+            RequestFate::Fine => {
+                (Some(arrives_after), Box::new(move |objects, now| answer(work(objects, now))))
+            }
+            RequestFate::FailsAfter => (
                 Some(arrives_after),
                 Box::new(move |objects, now| {
                     let _ = work(objects, now);
                     answer(Err(failure("502 Bad Gateway, after it was carried out")));
                 }),
             ),
-            Fate::FailsBefore => {
+            RequestFate::FailsBefore => {
                 self.world.call_after(arrives_after, move || answer(Err(failure("503 Service Unavailable"))));
                 (None, Box::new(|_, _| {}))
             }
-            Fate::LandsLate(late) => {
+            RequestFate::LandsLate(late) => {
                 let fails_after = arrives_after + answers_after;
                 self.world.call_after(arrives_after, move || {
                     answer(Err(failure("504 Gateway Timeout, and it may still be carried out")));
                 });
-                let work: Work = Box::new(move |objects, now| drop(work(objects, now)));
+                let work: StoreWork = Box::new(move |objects, now| drop(work(objects, now)));
                 (Some(fails_after + late), work)
             }
-            Fate::Hangs(lands) => {
+            RequestFate::Hangs(lands) => {
                 // Kept, so that nobody hears anything.
                 self.world.call_after(Duration::from_secs(100_000), move || drop(answer));
-                let work: Work = Box::new(move |objects, now| drop(work(objects, now)));
+                let work: StoreWork = Box::new(move |objects, now| drop(work(objects, now)));
                 (lands, work)
             }
         };
-        let number = lands_after.map(|lands_after| self.send(bucket, gateway, what, lands_after, work));
+        let number = lands_after.map(|lands_after| self.send(bucket, gateway, label, lands_after, work));
         let mut given_up = GivenUp { stores: self.clone(), number };
         match receiver.await {
             Ok(outcome) => {
@@ -364,20 +366,20 @@ impl Stores {
         }
     }
 
-    fn send(&self, bucket: &str, gateway: usize, what: String, after: Duration, work: Work) -> u64 {
+    fn send(&self, bucket: &str, gateway: usize, label: String, after: Duration, work: StoreWork) -> u64 {
         let number = {
             let mut state = self.state.lock();
             state.next_number += 1;
             let number = state.next_number;
-            let since = self.world.now();
+            let start = self.world.now();
             // An answer of a failure on its way counts from when it comes, which is soon.
-            let under_way = UnderWay { gateway, bucket: bucket.to_owned(), since, work };
+            let under_way = UnderWay { gateway, bucket: bucket.to_owned(), since: start, work };
             state.under_way.insert(number, under_way);
             number
         };
         let stores = self.clone();
         self.world.call_after(after, move || {
-            stores.world.note(format_args!("store: {what}"));
+            stores.world.note(format_args!("store: {label}"));
             stores.carry_out(number);
         });
         number
@@ -386,9 +388,9 @@ impl Stores {
     /// What nobody waits for any more lands soon, if it is to land at all.
     fn hurry(&self, number: u64) {
         if self.state.lock().under_way.contains_key(&number) {
-            let within = self.world.with_random(|random| random.delay(Duration::ZERO, LANDS_WITHIN));
+            let delay = self.world.with_random(|random| random.delay(Duration::ZERO, LANDS_WITHIN));
             let stores = self.clone();
-            self.world.call_after(within, move || stores.carry_out(number));
+            self.world.call_after(delay, move || stores.carry_out(number));
         }
     }
 
@@ -399,27 +401,27 @@ impl Stores {
     }
 
     /// Counts bytes that a gateway has in a request, for as long as what is returned lives.
-    fn hold(&self, gateway: usize, bytes: u64) -> Held {
+    fn hold(&self, gateway: usize, bytes: u64) -> StoreHold {
         let mut state = self.state.lock();
-        let held = state.held_bytes.entry(gateway).or_default();
-        *held += bytes;
-        let held = *held;
-        state.most_held_bytes = state.most_held_bytes.max(held);
+        let held_bytes = state.held_bytes.entry(gateway).or_default();
+        *held_bytes += bytes;
+        let held_bytes = *held_bytes;
+        state.most_held_bytes = state.most_held_bytes.max(held_bytes);
         if let Some(limit) = state.held_limit_bytes
-            && held > limit
+            && held_bytes > limit
             && state.failure.is_none()
         {
             state.failure = Some(format!(
-                "gateway {gateway} holds {held} bytes in requests to the store, of {limit} that it may"
+                "gateway {gateway} holds {held_bytes} bytes in requests to the store, of {limit} that it may"
             ));
         }
-        Held { stores: self.clone(), gateway, bytes }
+        StoreHold { stores: self.clone(), gateway, bytes }
     }
 }
 
 /// A request that nobody waits for any more when this goes.
 struct GivenUp {
-    stores: Stores,
+    stores: SimulatedStores,
     number: Option<u64>,
 }
 
@@ -429,18 +431,18 @@ impl Drop for GivenUp {
     }
 }
 
-/// See [`Stores::hold`].
-struct Held {
-    stores: Stores,
+/// See [`SimulatedStores::hold`].
+struct StoreHold {
+    stores: SimulatedStores,
     gateway: usize,
     bytes: u64,
 }
 
-impl Drop for Held {
+impl Drop for StoreHold {
     fn drop(&mut self) {
         let mut state = self.stores.state.lock();
-        if let Some(held) = state.held_bytes.get_mut(&self.gateway) {
-            *held = held.saturating_sub(self.bytes);
+        if let Some(held_bytes) = state.held_bytes.get_mut(&self.gateway) {
+            *held_bytes = held_bytes.saturating_sub(self.bytes);
         }
     }
 }

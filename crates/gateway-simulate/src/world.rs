@@ -15,11 +15,11 @@ use crate::clock::set_now;
 
 /// SplitMix64: small, and good enough to choose faults by.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct SplitMix64(u64);
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed ^ 0x6a09_e667_f3bc_c908)
+impl SplitMix64 {
+    pub fn new(seed: u64) -> SplitMix64 {
+        SplitMix64(seed ^ 0x6a09_e667_f3bc_c908)
     }
 
     pub fn next_u64(&mut self) -> u64 {
@@ -52,13 +52,13 @@ impl Random {
     }
 }
 
-type Work = Box<dyn FnOnce() + Send>;
+type WorldEvent = Box<dyn FnOnce() + Send>;
 
-struct State {
+struct WorldState {
     now: Duration,
-    random: Random,
+    random: SplitMix64,
     /// What is to be done, by when and by the order it was asked for.
-    due: BTreeMap<(Duration, u64), Work>,
+    due: BTreeMap<(Duration, u64), WorldEvent>,
     next_number: u64,
     trace: DefaultHasher,
     notes: Vec<(Duration, String)>,
@@ -67,20 +67,20 @@ struct State {
 
 /// See the module.
 #[derive(Clone)]
-pub struct World(Arc<Mutex<State>>, Arc<Counts>);
+pub struct SimulatedWorld(Arc<Mutex<WorldState>>, Arc<WorldCounts>);
 
 #[derive(Default)]
-struct Counts {
+struct WorldCounts {
     moves: AtomicU64,
     written_bytes: AtomicU64,
 }
 
-impl World {
-    pub fn new(seed: u64, keeps_notes: bool) -> World {
-        World(
-            Arc::new(Mutex::new(State {
+impl SimulatedWorld {
+    pub fn new(seed: u64, keeps_notes: bool) -> SimulatedWorld {
+        SimulatedWorld(
+            Arc::new(Mutex::new(WorldState {
                 now: Duration::ZERO,
-                random: Random::new(seed),
+                random: SplitMix64::new(seed),
                 due: BTreeMap::new(),
                 next_number: 0,
                 trace: DefaultHasher::new(),
@@ -115,7 +115,7 @@ impl World {
         self.0.lock().now
     }
 
-    pub fn with_random<T>(&self, choose: impl FnOnce(&mut Random) -> T) -> T {
+    pub fn with_random<T>(&self, choose: impl FnOnce(&mut SplitMix64) -> T) -> T {
         choose(&mut self.0.lock().random)
     }
 
@@ -134,8 +134,8 @@ impl World {
     }
 
     /// Enters an event into the trace. Two runs of one script have the same trace.
-    pub fn note(&self, what: impl std::fmt::Display) {
-        let text = what.to_string();
+    pub fn note(&self, event: impl std::fmt::Display) {
+        let text = event.to_string();
         let mut state = self.0.lock();
         let now = state.now;
         (now, &text).hash(&mut state.trace);
@@ -162,14 +162,15 @@ impl World {
 
     /// Time goes on, and what is due by then is done.
     pub(crate) fn advance(&self, tick: Duration) {
-        let until = self.now() + tick;
+        let deadline = self.now() + tick;
         loop {
             let work = {
                 let mut state = self.0.lock();
-                let next = state.due.first_key_value().map(|(key, _)| *key).filter(|(due, _)| *due <= until);
+                let next =
+                    state.due.first_key_value().map(|(key, _)| *key).filter(|(due, _)| *due <= deadline);
                 let Some(key) = next else {
-                    state.now = until;
-                    set_now(until);
+                    state.now = deadline;
+                    set_now(deadline);
                     return;
                 };
                 state.now = state.now.max(key.0);

@@ -10,9 +10,9 @@ fn simulate(arguments: &[&str]) -> Output {
 fn check(arguments: &[&str], code: i32, words: &str) -> String {
     let output = simulate(arguments);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(said.contains(words), "{said}");
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{printed}");
+    assert!(said.contains(words), "{printed}");
     text(&output.stdout)
 }
 
@@ -22,13 +22,13 @@ fn seeds_pass() {
 }
 
 #[test]
-fn a_planted_bug_is_found() {
+fn planted_bug_is_found() {
     let arguments = ["run", "--seeds", "20", "--scene", "odd-headers", "--bug", "HeaderPanicsFlusher"];
     check(&arguments, 1, "--scene odd-headers --bug HeaderPanicsFlusher -o script.json makes it short");
 }
 
 #[test]
-fn one_script_does_the_same_each_time() {
+fn script_replay_is_deterministic() {
     let script = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(script.path(), check(&["show", "3", "--scene", "renames"], 0, "\"seed\": 3")).unwrap();
     let path = script.path().to_str().unwrap();

@@ -13,9 +13,11 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
-use underlay_gateway::config::{Bucket, Consistency, Local, Rule, StorePlace, Write};
-use underlay_gateway::engine::{Engine, ListRequest, Setup};
-use underlay_gateway::store::{Backend, Kind};
+use underlay_gateway::config::{
+    BucketConfig, LocalConfig, PrefixRule, StoreConsistency, StorePlace, WriteMode,
+};
+use underlay_gateway::engine::{EngineSetup, GatewayEngine, ListRequest};
+use underlay_gateway::store::{BackendKind, StoreBackend};
 
 /// A store that has nothing but names, as Spark gives them.
 #[derive(Debug)]
@@ -80,15 +82,15 @@ impl ObjectStore for Names {
     }
 }
 
-fn setup(directory: &Path, count: u64) -> Setup {
-    let rule = Rule {
+fn setup(directory: &Path, count: u64) -> EngineSetup {
+    let rule = PrefixRule {
         prefix: String::new(),
-        write: Write::Back { after: Duration::from_secs(5) },
-        consistency: Consistency::Exclusive,
+        write: WriteMode::Back { after: Duration::from_secs(5) },
+        consistency: StoreConsistency::Exclusive,
     };
-    let backend = Backend::new(Arc::new(Names(count)), Kind::S3);
-    Setup {
-        local: Local {
+    let backend = StoreBackend::new(Arc::new(Names(count)), BackendKind::S3);
+    EngineSetup {
+        local: LocalConfig {
             directory: directory.to_owned(),
             journal_bytes: 1 << 30,
             memory_bytes: 64 << 20,
@@ -100,7 +102,7 @@ fn setup(directory: &Path, count: u64) -> Setup {
         patience: Duration::from_secs(30),
         flushes: 8,
         uploads_expire: Duration::from_secs(3600),
-        buckets: vec![Bucket {
+        buckets: vec![BucketConfig {
             name: "lake".to_owned(),
             store: StorePlace::Directory("/names".into()),
             rules: vec![rule],
@@ -122,7 +124,7 @@ fn status_bytes(field: &str) -> u64 {
 }
 
 /// All pages of the bucket, and how many objects they have.
-async fn list_all(engine: &Engine) -> u64 {
+async fn list_all(engine: &GatewayEngine) -> u64 {
     let (mut count, mut after) = (0, None);
     loop {
         let request = ListRequest { after, most: 1000, ..ListRequest::default() };
@@ -141,7 +143,7 @@ async fn main() {
     let [word, directory, count] = &arguments[..] else { panic!("fill|open DIRECTORY COUNT") };
     let (directory, count) = (Path::new(directory), count.parse().expect("a number"));
     let begun = Instant::now();
-    let engine = Engine::open(setup(directory, count)).await.unwrap();
+    let engine = GatewayEngine::open(setup(directory, count)).await.unwrap();
     let open_s = begun.elapsed().as_secs_f64();
     let metadata = std::fs::metadata(directory.join("metadata.redb")).unwrap();
     let stored = std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;

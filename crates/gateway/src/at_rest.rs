@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
 use sha2::Sha256;
 
-use crate::errors::{Error, Result};
+use crate::errors::{GatewayError, GatewayResult};
 
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
@@ -22,7 +22,7 @@ pub struct AtRest {
 
 /// What is sealed: bytes of another kind are not taken for these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum SealPurpose {
     Journal,
     Cache,
 }
@@ -42,25 +42,25 @@ impl AtRest {
             return Err(wrong());
         }
         let mut key = [0; KEY_BYTES];
-        for (byte, at) in key.iter_mut().zip((0..text.len()).step_by(2)) {
-            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong())?;
+        for (byte, offset) in key.iter_mut().zip((0..text.len()).step_by(2)) {
+            *byte = u8::from_str_radix(&text[offset..offset + 2], 16).map_err(|_| wrong())?;
         }
         Ok(AtRest { key })
     }
 
-    fn derived(&self, what: &[u8], whose: &[u8]) -> Result<[u8; KEY_BYTES]> {
+    fn derived(&self, label: &[u8], owner: &[u8]) -> GatewayResult<[u8; KEY_BYTES]> {
         let mut hmac = Hmac::<Sha256>::new_from_slice(&self.key)
-            .map_err(|error| Error::local("cannot derive a key", error))?;
-        hmac.update(&[what.len() as u8]);
-        hmac.update(what);
-        hmac.update(whose);
+            .map_err(|error| GatewayError::local("cannot derive a key", error))?;
+        hmac.update(&[label.len() as u8]);
+        hmac.update(label);
+        hmac.update(owner);
         Ok(hmac.finalize().into_bytes().into())
     }
 
-    fn key_of(&self, purpose: Purpose, whose: &[u8]) -> Result<[u8; KEY_BYTES]> {
+    fn key_of(&self, purpose: SealPurpose, owner: &[u8]) -> GatewayResult<[u8; KEY_BYTES]> {
         match purpose {
-            Purpose::Journal => self.derived(b"journal", whose),
-            Purpose::Cache => self.derived(b"cache", whose),
+            SealPurpose::Journal => self.derived(b"journal", owner),
+            SealPurpose::Cache => self.derived(b"cache", owner),
         }
     }
 
@@ -68,41 +68,41 @@ impl AtRest {
     ///
     /// # Errors
     /// When the machine's cryptography fails.
-    pub fn fingerprint(&self) -> Result<u64> {
+    pub fn fingerprint(&self) -> GatewayResult<u64> {
         let derived = self.derived(b"fingerprint", b"")?;
         Ok(<[u8; 8]>::try_from(&derived[..8]).map_or(1, u64::from_le_bytes).max(1))
     }
 
-    /// Appends the bytes, sealed, to `into`: a nonce, as many bytes as there are, and a tag.
+    /// Appends the bytes, sealed, to `output`: a nonce, as many bytes as there are, and a tag.
     ///
     /// # Errors
     /// When there are no random numbers.
     pub fn seal(
         &self,
-        purpose: Purpose,
-        whose: &[u8],
+        purpose: SealPurpose,
+        owner: &[u8],
         index: u64,
         plain: &[u8],
-        into: &mut Vec<u8>,
-    ) -> Result<()> {
-        let failed = |error: &dyn std::fmt::Display| Error::local("cannot encrypt", error);
+        output: &mut Vec<u8>,
+    ) -> GatewayResult<()> {
+        let failed = |error: &dyn std::fmt::Display| GatewayError::local("cannot encrypt", error);
         let (mut nonce, mut tag) = ([0; NONCE_BYTES], [0; TAG_BYTES]);
         getrandom::fill(&mut nonce).map_err(|error| failed(&error))?;
-        let key = self.key_of(purpose, whose)?;
+        let key = self.key_of(purpose, owner)?;
         let sealed =
             encrypt_aead(Cipher::aes_256_gcm(), &key, Some(&nonce), &index.to_le_bytes(), plain, &mut tag)
                 .map_err(|error| failed(&error))?;
-        into.extend_from_slice(&nonce);
-        into.extend_from_slice(&sealed);
-        into.extend_from_slice(&tag);
+        output.extend_from_slice(&nonce);
+        output.extend_from_slice(&sealed);
+        output.extend_from_slice(&tag);
         Ok(())
     }
 
     /// `None` if this is not what was sealed by this key, for this place.
-    pub fn open(&self, purpose: Purpose, whose: &[u8], index: u64, sealed: &[u8]) -> Option<Vec<u8>> {
+    pub fn open(&self, purpose: SealPurpose, owner: &[u8], index: u64, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
         let (bytes, tag) = rest.split_at_checked(rest.len().checked_sub(TAG_BYTES)?)?;
-        let key = self.key_of(purpose, whose).ok()?;
+        let key = self.key_of(purpose, owner).ok()?;
         decrypt_aead(Cipher::aes_256_gcm(), &key, Some(nonce), &index.to_le_bytes(), bytes, tag).ok()
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_64_digits() {
+    fn encryption_key_has_64_digits() {
         for wrong in ["", "00", &"0".repeat(63), &"g".repeat(64), &"é".repeat(32)] {
             assert!(AtRest::parse(wrong).is_err(), "{wrong}");
         }
@@ -133,19 +133,19 @@ mod tests {
         fn only_the_right_key_and_place_open_it(plain in prop::collection::vec(any::<u8>(), 0..300), at in any::<usize>(), bit in 0..8_u8) {
             let (ours, theirs) = (key('1'), key('2'));
             let (mut sealed, mut again) = (Vec::new(), Vec::new());
-            ours.seal(Purpose::Journal, b"a", 7, &plain, &mut sealed).unwrap();
-            ours.seal(Purpose::Journal, b"a", 7, &plain, &mut again).unwrap();
+            ours.seal(SealPurpose::Journal, b"a", 7, &plain, &mut sealed).unwrap();
+            ours.seal(SealPurpose::Journal, b"a", 7, &plain, &mut again).unwrap();
             prop_assert_eq!(sealed.len(), plain.len() + SEAL_BYTES);
             prop_assert_ne!(&sealed, &again);
-            prop_assert_eq!(ours.open(Purpose::Journal, b"a", 7, &sealed), Some(plain));
-            prop_assert_eq!(theirs.open(Purpose::Journal, b"a", 7, &sealed), None);
-            prop_assert_eq!(ours.open(Purpose::Cache, b"a", 7, &sealed), None);
-            prop_assert_eq!(ours.open(Purpose::Journal, b"b", 7, &sealed), None);
-            prop_assert_eq!(ours.open(Purpose::Journal, b"a", 8, &sealed), None);
+            prop_assert_eq!(ours.open(SealPurpose::Journal, b"a", 7, &sealed), Some(plain));
+            prop_assert_eq!(theirs.open(SealPurpose::Journal, b"a", 7, &sealed), None);
+            prop_assert_eq!(ours.open(SealPurpose::Cache, b"a", 7, &sealed), None);
+            prop_assert_eq!(ours.open(SealPurpose::Journal, b"b", 7, &sealed), None);
+            prop_assert_eq!(ours.open(SealPurpose::Journal, b"a", 8, &sealed), None);
             let at = at % sealed.len();
             sealed[at] ^= 1 << bit;
-            prop_assert_eq!(ours.open(Purpose::Journal, b"a", 7, &sealed), None);
-            prop_assert_eq!(ours.open(Purpose::Journal, b"a", 7, &sealed[..at]), None);
+            prop_assert_eq!(ours.open(SealPurpose::Journal, b"a", 7, &sealed), None);
+            prop_assert_eq!(ours.open(SealPurpose::Journal, b"a", 7, &sealed[..at]), None);
         }
     }
 }

@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 /// Whether any thread of this process simulates: only then it is looked whether this one does.
 static IS_SIMULATED: AtomicBool = AtomicBool::new(false);
 
-type Delays = Box<dyn Fn() -> Duration>;
+type DelayFunction = Box<dyn Fn() -> Duration>;
 
 thread_local! {
-    static DELAYS: RefCell<Option<Delays>> = const { RefCell::new(None) };
+    static DELAYS: RefCell<Option<DelayFunction>> = const { RefCell::new(None) };
 }
 
 /// From here on, this thread does such work itself, each piece after a delay that `delays` says.

@@ -21,30 +21,30 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use underlay_sync::Mutex;
 
-use crate::at_rest::{AtRest, Purpose, SEAL_BYTES};
-use crate::bypass::Bypass;
+use crate::at_rest::{AtRest, SEAL_BYTES, SealPurpose};
+use crate::bypass::CacheBypass;
 use crate::config::region_bytes;
-use crate::errors::{Error, Result};
-use crate::store::{Backend, failed};
-use crate::supervision::Supervisor;
-use admission::Admission;
-pub(crate) use arriving::Arriving;
-use arriving::{HandedOn, Teller, end_of};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::store::{StoreBackend, failed};
+use crate::supervision::LoopSupervisor;
+use admission::CacheAdmission;
+pub(crate) use arriving::ArrivingBlock;
+use arriving::{FirstReader, HandedOn, end_of};
 
 /// Missing blocks that stand beside each other are fetched by one request of this size at most.
-const MOST_FETCH_BYTES: u64 = 8 << 20;
-/// Requests for blocks that are under way at the same time: with [`MOST_FETCH_BYTES`] it bounds the memory.
+const MAX_FETCH_BYTES: u64 = 8 << 20;
+/// Requests for blocks that are under way at the same time: with [`MAX_FETCH_BYTES`] it bounds the memory.
 const FETCHES: usize = 64;
 /// What an entry takes in memory besides its bytes.
 const ENTRY_BYTES: usize = 96;
 
 /// Whose bytes: 96 bits of a hash, with room for a block's number below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whose(u128);
+pub(crate) struct BlockOwner(u128);
 
-impl Whose {
+impl BlockOwner {
     /// `parts` have to say it all: which gateway, which object, which version.
-    pub(crate) fn new(parts: &[&[u8]]) -> Whose {
+    pub(crate) fn new(parts: &[&[u8]]) -> BlockOwner {
         let mut hash = Sha256::new();
         for part in parts {
             hash.update((part.len() as u64).to_le_bytes());
@@ -52,7 +52,7 @@ impl Whose {
         }
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hash.finalize()[..16]);
-        Whose(u128::from_be_bytes(bytes) << 32)
+        BlockOwner(u128::from_be_bytes(bytes) << 32)
     }
 
     fn block(self, number: u64) -> u128 {
@@ -63,20 +63,20 @@ impl Whose {
 
 /// An object of the store as it was when its ETag was learnt.
 #[derive(Clone)]
-pub(crate) struct Origin {
-    pub(crate) backend: Backend,
+pub(crate) struct BlockOrigin {
+    pub(crate) backend: StoreBackend,
     pub(crate) key: String,
     pub(crate) etag: Option<String>,
     pub(crate) size_bytes: u64,
-    pub(crate) whose: Whose,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) whose: BlockOwner,
+    pub(crate) counts: Arc<BlockCounts>,
     /// A block that was fetched for this very reader: it counts as a miss, also if it is here by the time that it is read.
     pub(crate) missed: Option<u64>,
 }
 
 /// Of the blocks that requests asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct BlockCounts {
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     /// Misses that found the block on its way already.
@@ -85,7 +85,7 @@ pub(crate) struct Counts {
 }
 
 /// A block as the cache has it.
-enum Cached {
+enum CachedBlock {
     /// With what it is sealed by on its way to flash.
     Open { bytes: Bytes, seal: Option<(Arc<AtRest>, u128)> },
     /// As it came from flash.
@@ -95,97 +95,97 @@ enum Cached {
 /// Before a block on flash stands its length, as foyer itself writes it; a sealed one has this bit in it.
 const SEALED: u64 = 1 << 63;
 /// No block is longer, and nothing that flash says makes us take more memory.
-const MOST_BLOCK_BYTES: u64 = (16 << 20) + SEAL_BYTES as u64;
+const MAX_BLOCK_BYTES: u64 = (16 << 20) + SEAL_BYTES as u64;
 
-impl Cached {
+impl CachedBlock {
     fn len(&self) -> usize {
         match self {
-            Cached::Open { bytes, .. } | Cached::Sealed(bytes) => bytes.len(),
+            CachedBlock::Open { bytes, .. } | CachedBlock::Sealed(bytes) => bytes.len(),
         }
     }
 }
 
-impl Code for Cached {
+impl Code for CachedBlock {
     fn encode(&self, writer: &mut impl std::io::Write) -> foyer::Result<()> {
         let mut sealed = Vec::new();
         let (kind, bytes) = match self {
-            Cached::Open { bytes, seal: None } => (0, &bytes[..]),
-            Cached::Open { bytes, seal: Some((seal, id)) } => {
-                seal.seal(Purpose::Cache, &id.to_be_bytes(), 0, bytes, &mut sealed)
+            CachedBlock::Open { bytes, seal: None } => (0, &bytes[..]),
+            CachedBlock::Open { bytes, seal: Some((seal, id)) } => {
+                seal.seal(SealPurpose::Cache, &id.to_be_bytes(), 0, bytes, &mut sealed)
                     .map_err(|error| foyer::Error::io_error(std::io::Error::other(error)))?;
                 (SEALED, &sealed[..])
             }
-            Cached::Sealed(bytes) => (SEALED, &bytes[..]),
+            CachedBlock::Sealed(bytes) => (SEALED, &bytes[..]),
         };
         let head = (bytes.len() as u64 | kind).to_le_bytes();
         writer.write_all(&head).and_then(|()| writer.write_all(bytes)).map_err(foyer::Error::io_error)
     }
 
-    fn decode(reader: &mut impl std::io::Read) -> foyer::Result<Cached> {
+    fn decode(reader: &mut impl std::io::Read) -> foyer::Result<CachedBlock> {
         let mut head = [0; 8];
         reader.read_exact(&mut head).map_err(foyer::Error::io_error)?;
         let head = u64::from_le_bytes(head);
         let length = head & !SEALED;
-        if length > MOST_BLOCK_BYTES {
+        if length > MAX_BLOCK_BYTES {
             return Err(foyer::Error::io_error(std::io::Error::other("no block is so long")));
         }
         let mut bytes = vec![0; length as usize];
         reader.read_exact(&mut bytes).map_err(foyer::Error::io_error)?;
         let bytes = Bytes::from(bytes);
         Ok(match head & SEALED {
-            0 => Cached::Open { bytes, seal: None },
-            _ => Cached::Sealed(bytes),
+            0 => CachedBlock::Open { bytes, seal: None },
+            _ => CachedBlock::Sealed(bytes),
         })
     }
 
     fn estimated_size(&self) -> usize {
-        8 + self.len() + if matches!(self, Cached::Open { seal: Some(_), .. }) { SEAL_BYTES } else { 0 }
+        8 + self.len() + if matches!(self, CachedBlock::Open { seal: Some(_), .. }) { SEAL_BYTES } else { 0 }
     }
 }
 
 /// For the fuzzer: any bytes as what flash may say.
 pub(crate) fn read_any(data: &[u8]) {
     let mut rest = data;
-    if let Ok(block) = Cached::decode(&mut rest) {
+    if let Ok(block) = CachedBlock::decode(&mut rest) {
         let mut again = Vec::new();
         assert!(block.encode(&mut again).is_ok() && again == data[..data.len() - rest.len()]);
     }
 }
 
-type Outcome = Option<Result<Bytes>>;
+type FetchResult = Option<GatewayResult<Bytes>>;
 
 /// A missing block that is on its way.
-struct Claimed {
+struct PendingBlock {
     number: u64,
-    waiting: watch::Receiver<Outcome>,
+    waiting: watch::Receiver<FetchResult>,
     /// Whether the request for it was under way already.
     is_joined: bool,
 }
 
-impl Claimed {
-    async fn outcome(mut self) -> Result<Bytes> {
+impl PendingBlock {
+    async fn outcome(mut self) -> GatewayResult<Bytes> {
         let outcome = self.waiting.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-        outcome.unwrap_or_else(|| Err(Error::Store("the request for a block was given up".to_owned())))
+        outcome.unwrap_or_else(|| Err(GatewayError::Store("the request for a block was given up".to_owned())))
     }
 }
 
 /// See the module.
-pub(crate) struct Blocks {
-    cache: HybridCache<u128, Cached>,
+pub(crate) struct BlockCache {
+    cache: HybridCache<u128, CachedBlock>,
     has_flash: bool,
     /// Nothing where there is no flash.
-    admission: Option<Mutex<Admission>>,
+    admission: Option<Mutex<CacheAdmission>>,
     at_rest: Option<Arc<AtRest>>,
-    bypass: Mutex<Bypass>,
+    bypass: Mutex<CacheBypass>,
     /// Blocks that were not looked for on flash.
     passed_by: AtomicU64,
     block_bytes: u64,
-    under_way: Mutex<HashMap<u128, watch::Receiver<Outcome>>>,
+    under_way: Mutex<HashMap<u128, watch::Receiver<FetchResult>>>,
     fetches: Arc<Semaphore>,
-    supervisor: Supervisor,
+    supervisor: LoopSupervisor,
 }
 
-impl Blocks {
+impl BlockCache {
     /// `flash` names a directory and how much of it may be used.
     ///
     /// # Errors
@@ -195,18 +195,18 @@ impl Blocks {
         memory_bytes: u64,
         flash: Option<(&Path, u64)>,
         at_rest: Option<Arc<AtRest>>,
-    ) -> std::result::Result<Blocks, String> {
+    ) -> std::result::Result<BlockCache, String> {
         let builder = HybridCacheBuilder::new()
             .with_name("blocks")
             .memory(memory_bytes as usize)
             // Blocks that are read once leave before those that are read again: a scan flushes nothing.
             .with_eviction_config(S3FifoConfig::default())
-            .with_weighter(|_: &u128, block: &Cached| block.len() + ENTRY_BYTES)
+            .with_weighter(|_: &u128, block: &CachedBlock| block.len() + ENTRY_BYTES)
             .storage();
         let has_flash = flash.is_some();
         let region = region_bytes(block_bytes) as usize;
         let admission = flash.map(|(directory, bytes)| {
-            Mutex::new(Admission::new(directory, bytes, region as u64, block_bytes))
+            Mutex::new(CacheAdmission::new(directory, bytes, region as u64, block_bytes))
         });
         let built = match flash {
             None => builder.build().await,
@@ -223,7 +223,7 @@ impl Blocks {
             }
         };
         let cache = built.map_err(|error| format!("the cache: {error}"))?;
-        Ok(Blocks {
+        Ok(BlockCache {
             cache,
             has_flash,
             admission,
@@ -233,13 +233,13 @@ impl Blocks {
             block_bytes,
             under_way: Mutex::new(HashMap::new()),
             fetches: Arc::new(Semaphore::new(FETCHES)),
-            supervisor: Supervisor::default(),
+            supervisor: LoopSupervisor::default(),
         })
     }
 
     /// The same, whose panics are counted with those of the whole gateway.
-    pub(crate) fn supervised_by(self, supervisor: &Supervisor) -> Blocks {
-        Blocks { supervisor: supervisor.clone(), ..self }
+    pub(crate) fn supervised_by(self, supervisor: &LoopSupervisor) -> BlockCache {
+        BlockCache { supervisor: supervisor.clone(), ..self }
     }
 
     pub(crate) fn block_bytes(&self) -> u64 {
@@ -251,8 +251,8 @@ impl Blocks {
     }
 
     /// Takes in a block that somebody has at hand.
-    pub(crate) fn insert(&self, whose: Whose, number: u64, block: Bytes) {
-        self.keep(whose.block(number), block);
+    pub(crate) fn insert(&self, owner: BlockOwner, number: u64, block: Bytes) {
+        self.keep(owner.block(number), block);
     }
 
     fn keep(&self, id: u128, block: Bytes) {
@@ -267,25 +267,25 @@ impl Blocks {
     }
 
     fn keep_at(&self, id: u128, block: Bytes, location: Location) {
-        let cached = Cached::Open { bytes: block, seal: self.at_rest.clone().map(|seal| (seal, id)) };
+        let cached = CachedBlock::Open { bytes: block, seal: self.at_rest.clone().map(|seal| (seal, id)) };
         let properties = HybridCacheProperties::default().with_location(location);
         drop(self.cache.insert_with_properties(id, cached, properties));
     }
 
     /// A block in memory.
-    fn in_memory(&self, id: u128) -> Option<Bytes> {
+    fn find_in_memory(&self, id: u128) -> Option<Bytes> {
         let entry = self.cache.memory().get(&id)?;
         self.opened(id, entry.value())
     }
 
-    fn opened(&self, id: u128, cached: &Cached) -> Option<Bytes> {
+    fn opened(&self, id: u128, cached: &CachedBlock) -> Option<Bytes> {
         match cached {
             // Nobody has authenticated what came open from flash.
-            Cached::Open { seal: None, .. } if self.at_rest.is_some() => None,
-            Cached::Open { bytes, .. } => Some(bytes.clone()),
-            Cached::Sealed(sealed) => {
+            CachedBlock::Open { seal: None, .. } if self.at_rest.is_some() => None,
+            CachedBlock::Open { bytes, .. } => Some(bytes.clone()),
+            CachedBlock::Sealed(sealed) => {
                 // What can't be opened is a miss like any other.
-                let bytes = self.at_rest.as_ref()?.open(Purpose::Cache, &id.to_be_bytes(), 0, sealed)?;
+                let bytes = self.at_rest.as_ref()?.open(SealPurpose::Cache, &id.to_be_bytes(), 0, sealed)?;
                 let bytes = Bytes::from(bytes);
                 // From now on it is open, as long as it is in memory; flash has it.
                 self.keep_at(id, bytes.clone(), Location::InMem);
@@ -296,7 +296,7 @@ impl Blocks {
 
     /// A block in memory or on flash.
     async fn look(&self, id: u128) -> Option<Bytes> {
-        if let Some(block) = self.in_memory(id) {
+        if let Some(block) = self.find_in_memory(id) {
             return Some(block);
         }
         if !self.has_flash {
@@ -340,7 +340,7 @@ impl Blocks {
     }
 
     /// Fetches what is missing of a range, for nobody yet.
-    pub(crate) async fn prefetch(self: &Arc<Self>, origin: &Origin, range: Range<u64>) {
+    pub(crate) async fn prefetch(self: &Arc<Self>, origin: &BlockOrigin, range: Range<u64>) {
         let range = range.start..range.end.min(origin.size_bytes);
         if range.is_empty() {
             return;
@@ -357,28 +357,36 @@ impl Blocks {
     ///
     /// # Errors
     /// What the store said.
-    pub(crate) async fn fetch_first(self: &Arc<Self>, origin: &Origin, at: u64) -> Result<Option<Arriving>> {
-        let number = at / self.block_bytes;
-        if at >= origin.size_bytes || self.cache.contains(&origin.whose.block(number)) {
+    pub(crate) async fn fetch_first(
+        self: &Arc<Self>,
+        origin: &BlockOrigin,
+        offset: u64,
+    ) -> GatewayResult<Option<ArrivingBlock>> {
+        let number = offset / self.block_bytes;
+        if offset >= origin.size_bytes || self.cache.contains(&origin.whose.block(number)) {
             return Ok(None);
         }
-        let (found, told) = oneshot::channel();
+        let (found, receiver) = oneshot::channel();
         let (sender, pieces) = mpsc::unbounded_channel();
-        self.claim(origin, &[number], Some(Teller { found, pieces: sender }));
-        let found = told.await.ok().transpose()?;
-        Ok(found.map(|found| Arriving { found, begins: number * self.block_bytes, pieces }))
+        self.claim(origin, &[number], Some(FirstReader { found, pieces: sender }));
+        let found = receiver.await.ok().transpose()?;
+        Ok(found.map(|found| ArrivingBlock { found, begins: number * self.block_bytes, pieces }))
     }
 
     /// Whether the block that this byte is in can be had without asking anybody.
-    pub(crate) fn is_in_memory(&self, origin: &Origin, at: u64) -> bool {
-        self.cache.memory().contains(&origin.whose.block(at / self.block_bytes))
+    pub(crate) fn is_in_memory(&self, origin: &BlockOrigin, offset: u64) -> bool {
+        self.cache.memory().contains(&origin.whose.block(offset / self.block_bytes))
     }
 
     /// A range of an object, from the cache and where need be from the store.
     ///
     /// # Errors
     /// `PreconditionFailed` or `NoSuchKey` if the store has another version by now, or what the store said.
-    pub(crate) async fn read(self: &Arc<Self>, origin: &Origin, range: Range<u64>) -> Result<Bytes> {
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        origin: &BlockOrigin,
+        range: Range<u64>,
+    ) -> GatewayResult<Bytes> {
         Ok(joined(self.read_apart(origin, range).await?))
     }
 
@@ -388,9 +396,9 @@ impl Blocks {
     /// As there.
     pub(crate) async fn read_apart(
         self: &Arc<Self>,
-        origin: &Origin,
+        origin: &BlockOrigin,
         range: Range<u64>,
-    ) -> Result<Vec<Bytes>> {
+    ) -> GatewayResult<Vec<Bytes>> {
         let range = range.start..range.end.min(origin.size_bytes);
         if range.is_empty() {
             return Ok(Vec::new());
@@ -412,7 +420,7 @@ impl Blocks {
             let (number, is_joined) = (claimed.number, claimed.is_joined);
             match claimed.outcome().await {
                 // That request began before this one: the store may have been well again by then.
-                Err(Error::Store(_) | Error::StoreAway(_)) if is_joined => anew.push(number),
+                Err(GatewayError::Store(_) | GatewayError::StoreAway(_)) if is_joined => anew.push(number),
                 outcome => found[(number - first) as usize] = Some(outcome?),
             }
         }
@@ -422,14 +430,14 @@ impl Blocks {
             found[(number - first) as usize] = Some(claimed.outcome().await?);
         }
         let begin = first * self.block_bytes;
-        let slice_of = |at: usize, block: &Bytes| {
-            let block_begin = begin + at as u64 * self.block_bytes;
+        let slice_of = |index: usize, block: &Bytes| {
+            let block_begin = begin + index as u64 * self.block_bytes;
             let from = range.start.saturating_sub(block_begin) as usize;
             let to = (range.end - block_begin).min(block.len() as u64) as usize;
             block.slice(from.min(to)..to)
         };
         let answer: Vec<Bytes> =
-            found.iter().flatten().enumerate().map(|(at, block)| slice_of(at, block)).collect();
+            found.iter().flatten().enumerate().map(|(index, block)| slice_of(index, block)).collect();
         if answer.iter().map(|piece| piece.len() as u64).sum::<u64>() != range.end - range.start {
             return Err(wrong_length(origin, "shorter"));
         }
@@ -438,16 +446,21 @@ impl Blocks {
 
     /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of which tells `teller`
     /// what the store says of the object and hands on the first block as it comes.
-    fn claim(self: &Arc<Self>, origin: &Origin, missing: &[u64], mut teller: Option<Teller>) -> Vec<Claimed> {
+    fn claim(
+        self: &Arc<Self>,
+        origin: &BlockOrigin,
+        missing: &[u64],
+        mut teller: Option<FirstReader>,
+    ) -> Vec<PendingBlock> {
         let mut claimed = Vec::new();
-        let one = |number: u64, waiting, is_joined| Claimed { number, waiting, is_joined };
-        let mut ours: Vec<(u64, watch::Sender<Outcome>)> = Vec::new();
+        let one = |number: u64, waiting, is_joined| PendingBlock { number, waiting, is_joined };
+        let mut ours: Vec<(u64, watch::Sender<FetchResult>)> = Vec::new();
         {
             let mut under_way = self.under_way.lock();
             for number in missing {
                 let block = origin.whose.block(*number);
                 // One whose task has ended without a word, by a panic, is nobody's any more.
-                let is_alive = |receiver: &&watch::Receiver<Outcome>| {
+                let is_alive = |receiver: &&watch::Receiver<FetchResult>| {
                     receiver.borrow().is_some() || receiver.has_changed().is_ok()
                 };
                 let joined = under_way.get(&block).filter(is_alive).cloned();
@@ -457,7 +470,7 @@ impl Blocks {
                     continue;
                 }
                 // It may have come in since we looked.
-                let (sender, receiver) = match self.in_memory(block) {
+                let (sender, receiver) = match self.find_in_memory(block) {
                     Some(found) => {
                         claimed.push(one(*number, watch::channel(Some(Ok(found))).1, false));
                         continue;
@@ -469,8 +482,8 @@ impl Blocks {
                 ours.push((*number, sender));
             }
         }
-        let run_length = (MOST_FETCH_BYTES / self.block_bytes).max(1);
-        let mut run: Vec<(u64, watch::Sender<Outcome>)> = Vec::new();
+        let run_length = (MAX_FETCH_BYTES / self.block_bytes).max(1);
+        let mut run: Vec<(u64, watch::Sender<FetchResult>)> = Vec::new();
         for (number, sender) in ours {
             let goes_on =
                 run.last().is_none_or(|(last, _)| last + 1 == number) && (run.len() as u64) < run_length;
@@ -488,9 +501,9 @@ impl Blocks {
     /// In a task of its own: others may wait for the blocks when the one who asked first has gone.
     fn start_fetch(
         self: &Arc<Self>,
-        origin: &Origin,
-        run: Vec<(u64, watch::Sender<Outcome>)>,
-        mut teller: Option<Teller>,
+        origin: &BlockOrigin,
+        run: Vec<(u64, watch::Sender<FetchResult>)>,
+        mut teller: Option<FirstReader>,
     ) {
         let (blocks, origin) = (Arc::clone(self), origin.clone());
         tokio::spawn(async move {
@@ -498,7 +511,7 @@ impl Blocks {
             // Readers wait for these blocks, and later readers would too.
             let fetching = blocks.fetch(&origin, &mut left, &mut teller);
             let outcome = blocks.supervisor.shield("fetch of blocks", &origin.key, fetching).await;
-            let outcome = outcome.unwrap_or_else(|panicked| Err(Error::Store(panicked.to_string())));
+            let outcome = outcome.unwrap_or_else(|panicked| Err(GatewayError::Store(panicked.to_string())));
             let error = outcome.err().unwrap_or_else(|| wrong_length(&origin, "shorter"));
             if let Some(teller) = teller {
                 let _ = teller.found.send(Err(error.clone()));
@@ -513,10 +526,10 @@ impl Blocks {
 
     async fn fetch(
         &self,
-        origin: &Origin,
-        left: &mut std::collections::VecDeque<(u64, watch::Sender<Outcome>)>,
-        teller: &mut Option<Teller>,
-    ) -> Result<()> {
+        origin: &BlockOrigin,
+        left: &mut std::collections::VecDeque<(u64, watch::Sender<FetchResult>)>,
+        teller: &mut Option<FirstReader>,
+    ) -> GatewayResult<()> {
         let (Some((first, _)), Some((last, _))) = (left.front(), left.back()) else { return Ok(()) };
         let (first, last) = (*first, *last);
         let begin = first * self.block_bytes;
@@ -529,12 +542,12 @@ impl Blocks {
         // Who asked may have gone.
         let mut first_block = teller.take().map(|teller| {
             let _ = teller.found.send(Ok(found));
-            HandedOn::to(teller.pieces)
+            HandedOn::new(teller.pieces)
         });
         // As long as the block will be: the cache counts bytes, and of a small object it must not keep a large one's room. Copied as they come,
         // since a part keeps all that was received with it.
-        let room_at = |at: u64| Vec::<u8>::with_capacity(self.block_bytes.min(end - at) as usize);
-        let (mut at, mut gathered) = (begin, room_at(begin));
+        let room_at = |offset: u64| Vec::<u8>::with_capacity(self.block_bytes.min(end - offset) as usize);
+        let (mut offset, mut gathered) = (begin, room_at(begin));
         let mut publish = |block: Bytes| {
             let Some((number, sender)) = left.pop_front() else { return };
             let key = origin.whose.block(number);
@@ -553,7 +566,7 @@ impl Blocks {
             let mut piece = piece.map_err(|error| failed("GET", error))?;
             origin.counts.fetched_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
             while !piece.is_empty() {
-                let wanted = (self.block_bytes.min(end - at)) as usize - gathered.len();
+                let wanted = (self.block_bytes.min(end - offset)) as usize - gathered.len();
                 if wanted == 0 {
                     is_longer = true;
                     break;
@@ -563,19 +576,20 @@ impl Blocks {
                 if let Some(handed_on) = &mut first_block {
                     handed_on.next(part);
                 }
-                if gathered.len() as u64 == self.block_bytes && at + self.block_bytes < end {
-                    at += self.block_bytes;
+                if gathered.len() as u64 == self.block_bytes && offset + self.block_bytes < end {
+                    offset += self.block_bytes;
                     end_of(first_block.take()).await;
-                    publish(Bytes::from(std::mem::replace(&mut gathered, room_at(at))));
+                    publish(Bytes::from(std::mem::replace(&mut gathered, room_at(offset))));
                 }
             }
             if is_longer {
                 break;
             }
         }
-        if is_longer || at + (gathered.len() as u64) < end {
+        if is_longer || offset + (gathered.len() as u64) < end {
             // Nobody knows where bytes are missing, or too many.
-            (first..at / self.block_bytes).for_each(|number| self.cache.remove(&origin.whose.block(number)));
+            (first..offset / self.block_bytes)
+                .for_each(|number| self.cache.remove(&origin.whose.block(number)));
             return Err(wrong_length(origin, if is_longer { "longer" } else { "shorter" }));
         }
         end_of(first_block.take()).await;
@@ -592,8 +606,8 @@ impl Blocks {
     }
 }
 
-fn wrong_length(origin: &Origin, which: &str) -> Error {
-    Error::Store(format!("{} is {which} than the store said", origin.key.escape_debug()))
+fn wrong_length(origin: &BlockOrigin, difference: &str) -> GatewayError {
+    GatewayError::Store(format!("{} is {difference} than the store said", origin.key.escape_debug()))
 }
 
 /// Several pieces as one, which copies them unless it is one already.

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The weight of a new time among the former ones.
 const WEIGHT: f64 = 0.1;
 /// So many times of each have to be known before anything follows from them.
-const LEAST: u32 = 16;
+const MIN_TIMES: u32 = 16;
 /// Flash is left alone when a block from it takes so many times as long as one from the store...
 const WORSE: f64 = 1.5;
 /// ...and is used again when it takes so much of that time. In between all stays as it is.
@@ -16,12 +16,12 @@ const LOOK_EVERY: u32 = 32;
 
 /// The mean of late times.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mean {
+struct RecentMean {
     seconds: f64,
     count: u32,
 }
 
-impl Mean {
+impl RecentMean {
     fn add(&mut self, time: Duration) {
         let seconds = time.as_secs_f64();
         // The first ones count alike, so that none of them decides for long.
@@ -33,14 +33,14 @@ impl Mean {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Bypass {
-    flash: Mean,
-    store: Mean,
+pub(crate) struct CacheBypass {
+    flash: RecentMean,
+    store: RecentMean,
     is_on: bool,
     left_out: u32,
 }
 
-impl Bypass {
+impl CacheBypass {
     /// Whether the next block is to be looked for on flash.
     pub(crate) fn asks_flash(&mut self) -> bool {
         if !self.is_on {
@@ -76,7 +76,7 @@ impl Bypass {
     }
 
     fn decide(&mut self) -> bool {
-        if self.flash.count < LEAST || self.store.count < LEAST {
+        if self.flash.count < MIN_TIMES || self.store.count < MIN_TIMES {
             return false;
         }
         let ratio = self.flash.seconds / self.store.seconds.max(1e-9);
@@ -94,7 +94,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Blocks from both, the disk as fast as it says; only those that are asked for cost anything.
-    fn run(bypass: &mut Bypass, blocks: u32, flash: Duration, store: Duration) -> u32 {
+    fn run(bypass: &mut CacheBypass, blocks: u32, flash: Duration, store: Duration) -> u32 {
         let mut asked = 0;
         for _ in 0..blocks {
             if bypass.asks_flash() {
@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_gets_slow_is_left_alone_until_it_is_fast_again() {
-        let mut bypass = Bypass::default();
+    fn slow_disk_is_bypassed_until_fast_again() {
+        let mut bypass = CacheBypass::default();
         assert_eq!(run(&mut bypass, 200, MS, 5 * MS), 200);
         assert!(!bypass.is_on());
         // Garbage collection, a neighbour, a throttle: now it takes four times as long as the store.
@@ -125,29 +125,29 @@ mod tests {
     }
 
     #[test]
-    fn in_between_nothing_changes() {
+    fn bypass_between_thresholds_keeps_its_state() {
         // As fast as each other, a little more, a little less: no flapping, whichever way it is.
         for start in [MS, 20 * MS] {
-            let mut bypass = Bypass::default();
+            let mut bypass = CacheBypass::default();
             run(&mut bypass, 100, start, 5 * MS);
-            let was = bypass.is_on();
-            assert_eq!(was, start > MS);
+            let was_on = bypass.is_on();
+            assert_eq!(was_on, start > MS);
             let mut changes = 0;
             for round in 0..2000_u32 {
                 let flash = if round % 2 == 0 { 4600 } else { 6000 };
                 changes += u32::from(bypass.took_from_flash(Duration::from_micros(flash)));
                 changes += u32::from(bypass.took_from_store(5 * MS));
             }
-            assert!(changes <= u32::from(was), "{changes}");
+            assert!(changes <= u32::from(was_on), "{changes}");
         }
     }
 
     #[test]
-    fn one_slow_block_decides_nothing() {
-        let mut bypass = Bypass::default();
+    fn single_slow_block_changes_no_bypass() {
+        let mut bypass = CacheBypass::default();
         run(&mut bypass, 100, MS, 5 * MS);
         bypass.took_from_flash(30 * MS);
         assert!(!bypass.is_on());
-        assert_eq!(Bypass::default().seconds(), (0.0, 0.0));
+        assert_eq!(CacheBypass::default().seconds(), (0.0, 0.0));
     }
 }

@@ -10,14 +10,14 @@ use std::time::{Duration, SystemTime};
 use underlay_files::Access;
 
 use crate::at_rest::AtRest;
-use crate::config::{Config, Consistency, Rule, StorePlace};
+use crate::config::{GatewayConfig, PrefixRule, StoreConsistency, StorePlace};
 use crate::disk_room::DiskRoom;
 use crate::engine::{JOURNAL, check_seal, lock_directory, open_metadata, sealed_by};
-use crate::journal::frame::Framing;
-use crate::journal::{Journal, Known};
-use crate::meta::{Committer, Metadata, Name};
-use crate::model::{ContentId, Extent, Place};
-use crate::store::{Writers, look_through};
+use crate::journal::frame::ContentFraming;
+use crate::journal::{Journal, KnownRange};
+use crate::meta::{MetadataCommitter, MetadataStore, ObjectName};
+use crate::model::{ContentExtent, ContentId, ContentPlace};
+use crate::store::{DirectoryWriters, look_through};
 
 /// Bytes of the journal that are read at once.
 const STEP_BYTES: u64 = 4 << 20;
@@ -27,7 +27,7 @@ const OTHERS_TAKE: Duration = Duration::from_secs(3600);
 
 /// What was found, and what was done about it.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct CheckReport {
     objects: u64,
     contents: u64,
     journal_bytes: u64,
@@ -47,21 +47,21 @@ pub(crate) struct Report {
     not_looked_at: Vec<(PathBuf, String)>,
 }
 
-impl Report {
+impl CheckReport {
     pub(crate) fn is_sound(&self) -> bool {
         self.damaged.is_empty() && self.miscounted == 0
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "{} objects, {} contents, {} bytes in the journal, {} names that are not in their store yet",
             self.objects, self.contents, self.journal_bytes, self.pending
         )?;
-        for (what, why) in &self.damaged {
-            writeln!(f, "damaged: {what}: {why}")?;
+        for (item, reason) in &self.damaged {
+            writeln!(f, "damaged: {item}: {reason}")?;
         }
         if self.miscounted > 0 {
             writeln!(
@@ -84,8 +84,8 @@ impl fmt::Display for Report {
                 directory.display()
             )?;
         }
-        for (directory, why) in &self.not_looked_at {
-            writeln!(f, "not looked at for writes that were broken off: {}: {why}", directory.display())?;
+        for (directory, reason) in &self.not_looked_at {
+            writeln!(f, "not looked at for writes that were broken off: {}: {reason}", directory.display())?;
         }
         for line in &self.repaired {
             writeln!(f, "repaired: {line}")?;
@@ -104,40 +104,45 @@ impl fmt::Display for Report {
 }
 
 /// What is wrong, in detail.
-struct Findings {
-    report: Report,
-    damaged_objects: Vec<Name>,
+struct CheckFindings {
+    report: CheckReport,
+    damaged_objects: Vec<ObjectName>,
     /// By upload, with its name.
-    damaged_uploads: Vec<(Name, String)>,
+    damaged_uploads: Vec<(ObjectName, String)>,
     /// The right number of references of those that have another.
     references: Vec<(ContentId, u64)>,
 }
 
 /// # Errors
 /// When the directory is in use or can't be read at all.
-pub(crate) fn check(config: &Config, at_rest: Option<Arc<AtRest>>) -> Result<Report, String> {
+pub(crate) fn check(config: &GatewayConfig, at_rest: Option<Arc<AtRest>>) -> Result<CheckReport, String> {
     let (folder, _lock) = existing(&config.local.directory)?;
     let locked = SystemTime::now();
     let metadata = open(&folder, at_rest.as_deref())?;
-    let mut report = look(&metadata, &folder, &Framing::new(at_rest))?.report;
+    let mut report = look(&metadata, &folder, &ContentFraming::new(at_rest))?.report;
     look_for_leftovers(config, &metadata, locked, false, &mut report)?;
     Ok(report)
 }
 
 /// Where a store's directory is, and who writes there.
-fn directories(config: &Config, metadata: &Metadata) -> Result<Vec<(PathBuf, Writers)>, String> {
-    let writers = |rules: &[Rule]| match rules.iter().all(|rule| rule.consistency == Consistency::Exclusive) {
-        true => Writers::Gateways,
-        false => Writers::Others,
-    };
-    let mut places: Vec<(StorePlace, Writers)> = Vec::new();
+fn directories(
+    config: &GatewayConfig,
+    metadata: &MetadataStore,
+) -> Result<Vec<(PathBuf, DirectoryWriters)>, String> {
+    let writers =
+        |rules: &[PrefixRule]| match rules.iter().all(|rule| rule.consistency == StoreConsistency::Exclusive)
+        {
+            true => DirectoryWriters::Gateways,
+            false => DirectoryWriters::Others,
+        };
+    let mut places: Vec<(StorePlace, DirectoryWriters)> = Vec::new();
     for bucket in &config.buckets {
         places.push((bucket.store.clone(), writers(&bucket.rules)));
     }
     let created = metadata.view().and_then(|view| view.all_buckets()).map_err(|error| error.to_string())?;
     for (_, record) in created.iter().filter(|(_, record)| record.is_created) {
         let new = config.new_buckets.as_ref();
-        let writers = new.map_or(Writers::Others, |new| writers(std::slice::from_ref(&new.rule)));
+        let writers = new.map_or(DirectoryWriters::Others, |new| writers(std::slice::from_ref(&new.rule)));
         places.extend(StorePlace::parse(&record.store).map(|place| (place, writers)));
     }
     let directory = |(place, writers)| match place {
@@ -149,14 +154,14 @@ fn directories(config: &Config, metadata: &Metadata) -> Result<Vec<(PathBuf, Wri
 
 /// Nobody of this gateway was writing when the local directory was locked. Others may be, where there are any.
 fn look_for_leftovers(
-    config: &Config,
-    metadata: &Metadata,
+    config: &GatewayConfig,
+    metadata: &MetadataStore,
     locked: SystemTime,
     removes: bool,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) -> Result<(), String> {
     for (directory, writers) in directories(config, metadata)? {
-        let is_alone = config.cluster.is_none() && writers == Writers::Gateways;
+        let is_alone = config.cluster.is_none() && writers == DirectoryWriters::Gateways;
         let before = if is_alone { locked } else { locked - OTHERS_TAKE };
         let found = look_through(&directory, writers, before, removes);
         if let Ok(found) = &found
@@ -189,28 +194,30 @@ fn look_for_leftovers(
 /// # Errors
 /// As [`check`], and when it can't be put right.
 pub(crate) fn repair(
-    config: &Config,
+    config: &GatewayConfig,
     at_rest: Option<Arc<AtRest>>,
     drop_damaged: bool,
-) -> Result<Report, String> {
+) -> Result<CheckReport, String> {
     let (folder, _lock) = existing(&config.local.directory)?;
     let locked = SystemTime::now();
     let metadata = open(&folder, at_rest.as_deref())?;
-    let framing = Framing::new(at_rest);
+    let framing = ContentFraming::new(at_rest);
     let found = look(&metadata, &folder, &framing)?;
     let mut repaired = Vec::new();
-    let committer = Committer::start(metadata.database(), |_| {}).map_err(|error| error.to_string())?;
+    let committer =
+        MetadataCommitter::start(metadata.database(), |_| {}).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
     if drop_damaged {
         for name in found.damaged_objects {
-            let at = name.clone();
-            let dropped = committer.commit(Vec::new(), move |change| change.drop_damaged(&at));
+            let target = name.clone();
+            let dropped = committer.commit(Vec::new(), move |change| change.drop_damaged(&target));
             runtime.block_on(dropped).map_err(|error| error.to_string())?;
             repaired.push(format!("gave up object {name}"));
         }
         for (name, upload) in found.damaged_uploads {
-            let at = (name.clone(), upload.clone());
-            let dropped = committer.commit(Vec::new(), move |change| change.remove_upload(&at.0, &at.1));
+            let target = (name.clone(), upload.clone());
+            let dropped =
+                committer.commit(Vec::new(), move |change| change.remove_upload(&target.0, &target.1));
             runtime.block_on(dropped).map_err(|error| error.to_string())?;
             repaired.push(format!("gave up upload {upload} of {name}"));
         }
@@ -249,7 +256,7 @@ pub(crate) fn require_metadata(directory: &Path) -> Result<(), String> {
     }
 }
 
-fn open(folder: &underlay_files::Folder, at_rest: Option<&AtRest>) -> Result<Metadata, String> {
+fn open(folder: &underlay_files::Folder, at_rest: Option<&AtRest>) -> Result<MetadataStore, String> {
     let journal = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
     let disk = Arc::new(DiskRoom::open(folder.path()).map_err(|error| error.to_string())?);
     let metadata = open_metadata(folder, &journal, &disk, METADATA_CACHE_BYTES)?;
@@ -259,10 +266,15 @@ fn open(folder: &underlay_files::Folder, at_rest: Option<&AtRest>) -> Result<Met
 }
 
 /// Removes and changes nothing.
-fn look(metadata: &Metadata, folder: &underlay_files::Folder, framing: &Framing) -> Result<Findings, String> {
-    let failed = |error: crate::errors::Error| error.to_string();
+fn look(
+    metadata: &MetadataStore,
+    folder: &underlay_files::Folder,
+    framing: &ContentFraming,
+) -> Result<CheckFindings, String> {
+    let failed = |error: crate::errors::GatewayError| error.to_string();
     let view = metadata.view().map_err(failed)?;
-    let mut report = Report { pending: view.all_pending().map_err(failed)?.len(), ..Report::default() };
+    let mut report =
+        CheckReport { pending: view.all_pending().map_err(failed)?.len(), ..CheckReport::default() };
     let mut contents = BTreeMap::new();
     view.each_content(|id, record| {
         contents.insert(id, record);
@@ -271,40 +283,40 @@ fn look(metadata: &Metadata, folder: &underlay_files::Folder, framing: &Framing)
     .map_err(failed)?;
     report.contents = contents.len() as u64;
 
-    let known: Vec<Known> = contents
+    let ranges: Vec<KnownRange> = contents
         .values()
         .filter_map(|record| match record.place {
-            Place::Local { segment, offset_bytes } => {
+            ContentPlace::Local { segment, offset_bytes } => {
                 let (size_bytes, is_beyond) = (record.size_bytes, record.was_fetched());
-                Some(Known { segment, offset_bytes, size_bytes, is_beyond })
+                Some(KnownRange { segment, offset_bytes, size_bytes, is_beyond })
             }
-            Place::Remote { .. } => None,
+            ContentPlace::Remote { .. } => None,
         })
         .collect();
     let journal_folder = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
     let journal =
-        Journal::look(journal_folder, &known, framing.clone()).map_err(|error| error.to_string())?;
+        Journal::look(journal_folder, &ranges, framing.clone()).map_err(|error| error.to_string())?;
     let journal = Arc::new(journal);
     let mut bad: HashMap<ContentId, String> = HashMap::new();
     for (id, record) in &contents {
-        let Place::Local { segment, offset_bytes } = record.place else { continue };
+        let ContentPlace::Local { segment, offset_bytes } = record.place else { continue };
         report.journal_bytes += record.size_bytes;
-        let mut at = 0;
-        while at < record.size_bytes {
-            let end = (at + STEP_BYTES).min(record.size_bytes);
-            if let Err(error) = journal.read(*id, record.size_bytes, (segment, offset_bytes), at..end) {
+        let mut offset = 0;
+        while offset < record.size_bytes {
+            let end = (offset + STEP_BYTES).min(record.size_bytes);
+            if let Err(error) = journal.read(*id, record.size_bytes, (segment, offset_bytes), offset..end) {
                 let text = error.to_string();
                 bad.insert(*id, text.lines().next().unwrap_or_default().to_owned());
                 break;
             }
-            at = end;
+            offset = end;
         }
     }
     let mut counted: HashMap<ContentId, u64> = HashMap::new();
-    let problem = |extents: &[Extent]| {
+    let problem = |extents: &[ContentExtent]| {
         extents.iter().find_map(|extent| match (contents.get(&extent.content), bad.get(&extent.content)) {
             (None, _) => Some(format!("content {} is missing", extent.content.0)),
-            (_, Some(why)) => Some(why.clone()),
+            (_, Some(reason)) => Some(reason.clone()),
             (Some(record), None) if extent.offset_bytes + extent.length_bytes > record.size_bytes => {
                 Some(format!("content {} is too short", extent.content.0))
             }
@@ -317,8 +329,8 @@ fn look(metadata: &Metadata, folder: &underlay_files::Folder, framing: &Framing)
         for extent in &record.extents {
             *counted.entry(extent.content).or_default() += 1;
         }
-        if let Some(why) = problem(&record.extents) {
-            report.damaged.push((format!("object {name}"), why));
+        if let Some(reason) = problem(&record.extents) {
+            report.damaged.push((format!("object {name}"), reason));
             damaged_objects.push(name);
         }
         Ok(())
@@ -330,8 +342,8 @@ fn look(metadata: &Metadata, folder: &underlay_files::Folder, framing: &Framing)
             for extent in &part.extents {
                 *counted.entry(extent.content).or_default() += 1;
             }
-            if let Some(why) = problem(&part.extents) {
-                report.damaged.push((format!("part {number} of upload {upload} of {name}"), why));
+            if let Some(reason) = problem(&part.extents) {
+                report.damaged.push((format!("part {number} of upload {upload} of {name}"), reason));
                 if seen.insert(upload.clone()) {
                     damaged_uploads.push((name.clone(), upload.clone()));
                 }
@@ -346,5 +358,5 @@ fn look(metadata: &Metadata, folder: &underlay_files::Folder, framing: &Framing)
         }
     }
     report.miscounted = references.len() as u64;
-    Ok(Findings { report, damaged_objects, damaged_uploads, references })
+    Ok(CheckFindings { report, damaged_objects, damaged_uploads, references })
 }

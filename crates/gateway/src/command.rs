@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, Secrets, StorePlace, at_rest_of};
-use crate::failure::Failure;
-use crate::init::{self, Wishes};
+use crate::config::{ConfigSecrets, GatewayConfig, StorePlace, read_at_rest_key};
+use crate::failure::CommandFailure;
+use crate::init::{self, InitOptions};
 use crate::meta::wait_until_closed;
-use crate::serving::{self, Broken, Opened};
+use crate::serving::{self, GatewayFault, OpenEngine};
 use crate::{check, cluster};
 
 /// As `underlay` has them: a script tells by them whose turn it is.
@@ -34,12 +34,12 @@ Exit codes:
 /// An S3 gateway: a cache with write-back and O(1) rename in front of an S3 store or a directory
 #[derive(Debug, Parser)]
 #[command(name = "underlay-gateway", version, after_help = AFTER_HELP, max_term_width = 100)]
-struct Arguments {
+struct GatewayArguments {
     /// How much is logged, on standard error
     #[arg(long, value_enum, default_value = "info", global = true)]
     log_level: LogLevel,
     #[command(subcommand)]
-    command: Command,
+    command: GatewayCommand,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,9 +51,9 @@ enum LogLevel {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum GatewayCommand {
     /// Write a small gateway.toml and a secret into a directory, and say how to start it
-    Init(Wishes),
+    Init(InitOptions),
     /// Serve S3 until SIGTERM or Ctrl-C, then store what is not stored yet; a second signal stops at once
     Serve {
         /// gateway.toml
@@ -128,7 +128,7 @@ fn stored(is_stored: bool) -> ExitCode {
 pub(crate) fn main() -> ExitCode {
     // Whatever is made is for this user alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    let arguments = match Arguments::try_parse() {
+    let arguments = match GatewayArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Standard output may be gone.
@@ -147,9 +147,9 @@ pub(crate) fn main() -> ExitCode {
         Ok(Ok(code)) => code,
         Ok(Err(failure)) => {
             let (text, code) = match failure {
-                Failure::Mistake(text) => (text, MISTAKE),
-                Failure::Failed(text) => (text, FAILED),
-                Failure::Bug(text) => (text, BUG),
+                CommandFailure::Mistake(text) => (text, MISTAKE),
+                CommandFailure::Failed(text) => (text, FAILED),
+                CommandFailure::Bug(text) => (text, BUG),
             };
             let _ = writeln!(std::io::stderr(), "underlay-gateway: {text}");
             ExitCode::from(code)
@@ -181,24 +181,24 @@ fn start_log(level: &str) {
     let _ = tracing_subscriber::registry().with(to_stderr).with(targets).try_init();
 }
 
-fn read_config(path: &Path) -> Result<Config, Failure> {
-    Config::load(path)
+fn read_config(path: &Path) -> Result<GatewayConfig, CommandFailure> {
+    GatewayConfig::load(path)
 }
 
 /// Whether the configuration has the buckets that `--into-empty` names, as far as it tells.
-fn check_named(config: &Config, named: &[String]) -> Result<(), Failure> {
+fn check_named(config: &GatewayConfig, named: &[String]) -> Result<(), CommandFailure> {
     for name in named {
         match config.buckets.iter().find(|bucket| bucket.name == *name).map(|bucket| &bucket.store) {
             Some(StorePlace::Directory(_)) => {}
             Some(place) => {
-                return Err(Failure::Mistake(format!(
+                return Err(CommandFailure::Mistake(format!(
                     "--into-empty {name}: that bucket is over {place}, and not over a directory"
                 )));
             }
             // Clients may have made it.
             None if config.new_buckets.is_some() => {}
             None => {
-                return Err(Failure::Mistake(format!(
+                return Err(CommandFailure::Mistake(format!(
                     "--into-empty {name}: there is no [bucket.{name}] in the configuration"
                 )));
             }
@@ -207,20 +207,20 @@ fn check_named(config: &Config, named: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::Failed(format!("cannot start threads: {error}")))
+        .map_err(|error| CommandFailure::Failed(format!("cannot start threads: {error}")))
 }
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+fn run(command: GatewayCommand) -> Result<ExitCode, CommandFailure> {
     match command {
-        Command::Init(wishes) => {
+        GatewayCommand::Init(wishes) => {
             say(&init::init(&wishes)?);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Serve { config: path } => {
+        GatewayCommand::Serve { config: path } => {
             let config = read_config(&path)?;
             let runtime = runtime()?;
             let outcome = runtime.block_on(serving::serve(config, &path));
@@ -229,63 +229,64 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             wait_until_closed(CLOSE_LIMIT);
             Ok(stored(outcome?))
         }
-        Command::Top { config, once, json } => {
-            serving::top(&read_config(&config)?, once, json).map_err(Failure::Failed)?;
+        GatewayCommand::Top { config, once, json } => {
+            serving::top(&read_config(&config)?, once, json).map_err(CommandFailure::Failed)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Check { config } => {
+        GatewayCommand::Check { config } => {
             let config = read_config(&config)?;
-            let at_rest = at_rest_of(&config).map_err(Failure::Mistake)?;
-            let report = check::check(&config, at_rest).map_err(Failure::Failed)?;
+            let at_rest = read_at_rest_key(&config).map_err(CommandFailure::Mistake)?;
+            let report = check::check(&config, at_rest).map_err(CommandFailure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
         }
-        Command::Repair { config, drop_damaged } => {
+        GatewayCommand::Repair { config, drop_damaged } => {
             let config = read_config(&config)?;
-            let at_rest = at_rest_of(&config).map_err(Failure::Mistake)?;
+            let at_rest = read_at_rest_key(&config).map_err(CommandFailure::Mistake)?;
             let repaired = check::repair(&config, at_rest, drop_damaged);
-            let report = repaired.map_err(Failure::Failed)?;
+            let report = repaired.map_err(CommandFailure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
         }
-        Command::Members { config } => {
+        GatewayCommand::Members { config } => {
             let config = read_config(&config)?;
-            Secrets::read(&config).map_err(Failure::Mistake)?;
-            let text = runtime()?.block_on(cluster::members(&config)).map_err(Failure::Failed)?;
+            ConfigSecrets::read(&config).map_err(CommandFailure::Mistake)?;
+            let text = runtime()?.block_on(cluster::members(&config)).map_err(CommandFailure::Failed)?;
             say(&text);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Abandon { config, member } => {
+        GatewayCommand::Abandon { config, member } => {
             let config = read_config(&config)?;
-            Secrets::read(&config).map_err(Failure::Mistake)?;
-            let text = runtime()?.block_on(cluster::abandon(&config, &member)).map_err(Failure::Failed)?;
+            ConfigSecrets::read(&config).map_err(CommandFailure::Mistake)?;
+            let text =
+                runtime()?.block_on(cluster::abandon(&config, &member)).map_err(CommandFailure::Failed)?;
             say(&text);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Drain { config, timeout, without_etcd, not_abandoned, into_empty } => {
+        GatewayCommand::Drain { config, timeout, without_etcd, not_abandoned, into_empty } => {
             let config = read_config(&config)?;
             check_named(&config, &into_empty)?;
-            let secrets = Secrets::read(&config).map_err(Failure::Mistake)?;
-            check::require_metadata(&config.local.directory).map_err(Failure::Failed)?;
+            let secrets = ConfigSecrets::read(&config).map_err(CommandFailure::Mistake)?;
+            check::require_metadata(&config.local.directory).map_err(CommandFailure::Failed)?;
             let runtime = runtime()?;
             let is_clean = runtime.block_on(async {
                 let limit = Duration::from_secs(timeout);
-                let until =
+                let deadline =
                     Instant::now().checked_add(limit).ok_or_else(|| "the timeout is too long".to_owned())?;
                 let opened = match without_etcd {
                     true => {
                         let alone = cluster::alone(&config, not_abandoned).await?;
-                        Opened::alone(&config, &secrets, alone, into_empty).await?
+                        OpenEngine::alone(&config, &secrets, alone, into_empty).await?
                     }
                     // In a cluster it waits for etcd, and may do so for ever.
-                    false => match tokio::time::timeout(limit, Opened::to_drain(&config, &secrets, into_empty)).await {
+                    false => match tokio::time::timeout(limit, OpenEngine::to_drain(&config, &secrets, into_empty)).await {
                         Ok(opened) => opened?,
-                        Err(_) => return Err(Broken::Failed(format!("the gateway was not ready within {timeout} s, and stored nothing: check that its store and, with [cluster], etcd answer"))),
+                        Err(_) => return Err(GatewayFault::Failed(format!("the gateway was not ready within {timeout} s, and stored nothing: check that its store and, with [cluster], etcd answer"))),
                     },
                 };
-                let finished = opened.finish_unless_broken(until).await?;
+                let finished = opened.finish_unless_broken(deadline).await?;
                 opened.engine.close().await;
-                Ok::<bool, Broken>(finished.is_stored && finished.has_left && opened.engine.is_clean())
+                Ok::<bool, GatewayFault>(finished.is_stored && finished.has_left && opened.engine.is_clean())
             });
             runtime.shutdown_timeout(serving::END_LIMIT);
             wait_until_closed(CLOSE_LIMIT);

@@ -5,12 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use crc_fast::{CrcAlgorithm, Digest as Crc, checksum_combine};
 use openssl::hash::{Hasher, MessageDigest};
 
-use crate::errors::{Error, Result};
-use crate::model::{Checksums, Coverage};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::model::{ChecksumCoverage, ObjectChecksums};
 
 /// A checksum that S3 knows besides MD5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
+pub enum ChecksumKind {
     Crc32,
     Crc32c,
     Crc64Nvme,
@@ -18,22 +18,27 @@ pub enum Algorithm {
     Sha256,
 }
 
-pub const ALGORITHMS: [Algorithm; 5] =
-    [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme, Algorithm::Sha1, Algorithm::Sha256];
+pub const ALGORITHMS: [ChecksumKind; 5] = [
+    ChecksumKind::Crc32,
+    ChecksumKind::Crc32c,
+    ChecksumKind::Crc64Nvme,
+    ChecksumKind::Sha1,
+    ChecksumKind::Sha256,
+];
 
-impl Algorithm {
+impl ChecksumKind {
     /// As headers and documents of S3 name it, in capitals.
     pub fn name(self) -> &'static str {
         match self {
-            Algorithm::Crc32 => "CRC32",
-            Algorithm::Crc32c => "CRC32C",
-            Algorithm::Crc64Nvme => "CRC64NVME",
-            Algorithm::Sha1 => "SHA1",
-            Algorithm::Sha256 => "SHA256",
+            ChecksumKind::Crc32 => "CRC32",
+            ChecksumKind::Crc32c => "CRC32C",
+            ChecksumKind::Crc64Nvme => "CRC64NVME",
+            ChecksumKind::Sha1 => "SHA1",
+            ChecksumKind::Sha256 => "SHA256",
         }
     }
 
-    pub fn of_name(name: &str) -> Option<Algorithm> {
+    pub fn from_name(name: &str) -> Option<ChecksumKind> {
         ALGORITHMS.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
 
@@ -44,19 +49,19 @@ impl Algorithm {
 
     fn crc(self) -> Option<CrcAlgorithm> {
         match self {
-            Algorithm::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
-            Algorithm::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
-            Algorithm::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
-            Algorithm::Sha1 | Algorithm::Sha256 => None,
+            ChecksumKind::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
+            ChecksumKind::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
+            ChecksumKind::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
+            ChecksumKind::Sha1 | ChecksumKind::Sha256 => None,
         }
     }
 
     fn bytes(self) -> usize {
         match self {
-            Algorithm::Crc32 | Algorithm::Crc32c => 4,
-            Algorithm::Crc64Nvme => 8,
-            Algorithm::Sha1 => 20,
-            Algorithm::Sha256 => 32,
+            ChecksumKind::Crc32 | ChecksumKind::Crc32c => 4,
+            ChecksumKind::Crc64Nvme => 8,
+            ChecksumKind::Sha1 => 20,
+            ChecksumKind::Sha256 => 32,
         }
     }
 
@@ -76,99 +81,99 @@ impl Algorithm {
     }
 
     /// What S3 takes where the client does not say.
-    pub(crate) fn usual_coverage(self) -> Coverage {
+    pub(crate) fn usual_coverage(self) -> ChecksumCoverage {
         match self {
-            Algorithm::Crc64Nvme => Coverage::Full,
-            _ => Coverage::Composite,
+            ChecksumKind::Crc64Nvme => ChecksumCoverage::Full,
+            _ => ChecksumCoverage::Composite,
         }
     }
 }
 
-impl Checksums {
-    pub(crate) fn get(&self, algorithm: Algorithm) -> Option<&String> {
+impl ObjectChecksums {
+    pub(crate) fn get(&self, algorithm: ChecksumKind) -> Option<&String> {
         match algorithm {
-            Algorithm::Crc32 => self.crc32.as_ref(),
-            Algorithm::Crc32c => self.crc32c.as_ref(),
-            Algorithm::Crc64Nvme => self.crc64nvme.as_ref(),
-            Algorithm::Sha1 => self.sha1.as_ref(),
-            Algorithm::Sha256 => self.sha256.as_ref(),
+            ChecksumKind::Crc32 => self.crc32.as_ref(),
+            ChecksumKind::Crc32c => self.crc32c.as_ref(),
+            ChecksumKind::Crc64Nvme => self.crc64nvme.as_ref(),
+            ChecksumKind::Sha1 => self.sha1.as_ref(),
+            ChecksumKind::Sha256 => self.sha256.as_ref(),
         }
     }
 
-    pub(crate) fn set(&mut self, algorithm: Algorithm, value: String) {
+    pub(crate) fn set(&mut self, algorithm: ChecksumKind, value: String) {
         let slot = match algorithm {
-            Algorithm::Crc32 => &mut self.crc32,
-            Algorithm::Crc32c => &mut self.crc32c,
-            Algorithm::Crc64Nvme => &mut self.crc64nvme,
-            Algorithm::Sha1 => &mut self.sha1,
-            Algorithm::Sha256 => &mut self.sha256,
+            ChecksumKind::Crc32 => &mut self.crc32,
+            ChecksumKind::Crc32c => &mut self.crc32c,
+            ChecksumKind::Crc64Nvme => &mut self.crc64nvme,
+            ChecksumKind::Sha1 => &mut self.sha1,
+            ChecksumKind::Sha256 => &mut self.sha256,
         };
         *slot = Some(value);
     }
 }
 
-enum Running {
+enum RunningChecksum {
     Crc(Box<Crc>),
     Hash(Hasher),
 }
 
 /// Computes MD5 and whatever else is asked for in one pass.
-pub(crate) struct Digests {
+pub(crate) struct DigestSet {
     md5: Hasher,
-    others: Vec<(Algorithm, Running)>,
+    others: Vec<(ChecksumKind, RunningChecksum)>,
 }
 
 /// What was computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct DigestResults {
     pub(crate) md5: [u8; 16],
-    pub(crate) checksums: Checksums,
+    pub(crate) checksums: ObjectChecksums,
 }
 
-fn hashing(error: impl std::fmt::Display) -> Error {
-    Error::local("cannot compute a checksum", error)
+fn hashing(error: impl std::fmt::Display) -> GatewayError {
+    GatewayError::local("cannot compute a checksum", error)
 }
 
-impl Digests {
-    pub(crate) fn new(algorithms: &[Algorithm]) -> Result<Digests> {
+impl DigestSet {
+    pub(crate) fn new(algorithms: &[ChecksumKind]) -> GatewayResult<DigestSet> {
         let mut others = Vec::new();
         for algorithm in algorithms {
             let running = match (algorithm.crc(), algorithm) {
-                (Some(crc), _) => Running::Crc(Box::new(Crc::new(crc))),
-                (None, Algorithm::Sha1) => {
-                    Running::Hash(Hasher::new(MessageDigest::sha1()).map_err(hashing)?)
+                (Some(crc), _) => RunningChecksum::Crc(Box::new(Crc::new(crc))),
+                (None, ChecksumKind::Sha1) => {
+                    RunningChecksum::Hash(Hasher::new(MessageDigest::sha1()).map_err(hashing)?)
                 }
-                (None, _) => Running::Hash(Hasher::new(MessageDigest::sha256()).map_err(hashing)?),
+                (None, _) => RunningChecksum::Hash(Hasher::new(MessageDigest::sha256()).map_err(hashing)?),
             };
             others.push((*algorithm, running));
         }
-        Ok(Digests { md5: Hasher::new(MessageDigest::md5()).map_err(hashing)?, others })
+        Ok(DigestSet { md5: Hasher::new(MessageDigest::md5()).map_err(hashing)?, others })
     }
 
-    pub(crate) fn update(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn update(&mut self, bytes: &[u8]) -> GatewayResult<()> {
         self.md5.update(bytes).map_err(hashing)?;
         for (_, running) in &mut self.others {
             match running {
-                Running::Crc(crc) => crc.update(bytes),
-                Running::Hash(hash) => hash.update(bytes).map_err(hashing)?,
+                RunningChecksum::Crc(crc) => crc.update(bytes),
+                RunningChecksum::Hash(hash) => hash.update(bytes).map_err(hashing)?,
             }
         }
         Ok(())
     }
 
-    pub(crate) fn finish(mut self) -> Result<Sums> {
-        let mut checksums = Checksums::default();
+    pub(crate) fn finish(mut self) -> GatewayResult<DigestResults> {
+        let mut checksums = ObjectChecksums::default();
         for (algorithm, running) in self.others {
             let bytes = match running {
-                Running::Crc(crc) => crc.finalize().to_be_bytes()[8 - algorithm.bytes()..].to_vec(),
-                Running::Hash(mut hash) => hash.finish().map_err(hashing)?.to_vec(),
+                RunningChecksum::Crc(crc) => crc.finalize().to_be_bytes()[8 - algorithm.bytes()..].to_vec(),
+                RunningChecksum::Hash(mut hash) => hash.finish().map_err(hashing)?.to_vec(),
             };
             checksums.set(algorithm, STANDARD.encode(bytes));
-            checksums.coverage = Some(Coverage::Full);
+            checksums.coverage = Some(ChecksumCoverage::Full);
         }
         let mut md5 = [0; 16];
         md5.copy_from_slice(&self.md5.finish().map_err(hashing)?);
-        Ok(Sums { md5, checksums })
+        Ok(DigestResults { md5, checksums })
     }
 }
 
@@ -182,13 +187,15 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// The ETag of an object of several parts: the MD5 of their MD5s, and how many they are.
-pub(crate) fn multipart_etag<'a>(parts: impl Iterator<Item = &'a str>) -> Result<String> {
+pub(crate) fn multipart_etag<'a>(parts: impl Iterator<Item = &'a str>) -> GatewayResult<String> {
     let mut md5 = Hasher::new(MessageDigest::md5()).map_err(hashing)?;
     let mut count = 0;
     for part in parts {
         let bytes: Vec<u8> = (0..part.len() / 2)
-            .map(|at| {
-                part.get(at * 2..at * 2 + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()).unwrap_or(0)
+            .map(|index| {
+                part.get(index * 2..index * 2 + 2)
+                    .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+                    .unwrap_or(0)
             })
             .collect();
         md5.update(&bytes).map_err(hashing)?;
@@ -201,16 +208,20 @@ pub(crate) fn multipart_etag<'a>(parts: impl Iterator<Item = &'a str>) -> Result
 ///
 /// # Errors
 /// When a part's is not base64 of the right length.
-pub(crate) fn combined(algorithm: Algorithm, coverage: Coverage, parts: &[(&str, u64)]) -> Result<String> {
+pub(crate) fn combined(
+    algorithm: ChecksumKind,
+    coverage: ChecksumCoverage,
+    parts: &[(&str, u64)],
+) -> GatewayResult<String> {
     let mut decoded = Vec::new();
     for (checksum, size_bytes) in parts {
         let bytes = STANDARD.decode(checksum).ok().filter(|bytes| bytes.len() == algorithm.bytes());
-        let bytes =
-            bytes.ok_or_else(|| Error::InvalidPart(format!("a part's {} is damaged", algorithm.name())))?;
+        let bytes = bytes
+            .ok_or_else(|| GatewayError::InvalidPart(format!("a part's {} is damaged", algorithm.name())))?;
         decoded.push((bytes, *size_bytes));
     }
     match (coverage, algorithm.crc()) {
-        (Coverage::Full, Some(crc)) => {
+        (ChecksumCoverage::Full, Some(crc)) => {
             let number =
                 |bytes: &[u8]| bytes.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
             let mut parts = decoded.iter();
@@ -219,12 +230,12 @@ pub(crate) fn combined(algorithm: Algorithm, coverage: Coverage, parts: &[(&str,
                 .fold(first, |so_far, (bytes, size)| checksum_combine(crc, so_far, number(bytes), *size));
             Ok(STANDARD.encode(&whole.to_be_bytes()[8 - algorithm.bytes()..]))
         }
-        (Coverage::Full, None) => Err(Error::InvalidArgument(format!(
+        (ChecksumCoverage::Full, None) => Err(GatewayError::InvalidArgument(format!(
             "{} of a multipart upload is COMPOSITE only",
             algorithm.name()
         ))),
-        (Coverage::Composite, _) => {
-            let mut digests = Digests::new(&[algorithm])?;
+        (ChecksumCoverage::Composite, _) => {
+            let mut digests = DigestSet::new(&[algorithm])?;
             for (bytes, _) in &decoded {
                 digests.update(bytes)?;
             }
@@ -235,14 +246,14 @@ pub(crate) fn combined(algorithm: Algorithm, coverage: Coverage, parts: &[(&str,
 }
 
 /// Whether an upload may have a checksum of this kind.
-pub(crate) fn check_coverage(algorithm: Algorithm, coverage: Coverage) -> Result<()> {
+pub(crate) fn check_coverage(algorithm: ChecksumKind, coverage: ChecksumCoverage) -> GatewayResult<()> {
     match coverage {
-        Coverage::Full if !algorithm.can_be_full() => Err(Error::InvalidArgument(format!(
+        ChecksumCoverage::Full if !algorithm.can_be_full() => Err(GatewayError::InvalidArgument(format!(
             "{} can't be FULL_OBJECT: choose COMPOSITE, or one of CRC32, CRC32C and CRC64NVME",
             algorithm.name()
         ))),
-        Coverage::Composite if algorithm == Algorithm::Crc64Nvme => {
-            Err(Error::InvalidArgument("CRC64NVME can't be COMPOSITE: choose FULL_OBJECT".to_owned()))
+        ChecksumCoverage::Composite if algorithm == ChecksumKind::Crc64Nvme => {
+            Err(GatewayError::InvalidArgument("CRC64NVME can't be COMPOSITE: choose FULL_OBJECT".to_owned()))
         }
         _ => Ok(()),
     }
@@ -254,8 +265,8 @@ mod tests {
 
     use super::*;
 
-    fn of(algorithm: Algorithm, bytes: &[u8]) -> String {
-        let mut digests = Digests::new(&[algorithm]).unwrap();
+    fn of(algorithm: ChecksumKind, bytes: &[u8]) -> String {
+        let mut digests = DigestSet::new(&[algorithm]).unwrap();
         digests.update(bytes).unwrap();
         digests.finish().unwrap().checksums.get(algorithm).unwrap().clone()
     }
@@ -264,13 +275,13 @@ mod tests {
     fn published_check_values() {
         // The catalogue of CRCs and FIPS 180 give these for "123456789" and "abc".
         let hexed = |algorithm, text: &str| hex(&STANDARD.decode(of(algorithm, text.as_bytes())).unwrap());
-        assert_eq!(hexed(Algorithm::Crc32, "123456789"), "cbf43926");
-        assert_eq!(hexed(Algorithm::Crc32c, "123456789"), "e3069283");
-        assert_eq!(hexed(Algorithm::Crc64Nvme, "123456789"), "ae8b14860a799888");
-        assert_eq!(hexed(Algorithm::Sha1, "abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        assert_eq!(hexed(ChecksumKind::Crc32, "123456789"), "cbf43926");
+        assert_eq!(hexed(ChecksumKind::Crc32c, "123456789"), "e3069283");
+        assert_eq!(hexed(ChecksumKind::Crc64Nvme, "123456789"), "ae8b14860a799888");
+        assert_eq!(hexed(ChecksumKind::Sha1, "abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hexed(Algorithm::Sha256, "abc"), sha256);
-        let mut md5 = Digests::new(&[]).unwrap();
+        assert_eq!(hexed(ChecksumKind::Sha256, "abc"), sha256);
+        let mut md5 = DigestSet::new(&[]).unwrap();
         md5.update(b"abc").unwrap();
         assert_eq!(hex(&md5.finish().unwrap().md5), "900150983cd24fb0d6963f7d28e17f72");
     }
@@ -284,12 +295,12 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
+            for algorithm in [ChecksumKind::Crc32, ChecksumKind::Crc32c, ChecksumKind::Crc64Nvme] {
                 let pieces: Vec<&[u8]> = cuts.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect();
                 let sums: Vec<String> = pieces.iter().map(|piece| of(algorithm, piece)).collect();
                 let parts: Vec<(&str, u64)> =
                     sums.iter().zip(&pieces).map(|(sum, piece)| (sum.as_str(), piece.len() as u64)).collect();
-                prop_assert_eq!(combined(algorithm, Coverage::Full, &parts).unwrap(), of(algorithm, &bytes));
+                prop_assert_eq!(combined(algorithm, ChecksumCoverage::Full, &parts).unwrap(), of(algorithm, &bytes));
             }
         }
     }

@@ -16,8 +16,8 @@ use underlay_files::Folder;
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use crate::errors::{Error, Result};
-use crate::refusals::{Cause, Refusals};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::refusals::{RefusalCause, RefusalLog};
 
 /// Name of the reserve in the local directory.
 const RESERVE: &str = "reserve";
@@ -34,7 +34,7 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// What a client's write is going to need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum DiskNeed {
     /// So many bytes of the journal.
     Body(u64),
     /// Rows of the metadata.
@@ -45,7 +45,7 @@ pub(crate) enum Need {
 
 /// What became of the reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum ReserveState {
     Whole,
     GivenUp,
     /// The file system can't set room aside.
@@ -53,9 +53,9 @@ enum Held {
 }
 
 #[derive(Debug)]
-struct Reserve {
+struct DiskReserve {
     file: Option<File>,
-    held: Held,
+    held: ReserveState,
     tried: Option<Instant>,
 }
 
@@ -63,8 +63,8 @@ struct Reserve {
 #[derive(Debug)]
 pub(crate) struct DiskRoom {
     folder: Folder,
-    reserve: Mutex<Reserve>,
-    refusals: Refusals,
+    reserve: Mutex<DiskReserve>,
+    refusals: RefusalLog,
 }
 
 impl DiskRoom {
@@ -79,11 +79,11 @@ impl DiskRoom {
         let is_whole = file.as_ref().and_then(|file| file.metadata().ok()).is_some_and(|found| {
             found.len() >= RESERVE_BYTES && found.blocks().saturating_mul(512) >= RESERVE_BYTES
         });
-        let held = if is_whole { Held::Whole } else { Held::GivenUp };
+        let state = if is_whole { ReserveState::Whole } else { ReserveState::GivenUp };
         let room = DiskRoom {
             folder,
-            reserve: Mutex::new(Reserve { file, held, tried: None }),
-            refusals: Refusals::default(),
+            reserve: Mutex::new(DiskReserve { file, held: state, tried: None }),
+            refusals: RefusalLog::default(),
         };
         if is_whole && room.free_bytes().is_some_and(|free| free < LEFT_BY_CHANGES_BYTES) {
             room.give_up();
@@ -104,7 +104,7 @@ impl DiskRoom {
         Some(disk.f_blocks.saturating_mul(disk.f_frsize))
     }
 
-    pub(crate) fn refusals(&self) -> &Refusals {
+    pub(crate) fn refusals(&self) -> &RefusalLog {
         &self.refusals
     }
 
@@ -112,59 +112,63 @@ impl DiskRoom {
     ///
     /// # Errors
     /// When the file system can't be asked.
-    pub(crate) fn has_room(&self, need: Need) -> Result<bool> {
+    pub(crate) fn has_room(&self, need: DiskNeed) -> GatewayResult<bool> {
         let disk = rustix::fs::statvfs(self.folder.path()).map_err(io::Error::from);
         let disk = disk.map_err(|error| match underlay_files::is_storage_failure(&error) {
-            true => Error::Busy(format!("the gateway's local disk: {error}")),
-            false => Error::local("cannot ask for room on the local disk", error),
+            true => GatewayError::Busy(format!("the gateway's local disk: {error}")),
+            false => GatewayError::local("cannot ask for room on the local disk", error),
         })?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         self.restore();
-        let held = self.reserve.lock().held;
+        let state = self.reserve.lock().held;
         // Without a file that keeps it, the same room has to be free.
-        let kept = if held == Held::Impossible { RESERVE_BYTES } else { 0 };
+        let reserved_bytes = if state == ReserveState::Impossible { RESERVE_BYTES } else { 0 };
         Ok(match need {
-            Need::Deletion | Need::Change if is_planted(PlantedBug::RoomOutsideLock) => true,
-            Need::Deletion => free >= LEFT_BY_DELETIONS_BYTES,
-            Need::Change => held != Held::GivenUp && free >= kept + LEFT_BY_CHANGES_BYTES,
-            Need::Body(bytes) => {
-                held != Held::GivenUp && free >= bytes.saturating_add(kept + LEFT_BY_BODIES_BYTES)
+            DiskNeed::Deletion | DiskNeed::Change if is_planted(PlantedBug::RoomOutsideLock) => true,
+            DiskNeed::Deletion => free >= LEFT_BY_DELETIONS_BYTES,
+            DiskNeed::Change => {
+                state != ReserveState::GivenUp && free >= reserved_bytes + LEFT_BY_CHANGES_BYTES
+            }
+            DiskNeed::Body(bytes) => {
+                state != ReserveState::GivenUp
+                    && free >= bytes.saturating_add(reserved_bytes + LEFT_BY_BODIES_BYTES)
             }
         })
     }
 
     /// # Errors
     /// `Busy` where a write that needs this would leave too little.
-    pub(crate) fn check(&self, need: Need) -> Result<()> {
+    pub(crate) fn check(&self, need: DiskNeed) -> GatewayResult<()> {
         match self.has_room(need)? {
             true => Ok(()),
-            false => Err(self.refusals.refuse(Cause::Disk)),
+            false => Err(self.refusals.refuse(RefusalCause::Disk)),
         }
     }
 
     /// Whether clients' changes are refused now, without counting it as a refusal.
     pub(crate) fn is_full(&self) -> bool {
-        !self.has_room(Need::Body(0)).unwrap_or(true)
+        !self.has_room(DiskNeed::Body(0)).unwrap_or(true)
     }
 
     /// Whether not even the gateway's own changes have room.
     pub(crate) fn is_exhausted(&self) -> bool {
         let free = self.free_bytes().unwrap_or(u64::MAX);
-        free < LEFT_BY_DELETIONS_BYTES && self.reserve.lock().held != Held::Whole
+        free < LEFT_BY_DELETIONS_BYTES && self.reserve.lock().held != ReserveState::Whole
     }
 
     /// Whether so little is free that a large commit might not fit.
     pub(crate) fn is_low(&self) -> bool {
-        self.free_bytes().is_some_and(|free| free < LOW_BYTES) || self.reserve.lock().held == Held::GivenUp
+        self.free_bytes().is_some_and(|free| free < LOW_BYTES)
+            || self.reserve.lock().held == ReserveState::GivenUp
     }
 
     /// Frees the reserve. Returns whether there was one, so that there is room now.
     pub(crate) fn give_up(&self) -> bool {
         let mut reserve = self.reserve.lock();
-        if reserve.held != Held::Whole || is_planted(PlantedBug::RoomOutsideLock) {
+        if reserve.held != ReserveState::Whole || is_planted(PlantedBug::RoomOutsideLock) {
             return false;
         }
-        reserve.held = Held::GivenUp;
+        reserve.held = ReserveState::GivenUp;
         reserve.tried = Some(Instant::now());
         let Some(file) = &reserve.file else { return false };
         // Only once that is durable, some file systems use the room for others.
@@ -185,7 +189,7 @@ impl DiskRoom {
     pub(crate) fn restore(&self) {
         let mut reserve = self.reserve.lock();
         let is_early = reserve.tried.is_some_and(|tried| tried.elapsed() < TRY_EVERY);
-        if reserve.held != Held::GivenUp || is_early {
+        if reserve.held != ReserveState::GivenUp || is_early {
             return;
         }
         reserve.tried = Some(Instant::now());
@@ -198,8 +202,8 @@ impl DiskRoom {
         let Some(file) = &reserve.file else { return };
         let made = fallocate(file, FallocateFlags::empty(), 0, RESERVE_BYTES);
         reserve.held = match made {
-            Ok(()) => Held::Whole,
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Held::Impossible,
+            Ok(()) => ReserveState::Whole,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => ReserveState::Impossible,
             Err(_) => {
                 // What it has got before there was no more.
                 let _ = file.set_len(0);
@@ -219,40 +223,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_is_room_until_it_is_given_up_and_is_made_again() {
+    fn reserve_is_released_and_recreated() {
         let directory = tempfile::tempdir().unwrap();
         let room = DiskRoom::open(directory.path()).unwrap();
-        let taken = || std::fs::metadata(directory.path().join(RESERVE)).unwrap().blocks() * 512;
-        if room.reserve.lock().held == Held::Impossible {
+        let allocated_bytes = || std::fs::metadata(directory.path().join(RESERVE)).unwrap().blocks() * 512;
+        if room.reserve.lock().held == ReserveState::Impossible {
             // Nothing is set aside here, so nothing can be given up.
             assert!(!room.give_up());
             return;
         }
-        assert!(taken() >= RESERVE_BYTES);
-        assert!(room.check(Need::Change).is_ok() && !room.is_full());
+        assert!(allocated_bytes() >= RESERVE_BYTES);
+        assert!(room.check(DiskNeed::Change).is_ok() && !room.is_full());
         assert!(room.give_up() && !room.give_up());
         // However slow this is.
         room.reserve.lock().tried = Some(Instant::now() + Duration::from_secs(3600));
-        assert!(taken() < RESERVE_BYTES && room.is_low());
+        assert!(allocated_bytes() < RESERVE_BYTES && room.is_low());
         // Clients wait for it, and may make room meanwhile.
-        for need in [Need::Change, Need::Body(1)] {
-            assert!(matches!(room.check(need), Err(Error::Busy(why)) if why.contains("disk is full")));
+        for need in [DiskNeed::Change, DiskNeed::Body(1)] {
+            assert!(matches!(room.check(need), Err(GatewayError::Busy(why)) if why.contains("disk is full")));
         }
-        room.check(Need::Deletion).unwrap();
+        room.check(DiskNeed::Deletion).unwrap();
         assert_eq!(room.refusals().counts()[0], ("disk".to_owned(), 2));
         room.reserve.lock().tried = None;
         room.restore();
-        assert!(taken() >= RESERVE_BYTES && room.check(Need::Change).is_ok());
+        assert!(allocated_bytes() >= RESERVE_BYTES && room.check(DiskNeed::Change).is_ok());
         // The next start finds it.
         drop(room);
-        assert_eq!(DiskRoom::open(directory.path()).unwrap().reserve.lock().held, Held::Whole);
+        assert_eq!(DiskRoom::open(directory.path()).unwrap().reserve.lock().held, ReserveState::Whole);
     }
 
     #[test]
-    fn no_body_is_taken_that_is_longer_than_what_is_free() {
+    fn body_longer_than_free_space_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let room = DiskRoom::open(directory.path()).unwrap();
-        assert!(matches!(room.check(Need::Body(u64::MAX)), Err(Error::Busy(_))));
-        assert!(matches!(room.check(Need::Body(room.free_bytes().unwrap())), Err(Error::Busy(_))));
+        assert!(matches!(room.check(DiskNeed::Body(u64::MAX)), Err(GatewayError::Busy(_))));
+        assert!(matches!(room.check(DiskNeed::Body(room.free_bytes().unwrap())), Err(GatewayError::Busy(_))));
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a request was not carried out. Nothing of it was then, unless the text says so. One gateway tells another, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum Error {
+pub enum GatewayError {
     #[error("the gateway has no such bucket")]
     NoSuchBucket,
     #[error("the bucket has no such key")]
@@ -62,7 +62,7 @@ pub enum Error {
     HeadersTooLarge,
     /// The store behind refuses it, and will again.
     #[error("{text}")]
-    Refused { refusal: Refusal, text: String },
+    Refused { refusal: StoreRefusal, text: String },
     /// Of a chunk of a body, or of what comes behind it.
     #[error("the signature of a part of the body is wrong: {0}")]
     WrongSignature(String),
@@ -76,7 +76,7 @@ pub enum Error {
 
 /// Why a store refuses a request that it would refuse again, by its answer's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Refusal {
+pub enum StoreRefusal {
     /// It takes no such request.
     Request,
     /// The gateway may not do it.
@@ -95,27 +95,27 @@ pub enum Refusal {
     ReadOnly,
 }
 
-impl Refusal {
+impl StoreRefusal {
     /// The label of `/metrics` and `top`.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Refusal::Request => "request_refused",
-            Refusal::Denied => "denied",
-            Refusal::NoBucket => "no_bucket",
-            Refusal::TooLarge => "too_large",
-            Refusal::NotSupported => "not_supported",
-            Refusal::Name => "name",
-            Refusal::Links => "links",
-            Refusal::ReadOnly => "read_only",
+            StoreRefusal::Request => "request_refused",
+            StoreRefusal::Denied => "denied",
+            StoreRefusal::NoBucket => "no_bucket",
+            StoreRefusal::TooLarge => "too_large",
+            StoreRefusal::NotSupported => "not_supported",
+            StoreRefusal::Name => "name",
+            StoreRefusal::Links => "links",
+            StoreRefusal::ReadOnly => "read_only",
         }
     }
 }
 
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+pub(crate) type GatewayResult<T> = std::result::Result<T, GatewayError>;
 
-impl Error {
-    /// What the local storage said while we were at `what`.
-    pub(crate) fn local(what: &str, error: impl std::fmt::Display) -> Error {
-        Error::Local(format!("{what}: {error}"))
+impl GatewayError {
+    /// What the local storage said while we were at `action`.
+    pub(crate) fn local(action: &str, error: impl std::fmt::Display) -> GatewayError {
+        GatewayError::Local(format!("{action}: {error}"))
     }
 }

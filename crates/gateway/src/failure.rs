@@ -2,7 +2,7 @@
 
 /// What ended a command.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// An argument, the configuration, or a file that it names (a secret, a certificate): a restart does not help before somebody has corrected it.
     Mistake(String),
     /// Something that the gateway needs failed: a disk, a store, etcd, a port. A restart may help.
@@ -11,15 +11,15 @@ pub(crate) enum Failure {
     Bug(String),
 }
 
-impl Failure {
+impl CommandFailure {
     pub(crate) fn text(&self) -> &str {
-        let (Failure::Mistake(text) | Failure::Failed(text) | Failure::Bug(text)) = self;
+        let (CommandFailure::Mistake(text) | CommandFailure::Failed(text) | CommandFailure::Bug(text)) = self;
         text
     }
 }
 
-impl From<String> for Failure {
-    fn from(text: String) -> Failure {
-        Failure::Failed(text)
+impl From<String> for CommandFailure {
+    fn from(text: String) -> CommandFailure {
+        CommandFailure::Failed(text)
     }
 }

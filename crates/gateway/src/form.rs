@@ -1,23 +1,23 @@
 //! A browser's form (`multipart/form-data`) up to its file: fields first, then the file, as S3 asks.
 
-use crate::errors::{Error, Result};
+use crate::errors::{GatewayError, GatewayResult};
 
 /// What may come before the file. S3 takes 20 KB of fields.
-pub const MOST_HEAD_BYTES: usize = 64 << 10;
-const MOST_FIELDS: usize = 100;
+pub const MAX_HEAD_BYTES: usize = 64 << 10;
+const MAX_FIELDS: usize = 100;
 /// RFC 2046.
-const MOST_BOUNDARY_BYTES: usize = 70;
+const MAX_BOUNDARY_BYTES: usize = 70;
 
 /// The fields of a form, and what it says of its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Form {
+pub struct UploadForm {
     /// With names in lower case, in the order they came.
     pub fields: Vec<(String, String)>,
     pub file_name: String,
     pub file_type: Option<String>,
 }
 
-impl Form {
+impl UploadForm {
     /// The first field of this name.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
@@ -26,27 +26,27 @@ impl Form {
 
 /// What a part says of itself.
 #[derive(Default)]
-struct Part {
+struct FormPart {
     name: String,
     file_name: Option<String>,
     kind: Option<String>,
 }
 
-fn malformed(why: &str) -> Error {
-    Error::InvalidArgument(format!("the form can't be read: {why}"))
+fn malformed(reason: &str) -> GatewayError {
+    GatewayError::InvalidArgument(format!("the form can't be read: {reason}"))
 }
 
 /// What is between two parts of the form, without the end of its line.
 ///
 /// # Errors
 /// When the content type has no boundary that a form may have.
-pub fn boundary_of(content_type: &str) -> Result<String> {
+pub fn boundary_of(content_type: &str) -> GatewayResult<String> {
     let boundary = content_type.split(';').skip(1).find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         name.trim().eq_ignore_ascii_case("boundary").then(|| value.trim().trim_matches('"').to_owned())
     });
     match boundary {
-        Some(text) if (1..=MOST_BOUNDARY_BYTES).contains(&text.len()) && text.is_ascii() => {
+        Some(text) if (1..=MAX_BOUNDARY_BYTES).contains(&text.len()) && text.is_ascii() => {
             Ok(format!("--{text}"))
         }
         _ => Err(malformed("its Content-Type has no boundary")),
@@ -54,7 +54,7 @@ pub fn boundary_of(content_type: &str) -> Result<String> {
 }
 
 /// Reads a form as it comes. It goes on where it stopped: a client that sends one byte at a time costs no more than another.
-pub struct Reader {
+pub struct FormReader {
     first: String,
     between: String,
     /// Of what has been taken in.
@@ -62,21 +62,21 @@ pub struct Reader {
     /// So far there is no mark.
     looked_at: usize,
     /// Its value is being waited for.
-    part: Option<Part>,
-    form: Form,
+    part: Option<FormPart>,
+    form: UploadForm,
 }
 
-impl Reader {
+impl FormReader {
     /// `boundary` as of [`boundary_of`].
-    pub fn new(boundary: &str) -> Reader {
-        Reader {
+    pub fn new(boundary: &str) -> FormReader {
+        FormReader {
             // The first boundary has nothing before it; each further one has the end of a line.
             first: format!("{boundary}\r\n"),
             between: format!("\r\n{boundary}"),
             at: 0,
             looked_at: 0,
             part: None,
-            form: Form::default(),
+            form: UploadForm::default(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Reader {
     ///
     /// # Errors
     /// When it is no form.
-    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<(Form, usize)>> {
+    pub fn read(&mut self, bytes: &[u8]) -> GatewayResult<Option<(UploadForm, usize)>> {
         if self.at == 0 {
             if !bytes.starts_with(self.first.as_bytes()) {
                 return match self.first.as_bytes().starts_with(bytes) {
@@ -123,7 +123,7 @@ impl Reader {
                         .map_err(|_| malformed("a field is not UTF-8"))?
                         .to_owned();
                     self.form.fields.push((part.name, value));
-                    if self.form.fields.len() > MOST_FIELDS {
+                    if self.form.fields.len() > MAX_FIELDS {
                         return Err(malformed("it has more than 100 fields"));
                     }
                     self.go_to(end + between.len() + 2);
@@ -132,15 +132,15 @@ impl Reader {
         }
     }
 
-    fn go_to(&mut self, at: usize) {
-        (self.at, self.looked_at) = (at, at);
+    fn go_to(&mut self, position: usize) {
+        (self.at, self.looked_at) = (position, position);
     }
 
-    /// Where `what` begins, behind what was taken in.
-    fn find(&mut self, bytes: &[u8], what: &[u8]) -> Option<usize> {
+    /// Where `pattern` begins, behind what was taken in.
+    fn find(&mut self, bytes: &[u8], pattern: &[u8]) -> Option<usize> {
         // It may have begun in what was looked at.
-        let from = self.looked_at.saturating_sub(what.len()).max(self.at);
-        let found = find(&bytes[from..], what).map(|at| from + at);
+        let from = self.looked_at.saturating_sub(pattern.len()).max(self.at);
+        let found = find(&bytes[from..], pattern).map(|position| from + position);
         self.looked_at = found.unwrap_or(bytes.len());
         found
     }
@@ -150,27 +150,27 @@ impl Reader {
 ///
 /// # Errors
 /// When it is no form.
-pub fn read(bytes: &[u8], boundary: &str) -> Result<Option<(Form, usize)>> {
-    Reader::new(boundary).read(bytes)
+pub fn read(bytes: &[u8], boundary: &str) -> GatewayResult<Option<(UploadForm, usize)>> {
+    FormReader::new(boundary).read(bytes)
 }
 
-/// Where `what` begins.
-pub fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    let first = *what.first()?;
+/// Where `pattern` begins.
+pub fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    let first = *pattern.first()?;
     let mut from = 0;
     while let Some(found) = bytes[from..].iter().position(|byte| *byte == first) {
-        let at = from + found;
-        if bytes[at..].starts_with(what) {
-            return Some(at);
+        let position = from + found;
+        if bytes[position..].starts_with(pattern) {
+            return Some(position);
         }
-        from = at + 1;
+        from = position + 1;
     }
     None
 }
 
-fn part_of(headers: &[u8]) -> Result<Part> {
+fn part_of(headers: &[u8]) -> GatewayResult<FormPart> {
     let text = std::str::from_utf8(headers).map_err(|_| malformed("a header is not UTF-8"))?;
-    let mut part = Part::default();
+    let mut part = FormPart::default();
     for line in text.split("\r\n") {
         let Some((name, value)) = line.split_once(':') else { continue };
         if name.eq_ignore_ascii_case("content-type") {
@@ -195,14 +195,14 @@ fn parameter(header: &str, wanted: &str) -> Option<String> {
         let (value, tail) = match after.strip_prefix('"') {
             Some(quoted) => {
                 let (mut value, mut is_escaped, mut end) = (String::new(), false, quoted.len());
-                for (at, c) in quoted.char_indices() {
+                for (index, c) in quoted.char_indices() {
                     match c {
                         '"' if !is_escaped => {
-                            end = at;
+                            end = index;
                             break;
                         }
                         // A path of Windows has backslashes too, and none before a quote.
-                        '\\' if !is_escaped && quoted[at + 1..].starts_with('"') => is_escaped = true,
+                        '\\' if !is_escaped && quoted[index + 1..].starts_with('"') => is_escaped = true,
                         c => {
                             is_escaped = false;
                             value.push(c);
@@ -240,22 +240,22 @@ mod tests {
 
     #[test]
     fn fields_come_before_the_file() {
-        let (form, at) = read(FORM.as_bytes(), "--xyz").unwrap().unwrap();
+        let (form, file_start) = read(FORM.as_bytes(), "--xyz").unwrap().unwrap();
         assert_eq!(form.field("key"), Some("a/${filename}"));
         assert_eq!(form.field("policy"), Some("MTIz\r\n--not the end"));
         assert_eq!((form.file_name.as_str(), form.file_type.as_deref()), ("a \"b\".txt", Some("text/plain")));
-        assert!(FORM[at..].starts_with("the bytes"));
+        assert!(FORM[file_start..].starts_with("the bytes"));
         // However little of it is there, it is no mistake; and byte by byte it is the same form.
-        let mut reader = Reader::new("--xyz");
-        for end in 0..at {
+        let mut reader = FormReader::new("--xyz");
+        for end in 0..file_start {
             assert_eq!(read(&FORM.as_bytes()[..end], "--xyz").unwrap(), None, "{end}");
             assert_eq!(reader.read(&FORM.as_bytes()[..end]).unwrap(), None, "{end}");
         }
-        assert_eq!(reader.read(FORM.as_bytes()).unwrap(), Some((form, at)));
+        assert_eq!(reader.read(FORM.as_bytes()).unwrap(), Some((form, file_start)));
     }
 
     #[test]
-    fn what_is_no_form_is_refused() {
+    fn malformed_form_is_refused() {
         let nameless = FORM.replace("name=\"Key\"", "nom=\"Key\"");
         let without_file = "--xyz\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na\r\n--xyz--\r\n";
         for wrong in ["GET / HTTP/1.1", "--xy\r\n\r\n", &nameless, without_file] {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boundary_is_a_parameter() {
+    fn boundary_is_read_from_parameter() {
         assert_eq!(boundary_of("multipart/form-data; boundary=xyz").unwrap(), "--xyz");
         assert_eq!(boundary_of("Multipart/Form-Data; charset=utf-8; Boundary=\"x y\"").unwrap(), "--x y");
         let long = format!("multipart/form-data; boundary={}", "x".repeat(71));

@@ -31,14 +31,14 @@ pub(crate) trait TwoWays {
     fn forget(&mut self) -> io::Result<()>;
     fn length(&self) -> io::Result<u64>;
     /// As everybody reads it. Returns how many bytes there were.
-    fn read_remembered(&mut self, into: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
+    fn read_remembered(&mut self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
     /// From the disk; `Unsupported` where there is no such way.
-    fn read_disk(&mut self, into: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
+    fn read_disk(&mut self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 }
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum DiskReadOutcome {
     /// Reads of the file now return what the disk has.
     Same,
     /// The file system has no way around the kernel's memory. What it remembered is forgotten, as far as it says.
@@ -49,9 +49,9 @@ pub(crate) enum Seen {
 ///
 /// # Errors
 /// When it can't be synced or read, or the kernel goes on remembering something else.
-pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
+pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<DiskReadOutcome> {
     if is_planted(PlantedBug::CachedPagesBelieved) {
-        return Ok(Seen::Same);
+        return Ok(DiskReadOutcome::Same);
     }
     for _ in 1..ATTEMPTS {
         if let Some(seen) = compare(file)? {
@@ -65,7 +65,7 @@ pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<Seen> {
 }
 
 /// `None` where the kernel remembers something else than the disk has.
-fn compare(file: &mut impl TwoWays) -> io::Result<Option<Seen>> {
+fn compare(file: &mut impl TwoWays) -> io::Result<Option<DiskReadOutcome>> {
     // The kernel reports an unreported failure here, once; what is lost is found out below.
     if let Err(error) = file.sync() {
         tracing::warn!("not all of the last writes reached the disk: {error}");
@@ -86,7 +86,9 @@ fn compare(file: &mut impl TwoWays) -> io::Result<Option<Seen>> {
             Err(_) => 0,
         };
         let is_same = match file.read_disk(&mut on_disk, offset) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(Some(Seen::Forgotten)),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                return Ok(Some(DiskReadOutcome::Forgotten));
+            }
             // Less than is remembered can be read: the rest is nowhere else.
             Err(_) => first == 0,
             Ok(second) => first == 0 || (second >= first && remembered[..first] == on_disk[..first]),
@@ -96,7 +98,7 @@ fn compare(file: &mut impl TwoWays) -> io::Result<Option<Seen>> {
         }
         offset += count as u64;
     }
-    Ok(Some(Seen::Same))
+    Ok(Some(DiskReadOutcome::Same))
 }
 
 /// A file of this machine.
@@ -124,11 +126,11 @@ impl OnDisk {
     }
 }
 
-/// Reads until the end of `into` or of the file.
-fn read_all(file: &File, into: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+/// Reads until the end of `buffer` or of the file.
+fn read_all(file: &File, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
     let mut read = 0;
-    while read < into.len() {
-        match file.read_at(&mut into[read..], offset_bytes + read as u64) {
+    while read < buffer.len() {
+        match file.read_at(&mut buffer[read..], offset_bytes + read as u64) {
             Ok(0) => break,
             Ok(count) => read += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -155,20 +157,20 @@ impl TwoWays for OnDisk {
         Ok(self.file.metadata()?.len())
     }
 
-    fn read_remembered(&mut self, into: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        read_all(&self.file, into, offset_bytes)
+    fn read_remembered(&mut self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        read_all(&self.file, buffer, offset_bytes)
     }
 
-    fn read_disk(&mut self, into: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+    fn read_disk(&mut self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let Some(direct) = &self.direct else { return Err(io::ErrorKind::Unsupported.into()) };
         let begin = self.buffer.as_ptr().align_offset(ALIGNMENT);
-        let length = into.len().min(STEP_BYTES);
+        let length = buffer.len().min(STEP_BYTES);
         let Some(aligned) = self.buffer.get_mut(begin..begin + length) else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         match read_all(direct, aligned, offset_bytes) {
             Ok(read) => {
-                into[..read].copy_from_slice(&aligned[..read]);
+                buffer[..read].copy_from_slice(&aligned[..read]);
                 Ok(read)
             }
             // It wants another alignment than any disk has.
@@ -230,10 +232,10 @@ pub(crate) mod tests {
         }
     }
 
-    fn read(from: &[u8], into: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+    fn read(from: &[u8], buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let rest = from.get(offset_bytes as usize..).unwrap_or_default();
-        let count = rest.len().min(into.len());
-        into[..count].copy_from_slice(&rest[..count]);
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
         Ok(count)
     }
 
@@ -264,14 +266,14 @@ pub(crate) mod tests {
             Ok(self.remembered.len() as u64)
         }
 
-        fn read_remembered(&mut self, into: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-            read(&self.remembered, into, offset_bytes)
+        fn read_remembered(&mut self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+            read(&self.remembered, buffer, offset_bytes)
         }
 
-        fn read_disk(&mut self, into: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        fn read_disk(&mut self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
             match self.has_one_way {
                 true => Err(io::ErrorKind::Unsupported.into()),
-                false => read(&self.on_disk, into, offset_bytes),
+                false => read(&self.on_disk, buffer, offset_bytes),
             }
         }
     }
@@ -290,49 +292,49 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_has_lost_is_not_read_any_more() {
+    fn data_lost_by_failed_sync_is_not_read() {
         let mut file = written_in_vain();
         assert_eq!(file.remembered[LENGTH - 1], 2);
-        assert_eq!(make_sure(&mut file).unwrap(), Seen::Same);
+        assert_eq!(make_sure(&mut file).unwrap(), DiskReadOutcome::Same);
         assert_eq!(file.remembered[LENGTH - 1], 1);
     }
 
     #[test]
-    fn a_memory_that_does_not_forget_is_not_believed() {
+    fn stale_cache_that_stays_is_an_error() {
         let mut file = Cached { never_forgets: true, ..written_in_vain() };
-        let why = make_sure(&mut file).unwrap_err();
-        assert!(why.to_string().contains("a sync has failed"), "{why}");
+        let error = make_sure(&mut file).unwrap_err();
+        assert!(error.to_string().contains("a sync has failed"), "{error}");
         // With nothing that differs there is nothing to be misled by.
         file.on_disk = file.remembered.clone();
-        assert_eq!(make_sure(&mut file).unwrap(), Seen::Same);
+        assert_eq!(make_sure(&mut file).unwrap(), DiskReadOutcome::Same);
         // Also where the disk has less.
         file.on_disk.truncate(LENGTH - 1);
         assert!(make_sure(&mut file).is_err());
     }
 
     #[test]
-    fn what_was_never_synced_is_written_and_an_error_that_nobody_heard_of_is_no_end() {
+    fn unsynced_data_is_written_despite_former_sync_error() {
         let mut file = Cached::with(vec![3; 5000]);
-        assert_eq!(make_sure(&mut file).unwrap(), Seen::Same);
+        assert_eq!(make_sure(&mut file).unwrap(), DiskReadOutcome::Same);
         assert_eq!(file.on_disk, [3; 5000]);
         // A process was killed before it could hear of it.
         file.write(0, &[4]);
         file.fails_syncs = 1;
-        assert_eq!(make_sure(&mut file).unwrap(), Seen::Same);
+        assert_eq!(make_sure(&mut file).unwrap(), DiskReadOutcome::Same);
         assert_eq!((file.remembered[0], file.on_disk[0]), (3, 3));
         file.fails_syncs = 2;
         assert!(make_sure(&mut file).is_err());
         let mut file = Cached { has_one_way: true, ..written_in_vain() };
-        assert_eq!(make_sure(&mut file).unwrap(), Seen::Forgotten);
+        assert_eq!(make_sure(&mut file).unwrap(), DiskReadOutcome::Forgotten);
         assert_eq!(file.remembered[LENGTH - 1], 1);
     }
 
     #[test]
-    fn a_file_of_this_machine_is_the_same_both_ways() {
+    fn file_is_equal_from_cache_and_disk() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         for length in [0, 1, 4096, STEP_BYTES, STEP_BYTES + 4097] {
-            let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
             std::fs::write(&path, &bytes).unwrap();
             make_sure(&mut OnDisk::open(&path).unwrap()).unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), bytes);
@@ -350,7 +352,7 @@ pub(crate) mod tests {
 
     /// On a disk of the test's own, in which a block changes behind the kernel's back, where such a disk can be had.
     #[test]
-    fn what_a_disk_has_is_read_and_not_what_the_kernel_remembers() {
+    fn read_returns_disk_bytes_instead_of_cached_ones() {
         let succeeds = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
         let directory = tempfile::tempdir().unwrap();
         let (image, place) = (directory.path().join("image"), directory.path().join("disk"));
@@ -377,7 +379,7 @@ pub(crate) mod tests {
 
         let second_page = || std::fs::read(&path).unwrap()[PAGE_BYTES];
         assert_eq!(second_page(), 1, "the kernel has forgotten it by itself");
-        assert_eq!(make_sure(&mut OnDisk::open(&path).unwrap()).unwrap(), Seen::Same);
+        assert_eq!(make_sure(&mut OnDisk::open(&path).unwrap()).unwrap(), DiskReadOutcome::Same);
         assert_eq!(second_page(), 9);
     }
 }

@@ -10,13 +10,13 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::header::{HeaderName, HeaderValue};
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use crate::errors::{Error, Result};
-use crate::model::Headers;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::model::ObjectHeaders;
 
 /// S3's limit of user metadata: the bytes of names and values in UTF-8.
-const MOST_USER_BYTES: usize = 2048;
+const MAX_USER_BYTES: usize = 2048;
 /// S3 takes 8 KiB of headers with a request. What the gateway itself adds to a request (who signed it, when, for which host) has the rest.
-const MOST_HEADER_BYTES: usize = 7 << 10;
+const MAX_HEADER_BYTES: usize = 7 << 10;
 /// The name that `Expires` has among the user metadata, for `object_store`, which does not know it. No client can give metadata such a name.
 pub(crate) const EXPIRES: &str = "%underlay-expires";
 const USER_PREFIX: &str = "x-amz-meta-";
@@ -25,9 +25,9 @@ const WORD_BEGIN: &str = "=?";
 const WORD_END: &str = "?=";
 const UTF_8_BASE64: &str = "=?UTF-8?B?";
 /// 45 bytes are 60 characters of base64: with what is around them no more than the 75 of RFC 2047.
-const MOST_WORD_BYTES: usize = 45;
+const MAX_WORD_BYTES: usize = 45;
 
-impl Headers {
+impl ObjectHeaders {
     /// The headers that aren't user metadata, with their names.
     fn plain(&self) -> [(&'static str, Option<&String>); 6] {
         [
@@ -44,12 +44,14 @@ impl Headers {
     ///
     /// # Errors
     /// When they are too long, or a name or value is none that HTTP has.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> GatewayResult<()> {
         let mut all_bytes = 0;
         for (name, value) in self.plain() {
             let Some(value) = value else { continue };
             if HeaderValue::from_str(value).is_err() && !is_planted(PlantedBug::HeaderPanicsFlusher) {
-                return Err(Error::InvalidArgument(format!("the header {name} has a control character")));
+                return Err(GatewayError::InvalidArgument(format!(
+                    "the header {name} has a control character"
+                )));
             }
             all_bytes += name.len() + value.len();
         }
@@ -57,25 +59,25 @@ impl Headers {
         for (name, value) in &self.user {
             let is_wrong_name = !is_user_name(name) && !is_planted(PlantedBug::HeaderPanicsFlusher);
             if is_wrong_name || name == EXPIRES {
-                return Err(Error::InvalidArgument(format!(
+                return Err(GatewayError::InvalidArgument(format!(
                     "{USER_PREFIX}{} can't be the name of a header",
                     name.escape_debug()
                 )));
             }
             let has_control = value.chars().any(|one| one.is_ascii_control() && one != '\t');
             if has_control && !is_planted(PlantedBug::HeaderPanicsFlusher) {
-                return Err(Error::InvalidArgument(format!(
+                return Err(GatewayError::InvalidArgument(format!(
                     "the value of {USER_PREFIX}{name} has a control character"
                 )));
             }
             user_bytes += name.len() + value.len();
             all_bytes += USER_PREFIX.len() + name.len() + written(value).len();
         }
-        if user_bytes > MOST_USER_BYTES {
-            return Err(Error::MetadataTooLarge);
+        if user_bytes > MAX_USER_BYTES {
+            return Err(GatewayError::MetadataTooLarge);
         }
-        if all_bytes > MOST_HEADER_BYTES && !is_planted(PlantedBug::RefusalRetriedForEver) {
-            return Err(Error::HeadersTooLarge);
+        if all_bytes > MAX_HEADER_BYTES && !is_planted(PlantedBug::RefusalRetriedForEver) {
+            return Err(GatewayError::HeadersTooLarge);
         }
         Ok(())
     }
@@ -97,7 +99,7 @@ pub(crate) fn written(value: &str) -> Cow<'_, str> {
     let mut words = String::new();
     let mut rest = value;
     while !rest.is_empty() {
-        let mut end = rest.len().min(MOST_WORD_BYTES);
+        let mut end = rest.len().min(MAX_WORD_BYTES);
         while !rest.is_char_boundary(end) {
             end -= 1;
         }
@@ -142,7 +144,7 @@ fn decoded_word(word: &str) -> Option<Vec<u8>> {
     if charset.eq_ignore_ascii_case("iso-8859-1") {
         return Some(bytes.iter().map(|byte| char::from(*byte)).collect::<String>().into_bytes());
     }
-    let is_utf_8 = ["utf-8", "us-ascii"].iter().any(|known| charset.eq_ignore_ascii_case(known));
+    let is_utf_8 = ["utf-8", "us-ascii"].iter().any(|name| charset.eq_ignore_ascii_case(name));
     is_utf_8.then_some(bytes)
 }
 
@@ -175,12 +177,12 @@ mod tests {
 
     use super::*;
 
-    fn user(name: &str, value: &str) -> Headers {
-        Headers { user: vec![(name.to_owned(), value.to_owned())], ..Headers::default() }
+    fn user(name: &str, value: &str) -> ObjectHeaders {
+        ObjectHeaders { user: vec![(name.to_owned(), value.to_owned())], ..ObjectHeaders::default() }
     }
 
     #[test]
-    fn metadata_that_are_not_ascii_are_written_as_encoded_words() {
+    fn non_ascii_metadata_become_encoded_words() {
         for (value, expected) in [
             ("plain text", "plain text"),
             ("é", "=?UTF-8?B?w6k=?="),
@@ -220,9 +222,13 @@ mod tests {
         for (name, value) in
             [("a", "a\nb"), ("a", "a\0"), ("a", "\u{7f}"), ("a b", "c"), ("é", "c"), ("", "c")]
         {
-            assert!(matches!(user(name, value).check(), Err(Error::InvalidArgument(_))), "{name} {value}");
+            assert!(
+                matches!(user(name, value).check(), Err(GatewayError::InvalidArgument(_))),
+                "{name} {value}"
+            );
         }
-        let typed = |text: &str| Headers { content_type: Some(text.to_owned()), ..Headers::default() };
+        let typed =
+            |text: &str| ObjectHeaders { content_type: Some(text.to_owned()), ..ObjectHeaders::default() };
         assert!(typed("image/png\u{1}").check().is_err() && typed("a\r\nb: c").check().is_err());
         assert!(typed("text/plain; name=\"é\"").check().is_ok());
     }
@@ -230,13 +236,13 @@ mod tests {
     #[test]
     fn headers_are_as_long_as_a_store_takes_them() {
         assert_eq!(user("a", &"b".repeat(2047)).check(), Ok(()));
-        assert_eq!(user("a", &"b".repeat(2048)).check(), Err(Error::MetadataTooLarge));
-        let disposed = |length| Headers {
+        assert_eq!(user("a", &"b".repeat(2048)).check(), Err(GatewayError::MetadataTooLarge));
+        let disposed = |length| ObjectHeaders {
             content_disposition: Some("a".repeat(length)),
             ..user("a", &"b".repeat(2047))
         };
         assert_eq!(disposed(5000).check(), Ok(()));
-        assert_eq!(disposed(5100).check(), Err(Error::HeadersTooLarge));
+        assert_eq!(disposed(5100).check(), Err(GatewayError::HeadersTooLarge));
     }
 
     proptest! {

@@ -10,8 +10,8 @@ use underlay_config::units::format_bytes;
 use underlay_files::shell::word;
 use underlay_files::{Access, Folder};
 
-use crate::config::{Config, Machine, StorePlace};
-use crate::failure::Failure;
+use crate::config::{GatewayConfig, MachineSizes, StorePlace};
+use crate::failure::CommandFailure;
 
 const CONFIG: &str = "gateway.toml";
 const SECRET: &str = "client.secret";
@@ -24,7 +24,7 @@ const SECRET_BYTES: usize = 30;
 
 /// What the configuration is to say.
 #[derive(Debug, Args)]
-pub(crate) struct Wishes {
+pub(crate) struct InitOptions {
     /// Made where it is not there, for your user alone
     directory: PathBuf,
     /// The name of the bucket that clients see
@@ -57,15 +57,15 @@ pub(crate) struct Wishes {
 ///
 /// # Errors
 /// A mistake where the wishes make no configuration or something is there already; otherwise what the disk says.
-pub(crate) fn init(wishes: &Wishes) -> Result<String, Failure> {
+pub(crate) fn init(wishes: &InitOptions) -> Result<String, CommandFailure> {
     let directory = std::path::absolute(&wishes.directory)
-        .map_err(|error| Failure::Mistake(format!("{}: {error}", wishes.directory.display())))?;
+        .map_err(|error| CommandFailure::Mistake(format!("{}: {error}", wishes.directory.display())))?;
     // Somebody's own files must not become a bucket, nor an old gateway's journal this one's.
     let objects = wishes.store.is_none().then_some(OBJECTS);
     for name in [CONFIG, SECRET, LOCAL].into_iter().chain(objects) {
         let place = directory.join(name);
         if place.symlink_metadata().is_ok() {
-            return Err(Failure::Mistake(format!(
+            return Err(CommandFailure::Mistake(format!(
                 "{} is there already, and nothing is overwritten\n  what to do: name another directory, or start what is there with `underlay-gateway serve {}`",
                 place.display(),
                 word(&directory.join(CONFIG).display().to_string())
@@ -74,19 +74,22 @@ pub(crate) fn init(wishes: &Wishes) -> Result<String, Failure> {
     }
     let text = configuration(wishes, &directory)?;
     // What it can't read itself it does not write.
-    let config = Config::parse(CONFIG, &text)
-        .map_err(|findings| Failure::Mistake(format!("these options make no configuration:\n{findings}")))?;
+    let config = GatewayConfig::parse(CONFIG, &text).map_err(|findings| {
+        CommandFailure::Mistake(format!("these options make no configuration:\n{findings}"))
+    })?;
     check_store(wishes, &config)?;
-    let failed =
-        |place: &Path, error: &std::io::Error| Failure::Failed(format!("{}: {error}", place.display()));
+    let failed = |place: &Path, error: &std::io::Error| {
+        CommandFailure::Failed(format!("{}: {error}", place.display()))
+    };
     let folder = Folder::make(&directory, Access::Private)
-        .map_err(|error| Failure::Mistake(format!("{}: {error}", directory.display())))?;
+        .map_err(|error| CommandFailure::Mistake(format!("{}: {error}", directory.display())))?;
     if wishes.store.is_none() {
         let objects = folder.make_inner(OBJECTS, Access::Private);
         objects.map_err(|error| failed(&directory.join(OBJECTS), &error))?;
     }
     let mut random = [0; SECRET_BYTES];
-    getrandom::fill(&mut random).map_err(|error| Failure::Failed(format!("no random numbers: {error}")))?;
+    getrandom::fill(&mut random)
+        .map_err(|error| CommandFailure::Failed(format!("no random numbers: {error}")))?;
     let secret = format!("{}\n", crate::digests::hex(&random));
     // The configuration last: it names all the others.
     write_new(&folder, SECRET, secret.as_bytes()).map_err(|error| failed(&directory.join(SECRET), &error))?;
@@ -106,8 +109,8 @@ fn write_new(folder: &Folder, name: &str, content: &[u8]) -> std::io::Result<()>
     file.sync_all()
 }
 
-fn configuration(wishes: &Wishes, directory: &Path) -> Result<String, Failure> {
-    let machine = Machine::look(directory);
+fn configuration(wishes: &InitOptions, directory: &Path) -> Result<String, CommandFailure> {
+    let machine = MachineSizes::look(directory);
     let path = |name: &str| quoted_path(&directory.join(name));
     let mut s3 = String::new();
     if let Some(url) = &wishes.endpoint {
@@ -118,7 +121,7 @@ fn configuration(wishes: &Wishes, directory: &Path) -> Result<String, Failure> {
     }
     if let (Some(id), Some(file)) = (&wishes.store_key_id, &wishes.store_secret_file) {
         let file = std::path::absolute(file)
-            .map_err(|error| Failure::Mistake(format!("{}: {error}", file.display())))?;
+            .map_err(|error| CommandFailure::Mistake(format!("{}: {error}", file.display())))?;
         s3.push_str(&format!("key_id = {}\nsecret_file = {}\n", quoted(id), quoted_path(&file)?));
     }
     if !s3.is_empty() {
@@ -127,7 +130,8 @@ fn configuration(wishes: &Wishes, directory: &Path) -> Result<String, Failure> {
     let store = match &wishes.store {
         // A directory by a relative path is meant from here.
         Some(place) if !place.starts_with("s3:") => quoted_path(
-            &std::path::absolute(place).map_err(|error| Failure::Mistake(format!("{place}: {error}")))?,
+            &std::path::absolute(place)
+                .map_err(|error| CommandFailure::Mistake(format!("{place}: {error}")))?,
         )?,
         Some(place) => quoted(place),
         None => path(OBJECTS)?,
@@ -165,31 +169,31 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Mistakes that a start would find at once: a directory that is missing or not ours, an unusable secret.
-fn check_store(wishes: &Wishes, config: &Config) -> Result<(), Failure> {
+fn check_store(wishes: &InitOptions, config: &GatewayConfig) -> Result<(), CommandFailure> {
     let named = wishes.endpoint.is_some() || wishes.region.is_some() || wishes.store_key_id.is_some();
     if wishes.store.as_ref().is_some_and(|store| store.contains("://") && !store.starts_with("s3://")) {
-        return Err(Failure::Mistake(
+        return Err(CommandFailure::Mistake(
             "--store is s3://BUCKET/PREFIX or a directory; the URL of an S3 server is --endpoint".to_owned(),
         ));
     }
     match config.buckets.first().map(|bucket| &bucket.store) {
-        Some(StorePlace::Directory(_)) if named => Err(Failure::Mistake(
+        Some(StorePlace::Directory(_)) if named => Err(CommandFailure::Mistake(
             "--endpoint, --region and --store-key-id are for --store s3://BUCKET".to_owned(),
         )),
         Some(StorePlace::Directory(place)) if wishes.store.is_some() => match Folder::open(place) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Failure::Mistake(format!("--store {}: {error}", place.display()))),
+            Err(error) => Err(CommandFailure::Mistake(format!("--store {}: {error}", place.display()))),
         },
         _ => match &wishes.store_secret_file {
             Some(file) => underlay_files::read_given_secret(file, 4096).map(drop).map_err(|error| {
-                Failure::Mistake(format!("--store-secret-file {}: {error}", file.display()))
+                CommandFailure::Mistake(format!("--store-secret-file {}: {error}", file.display()))
             }),
             None => Ok(()),
         },
     }
 }
 
-fn next_steps(wishes: &Wishes, directory: &Path) -> String {
+fn next_steps(wishes: &InitOptions, directory: &Path) -> String {
     let shown = |name: &str| word(&directory.join(name).display().to_string()).into_owned();
     let mut reached = wishes.listen;
     if reached.ip().is_unspecified() {
@@ -220,9 +224,9 @@ fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string().trim().to_owned()
 }
 
-fn quoted_path(path: &Path) -> Result<String, Failure> {
+fn quoted_path(path: &Path) -> Result<String, CommandFailure> {
     match path.to_str() {
         Some(text) => Ok(quoted(text)),
-        None => Err(Failure::Mistake(format!("{}: expected a path in UTF-8", path.display()))),
+        None => Err(CommandFailure::Mistake(format!("{}: expected a path in UTF-8", path.display()))),
     }
 }

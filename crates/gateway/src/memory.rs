@@ -10,41 +10,41 @@ const UNIT_BYTES: u64 = 64 << 10;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryBudget {
     permits: Arc<Semaphore>,
     units: u32,
 }
 
 /// A part of it, for as long as somebody has a clone of this.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct MemoryHold {
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// Bytes that take a part of it.
-struct Held {
+struct HeldBytes {
     bytes: Bytes,
-    _hold: Hold,
+    _hold: MemoryHold,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Hold {
+impl MemoryHold {
     /// The same bytes, which hold their memory until nobody has them any more.
     pub(crate) fn wrap(&self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Held { bytes, _hold: self.clone() })
+        Bytes::from_owner(HeldBytes { bytes, _hold: self.clone() })
     }
 }
 
-impl Memory {
-    pub(crate) fn new(bytes: u64) -> Memory {
+impl MemoryBudget {
+    pub(crate) fn new(bytes: u64) -> MemoryBudget {
         // Tokio's semaphores have that many permits, and nobody has as much memory.
         let units = u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX).clamp(1, 1 << 28);
-        Memory { permits: Arc::new(Semaphore::new(units as usize)), units }
+        MemoryBudget { permits: Arc::new(Semaphore::new(units as usize)), units }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -61,16 +61,16 @@ impl Memory {
         u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.units)
     }
 
-    pub(crate) fn try_hold(&self, bytes: u64) -> Option<Hold> {
+    pub(crate) fn try_hold(&self, bytes: u64) -> Option<MemoryHold> {
         let permit = Arc::clone(&self.permits).try_acquire_many_owned(self.units_of(bytes)).ok()?;
-        Some(Hold { _permit: Arc::new(permit) })
+        Some(MemoryHold { _permit: Arc::new(permit) })
     }
 
     /// In the order in which they ask.
-    pub(crate) async fn hold(&self, bytes: u64) -> Option<Hold> {
+    pub(crate) async fn hold(&self, bytes: u64) -> Option<MemoryHold> {
         // The semaphore is never closed.
         let permit = Arc::clone(&self.permits).acquire_many_owned(self.units_of(bytes)).await.ok()?;
-        Some(Hold { _permit: Arc::new(permit) })
+        Some(MemoryHold { _permit: Arc::new(permit) })
     }
 }
 
@@ -79,8 +79,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_hold_their_memory_until_the_last_slice_is_gone() {
-        let memory = Memory::new(4 * UNIT_BYTES);
+    fn memory_is_held_until_last_slice_is_dropped() {
+        let memory = MemoryBudget::new(4 * UNIT_BYTES);
         let hold = memory.try_hold(3 * UNIT_BYTES).unwrap();
         let bytes = hold.wrap(Bytes::from_static(b"some bytes"));
         drop(hold);

@@ -12,7 +12,7 @@ pub struct ContentId(pub u64);
 
 /// `length_bytes` of a content from `offset_bytes` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extent {
+pub struct ContentExtent {
     pub content: ContentId,
     pub offset_bytes: u64,
     pub length_bytes: u64,
@@ -20,7 +20,7 @@ pub struct Extent {
 
 /// Headers that S3 keeps with an object and returns with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Headers {
+pub struct ObjectHeaders {
     pub content_type: Option<String>,
     pub cache_control: Option<String>,
     pub content_disposition: Option<String>,
@@ -34,7 +34,7 @@ pub struct Headers {
 
 /// How a checksum covers an object of several parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Coverage {
+pub enum ChecksumCoverage {
     /// All bytes.
     Full,
     /// The checksums of the parts.
@@ -43,13 +43,13 @@ pub enum Coverage {
 
 /// Base64, as S3 writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checksums {
+pub struct ObjectChecksums {
     pub crc32: Option<String>,
     pub crc32c: Option<String>,
     pub crc64nvme: Option<String>,
     pub sha1: Option<String>,
     pub sha256: Option<String>,
-    pub coverage: Option<Coverage>,
+    pub coverage: Option<ChecksumCoverage>,
 }
 
 /// An object as it stands.
@@ -62,10 +62,10 @@ pub struct ObjectRecord {
     pub etag: String,
     /// Since 1970.
     pub modified_ms: i64,
-    pub extents: Vec<Extent>,
-    pub headers: Headers,
+    pub extents: Vec<ContentExtent>,
+    pub headers: ObjectHeaders,
     pub tags: Vec<(String, String)>,
-    pub checksums: Checksums,
+    pub checksums: ObjectChecksums,
     /// Of a multipart upload.
     pub part_sizes_bytes: Vec<u64>,
     /// Of each part, in the algorithm of the object's own checksum; empty where a part has none.
@@ -76,7 +76,7 @@ pub struct ObjectRecord {
 
 /// Where the bytes of a content are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum ContentPlace {
     /// In a segment of the journal.
     Local { segment: u64, offset_bytes: u64 },
     /// The whole object of this name in the store.
@@ -97,7 +97,7 @@ pub struct ContentRecord {
     pub size_bytes: u64,
     /// Extents of objects and of parts that use it.
     pub references: u64,
-    pub place: Place,
+    pub place: ContentPlace,
     /// Of what this gateway has stored, and has looked that the store has it, or has found in a listing: since when, by the store's own clock (since
     /// 1970). What was changed by others has none, nor has what an earlier version wrote: the field is the last one, and such a row ends before it.
     /// Of bytes in the journal only what was fetched from the store has one.
@@ -108,7 +108,7 @@ pub struct ContentRecord {
 impl ContentRecord {
     /// Whether the journal has it although no client has written it there: it was fetched from the store, which had confirmed it before.
     pub fn was_fetched(&self) -> bool {
-        matches!(self.place, Place::Local { .. }) && self.confirmed_ms.is_some()
+        matches!(self.place, ContentPlace::Local { .. }) && self.confirmed_ms.is_some()
     }
 }
 
@@ -142,11 +142,11 @@ pub struct StoredRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadRecord {
     pub begun_ms: i64,
-    pub headers: Headers,
+    pub headers: ObjectHeaders,
     pub tags: Vec<(String, String)>,
     /// As the client named it: `CRC32`, for example.
     pub checksum_algorithm: Option<String>,
-    pub coverage: Option<Coverage>,
+    pub coverage: Option<ChecksumCoverage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,12 +155,12 @@ pub struct PartRecord {
     /// The MD5 of its bytes, or for a part copied by reference a number that is as good for S3's purposes.
     pub etag: String,
     pub modified_ms: i64,
-    pub extents: Vec<Extent>,
-    pub checksums: Checksums,
+    pub extents: Vec<ContentExtent>,
+    pub checksums: ObjectChecksums,
 }
 
-impl Headers {
-    /// For [`Place::Remote`].
+impl ObjectHeaders {
+    /// For [`ContentPlace::Remote`].
     pub fn hash_code(&self) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         // FNV-1a: the number is kept on disk, so it must be the same with every compiler.
@@ -173,8 +173,8 @@ impl Headers {
 
 /// Milliseconds since 1970 by this machine's clock.
 pub(crate) fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -182,14 +182,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_are_read_as_earlier_versions_wrote_them_and_by_those() {
+    fn content_records_are_compatible_with_earlier_versions() {
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         struct Earlier {
             size_bytes: u64,
             references: u64,
-            place: Place,
+            place: ContentPlace,
         }
-        let place = Place::Local { segment: 7, offset_bytes: 300 };
+        let place = ContentPlace::Local { segment: 7, offset_bytes: 300 };
         let earlier = Earlier { size_bytes: 5, references: 1, place: place.clone() };
         let mut now = ContentRecord { size_bytes: 5, references: 1, place, confirmed_ms: None };
         let bytes = postcard::to_allocvec(&earlier).unwrap();

@@ -3,13 +3,13 @@
 
 mod request;
 
-pub use request::Gateway;
+pub use request::GatewayClient;
 
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::engine::{Answer, Question};
-use crate::errors::Result;
+use crate::engine::{PeerAnswer, PeerQuestion};
+use crate::errors::GatewayResult;
 
 /// Has every parser look at the bytes: records and keys of the metadata, blocks on flash, what gateways ask each other, and what etcd answers.
 pub fn read(data: &[u8]) {
@@ -17,12 +17,13 @@ pub fn read(data: &[u8]) {
     crate::blocks::read_any(data);
     crate::engine::read_any(data);
     crate::cluster::read_any(data);
-    if let Ok(question) = postcard::from_bytes::<Question>(data) {
+    if let Ok(question) = postcard::from_bytes::<PeerQuestion>(data) {
         // What was understood is written as it was, or shorter.
-        let again = postcard::to_allocvec(&question).map(|bytes| postcard::from_bytes::<Question>(&bytes));
+        let again =
+            postcard::to_allocvec(&question).map(|bytes| postcard::from_bytes::<PeerQuestion>(&bytes));
         assert!(again.is_ok_and(|again| again == Ok(question)));
     }
-    let _ = postcard::from_bytes::<Result<Answer>>(data);
+    let _ = postcard::from_bytes::<GatewayResult<PeerAnswer>>(data);
     if let Ok(text) = std::str::from_utf8(data) {
         crate::s3::read_any(text);
         crate::journal::read_any(text);
@@ -34,16 +35,16 @@ pub fn read(data: &[u8]) {
 }
 
 /// Headers that HTTP lets through here: more are refused before anybody looks at them.
-const MOST_HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 
 /// Takes a target, and behind it a header a line, as the head of a request.
 pub fn read_head(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let Some(uri) = lines.next().and_then(|line| Uri::try_from(line).ok()) else { return };
     let mut headers = HeaderMap::new();
-    for line in lines.take(MOST_HEADERS) {
-        let Some(at) = line.iter().position(|byte| *byte == b':') else { continue };
-        let (name, value) = (&line[..at], line[at + 1..].trim_ascii());
+    for line in lines.take(MAX_HEADERS) {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
             headers.append(name, value);
         }
@@ -56,7 +57,7 @@ pub fn read_head(data: &[u8]) {
 pub fn read_form(data: &[u8]) {
     let [step, form @ ..] = data else { return };
     let whole = crate::form::read(form, BOUNDARY);
-    let mut reader = crate::form::Reader::new(BOUNDARY);
+    let mut reader = crate::form::FormReader::new(BOUNDARY);
     let ends = (0..form.len()).step_by(usize::from(*step) + 1).chain([form.len()]);
     for end in ends {
         match reader.read(&form[..end]) {

@@ -14,21 +14,21 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 use underlay_sync::{Mutex, RwLock};
 
-use crate::errors::{Error, Result};
+use crate::errors::{GatewayError, GatewayResult};
 use crate::placement::{SLOTS, slot_of};
 
 /// A write waits for so long while its slot is being settled.
-const MOST_WAIT: Duration = Duration::from_secs(5);
+const MAX_SETTLE_WAIT: Duration = Duration::from_secs(5);
 
 /// A gateway that others can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub(crate) struct VisiblePeer {
     pub(crate) address: String,
 }
 
 /// What etcd says of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedSlot {
     /// Identity of the owner's local directory.
     pub(crate) owner: String,
     pub(crate) name: String,
@@ -37,13 +37,13 @@ pub(crate) struct Owned {
 
 /// What etcd said last.
 #[derive(Default)]
-struct Map {
-    peers: HashMap<String, Peer>,
-    slots: Vec<Option<Owned>>,
+struct SlotMap {
+    peers: HashMap<String, VisiblePeer>,
+    slots: Vec<Option<OwnedSlot>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SlotPhase {
     /// Another's or nobody's, as far as is known.
     Foreign,
     /// Ours, and its objects are being listed.
@@ -53,8 +53,8 @@ enum Phase {
     Closing,
 }
 
-struct Slot {
-    phase: Phase,
+struct SlotState {
+    phase: SlotPhase,
     epoch: u64,
     /// Etcd has it down as having what its owner alone has.
     is_dirty: bool,
@@ -65,13 +65,13 @@ struct Slot {
 }
 
 /// See the module.
-pub struct Ownership {
+pub struct SlotOwnership {
     /// Of this gateway's local directory: known once that is open.
     id: OnceLock<String>,
     /// So many segments of a key say where it belongs; 0 for all of it.
     segments: usize,
-    slots: Mutex<Vec<Slot>>,
-    map: RwLock<Map>,
+    slots: Mutex<Vec<SlotState>>,
+    map: RwLock<SlotMap>,
     /// Since the machine's start, in milliseconds: the lease holds until then.
     lease_until_ms: AtomicU64,
     changes: watch::Sender<u64>,
@@ -81,7 +81,7 @@ pub struct Ownership {
 
 /// Where a key is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(crate) enum KeyRoute {
     Here,
     There {
         owner: String,
@@ -93,18 +93,18 @@ pub(crate) enum Route {
 
 /// Slots of one owner, with their epochs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct OwnerShare {
     /// `None` for this gateway.
     pub(crate) owner: Option<String>,
     pub(crate) slots: Vec<(u16, u64)>,
 }
 
 /// Slots with their epochs.
-type Epochs = Vec<(u16, u64)>;
+type SlotEpochs = Vec<(u16, u64)>;
 
 /// While it lives, writes to these slots are under way. Without a cluster it is of nothing.
-pub(crate) struct Pass {
-    of: Option<(Arc<Ownership>, Epochs)>,
+pub(crate) struct WritePass {
+    of: Option<(Arc<SlotOwnership>, SlotEpochs)>,
     is_writing: bool,
 }
 
@@ -114,21 +114,21 @@ pub(crate) fn boot_ms() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
-impl Ownership {
-    pub(crate) fn new(segments: usize) -> Ownership {
-        let slot = || Slot {
-            phase: Phase::Foreign,
+impl SlotOwnership {
+    pub(crate) fn new(segments: usize) -> SlotOwnership {
+        let slot = || SlotState {
+            phase: SlotPhase::Foreign,
             epoch: 0,
             is_dirty: false,
             wants_dirty: false,
             writers: 0,
             idle_since: Instant::now(),
         };
-        Ownership {
+        SlotOwnership {
             id: OnceLock::new(),
             segments,
             slots: Mutex::new((0..SLOTS).map(|_| slot()).collect()),
-            map: RwLock::new(Map::default()),
+            map: RwLock::new(SlotMap::default()),
             lease_until_ms: AtomicU64::new(0),
             changes: watch::channel(0).0,
             asked: Notify::new(),
@@ -180,37 +180,37 @@ impl Ownership {
     pub(crate) fn let_go(&self) {
         self.lease_until_ms.store(0, Ordering::Release);
         for slot in self.slots.lock().iter_mut() {
-            (slot.phase, slot.is_dirty) = (Phase::Foreign, false);
+            (slot.phase, slot.is_dirty) = (SlotPhase::Foreign, false);
         }
         self.tell();
     }
 
     /// What etcd says now.
-    pub(crate) fn learn(&self, peers: HashMap<String, Peer>, slots: Vec<Option<Owned>>) {
-        *self.map.write() = Map { peers, slots };
+    pub(crate) fn learn(&self, peers: HashMap<String, VisiblePeer>, slots: Vec<Option<OwnedSlot>>) {
+        *self.map.write() = SlotMap { peers, slots };
         self.tell();
     }
 
-    fn busy(&self, why: &str) -> Error {
-        Error::Busy(format!("{why}: try again later"))
+    fn busy(&self, reason: &str) -> GatewayError {
+        GatewayError::Busy(format!("{reason}: try again later"))
     }
 
     /// Where a request for this key has to go.
-    pub(crate) fn route(&self, bucket: &str, key: &str) -> Route {
+    pub(crate) fn route(&self, bucket: &str, key: &str) -> KeyRoute {
         self.route_slot(self.slot_of(bucket, key))
     }
 
-    fn route_slot(&self, slot: u16) -> Route {
+    fn route_slot(&self, slot: u16) -> KeyRoute {
         let map = self.map.read();
         let Some(owned) = map.slots.get(usize::from(slot)).and_then(Option::as_ref) else {
-            return Route::Nowhere("no gateway has these keys yet".to_owned());
+            return KeyRoute::Nowhere("no gateway has these keys yet".to_owned());
         };
         if owned.owner == self.id() {
-            return Route::Here;
+            return KeyRoute::Here;
         }
         match map.peers.get(&owned.owner) {
-            Some(peer) => Route::There { owner: owned.owner.clone(), address: peer.address.clone() },
-            None => Route::Nowhere(format!(
+            Some(peer) => KeyRoute::There { owner: owned.owner.clone(), address: peer.address.clone() },
+            None => KeyRoute::Nowhere(format!(
                 "gateway {}, which has these keys, is gone, and may have what the store does not have yet",
                 owned.name
             )),
@@ -235,27 +235,27 @@ impl Ownership {
     ///
     /// # Errors
     /// `Busy` while one of them is nowhere: leaving it out would hide objects.
-    pub(crate) fn shares(&self, bucket: &str, prefix: &str) -> Result<Vec<Share>> {
+    pub(crate) fn shares(&self, bucket: &str, prefix: &str) -> GatewayResult<Vec<OwnerShare>> {
         let mut shares: HashMap<Option<String>, Vec<(u16, u64)>> = HashMap::new();
         for slot in self.slots_below(bucket, prefix) {
             let owner = match self.route_slot(slot) {
-                Route::Here => None,
-                Route::There { owner, .. } => Some(owner),
-                Route::Nowhere(why) => return Err(self.busy(&why)),
+                KeyRoute::Here => None,
+                KeyRoute::There { owner, .. } => Some(owner),
+                KeyRoute::Nowhere(reason) => return Err(self.busy(&reason)),
             };
             let map = self.map.read();
             let epoch =
                 map.slots.get(usize::from(slot)).and_then(Option::as_ref).map_or(0, |owned| owned.epoch);
             shares.entry(owner).or_default().push((slot, epoch));
         }
-        Ok(shares.into_iter().map(|(owner, slots)| Share { owner, slots }).collect())
+        Ok(shares.into_iter().map(|(owner, slots)| OwnerShare { owner, slots }).collect())
     }
 
     /// To read what is in the slot of this key.
     ///
     /// # Errors
     /// `Busy` when it is not ours now.
-    pub(crate) fn read(self: &Arc<Self>, bucket: &str, key: &str) -> Result<Pass> {
+    pub(crate) fn read(self: &Arc<Self>, bucket: &str, key: &str) -> GatewayResult<WritePass> {
         let slot = self.slot_of(bucket, key);
         let epoch = self.slots.lock()[usize::from(slot)].epoch;
         self.read_slots(vec![(slot, epoch)])
@@ -265,8 +265,8 @@ impl Ownership {
     ///
     /// # Errors
     /// `Busy` when one is not ours now, or another epoch's.
-    pub(crate) fn read_slots(self: &Arc<Self>, slots: Vec<(u16, u64)>) -> Result<Pass> {
-        let pass = Pass { of: Some((Arc::clone(self), slots)), is_writing: false };
+    pub(crate) fn read_slots(self: &Arc<Self>, slots: Vec<(u16, u64)>) -> GatewayResult<WritePass> {
+        let pass = WritePass { of: Some((Arc::clone(self), slots)), is_writing: false };
         pass.check().map(|()| pass)
     }
 
@@ -274,15 +274,15 @@ impl Ownership {
     ///
     /// # Errors
     /// `Busy` when one is not ours, or does not become so in time.
-    pub(crate) async fn write(self: &Arc<Self>, bucket: &str, keys: &[&str]) -> Result<Pass> {
+    pub(crate) async fn write(self: &Arc<Self>, bucket: &str, keys: &[&str]) -> GatewayResult<WritePass> {
         let wanted: BTreeSet<u16> = keys.iter().map(|key| self.slot_of(bucket, key)).collect();
-        let until = Instant::now() + MOST_WAIT;
+        let deadline = Instant::now() + MAX_SETTLE_WAIT;
         let mut changes = self.changes.subscribe();
         loop {
             if let Some(pass) = self.try_write(&wanted)? {
                 return Ok(pass);
             }
-            if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
+            if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
                 return Err(
                     self.busy("these keys are being handed to another gateway, or etcd does not answer")
                 );
@@ -291,7 +291,7 @@ impl Ownership {
     }
 
     /// All of them or none: a writer that held one and waited for another could keep both from coming to rest.
-    fn try_write(self: &Arc<Self>, wanted: &BTreeSet<u16>) -> Result<Option<Pass>> {
+    fn try_write(self: &Arc<Self>, wanted: &BTreeSet<u16>) -> GatewayResult<Option<WritePass>> {
         if !self.has_lease() {
             return Err(self.busy("this gateway has lost touch with etcd"));
         }
@@ -300,11 +300,11 @@ impl Ownership {
         for slot in wanted {
             let slot = &mut slots[usize::from(*slot)];
             match slot.phase {
-                Phase::Foreign => return Err(self.busy("these keys have moved to another gateway")),
-                Phase::Taking => return Err(self.busy("this gateway is taking these keys over")),
-                Phase::Closing => is_free = false,
-                Phase::Serving if slot.is_dirty => {}
-                Phase::Serving => {
+                SlotPhase::Foreign => return Err(self.busy("these keys have moved to another gateway")),
+                SlotPhase::Taking => return Err(self.busy("this gateway is taking these keys over")),
+                SlotPhase::Closing => is_free = false,
+                SlotPhase::Serving if slot.is_dirty => {}
+                SlotPhase::Serving => {
                     (slot.wants_dirty, is_free) = (true, false);
                     self.asked.notify_one();
                 }
@@ -313,20 +313,20 @@ impl Ownership {
         if !is_free {
             return Ok(None);
         }
-        let mut taken = Vec::with_capacity(wanted.len());
+        let mut epochs = Vec::with_capacity(wanted.len());
         for number in wanted {
             let slot = &mut slots[usize::from(*number)];
             slot.writers += 1;
-            taken.push((*number, slot.epoch));
+            epochs.push((*number, slot.epoch));
         }
-        Ok(Some(Pass { of: Some((Arc::clone(self), taken)), is_writing: true }))
+        Ok(Some(WritePass { of: Some((Arc::clone(self), epochs)), is_writing: true }))
     }
 
     /// Whether the store may be brought up to date at keys of this slot.
     pub(crate) fn may_flush(&self, slot: u16) -> bool {
         let slots = self.slots.lock();
         let slot = &slots[usize::from(slot)];
-        matches!(slot.phase, Phase::Serving | Phase::Closing) && slot.is_dirty && self.has_lease()
+        matches!(slot.phase, SlotPhase::Serving | SlotPhase::Closing) && slot.is_dirty && self.has_lease()
     }
 
     /// Waits until a slot has to become dirty.
@@ -336,12 +336,12 @@ impl Ownership {
 
     /// Slots that have to become dirty.
     pub(crate) fn wanting_dirty(&self) -> Vec<u16> {
-        self.those(|slot| slot.phase == Phase::Serving && slot.wants_dirty && !slot.is_dirty)
+        self.those(|slot| slot.phase == SlotPhase::Serving && slot.wants_dirty && !slot.is_dirty)
     }
 
-    fn those(&self, which: impl Fn(&Slot) -> bool) -> Vec<u16> {
+    fn those(&self, predicate: impl Fn(&SlotState) -> bool) -> Vec<u16> {
         let slots = self.slots.lock();
-        (0..SLOTS).filter(|number| which(&slots[usize::from(*number)])).collect()
+        (0..SLOTS).filter(|number| predicate(&slots[usize::from(*number)])).collect()
     }
 
     /// Etcd has these down as dirty, or no longer so.
@@ -359,14 +359,14 @@ impl Ownership {
     pub(crate) fn set_ours(&self, number: u16, epoch: u64, is_dirty: bool, is_known: bool) {
         let mut slots = self.slots.lock();
         let slot = &mut slots[usize::from(number)];
-        let is_ours = slot.phase != Phase::Foreign && slot.epoch == epoch;
+        let is_ours = slot.phase != SlotPhase::Foreign && slot.epoch == epoch;
         slot.is_dirty = is_dirty;
         match (is_ours, is_known) {
-            (true, true) if slot.phase == Phase::Taking => slot.phase = Phase::Serving,
-            (true, false) if slot.phase != Phase::Taking => slot.phase = Phase::Taking,
+            (true, true) if slot.phase == SlotPhase::Taking => slot.phase = SlotPhase::Serving,
+            (true, false) if slot.phase != SlotPhase::Taking => slot.phase = SlotPhase::Taking,
             (true, _) => return,
-            (false, true) => (slot.phase, slot.epoch) = (Phase::Serving, epoch),
-            (false, false) => (slot.phase, slot.epoch) = (Phase::Taking, epoch),
+            (false, true) => (slot.phase, slot.epoch) = (SlotPhase::Serving, epoch),
+            (false, false) => (slot.phase, slot.epoch) = (SlotPhase::Taking, epoch),
         }
         slot.idle_since = Instant::now();
         drop(slots);
@@ -377,10 +377,10 @@ impl Ownership {
     pub(crate) fn set_foreign(&self, number: u16) {
         let mut slots = self.slots.lock();
         let slot = &mut slots[usize::from(number)];
-        if slot.phase == Phase::Foreign {
+        if slot.phase == SlotPhase::Foreign {
             return;
         }
-        (slot.phase, slot.is_dirty, slot.wants_dirty) = (Phase::Foreign, false, false);
+        (slot.phase, slot.is_dirty, slot.wants_dirty) = (SlotPhase::Foreign, false, false);
         drop(slots);
         self.tell();
     }
@@ -391,8 +391,8 @@ impl Ownership {
         let mut closed = Vec::new();
         for (number, slot) in (0..SLOTS).zip(slots.iter_mut()) {
             let is_idle = slot.writers == 0 && slot.idle_since.elapsed() >= idle;
-            if slot.phase == Phase::Serving && slot.is_dirty && is_idle {
-                slot.phase = Phase::Closing;
+            if slot.phase == SlotPhase::Serving && slot.is_dirty && is_idle {
+                slot.phase = SlotPhase::Closing;
                 closed.push(number);
             }
         }
@@ -403,19 +403,19 @@ impl Ownership {
     pub(crate) fn close(&self, number: u16) -> bool {
         let mut slots = self.slots.lock();
         let slot = &mut slots[usize::from(number)];
-        if slot.phase == Phase::Serving {
-            slot.phase = Phase::Closing;
+        if slot.phase == SlotPhase::Serving {
+            slot.phase = SlotPhase::Closing;
         }
         // What is only being taken has nothing of its own.
-        slot.phase == Phase::Taking || (slot.phase == Phase::Closing && slot.writers == 0)
+        slot.phase == SlotPhase::Taking || (slot.phase == SlotPhase::Closing && slot.writers == 0)
     }
 
     pub(crate) fn reopen(&self, numbers: &[u16]) {
         let mut slots = self.slots.lock();
         for number in numbers {
             let slot = &mut slots[usize::from(*number)];
-            if slot.phase == Phase::Closing {
-                slot.phase = Phase::Serving;
+            if slot.phase == SlotPhase::Closing {
+                slot.phase = SlotPhase::Serving;
             }
         }
         drop(slots);
@@ -424,22 +424,23 @@ impl Ownership {
 
     /// Whether nothing of the slot is answered now.
     pub(crate) fn is_foreign(&self, number: u16) -> bool {
-        self.slots.lock()[usize::from(number)].phase == Phase::Foreign
+        self.slots.lock()[usize::from(number)].phase == SlotPhase::Foreign
     }
 
     /// How many slots are served here, are dirty, and are nowhere.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
-        let served = self.those(|slot| matches!(slot.phase, Phase::Serving | Phase::Closing)).len();
+        let served = self.those(|slot| matches!(slot.phase, SlotPhase::Serving | SlotPhase::Closing)).len();
         let dirty = self.those(|slot| slot.is_dirty).len();
-        let nowhere = (0..SLOTS).filter(|slot| matches!(self.route_slot(*slot), Route::Nowhere(_))).count();
+        let nowhere =
+            (0..SLOTS).filter(|slot| matches!(self.route_slot(*slot), KeyRoute::Nowhere(_))).count();
         (served, dirty, nowhere)
     }
 }
 
-impl Pass {
+impl WritePass {
     /// Where there is no cluster.
-    pub(crate) fn of_nothing() -> Pass {
-        Pass { of: None, is_writing: false }
+    pub(crate) fn empty() -> WritePass {
+        WritePass { of: None, is_writing: false }
     }
 
     /// The slots with their epochs.
@@ -451,13 +452,13 @@ impl Pass {
     ///
     /// # Errors
     /// `Busy` if the slots may be another's by now.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> GatewayResult<()> {
         let Some((ownership, numbers)) = &self.of else { return Ok(()) };
         {
             let slots = ownership.slots.lock();
             for (number, epoch) in numbers {
                 let slot = &slots[usize::from(*number)];
-                if !matches!(slot.phase, Phase::Serving | Phase::Closing) || slot.epoch != *epoch {
+                if !matches!(slot.phase, SlotPhase::Serving | SlotPhase::Closing) || slot.epoch != *epoch {
                     return Err(ownership.busy("these keys are not this gateway's now"));
                 }
             }
@@ -469,7 +470,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for WritePass {
     fn drop(&mut self) {
         let Some((ownership, numbers)) = self.of.take().filter(|_| self.is_writing) else { return };
         let mut slots = ownership.slots.lock();
@@ -488,8 +489,8 @@ mod tests {
     use super::*;
 
     /// One that has slots of its own, served and with a lease.
-    fn serving(is_dirty: bool) -> Arc<Ownership> {
-        let ownership = Arc::new(Ownership::new(1));
+    fn serving(is_dirty: bool) -> Arc<SlotOwnership> {
+        let ownership = Arc::new(SlotOwnership::new(1));
         ownership.be("us".to_owned());
         ownership.hold_until(boot_ms() + 60_000);
         for slot in 0..SLOTS {
@@ -499,7 +500,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_written_before_the_slot_is_dirty() {
+    async fn write_waits_until_slot_is_dirty() {
         let ownership = serving(false);
         let waiting = Arc::clone(&ownership);
         let write = tokio::spawn(async move { waiting.write("lake", &["a"]).await });
@@ -517,7 +518,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_slot_is_read_and_not_written() {
+    async fn closed_slot_is_readable_and_not_writable() {
         let ownership = serving(true);
         let slot = ownership.slot_of("lake", "a");
         assert!(ownership.close(slot));
@@ -549,19 +550,20 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_covers_every_slot_or_fails() {
+    fn listing_covers_all_slots_or_fails() {
         let ownership = serving(true);
-        let owned = |owner: &str| Some(Owned { owner: owner.to_owned(), name: owner.to_owned(), epoch: 1 });
-        let peers = || HashMap::from([("them".to_owned(), Peer { address: "x".to_owned() })]);
-        let mut slots: Vec<Option<Owned>> =
-            (0..SLOTS).map(|at| owned(if at % 2 == 0 { "us" } else { "them" })).collect();
+        let owned =
+            |owner: &str| Some(OwnedSlot { owner: owner.to_owned(), name: owner.to_owned(), epoch: 1 });
+        let peers = || HashMap::from([("them".to_owned(), VisiblePeer { address: "x".to_owned() })]);
+        let mut slots: Vec<Option<OwnedSlot>> =
+            (0..SLOTS).map(|index| owned(if index % 2 == 0 { "us" } else { "them" })).collect();
         ownership.learn(peers(), slots.clone());
         let shares = ownership.shares("lake", "").unwrap();
         assert_eq!(shares.iter().map(|share| share.slots.len()).sum::<usize>(), usize::from(SLOTS));
         assert_eq!(ownership.shares("lake", "t/x").unwrap().len(), 1);
         slots[7] = owned("dead");
         ownership.learn(peers(), slots.clone());
-        assert!(matches!(ownership.shares("lake", ""), Err(Error::Busy(why)) if why.contains("dead")));
+        assert!(matches!(ownership.shares("lake", ""), Err(GatewayError::Busy(why)) if why.contains("dead")));
         slots[7] = None;
         ownership.learn(peers(), slots);
         assert!(ownership.shares("lake", "").is_err());

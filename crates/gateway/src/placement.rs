@@ -48,12 +48,12 @@ mod tests {
         assert_ne!(slot_of("lake", "t/a", 0), slot_of("lake", "t/b", 0));
         assert_eq!(slot_of("lake", "t/u/a", 2), slot_of("lake", "t/u/b/c", 2));
         // They spread.
-        let used: BTreeSet<u16> = (0..5000).map(|at| slot(&format!("dir{at}/x"))).collect();
+        let used: BTreeSet<u16> = (0..5000).map(|index| slot(&format!("dir{index}/x"))).collect();
         assert_eq!(used.len(), usize::from(SLOTS));
     }
 
     #[test]
-    fn a_member_that_comes_moves_its_share_only() {
+    fn new_member_moves_only_its_share() {
         let three = ["a", "b", "c"];
         let two = ["a", "b"];
         let mut counts = HashMap::new();

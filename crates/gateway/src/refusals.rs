@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use underlay_sync::Mutex;
 
-use crate::errors::Error;
+use crate::errors::GatewayError;
 
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// What there is no room in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum RefusalCause {
     /// The file system of the local directory.
     Disk,
     /// The journal, for whole objects.
@@ -24,8 +24,8 @@ pub(crate) enum Cause {
 }
 
 /// What is said of a cause.
-struct Row {
-    cause: Cause,
+struct RefusalRow {
+    cause: RefusalCause,
     /// In the metrics.
     label: &'static str,
     /// For the client, and in the log.
@@ -34,27 +34,27 @@ struct Row {
     what_to_do: &'static str,
 }
 
-const ROWS: [Row; 4] = [
-    Row {
-        cause: Cause::Disk,
+const ROWS: [RefusalRow; 4] = [
+    RefusalRow {
+        cause: RefusalCause::Disk,
         label: "disk",
         why: "the gateway's local disk is full: try again later",
         what_to_do: "check what else is on the disk of [local] and make room there, or use a larger disk; if the store is slow or down, the journal may have filled it: then make `journal` smaller than the disk",
     },
-    Row {
-        cause: Cause::Journal,
+    RefusalRow {
+        cause: RefusalCause::Journal,
         label: "journal",
         why: "the journal is full: the store takes objects more slowly than they come, or uploads are unfinished: try again later",
         what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), or raise `journal` in [local]",
     },
-    Row {
-        cause: Cause::Uploads,
+    RefusalRow {
+        cause: RefusalCause::Uploads,
         label: "uploads",
         why: "the part of the journal for uploads in parts is full: the store takes parts more slowly than they come: try again later",
         what_to_do: "see whether the store answers (`underlay-gateway top` shows the last failure), abort uploads that clients have left behind, or raise `journal` in [local]",
     },
-    Row {
-        cause: Cause::Names,
+    RefusalRow {
+        cause: RefusalCause::Names,
         label: "names",
         why: "as many objects wait for the store as the gateway has memory for, since they come faster than the store takes them: try again later",
         what_to_do: "see whether the store answers or refuses some (`underlay-gateway top` shows both), or raise `memory` in [local]",
@@ -62,52 +62,52 @@ const ROWS: [Row; 4] = [
 ];
 
 #[derive(Default)]
-struct Told {
+struct RefusalReport {
     since: Option<Instant>,
     untold: u64,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Refusals {
+pub(crate) struct RefusalLog {
     counts: [AtomicU64; ROWS.len()],
-    told: Mutex<[Told; ROWS.len()]>,
+    told: Mutex<[RefusalReport; ROWS.len()]>,
 }
 
-impl std::fmt::Debug for Refusals {
+impl std::fmt::Debug for RefusalLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(&self.counts).finish()
     }
 }
 
-impl Refusals {
+impl RefusalLog {
     /// Counts a refusal. Returns the client's error.
-    pub(crate) fn refuse(&self, cause: Cause) -> Error {
+    pub(crate) fn refuse(&self, cause: RefusalCause) -> GatewayError {
         self.refuse_at(cause, Instant::now()).0
     }
 
     /// The same, and what was written to the log.
-    fn refuse_at(&self, cause: Cause, now: Instant) -> (Error, Option<String>) {
-        let at = ROWS.iter().position(|row| row.cause == cause).unwrap_or_default();
-        let row = &ROWS[at];
-        self.counts[at].fetch_add(1, Ordering::Relaxed);
+    fn refuse_at(&self, cause: RefusalCause, now: Instant) -> (GatewayError, Option<String>) {
+        let index = ROWS.iter().position(|row| row.cause == cause).unwrap_or_default();
+        let row = &ROWS[index];
+        self.counts[index].fetch_add(1, Ordering::Relaxed);
         let mut all = self.told.lock();
-        let told = &mut all[at];
-        told.untold += 1;
-        let is_due = told.since.is_none_or(|since| now.saturating_duration_since(since) >= SAY_EVERY);
+        let report = &mut all[index];
+        report.untold += 1;
+        let is_due = report.since.is_none_or(|previous| now.saturating_duration_since(previous) >= SAY_EVERY);
         let line = is_due.then(|| {
             format!(
                 "{} writes were answered with SlowDown: {}\n  what to do: {}",
-                std::mem::take(&mut told.untold),
+                std::mem::take(&mut report.untold),
                 row.why,
                 row.what_to_do
             )
         });
         if let Some(line) = &line {
-            told.since = Some(now);
+            report.since = Some(now);
             tracing::warn!("{line}");
         }
-        (Error::Busy(row.why.to_owned()), line)
+        (GatewayError::Busy(row.why.to_owned()), line)
     }
 
     /// How many there were since the start, by the cause's name.
@@ -122,17 +122,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_refusal_of_a_cause_is_told_of_and_then_one_a_minute() {
-        let (refusals, begun) = (Refusals::default(), Instant::now());
-        let said = |cause, after_s| refusals.refuse_at(cause, begun + Duration::from_secs(after_s)).1;
-        let first = said(Cause::Disk, 0).unwrap();
+    fn refusals_are_logged_once_and_then_each_minute() {
+        let (refusals, begun) = (RefusalLog::default(), Instant::now());
+        let line_after = |cause, after_s| refusals.refuse_at(cause, begun + Duration::from_secs(after_s)).1;
+        let first = line_after(RefusalCause::Disk, 0).unwrap();
         assert!(first.starts_with("1 writes") && first.contains("what to do"), "{first}");
         for after_s in [0, 1, 59] {
-            assert_eq!(said(Cause::Disk, after_s), None);
+            assert_eq!(line_after(RefusalCause::Disk, after_s), None);
         }
         // Another cause is logged separately.
-        assert!(said(Cause::Uploads, 30).is_some() && said(Cause::Uploads, 31).is_none());
-        let next = said(Cause::Disk, 60).unwrap();
+        assert!(
+            line_after(RefusalCause::Uploads, 30).is_some()
+                && line_after(RefusalCause::Uploads, 31).is_none()
+        );
+        let next = line_after(RefusalCause::Disk, 60).unwrap();
         assert!(next.starts_with("4 writes"), "{next}");
         let counts = refusals.counts();
         assert_eq!(
@@ -147,8 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_has_a_row() {
-        for cause in [Cause::Disk, Cause::Journal, Cause::Uploads, Cause::Names] {
+    fn refusal_causes_all_have_rows() {
+        for cause in [RefusalCause::Disk, RefusalCause::Journal, RefusalCause::Uploads, RefusalCause::Names] {
             assert_eq!(ROWS.iter().filter(|row| row.cause == cause).count(), 1, "{cause:?}");
         }
     }

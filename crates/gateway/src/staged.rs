@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_part_leads_to_its_path_and_to_the_key_of_its_upload() {
+    fn part_name_gives_path_and_upload_key() {
         let name = name_of(0xabc, "dir/a");
         assert!(is_staged(&name) && placing_key(&name) == "dir/a");
         let path = path_of(&name).unwrap();
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_name_has_no_path() {
+    fn incomplete_part_name_has_no_path() {
         for name in ["\0", "\0abc", ""] {
             assert_eq!(path_of(name), None, "{name:?}");
         }

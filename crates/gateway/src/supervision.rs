@@ -18,21 +18,21 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 /// Panics are counted over this time.
 const COUNTED_FOR: Duration = Duration::from_secs(600);
 /// So many of a loop itself, outside of any item, show that it can't do its work.
-const MOST_OF_LOOP: usize = 10;
+const MAX_LOOP_PANICS: usize = 10;
 /// Items are set aside one by one, so that many of them do not stop the others. So many in a row show that the fault is not in the items.
-const MOST_OF_ITEMS: usize = 1_000;
+const MAX_ITEM_PANICS: usize = 1_000;
 /// Before a loop that panicked begins anew.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// Of what a panic said.
-const MOST_SAID_CHARS: usize = 500;
+const MAX_MESSAGE_CHARS: usize = 500;
 
 /// A panic that was caught, and counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Panicked {
+pub(crate) struct CaughtPanic {
     loop_name: &'static str,
 }
 
-impl fmt::Display for Panicked {
+impl fmt::Display for CaughtPanic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -44,26 +44,26 @@ impl fmt::Display for Panicked {
 
 /// Its clones are one.
 #[derive(Clone)]
-pub(crate) struct Supervisor {
-    state: Arc<Mutex<State>>,
+pub(crate) struct LoopSupervisor {
+    state: Arc<Mutex<SupervisorState>>,
     restart_pause: Duration,
 }
 
-impl Default for Supervisor {
-    fn default() -> Supervisor {
-        Supervisor { state: Arc::default(), restart_pause: RESTART_PAUSE }
+impl Default for LoopSupervisor {
+    fn default() -> LoopSupervisor {
+        LoopSupervisor { state: Arc::default(), restart_pause: RESTART_PAUSE }
     }
 }
 
 #[derive(Default)]
-struct State {
-    panics: BTreeMap<&'static str, Panics>,
+struct SupervisorState {
+    panics: BTreeMap<&'static str, PanicCounts>,
     /// Why the process has to end.
     failure: Option<String>,
 }
 
 #[derive(Default)]
-struct Panics {
+struct PanicCounts {
     count: u64,
     of_loop: VecDeque<Instant>,
     of_items: VecDeque<Instant>,
@@ -71,7 +71,7 @@ struct Panics {
 
 /// How much of a panic the gateway goes on after.
 #[derive(Clone, Copy)]
-enum Kind {
+enum PanicScope {
     /// Of a client: it may ask again and again, and must not end the gateway by that.
     Request,
     Item,
@@ -80,7 +80,7 @@ enum Kind {
     Vital,
 }
 
-impl Supervisor {
+impl LoopSupervisor {
     /// Runs a loop in a task of its own, and begins it anew when it panics. It is over when it returns.
     pub(crate) fn run<W>(&self, name: &'static str, begin: impl Fn() -> W + Send + 'static) -> JoinHandle<()>
     where
@@ -92,8 +92,8 @@ impl Supervisor {
         }
         tokio::spawn(async move {
             loop {
-                let Err(said) = AssertUnwindSafe(begin()).catch_unwind().await else { return };
-                supervisor.note(name, Kind::Loop, &"no single item", said.as_ref());
+                let Err(payload) = AssertUnwindSafe(begin()).catch_unwind().await else { return };
+                supervisor.note(name, PanicScope::Loop, &"no single item", payload.as_ref());
                 if supervisor.failure().is_some() {
                     return;
                 }
@@ -110,8 +110,8 @@ impl Supervisor {
     ) -> JoinHandle<()> {
         let supervisor = self.clone();
         tokio::spawn(async move {
-            if let Err(said) = AssertUnwindSafe(work).catch_unwind().await {
-                supervisor.note(name, Kind::Vital, &"no single item", said.as_ref());
+            if let Err(payload) = AssertUnwindSafe(work).catch_unwind().await {
+                supervisor.note(name, PanicScope::Vital, &"no single item", payload.as_ref());
             }
         })
     }
@@ -125,8 +125,8 @@ impl Supervisor {
         name: &'static str,
         item: &(dyn fmt::Display + Sync),
         work: impl Future<Output = T>,
-    ) -> Result<T, Panicked> {
-        let outcome = self.caught(name, Kind::Item, item, work).await;
+    ) -> Result<T, CaughtPanic> {
+        let outcome = self.caught(name, PanicScope::Item, item, work).await;
         if outcome.is_ok() {
             self.forget_in_a_row(name);
         }
@@ -148,10 +148,10 @@ impl Supervisor {
         name: &'static str,
         item: &dyn fmt::Display,
         work: impl FnOnce() -> T,
-    ) -> Result<T, Panicked> {
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|said| {
-            self.note(name, Kind::Item, item, said.as_ref());
-            Panicked { loop_name: name }
+    ) -> Result<T, CaughtPanic> {
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+            self.note(name, PanicScope::Item, item, payload.as_ref());
+            CaughtPanic { loop_name: name }
         });
         if outcome.is_ok() {
             self.forget_in_a_row(name);
@@ -168,36 +168,42 @@ impl Supervisor {
         name: &'static str,
         item: &(dyn fmt::Display + Sync),
         work: impl Future<Output = T>,
-    ) -> Result<T, Panicked> {
-        self.caught(name, Kind::Request, item, work).await
+    ) -> Result<T, CaughtPanic> {
+        self.caught(name, PanicScope::Request, item, work).await
     }
 
     async fn caught<T>(
         &self,
         name: &'static str,
-        kind: Kind,
+        kind: PanicScope,
         item: &(dyn fmt::Display + Sync),
         work: impl Future<Output = T>,
-    ) -> Result<T, Panicked> {
-        AssertUnwindSafe(work).catch_unwind().await.map_err(|said| {
-            self.note(name, kind, item, said.as_ref());
-            Panicked { loop_name: name }
+    ) -> Result<T, CaughtPanic> {
+        AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| {
+            self.note(name, kind, item, payload.as_ref());
+            CaughtPanic { loop_name: name }
         })
     }
 
-    fn note(&self, name: &'static str, kind: Kind, item: &dyn fmt::Display, said: &(dyn Any + Send)) {
-        let said = said_by(said);
+    fn note(
+        &self,
+        name: &'static str,
+        kind: PanicScope,
+        item: &dyn fmt::Display,
+        payload: &(dyn Any + Send),
+    ) {
+        let payload = said_by(payload);
         tracing::error!(
-            "a bug: the {name} panicked while working on {item}: {said}\n  what to do: please report it with these lines; the gateway goes on with other items"
+            "a bug: the {name} panicked while working on {item}: {payload}\n  what to do: please report it with these lines; the gateway goes on with other items"
         );
         let mut state = self.state.lock();
         let panics = state.panics.entry(name).or_default();
         panics.count += 1;
         let is_over = match kind {
-            Kind::Request => false,
-            Kind::Item => is_too_often(&mut panics.of_items, MOST_OF_ITEMS),
-            Kind::Loop => is_too_often(&mut panics.of_loop, MOST_OF_LOOP),
-            Kind::Vital => true,
+            PanicScope::Request => false,
+            PanicScope::Item => is_too_often(&mut panics.of_items, MAX_ITEM_PANICS),
+            PanicScope::Loop => is_too_often(&mut panics.of_loop, MAX_LOOP_PANICS),
+            PanicScope::Vital => true,
         };
         if is_over && state.failure.is_none() {
             state.failure = Some(format!(
@@ -235,7 +241,7 @@ fn said_by(panic: &(dyn Any + Send)) -> String {
         (_, Some(text)) => text.as_str(),
         _ => "nothing",
     };
-    text.chars().take(MOST_SAID_CHARS).collect::<String>().escape_debug().to_string()
+    text.chars().take(MAX_MESSAGE_CHARS).collect::<String>().escape_debug().to_string()
 }
 
 #[cfg(test)]
@@ -244,12 +250,12 @@ mod tests {
 
     use super::*;
 
-    fn hasty() -> Supervisor {
-        Supervisor { restart_pause: Duration::ZERO, ..Supervisor::default() }
+    fn hasty() -> LoopSupervisor {
+        LoopSupervisor { restart_pause: Duration::ZERO, ..LoopSupervisor::default() }
     }
 
     #[tokio::test]
-    async fn a_loop_that_panics_begins_anew() {
+    async fn panicking_loop_restarts() {
         let (supervisor, rounds) = (hasty(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&rounds);
         let ended = supervisor.run("test loop", move || {
@@ -265,16 +271,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_loop_that_can_not_go_on_ends_the_process() {
+    async fn repeatedly_panicking_loop_ends_process() {
         let supervisor = hasty();
         supervisor.run("test loop", || async { panic!("as the test wants it") }).await.unwrap();
-        assert_eq!(supervisor.panics()["test loop"], MOST_OF_LOOP as u64 + 1);
+        assert_eq!(supervisor.panics()["test loop"], MAX_LOOP_PANICS as u64 + 1);
         assert!(supervisor.failure().is_some_and(|why| why.contains("test loop")));
     }
 
     #[tokio::test]
-    async fn a_vital_task_ends_the_process_with_its_first_panic() {
-        let supervisor = Supervisor::default();
+    async fn panicking_vital_task_ends_process() {
+        let supervisor = LoopSupervisor::default();
         supervisor.run_vital("test task", async {}).await.unwrap();
         assert_eq!(supervisor.failure(), None);
         supervisor.run_vital("test task", async { panic!("as the test wants it") }).await.unwrap();
@@ -282,9 +288,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_item_that_panics_is_set_aside_and_others_go_on() {
-        let supervisor = Supervisor::default();
-        for item in 0..MOST_OF_ITEMS {
+    async fn panicking_item_is_skipped_and_others_continue() {
+        let supervisor = LoopSupervisor::default();
+        for item in 0..MAX_ITEM_PANICS {
             // Every second one.
             let outcome = supervisor.attempt("test loop", &item, async {
                 assert!(item % 2 == 1, "as the test wants it");
@@ -292,15 +298,15 @@ mod tests {
             });
             assert_eq!(outcome.await.ok(), (item % 2 == 1).then_some(item));
         }
-        assert_eq!(supervisor.panics()["test loop"], MOST_OF_ITEMS as u64 / 2);
+        assert_eq!(supervisor.panics()["test loop"], MAX_ITEM_PANICS as u64 / 2);
         // However many of a client's requests panic, others go on.
-        for item in 0..2 * MOST_OF_ITEMS {
+        for item in 0..2 * MAX_ITEM_PANICS {
             assert!(
                 supervisor.shield("request", &item, async { panic!("as the test wants it") }).await.is_err()
             );
         }
         assert_eq!(supervisor.failure(), None);
-        for item in 0..=MOST_OF_ITEMS {
+        for item in 0..=MAX_ITEM_PANICS {
             assert_eq!(supervisor.failure(), None);
             let panics = supervisor.attempt("test loop", &item, async { panic!("as the test wants it") });
             assert!(panics.await.is_err());

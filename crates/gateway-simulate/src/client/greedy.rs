@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::http::{self, Request};
-use super::objects::{self, Put};
-use super::{Session, http::Failed};
-use crate::script::{Framing, Pace};
+use super::http::{self, HttpRequest};
+use super::objects::{self, PutOperation};
+use super::{ClientSession, http::RequestFailure};
+use crate::script::{BodyFraming, BodyPace};
 
 /// The longest document that is taken, with what the streams and the buffers between may hold.
-const MOST_DOCUMENT_BYTES: u64 = (4 << 20) + (1 << 20);
+const MAX_DOCUMENT_BYTES: u64 = (4 << 20) + (1 << 20);
 const DOCUMENT_PIECE: usize = 64 << 10;
 const PROBE_BYTES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(500);
@@ -19,14 +19,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 const MANY_AT_ONCE: u32 = 8;
 
 /// Puts a small object and gets it, as often as it takes. It fails if that takes too long.
-pub(super) async fn probe(session: &Session, key: &str, within: Duration) {
-    let until = session.world.now() + within;
-    while !objects::put(session, Put::plain(key, PROBE_BYTES)).await {
+pub(super) async fn probe(session: &ClientSession, key: &str, limit: Duration) {
+    let deadline = session.world.now() + limit;
+    while !objects::put(session, PutOperation::plain(key, PROBE_BYTES)).await {
         if session.model.failure().is_some() {
             return;
         }
-        if session.world.now() > until {
-            return session.model.fail(format!("a client was not served within {within:?}: PUT {key:?}"));
+        if session.world.now() > deadline {
+            return session.model.fail(format!("a client was not served within {limit:?}: PUT {key:?}"));
         }
         session.world.sleep(PAUSE).await;
     }
@@ -34,18 +34,18 @@ pub(super) async fn probe(session: &Session, key: &str, within: Duration) {
         if session.model.failure().is_some() {
             return;
         }
-        if session.world.now() > until {
-            return session.model.fail(format!("a client was not served within {within:?}: HEAD {key:?}"));
+        if session.world.now() > deadline {
+            return session.model.fail(format!("a client was not served within {limit:?}: HEAD {key:?}"));
         }
         session.world.sleep(PAUSE).await;
     }
 }
 
 /// Sends a document as one chunk that is longer than any document may be.
-pub(super) async fn document(session: &Session, bytes: u64, pace: Pace) {
+pub(super) async fn document(session: &ClientSession, bytes: u64, pace: BodyPace) {
     let Some((_, mut stream)) = session.connect().await else { return };
-    let mut request = Request::new("POST", "").query("delete", "").body(Bytes::from_static(b" "));
-    request.framing = Framing::Trailer { chunk_bytes: 1 };
+    let mut request = HttpRequest::new("POST", "").query("delete", "").body(Bytes::from_static(b" "));
+    request.framing = BodyFraming::Trailer { chunk_bytes: 1 };
     let (head, _) = request.framed(session);
     // The lengths are not covered by the signature of the chunks.
     let head = head
@@ -57,30 +57,30 @@ pub(super) async fn document(session: &Session, bytes: u64, pace: Pace) {
         .to_owned();
     let head = format!("{head}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n", bytes + 32);
     let sending = async {
-        let mut taken = 0;
-        http::send(session, &mut stream, head.as_bytes(), Pace::Full).await?;
-        http::send(session, &mut stream, format!("{bytes:x}\r\n").as_bytes(), Pace::Full).await?;
+        let mut sent_bytes = 0;
+        http::send(session, &mut stream, head.as_bytes(), BodyPace::Full).await?;
+        http::send(session, &mut stream, format!("{bytes:x}\r\n").as_bytes(), BodyPace::Full).await?;
         let piece = vec![b' '; DOCUMENT_PIECE];
-        while taken < bytes {
+        while sent_bytes < bytes {
             http::send(session, &mut stream, &piece, pace).await?;
-            taken += piece.len() as u64;
-            if taken > MOST_DOCUMENT_BYTES {
-                session
-                    .model
-                    .fail(format!("a gateway took {taken} bytes of a document, of 4 MiB that one may have"));
+            sent_bytes += piece.len() as u64;
+            if sent_bytes > MAX_DOCUMENT_BYTES {
+                session.model.fail(format!(
+                    "a gateway took {sent_bytes} bytes of a document, of 4 MiB that one may have"
+                ));
                 break;
             }
         }
-        Ok::<u64, Failed>(taken)
+        Ok::<u64, RequestFailure>(sent_bytes)
     };
-    let taken = sending.await;
-    session.world.note(format_args!("client {}: a document: {taken:?}", session.client));
+    let sent_bytes = sending.await;
+    session.world.note(format_args!("client {}: a document: {sent_bytes:?}", session.client));
 }
 
 /// Asks without a right to anything.
-pub(super) async fn forge(session: &Session, key: &str, count: u32) {
+pub(super) async fn forge(session: &ClientSession, key: &str, count: u32) {
     for number in 0..count.min(10_000) {
-        let mut request = Request::new(if number % 2 == 0 { "GET" } else { "DELETE" }, key);
+        let mut request = HttpRequest::new(if number % 2 == 0 { "GET" } else { "DELETE" }, key);
         request.is_forged = true;
         let Some(reply) = session.ask(request).await else { return };
         if let Ok(reply) = reply
@@ -94,11 +94,11 @@ pub(super) async fn forge(session: &Session, key: &str, count: u32) {
 }
 
 /// Holds connections that send nothing.
-pub(super) async fn idle(session: &Session, connections: u32, time: Duration) {
-    let mut held = Vec::new();
+pub(super) async fn idle(session: &ClientSession, connections: u32, time: Duration) {
+    let mut streams = Vec::new();
     for _ in 0..connections.min(5000) {
         if let Some(connection) = session.connect().await {
-            held.push(connection);
+            streams.push(connection);
         }
     }
     session.world.sleep(time).await;
@@ -109,23 +109,24 @@ fn name(number: u32) -> String {
 }
 
 /// Small objects, of which the store has none as long as it is down.
-pub(super) async fn many(session: &Session, count: u32) {
+pub(super) async fn many(session: &ClientSession, count: u32) {
     let begun = session.world.now();
     let lanes = (0..MANY_AT_ONCE).map(|lane| async move {
         let mut stored = 0_u64;
         for number in (lane..count.min(200_000)).step_by(MANY_AT_ONCE as usize) {
-            stored += u64::from(objects::put(session, Put::plain(&name(number), 16)).await);
+            stored += u64::from(objects::put(session, PutOperation::plain(&name(number), 16)).await);
         }
         stored
     });
-    let taken: u64 = join_all(lanes).await.into_iter().sum();
+    let accepted: u64 = join_all(lanes).await.into_iter().sum();
     let contents = session.stores.contents(&session.bucket);
-    let pending = taken.saturating_sub(contents.keys().filter(|key| key.starts_with("many/")).count() as u64);
+    let pending =
+        accepted.saturating_sub(contents.keys().filter(|key| key.starts_with("many/")).count() as u64);
     let limit = session.model.settings().memory_bytes.div_ceil(1024).max(16 << 10) * session.gateways as u64;
-    let took = session.world.now() - begun;
+    let duration = session.world.now() - begun;
     session
         .world
-        .note(format_args!("client {}: {taken} of {count} small objects in {took:?}", session.client));
+        .note(format_args!("client {}: {accepted} of {count} small objects in {duration:?}", session.client));
     if pending > limit + u64::from(MANY_AT_ONCE) {
         session.model.fail(format!("{pending} names are pending, of {limit} that may be"));
     }

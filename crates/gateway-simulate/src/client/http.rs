@@ -8,24 +8,24 @@ use bytes::Bytes;
 use futures_util::future::{Either, select};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
 
-use super::Session;
-use super::signing::{Signing, base64_of, escaped, sha256};
-use crate::script::{Framing, Pace};
+use super::ClientSession;
+use super::signing::{SigningInput, base64_of, escaped, sha256};
+use crate::script::{BodyFraming, BodyPace};
 
 /// By which address clients know a gateway.
 const HOST: &str = "127.0.0.1:9000";
 /// How long a client waits, beside what its own pace takes.
-const PATIENCE: Duration = Duration::from_secs(400);
-const MOST_HEAD_BYTES: usize = 64 << 10;
+const REPLY_TIMEOUT: Duration = Duration::from_secs(400);
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Longer bodies are not hashed before they are sent.
-const MOST_HASHED_BYTES: usize = 1 << 20;
+const MAX_HASHED_BYTES: usize = 1 << 20;
 /// A slow peer moves so often.
 const STEP: Duration = Duration::from_millis(250);
 const STALLED_BEGINS_WITH: usize = 10;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum RequestFailure {
     /// The connection ended before the answer was whole.
     Broken,
     /// The client had no more patience.
@@ -36,13 +36,13 @@ pub(super) enum Failed {
 
 /// An answer that came whole.
 #[derive(Clone, Debug)]
-pub(super) struct Reply {
+pub(super) struct HttpReply {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
 }
 
-impl Reply {
+impl HttpReply {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -74,7 +74,7 @@ pub(super) fn tags(text: &str, name: &str) -> Vec<String> {
 }
 
 /// What is asked.
-pub(super) struct Request {
+pub(super) struct HttpRequest {
     pub(super) method: &'static str,
     /// Of the bucket, if it is empty.
     pub(super) key: String,
@@ -83,53 +83,53 @@ pub(super) struct Request {
     /// In small letters.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
-    pub(super) framing: Framing,
+    pub(super) framing: BodyFraming,
     /// Its signature is none.
     pub(super) is_forged: bool,
     /// Of the body.
-    pub(super) sends: Pace,
+    pub(super) sends: BodyPace,
     /// Of the answer.
-    pub(super) reads: Pace,
+    pub(super) reads: BodyPace,
 }
 
-impl fmt::Display for Request {
+impl fmt::Display for HttpRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?} {:?}", self.method, self.key, self.query)
     }
 }
 
-impl Request {
-    pub(super) fn new(method: &'static str, key: &str) -> Request {
-        Request {
+impl HttpRequest {
+    pub(super) fn new(method: &'static str, key: &str) -> HttpRequest {
+        HttpRequest {
             method,
             key: key.to_owned(),
             query: Vec::new(),
             headers: Vec::new(),
             body: Bytes::new(),
-            framing: Framing::Whole,
+            framing: BodyFraming::Whole,
             is_forged: false,
-            sends: Pace::Full,
-            reads: Pace::Full,
+            sends: BodyPace::Full,
+            reads: BodyPace::Full,
         }
     }
 
-    pub(super) fn query(mut self, name: &str, value: &str) -> Request {
+    pub(super) fn query(mut self, name: &str, value: &str) -> HttpRequest {
         self.query.push((name.to_owned(), value.to_owned()));
         self.query.sort();
         self
     }
 
-    pub(super) fn header(mut self, name: &str, value: &str) -> Request {
+    pub(super) fn header(mut self, name: &str, value: &str) -> HttpRequest {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub(super) fn body(self, body: Bytes) -> Request {
-        Request { body, ..self }
+    pub(super) fn body(self, body: Bytes) -> HttpRequest {
+        HttpRequest { body, ..self }
     }
 
     /// The head, and the body as it goes over the wire.
-    pub(super) fn framed(mut self, session: &Session) -> (String, Bytes) {
+    pub(super) fn framed(mut self, session: &ClientSession) -> (String, Bytes) {
         let path = match self.key.as_str() {
             "" => format!("/{}", session.bucket),
             key => format!("/{}/{}", session.bucket, escaped(key, true)),
@@ -138,20 +138,20 @@ impl Request {
             |(name, value): &(String, String)| format!("{}={}", escaped(name, false), escaped(value, false));
         let query = self.query.iter().map(pair).collect::<Vec<_>>().join("&");
         let hash = match self.framing {
-            Framing::Whole if self.body.len() <= MOST_HASHED_BYTES => sha256(&self.body),
-            Framing::Whole => "UNSIGNED-PAYLOAD".to_owned(),
-            Framing::Signed { .. } => "STREAMING-AWS4-HMAC-SHA256-PAYLOAD".to_owned(),
-            Framing::Trailer { .. } => "STREAMING-UNSIGNED-PAYLOAD-TRAILER".to_owned(),
+            BodyFraming::Whole if self.body.len() <= MAX_HASHED_BYTES => sha256(&self.body),
+            BodyFraming::Whole => "UNSIGNED-PAYLOAD".to_owned(),
+            BodyFraming::Signed { .. } => "STREAMING-AWS4-HMAC-SHA256-PAYLOAD".to_owned(),
+            BodyFraming::Trailer { .. } => "STREAMING-UNSIGNED-PAYLOAD-TRAILER".to_owned(),
         };
-        if self.framing != Framing::Whole {
+        if self.framing != BodyFraming::Whole {
             let length = self.body.len().to_string();
             self.headers.push(("content-encoding".to_owned(), "aws-chunked".to_owned()));
             self.headers.push(("x-amz-decoded-content-length".to_owned(), length));
         }
-        if let Framing::Trailer { .. } = self.framing {
+        if let BodyFraming::Trailer { .. } = self.framing {
             self.headers.push(("x-amz-trailer".to_owned(), "x-amz-checksum-crc32c".to_owned()));
         }
-        let signing = Signing {
+        let signing = SigningInput {
             id: &session.id,
             secret: &session.secret,
             host: HOST,
@@ -163,8 +163,8 @@ impl Request {
         };
         let signed = signing.sign();
         let body = match self.framing {
-            Framing::Whole => self.body.clone(),
-            Framing::Signed { chunk_bytes } => {
+            BodyFraming::Whole => self.body.clone(),
+            BodyFraming::Signed { chunk_bytes } => {
                 let mut former = signed.signature.clone();
                 let chunks = self.body.chunks(chunk_bytes.max(1) as usize).chain([&[][..]]);
                 let mut body = Vec::with_capacity(self.body.len() + 200);
@@ -178,7 +178,7 @@ impl Request {
                 }
                 Bytes::from(body)
             }
-            Framing::Trailer { chunk_bytes } => {
+            BodyFraming::Trailer { chunk_bytes } => {
                 let mut body = Vec::with_capacity(self.body.len() + 200);
                 for chunk in self.body.chunks(chunk_bytes.max(1) as usize) {
                     body.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
@@ -204,47 +204,47 @@ impl Request {
 }
 
 /// How long a peer of this pace takes for so many bytes, on its own account.
-fn time_of(pace: Pace, bytes: u64) -> Duration {
+fn time_of(pace: BodyPace, bytes: u64) -> Duration {
     match pace {
-        Pace::Full => Duration::ZERO,
-        Pace::Slow { bytes_per_s } => Duration::from_secs(bytes / u64::from(bytes_per_s.max(1)) + 1),
-        Pace::Stalled { ms } => Duration::from_millis(ms),
+        BodyPace::Full => Duration::ZERO,
+        BodyPace::Slow { bytes_per_s } => Duration::from_secs(bytes / u64::from(bytes_per_s.max(1)) + 1),
+        BodyPace::Stalled { ms } => Duration::from_millis(ms),
     }
 }
 
 async fn within<T>(
-    session: &Session,
+    session: &ClientSession,
     time: Duration,
-    work: impl Future<Output = Result<T, Failed>>,
-) -> Result<T, Failed> {
+    work: impl Future<Output = Result<T, RequestFailure>>,
+) -> Result<T, RequestFailure> {
     let (work, sleep) = (std::pin::pin!(work), std::pin::pin!(session.world.sleep(time)));
     match select(work, sleep).await {
         Either::Left((outcome, _)) => outcome,
-        Either::Right(_) => Err(Failed::Late),
+        Either::Right(_) => Err(RequestFailure::Late),
     }
 }
 
 pub(super) async fn exchange(
-    session: &Session,
+    session: &ClientSession,
     stream: DuplexStream,
-    request: Request,
-) -> Result<Reply, Failed> {
+    request: HttpRequest,
+) -> Result<HttpReply, RequestFailure> {
     let (is_head, sends, reads) = (request.method == "HEAD", request.sends, request.reads);
     let (head, body) = request.framed(session);
     // An answer may be as long as the longest object.
-    let time = PATIENCE
+    let time = REPLY_TIMEOUT
         + time_of(sends, body.len() as u64)
         + time_of(reads, 256 << 20).min(Duration::from_secs(7200));
     within(session, time, async {
         let (mut read, mut write) = tokio::io::split(stream);
         let sending = async {
-            send(session, &mut write, head.as_bytes(), Pace::Full).await?;
+            send(session, &mut write, head.as_bytes(), BodyPace::Full).await?;
             send(session, &mut write, &body, sends).await
         };
         let reading = receive(session, &mut read, is_head, reads);
         let (sending, reading) = (std::pin::pin!(sending), std::pin::pin!(reading));
         match select(sending, reading).await {
-            Either::Left((Err(Failed::Left), _)) => Err(Failed::Left),
+            Either::Left((Err(RequestFailure::Left), _)) => Err(RequestFailure::Left),
             // An answer may be there although not all was taken.
             Either::Left((_, reading)) => reading.await,
             Either::Right((reply, _)) => reply,
@@ -255,15 +255,15 @@ pub(super) async fn exchange(
 
 /// Writes at a pace. A stalled one leaves in the end.
 pub(super) async fn send(
-    session: &Session,
+    session: &ClientSession,
     write: &mut (impl AsyncWrite + Unpin),
     bytes: &[u8],
-    pace: Pace,
-) -> Result<(), Failed> {
-    let broken = |_| Failed::Broken;
+    pace: BodyPace,
+) -> Result<(), RequestFailure> {
+    let broken = |_| RequestFailure::Broken;
     match pace {
-        Pace::Full => write.write_all(bytes).await.map_err(broken)?,
-        Pace::Slow { bytes_per_s } => {
+        BodyPace::Full => write.write_all(bytes).await.map_err(broken)?,
+        BodyPace::Slow { bytes_per_s } => {
             let step = (u64::from(bytes_per_s) * STEP.as_millis() as u64 / 1000).max(1) as usize;
             let pause = STEP.max(Duration::from_millis(1000 / u64::from(bytes_per_s.max(1))));
             for piece in bytes.chunks(step) {
@@ -271,10 +271,10 @@ pub(super) async fn send(
                 session.world.sleep(pause).await;
             }
         }
-        Pace::Stalled { ms } => {
+        BodyPace::Stalled { ms } => {
             write.write_all(&bytes[..bytes.len().min(STALLED_BEGINS_WITH)]).await.map_err(broken)?;
             session.world.sleep(Duration::from_millis(ms)).await;
-            return Err(Failed::Left);
+            return Err(RequestFailure::Left);
         }
     }
     write.flush().await.map_err(broken)
@@ -282,54 +282,55 @@ pub(super) async fn send(
 
 /// Some bytes more, at a pace. 0 at the end.
 async fn read_some(
-    session: &Session,
+    session: &ClientSession,
     read: &mut (impl AsyncRead + Unpin),
     buffer: &mut [u8],
-    pace: Pace,
-) -> Result<usize, Failed> {
+    pace: BodyPace,
+) -> Result<usize, RequestFailure> {
     match pace {
-        Pace::Full => read.read(buffer).await.map_err(|_| Failed::Broken),
-        Pace::Slow { bytes_per_s } => {
+        BodyPace::Full => read.read(buffer).await.map_err(|_| RequestFailure::Broken),
+        BodyPace::Slow { bytes_per_s } => {
             session.world.sleep(STEP).await;
             let step = (u64::from(bytes_per_s) * STEP.as_millis() as u64 / 1000).max(1) as usize;
             let length = buffer.len().min(step);
-            read.read(&mut buffer[..length]).await.map_err(|_| Failed::Broken)
+            read.read(&mut buffer[..length]).await.map_err(|_| RequestFailure::Broken)
         }
-        Pace::Stalled { ms } => {
+        BodyPace::Stalled { ms } => {
             session.world.sleep(Duration::from_millis(ms)).await;
-            Err(Failed::Left)
+            Err(RequestFailure::Left)
         }
     }
 }
 
 async fn receive(
-    session: &Session,
+    session: &ClientSession,
     read: &mut (impl AsyncRead + Unpin),
     is_head: bool,
-    pace: Pace,
-) -> Result<Reply, Failed> {
-    let mut taken = Vec::new();
+    pace: BodyPace,
+) -> Result<HttpReply, RequestFailure> {
+    let mut received = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     let end = loop {
-        let from = taken.len().saturating_sub(3);
-        let length = read.read(&mut buffer).await.map_err(|_| Failed::Broken)?;
-        if length == 0 || taken.len() > MOST_HEAD_BYTES {
-            return Err(Failed::Broken);
+        let from = received.len().saturating_sub(3);
+        let length = read.read(&mut buffer).await.map_err(|_| RequestFailure::Broken)?;
+        if length == 0 || received.len() > MAX_HEAD_BYTES {
+            return Err(RequestFailure::Broken);
         }
-        taken.extend_from_slice(&buffer[..length]);
-        if let Some(at) = taken[from..].windows(4).position(|window| window == b"\r\n\r\n") {
-            break from + at;
+        received.extend_from_slice(&buffer[..length]);
+        if let Some(position) = received[from..].windows(4).position(|window| window == b"\r\n\r\n") {
+            break from + position;
         }
     };
-    let text = String::from_utf8_lossy(&taken[..end]).into_owned();
-    let mut body = taken.split_off(end + 4);
+    let text = String::from_utf8_lossy(&received[..end]).into_owned();
+    let mut body = received.split_off(end + 4);
     let mut lines = text.lines();
-    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).ok_or(Failed::Broken)?;
+    let status =
+        lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).ok_or(RequestFailure::Broken)?;
     let headers = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
-    let mut reply = Reply { status, headers, body: Bytes::new() };
+    let mut reply = HttpReply { status, headers, body: Bytes::new() };
     if is_head || matches!(status, 204 | 304) {
         return Ok(reply);
     }
@@ -344,10 +345,10 @@ async fn receive(
         body.extend_from_slice(&buffer[..length]);
     }
     if length.is_some_and(|length| body.len() != length) {
-        return Err(Failed::Broken);
+        return Err(RequestFailure::Broken);
     }
     reply.body = match is_chunked {
-        true => unchunked(&body).ok_or(Failed::Broken)?.into(),
+        true => unchunked(&body).ok_or(RequestFailure::Broken)?.into(),
         false => body.into(),
     };
     Ok(reply)
@@ -372,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_of_an_answer_are_joined_and_an_end_is_needed() {
+    fn answer_chunks_are_joined_and_need_an_end() {
         assert_eq!(unchunked(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").unwrap(), b"abcde");
         assert_eq!(unchunked(b"3\r\nabc\r\n"), None);
         assert_eq!(unchunked(b"9\r\nabc\r\n0\r\n\r\n"), None);

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::Session;
-use super::http::{Failed, Reply, Request, tags};
+use super::ClientSession;
+use super::http::{HttpReply, HttpRequest, RequestFailure, tags};
 use super::signing::unescaped;
-use crate::model::{Entry, Seen};
-use crate::script::Pace;
+use crate::model::{ListingEntry, SeenObject};
+use crate::script::BodyPace;
 
 /// Prefixes of listings.
 const PREFIXES: [&str; 6] = ["", "dir/", "raw/", "tmp/", "dir", "rename/"];
 /// More pages than any listing can have.
-const MOST_PAGES: usize = 20_000;
+const MAX_PAGES: usize = 20_000;
 /// After all faults have ended, a gateway may still hold back what the store could undo (120 s). It retries every ten
 /// minutes what the store has refused.
 const SERVED_WITHIN: Duration = Duration::from_secs(30 * 60);
@@ -22,19 +22,19 @@ pub(super) fn prefix_of(number: u32) -> &'static str {
 }
 
 /// Returns whether the answer was about the object.
-async fn look_at(session: &Session, key: &str, request: Request, is_head: bool) -> bool {
+async fn look_at(session: &ClientSession, key: &str, request: HttpRequest, is_head: bool) -> bool {
     let Some((_, stream)) = session.connect().await else { return false };
-    let since = session.model.begin_read();
+    let start = session.model.begin_read();
     let method = request.method;
     let Ok(reply) = session.exchange(stream, request).await else { return false };
     match reply.status {
         200 | 206 => match seen_of(&reply, is_head) {
-            Some(seen) => session.model.check_read(method, key, since, Some(&seen)),
+            Some(seen) => session.model.check_read(method, key, start, Some(&seen)),
             None => session
                 .model
                 .fail(format!("{method} {key:?}: an answer without a length: {:?}", reply.headers)),
         },
-        404 => session.model.check_read(method, key, since, None),
+        404 => session.model.check_read(method, key, start, None),
         // Beyond the end of a possible version.
         416 => {}
         400..500 => {
@@ -46,7 +46,7 @@ async fn look_at(session: &Session, key: &str, request: Request, is_head: bool) 
     true
 }
 
-fn seen_of(reply: &Reply, is_head: bool) -> Option<Seen> {
+fn seen_of(reply: &HttpReply, is_head: bool) -> Option<SeenObject> {
     let length: u64 = reply.header("content-length")?.parse().ok()?;
     let (range, size) = match reply.header("content-range").filter(|_| reply.status == 206) {
         None => (0..length, length),
@@ -56,7 +56,7 @@ fn seen_of(reply: &Reply, is_head: bool) -> Option<Seen> {
             (first.parse().ok()?..last.parse::<u64>().ok()? + 1, size.parse().ok()?)
         }
     };
-    Some(Seen {
+    Some(SeenObject {
         size,
         etag: reply.header("etag").map(str::to_owned),
         id: Some(reply.header("x-amz-meta-id").map(str::to_owned)),
@@ -64,26 +64,26 @@ fn seen_of(reply: &Reply, is_head: bool) -> Option<Seen> {
     })
 }
 
-pub(super) async fn get(session: &Session, key: &str, range: Option<(u32, u32)>, pace: Pace) {
-    let mut request = Request::new("GET", key);
+pub(super) async fn get(session: &ClientSession, key: &str, range: Option<(u32, u32)>, pace: BodyPace) {
+    let mut request = HttpRequest::new("GET", key);
     request.reads = pace;
-    if let Some((at, length)) = range {
-        let last = u64::from(at) + u64::from(length.max(1)) - 1;
-        request = request.header("range", &format!("bytes={at}-{last}"));
+    if let Some((offset, length)) = range {
+        let last = u64::from(offset) + u64::from(length.max(1)) - 1;
+        request = request.header("range", &format!("bytes={offset}-{last}"));
     }
     look_at(session, key, request, false).await;
 }
 
-pub(super) async fn head(session: &Session, key: &str) -> bool {
-    look_at(session, key, Request::new("HEAD", key), true).await
+pub(super) async fn head(session: &ClientSession, key: &str) -> bool {
+    look_at(session, key, HttpRequest::new("HEAD", key), true).await
 }
 
 /// Lists page by page. Returns whether it got the last page.
-pub(super) async fn list(session: &Session, prefix: &str, has_delimiter: bool, page: u32) -> bool {
-    let since = session.model.begin_read();
+pub(super) async fn list(session: &ClientSession, prefix: &str, has_delimiter: bool, page: u32) -> bool {
+    let start = session.model.begin_read();
     let (mut entries, mut token) = (Vec::new(), None::<String>);
-    for _ in 0..MOST_PAGES {
-        let mut request = Request::new("GET", "")
+    for _ in 0..MAX_PAGES {
+        let mut request = HttpRequest::new("GET", "")
             .query("list-type", "2")
             .query("encoding-type", "url")
             .query("max-keys", &page.to_string())
@@ -101,14 +101,16 @@ pub(super) async fn list(session: &Session, prefix: &str, has_delimiter: bool, p
                 session.check_refusal("LIST", &reply);
                 return false;
             }
-            Ok(_) | Err(Failed::Broken | Failed::Late | Failed::Left) => return false,
+            Ok(_) | Err(RequestFailure::Broken | RequestFailure::Late | RequestFailure::Left) => {
+                return false;
+            }
         };
         let text = String::from_utf8_lossy(&reply.body).into_owned();
         entries.extend(entries_of(&text));
         let is_truncated = tags(&text, "IsTruncated").first().is_some_and(|value| value == "true");
         token = tags(&text, "NextContinuationToken").into_iter().next();
         if !is_truncated {
-            session.model.check_list(prefix, has_delimiter, since, &entries);
+            session.model.check_list(prefix, has_delimiter, start, &entries);
             return true;
         }
         if token.is_none() {
@@ -121,12 +123,12 @@ pub(super) async fn list(session: &Session, prefix: &str, has_delimiter: bool, p
 }
 
 /// The entries of one page, in order. In the answer, groups follow the keys.
-fn entries_of(text: &str) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = tags(text, "Contents")
+fn entries_of(text: &str) -> Vec<ListingEntry> {
+    let mut entries: Vec<ListingEntry> = tags(text, "Contents")
         .iter()
         .map(|entry| {
             let one = |name: &str| tags(entry, name).into_iter().next().unwrap_or_default();
-            Entry::Key {
+            ListingEntry::Key {
                 key: unescaped(&one("Key")),
                 size: one("Size").parse().unwrap_or(u64::MAX),
                 etag: one("ETag"),
@@ -135,11 +137,14 @@ fn entries_of(text: &str) -> Vec<Entry> {
         .collect();
     let groups = tags(text, "CommonPrefixes");
     entries.extend(
-        groups.iter().flat_map(|group| tags(group, "Prefix")).map(|group| Entry::Group(unescaped(&group))),
+        groups
+            .iter()
+            .flat_map(|group| tags(group, "Prefix"))
+            .map(|group| ListingEntry::Group(unescaped(&group))),
     );
-    let name = |entry: &Entry| match entry {
-        Entry::Key { key, .. } => key.clone(),
-        Entry::Group(group) => group.clone(),
+    let name = |entry: &ListingEntry| match entry {
+        ListingEntry::Key { key, .. } => key.clone(),
+        ListingEntry::Group(group) => group.clone(),
     };
     entries.sort_by_key(name);
     entries
@@ -147,23 +152,23 @@ fn entries_of(text: &str) -> Vec<Entry> {
 
 /// Reads every key that was ever written, in all ways. All faults have to be over: then each read gets an answer in the
 /// end.
-pub(crate) async fn verify(session: &Session) {
+pub(crate) async fn verify(session: &ClientSession) {
     for key in session.model.keys() {
         for is_head in [false, true] {
             let deadline = session.world.now() + SERVED_WITHIN;
             let mut is_served = false;
             while !is_served {
-                let request = Request::new(if is_head { "HEAD" } else { "GET" }, &key);
+                let request = HttpRequest::new(if is_head { "HEAD" } else { "GET" }, &key);
                 is_served = look_at(session, &key, request, is_head).await;
                 if session.model.failure().is_some() {
                     return;
                 }
                 if !is_served {
                     if session.world.now() > deadline {
-                        let what = if is_head { "HEAD" } else { "GET" };
+                        let label = if is_head { "HEAD" } else { "GET" };
                         return session
                             .model
-                            .fail(format!("{what} {key:?}: not answered although nothing fails"));
+                            .fail(format!("{label} {key:?}: not answered although nothing fails"));
                     }
                     session.world.sleep(PAUSE).await;
                 }
@@ -193,16 +198,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_keys_and_groups_in_order() {
+    fn list_page_has_keys_and_groups_in_order() {
         let text = "<R><IsTruncated>false</IsTruncated><Contents><Key>b%2Bc</Key><Size>3</Size><ETag>&quot;e&quot;</ETag></Contents>\
                     <CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes></R>";
-        let key = Entry::Key { key: "b+c".to_owned(), size: 3, etag: "\"e\"".to_owned() };
-        assert_eq!(entries_of(text), [Entry::Group("a/".to_owned()), key]);
+        let key = ListingEntry::Key { key: "b+c".to_owned(), size: 3, etag: "\"e\"".to_owned() };
+        assert_eq!(entries_of(text), [ListingEntry::Group("a/".to_owned()), key]);
     }
 
     #[test]
-    fn a_range_is_what_the_answer_says() {
-        let reply = |status, headers: &[(&str, &str)]| Reply {
+    fn range_is_read_from_answer() {
+        let reply = |status, headers: &[(&str, &str)]| HttpReply {
             status,
             headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             body: "abc".into(),

@@ -50,19 +50,19 @@ pub(super) fn escaped(text: &str, keeps_slash: bool) -> String {
 pub(super) fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
+    while let [first, tail @ ..] = rest {
         let code = (*first == b'%')
-            .then(|| behind.get(..2))
+            .then(|| tail.get(..2))
             .flatten()
             .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         match code {
             Some(code) => {
                 bytes.push(code);
-                rest = &behind[2..];
+                rest = &tail[2..];
             }
             None => {
                 bytes.push(if *first == b'+' { b' ' } else { *first });
-                rest = behind;
+                rest = tail;
             }
         }
     }
@@ -86,7 +86,7 @@ fn date_of(unix_s: u64) -> (String, String) {
 }
 
 /// A head that is signed, and what chunks have to be signed with.
-pub(super) struct Signed {
+pub(super) struct SignedHead {
     /// Headers with the signature.
     pub(super) headers: Vec<(String, String)>,
     pub(super) signature: String,
@@ -96,7 +96,7 @@ pub(super) struct Signed {
 }
 
 /// What of a request is signed.
-pub(super) struct Signing<'a> {
+pub(super) struct SigningInput<'a> {
     pub(super) id: &'a str,
     pub(super) secret: &'a str,
     pub(super) host: &'a str,
@@ -109,8 +109,8 @@ pub(super) struct Signing<'a> {
     pub(super) hash: &'a str,
 }
 
-impl Signing<'_> {
-    pub(super) fn sign(&self) -> Signed {
+impl SigningInput<'_> {
+    pub(super) fn sign(&self) -> SignedHead {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (day, time) = date_of(now.as_secs());
         let mut headers: Vec<(String, String)> = self.headers.to_vec();
@@ -121,7 +121,7 @@ impl Signing<'_> {
         let list = list.join(";");
         let canonical: String =
             headers.iter().map(|(name, value)| format!("{name}:{}\n", value.trim())).collect();
-        let Signing { method, path, query, hash, .. } = self;
+        let SigningInput { method, path, query, hash, .. } = self;
         let request = format!("{method}\n{path}\n{query}\n{canonical}\n{list}\n{hash}");
         let scope = format!("{day}/{REGION}/s3/aws4_request");
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", sha256(request.as_bytes()));
@@ -135,11 +135,11 @@ impl Signing<'_> {
             self.id
         );
         headers.push(("authorization".to_owned(), authorization));
-        Signed { headers, signature, time, scope, key }
+        SignedHead { headers, signature, time, scope, key }
     }
 }
 
-impl Signed {
+impl SignedHead {
     /// The signature of a chunk behind the one with this signature.
     pub(super) fn sign_chunk(&self, former: &str, bytes: &[u8]) -> String {
         let text = format!(
@@ -178,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_s_signature_depends_on_the_one_before() {
+    fn chunk_signature_depends_on_former_one() {
         let headers = Vec::new();
-        let signing = Signing {
+        let signing = SigningInput {
             id: "ID",
             secret: "SECRET",
             host: "h",

@@ -8,27 +8,34 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::model::tests::setup;
-use crate::script::{Condition, Framing, Headers, Pace};
+use crate::script::{BodyFraming, BodyPace, ClientCondition, ClientHeaders};
 
 type Answering = fn(&str, &[u8]) -> Option<String>;
 
-fn put(framing: Framing, pace: Pace) -> Operation {
-    Operation::Put { key: 0, size: 1000, condition: Condition::None, headers: Headers::Plain, framing, pace }
+fn put(framing: BodyFraming, pace: BodyPace) -> ClientOperation {
+    ClientOperation::Put {
+        key: 0,
+        size: 1000,
+        condition: ClientCondition::None,
+        headers: ClientHeaders::Plain,
+        framing,
+        pace,
+    }
 }
 
-const GET: Operation = Operation::Get { key: 0, range: None, pace: Pace::Full };
+const GET: ClientOperation = ClientOperation::Get { key: 0, range: None, pace: BodyPace::Full };
 
 /// Plays operations against a server whose answers this makes of heads and bodies; `None` breaks the connection.
-fn play(operations: &[Operation], answering: Answering) -> Model {
+fn play(operations: &[ClientOperation], answering: Answering) -> ObjectModel {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let world = World::new(1, false);
-    let (network, setup) = (Network::new(world.clone()), setup());
-    let session = Session {
+    let world = SimulatedWorld::new(1, false);
+    let (network, setup) = (SimulatedNetwork::new(world.clone()), setup());
+    let session = ClientSession {
         world: world.clone(),
         network: network.clone(),
-        model: Model::new(world.clone(), &setup),
-        stores: Stores::new(world, &setup.store),
+        model: ObjectModel::new(world.clone(), &setup),
+        stores: SimulatedStores::new(world, &setup.store),
         gateways: 1,
         client: 0,
         id: "ID".to_owned(),
@@ -39,16 +46,18 @@ fn play(operations: &[Operation], answering: Answering) -> Model {
     let local = LocalSet::new();
     local.spawn_local(async move {
         while let Some(mut wire) = arrivals.recv().await {
-            let (mut taken, mut buffer) = (Vec::new(), vec![0; 1000]);
+            let (mut received, mut buffer) = (Vec::new(), vec![0; 1000]);
             let (head, body) = loop {
                 let length = wire.read(&mut buffer).await.unwrap();
                 assert_ne!(length, 0, "the client has gone");
-                taken.extend_from_slice(&buffer[..length]);
-                let Some(end) = taken.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
-                let head = String::from_utf8(taken[..end].to_vec()).unwrap();
+                received.extend_from_slice(&buffer[..length]);
+                let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") else {
+                    continue;
+                };
+                let head = String::from_utf8(received[..end].to_vec()).unwrap();
                 let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-                if taken.len() - end - 4 == length.parse::<usize>().unwrap() {
-                    break (head, taken[end + 4..].to_vec());
+                if received.len() - end - 4 == length.parse::<usize>().unwrap() {
+                    break (head, received[end + 4..].to_vec());
                 }
             };
             if let Some(answer) = answering(&head, &body) {
@@ -70,40 +79,43 @@ fn answer(status: &str, headers: &str, body: &str) -> Option<String> {
 }
 
 #[test]
-fn an_acknowledged_object_that_is_not_found_is_a_failure() {
-    let model =
-        play(&[put(Framing::Whole, Pace::Full), GET], |head, body| match head.starts_with("PUT /lake/a ") {
+fn missing_acknowledged_object_is_a_failure() {
+    let model = play(&[put(BodyFraming::Whole, BodyPace::Full), GET], |head, body| {
+        match head.starts_with("PUT /lake/a ") {
             true => {
                 assert_eq!(body.len(), 1000);
                 answer("200 OK", "", "")
             }
             false => answer("404 Not Found", "", ""),
-        });
+        }
+    });
     assert!(model.failure().unwrap().contains("found nothing"));
 }
 
 #[test]
-fn a_broken_connection_leaves_both_possible() {
-    let model = play(&[put(Framing::Whole, Pace::Full), GET], |head, _| match head.starts_with("PUT") {
-        true => None,
-        false => answer("404 Not Found", "", ""),
-    });
+fn broken_connection_leaves_both_outcomes_possible() {
+    let model =
+        play(&[put(BodyFraming::Whole, BodyPace::Full), GET], |head, _| match head.starts_with("PUT") {
+            true => None,
+            false => answer("404 Not Found", "", ""),
+        });
     assert_eq!((model.failure(), model.acknowledged(), model.refused()), (None, 0, 1));
 }
 
 #[test]
 fn other_bytes_are_a_failure() {
-    let model = play(&[put(Framing::Whole, Pace::Full), GET], |head, _| match head.starts_with("PUT") {
-        true => answer("200 OK", "", ""),
-        false => answer("200 OK", "x-amz-meta-id: v2\r\n", &"x".repeat(1000)),
-    });
+    let model =
+        play(&[put(BodyFraming::Whole, BodyPace::Full), GET], |head, _| match head.starts_with("PUT") {
+            true => answer("200 OK", "", ""),
+            false => answer("200 OK", "x-amz-meta-id: v2\r\n", &"x".repeat(1000)),
+        });
     assert!(model.failure().unwrap().contains("GET \"a\": found 1000 bytes"));
 }
 
 #[test]
 fn chunks_and_slow_bodies_arrive_whole() {
-    let signed = put(Framing::Signed { chunk_bytes: 600 }, Pace::Slow { bytes_per_s: 100 });
-    let trailer = put(Framing::Trailer { chunk_bytes: 5000 }, Pace::Full);
+    let signed = put(BodyFraming::Signed { chunk_bytes: 600 }, BodyPace::Slow { bytes_per_s: 100 });
+    let trailer = put(BodyFraming::Trailer { chunk_bytes: 5000 }, BodyPace::Full);
     let model = play(&[signed, trailer], |head, body| {
         let text = String::from_utf8_lossy(body).into_owned();
         match head.contains("STREAMING-AWS4-HMAC-SHA256-PAYLOAD") {
@@ -116,26 +128,26 @@ fn chunks_and_slow_bodies_arrive_whole() {
 }
 
 #[test]
-fn a_refusal_that_nothing_deserves_is_a_failure() {
-    let model = play(&[put(Framing::Whole, Pace::Full)], |_, _| {
+fn undeserved_refusal_is_a_failure() {
+    let model = play(&[put(BodyFraming::Whole, BodyPace::Full)], |_, _| {
         answer("403 Forbidden", "", "<Error><Code>SignatureDoesNotMatch</Code></Error>")
     });
     assert!(model.failure().unwrap().contains("SignatureDoesNotMatch"));
 }
 
 #[test]
-fn a_gateway_that_takes_a_document_without_end_is_found() {
-    let document = Operation::Document { bytes: 64 << 20, pace: Pace::Full };
-    let world = World::new(1, false);
+fn gateway_accepting_endless_document_is_found() {
+    let document = ClientOperation::Document { bytes: 64 << 20, pace: BodyPace::Full };
+    let world = SimulatedWorld::new(1, false);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let (network, setup) = (Network::new(world.clone()), setup());
-    let model = Model::new(world.clone(), &setup);
-    let session = Session {
+    let (network, setup) = (SimulatedNetwork::new(world.clone()), setup());
+    let model = ObjectModel::new(world.clone(), &setup);
+    let session = ClientSession {
         world: world.clone(),
         network: network.clone(),
         model: model.clone(),
-        stores: Stores::new(world, &setup.store),
+        stores: SimulatedStores::new(world, &setup.store),
         gateways: 1,
         client: 0,
         id: "ID".to_owned(),

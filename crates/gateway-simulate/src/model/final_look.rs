@@ -1,19 +1,19 @@
 //! What the store has to have in the end: exactly the gateways' objects.
 
 use object_store::Attribute;
-use underlay_gateway::store::{Kind, path_of};
+use underlay_gateway::store::{BackendKind, path_of};
 
-use super::{Model, Seen};
+use super::{ObjectModel, SeenObject};
 use crate::script::StoreKind;
-use crate::store::{StoredObject, Stores, name_of};
+use crate::store::{SimulatedStores, StoredObject, name_of};
 
 /// What the gateways keep in a store for themselves.
 const OWNERS: &str = "%underlay-cluster";
 const PARTS: &str = "%underlay-parts/";
 
-impl Model {
+impl ObjectModel {
     /// Checks what a bucket's store has after everything is stored.
-    pub fn check_stores(&self, stores: &Stores, bucket: &str) {
+    pub fn check_stores(&self, stores: &SimulatedStores, bucket: &str) {
         if let Some(failure) = stores.failure() {
             return self.fail(failure);
         }
@@ -22,7 +22,7 @@ impl Model {
         }
     }
 
-    fn wrong_in_store(&self, stores: &Stores, bucket: &str) -> Option<String> {
+    fn wrong_in_store(&self, stores: &SimulatedStores, bucket: &str) -> Option<String> {
         let now = self.begin_read();
         let mut contents = stores.contents(bucket);
         contents.remove(OWNERS);
@@ -30,7 +30,7 @@ impl Model {
         if !state.unfinished_uploads.is_empty() {
             contents.retain(|key, _| !key.starts_with(PARTS));
         }
-        let kind = if state.kind == StoreKind::S3 { Kind::S3 } else { Kind::Directory };
+        let kind = if state.kind == StoreKind::S3 { BackendKind::S3 } else { BackendKind::Directory };
         for key in state.keys.keys() {
             let name = path_of(key, kind).ok().map(|path| name_of(&path));
             let found = name.and_then(|name| contents.remove(&name));
@@ -64,7 +64,7 @@ fn id_of(object: &StoredObject) -> Option<String> {
 }
 
 /// Its ETag is the store's own.
-fn seen_of(object: &StoredObject) -> Seen {
+fn seen_of(object: &StoredObject) -> SeenObject {
     let size = object.bytes.len() as u64;
-    Seen { size, etag: None, id: Some(id_of(object)), bytes: Some((0..size, object.bytes.clone())) }
+    SeenObject { size, etag: None, id: Some(id_of(object)), bytes: Some((0..size, object.bytes.clone())) }
 }

@@ -2,21 +2,21 @@
 
 use super::*;
 use crate::script::{StoreKind, StoreSetup};
-use crate::store::Stores;
+use crate::store::SimulatedStores;
 
-pub(crate) fn setup() -> Setup {
-    Setup {
+pub(crate) fn setup() -> ScriptSetup {
+    ScriptSetup {
         gateways: 1,
         clients: 1,
-        settings: Settings {
+        settings: GatewaySettings {
             journal_bytes: 64 << 20,
             memory_bytes: 8 << 20,
             block_bytes: 64 << 10,
             flushes: 4,
             requests: 16,
             write_back_ms: Some(1000),
-            consistency: Consistency::Exclusive,
-            rules: vec![("raw/".to_owned(), Consistency::Ttl { ms: 5000 })],
+            consistency: RuleConsistency::Exclusive,
+            rules: vec![("raw/".to_owned(), RuleConsistency::Ttl { ms: 5000 })],
             patience_ms: 5000,
             drain_ms: 60_000,
             uploads_expire_s: 3600,
@@ -33,25 +33,25 @@ pub(crate) fn setup() -> Setup {
     }
 }
 
-fn model() -> Model {
-    Model::new(World::new(1, false), &setup())
+fn model() -> ObjectModel {
+    ObjectModel::new(SimulatedWorld::new(1, false), &setup())
 }
 
-fn version(model: &Model, size: u64, id: &str) -> Version {
+fn version(model: &ObjectModel, size: u64, id: &str) -> ObjectVersion {
     let content = model.fresh(size);
-    Version { content, etag: Some(format!("etag-of-{id}").replace('-', "")), id: Some(id.to_owned()) }
+    ObjectVersion { content, etag: Some(format!("etag-of-{id}").replace('-', "")), id: Some(id.to_owned()) }
 }
 
-fn put(model: &Model, key: &str, id: &str, answer: Answer) -> Version {
+fn put(model: &ObjectModel, key: &str, id: &str, answer: ChangeOutcome) -> ObjectVersion {
     let version = version(model, 10, id);
     let begun = model.begin_put(key, 0, version.clone());
     model.end(&begun, answer, None);
     version
 }
 
-fn seen(version: &Version) -> Seen {
+fn seen(version: &ObjectVersion) -> SeenObject {
     let bytes = version.content.bytes();
-    Seen {
+    SeenObject {
         size: version.content.size(),
         etag: version.etag.clone(),
         id: Some(version.id.clone()),
@@ -59,34 +59,34 @@ fn seen(version: &Version) -> Seen {
     }
 }
 
-fn read(model: &Model, key: &str, found: Option<&Version>) -> bool {
-    let since = model.begin_read();
-    model.check_read("GET", key, since, found.map(seen).as_ref());
+fn read(model: &ObjectModel, key: &str, found: Option<&ObjectVersion>) -> bool {
+    let start = model.begin_read();
+    model.check_read("GET", key, start, found.map(seen).as_ref());
     model.failure().is_none()
 }
 
 #[test]
-fn an_acknowledged_write_has_to_be_read() {
+fn acknowledged_write_must_be_read() {
     let model = model();
     assert!(read(&model, "a", None));
-    let first = put(&model, "a", "1", Answer::Done);
-    let second = put(&model, "a", "2", Answer::Done);
+    let first = put(&model, "a", "1", ChangeOutcome::Done);
+    let second = put(&model, "a", "2", ChangeOutcome::Done);
     assert!(read(&model, "a", Some(&second)));
     assert!(!read(&model, "a", Some(&first)));
 }
 
 #[test]
-fn an_acknowledged_write_that_is_gone_is_found() {
+fn lost_acknowledged_write_is_found() {
     let model = model();
-    put(&model, "a", "1", Answer::Done);
+    put(&model, "a", "1", ChangeOutcome::Done);
     assert!(!read(&model, "a", None));
 }
 
 #[test]
-fn an_unanswered_write_is_decided_by_the_first_read_or_a_kill() {
+fn unanswered_write_is_decided_by_read_or_kill() {
     let model = model();
-    let first = put(&model, "a", "1", Answer::Done);
-    let second = put(&model, "a", "2", Answer::Unknown);
+    let first = put(&model, "a", "1", ChangeOutcome::Done);
+    let second = put(&model, "a", "2", ChangeOutcome::Unknown);
     assert!(read(&model, "a", Some(&first)) && read(&model, "a", Some(&second)));
     assert!(!read(&model, "a", Some(&first)));
 }
@@ -94,33 +94,33 @@ fn an_unanswered_write_is_decided_by_the_first_read_or_a_kill() {
 #[test]
 fn other_bytes_or_headers_are_found() {
     let model = model();
-    let first = put(&model, "a", "1", Answer::Done);
-    assert!(!read(&model, "a", Some(&Version { id: Some("2".into()), ..first.clone() })));
+    let first = put(&model, "a", "1", ChangeOutcome::Done);
+    assert!(!read(&model, "a", Some(&ObjectVersion { id: Some("2".into()), ..first.clone() })));
     let model = self::model();
-    let first = put(&model, "a", "1", Answer::Done);
-    assert!(!read(&model, "a", Some(&Version { content: model.fresh(10), ..first })));
+    let first = put(&model, "a", "1", ChangeOutcome::Done);
+    assert!(!read(&model, "a", Some(&ObjectVersion { content: model.fresh(10), ..first })));
 }
 
 #[test]
-fn a_copy_has_what_its_source_had_meanwhile() {
+fn copy_has_a_version_of_its_source() {
     let model = model();
-    let first = put(&model, "a", "1", Answer::Done);
+    let first = put(&model, "a", "1", ChangeOutcome::Done);
     let begun = model.begin_copy("a", "b", 0, Some("3".to_owned()));
-    let second = put(&model, "a", "2", Answer::Done);
-    let third = Version { id: Some("3".to_owned()), ..first.clone() };
+    let second = put(&model, "a", "2", ChangeOutcome::Done);
+    let third = ObjectVersion { id: Some("3".to_owned()), ..first.clone() };
     // Under way, it may be any of both.
     assert!(read(&model, "b", None));
-    model.end(&begun, Answer::Done, Some("\"etagof1\""));
+    model.end(&begun, ChangeOutcome::Done, Some("\"etagof1\""));
     assert!(read(&model, "b", Some(&third)));
-    assert!(!read(&model, "b", Some(&Version { id: Some("3".to_owned()), ..second })));
+    assert!(!read(&model, "b", Some(&ObjectVersion { id: Some("3".to_owned()), ..second })));
 }
 
 #[test]
-fn a_copy_of_what_never_was_is_found() {
+fn copy_of_nonexistent_version_is_found() {
     let model = model();
-    put(&model, "a", "1", Answer::Done);
+    put(&model, "a", "1", ChangeOutcome::Done);
     let begun = model.begin_copy("a", "b", 0, None);
-    model.end(&begun, Answer::Done, Some("other"));
+    model.end(&begun, ChangeOutcome::Done, Some("other"));
     assert!(model.failure().is_some());
 }
 
@@ -129,43 +129,47 @@ fn a_copy_of_what_never_was_is_found() {
 fn long_object_below_shared_prefix_has_store_etag() {
     let model = model();
     let md5 = version(&model, MAX_SENT_WHOLE_BYTES + 1, "1");
-    let in_parts = Version { etag: Some("parts-2".to_owned()), ..md5.clone() };
+    let in_parts = ObjectVersion { etag: Some("parts-2".to_owned()), ..md5.clone() };
     let begun = model.begin_put("raw/a", 0, md5.clone());
     // Under way, both ETags are possible.
     assert!(read(&model, "raw/a", Some(&md5)) && read(&model, "raw/a", Some(&in_parts)));
-    model.end(&begun, Answer::Done, Some("\"parts-2\""));
+    model.end(&begun, ChangeOutcome::Done, Some("\"parts-2\""));
     assert!(read(&model, "raw/a", Some(&in_parts)));
     // A copy's ETag is unknown as well, in either direction.
     let begun = model.begin_copy("raw/a", "b", 0, None);
-    model.end(&begun, Answer::Done, md5.etag.as_deref());
+    model.end(&begun, ChangeOutcome::Done, md5.etag.as_deref());
     assert!(read(&model, "b", Some(&md5)));
     let begun = model.begin_copy("b", "raw/c", 0, None);
-    model.end(&begun, Answer::Done, Some("\"other-2\""));
-    let copied = Version { etag: Some("other-2".to_owned()), ..md5.clone() };
+    model.end(&begun, ChangeOutcome::Done, Some("\"other-2\""));
+    let copied = ObjectVersion { etag: Some("other-2".to_owned()), ..md5.clone() };
     assert!(read(&model, "raw/c", Some(&copied)));
     assert!(!read(&model, "raw/a", Some(&md5)));
     // A short one has the MD5 there as well.
     let model = self::model();
-    let first = put(&model, "raw/a", "1", Answer::Done);
-    assert!(!read(&model, "raw/a", Some(&Version { etag: Some("parts-2".to_owned()), ..first })));
+    let first = put(&model, "raw/a", "1", ChangeOutcome::Done);
+    assert!(!read(&model, "raw/a", Some(&ObjectVersion { etag: Some("parts-2".to_owned()), ..first })));
 }
 
 #[test]
-fn a_listing_has_what_is_there_and_nothing_else() {
-    let key = |key: &str, id: &str| Entry::Key { key: key.to_owned(), size: 10, etag: format!("etagof{id}") };
-    let listed = |by: bool, entries: &[Entry]| {
+fn listing_has_exactly_existing_keys() {
+    let key = |key: &str, id: &str| ListingEntry::Key {
+        key: key.to_owned(),
+        size: 10,
+        etag: format!("etagof{id}"),
+    };
+    let listed = |has_delimiter: bool, entries: &[ListingEntry]| {
         let model = model();
-        for (at, name) in ["a/x", "a/y", "b", "c"].iter().enumerate() {
-            put(&model, name, &at.to_string(), Answer::Done);
+        for (index, name) in ["a/x", "a/y", "b", "c"].iter().enumerate() {
+            put(&model, name, &index.to_string(), ChangeOutcome::Done);
         }
         let begun = model.begin_delete("c", 0);
-        model.end(&begun, Answer::Done, None);
-        put(&model, "d", "4", Answer::Unknown);
-        let since = model.begin_read();
-        model.check_list("", by, since, entries);
+        model.end(&begun, ChangeOutcome::Done, None);
+        put(&model, "d", "4", ChangeOutcome::Unknown);
+        let start = model.begin_read();
+        model.check_list("", has_delimiter, start, entries);
         model.failure()
     };
-    let group = Entry::Group("a/".to_owned());
+    let group = ListingEntry::Group("a/".to_owned());
     assert_eq!(listed(false, &[key("a/x", "0"), key("a/y", "1"), key("b", "2")]), None);
     assert_eq!(listed(true, &[group.clone(), key("b", "2"), key("d", "4")]), None);
     for wrong in [
@@ -174,7 +178,7 @@ fn a_listing_has_what_is_there_and_nothing_else() {
         vec![group.clone(), key("b", "2"), key("c", "3")],
         vec![group.clone(), key("b", "3")],
         vec![key("b", "2"), group.clone()],
-        vec![group.clone(), key("b", "2"), Entry::Group("e/".to_owned())],
+        vec![group.clone(), key("b", "2"), ListingEntry::Group("e/".to_owned())],
         vec![group.clone(), key("b", "2"), key("x", "2")],
     ] {
         assert!(listed(true, &wrong).is_some(), "{wrong:?}");
@@ -182,9 +186,9 @@ fn a_listing_has_what_is_there_and_nothing_else() {
 }
 
 #[test]
-fn what_others_wrote_may_be_unknown_for_as_long_as_the_rule_says() {
+fn foreign_write_may_be_hidden_until_ttl() {
     let model = model();
-    let first = put(&model, "raw/a", "1", Answer::Done);
+    let first = put(&model, "raw/a", "1", ChangeOutcome::Done);
     let second = version(&model, 10, "2");
     model.note_others("raw/a", Some(second.clone()));
     assert!(read(&model, "raw/a", Some(&second)) && read(&model, "raw/a", Some(&first)));
@@ -193,27 +197,27 @@ fn what_others_wrote_may_be_unknown_for_as_long_as_the_rule_says() {
 }
 
 #[test]
-fn a_kill_decides_what_was_under_way() {
+fn kill_decides_writes_in_flight() {
     let model = model();
-    let first = put(&model, "a", "1", Answer::Done);
-    put(&model, "a", "2", Answer::Unknown);
+    let first = put(&model, "a", "1", ChangeOutcome::Done);
+    put(&model, "a", "2", ChangeOutcome::Unknown);
     model.gateway_died(0);
-    let third = put(&model, "a", "3", Answer::Done);
+    let third = put(&model, "a", "3", ChangeOutcome::Done);
     assert!(read(&model, "a", Some(&third)));
     assert!(!read(&model, "a", Some(&first)));
 }
 
 #[test]
-fn the_store_has_to_have_exactly_what_is_there_in_the_end() {
+fn final_store_must_match_model() {
     use object_store::{Attribute, Attributes};
-    let world = World::new(1, false);
+    let world = SimulatedWorld::new(1, false);
     let check = |store: &[(&str, &str)]| {
-        let model = Model::new(world.clone(), &setup());
-        let first = put(&model, "a", "1", Answer::Done);
-        put(&model, "b", "2", Answer::Done);
+        let model = ObjectModel::new(world.clone(), &setup());
+        let first = put(&model, "a", "1", ChangeOutcome::Done);
+        put(&model, "b", "2", ChangeOutcome::Done);
         let begun = model.begin_delete("b", 0);
-        model.end(&begun, Answer::Done, None);
-        let stores = Stores::new(world.clone(), &setup().store);
+        model.end(&begun, ChangeOutcome::Done, None);
+        let stores = SimulatedStores::new(world.clone(), &setup().store);
         for (key, id) in store {
             let mut attributes = Attributes::new();
             attributes.insert(Attribute::Metadata("id".into()), (*id).to_owned().into());

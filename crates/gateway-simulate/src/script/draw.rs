@@ -2,23 +2,24 @@
 
 use super::chances::{MIB, one_in, some_u32};
 use super::{
-    Condition, Consistency, End, Framing, Headers, Operation, Pace, Part, Script, Settings, Setup, Step,
-    StoreFaults, StoreKind, StoreSetup, scenes,
+    BodyFraming, BodyPace, ClientCondition, ClientHeaders, ClientOperation, GatewaySettings, RuleConsistency,
+    ScriptPart, ScriptSetup, ScriptStep, SimulationScript, StoreFaults, StoreKind, StoreSetup, UploadEnd,
+    scenes,
 };
-use crate::world::Random;
+use crate::world::SplitMix64;
 
 /// Draws a script with the scene of this name, or with random scenes.
-pub fn generate(seed: u64, scene: Option<&str>) -> Script {
-    let mut random = Random::new(seed);
+pub fn generate(seed: u64, scene: Option<&str>) -> SimulationScript {
+    let mut random = SplitMix64::new(seed);
     let random = &mut random;
     let mut setup = some_setup(random);
     // Each script has its own mixture. With one mixture for all, no script would have much of anything.
-    let mixture = Mixture::draw(random);
+    let mixture = StepMixture::draw(random);
     let count = 10 + random.below(80);
-    let mut scenes: Vec<Vec<Step>> =
+    let mut scenes: Vec<Vec<ScriptStep>> =
         (0..1 + random.below(4) / 3).map(|_| scenes::draw(&mut setup, random, scene)).collect();
     // A first start takes its time.
-    let mut steps = vec![Step::Wait { ms: *random.pick(&[0, 2000, 2000, 2000]) }];
+    let mut steps = vec![ScriptStep::Wait { ms: *random.pick(&[0, 2000, 2000, 2000]) }];
     for number in 0..count {
         // Scenes do not interleave.
         if random.below(count - number) < scenes.len() as u64 {
@@ -26,22 +27,22 @@ pub fn generate(seed: u64, scene: Option<&str>) -> Script {
         }
         steps.push(mixture.step(&setup, random));
     }
-    Script { seed, setup, steps }
+    SimulationScript { seed, setup, steps }
 }
 
-pub(super) fn some_settings(random: &mut Random) -> Settings {
+pub(super) fn some_settings(random: &mut SplitMix64) -> GatewaySettings {
     let consistency = match random.below(8) {
-        0 => Consistency::Ttl { ms: 3000 },
-        1 => Consistency::Revalidate,
-        _ => Consistency::Exclusive,
+        0 => RuleConsistency::Ttl { ms: 3000 },
+        1 => RuleConsistency::Revalidate,
+        _ => RuleConsistency::Exclusive,
     };
     let rule = match random.below(4) {
-        0 => Some(Consistency::Ttl { ms: 5000 }),
-        1 => Some(Consistency::Revalidate),
-        2 => Some(Consistency::Exclusive),
+        0 => Some(RuleConsistency::Ttl { ms: 5000 }),
+        1 => Some(RuleConsistency::Revalidate),
+        2 => Some(RuleConsistency::Exclusive),
         _ => None,
     };
-    Settings {
+    GatewaySettings {
         journal_bytes: *random.pick(&[16, 32, 64, 128]) * MIB,
         memory_bytes: *random.pick(&[4, 16, 64]) * MIB,
         block_bytes: *random.pick(&[64 << 10, 256 << 10, MIB]),
@@ -58,7 +59,7 @@ pub(super) fn some_settings(random: &mut Random) -> Settings {
     }
 }
 
-fn some_setup(random: &mut Random) -> Setup {
+fn some_setup(random: &mut SplitMix64) -> ScriptSetup {
     let settings = some_settings(random);
     let before = if one_in(random, 3) { 1 + random.below(6) } else { 0 };
     let before = (0..before).map(|_| (some_u32(random), *random.pick(&[0, 16, 5000, 100_000]))).collect();
@@ -69,11 +70,11 @@ fn some_setup(random: &mut Random) -> Setup {
         page: *random.pick(&[1, 2, 3, 1000]),
         before,
     };
-    Setup { gateways: 1, clients: 1 + random.below(4) as usize, settings, store }
+    ScriptSetup { gateways: 1, clients: 1 + random.below(4) as usize, settings, store }
 }
 
 /// How often each kind of step comes.
-struct Mixture {
+struct StepMixture {
     changes: u64,
     reads: u64,
     lists: u64,
@@ -93,10 +94,10 @@ const SMALL: &[u32] = &[0, 16, 100, 5000];
 const MIDDLE: &[u32] = &[0, 16, 5000, 66_000, 200_000, 1 << 20];
 const LARGE: &[u32] = &[16, 66_000, 1 << 20, 9 << 20];
 
-impl Mixture {
-    fn draw(random: &mut Random) -> Mixture {
+impl StepMixture {
+    fn draw(random: &mut SplitMix64) -> StepMixture {
         let mut weight = |most: u64| if one_in(random, 4) { 0 } else { 1 + random.below(most) };
-        Mixture {
+        StepMixture {
             changes: 20,
             reads: weight(20),
             lists: weight(6),
@@ -112,7 +113,7 @@ impl Mixture {
         }
     }
 
-    fn step(&self, setup: &Setup, random: &mut Random) -> Step {
+    fn step(&self, setup: &ScriptSetup, random: &mut SplitMix64) -> ScriptStep {
         let weights = [
             self.changes,
             self.reads,
@@ -125,10 +126,10 @@ impl Mixture {
             self.clocks,
             self.waits,
         ];
-        let mut at = random.below(weights.iter().sum());
-        let kind = weights.iter().position(|weight| match at.checked_sub(*weight) {
+        let mut remaining = random.below(weights.iter().sum());
+        let kind = weights.iter().position(|weight| match remaining.checked_sub(*weight) {
             Some(left) => {
-                at = left;
+                remaining = left;
                 false
             }
             None => true,
@@ -137,106 +138,118 @@ impl Mixture {
         let operation = match kind.unwrap_or(0) {
             0 => self.change(random),
             1 => self.read(random),
-            2 => Operation::List {
+            2 => ClientOperation::List {
                 prefix: some_u32(random),
                 has_delimiter: one_in(random, 2),
                 page: *random.pick(&[1, 2, 3, 1000]),
             },
             3 => self.upload(random),
-            4 => Operation::Others {
+            4 => ClientOperation::Others {
                 key: 7 + random.below(3) as u32,
                 size: (!one_in(random, 4)).then_some(100),
             },
             5 => return crash(gateway, random),
-            6 => return Step::Store(some_faults(random)),
+            6 => return ScriptStep::Store(some_faults(random)),
             7 => return disk_fault(gateway, random),
             8 => {
-                return Step::JumpClock {
+                return ScriptStep::JumpClock {
                     gateway,
                     ms: *random.pick(&[-7_200_000, -60_000, 60_000, 7_200_000]),
                 };
             }
             _ => return some_wait(random),
         };
-        Step::Do { client: random.below(setup.clients as u64) as usize, operation }
+        ScriptStep::Do { client: random.below(setup.clients as u64) as usize, operation }
     }
 
-    fn key(&self, random: &mut Random) -> u32 {
+    fn key(&self, random: &mut SplitMix64) -> u32 {
         random.below(self.keys) as u32
     }
 
-    fn change(&self, random: &mut Random) -> Operation {
+    fn change(&self, random: &mut SplitMix64) -> ClientOperation {
         let condition = *random.pick(&[
-            Condition::None,
-            Condition::None,
-            Condition::None,
-            Condition::None,
-            Condition::IfAbsent,
-            Condition::IfSame,
+            ClientCondition::None,
+            ClientCondition::None,
+            ClientCondition::None,
+            ClientCondition::None,
+            ClientCondition::IfAbsent,
+            ClientCondition::IfSame,
         ]);
         match random.below(10) {
-            0 => Operation::Delete { key: self.key(random) },
-            1 => Operation::DeleteMany { keys: (0..1 + random.below(4)).map(|_| self.key(random)).collect() },
-            2..=4 => Operation::Copy {
+            0 => ClientOperation::Delete { key: self.key(random) },
+            1 => ClientOperation::DeleteMany {
+                keys: (0..1 + random.below(4)).map(|_| self.key(random)).collect(),
+            },
+            2..=4 => ClientOperation::Copy {
                 from: self.key(random),
                 to: self.key(random),
                 replaces_headers: one_in(random, 3),
                 condition,
             },
-            _ => Operation::Put {
+            _ => ClientOperation::Put {
                 key: self.key(random),
                 size: *random.pick(self.sizes),
                 condition,
-                headers: if one_in(random, 8) { Headers::EncodedWord } else { Headers::Plain },
+                headers: if one_in(random, 8) { ClientHeaders::EncodedWord } else { ClientHeaders::Plain },
                 framing: some_framing(random),
-                pace: Pace::Full,
+                pace: BodyPace::Full,
             },
         }
     }
 
-    fn read(&self, random: &mut Random) -> Operation {
+    fn read(&self, random: &mut SplitMix64) -> ClientOperation {
         let key = self.key(random);
         match random.below(4) {
-            0 => Operation::Head { key },
+            0 => ClientOperation::Head { key },
             1 => {
                 let size = *random.pick(self.sizes);
-                let at = random.below(u64::from(size) + 1) as u32;
-                Operation::Get { key, range: Some((at, 1 + some_u32(random) % 100_000)), pace: Pace::Full }
+                let offset = random.below(u64::from(size) + 1) as u32;
+                ClientOperation::Get {
+                    key,
+                    range: Some((offset, 1 + some_u32(random) % 100_000)),
+                    pace: BodyPace::Full,
+                }
             }
-            _ => Operation::Get { key, range: None, pace: Pace::Full },
+            _ => ClientOperation::Get { key, range: None, pace: BodyPace::Full },
         }
     }
 
-    fn upload(&self, random: &mut Random) -> Operation {
+    fn upload(&self, random: &mut SplitMix64) -> ClientOperation {
         let mut parts = Vec::new();
         for _ in 0..random.below(2) {
-            parts.push(Part::Bytes { size: 5 << 20 });
+            parts.push(ScriptPart::Bytes { size: 5 << 20 });
         }
         parts.push(match one_in(random, 2) {
-            true => Part::Copied { from: self.key(random), at: 0, size: 1 << 20 },
-            false => Part::Bytes { size: 1000 },
+            true => ScriptPart::Copied { from: self.key(random), at: 0, size: 1 << 20 },
+            false => ScriptPart::Bytes { size: 1000 },
         });
-        let end = *random.pick(&[End::Complete, End::Complete, End::Complete, End::Abort, End::Leave]);
-        Operation::Upload { key: self.key(random), parts, end }
+        let end = *random.pick(&[
+            UploadEnd::Complete,
+            UploadEnd::Complete,
+            UploadEnd::Complete,
+            UploadEnd::Abort,
+            UploadEnd::Leave,
+        ]);
+        ClientOperation::Upload { key: self.key(random), parts, end }
     }
 }
 
-pub(super) fn some_framing(random: &mut Random) -> Framing {
+pub(super) fn some_framing(random: &mut SplitMix64) -> BodyFraming {
     match random.below(6) {
-        0 => Framing::Signed { chunk_bytes: *random.pick(&[8 << 10, 64 << 10, 64 << 20]) },
-        1 => Framing::Trailer { chunk_bytes: *random.pick(&[8 << 10, 64 << 20]) },
-        _ => Framing::Whole,
+        0 => BodyFraming::Signed { chunk_bytes: *random.pick(&[8 << 10, 64 << 10, 64 << 20]) },
+        1 => BodyFraming::Trailer { chunk_bytes: *random.pick(&[8 << 10, 64 << 20]) },
+        _ => BodyFraming::Whole,
     }
 }
 
-pub(super) fn some_wait(random: &mut Random) -> Step {
+pub(super) fn some_wait(random: &mut SplitMix64) -> ScriptStep {
     match one_in(random, 4) {
-        true => Step::Barrier,
-        false => Step::Wait { ms: *random.pick(&[1, 10, 100, 1000, 6000, 30_000, 130_000]) },
+        true => ScriptStep::Barrier,
+        false => ScriptStep::Wait { ms: *random.pick(&[1, 10, 100, 1000, 6000, 30_000, 130_000]) },
     }
 }
 
-pub(super) fn some_faults(random: &mut Random) -> StoreFaults {
+pub(super) fn some_faults(random: &mut SplitMix64) -> StoreFaults {
     match random.below(8) {
         0 => StoreFaults { is_down: true, ..StoreFaults::default() },
         1 => StoreFaults { stalling: 300, stall_ms: 20_000, ..StoreFaults::default() },
@@ -247,22 +260,22 @@ pub(super) fn some_faults(random: &mut Random) -> StoreFaults {
     }
 }
 
-pub(super) fn crash(gateway: usize, random: &mut Random) -> Step {
+pub(super) fn crash(gateway: usize, random: &mut SplitMix64) -> ScriptStep {
     match random.below(6) {
-        0 | 1 => Step::Kill { gateway },
-        2 => Step::CutPower { gateway },
-        3 => Step::Terminate { gateway },
-        _ => Step::Start { gateway },
+        0 | 1 => ScriptStep::Kill { gateway },
+        2 => ScriptStep::CutPower { gateway },
+        3 => ScriptStep::Terminate { gateway },
+        _ => ScriptStep::Start { gateway },
     }
 }
 
-fn disk_fault(gateway: usize, random: &mut Random) -> Step {
+fn disk_fault(gateway: usize, random: &mut SplitMix64) -> ScriptStep {
     match random.below(6) {
-        0 => Step::FailSyncs { gateway, count: 1 + random.below(2) as u32 },
-        1 => Step::FillDisk { gateway, left_bytes: *random.pick(&[0, MIB, 40 * MIB, 70 * MIB]) },
-        2 => Step::DropPages { gateway },
-        3 => Step::Heal,
-        _ => Step::FreeDisk { gateway },
+        0 => ScriptStep::FailSyncs { gateway, count: 1 + random.below(2) as u32 },
+        1 => ScriptStep::FillDisk { gateway, left_bytes: *random.pick(&[0, MIB, 40 * MIB, 70 * MIB]) },
+        2 => ScriptStep::DropPages { gateway },
+        3 => ScriptStep::Heal,
+        _ => ScriptStep::FreeDisk { gateway },
     }
 }
 
@@ -271,12 +284,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_has_one_script_and_it_can_be_kept() {
+    fn seed_gives_one_script_that_round_trips() {
         for seed in 0..500 {
             let script = generate(seed, None);
             assert_eq!(script, generate(seed, None));
             let text = serde_json::to_string(&script).unwrap();
-            assert_eq!(serde_json::from_str::<Script>(&text).unwrap(), script);
+            assert_eq!(serde_json::from_str::<SimulationScript>(&text).unwrap(), script);
             assert!(!script.steps.is_empty());
         }
     }

@@ -2,9 +2,10 @@
 
 use super::chances::{MIB, one_in, some_u32};
 use super::{
-    Condition, Consistency, End, Framing, Headers, Operation, Pace, Part, Setup, Step, StoreFaults, StoreKind,
+    BodyFraming, BodyPace, ClientCondition, ClientHeaders, ClientOperation, RuleConsistency, ScriptPart,
+    ScriptSetup, ScriptStep, StoreFaults, StoreKind, UploadEnd,
 };
-use crate::world::Random;
+use crate::world::SplitMix64;
 
 /// Numbers of the keys in scenes: see `client::KEYS`.
 const A: u32 = 0;
@@ -22,10 +23,10 @@ const MANY_NAMES: u32 = 17_000;
 /// As many keys as S3 itself lists on a page.
 const MIN_LONG_PAGE: usize = 1000;
 
-type Scene = fn(&mut Setup, &mut Random) -> Vec<Step>;
+type SceneFunction = fn(&mut ScriptSetup, &mut SplitMix64) -> Vec<ScriptStep>;
 
 /// Names, and how often each scene comes.
-const SCENES: [(&str, Scene, u64); 17] = [
+const SCENES: [(&str, SceneFunction, u64); 17] = [
     ("odd-headers", odd_headers, 3),
     ("failed-sync", failed_sync, 6),
     ("one-chunk", one_chunk, 3),
@@ -51,86 +52,90 @@ pub fn scene_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The scene of this name, or a random one.
-pub(super) fn draw(setup: &mut Setup, random: &mut Random, wanted: Option<&str>) -> Vec<Step> {
-    let mut at = random.below(SCENES.iter().map(|(_, _, weight)| weight).sum());
+pub(super) fn draw(
+    setup: &mut ScriptSetup,
+    random: &mut SplitMix64,
+    wanted: Option<&str>,
+) -> Vec<ScriptStep> {
+    let mut remaining = random.below(SCENES.iter().map(|(_, _, weight)| weight).sum());
     for (name, scene, weight) in SCENES {
-        match (wanted, at.checked_sub(weight)) {
+        match (wanted, remaining.checked_sub(weight)) {
             (Some(wanted), _) if wanted != name => {}
             (Some(_), _) | (None, None) => return scene(setup, random),
-            (None, Some(left)) => at = left,
+            (None, Some(left)) => remaining = left,
         }
     }
     Vec::new()
 }
 
-fn act(client: usize, operation: Operation) -> Step {
-    Step::Do { client, operation }
+fn act(client: usize, operation: ClientOperation) -> ScriptStep {
+    ScriptStep::Do { client, operation }
 }
 
-fn put(key: u32, size: u32) -> Operation {
-    Operation::Put {
+fn put(key: u32, size: u32) -> ClientOperation {
+    ClientOperation::Put {
         key,
         size,
-        condition: Condition::None,
-        headers: Headers::Plain,
-        framing: Framing::Whole,
-        pace: Pace::Full,
+        condition: ClientCondition::None,
+        headers: ClientHeaders::Plain,
+        framing: BodyFraming::Whole,
+        pace: BodyPace::Full,
     }
 }
 
-fn put_with(key: u32, size: u32, headers: Headers) -> Operation {
-    Operation::Put {
+fn put_with(key: u32, size: u32, headers: ClientHeaders) -> ClientOperation {
+    ClientOperation::Put {
         key,
         size,
-        condition: Condition::None,
+        condition: ClientCondition::None,
         headers,
-        framing: Framing::Whole,
-        pace: Pace::Full,
+        framing: BodyFraming::Whole,
+        pace: BodyPace::Full,
     }
 }
 
-fn copy(from: u32, to: u32) -> Operation {
-    Operation::Copy { from, to, replaces_headers: false, condition: Condition::None }
+fn copy(from: u32, to: u32) -> ClientOperation {
+    ClientOperation::Copy { from, to, replaces_headers: false, condition: ClientCondition::None }
 }
 
-fn get(key: u32) -> Operation {
-    Operation::Get { key, range: None, pace: Pace::Full }
+fn get(key: u32) -> ClientOperation {
+    ClientOperation::Get { key, range: None, pace: BodyPace::Full }
 }
 
-fn probe(key: u32, within_ms: u64) -> Operation {
-    Operation::Probe { key, within_ms }
+fn probe(key: u32, within_ms: u64) -> ClientOperation {
+    ClientOperation::Probe { key, within_ms }
 }
 
-fn wait(ms: u64) -> Step {
-    Step::Wait { ms }
+fn wait(ms: u64) -> ScriptStep {
+    ScriptStep::Wait { ms }
 }
 
-fn writes_back(setup: &mut Setup) {
+fn writes_back(setup: &mut ScriptSetup) {
     setup.settings.write_back_ms = Some(1000);
-    setup.settings.consistency = Consistency::Exclusive;
+    setup.settings.consistency = RuleConsistency::Exclusive;
 }
 
 /// Objects with headers that no request can carry.
-fn odd_headers(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn odd_headers(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     let mut steps = Vec::new();
     for key in 0..1 + random.below(8) as u32 {
-        steps.push(act(0, put_with(key, 16, Headers::EncodedLineFeed)));
+        steps.push(act(0, put_with(key, 16, ClientHeaders::EncodedLineFeed)));
     }
     steps.extend([wait(5000), act(0, put(A, 100)), wait(10_000)]);
     steps
 }
 
 /// A failed sync, a start that could rely on lost pages, and a power cut.
-fn failed_sync(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn failed_sync(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     let gateway = 0;
-    let mut steps = vec![Step::Heal];
+    let mut steps = vec![ScriptStep::Heal];
     if one_in(random, 2) {
         // These names fill several pages, and later writes leave some of them alone.
-        steps.push(act(0, Operation::Many { count: 100 + random.below(300) as u32 }));
+        steps.push(act(0, ClientOperation::Many { count: 100 + random.below(300) as u32 }));
     }
-    steps.extend([Step::Barrier, Step::FailSyncs { gateway, count: 1 + random.below(2) as u32 }]);
+    steps.extend([ScriptStep::Barrier, ScriptStep::FailSyncs { gateway, count: 1 + random.below(2) as u32 }]);
     for _ in 0..1 + random.below(5) {
         // An empty object reaches the metadata; with a body, its segment's sync would fail first.
         let size = *random.pick(&[0, 0, 100]);
@@ -138,78 +143,83 @@ fn failed_sync(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     }
     steps.push(wait(3000));
     if one_in(random, 2) {
-        steps.extend([Step::Kill { gateway }, Step::Start { gateway }]);
+        steps.extend([ScriptStep::Kill { gateway }, ScriptStep::Start { gateway }]);
     }
     if one_in(random, 2) {
         steps.extend((0..random.below(5)).map(|_| act(0, put(BEHIND, 5000))));
     }
-    steps.push(Step::Barrier);
+    steps.push(ScriptStep::Barrier);
     if one_in(random, 3) {
-        steps.push(Step::DropPages { gateway });
+        steps.push(ScriptStep::DropPages { gateway });
         steps.extend((0..5).map(|key| act(0, get(key))));
-        steps.push(Step::Barrier);
+        steps.push(ScriptStep::Barrier);
     }
-    steps.extend([Step::CutPower { gateway }, Step::Start { gateway }]);
+    steps.extend([ScriptStep::CutPower { gateway }, ScriptStep::Start { gateway }]);
     steps.extend((0..5).map(|key| act(0, get(key))));
     steps
 }
 
 /// Bodies of one chunk, some of them slow, and endless documents.
-fn one_chunk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn one_chunk(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     let framing = match one_in(random, 2) {
-        true => Framing::Signed { chunk_bytes: 64 << 20 },
-        false => Framing::Trailer { chunk_bytes: 64 << 20 },
+        true => BodyFraming::Signed { chunk_bytes: 64 << 20 },
+        false => BodyFraming::Trailer { chunk_bytes: 64 << 20 },
     };
-    let slow = Operation::Put {
+    let slow = ClientOperation::Put {
         key: A,
         size: 3 << 20,
-        condition: Condition::None,
-        headers: Headers::Plain,
+        condition: ClientCondition::None,
+        headers: ClientHeaders::Plain,
         framing,
-        pace: Pace::Slow { bytes_per_s: 30_000 },
+        pace: BodyPace::Slow { bytes_per_s: 30_000 },
     };
-    let document = Operation::Document { bytes: 64 << 20, pace: Pace::Full };
-    vec![Step::Heal, act(0, slow), act(setup.clients - 1, document), Step::Barrier]
+    let document = ClientOperation::Document { bytes: 64 << 20, pace: BodyPace::Full };
+    vec![ScriptStep::Heal, act(0, slow), act(setup.clients - 1, document), ScriptStep::Barrier]
 }
 
 /// A key whose group ends with the last character of Unicode.
-fn last_character(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn last_character(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     if one_in(random, 2) {
-        setup.settings.rules = vec![("tmp/".to_owned(), Consistency::Revalidate)];
+        setup.settings.rules = vec![("tmp/".to_owned(), RuleConsistency::Revalidate)];
     }
-    let list = |page| Operation::List { prefix: 0, has_delimiter: true, page };
+    let list = |page| ClientOperation::List { prefix: 0, has_delimiter: true, page };
     vec![
         act(0, put(TMP, 16)),
         act(0, put(TMP_LAST, 16)),
         act(0, put(BEHIND, 16)),
         act(0, list(1000)),
         act(0, list(*random.pick(&[1, 2]))),
-        Step::Barrier,
+        ScriptStep::Barrier,
     ]
 }
 
 /// Copies that the store refuses, as S3 does above 5 GiB.
-fn copies_above_the_limit(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn copies_above_the_limit(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     setup.store.most_copy_bytes = Some(MIB / 2);
-    let mut steps =
-        vec![Step::Heal, act(0, put(BIG, MIB as u32)), Step::Barrier, wait(20_000), act(0, copy(BIG, TO))];
+    let mut steps = vec![
+        ScriptStep::Heal,
+        act(0, put(BIG, MIB as u32)),
+        ScriptStep::Barrier,
+        wait(20_000),
+        act(0, copy(BIG, TO)),
+    ];
     if one_in(random, 2) {
-        steps.extend([Step::Barrier, act(0, Operation::Delete { key: BIG })]);
+        steps.extend([ScriptStep::Barrier, act(0, ClientOperation::Delete { key: BIG })]);
     }
     steps.push(wait(60_000));
     steps
 }
 
-fn long_headers(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn long_headers(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     let bytes = *random.pick(&[6000, 7300, 8100, 9000, 20_000, 50_000]);
-    vec![act(0, put_with(B, 16, Headers::Long { bytes })), wait(5000), act(0, get(B))]
+    vec![act(0, put_with(B, 16, ClientHeaders::Long { bytes })), wait(5000), act(0, get(B))]
 }
 
 /// Objects with and without bodies fill the disk while the store is down.
-fn full_disk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn full_disk(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     setup.settings.disk_bytes = 256 * MIB;
     setup.settings.journal_bytes = 512 * MIB;
@@ -218,12 +228,12 @@ fn full_disk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     setup.clients = 4;
     let gateway = 0;
     let mut steps = vec![
-        Step::Heal,
-        Step::Start { gateway },
+        ScriptStep::Heal,
+        ScriptStep::Start { gateway },
         wait(2000),
-        Step::Store(StoreFaults { is_down: true, ..StoreFaults::default() }),
+        ScriptStep::Store(StoreFaults { is_down: true, ..StoreFaults::default() }),
         // With next to no room left, an empty object finds out first.
-        Step::FillDisk {
+        ScriptStep::FillDisk {
             gateway,
             left_bytes: *random.pick(&[70 * MIB, 80 * MIB, 90 * MIB, 0, 16 << 10, MIB]),
         },
@@ -232,35 +242,39 @@ fn full_disk(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
         steps.push(act(number % 4, put(number as u32, 5 << 20)));
     }
     for number in 0..60 {
-        let headers = Headers::Long { bytes: 6900 };
+        let headers = ClientHeaders::Long { bytes: 6900 };
         steps.push(act(number % 4, put_with((number % 10) as u32, 0, headers)));
     }
     if !one_in(random, 4) {
-        steps.extend([wait(5000), Step::FillDisk { gateway, left_bytes: *random.pick(&[0, MIB, 20 * MIB]) }]);
-        steps.extend(
-            (0..4).map(|client| act(client, Operation::Begin { key: A, count: 300, header_bytes: 6900 })),
-        );
-        steps.push(Step::Barrier);
+        steps.extend([
+            wait(5000),
+            ScriptStep::FillDisk { gateway, left_bytes: *random.pick(&[0, MIB, 20 * MIB]) },
+        ]);
+        steps
+            .extend((0..4).map(|client| {
+                act(client, ClientOperation::Begin { key: A, count: 300, header_bytes: 6900 })
+            }));
+        steps.push(ScriptStep::Barrier);
     }
     steps.push(wait(20_000));
     if one_in(random, 2) {
-        steps.extend([Step::Kill { gateway }, Step::Start { gateway }, wait(5000)]);
+        steps.extend([ScriptStep::Kill { gateway }, ScriptStep::Start { gateway }, wait(5000)]);
     }
-    steps.extend([Step::Store(StoreFaults::default()), wait(60_000)]);
+    steps.extend([ScriptStep::Store(StoreFaults::default()), wait(60_000)]);
     steps
 }
 
 /// Between starts a rule is removed, narrowed or restored.
-fn rules_come_and_go(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn rules_come_and_go(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     let gateway = 0;
-    let shared = *random.pick(&[Consistency::Revalidate, Consistency::Ttl { ms: 3000 }]);
+    let shared = *random.pick(&[RuleConsistency::Revalidate, RuleConsistency::Ttl { ms: 3000 }]);
     let rules = [
         vec![("raw/".to_owned(), shared)],
         Vec::new(),
         vec![("raw/x/".to_owned(), shared)],
-        vec![("raw/".to_owned(), Consistency::Exclusive)],
+        vec![("raw/".to_owned(), RuleConsistency::Exclusive)],
     ];
-    setup.settings.consistency = Consistency::Exclusive;
+    setup.settings.consistency = RuleConsistency::Exclusive;
     setup.settings.rules = rules[0].clone();
     let mut steps = Vec::new();
     for _ in 0..1 + random.below(3) {
@@ -268,61 +282,68 @@ fn rules_come_and_go(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
             steps.push(act(0, put(key, 16 + some_u32(random) % 5000)));
         }
         if one_in(random, 2) {
-            steps.push(act(0, Operation::Others { key: RAW, size: Some(50) }));
+            steps.push(act(0, ClientOperation::Others { key: RAW, size: Some(50) }));
         }
-        steps.push(Step::Barrier);
+        steps.push(ScriptStep::Barrier);
         let mut settings = setup.settings.clone();
         settings.rules = random.pick(&rules).clone();
         settings.consistency = match one_in(random, 4) {
             true => shared,
-            false => Consistency::Exclusive,
+            false => RuleConsistency::Exclusive,
         };
-        let end = if one_in(random, 3) { Step::Kill { gateway } } else { Step::Terminate { gateway } };
-        steps.extend([end, wait(90_000), Step::Configure(settings), Step::Start { gateway }, wait(10_000)]);
+        let end =
+            if one_in(random, 3) { ScriptStep::Kill { gateway } } else { ScriptStep::Terminate { gateway } };
+        steps.extend([
+            end,
+            wait(90_000),
+            ScriptStep::Configure(settings),
+            ScriptStep::Start { gateway },
+            wait(10_000),
+        ]);
         for key in RAW..RAW + 3 {
             steps.push(act(0, get(key)));
         }
-        let list = Operation::List { prefix: 2, has_delimiter: false, page: 1000 };
-        let if_absent = Operation::Put {
+        let list = ClientOperation::List { prefix: 2, has_delimiter: false, page: 1000 };
+        let if_absent = ClientOperation::Put {
             key: RAW,
             size: 20,
-            condition: Condition::IfAbsent,
-            headers: Headers::Plain,
-            framing: Framing::Whole,
-            pace: Pace::Full,
+            condition: ClientCondition::IfAbsent,
+            headers: ClientHeaders::Plain,
+            framing: BodyFraming::Whole,
+            pace: BodyPace::Full,
         };
         steps.extend([
             act(0, list),
             act(0, if_absent),
-            act(0, Operation::Delete { key: RAW + 1 }),
-            Step::Barrier,
+            act(0, ClientOperation::Delete { key: RAW + 1 }),
+            ScriptStep::Barrier,
         ]);
     }
     steps
 }
 
 /// Uploads that copy a byte of deleted objects.
-fn rescued(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn rescued(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     setup.settings.journal_bytes = 16 * MIB;
     setup.settings.disk_bytes = 1024 * MIB;
     setup.settings.uploads_expire_s = 7 * 24 * 3600;
-    let mut steps = vec![Step::Heal];
+    let mut steps = vec![ScriptStep::Heal];
     let keys = [BIG, BIG + 1, BIG + 2];
     for key in keys {
-        steps.extend([act(0, put(key, 10 << 20)), Step::Barrier, wait(20_000)]);
+        steps.extend([act(0, put(key, 10 << 20)), ScriptStep::Barrier, wait(20_000)]);
     }
     for key in keys {
-        let parts = vec![Part::Copied { from: key, at: some_u32(random), size: 1 }];
-        steps.push(act(0, Operation::Upload { key: A, parts, end: End::Leave }));
-        steps.push(act(0, Operation::Delete { key }));
+        let parts = vec![ScriptPart::Copied { from: key, at: some_u32(random), size: 1 }];
+        steps.push(act(0, ClientOperation::Upload { key: A, parts, end: UploadEnd::Leave }));
+        steps.push(act(0, ClientOperation::Delete { key }));
     }
-    steps.extend([Step::Barrier, wait(300_000), act(0, probe(B, 600_000)), Step::Barrier]);
+    steps.extend([ScriptStep::Barrier, wait(300_000), act(0, probe(B, 600_000)), ScriptStep::Barrier]);
     steps
 }
 
 /// Clients that occupy shared resources, and one that has to be served.
-fn greedy(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn greedy(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     setup.settings.requests = 4;
     setup.settings.journal_bytes = 32 * MIB;
@@ -330,36 +351,36 @@ fn greedy(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     let ms = 1_200_000;
     let kind = random.below(6);
     let one = |number: usize| match kind {
-        0 => Operation::Document { bytes: 64 << 10, pace: Pace::Stalled { ms } },
-        1 => Operation::Get { key: BIG, range: None, pace: Pace::Stalled { ms } },
-        2 => Operation::Put {
+        0 => ClientOperation::Document { bytes: 64 << 10, pace: BodyPace::Stalled { ms } },
+        1 => ClientOperation::Get { key: BIG, range: None, pace: BodyPace::Stalled { ms } },
+        2 => ClientOperation::Put {
             key: 2 + number as u32,
             size: 8 << 20,
-            condition: Condition::None,
-            headers: Headers::Plain,
-            framing: Framing::Whole,
-            pace: Pace::Stalled { ms },
+            condition: ClientCondition::None,
+            headers: ClientHeaders::Plain,
+            framing: BodyFraming::Whole,
+            pace: BodyPace::Stalled { ms },
         },
-        3 => Operation::Idle { connections: 300, ms: ms / 2 },
-        4 => Operation::Forged { key: BIG, count: 300 },
-        _ => Operation::Put {
+        3 => ClientOperation::Idle { connections: 300, ms: ms / 2 },
+        4 => ClientOperation::Forged { key: BIG, count: 300 },
+        _ => ClientOperation::Put {
             key: 2 + number as u32,
             size: 6 << 20,
-            condition: Condition::None,
-            headers: Headers::Plain,
-            framing: Framing::Whole,
-            pace: Pace::Slow { bytes_per_s: 100 },
+            condition: ClientCondition::None,
+            headers: ClientHeaders::Plain,
+            framing: BodyFraming::Whole,
+            pace: BodyPace::Slow { bytes_per_s: 100 },
         },
     };
-    let mut steps = vec![Step::Heal, act(0, put(BIG, 4 << 20)), Step::Barrier];
+    let mut steps = vec![ScriptStep::Heal, act(0, put(BIG, 4 << 20)), ScriptStep::Barrier];
     steps.extend((1..8).map(|number| act(number, one(number))));
     steps.extend([wait(2000), act(0, probe(A, 900_000)), wait(400_000), act(0, probe(B, 900_000))]);
     steps
 }
 
 /// Requests that the store carries out after reporting their failure, and newer versions of the same objects.
-fn late_answers(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
-    setup.settings.consistency = Consistency::Exclusive;
+fn late_answers(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
+    setup.settings.consistency = RuleConsistency::Exclusive;
     if one_in(random, 4) {
         setup.settings.write_back_ms = None;
     } else {
@@ -367,55 +388,64 @@ fn late_answers(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     }
     let late = StoreFaults { landing_late: 700, late_ms: 100_000, ..StoreFaults::default() };
     let key = random.below(3) as u32;
-    let mut steps = vec![Step::Barrier, Step::Store(late), act(0, put(key, 100))];
+    let mut steps = vec![ScriptStep::Barrier, ScriptStep::Store(late), act(0, put(key, 100))];
     steps.push(wait(*random.pick(&[1000, 3000])));
     if one_in(random, 2) {
-        steps.push(Step::Store(StoreFaults::default()));
+        steps.push(ScriptStep::Store(StoreFaults::default()));
     }
     steps.push(match one_in(random, 3) {
-        true => act(0, Operation::Delete { key }),
+        true => act(0, ClientOperation::Delete { key }),
         false => act(0, put(key, 5000)),
     });
     if one_in(random, 3) {
-        steps.extend([wait(4000), Step::Kill { gateway: 0 }, Step::Start { gateway: 0 }]);
+        steps.extend([wait(4000), ScriptStep::Kill { gateway: 0 }, ScriptStep::Start { gateway: 0 }]);
     }
     steps.push(wait(5000));
-    steps.extend([Step::Store(StoreFaults::default()), wait(130_000), act(0, get(key))]);
+    steps.extend([ScriptStep::Store(StoreFaults::default()), wait(130_000), act(0, get(key))]);
     steps
 }
 
 /// Large objects on their way to a slow store, in parts and several at once.
-fn large_objects(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn large_objects(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     setup.settings.flushes = 8;
     setup.settings.memory_bytes = 16 * MIB;
     setup.settings.journal_bytes = 256 * MIB;
     setup.settings.disk_bytes = 4096 * MIB;
     let slow = StoreFaults { stalling: 1000, stall_ms: 20_000, ..StoreFaults::default() };
-    let mut steps = vec![Step::Store(slow)];
+    let mut steps = vec![ScriptStep::Store(slow)];
     steps.extend((0..4 + random.below(3) as u32).map(|key| act(0, put(key, 20 << 20))));
-    steps.extend([Step::Barrier, wait(60_000), Step::Store(StoreFaults::default()), wait(60_000)]);
+    steps.extend([
+        ScriptStep::Barrier,
+        wait(60_000),
+        ScriptStep::Store(StoreFaults::default()),
+        wait(60_000),
+    ]);
     steps
 }
 
 /// Renames to and fro: two objects exchange their names.
-fn renames(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn renames(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
-    let mut steps =
-        vec![Step::Heal, act(0, put(FROM, 100_000)), act(0, put(TO, 5000)), wait(*random.pick(&[0, 20_000]))];
+    let mut steps = vec![
+        ScriptStep::Heal,
+        act(0, put(FROM, 100_000)),
+        act(0, put(TO, 5000)),
+        wait(*random.pick(&[0, 20_000])),
+    ];
     for _ in 0..1 + random.below(3) {
         steps.extend([
             act(0, copy(FROM, A)),
             act(0, copy(TO, FROM)),
             act(0, copy(A, TO)),
-            act(0, Operation::Delete { key: A }),
+            act(0, ClientOperation::Delete { key: A }),
             wait(*random.pick(&[0, 500, 10_000])),
         ]);
     }
     steps
 }
 
-fn in_directory(setup: &mut Setup, kind: StoreKind) {
+fn set_up_directory(setup: &mut ScriptSetup, kind: StoreKind) {
     writes_back(setup);
     setup.gateways = 1;
     setup.settings.rules.clear();
@@ -424,16 +454,16 @@ fn in_directory(setup: &mut Setup, kind: StoreKind) {
 }
 
 /// Repeated copies in a directory.
-fn linked(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
-    in_directory(setup, StoreKind::Directory);
-    let mut steps = vec![Step::Heal, act(0, put(FROM, 5000)), Step::Barrier, wait(5000)];
+fn linked(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
+    set_up_directory(setup, StoreKind::Directory);
+    let mut steps = vec![ScriptStep::Heal, act(0, put(FROM, 5000)), ScriptStep::Barrier, wait(5000)];
     for _ in 0..2 + random.below(2) {
-        steps.extend([act(0, copy(FROM, TO)), Step::Barrier, wait(5000)]);
+        steps.extend([act(0, copy(FROM, TO)), ScriptStep::Barrier, wait(5000)]);
     }
     if one_in(random, 2) {
         steps.extend([
-            act(0, Operation::Delete { key: FROM }),
-            act(0, Operation::Delete { key: TO }),
+            act(0, ClientOperation::Delete { key: FROM }),
+            act(0, ClientOperation::Delete { key: TO }),
             wait(5000),
         ]);
     }
@@ -441,29 +471,29 @@ fn linked(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
 }
 
 /// A directory that ignores case.
-fn folding(setup: &mut Setup, _: &mut Random) -> Vec<Step> {
-    in_directory(setup, StoreKind::Folding);
-    vec![Step::Heal, act(0, put(A, 100)), act(0, put(CAPITAL, 200)), wait(10_000), act(0, get(A))]
+fn folding(setup: &mut ScriptSetup, _: &mut SplitMix64) -> Vec<ScriptStep> {
+    set_up_directory(setup, StoreKind::Folding);
+    vec![ScriptStep::Heal, act(0, put(A, 100)), act(0, put(CAPITAL, 200)), wait(10_000), act(0, get(A))]
 }
 
 /// More names that the store lacks than memory may hold. The store lists them in long pages: with three keys on a
 /// page, each listing would take 6,000 requests.
-fn many_names(setup: &mut Setup, _: &mut Random) -> Vec<Step> {
+fn many_names(setup: &mut ScriptSetup, _: &mut SplitMix64) -> Vec<ScriptStep> {
     writes_back(setup);
     setup.settings.memory_bytes = 4 * MIB;
     setup.settings.requests = 32;
     setup.store.page = setup.store.page.max(MIN_LONG_PAGE);
     vec![
-        Step::Heal,
-        Step::Store(StoreFaults { is_down: true, ..StoreFaults::default() }),
-        act(0, Operation::Many { count: MANY_NAMES }),
-        Step::Barrier,
-        Step::Heal,
+        ScriptStep::Heal,
+        ScriptStep::Store(StoreFaults { is_down: true, ..StoreFaults::default() }),
+        act(0, ClientOperation::Many { count: MANY_NAMES }),
+        ScriptStep::Barrier,
+        ScriptStep::Heal,
     ]
 }
 
 /// Several gateways share a store; one is stopped for longer than its lease, or killed.
-fn several_gateways(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
+fn several_gateways(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<ScriptStep> {
     if setup.store.kind != StoreKind::S3 {
         return Vec::new();
     }
@@ -471,7 +501,7 @@ fn several_gateways(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     setup.clients = 3;
     let gateway = random.below(setup.gateways as u64) as usize;
     let mut steps = Vec::new();
-    let work = |steps: &mut Vec<Step>, random: &mut Random| {
+    let work = |steps: &mut Vec<ScriptStep>, random: &mut SplitMix64| {
         for _ in 0..6 {
             let client = random.below(3) as usize;
             let key = random.below(6) as u32;
@@ -481,29 +511,29 @@ fn several_gateways(setup: &mut Setup, random: &mut Random) -> Vec<Step> {
     work(&mut steps, random);
     match random.below(4) {
         0 => {
-            steps.push(Step::Stop { gateway });
+            steps.push(ScriptStep::Stop { gateway });
             work(&mut steps, random);
             steps.push(wait(*random.pick(&[3000, 15_000, 60_000])));
             work(&mut steps, random);
-            steps.push(Step::Continue { gateway });
+            steps.push(ScriptStep::Continue { gateway });
             work(&mut steps, random);
         }
         1 => {
-            steps.push(Step::Kill { gateway });
+            steps.push(ScriptStep::Kill { gateway });
             work(&mut steps, random);
-            steps.extend([wait(20_000), Step::Start { gateway }]);
+            steps.extend([wait(20_000), ScriptStep::Start { gateway }]);
             work(&mut steps, random);
         }
         2 => {
-            steps.push(Step::Terminate { gateway });
+            steps.push(ScriptStep::Terminate { gateway });
             work(&mut steps, random);
-            steps.extend([wait(70_000), Step::Start { gateway }]);
+            steps.extend([wait(70_000), ScriptStep::Start { gateway }]);
             work(&mut steps, random);
         }
         _ => {
-            steps.push(Step::StopEtcd);
+            steps.push(ScriptStep::StopEtcd);
             work(&mut steps, random);
-            steps.extend([wait(20_000), Step::StartEtcd, wait(20_000)]);
+            steps.extend([wait(20_000), ScriptStep::StartEtcd, wait(20_000)]);
             work(&mut steps, random);
         }
     }
@@ -519,8 +549,8 @@ mod tests {
     #[test]
     fn scenes_with_many_names_list_few_pages() {
         const MAX_PAGES: usize = 500;
-        let names = |step: &Step| match step {
-            Step::Do { operation: Operation::Many { count }, .. } => *count as usize,
+        let names = |step: &ScriptStep| match step {
+            ScriptStep::Do { operation: ClientOperation::Many { count }, .. } => *count as usize,
             _ => 0,
         };
         let mut scripts_with_many = 0;

@@ -22,15 +22,15 @@ use object_store::{
     ObjectStore, ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
     UploadPart,
 };
-use underlay_gateway::store::{Kind, Medium};
+use underlay_gateway::store::{BackendKind, NameDirectory};
 
 use super::reached::joined;
-use super::{Objects, Stores, failure};
+use super::{BucketObjects, SimulatedStores, failure};
 
 /// See the module.
 #[derive(Clone)]
 pub(super) struct InDirectory {
-    stores: Stores,
+    stores: SimulatedStores,
     files: Arc<LocalFileSystem>,
     gateway: usize,
     lives: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ impl fmt::Display for InDirectory {
 }
 
 /// Outside of a runtime `object_store` does everything at the first poll.
-fn at_once<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+fn poll_once<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     work.now_or_never().unwrap_or_else(|| Err(failure("a file has to be waited for")))
 }
 
@@ -64,11 +64,11 @@ pub(super) fn open_files(directory: &std::path::Path) -> Result<LocalFileSystem>
 
 /// Somebody else puts a file, or deletes one.
 pub(super) fn change(files: &LocalFileSystem, key: &str, bytes: Option<Bytes>) -> Result<()> {
-    let path = underlay_gateway::store::path_of(key, Kind::Directory)
+    let path = underlay_gateway::store::path_of(key, BackendKind::Directory)
         .map_err(|error| failure(&error.to_string()))?;
     match bytes {
-        Some(bytes) => at_once(files.put(&path, bytes.into())).map(drop),
-        None => match at_once(files.delete(&path)) {
+        Some(bytes) => poll_once(files.put(&path, bytes.into())).map(drop),
+        None => match poll_once(files.delete(&path)) {
             Err(object_store::Error::NotFound { .. }) => Ok(()),
             outcome => outcome,
         },
@@ -77,9 +77,9 @@ pub(super) fn change(files: &LocalFileSystem, key: &str, bytes: Option<Bytes>) -
 
 /// All objects with their bytes.
 pub(super) fn all(files: &LocalFileSystem) -> Result<Vec<(Path, ObjectMeta, Bytes)>> {
-    let listed: Vec<Result<ObjectMeta>> = at_once(files.list(None).collect::<Vec<_>>().map(Ok))?;
+    let listed: Vec<Result<ObjectMeta>> = poll_once(files.list(None).collect::<Vec<_>>().map(Ok))?;
     let read = |meta: ObjectMeta| {
-        let bytes = at_once(async { files.get(&meta.location).await?.bytes().await })?;
+        let bytes = poll_once(async { files.get(&meta.location).await?.bytes().await })?;
         Ok((meta.location.clone(), meta, bytes))
     };
     listed.into_iter().map(|meta| read(meta?)).collect()
@@ -109,7 +109,7 @@ pub(super) fn unfinished(directory: &std::path::Path) -> Vec<PathBuf> {
 
 impl InDirectory {
     pub(super) fn new(
-        stores: Stores,
+        stores: SimulatedStores,
         files: Arc<LocalFileSystem>,
         gateway: usize,
         lives: Arc<AtomicBool>,
@@ -128,13 +128,13 @@ impl InDirectory {
 
     async fn ask<T: Send + 'static>(
         &self,
-        what: String,
+        label: String,
         changes: bool,
         work: impl FnOnce(&LocalFileSystem) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let files = Arc::clone(&self.files);
-        let work = move |_: &mut Objects, _| work(&files);
-        self.stores.ask(("directory", self.gateway, &*self.lives), what, changes, work).await
+        let work = move |_: &mut BucketObjects, _| work(&files);
+        self.stores.ask(("directory", self.gateway, &*self.lives), label, changes, work).await
     }
 }
 
@@ -143,8 +143,8 @@ impl ObjectStore for InDirectory {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let path = self.own_name(location);
         let _held = self.stores.hold(self.gateway, payload.content_length() as u64);
-        let what = format!("PUT {path} {} bytes", payload.content_length());
-        self.ask(what, true, move |files| at_once(files.put_opts(&path, payload, options))).await
+        let label = format!("PUT {path} {} bytes", payload.content_length());
+        self.ask(label, true, move |files| poll_once(files.put_opts(&path, payload, options))).await
     }
 
     async fn put_multipart_opts(
@@ -152,19 +152,23 @@ impl ObjectStore for InDirectory {
         location: &Path,
         _: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        Ok(Box::new(Parts { directory: self.clone(), path: self.own_name(location), parts: Vec::new() }))
+        Ok(Box::new(DirectoryUpload {
+            directory: self.clone(),
+            path: self.own_name(location),
+            parts: Vec::new(),
+        }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let path = self.own_name(location);
         let is_head = options.head;
-        let what = format!("{} {path}", if is_head { "HEAD" } else { "GET" });
+        let label = format!("{} {path}", if is_head { "HEAD" } else { "GET" });
         let (found, bytes) = self
-            .ask(what, false, move |files| {
-                let found = at_once(files.get_opts(&path, options))?;
+            .ask(label, false, move |files| {
+                let found = poll_once(files.get_opts(&path, options))?;
                 let (meta, range) = (found.meta.clone(), found.range.clone());
                 let attributes = found.attributes.clone();
-                let bytes = if is_head { Bytes::new() } else { at_once(found.bytes())? };
+                let bytes = if is_head { Bytes::new() } else { poll_once(found.bytes())? };
                 Ok(((meta, range, attributes), bytes))
             })
             .await?;
@@ -176,7 +180,7 @@ impl ObjectStore for InDirectory {
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let (path, ranges) = (self.own_name(location), ranges.to_vec());
-        self.ask(format!("GET {path}"), false, move |files| at_once(files.get_ranges(&path, &ranges))).await
+        self.ask(format!("GET {path}"), false, move |files| poll_once(files.get_ranges(&path, &ranges))).await
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -187,8 +191,8 @@ impl ObjectStore for InDirectory {
                 async move {
                     let location = location?;
                     let path = directory.own_name(&location);
-                    let what = format!("DELETE {path}");
-                    directory.ask(what, true, move |files| at_once(files.delete(&path))).await?;
+                    let label = format!("DELETE {path}");
+                    directory.ask(label, true, move |files| poll_once(files.delete(&path))).await?;
                     Ok(location)
                 }
             })
@@ -200,7 +204,7 @@ impl ObjectStore for InDirectory {
         let listing = async move {
             let listed = directory
                 .ask("LIST".to_owned(), false, move |files| {
-                    at_once(files.list(prefix.as_ref()).collect::<Vec<_>>().map(Ok))
+                    poll_once(files.list(prefix.as_ref()).collect::<Vec<_>>().map(Ok))
                 })
                 .await;
             stream::iter(listed.unwrap_or_else(|error| vec![Err(error)]))
@@ -210,51 +214,51 @@ impl ObjectStore for InDirectory {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let prefix = prefix.cloned();
-        self.ask("LIST".to_owned(), false, move |files| at_once(files.list_with_delimiter(prefix.as_ref())))
+        self.ask("LIST".to_owned(), false, move |files| poll_once(files.list_with_delimiter(prefix.as_ref())))
             .await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let (from, to) = (self.own_name(from), self.own_name(to));
         self.ask(format!("copy {from} to {to}"), true, move |files| {
-            at_once(files.copy_opts(&from, &to, options))
+            poll_once(files.copy_opts(&from, &to, options))
         })
         .await
     }
 }
 
 /// An object in parts: they are kept until all of them are there.
-struct Parts {
+struct DirectoryUpload {
     directory: InDirectory,
     path: Path,
     parts: Vec<Bytes>,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for DirectoryUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "parts of {}", self.path)
     }
 }
 
 #[async_trait]
-impl MultipartUpload for Parts {
+impl MultipartUpload for DirectoryUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         self.parts.push(joined(&data));
         let (directory, length) = (self.directory.clone(), data.content_length() as u64);
-        let held = directory.stores.hold(directory.gateway, length);
-        let what = format!("a part of {}", self.path);
+        let guard = directory.stores.hold(directory.gateway, length);
+        let label = format!("a part of {}", self.path);
         Box::pin(async move {
-            let _held = held;
-            directory.ask(what, false, |_| Ok(())).await
+            let _held = guard;
+            directory.ask(label, false, |_| Ok(())).await
         })
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
         let (path, parts) = (self.path.clone(), std::mem::take(&mut self.parts));
         let payload: PutPayload = parts.into_iter().collect();
-        let what = format!("the end of {path}");
+        let label = format!("the end of {path}");
         self.directory
-            .ask(what, true, move |files| at_once(files.put_opts(&path, payload, PutOptions::default())))
+            .ask(label, true, move |files| poll_once(files.put_opts(&path, payload, PutOptions::default())))
             .await
     }
 
@@ -267,7 +271,7 @@ impl MultipartUpload for Parts {
 #[derive(Default)]
 pub(crate) struct FoldingMedium(BTreeSet<String>);
 
-impl Medium for FoldingMedium {
+impl NameDirectory for FoldingMedium {
     fn make(&mut self, name: &str) -> io::Result<()> {
         match self.0.insert(name.to_lowercase()) {
             true => Ok(()),

@@ -24,7 +24,7 @@ pub struct StoredObject {
 
 /// An upload in parts that is not complete.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(super) struct OpenUpload {
     pub(super) key: String,
     pub(super) attributes: Attributes,
     pub(super) parts: BTreeMap<usize, Bytes>,
@@ -34,10 +34,10 @@ pub(super) struct Unfinished {
 }
 
 #[derive(Debug)]
-pub(super) struct Objects {
+pub(super) struct BucketObjects {
     setup: StoreSetup,
     objects: BTreeMap<String, StoredObject>,
-    pub(super) uploads: BTreeMap<u64, Unfinished>,
+    pub(super) uploads: BTreeMap<u64, OpenUpload>,
     next_number: u64,
 }
 
@@ -70,21 +70,21 @@ pub(super) fn precondition(key: &str) -> Error {
 }
 
 /// The answer to what would be refused again.
-pub(super) fn refused(why: &str) -> Error {
-    Error::NotSupported { source: format!("400 Bad Request: {why}").into() }
+pub(super) fn refused(reason: &str) -> Error {
+    Error::NotSupported { source: format!("400 Bad Request: {reason}").into() }
 }
 
 /// What a PUT asks of what is there.
 #[derive(Clone, Debug)]
-pub(super) enum Wanted {
+pub(super) enum PutPrecondition {
     Anything,
     Nothing,
     Version(Option<String>),
 }
 
-impl Objects {
-    pub(super) fn new(setup: StoreSetup) -> Objects {
-        Objects { setup, objects: BTreeMap::new(), uploads: BTreeMap::new(), next_number: 0 }
+impl BucketObjects {
+    pub(super) fn new(setup: StoreSetup) -> BucketObjects {
+        BucketObjects { setup, objects: BTreeMap::new(), uploads: BTreeMap::new(), next_number: 0 }
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&StoredObject> {
@@ -103,16 +103,20 @@ impl Objects {
         }
     }
 
-    fn check(&self, key: &str, wanted: &Wanted) -> Result<()> {
-        let there = self.get(key);
+    fn check(&self, key: &str, wanted: &PutPrecondition) -> Result<()> {
+        let current = self.get(key);
         match wanted {
-            Wanted::Anything => Ok(()),
-            Wanted::Nothing if there.is_none() => Ok(()),
-            Wanted::Nothing => {
+            PutPrecondition::Anything => Ok(()),
+            PutPrecondition::Nothing if current.is_none() => Ok(()),
+            PutPrecondition::Nothing => {
                 Err(Error::AlreadyExists { path: key.to_owned(), source: "412 Precondition Failed".into() })
             }
-            Wanted::Version(etag) if there.is_some_and(|there| Some(&there.etag) == etag.as_ref()) => Ok(()),
-            Wanted::Version(_) => Err(precondition(key)),
+            PutPrecondition::Version(etag)
+                if current.is_some_and(|current| Some(&current.etag) == etag.as_ref()) =>
+            {
+                Ok(())
+            }
+            PutPrecondition::Version(_) => Err(precondition(key)),
         }
     }
 
@@ -122,7 +126,7 @@ impl Objects {
         key: &str,
         bytes: Bytes,
         attributes: Attributes,
-        wanted: &Wanted,
+        wanted: &PutPrecondition,
         now: DateTime<Utc>,
     ) -> Result<String> {
         self.check(key, wanted)?;
@@ -154,7 +158,7 @@ impl Objects {
             return Err(refused("InvalidRequest: the source is larger than what can be copied"));
         }
         if is_new {
-            self.check(to, &Wanted::Nothing)?;
+            self.check(to, &PutPrecondition::Nothing)?;
         }
         let sum = md5(&source.bytes);
         self.insert(to, source.bytes, source.attributes, &sum, now);
@@ -163,7 +167,7 @@ impl Objects {
 
     pub(super) fn begin_upload(&mut self, key: &str, attributes: Attributes, gateway: usize) -> u64 {
         self.next_number += 1;
-        let upload = Unfinished {
+        let upload = OpenUpload {
             key: key.to_owned(),
             attributes,
             parts: BTreeMap::new(),
@@ -237,27 +241,30 @@ mod tests {
         }
     }
 
-    fn put(objects: &mut Objects, key: &str, text: &str, wanted: &Wanted) -> Result<String> {
+    fn put(objects: &mut BucketObjects, key: &str, text: &str, wanted: &PutPrecondition) -> Result<String> {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
         objects.put(key, bytes, Attributes::new(), wanted, DateTime::UNIX_EPOCH)
     }
 
     #[test]
     fn conditions_are_s3_s() {
-        let mut objects = Objects::new(setup(StoreKind::S3));
-        let first = put(&mut objects, "a", "1", &Wanted::Nothing).unwrap();
-        assert!(matches!(put(&mut objects, "a", "2", &Wanted::Nothing), Err(Error::AlreadyExists { .. })));
-        let other = Wanted::Version(Some("\"other\"".to_owned()));
+        let mut objects = BucketObjects::new(setup(StoreKind::S3));
+        let first = put(&mut objects, "a", "1", &PutPrecondition::Nothing).unwrap();
+        assert!(matches!(
+            put(&mut objects, "a", "2", &PutPrecondition::Nothing),
+            Err(Error::AlreadyExists { .. })
+        ));
+        let other = PutPrecondition::Version(Some("\"other\"".to_owned()));
         assert!(matches!(put(&mut objects, "a", "2", &other), Err(Error::Precondition { .. })));
-        assert!(put(&mut objects, "a", "2", &Wanted::Version(Some(first))).is_ok());
+        assert!(put(&mut objects, "a", "2", &PutPrecondition::Version(Some(first))).is_ok());
         assert_eq!(objects.get("a").unwrap().bytes, "2");
     }
 
     #[test]
     fn copies_have_a_limit() {
-        let mut objects = Objects::new(setup(StoreKind::S3));
-        put(&mut objects, "a", "short", &Wanted::Anything).unwrap();
-        put(&mut objects, "b", "longer than that", &Wanted::Anything).unwrap();
+        let mut objects = BucketObjects::new(setup(StoreKind::S3));
+        put(&mut objects, "a", "short", &PutPrecondition::Anything).unwrap();
+        put(&mut objects, "b", "longer than that", &PutPrecondition::Anything).unwrap();
         objects.copy("a", "c", false, DateTime::UNIX_EPOCH).unwrap();
         assert!(objects.copy("a", "c", true, DateTime::UNIX_EPOCH).is_err());
         let refusal = objects.copy("b", "c", false, DateTime::UNIX_EPOCH).unwrap_err();
@@ -266,10 +273,10 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_goes_on_behind_its_last_key() {
-        let mut objects = Objects::new(setup(StoreKind::S3));
+    fn listing_continues_after_its_last_key() {
+        let mut objects = BucketObjects::new(setup(StoreKind::S3));
         for key in ["a/", "a/b", "a/c", "b"] {
-            put(&mut objects, key, key, &Wanted::Anything).unwrap();
+            put(&mut objects, key, key, &PutPrecondition::Anything).unwrap();
         }
         let names = |(page, more): (Vec<(String, StoredObject)>, bool)| {
             (page.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), more)
@@ -279,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn uploads_have_all_their_parts_and_an_etag_of_them() {
-        let mut objects = Objects::new(setup(StoreKind::S3));
+    fn completed_upload_has_its_parts_and_etag() {
+        let mut objects = BucketObjects::new(setup(StoreKind::S3));
         let number = objects.begin_upload("a", Attributes::new(), 0);
         objects.put_part(number, 1, "2".into()).unwrap();
         assert!(objects.complete(number, 2, DateTime::UNIX_EPOCH).is_err());
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_has_its_own_name_for_others() {
+    fn directory_marker_has_a_name_for_others() {
         let path = path_of("a/").unwrap();
         assert_eq!((path.as_ref(), key_of(&path).as_str()), ("a/%underlay-empty", "a/"));
         assert_eq!(key_of(&path_of("a").unwrap()), "a");

@@ -20,30 +20,30 @@ use object_store::{
     PutResult, Result,
 };
 
-use super::objects::{StoredObject, Wanted, key_of, not_found, path_of, precondition, refused};
-use super::{Stores, failure};
-use upload::Upload;
+use super::objects::{PutPrecondition, StoredObject, key_of, not_found, path_of, precondition, refused};
+use super::{SimulatedStores, failure};
+use upload::GatewayUpload;
 
 /// What AWS takes of headers that are kept with an object.
-const MOST_HEADER_BYTES: usize = 8 << 10;
+const MAX_HEADER_BYTES: usize = 8 << 10;
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Reached {
-    stores: Stores,
+pub(super) struct GatewayStore {
+    stores: SimulatedStores,
     bucket: String,
     gateway: usize,
     lives: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Reached {
+impl fmt::Debug for GatewayStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the simulated store of {}", self.bucket)
     }
 }
 
-impl fmt::Display for Reached {
+impl fmt::Display for GatewayStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
@@ -66,7 +66,7 @@ fn check_attributes(attributes: &Attributes) -> Result<()> {
             length += "x-amz-meta-".len() + name.len();
         }
     }
-    match length > MOST_HEADER_BYTES {
+    match length > MAX_HEADER_BYTES {
         true => Err(refused("RequestHeaderSectionTooLarge")),
         false => Ok(()),
     }
@@ -86,12 +86,17 @@ fn put_result(etag: String) -> PutResult {
     PutResult { e_tag: Some(etag), version: None, extensions: Default::default() }
 }
 
-impl Reached {
-    pub(super) fn new(stores: Stores, bucket: String, gateway: usize, lives: Arc<AtomicBool>) -> Reached {
-        Reached { stores, bucket, gateway, lives }
+impl GatewayStore {
+    pub(super) fn new(
+        stores: SimulatedStores,
+        bucket: String,
+        gateway: usize,
+        lives: Arc<AtomicBool>,
+    ) -> GatewayStore {
+        GatewayStore { stores, bucket, gateway, lives }
     }
 
-    pub(super) fn stores(&self) -> &Stores {
+    pub(super) fn stores(&self) -> &SimulatedStores {
         &self.stores
     }
 
@@ -101,23 +106,23 @@ impl Reached {
 
     pub(super) async fn change<T: Send + 'static>(
         &self,
-        what: String,
-        work: impl FnOnce(&mut super::Objects, chrono::DateTime<chrono::Utc>) -> Result<T> + Send + 'static,
+        label: String,
+        work: impl FnOnce(&mut super::BucketObjects, chrono::DateTime<chrono::Utc>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.stores.ask((&self.bucket, self.gateway, &self.lives), what, true, work).await
+        self.stores.ask((&self.bucket, self.gateway, &self.lives), label, true, work).await
     }
 
     pub(super) async fn look<T: Send + 'static>(
         &self,
-        what: String,
-        work: impl FnOnce(&super::Objects) -> Result<T> + Send + 'static,
+        label: String,
+        work: impl FnOnce(&super::BucketObjects) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let sender = (self.bucket.as_str(), self.gateway, &*self.lives);
-        self.stores.ask(sender, what, false, move |objects, _| work(objects)).await
+        self.stores.ask(sender, label, false, move |objects, _| work(objects)).await
     }
 
     /// Does at once what needs no answer.
-    pub(super) fn note<T>(&self, work: impl FnOnce(&mut super::Objects) -> T) -> T {
+    pub(super) fn note<T>(&self, work: impl FnOnce(&mut super::BucketObjects) -> T) -> T {
         self.stores.with(&self.bucket, work)
     }
 
@@ -125,8 +130,8 @@ impl Reached {
     fn stream_of(&self, bytes: Bytes) -> BoxStream<'static, Result<Bytes>> {
         let breaking = self.stores.state.lock().faults.breaking;
         let breaks_at = self.stores.world.with_random(|random| {
-            let at = random.below(bytes.len() as u64 + 1);
-            random.is_one_of_thousand(breaking).then_some(at)
+            let position = random.below(bytes.len() as u64 + 1);
+            random.is_one_of_thousand(breaking).then_some(position)
         });
         let world = self.stores.world.clone();
         stream::unfold((bytes, breaks_at, false), move |(mut rest, mut left, is_over)| {
@@ -156,10 +161,10 @@ impl Reached {
             let (reached, prefix) = (reached.clone(), prefix.clone());
             async move {
                 let after = state?;
-                let behind = after.clone();
+                let start_after = after.clone();
                 let listed = reached
                     .look(format!("LIST {prefix}"), move |objects| {
-                        Ok(objects.list(&prefix, behind.as_deref()))
+                        Ok(objects.list(&prefix, start_after.as_deref()))
                     })
                     .await;
                 let (page, has_more) = match listed {
@@ -178,21 +183,22 @@ impl Reached {
 }
 
 #[async_trait]
-impl ObjectStore for Reached {
+impl ObjectStore for GatewayStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         check_attributes(&options.attributes)?;
         let key = key_of(location);
         let bytes = joined(&payload);
         let _held = self.stores.hold(self.gateway, bytes.len() as u64);
         let wanted = match options.mode {
-            PutMode::Overwrite => Wanted::Anything,
-            PutMode::Create => Wanted::Nothing,
-            PutMode::Update(version) => Wanted::Version(version.e_tag),
+            PutMode::Overwrite => PutPrecondition::Anything,
+            PutMode::Create => PutPrecondition::Nothing,
+            PutMode::Update(version) => PutPrecondition::Version(version.e_tag),
         };
-        let what = format!("PUT {key:?} {} bytes", bytes.len());
+        let label = format!("PUT {key:?} {} bytes", bytes.len());
         let attributes = options.attributes;
-        let etag =
-            self.change(what, move |objects, now| objects.put(&key, bytes, attributes, &wanted, now)).await?;
+        let etag = self
+            .change(label, move |objects, now| objects.put(&key, bytes, attributes, &wanted, now))
+            .await?;
         Ok(put_result(etag))
     }
 
@@ -203,21 +209,21 @@ impl ObjectStore for Reached {
     ) -> Result<Box<dyn MultipartUpload>> {
         check_attributes(&options.attributes)?;
         let (key, gateway, attributes) = (key_of(location), self.gateway, options.attributes);
-        let what = format!("CreateMultipartUpload {key:?}");
+        let label = format!("CreateMultipartUpload {key:?}");
         let begun = key.clone();
         let number = self
-            .change(what, move |objects, _| Ok(objects.begin_upload(&begun, attributes, gateway)))
+            .change(label, move |objects, _| Ok(objects.begin_upload(&begun, attributes, gateway)))
             .await
             .inspect_err(|_| self.excuse(&key))?;
-        Ok(Box::new(Upload::new(self.clone(), key, number)))
+        Ok(Box::new(GatewayUpload::new(self.clone(), key, number)))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let key = key_of(location);
-        let what = format!("{} {key:?}", if options.head { "HEAD" } else { "GET" });
+        let label = format!("{} {key:?}", if options.head { "HEAD" } else { "GET" });
         let asked = key.clone();
         let object = self
-            .look(what, move |objects| objects.get(&asked).cloned().ok_or_else(|| not_found(&asked)))
+            .look(label, move |objects| objects.get(&asked).cloned().ok_or_else(|| not_found(&asked)))
             .await?;
         if options.if_match.as_ref().is_some_and(|wanted| *wanted != object.etag) {
             return Err(precondition(&key));
@@ -298,12 +304,12 @@ impl ObjectStore for Reached {
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let (from, to) = (key_of(from), key_of(to));
         let is_new = options.mode == CopyMode::Create;
-        let what = format!("CopyObject {from:?} to {to:?}");
-        self.change(what, move |objects, now| objects.copy(&from, &to, is_new, now)).await
+        let label = format!("CopyObject {from:?} to {to:?}");
+        self.change(label, move |objects, now| objects.copy(&from, &to, is_new, now)).await
     }
 }
 
-impl Reached {
+impl GatewayStore {
     /// An upload may be there that nobody knows the number of.
     fn excuse(&self, key: &str) {
         self.note(|objects| {

@@ -9,7 +9,7 @@ use object_store::{ObjectStoreExt as _, PutPayload};
 use super::*;
 use crate::script::StoreKind;
 
-fn stores() -> Stores {
+fn stores() -> SimulatedStores {
     let setup = StoreSetup {
         kind: StoreKind::S3,
         most_copy_bytes: None,
@@ -17,7 +17,7 @@ fn stores() -> Stores {
         page: 2,
         before: Vec::new(),
     };
-    Stores::new(World::new(7, false), &setup)
+    SimulatedStores::new(SimulatedWorld::new(7, false), &setup)
 }
 
 fn lives() -> Arc<AtomicBool> {
@@ -25,12 +25,12 @@ fn lives() -> Arc<AtomicBool> {
 }
 
 /// Lets time go on until the future is done, or for so long.
-fn run<T>(stores: &Stores, within: Duration, work: impl Future<Output = T>) -> Option<T> {
+fn run<T>(stores: &SimulatedStores, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let mut work = Box::pin(work);
-    let until = stores.world.now() + within;
-    while stores.world.now() < until {
+    let deadline = stores.world.now() + limit;
+    while stores.world.now() < deadline {
         if let Some(outcome) = runtime.block_on(async { work.as_mut().now_or_never() }) {
             return Some(outcome);
         }
@@ -41,7 +41,7 @@ fn run<T>(stores: &Stores, within: Duration, work: impl Future<Output = T>) -> O
     None
 }
 
-fn wait(stores: &Stores, time: Duration) {
+fn wait(stores: &SimulatedStores, time: Duration) {
     for _ in 0..time.as_millis() {
         stores.world.advance(Duration::from_millis(1));
     }
@@ -54,12 +54,12 @@ async fn put(store: &dyn ObjectStore, key: &str, text: &'static str) -> Result<(
     store.put(&path, PutPayload::from_static(text.as_bytes())).await.map(drop)
 }
 
-fn has(stores: &Stores, key: &str) -> Option<Bytes> {
+fn has(stores: &SimulatedStores, key: &str) -> Option<Bytes> {
     stores.contents("lake").get(key).map(|object| object.bytes.clone())
 }
 
 #[test]
-fn what_is_put_is_there_by_its_etag_and_in_listings() {
+fn put_object_is_found_by_etag_and_listing() {
     let stores = stores();
     let store = stores.open("lake", 0, lives());
     for key in ["a/b", "a/c", "a/%underlay-empty"] {
@@ -82,7 +82,7 @@ fn what_is_put_is_there_by_its_etag_and_in_listings() {
 }
 
 #[test]
-fn a_late_change_lands_behind_its_failure() {
+fn late_change_lands_after_its_failure() {
     let stores = stores();
     let store = stores.open("lake", 0, lives());
     stores.set_faults(StoreFaults { landing_late: 1000, late_ms: 60_000, ..StoreFaults::default() });
@@ -93,11 +93,11 @@ fn a_late_change_lands_behind_its_failure() {
 }
 
 #[test]
-fn what_a_dead_gateway_has_just_begun_is_decided_at_once() {
+fn request_of_dead_gateway_is_decided_at_once() {
     let mut landed = 0;
     for seed in 0..20 {
         let stores = stores();
-        stores.world.with_random(|random| *random = crate::world::Random::new(seed));
+        stores.world.with_random(|random| *random = crate::world::SplitMix64::new(seed));
         let store = stores.open("lake", 0, lives());
         assert!(run(&stores, Duration::from_millis(1), put(&*store, "a", "old")).is_none());
         stores.gateway_died(0);
@@ -110,7 +110,7 @@ fn what_a_dead_gateway_has_just_begun_is_decided_at_once() {
 }
 
 #[test]
-fn what_hangs_lands_soon_after_it_was_given_up() {
+fn hanging_request_lands_soon_or_never() {
     let stores = stores();
     let store = stores.open("lake", 0, lives());
     stores.set_faults(StoreFaults { hanging: 1000, ..StoreFaults::default() });
@@ -122,7 +122,7 @@ fn what_hangs_lands_soon_after_it_was_given_up() {
 }
 
 #[test]
-fn one_that_does_not_live_begins_nothing() {
+fn dead_gateway_begins_no_request() {
     let stores = stores();
     let lives = lives();
     let store = stores.open("lake", 0, Arc::clone(&lives));
@@ -145,7 +145,7 @@ fn bytes_on_their_way_are_counted() {
 }
 
 #[test]
-fn an_upload_that_is_left_counts_unless_its_gateway_died() {
+fn abandoned_upload_counts_unless_its_gateway_died() {
     let stores = stores();
     let store = stores.open("lake", 0, lives());
     let path = StorePath::parse("a").unwrap();
@@ -156,7 +156,7 @@ fn an_upload_that_is_left_counts_unless_its_gateway_died() {
 }
 
 #[test]
-fn a_directory_keeps_files_and_links_that_are_made_twice_leave_one_behind() {
+fn directory_keeps_files_and_repeated_links_leave_one() {
     let directory = tempfile::tempdir().unwrap();
     let stores = stores();
     stores.use_directory(directory.path()).unwrap();

@@ -104,7 +104,10 @@ fn signed(settings: &Settings, method: &str, path: &str) -> String {
 /// What an object has at an offset.
 fn pattern(object: u64, offset: u64, length: usize) -> Vec<u8> {
     (offset..offset + length as u64)
-        .map(|at| ((at / 8).wrapping_add(object).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> ((at % 8) * 8)) as u8)
+        .map(|position| {
+            ((position / 8).wrapping_add(object).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> ((position % 8) * 8))
+                as u8
+        })
         .collect()
 }
 
@@ -140,9 +143,9 @@ fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8], wanted: O
     while left > 0 {
         let most = (buffer.len() as u64).min(left) as usize;
         // Nothing is copied: the kernel drops what has come.
-        let (_, taken) = rustix::net::recv(&*stream, &mut buffer[..most], RecvFlags::TRUNC).unwrap();
+        let (_, received) = rustix::net::recv(&*stream, &mut buffer[..most], RecvFlags::TRUNC).unwrap();
         assert!(taken > 0, "the server hung up");
-        left -= taken as u64;
+        left -= received as u64;
     }
     length
 }
@@ -153,11 +156,11 @@ fn read_head(stream: &mut TcpStream, buffer: &mut [u8]) -> (usize, usize) {
     loop {
         // Little, so that not much of a body is copied.
         let room = (filled + 2048).min(buffer.len());
-        let taken = stream.read(&mut buffer[filled..room]).unwrap();
+        let received = stream.read(&mut buffer[filled..room]).unwrap();
         assert!(taken > 0, "the server hung up: {}", String::from_utf8_lossy(&buffer[..filled]));
-        filled += taken;
-        if let Some(at) = buffer[..filled].windows(4).position(|four| four == b"\r\n\r\n") {
-            return (filled, at + 4);
+        filled += received;
+        if let Some(position) = buffer[..filled].windows(4).position(|four| four == b"\r\n\r\n") {
+            return (filled, position + 4);
         }
         assert!(room < buffer.len(), "the head has no end");
     }
@@ -191,11 +194,11 @@ fn get(settings: &Settings) {
     let (begun, lasts) = (Instant::now(), Duration::from_millis(settings.number("ms")));
     let latencies: Vec<u32> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..settings.number("connections"))
-            .map(|at| {
+            .map(|index| {
                 let heads = &heads;
                 scope.spawn(move || {
                     let (mut stream, mut buffer) = (connect(settings), vec![0; 256 << 10]);
-                    let (mut random, mut latencies) = (at * 7919 + 1, Vec::new());
+                    let (mut random, mut latencies) = (index * 7919 + 1, Vec::new());
                     while begun.elapsed() < lasts {
                         let object = next(&mut random) % objects;
                         let mut request = heads[object as usize].clone();
@@ -240,9 +243,9 @@ fn miss(settings: &Settings) {
     report(latencies, settings.number("size"), begun.elapsed());
 }
 
-fn report(mut latencies: Vec<u32>, each_bytes: u64, took: Duration) {
+fn report(mut latencies: Vec<u32>, each_bytes: u64, duration: Duration) {
     latencies.sort_unstable();
-    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+    let percentile = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     println!(
         "{{\"requests\": {}, \"bytes\": {}, \"seconds\": {}, \"p50_us\": {}, \"p99_us\": {}}}",
         latencies.len(),
@@ -280,8 +283,8 @@ fn carry(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     });
     std::thread::spawn(move || {
         let mut buffer = vec![0; 256 << 10];
-        while let Ok(taken @ 1..) = from.read(&mut buffer) {
-            if sender.send((Instant::now() + delay, buffer[..taken].to_vec())).is_err() {
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            if sender.send((Instant::now() + delay, buffer[..length].to_vec())).is_err() {
                 break;
             }
         }

@@ -97,7 +97,8 @@ fn for_each<T: Send>(
 /// Objects to rename: `objects` of `size` bytes below `from`.
 pub(super) fn fill(settings: &Settings) {
     let body = pattern(1, 0, settings.number("size") as usize);
-    let names = (0..settings.number("objects")).map(|at| format!("{}part-{at:05}", settings.text("from")));
+    let names =
+        (0..settings.number("objects")).map(|index| format!("{}part-{index:05}", settings.text("from")));
     let latencies = for_each(settings, names.collect(), COMMIT_PARALLEL, |connection, name| {
         let path = settings.key_path(&settings.key(&name));
         connection.ask(&body_request(settings, Signed::new("PUT", &path), &body));
@@ -179,7 +180,7 @@ fn escape(text: &str) -> String {
 pub(super) fn commit(settings: &Settings) {
     let body = pattern(2, 0, settings.number("size") as usize);
     let paths: Vec<String> = (0..settings.number("objects"))
-        .map(|at| settings.key_path(&settings.key(&format!("{}part-{at:05}", settings.text("to")))))
+        .map(|index| settings.key_path(&settings.key(&format!("{}part-{index:05}", settings.text("to")))))
         .collect();
     let begun = Mutex::new(Vec::new());
     for_each(settings, paths, COMMIT_PARALLEL, |connection, path| {

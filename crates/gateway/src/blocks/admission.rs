@@ -10,11 +10,11 @@ const LEFT_CLEAN: u64 = 2;
 /// What lies on flash begins at a page, behind a head of its own.
 const PAGE_BYTES: u64 = 4 << 10;
 /// Blocks that are remembered at most, in each of two generations of 9 MiB of memory.
-const MOST_REMEMBERED: u64 = 1 << 18;
+const MAX_REMEMBERED_BLOCKS: u64 = 1 << 18;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Admission {
+pub(super) struct CacheAdmission {
     /// What may be written before something has to go for it.
     room_bytes: u64,
     /// Blocks that came lately, the latest apart: once those are as many as flash has, the others are forgotten.
@@ -23,9 +23,14 @@ pub(super) struct Admission {
     most: usize,
 }
 
-impl Admission {
+impl CacheAdmission {
     /// For flash of this size in a directory, which is written to in regions.
-    pub(super) fn new(directory: &Path, flash_bytes: u64, region_bytes: u64, block_bytes: u64) -> Admission {
+    pub(super) fn new(
+        directory: &Path,
+        flash_bytes: u64,
+        region_bytes: u64,
+        block_bytes: u64,
+    ) -> CacheAdmission {
         let used_bytes: u64 = std::fs::read_dir(directory)
             .into_iter()
             .flatten()
@@ -34,9 +39,9 @@ impl Admission {
             // Of a file with holes only what was written.
             .map(|found| found.blocks().saturating_mul(512))
             .sum();
-        let most = (flash_bytes / block_bytes.max(1)).clamp(1, MOST_REMEMBERED) as usize;
+        let most = (flash_bytes / block_bytes.max(1)).clamp(1, MAX_REMEMBERED_BLOCKS) as usize;
         let room_bytes = flash_bytes.saturating_sub(used_bytes + LEFT_CLEAN * region_bytes);
-        Admission { room_bytes, latest: HashSet::new(), former: HashSet::new(), most }
+        CacheAdmission { room_bytes, latest: HashSet::new(), former: HashSet::new(), most }
     }
 
     /// Whether a block of this length that has just come is worth a place on flash.
@@ -64,9 +69,9 @@ mod tests {
     const BLOCK: u64 = 64 << 10;
 
     #[test]
-    fn what_comes_once_to_full_flash_is_left_out() {
+    fn block_read_once_is_not_admitted_to_full_flash() {
         let directory = tempfile::tempdir().unwrap();
-        let mut admission = Admission::new(directory.path(), 40 * BLOCK, BLOCK, BLOCK);
+        let mut admission = CacheAdmission::new(directory.path(), 40 * BLOCK, BLOCK, BLOCK);
         let mut admits = |id| admission.admits(id, BLOCK - PAGE_BYTES);
         // As long as there is room everything comes.
         assert_eq!((0..38).filter(|id| admits(*id)).count(), 38);
@@ -78,10 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn what_flash_has_from_before_is_no_room() {
+    fn flash_of_earlier_start_counts_as_used() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("region"), vec![1; 38 * BLOCK as usize]).unwrap();
-        let mut admission = Admission::new(directory.path(), 40 * BLOCK, BLOCK, BLOCK);
+        let mut admission = CacheAdmission::new(directory.path(), 40 * BLOCK, BLOCK, BLOCK);
         assert!(!admission.admits(1, BLOCK) && admission.admits(1, BLOCK));
     }
 }

@@ -3,19 +3,19 @@
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::errors::Result;
-use crate::store::Found;
+use crate::errors::GatewayResult;
+use crate::store::StoredInfo;
 
 /// Who asked first for a block, and reads it while it comes.
-pub(super) struct Teller {
-    pub(super) found: oneshot::Sender<Result<Found>>,
+pub(super) struct FirstReader {
+    pub(super) found: oneshot::Sender<GatewayResult<StoredInfo>>,
     pub(super) pieces: mpsc::UnboundedSender<Bytes>,
 }
 
 /// A block on its way from the store.
-pub(crate) struct Arriving {
+pub(crate) struct ArrivingBlock {
     /// What the store says of the object.
-    pub(crate) found: Found,
+    pub(crate) found: StoredInfo,
     /// Where the block begins in the object.
     pub(crate) begins: u64,
     /// Its bytes in order. They end too early if the store's answer does, or has more or fewer bytes than it should: the last ones come when that
@@ -30,7 +30,7 @@ pub(super) struct HandedOn {
 }
 
 impl HandedOn {
-    pub(super) fn to(to: mpsc::UnboundedSender<Bytes>) -> HandedOn {
+    pub(super) fn new(to: mpsc::UnboundedSender<Bytes>) -> HandedOn {
         HandedOn { to, last: None }
     }
 
@@ -62,9 +62,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_bytes_are_held_back() {
+    fn last_bytes_of_arriving_block_are_held_back() {
         let (sender, mut pieces) = mpsc::unbounded_channel();
-        let mut handed_on = HandedOn::to(sender);
+        let mut handed_on = HandedOn::new(sender);
         handed_on.next(Bytes::from_static(b"one"));
         assert!(pieces.try_recv().is_err());
         handed_on.next(Bytes::from_static(b"two"));
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(pieces.try_recv().unwrap(), "two");
         // Of a block that something is wrong with they never come.
         let (sender, mut pieces) = mpsc::unbounded_channel();
-        let mut handed_on = HandedOn::to(sender);
+        let mut handed_on = HandedOn::new(sender);
         handed_on.next(Bytes::from_static(b"one"));
         drop(handed_on);
         assert!(pieces.try_recv().is_err());

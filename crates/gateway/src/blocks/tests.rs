@@ -13,24 +13,24 @@ use object_store::{
 };
 
 use super::*;
-use crate::store::Kind;
+use crate::store::BackendKind;
 
 #[tokio::test]
-async fn what_came_open_from_flash_is_a_miss_where_all_is_sealed() {
+async fn unsealed_flash_block_with_sealing_is_a_miss() {
     let key = Arc::new(AtRest::parse(&"7".repeat(64)).unwrap());
-    let sealed = Blocks::open(64 << 10, 1 << 20, None, Some(Arc::clone(&key))).await.unwrap();
-    let open = Blocks::open(64 << 10, 1 << 20, None, None).await.unwrap();
-    let from_flash = |cached: Cached| {
+    let sealed = BlockCache::open(64 << 10, 1 << 20, None, Some(Arc::clone(&key))).await.unwrap();
+    let open = BlockCache::open(64 << 10, 1 << 20, None, None).await.unwrap();
+    let from_flash = |cached: CachedBlock| {
         let mut bytes = Vec::new();
         cached.encode(&mut bytes).unwrap();
-        Cached::decode(&mut &bytes[..]).unwrap()
+        CachedBlock::decode(&mut &bytes[..]).unwrap()
     };
     let bytes = Bytes::from_static(b"a block");
-    let ours = from_flash(Cached::Open { bytes: bytes.clone(), seal: Some((key, 7)) });
+    let ours = from_flash(CachedBlock::Open { bytes: bytes.clone(), seal: Some((key, 7)) });
     assert_eq!(sealed.opened(7, &ours), Some(bytes.clone()));
     // Of another place, of a gateway that seals nothing, and of anybody who can write there.
     assert!(sealed.opened(8, &ours).is_none() && open.opened(7, &ours).is_none());
-    let theirs = from_flash(Cached::Open { bytes: bytes.clone(), seal: None });
+    let theirs = from_flash(CachedBlock::Open { bytes: bytes.clone(), seal: None });
     assert!(sealed.opened(7, &theirs).is_none());
     assert_eq!(open.opened(7, &theirs), Some(bytes));
 }
@@ -42,16 +42,17 @@ fn leave_in_memory(pattern: &[u8]) {
 }
 
 #[tokio::test]
-async fn nothing_clear_is_on_flash_beside_sealed_blocks() {
+async fn flash_with_sealed_blocks_has_no_clear_bytes() {
     const SECRET: &[u8] = b"what nobody may read";
     let folder = tempfile::TempDir::new().unwrap();
     let key = Arc::new(AtRest::parse(&"7".repeat(64)).unwrap());
     leave_in_memory(SECRET);
-    let blocks = Blocks::open(64 << 10, 1 << 20, Some((folder.path(), 64 << 20)), Some(key)).await.unwrap();
+    let blocks =
+        BlockCache::open(64 << 10, 1 << 20, Some((folder.path(), 64 << 20)), Some(key)).await.unwrap();
     for number in 0..64 {
         leave_in_memory(SECRET);
         let block = SECRET.repeat(2500 + number as usize);
-        blocks.insert(Whose::new(&[b"an object"]), number, Bytes::from(block));
+        blocks.insert(BlockOwner::new(&[b"an object"]), number, Bytes::from(block));
     }
     blocks.close().await;
     let mut written_bytes = 0;
@@ -65,18 +66,18 @@ async fn nothing_clear_is_on_flash_beside_sealed_blocks() {
 }
 
 /// Blocks of an object that are in memory or on flash.
-async fn hits(blocks: &Blocks, whose: Whose, count: u64) -> u64 {
+async fn hits(blocks: &BlockCache, owner: BlockOwner, count: u64) -> u64 {
     let mut hits = 0;
     for number in 0..count {
-        hits += u64::from(blocks.look(whose.block(number)).await.is_some());
+        hits += u64::from(blocks.look(owner.block(number)).await.is_some());
     }
     hits
 }
 
 /// As they come from the store, no faster than flash takes them.
-async fn come(blocks: &Blocks, whose: Whose, numbers: Range<u64>) {
+async fn come(blocks: &BlockCache, owner: BlockOwner, numbers: Range<u64>) {
     for number in numbers {
-        blocks.insert(whose, number, Bytes::from(vec![number as u8; 64 << 10]));
+        blocks.insert(owner, number, Bytes::from(vec![number as u8; 64 << 10]));
         if number % 64 == 63 {
             blocks.cache.storage().wait().await;
         }
@@ -85,11 +86,12 @@ async fn come(blocks: &Blocks, whose: Whose, numbers: Range<u64>) {
 
 /// Blocks that are read again and again stay on flash while something ten times as long goes by once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_drives_out_nothing_from_flash() {
+async fn scan_evicts_nothing_from_flash() {
     const FLASH_BYTES: u64 = 128 << 20;
     let folder = tempfile::TempDir::new().unwrap();
-    let blocks = Blocks::open(64 << 10, 1 << 20, Some((folder.path(), FLASH_BYTES)), None).await.unwrap();
-    let (hot, scan, late) = (Whose::new(&[b"hot"]), Whose::new(&[b"scan"]), Whose::new(&[b"late"]));
+    let blocks = BlockCache::open(64 << 10, 1 << 20, Some((folder.path(), FLASH_BYTES)), None).await.unwrap();
+    let (hot, scan, late) =
+        (BlockOwner::new(&[b"hot"]), BlockOwner::new(&[b"scan"]), BlockOwner::new(&[b"late"]));
     let count = 256;
     come(&blocks, hot, 0..count).await;
     // Behind this, memory has none of it.
@@ -102,7 +104,7 @@ async fn a_scan_drives_out_nothing_from_flash() {
     // What is asked for again gets there all the same.
     for round in 0..2_u64 {
         come(&blocks, late, 0..64).await;
-        come(&blocks, Whose::new(&[b"between", &round.to_le_bytes()]), 0..128).await;
+        come(&blocks, BlockOwner::new(&[b"between", &round.to_le_bytes()]), 0..128).await;
         assert_eq!(hits(&blocks, late, 64).await > 32, round == 1, "round {round}");
     }
     blocks.close().await;
@@ -110,18 +112,18 @@ async fn a_scan_drives_out_nothing_from_flash() {
 
 /// The cache counts the bytes of its blocks: what they take besides would be in nobody's bounds.
 #[tokio::test]
-async fn a_block_takes_no_more_memory_than_it_has_bytes() {
+async fn block_takes_only_its_size_in_memory() {
     const BLOCK_BYTES: u64 = 64 << 10;
     const SIZE_BYTES: u64 = 2 * BLOCK_BYTES + 5_000;
     let store = Arc::new(InMemory::new());
     let bytes = Bytes::from(vec![7; SIZE_BYTES as usize]);
     let put = store.put(&"a".into(), bytes.into()).await.unwrap();
-    let blocks = Arc::new(Blocks::open(BLOCK_BYTES, 8 << 20, None, None).await.unwrap());
+    let blocks = Arc::new(BlockCache::open(BLOCK_BYTES, 8 << 20, None, None).await.unwrap());
     let origin = origin_of(store, put.e_tag, SIZE_BYTES);
     drop(blocks.read(&origin, 0..SIZE_BYTES).await.unwrap());
     for number in 0..3 {
         let id = origin.whose.block(number);
-        let mut block = blocks.in_memory(id).unwrap();
+        let mut block = blocks.find_in_memory(id).unwrap();
         let length = block.len();
         assert_eq!(length as u64, BLOCK_BYTES.min(SIZE_BYTES - number * BLOCK_BYTES));
         blocks.cache.remove(&id);
@@ -141,13 +143,13 @@ async fn a_block_takes_no_more_memory_than_it_has_bytes() {
 }
 
 /// The object `a` of a store.
-fn origin_of(store: Arc<dyn ObjectStore>, etag: Option<String>, size_bytes: u64) -> Origin {
-    Origin {
-        backend: Backend::new(store, Kind::S3),
+fn origin_of(store: Arc<dyn ObjectStore>, etag: Option<String>, size_bytes: u64) -> BlockOrigin {
+    BlockOrigin {
+        backend: StoreBackend::new(store, BackendKind::S3),
         key: "a".to_owned(),
         etag,
         size_bytes,
-        whose: Whose::new(&[b"a"]),
+        whose: BlockOwner::new(&[b"a"]),
         counts: Arc::default(),
         missed: None,
     }
@@ -216,7 +218,7 @@ impl ObjectStore for Failing {
 }
 
 /// What two readers of the same block get, the second of which comes while the request of the first is under way. The first `failures` requests fail.
-async fn both_read(failures: u64) -> (Result<Bytes>, Result<Bytes>, u64) {
+async fn both_read(failures: u64) -> (GatewayResult<Bytes>, GatewayResult<Bytes>, u64) {
     let store = Arc::new(Failing {
         inner: InMemory::new(),
         failures,
@@ -224,22 +226,22 @@ async fn both_read(failures: u64) -> (Result<Bytes>, Result<Bytes>, u64) {
         may_fail: Semaphore::new(0),
     });
     let put = store.put(&"a".into(), Bytes::from_static(b"the bytes").into()).await.unwrap();
-    let blocks = Arc::new(Blocks::open(64 << 10, 8 << 20, None, None).await.unwrap());
+    let blocks = Arc::new(BlockCache::open(64 << 10, 8 << 20, None, None).await.unwrap());
     let shared: Arc<dyn ObjectStore> = store.clone();
     let origin = origin_of(shared, put.e_tag, 9);
     let reader = || {
         let (blocks, origin) = (Arc::clone(&blocks), origin.clone());
         tokio::spawn(async move { blocks.read(&origin, 0..9).await })
     };
-    let until = async |is_so: &dyn Fn() -> bool| {
+    let wait_until = async |is_so: &dyn Fn() -> bool| {
         while !is_so() {
             tokio::task::yield_now().await;
         }
     };
     let first = reader();
-    until(&|| store.gets.load(Ordering::Relaxed) == 1).await;
+    wait_until(&|| store.gets.load(Ordering::Relaxed) == 1).await;
     let second = reader();
-    until(&|| origin.counts.joined.load(Ordering::Relaxed) == 1).await;
+    wait_until(&|| origin.counts.joined.load(Ordering::Relaxed) == 1).await;
     store.may_fail.add_permits(failures as usize);
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     (first, second, store.gets.load(Ordering::Relaxed))
@@ -247,11 +249,11 @@ async fn both_read(failures: u64) -> (Result<Bytes>, Result<Bytes>, u64) {
 
 /// The request that failed began before this reader came, so it says nothing of the store as it is now.
 #[tokio::test]
-async fn a_reader_that_joined_a_failing_request_asks_once_for_itself() {
+async fn joined_reader_of_failing_request_retries_once() {
     let (first, second, gets) = both_read(1).await;
-    assert!(matches!(first, Err(Error::Store(_))), "{first:?}");
+    assert!(matches!(first, Err(GatewayError::Store(_))), "{first:?}");
     assert_eq!((second.unwrap(), gets), (Bytes::from_static(b"the bytes"), 2));
     let (_, second, gets) = both_read(3).await;
-    assert!(matches!(second, Err(Error::Store(_))), "{second:?}");
+    assert!(matches!(second, Err(GatewayError::Store(_))), "{second:?}");
     assert_eq!(gets, 2, "once only");
 }

@@ -6,22 +6,22 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::etcd::{Compare, EtcdError, Put};
-use super::records::{MemberRecord, SlotRecord, View, put};
-use super::{Refusal, Shared};
+use super::etcd::{EtcdError, EtcdPut, TransactionGuard};
+use super::records::{ClusterView, MemberRecord, SlotRecord, put};
+use super::{MemberRefusal, MemberShared};
 use crate::placement::{SLOTS, chosen};
 use std::sync::Arc;
 
 /// etcd takes 128 operations and comparisons in a transaction.
 const SLOTS_AT_ONCE: usize = 40;
 /// A slot that does not come to rest in time goes on where it is, and is handed on later.
-const MOST_CLOSED: Duration = Duration::from_secs(30);
+const MAX_CLOSED_TIME: Duration = Duration::from_secs(30);
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 
-pub(super) struct Control {
-    shared: Arc<Shared>,
+pub(super) struct ClusterControl {
+    shared: Arc<MemberShared>,
     /// As of the last look, with our own changes since.
-    view: View,
+    view: ClusterView,
     /// Under which it was looked at.
     lease: Option<i64>,
     /// Since when each other member has been there.
@@ -40,12 +40,12 @@ pub(super) struct Control {
     strange: usize,
 }
 
-impl Control {
-    pub(super) fn new(shared: Arc<Shared>) -> Control {
+impl ClusterControl {
+    pub(super) fn new(shared: Arc<MemberShared>) -> ClusterControl {
         let is_leaving = shared.member.is_leaving;
-        Control {
+        ClusterControl {
             shared,
-            view: View::default(),
+            view: ClusterView::default(),
             lease: None,
             seen_since: HashMap::new(),
             closed_since: HashMap::new(),
@@ -108,10 +108,10 @@ impl Control {
         let Some(lease) = lease else { return Ok(()) };
         let view = match self.shared.look().await {
             Ok(view) => view,
-            Err(Refusal::NotYet(why)) => return Err(why),
-            Err(Refusal::Wrong(why)) => {
+            Err(MemberRefusal::NotYet(reason)) => return Err(reason),
+            Err(MemberRefusal::Wrong(reason)) => {
                 self.shared.give_up();
-                return Err(why);
+                return Err(reason);
             }
         };
         let membership = self.shared.engine.membership().map_err(|error| error.to_string())?;
@@ -155,9 +155,9 @@ impl Control {
         let Some(lease) = self.lease.filter(|_| self.is_leaving && !is_said) else { return Ok(()) };
         let key = self.shared.keys.member(self.id());
         let record = MemberRecord { is_leaving: true, ..self.shared.member.clone() };
-        let compares = vec![Compare::Leased(key.clone(), lease)];
-        let said = self.shared.transact(compares, vec![put(key, &record, lease)]).await;
-        let Some(revision) = said.map_err(|error| error.to_string())? else {
+        let compares = vec![TransactionGuard::Leased(key.clone(), lease)];
+        let outcome = self.shared.transact(compares, vec![put(key, &record, lease)]).await;
+        let Some(revision) = outcome.map_err(|error| error.to_string())? else {
             return Err("the lease has ended while this gateway was leaving".to_owned());
         };
         self.shared.seen.fetch_max(revision, std::sync::atomic::Ordering::AcqRel);
@@ -196,24 +196,24 @@ impl Control {
         // Asked before what is known: what a mover that ends behind this look has taken would be taken again, and forgotten before that while it is
         // served already.
         let is_moving = self.mover.as_ref().is_some_and(|mover| !mover.is_finished());
-        let known = self.shared.engine.known_slots().map_err(|error| error.to_string())?;
+        let known_slots = self.shared.engine.known_slots().map_err(|error| error.to_string())?;
         let is_new = |(slot, record): (u16, &SlotRecord)| !record.is_dirty && ownership.is_foreign(slot);
         // Once a slot is served, whatever is unsettled in it came after it had become dirty.
         let unsettled = match self.ours().any(is_new) {
             true => self.shared.engine.unsettled_slots().await.map_err(|error| error.to_string())?,
             false => HashSet::new(),
         };
-        let (mut taken, mut lost, mut strange) = (HashMap::new(), HashSet::new(), 0);
+        let (mut gained, mut lost, mut strange) = (HashMap::new(), HashSet::new(), 0);
         {
             // Held all the while: what was looked at under one lease says nothing under the next.
-            let held = self.shared.lease.lock();
-            if held.is_none() || *held != self.lease {
+            let lease = self.shared.lease.lock();
+            if lease.is_none() || *lease != self.lease {
                 return Ok(());
             }
             for slot in (0..SLOTS).filter(|slot| !self.unsure.contains_key(slot)) {
                 match self.view.slot(slot).filter(|(record, _)| record.owner == self.id()) {
                     Some((record, _)) => {
-                        let is_known = super::is_known(known.get(&slot), record);
+                        let is_known = super::is_known(known_slots.get(&slot), record);
                         if (record.is_dirty && !is_known) || (!record.is_dirty && unsettled.contains(&slot)) {
                             // Etcd or the local directory is not what it was: whichever it is, nothing good comes of going on.
                             ownership.set_foreign(slot);
@@ -222,12 +222,12 @@ impl Control {
                         }
                         ownership.set_ours(slot, record.epoch, record.is_dirty, is_known);
                         if !is_known {
-                            taken.insert(slot, (record.epoch, record.mark));
+                            gained.insert(slot, (record.epoch, record.mark));
                         }
                     }
                     None => {
                         ownership.set_foreign(slot);
-                        if known.contains_key(&slot) {
+                        if known_slots.contains_key(&slot) {
                             lost.insert(slot);
                         }
                     }
@@ -240,49 +240,49 @@ impl Control {
         let (peers, slots) = self.view.map();
         ownership.learn(peers, slots);
         // It pokes us when it is done.
-        if is_moving || (taken.is_empty() && lost.is_empty()) {
+        if is_moving || (gained.is_empty() && lost.is_empty()) {
             return Ok(());
         }
-        self.move_slots(taken, lost).await
+        self.move_slots(gained, lost).await
     }
 
     /// To be called only where no earlier one was under way when it was looked what is known.
     async fn move_slots(
         &mut self,
-        taken: HashMap<u16, (u64, u64)>,
+        gained: HashMap<u16, (u64, u64)>,
         mut lost: HashSet<u16>,
     ) -> Result<(), String> {
         let unsettled = self.shared.engine.unsettled_slots().await.map_err(|error| error.to_string())?;
         let given_up: Vec<u16> =
-            lost.iter().chain(taken.keys()).copied().filter(|slot| unsettled.contains(slot)).collect();
+            lost.iter().chain(gained.keys()).copied().filter(|slot| unsettled.contains(slot)).collect();
         if !given_up.is_empty() && !std::mem::replace(&mut self.has_told_of_lost, true) {
             tracing::error!("{}", super::given_up(given_up.len()));
         }
         // They stay in the journal, and nothing of them is served or stored.
         lost.retain(|slot| !unsettled.contains(slot));
-        let taken: HashMap<u16, (u64, u64)> =
-            taken.into_iter().filter(|(slot, _)| !unsettled.contains(slot)).collect();
+        let gained: HashMap<u16, (u64, u64)> =
+            gained.into_iter().filter(|(slot, _)| !unsettled.contains(slot)).collect();
         let shared = Arc::clone(&self.shared);
         self.mover = Some(tokio::spawn(async move {
             let moved = async {
                 shared.engine.forget_slots(&lost).await?;
-                if !taken.is_empty() {
+                if !gained.is_empty() {
                     let begun = Instant::now();
-                    shared.engine.take_slots(&taken).await?;
-                    let count = taken.len();
+                    shared.engine.take_slots(&gained).await?;
+                    let count = gained.len();
                     tracing::info!("took over {count} slots in {:.1} s", begun.elapsed().as_secs_f64());
                 }
-                Ok::<(), crate::errors::Error>(())
+                Ok::<(), crate::errors::GatewayError>(())
             };
-            let item = format!("{} slots that were taken and {} that were lost", taken.len(), lost.len());
+            let item = format!("{} slots that were taken and {} that were lost", gained.len(), lost.len());
             let outcome = shared.engine.supervisor.attempt("mover of slots", &item, moved).await;
-            let why = match outcome {
+            let reason = match outcome {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(panicked) => Some(panicked.to_string()),
             };
-            if let Some(why) = why {
-                tracing::warn!("cannot take over keys: {why}");
+            if let Some(reason) = reason {
+                tracing::warn!("cannot take over keys: {reason}");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             shared.poked.notify_one();
@@ -295,7 +295,7 @@ impl Control {
     async fn change_surely(
         &mut self,
         changes: Vec<(u16, SlotRecord)>,
-        besides: &[Compare],
+        besides: &[TransactionGuard],
     ) -> Result<Vec<u16>, String> {
         let mut done = Vec::new();
         for changes in changes.chunks(SLOTS_AT_ONCE) {
@@ -319,7 +319,7 @@ impl Control {
     async fn change(
         &mut self,
         changes: Vec<(u16, SlotRecord)>,
-        besides: &[Compare],
+        besides: &[TransactionGuard],
     ) -> Result<Vec<u16>, String> {
         let mut done = Vec::new();
         for changes in changes.chunks(SLOTS_AT_ONCE) {
@@ -331,15 +331,16 @@ impl Control {
     async fn change_once(
         &mut self,
         changes: &[(u16, SlotRecord)],
-        besides: &[Compare],
+        besides: &[TransactionGuard],
     ) -> Result<Vec<u16>, EtcdError> {
         // That of the last look: what it said holds under no other.
         let Some(lease) = self.lease else { return Ok(Vec::new()) };
         let keys = &self.shared.keys;
-        let mut compares = vec![Compare::Leased(keys.member(self.id()), lease)];
+        let mut compares = vec![TransactionGuard::Leased(keys.member(self.id()), lease)];
         compares.extend_from_slice(besides);
         compares.extend(changes.iter().map(|(slot, _)| self.view.unchanged(keys, *slot)));
-        let puts: Vec<Put> = changes.iter().map(|(slot, record)| put(keys.slot(*slot), record, 0)).collect();
+        let puts: Vec<EtcdPut> =
+            changes.iter().map(|(slot, record)| put(keys.slot(*slot), record, 0)).collect();
         let Some(revision) = self.shared.transact(compares, puts).await? else {
             // Something has changed, and the next look tells what.
             self.shared.poked.notify_one();
@@ -393,8 +394,8 @@ impl Control {
             }
         }
         for (former, changes) in free {
-            let besides: Vec<Compare> =
-                former.iter().map(|id| Compare::Absent(self.shared.keys.member(id))).collect();
+            let besides: Vec<TransactionGuard> =
+                former.iter().map(|id| TransactionGuard::Absent(self.shared.keys.member(id))).collect();
             self.change(changes, &besides).await?;
         }
         Ok(())
@@ -451,7 +452,7 @@ impl Control {
         let now = Instant::now();
         let settled = |id: &str| {
             self.is_leaving
-                || self.seen_since.get(id).is_some_and(|since| now - *since >= self.shared.tick * 2)
+                || self.seen_since.get(id).is_some_and(|start| now - *start >= self.shared.tick * 2)
         };
         let mut targets: HashMap<u16, (String, String)> = HashMap::new();
         {
@@ -459,8 +460,8 @@ impl Control {
             for (slot, _) in self.ours().filter(|(slot, _)| !self.unsure.contains_key(slot)) {
                 let Some(name) = chosen(members.keys().copied(), slot) else { continue };
                 let Some(id) = members.get(name).filter(|id| **id != self.id()) else { continue };
-                let may = self.not_before.get(&slot).is_none_or(|not_before| *not_before <= now);
-                if may && settled(id) {
+                let is_allowed = self.not_before.get(&slot).is_none_or(|not_before| *not_before <= now);
+                if is_allowed && settled(id) {
                     targets.insert(slot, ((*id).to_owned(), name.to_owned()));
                 }
             }
@@ -475,7 +476,7 @@ impl Control {
         if targets.is_empty() {
             return Ok(());
         }
-        let failed = |error: crate::errors::Error| error.to_string();
+        let failed = |error: crate::errors::GatewayError| error.to_string();
         // An upload can't be moved: its parts are here.
         let uploads = self.shared.engine.slots_with_uploads().map_err(failed)?;
         let mut at_rest = HashSet::new();
@@ -503,8 +504,8 @@ impl Control {
                 self.shared.ownership.set_foreign(*slot);
                 self.closed_since.remove(slot);
             }
-            let there = [Compare::Present(self.shared.keys.member(&id))];
-            let done = self.change_surely(changes, &there).await?;
+            let presence = [TransactionGuard::Present(self.shared.keys.member(&id))];
+            let done = self.change_surely(changes, &presence).await?;
             if !done.is_empty() {
                 let name = self.view.members.get(&id).map_or("another", |member| member.name.as_str());
                 tracing::info!("handed {} slots to gateway {name}", done.len());
@@ -513,7 +514,7 @@ impl Control {
         let late: Vec<u16> = self
             .closed_since
             .iter()
-            .filter(|(_, since)| now - **since > MOST_CLOSED)
+            .filter(|(_, start)| now - **start > MAX_CLOSED_TIME)
             .map(|(slot, _)| *slot)
             .collect();
         if !self.is_leaving {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use underlay_sync::Mutex;
 
 /// Most bytes of an answer: 256 slots and as many members take a tenth of it.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// Why etcd did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,29 +33,29 @@ impl EtcdError {
     }
 }
 
-pub type Result<T> = std::result::Result<T, EtcdError>;
+pub type EtcdResult<T> = std::result::Result<T, EtcdError>;
 
 /// What a member needs of etcd.
 #[async_trait]
-pub trait Kv: Send + Sync {
+pub trait EtcdKv: Send + Sync {
     /// All keys with a prefix, as they are now, and the revision that etcd has as a whole.
-    async fn range(&self, prefix: &str) -> Result<(Vec<Row>, u64)>;
+    async fn range(&self, prefix: &str) -> EtcdResult<(Vec<EtcdRow>, u64)>;
 
     /// If everything was so, everything is written, and this is the revision it has then. An error may say that nobody knows whether it
     /// was carried out, nor whether it yet will be.
-    async fn transact(&self, compares: &[Compare], puts: &[Put]) -> Result<Option<u64>>;
+    async fn transact(&self, compares: &[TransactionGuard], puts: &[EtcdPut]) -> EtcdResult<Option<u64>>;
 
     /// A lease, with how long it holds from when etcd answered.
-    async fn grant(&self, ttl: Duration) -> Result<(i64, Duration)>;
+    async fn grant(&self, ttl: Duration) -> EtcdResult<(i64, Duration)>;
 
     /// How long it holds from now on; `None` if it is gone.
-    async fn keep_alive(&self, lease: i64) -> Result<Option<Duration>>;
+    async fn keep_alive(&self, lease: i64) -> EtcdResult<Option<Duration>>;
 
-    async fn revoke(&self, lease: i64) -> Result<()>;
+    async fn revoke(&self, lease: i64) -> EtcdResult<()>;
 }
 
 /// See the module.
-pub(super) struct Etcd {
+pub(super) struct EtcdClient {
     http: reqwest::Client,
     endpoints: Vec<String>,
     /// The one that answered last.
@@ -66,7 +66,7 @@ pub(super) struct Etcd {
 
 /// A key as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct EtcdRow {
     pub key: String,
     pub value: Vec<u8>,
     pub mod_revision: u64,
@@ -75,7 +75,7 @@ pub struct Row {
 
 /// What has to be so for a transaction to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Compare {
+pub enum TransactionGuard {
     Absent(String),
     Present(String),
     Unchanged(String, u64),
@@ -84,7 +84,7 @@ pub enum Compare {
 
 /// A key to be written, below a lease if it is to go with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Put {
+pub struct EtcdPut {
     pub key: String,
     pub value: Vec<u8>,
     pub lease: i64,
@@ -103,12 +103,12 @@ fn number<T: std::str::FromStr + Default>(value: &Value) -> Option<T> {
     }
 }
 
-fn nonsense(what: &str) -> EtcdError {
-    EtcdError::unknown(format!("its answer has no {what} that makes sense"))
+fn nonsense(field: &str) -> EtcdError {
+    EtcdError::unknown(format!("its answer has no {field} that makes sense"))
 }
 
 /// The rows of an answer to a range.
-pub(super) fn rows_of(answer: &Value) -> Result<Vec<Row>> {
+pub(super) fn rows_of(answer: &Value) -> EtcdResult<Vec<EtcdRow>> {
     let rows = match &answer["kvs"] {
         Value::Null => return Ok(Vec::new()),
         Value::Array(rows) => rows,
@@ -116,7 +116,7 @@ pub(super) fn rows_of(answer: &Value) -> Result<Vec<Row>> {
     };
     let bytes = |value: &Value| STANDARD.decode(value.as_str().unwrap_or_default()).ok();
     let row = |row: &Value| {
-        Some(Row {
+        Some(EtcdRow {
             key: String::from_utf8(bytes(&row["key"])?).ok()?,
             value: bytes(&row["value"])?,
             mod_revision: number(&row["mod_revision"])?,
@@ -126,30 +126,30 @@ pub(super) fn rows_of(answer: &Value) -> Result<Vec<Row>> {
     rows.iter().map(|found| row(found).ok_or_else(|| nonsense("row"))).collect()
 }
 
-fn compare_of(compare: &Compare) -> Value {
+fn compare_of(compare: &TransactionGuard) -> Value {
     match compare {
-        Compare::Absent(key) => {
+        TransactionGuard::Absent(key) => {
             json!({"key": encoded(key), "target": "CREATE", "result": "EQUAL", "createRevision": "0"})
         }
-        Compare::Present(key) => {
+        TransactionGuard::Present(key) => {
             json!({"key": encoded(key), "target": "CREATE", "result": "GREATER", "createRevision": "0"})
         }
-        Compare::Unchanged(key, revision) => {
+        TransactionGuard::Unchanged(key, revision) => {
             json!({"key": encoded(key), "target": "MOD", "result": "EQUAL", "modRevision": revision.to_string()})
         }
-        Compare::Leased(key, lease) => {
+        TransactionGuard::Leased(key, lease) => {
             json!({"key": encoded(key), "target": "LEASE", "result": "EQUAL", "lease": lease.to_string()})
         }
     }
 }
 
-impl Etcd {
+impl EtcdClient {
     pub(super) fn new(
         endpoints: Vec<String>,
         user: Option<(String, String)>,
         authority: Option<&[u8]>,
         patience: Duration,
-    ) -> std::result::Result<Etcd, String> {
+    ) -> std::result::Result<EtcdClient, String> {
         // Whatever proxy the environment names is not for etcd.
         let mut builder = reqwest::Client::builder()
             .no_proxy()
@@ -163,10 +163,10 @@ impl Etcd {
             builder = builder.tls_certs_only([certificate]);
         }
         let http = builder.build().map_err(|error| format!("cannot make requests to etcd: {error}"))?;
-        Ok(Etcd { http, endpoints, current: AtomicUsize::new(0), user, token: Mutex::new(None) })
+        Ok(EtcdClient { http, endpoints, current: AtomicUsize::new(0), user, token: Mutex::new(None) })
     }
 
-    async fn post(&self, url: &str, body: &Value, token: Option<&str>) -> Result<(u16, Value)> {
+    async fn post(&self, url: &str, body: &Value, token: Option<&str>) -> EtcdResult<(u16, Value)> {
         // Of an error with its whole chain, the innermost says most. Without a connection nothing was sent.
         let failed = |error: reqwest::Error| {
             let may_be_done = !error.is_connect();
@@ -190,7 +190,7 @@ impl Etcd {
         let status = answer.status().as_u16();
         let mut bytes = Vec::new();
         while let Some(piece) = answer.chunk().await.map_err(failed)? {
-            if bytes.len() + piece.len() > MOST_BYTES {
+            if bytes.len() + piece.len() > MAX_BYTES {
                 return Err(EtcdError::unknown("its answer is too long"));
             }
             bytes.extend_from_slice(&piece);
@@ -199,11 +199,11 @@ impl Etcd {
         Ok((status, value))
     }
 
-    async fn token(&self, endpoint: &str) -> Result<Option<String>> {
+    async fn token(&self, endpoint: &str) -> EtcdResult<Option<String>> {
         let Some((name, password)) = &self.user else { return Ok(None) };
-        let known = self.token.lock().clone();
-        if known.is_some() {
-            return Ok(known);
+        let cached = self.token.lock().clone();
+        if cached.is_some() {
+            return Ok(cached);
         }
         let asked = json!({"name": name, "password": password});
         let (status, answer) = self.post(&format!("{endpoint}/v3/auth/authenticate"), &asked, None).await?;
@@ -216,24 +216,24 @@ impl Etcd {
 
     /// Asks the endpoint that answered last, and then each of the others. What must not be done twice is not asked for again once it
     /// may have been: the second answer would say nothing of the first request, which may still be on its way.
-    async fn ask(&self, path: &str, body: &Value, twice: Twice) -> Result<Value> {
+    async fn ask(&self, path: &str, body: &Value, twice: RetryPolicy) -> EtcdResult<Value> {
         let first = self.current.load(Ordering::Relaxed);
-        let mut why = EtcdError::not_done("[cluster] names no endpoint");
-        for at in 0..self.endpoints.len() {
-            let number = (first + at) % self.endpoints.len();
+        let mut last_error = EtcdError::not_done("[cluster] names no endpoint");
+        for index in 0..self.endpoints.len() {
+            let number = (first + index) % self.endpoints.len();
             match self.ask_one(&self.endpoints[number], path, body).await {
                 Ok(answer) => {
                     self.current.store(number, Ordering::Relaxed);
                     return Ok(answer);
                 }
-                Err(error) if error.may_be_done && twice == Twice::Never => return Err(error),
-                Err(error) => why = error,
+                Err(error) if error.may_be_done && twice == RetryPolicy::Never => return Err(error),
+                Err(error) => last_error = error,
             }
         }
-        Err(why)
+        Err(last_error)
     }
 
-    async fn ask_one(&self, endpoint: &str, path: &str, body: &Value) -> Result<Value> {
+    async fn ask_one(&self, endpoint: &str, path: &str, body: &Value) -> EtcdResult<Value> {
         for attempt in 0..2 {
             // Without a token nothing else was asked for.
             let token = self.token(endpoint).await.map_err(|error| EtcdError::not_done(error.text))?;
@@ -254,31 +254,31 @@ impl Etcd {
 
 /// Whether a request may be made again when nobody knows what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Twice {
+enum RetryPolicy {
     May,
     Never,
 }
 
 #[async_trait]
-impl Kv for Etcd {
-    async fn range(&self, prefix: &str) -> Result<(Vec<Row>, u64)> {
+impl EtcdKv for EtcdClient {
+    async fn range(&self, prefix: &str) -> EtcdResult<(Vec<EtcdRow>, u64)> {
         // The key behind all that have the prefix.
         let mut end = prefix.as_bytes().to_vec();
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
         let asked = json!({"key": encoded(prefix), "range_end": encoded(end)});
-        let answer = self.ask("/v3/kv/range", &asked, Twice::May).await?;
+        let answer = self.ask("/v3/kv/range", &asked, RetryPolicy::May).await?;
         let revision = number(&answer["header"]["revision"]).filter(|revision| *revision > 0);
         Ok((rows_of(&answer)?, revision.ok_or_else(|| nonsense("revision"))?))
     }
 
-    async fn transact(&self, compares: &[Compare], puts: &[Put]) -> Result<Option<u64>> {
+    async fn transact(&self, compares: &[TransactionGuard], puts: &[EtcdPut]) -> EtcdResult<Option<u64>> {
         let compare: Vec<Value> = compares.iter().map(compare_of).collect();
-        let put = |put: &Put| json!({"requestPut": {"key": encoded(&put.key), "value": encoded(&put.value), "lease": put.lease.to_string()}});
+        let put = |put: &EtcdPut| json!({"requestPut": {"key": encoded(&put.key), "value": encoded(&put.value), "lease": put.lease.to_string()}});
         let success: Vec<Value> = puts.iter().map(put).collect();
         let asked = json!({"compare": compare, "success": success});
-        let answer = self.ask("/v3/kv/txn", &asked, Twice::Never).await?;
+        let answer = self.ask("/v3/kv/txn", &asked, RetryPolicy::Never).await?;
         match &answer["succeeded"] {
             // False is left out.
             Value::Null | Value::Bool(false) => Ok(None),
@@ -289,24 +289,24 @@ impl Kv for Etcd {
         }
     }
 
-    async fn grant(&self, ttl: Duration) -> Result<(i64, Duration)> {
+    async fn grant(&self, ttl: Duration) -> EtcdResult<(i64, Duration)> {
         let asked = json!({"TTL": ttl.as_secs().to_string()});
-        let answer = self.ask("/v3/lease/grant", &asked, Twice::May).await?;
+        let answer = self.ask("/v3/lease/grant", &asked, RetryPolicy::May).await?;
         match (number::<i64>(&answer["ID"]), number::<u64>(&answer["TTL"])) {
             (Some(id), Some(ttl)) if id != 0 && ttl > 0 => Ok((id, Duration::from_secs(ttl))),
             _ => Err(nonsense("lease")),
         }
     }
 
-    async fn keep_alive(&self, lease: i64) -> Result<Option<Duration>> {
+    async fn keep_alive(&self, lease: i64) -> EtcdResult<Option<Duration>> {
         let asked = json!({"ID": lease.to_string()});
-        let answer = self.ask("/v3/lease/keepalive", &asked, Twice::May).await?;
+        let answer = self.ask("/v3/lease/keepalive", &asked, RetryPolicy::May).await?;
         let ttl = number::<i64>(&answer["result"]["TTL"]).ok_or_else(|| nonsense("TTL"))?;
         Ok(u64::try_from(ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_secs))
     }
 
-    async fn revoke(&self, lease: i64) -> Result<()> {
-        self.ask("/v3/lease/revoke", &json!({"ID": lease.to_string()}), Twice::May).await.map(drop)
+    async fn revoke(&self, lease: i64) -> EtcdResult<()> {
+        self.ask("/v3/lease/revoke", &json!({"ID": lease.to_string()}), RetryPolicy::May).await.map(drop)
     }
 }
 
@@ -328,7 +328,7 @@ mod tests {
             "kvs": [{"key": "L2E=", "create_revision": "3", "mod_revision": "7", "version": "2", "value": "eA==", "lease": "7587"}],
             "count": "1"
         });
-        let row = Row { key: "/a".to_owned(), value: b"x".to_vec(), mod_revision: 7, lease: 7587 };
+        let row = EtcdRow { key: "/a".to_owned(), value: b"x".to_vec(), mod_revision: 7, lease: 7587 };
         assert_eq!(rows_of(&answer).unwrap(), [row]);
         assert_eq!(rows_of(&json!({"header": {}})).unwrap(), []);
         assert!(rows_of(&json!({"kvs": [{"key": "%"}]})).is_err() && rows_of(&json!({"kvs": 1})).is_err());
@@ -342,7 +342,7 @@ mod tests {
         let count = std::sync::Arc::new(AtomicUsize::new(0));
         let counted = std::sync::Arc::clone(&count);
         tokio::spawn(async move {
-            let mut kept = Vec::new();
+            let mut connections = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);
                 let mut request = vec![0; 4096];
@@ -351,27 +351,28 @@ mod tests {
                     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", answer.len());
                     let _ = stream.write_all(format!("{head}{answer}").as_bytes()).await;
                 }
-                kept.push(stream);
+                connections.push(stream);
             }
         });
         (url, count)
     }
 
     #[tokio::test]
-    async fn a_transaction_is_never_sent_to_a_second_server_once_the_first_may_have_it() {
+    async fn transaction_possibly_sent_is_not_repeated_elsewhere() {
         let (silent, _) = server(None).await;
         let (right, asked) = server(Some(r#"{"header":{"revision":"7"},"succeeded":true}"#)).await;
-        let at = |first: &str| {
-            Etcd::new(vec![first.to_owned(), right.clone()], None, None, Duration::from_millis(300)).unwrap()
+        let client_of = |first: &str| {
+            EtcdClient::new(vec![first.to_owned(), right.clone()], None, None, Duration::from_millis(300))
+                .unwrap()
         };
-        let error = at(&silent).transact(&[], &[]).await.unwrap_err();
+        let error = client_of(&silent).transact(&[], &[]).await.unwrap_err();
         assert!(error.may_be_done, "{error}");
         assert_eq!(asked.load(Ordering::Relaxed), 0);
         // Nobody listens there, so nothing was sent.
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(at(&format!("http://{nobody}")).transact(&[], &[]).await, Ok(Some(7)));
+        let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(client_of(&format!("http://{unused_address}")).transact(&[], &[]).await, Ok(Some(7)));
         // What only reads is asked elsewhere.
-        assert_eq!(at(&silent).range("/t/").await, Ok((Vec::new(), 7)));
+        assert_eq!(client_of(&silent).range("/t/").await, Ok((Vec::new(), 7)));
     }
 
     proptest! {

@@ -14,10 +14,10 @@ mod tasks;
 mod tests;
 mod witness;
 
-pub use etcd::{Compare, EtcdError, Kv, Put, Result as EtcdResult, Row};
+pub use etcd::{EtcdError, EtcdKv, EtcdPut, EtcdResult, EtcdRow, TransactionGuard};
 pub(crate) use operate::{abandon, alone, members};
-pub(crate) use peers::{Asked, Peers};
 pub use peers::{ConnectPeer, PeerStream};
+pub(crate) use peers::{PeerClients, PeerRequest};
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use underlay_sync::Mutex;
 
-use crate::config::{self, Config, Secrets};
+use crate::config::{self, ConfigSecrets, GatewayConfig};
 use crate::digests::hex;
-use crate::engine::{Elsewhere, Engine, Held, Sharing};
-use crate::ownership::{Ownership, boot_ms};
+use crate::engine::{GatewayEngine, HeldSlot, KeySharing, PeerQueries};
+use crate::ownership::{SlotOwnership, boot_ms};
 use crate::placement::SLOTS;
-use etcd::Etcd;
-use records::{ClusterRecord, HomeRecord, Keys, MemberRecord, SlotRecord, View, put};
-use witness::{Contradiction, Witness};
+use etcd::EtcdClient;
+use records::{ClusterRecord, ClusterView, EtcdKeys, HomeRecord, MemberRecord, SlotRecord, put};
+use witness::{EtcdContradiction, EtcdRollbackGuard};
 
 /// The lease is looked at, and renewed, so often while it lasts.
 const LOOKS_A_LEASE: u32 = 5;
@@ -46,11 +46,11 @@ const LEAVE_PAUSE: Duration = Duration::from_millis(100);
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
 /// What the tasks of a member share.
-struct Shared {
-    engine: Arc<Engine>,
-    ownership: Arc<Ownership>,
-    etcd: Box<dyn Kv>,
-    keys: Keys,
+struct MemberShared {
+    engine: Arc<GatewayEngine>,
+    ownership: Arc<SlotOwnership>,
+    etcd: Box<dyn EtcdKv>,
+    keys: EtcdKeys,
     name: String,
     member: MemberRecord,
     segments: usize,
@@ -62,7 +62,7 @@ struct Shared {
     /// The highest revision of etcd that we have seen.
     seen: AtomicU64,
     /// Held while etcd is looked at or changed: what is found is held against what was there just before.
-    witness: tokio::sync::Mutex<Witness>,
+    witness: tokio::sync::Mutex<EtcdRollbackGuard>,
     /// Whether the stores say by now that they belong to the cluster.
     is_marked: AtomicBool,
     lease: Mutex<Option<i64>>,
@@ -76,27 +76,27 @@ struct Shared {
 }
 
 /// Unfinished uploads that the log names.
-const MOST_SAID: usize = 5;
+const MAX_LOGGED: usize = 5;
 
 /// This gateway as a member.
-pub(crate) struct Member {
-    shared: Arc<Shared>,
+pub(crate) struct ClusterMember {
+    shared: Arc<MemberShared>,
     tasks: [JoinHandle<()>; 2],
 }
 
 /// Why a gateway is not there yet.
-enum Refusal {
+enum MemberRefusal {
     /// It would be wrong to go on.
     Wrong(String),
     NotYet(String),
 }
 
-fn wrong(error: crate::errors::Error) -> Refusal {
-    Refusal::Wrong(error.to_string())
+fn wrong(error: crate::errors::GatewayError) -> MemberRefusal {
+    MemberRefusal::Wrong(error.to_string())
 }
 
-fn not_yet(error: etcd::EtcdError) -> Refusal {
-    Refusal::NotYet(error.to_string())
+fn not_yet(error: etcd::EtcdError) -> MemberRefusal {
+    MemberRefusal::NotYet(error.to_string())
 }
 
 /// Never 0.
@@ -109,16 +109,16 @@ fn lost_cluster() -> String {
     "etcd no longer has the cluster of this gateway's local directory, or has another cluster\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway-cluster.md".to_owned()
 }
 
-fn went_back(how: &str) -> String {
+fn went_back(problem: &str) -> String {
     format!(
-        "etcd is older than it was: {how}; somebody has brought back older data, which may give one slot to two gateways, so no gateway serves anything\n  what to do: see \"When etcd has lost something\" in docs/gateway-cluster.md"
+        "etcd is older than it was: {problem}; somebody has brought back older data, which may give one slot to two gateways, so no gateway serves anything\n  what to do: see \"When etcd has lost something\" in docs/gateway-cluster.md"
     )
 }
 
-fn halted(why: &str) -> String {
+fn halted(reason: &str) -> String {
     format!(
         "a gateway has stopped the cluster: {}\n  what to do: see \"When etcd has lost something\" in docs/gateway-cluster.md",
-        why.escape_debug()
+        reason.escape_debug()
     )
 }
 
@@ -153,8 +153,8 @@ fn clean_and_unsettled(slots: usize) -> String {
 }
 
 /// Whether the local directory is the one that etcd's record of a slot speaks of.
-fn is_known(held: Option<&Held>, record: &SlotRecord) -> bool {
-    held.is_some_and(|held| held.is(record.epoch, record.mark))
+fn is_known(held_slot: Option<&HeldSlot>, record: &SlotRecord) -> bool {
+    held_slot.is_some_and(|held_slot| held_slot.is(record.epoch, record.mark))
 }
 
 fn given_up(slots: usize) -> String {
@@ -165,15 +165,15 @@ fn given_up(slots: usize) -> String {
 
 /// For the fuzzer: any bytes as an answer of etcd, as a value there, and as the path of a request.
 pub(crate) fn read_any(data: &[u8]) {
-    let keys = Keys::new("/t");
+    let keys = EtcdKeys::new("/t");
     if let Ok(answer) = serde_json::from_slice(data)
         && let Ok(rows) = etcd::rows_of(&answer)
     {
-        let _ = View::read(&keys, &rows, 1);
+        let _ = ClusterView::read(&keys, &rows, 1);
     }
     for key in [keys.cluster(), keys.halted(), keys.member("a"), keys.home("a"), keys.slot(7)] {
-        let row = etcd::Row { key, value: data.to_vec(), mod_revision: 1, lease: 1 };
-        let _ = View::read(&keys, &[row], 1);
+        let row = etcd::EtcdRow { key, value: data.to_vec(), mod_revision: 1, lease: 1 };
+        let _ = ClusterView::read(&keys, &[row], 1);
     }
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = peers::name_of(text);
@@ -186,7 +186,7 @@ pub(crate) fn read_any_head(headers: &hyper::HeaderMap) {
 }
 
 /// What the buckets are, so that members can tell whether theirs are the same.
-fn buckets_of(config: &Config) -> String {
+fn buckets_of(config: &GatewayConfig) -> String {
     use sha2::Digest as _;
     let mut hash = sha2::Sha256::new();
     let mut buckets: Vec<_> = config.buckets.iter().collect();
@@ -201,7 +201,7 @@ fn buckets_of(config: &Config) -> String {
     hex(&hash.finalize()[..16])
 }
 
-fn etcd_of(config: &config::Cluster, secrets: &Secrets) -> Result<Etcd, String> {
+fn etcd_of(config: &config::ClusterConfig, secrets: &ConfigSecrets) -> Result<EtcdClient, String> {
     let authority = match &config.authority {
         Some(path) => Some(
             underlay_files::read(path, 1 << 20)
@@ -212,19 +212,19 @@ fn etcd_of(config: &config::Cluster, secrets: &Secrets) -> Result<Etcd, String> 
     let user = config.etcd_user.as_ref().map(|(name, _)| name.clone()).zip(secrets.of_etcd.clone());
     // Two tries have to fit what is left of a lease after a look.
     let patience = (config.ttl / LOOKS_A_LEASE).max(Duration::from_millis(500));
-    Etcd::new(config.etcd.clone(), user, authority.as_deref(), patience)
+    EtcdClient::new(config.etcd.clone(), user, authority.as_deref(), patience)
 }
 
 /// The member that a slot is to be with, by id and name.
-fn chosen_for(view: &View, slot: u16) -> Option<(String, String)> {
+fn chosen_for(view: &ClusterView, slot: u16) -> Option<(String, String)> {
     let name = crate::placement::chosen(view.staying().map(|(_, member)| member.name.as_str()), slot)?;
     let (id, member) = view.staying().find(|(_, member)| member.name == name)?;
     Some((id.clone(), member.name.clone()))
 }
 
 /// How a simulation reaches etcd and the other gateways.
-pub struct Simulated {
-    pub etcd: Box<dyn Kv>,
+pub struct SimulatedCluster {
+    pub etcd: Box<dyn EtcdKv>,
     pub connect: Box<ConnectPeer>,
 }
 
@@ -233,22 +233,22 @@ pub struct Simulated {
 /// # Errors
 /// When a certificate or a secret can't be used.
 pub(crate) fn sharing_of(
-    config: &Config,
-    secrets: &Secrets,
+    config: &GatewayConfig,
+    secrets: &ConfigSecrets,
     connect: Option<Box<ConnectPeer>>,
-) -> Result<Option<(Sharing, Arc<Peers>)>, String> {
+) -> Result<Option<(KeySharing, Arc<PeerClients>)>, String> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
-    let ownership = Arc::new(Ownership::new(cluster.segments));
+    let ownership = Arc::new(SlotOwnership::new(cluster.segments));
     let secret = secrets.of_cluster.clone().unwrap_or_default();
-    let peers = Peers::new(cluster, config.tls.is_some(), secret, Arc::clone(&ownership))?;
+    let peers = PeerClients::new(cluster, config.tls.is_some(), secret, Arc::clone(&ownership))?;
     let peers = Arc::new(match connect {
         Some(connect) => peers.connected_by(connect),
         None => peers,
     });
-    Ok(Some((Sharing { ownership, others: Arc::clone(&peers) as Arc<dyn Elsewhere> }, peers)))
+    Ok(Some((KeySharing { ownership, others: Arc::clone(&peers) as Arc<dyn PeerQueries> }, peers)))
 }
 
-impl Member {
+impl ClusterMember {
     /// Whether a task of it is gone before its time, which only a bug does.
     pub(crate) fn has_broken_down(&self) -> bool {
         !self.shared.has_left.load(Ordering::Acquire) && self.tasks.iter().any(JoinHandle::is_finished)
@@ -260,20 +260,20 @@ impl Member {
     /// When it would be wrong to: the cluster is another one, or this gateway has what was given up. While etcd does not answer, it is
     /// waited for. `etcd` is another one than the configuration names.
     pub(crate) async fn join(
-        (config, secrets): (&Config, &Secrets),
-        etcd: Option<Box<dyn Kv>>,
-        engine: Arc<Engine>,
-        ownership: Arc<Ownership>,
+        (config, secrets): (&GatewayConfig, &ConfigSecrets),
+        etcd: Option<Box<dyn EtcdKv>>,
+        engine: Arc<GatewayEngine>,
+        ownership: Arc<SlotOwnership>,
         only_leaving: bool,
-    ) -> Result<Option<Member>, String> {
+    ) -> Result<Option<ClusterMember>, String> {
         let Some(cluster) = &config.cluster else { return Ok(None) };
         let address = cluster.address.clone().unwrap_or_else(|| cluster.listen.to_string());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(MemberShared {
             etcd: match etcd {
                 Some(etcd) => etcd,
                 None => Box::new(etcd_of(cluster, secrets)?),
             },
-            keys: Keys::new(&cluster.prefix),
+            keys: EtcdKeys::new(&cluster.prefix),
             name: cluster.name.clone(),
             member: MemberRecord {
                 name: cluster.name.clone(),
@@ -297,15 +297,15 @@ impl Member {
             engine,
             ownership,
         });
-        let mut said = String::new();
+        let mut last_logged = String::new();
         loop {
             match shared.register().await {
                 Ok(()) => break,
-                Err(Refusal::Wrong(why)) => return Err(why),
-                Err(Refusal::NotYet(why)) => {
-                    if said != why {
-                        tracing::warn!("not in the cluster yet: {why}");
-                        said = why;
+                Err(MemberRefusal::Wrong(reason)) => return Err(reason),
+                Err(MemberRefusal::NotYet(reason)) => {
+                    if last_logged != reason {
+                        tracing::warn!("not in the cluster yet: {reason}");
+                        last_logged = reason;
                     }
                     tokio::time::sleep(REGISTER_PAUSE).await;
                 }
@@ -318,18 +318,18 @@ impl Member {
             supervisor.run_vital("holder of the cluster's lease", Arc::clone(&shared).hold()),
             supervisor.run_vital("control of the cluster's slots", Arc::clone(&shared).control()),
         ];
-        Ok(Some(Member { shared, tasks }))
+        Ok(Some(ClusterMember { shared, tasks }))
     }
 
     /// Hands everything to the other members, as far as the stores have it, and takes its leave. Returns whether they have all.
-    pub(crate) async fn leave(&self, until: Instant) -> bool {
+    pub(crate) async fn leave(&self, deadline: Instant) -> bool {
         self.shared.leaving.notify_one();
         while !self.shared.has_left.load(Ordering::Acquire) {
             if self.shared.has_only_uploads.load(Ordering::Acquire) {
                 self.say_uploads_stay();
                 break;
             }
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 match (self.shared.lease.lock().is_some(), self.shared.ownership.counts()) {
                     (true, (_, dirty, _)) => tracing::warn!(
                         "{dirty} slots have what the store does not have: their keys answer SlowDown until this gateway is back"
@@ -354,7 +354,7 @@ impl Member {
     }
 
     fn say_uploads_stay(&self) {
-        let (some, count) = self.shared.engine.some_uploads(MOST_SAID).unwrap_or_default();
+        let (some, count) = self.shared.engine.some_uploads(MAX_LOGGED).unwrap_or_default();
         let more = if count > some.len() { ", ..." } else { "" };
         let (_, dirty, _) = self.shared.ownership.counts();
         tracing::warn!(
@@ -364,27 +364,27 @@ impl Member {
     }
 }
 
-impl Shared {
+impl MemberShared {
     /// What etcd has. Data that are older than what was seen before stop us, and everybody else.
-    async fn look(&self) -> Result<View, Refusal> {
+    async fn look(&self) -> Result<ClusterView, MemberRefusal> {
         let membership = self.engine.membership().map_err(wrong)?;
         let noted = membership.as_ref().map_or(0, |membership| membership.revision);
         // Before it is asked: answers may overtake each other.
         let least = self.seen.load(Ordering::Acquire).max(noted);
         let mut witness = self.witness.lock().await;
         let (rows, revision) = self.etcd.range(&self.keys.all()).await.map_err(not_yet)?;
-        let view = View::read(&self.keys, &rows, revision).map_err(Refusal::NotYet)?;
-        if let Some(why) = &view.halted {
-            return Err(Refusal::Wrong(halted(why)));
+        let view = ClusterView::read(&self.keys, &rows, revision).map_err(MemberRefusal::NotYet)?;
+        if let Some(reason) = &view.halted {
+            return Err(MemberRefusal::Wrong(halted(reason)));
         }
         let is_ours = membership.is_none_or(|membership| {
             view.cluster.as_ref().is_some_and(|cluster| cluster.id == membership.cluster)
         });
         let contradiction = match (is_ours, view.revision < least) {
             (false, _) => None,
-            (true, true) => {
-                Some(Contradiction::WentBack(format!("it had got to revision {least}, and is at {revision}")))
-            }
+            (true, true) => Some(EtcdContradiction::WentBack(format!(
+                "it had got to revision {least}, and is at {revision}"
+            ))),
             (true, false) => {
                 let home = view.homes.get(self.ownership.id());
                 witness.look(&self.keys, home, self.token, (&rows, revision)).err()
@@ -392,21 +392,28 @@ impl Shared {
         };
         match contradiction {
             None => {}
-            Some(Contradiction::Copied) => return Err(Refusal::Wrong(older_copy())),
-            Some(Contradiction::WentBack(how)) => {
-                let why = format!("gateway {} saw etcd go back: {how}", self.name);
+            Some(EtcdContradiction::Copied) => return Err(MemberRefusal::Wrong(older_copy())),
+            Some(EtcdContradiction::WentBack(problem)) => {
+                let reason = format!("gateway {} saw etcd go back: {problem}", self.name);
                 let key = self.keys.halted();
                 // Others may not have seen as much as we have. If this fails, the next look tries again.
-                let _ = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &why, 0)]).await;
-                return Err(Refusal::Wrong(went_back(&how)));
+                let _ = self
+                    .etcd
+                    .transact(&[TransactionGuard::Absent(key.clone())], &[put(key, &reason, 0)])
+                    .await;
+                return Err(MemberRefusal::Wrong(went_back(&problem)));
             }
         }
         self.seen.fetch_max(revision, Ordering::AcqRel);
         Ok(view)
     }
 
-    /// As [`Kv::transact`], with a witness of it: should etcd lose it, the next look finds out.
-    async fn transact(&self, mut compares: Vec<Compare>, mut puts: Vec<Put>) -> etcd::Result<Option<u64>> {
+    /// As [`EtcdKv::transact`], with a witness of it: should etcd lose it, the next look finds out.
+    async fn transact(
+        &self,
+        mut compares: Vec<TransactionGuard>,
+        mut puts: Vec<EtcdPut>,
+    ) -> etcd::EtcdResult<Option<u64>> {
         let mut witness = self.witness.lock().await;
         let serial = random().map_err(EtcdError::not_done)?;
         let home = self.keys.home(self.ownership.id());
@@ -418,57 +425,61 @@ impl Shared {
     }
 
     /// Has the stores say whose they are: an etcd that has lost everything must not begin a second cluster over them.
-    async fn mark_stores(&self, cluster: Option<u64>) -> Result<(), Refusal> {
+    async fn mark_stores(&self, cluster: Option<u64>) -> Result<(), MemberRefusal> {
         let text = cluster.map(|cluster| format!("cluster {cluster:016x}\n"));
         let other = |markers: Vec<(String, Option<String>)>| {
             markers.into_iter().find(|(_, marker)| marker.is_some() && *marker != text)
         };
-        let refused = |error: crate::errors::Error| Refusal::NotYet(format!("the store: {error}"));
+        let refused =
+            |error: crate::errors::GatewayError| MemberRefusal::NotYet(format!("the store: {error}"));
         let found = self.engine.store_markers().await.map_err(refused)?;
         if let Some((bucket, _)) = other(found) {
-            return Err(Refusal::Wrong(other_cluster(&bucket)));
+            return Err(MemberRefusal::Wrong(other_cluster(&bucket)));
         }
         let Some(text) = &text else { return Ok(()) };
         self.engine.mark_stores(text).await.map_err(refused)?;
         // Somebody else may have been first.
         match other(self.engine.store_markers().await.map_err(refused)?) {
-            Some((bucket, _)) => Err(Refusal::Wrong(other_cluster(&bucket))),
+            Some((bucket, _)) => Err(MemberRefusal::Wrong(other_cluster(&bucket))),
             None => Ok(()),
         }
     }
 
     /// Whether the cluster in etcd is that of the local directory and of the stores. It is made if there is none and never was.
-    async fn check_cluster(&self, view: &View, unsettled: usize) -> Result<(), Refusal> {
+    async fn check_cluster(&self, view: &ClusterView, unsettled: usize) -> Result<(), MemberRefusal> {
         let joined = self.engine.membership().map_err(wrong)?.map(|membership| membership.cluster);
         if joined.is_none() {
             let count = self.engine.count_unkeepable().map_err(wrong)?;
             if count > 0 {
-                return Err(Refusal::Wrong(unkeepable(count)));
+                return Err(MemberRefusal::Wrong(unkeepable(count)));
             }
         }
         let cluster = match (&view.cluster, joined) {
-            (None, Some(_)) => return Err(Refusal::Wrong(lost_cluster())),
+            (None, Some(_)) => return Err(MemberRefusal::Wrong(lost_cluster())),
             (Some(cluster), Some(joined)) if cluster.id != joined => {
-                return Err(Refusal::Wrong(lost_cluster()));
+                return Err(MemberRefusal::Wrong(lost_cluster()));
             }
             (_, None) if unsettled > 0 => {
-                return Err(Refusal::Wrong(
+                return Err(MemberRefusal::Wrong(
                     "the local directory has what its store does not have, of a time without [cluster]\n  what to do: take [cluster] out, run `underlay-gateway drain`, and put it back".to_owned(),
                 ));
             }
             (None, None) => {
                 self.mark_stores(None).await?;
-                let id = random().map_err(Refusal::Wrong)?;
+                let id = random().map_err(MemberRefusal::Wrong)?;
                 let record = ClusterRecord { id, segments: self.segments };
                 let key = self.keys.cluster();
-                let made = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &record, 0)]).await;
+                let made = self
+                    .etcd
+                    .transact(&[TransactionGuard::Absent(key.clone())], &[put(key, &record, 0)])
+                    .await;
                 made.map_err(not_yet)?;
-                return Err(Refusal::NotYet("the cluster is new".to_owned()));
+                return Err(MemberRefusal::NotYet("the cluster is new".to_owned()));
             }
             (Some(cluster), _) => cluster.clone(),
         };
         if cluster.segments != self.segments {
-            return Err(Refusal::Wrong(other_segments(cluster.segments, self.segments)));
+            return Err(MemberRefusal::Wrong(other_segments(cluster.segments, self.segments)));
         }
         if !self.is_marked.load(Ordering::Acquire) {
             self.mark_stores(Some(cluster.id)).await?;
@@ -482,14 +493,16 @@ impl Shared {
     }
 
     /// Whether etcd and the local directory tell the same of every slot that either says is ours.
-    fn check_slots(&self, view: &View, unsettled: &HashSet<u16>) -> Result<(), Refusal> {
-        let (known, id) = (self.engine.known_slots().map_err(wrong)?, self.ownership.id());
+    fn check_slots(&self, view: &ClusterView, unsettled: &HashSet<u16>) -> Result<(), MemberRefusal> {
+        let (known_slots, id) = (self.engine.known_slots().map_err(wrong)?, self.ownership.id());
         let (mut lost, mut clean) = (0, 0);
         for slot in 0..SLOTS {
             let record = view.slot(slot).map(|(record, _)| record).filter(|record| record.owner == id);
-            let is_known = record.is_some_and(|record| is_known(known.get(&slot), record));
+            let is_known = record.is_some_and(|record| is_known(known_slots.get(&slot), record));
             match record {
-                Some(record) if record.is_dirty && !is_known => return Err(Refusal::Wrong(older_copy())),
+                Some(record) if record.is_dirty && !is_known => {
+                    return Err(MemberRefusal::Wrong(older_copy()));
+                }
                 Some(record) if !record.is_dirty && unsettled.contains(&slot) => clean += 1,
                 None if unsettled.contains(&slot) => lost += 1,
                 _ => {}
@@ -497,30 +510,30 @@ impl Shared {
         }
         match (lost, clean) {
             (0, 0) => Ok(()),
-            (0, clean) => Err(Refusal::Wrong(clean_and_unsettled(clean))),
-            (lost, _) => Err(Refusal::Wrong(given_up(lost))),
+            (0, clean) => Err(MemberRefusal::Wrong(clean_and_unsettled(clean))),
+            (lost, _) => Err(MemberRefusal::Wrong(given_up(lost))),
         }
     }
 
     /// Gets a lease and is there from now on, with nothing of its own before etcd has been looked at.
-    async fn register(&self) -> Result<(), Refusal> {
+    async fn register(&self) -> Result<(), MemberRefusal> {
         let (view, id) = (self.look().await?, self.ownership.id().to_owned());
         let unsettled = self.engine.unsettled_slots().await.map_err(wrong)?;
         self.check_cluster(&view, unsettled.len()).await?;
         for (other, member) in &view.members {
             if *other == id {
-                return Err(Refusal::NotYet(
+                return Err(MemberRefusal::NotYet(
                     "the lease that this gateway had before has not ended".to_owned(),
                 ));
             }
             if member.name == self.name {
-                return Err(Refusal::NotYet(format!(
+                return Err(MemberRefusal::NotYet(format!(
                     "another gateway is there by the name {}: a name is for one of them",
                     self.name
                 )));
             }
             if member.buckets != self.member.buckets {
-                return Err(Refusal::Wrong(format!(
+                return Err(MemberRefusal::Wrong(format!(
                     "gateway {} has other buckets, prefixes or stores in its configuration than this one: all of a cluster have to have the same",
                     member.name
                 )));
@@ -528,12 +541,12 @@ impl Shared {
         }
         let membership = self.engine.membership().map_err(wrong)?.unwrap_or_default();
         let home_is = match view.homes.get(&id) {
-            None if membership.is_registered => return Err(Refusal::Wrong(lost_cluster())),
-            None => Compare::Absent(self.keys.home(&id)),
+            None if membership.is_registered => return Err(MemberRefusal::Wrong(lost_cluster())),
+            None => TransactionGuard::Absent(self.keys.home(&id)),
             Some((former, revision)) if membership.tokens.contains(&former.token) => {
-                Compare::Unchanged(self.keys.home(&id), *revision)
+                TransactionGuard::Unchanged(self.keys.home(&id), *revision)
             }
-            Some(_) => return Err(Refusal::Wrong(older_copy())),
+            Some(_) => return Err(MemberRefusal::Wrong(older_copy())),
         };
         self.check_slots(&view, &unsettled)?;
         let (token, seen) = (self.token, view.revision);
@@ -549,9 +562,12 @@ impl Shared {
         let (lease, ttl) = self.etcd.grant(self.ttl).await.map_err(not_yet)?;
         let member_key = self.keys.member(&id);
         let puts = vec![put(member_key.clone(), &self.member, lease)];
-        let there = self.transact(vec![Compare::Absent(member_key), home_is], puts).await.map_err(not_yet)?;
-        let Some(revision) = there else {
-            return Err(Refusal::NotYet("something has changed in etcd at the same time".to_owned()));
+        let outcome = self
+            .transact(vec![TransactionGuard::Absent(member_key), home_is], puts)
+            .await
+            .map_err(not_yet)?;
+        let Some(revision) = outcome else {
+            return Err(MemberRefusal::NotYet("something has changed in etcd at the same time".to_owned()));
         };
         self.seen.fetch_max(revision, Ordering::AcqRel);
         let noted = self.engine.note_membership(move |membership| {

@@ -2,23 +2,23 @@
 
 use std::fmt::Write as _;
 
-use super::etcd::{Compare, Etcd, Kv as _};
-use super::records::{Keys, SlotRecord, View, put};
+use super::etcd::{EtcdClient, EtcdKv as _, TransactionGuard};
+use super::records::{ClusterView, EtcdKeys, SlotRecord, put};
 use super::{chosen_for, etcd_of, halted, other_segments};
-use crate::config::{Config, Secrets};
-use crate::engine::{Alone, Recorded};
+use crate::config::{ConfigSecrets, GatewayConfig};
+use crate::engine::{OfflineDrain, RecordedCluster};
 use crate::placement::SLOTS;
 
 const SLOTS_AT_ONCE: usize = 40;
 
-async fn look(config: &Config) -> Result<(Etcd, Keys, View), String> {
+async fn look(config: &GatewayConfig) -> Result<(EtcdClient, EtcdKeys, ClusterView), String> {
     let Some(cluster) = &config.cluster else {
         return Err("the configuration has no [cluster]".to_owned());
     };
-    let etcd = etcd_of(cluster, &Secrets::read(config)?)?;
-    let keys = Keys::new(&cluster.prefix);
+    let etcd = etcd_of(cluster, &ConfigSecrets::read(config)?)?;
+    let keys = EtcdKeys::new(&cluster.prefix);
     let (rows, revision) = etcd.range(&keys.all()).await.map_err(|error| error.to_string())?;
-    let view = View::read(&keys, &rows, revision)?;
+    let view = ClusterView::read(&keys, &rows, revision)?;
     Ok((etcd, keys, view))
 }
 
@@ -26,7 +26,7 @@ async fn look(config: &Config) -> Result<(Etcd, Keys, View), String> {
 ///
 /// # Errors
 /// When etcd does not answer.
-pub(crate) async fn members(config: &Config) -> Result<String, String> {
+pub(crate) async fn members(config: &GatewayConfig) -> Result<String, String> {
     let (_, _, view) = look(config).await?;
     let mut rows: Vec<(String, String, String)> = view
         .members
@@ -43,9 +43,9 @@ pub(crate) async fn members(config: &Config) -> Result<String, String> {
     }
     rows.sort();
     let mut text = String::new();
-    if let Some(why) = &view.halted {
+    if let Some(reason) = &view.halted {
         // Writing to a string can't fail.
-        let _ = writeln!(text, "{}", halted(why));
+        let _ = writeln!(text, "{}", halted(reason));
     }
     for (name, id, address) in rows {
         let of_it = |is_wanted: &dyn Fn(&SlotRecord) -> bool| {
@@ -71,21 +71,25 @@ pub(crate) async fn members(config: &Config) -> Result<String, String> {
 ///
 /// # Errors
 /// When etcd knows of a gateway that is there, or the configuration is not that of the cluster.
-pub(crate) async fn alone(config: &Config, is_trusted: bool) -> Result<Alone, String> {
+pub(crate) async fn alone(config: &GatewayConfig, is_trusted: bool) -> Result<OfflineDrain, String> {
     let Some(cluster) = &config.cluster else {
         return Err("--without-etcd is for one of several gateways, and the configuration has no [cluster]\n  what to do: leave it out".to_owned());
     };
     let view = match look(config).await {
         Ok((_, _, view)) => Some(view),
-        Err(why) => {
-            tracing::warn!("{why}");
+        Err(reason) => {
+            tracing::warn!("{reason}");
             None
         }
     };
     alone_by(view.as_ref(), cluster.segments, is_trusted)
 }
 
-pub(super) fn alone_by(view: Option<&View>, segments: usize, is_trusted: bool) -> Result<Alone, String> {
+pub(super) fn alone_by(
+    view: Option<&ClusterView>,
+    segments: usize,
+    is_trusted: bool,
+) -> Result<OfflineDrain, String> {
     if let Some(member) = view.and_then(|view| view.members.values().next()) {
         return Err(format!(
             "gateway {} is there, at {}: stop all gateways first, and wait until their leases have ended",
@@ -93,28 +97,28 @@ pub(super) fn alone_by(view: Option<&View>, segments: usize, is_trusted: bool) -
         ));
     }
     let Some((view, cluster)) = view.and_then(|view| Some((view, view.cluster.as_ref()?))) else {
-        return Ok(Alone { segments, recorded: None, is_trusted });
+        return Ok(OfflineDrain { segments, recorded: None, is_trusted });
     };
     if cluster.segments != segments {
         return Err(other_segments(cluster.segments, segments));
     }
-    let recorded = Recorded {
+    let recorded = RecordedCluster {
         cluster: cluster.id,
         revision: view.revision,
         is_halted: view.halted.is_some(),
         slots: view.map().1,
     };
-    Ok(Alone { segments, recorded: Some(recorded), is_trusted })
+    Ok(OfflineDrain { segments, recorded: Some(recorded), is_trusted })
 }
 
 /// Gives the slots of a gateway that is gone to the others. What it has and the store does not have is lost.
 ///
 /// # Errors
 /// When it is there, or etcd does not answer.
-pub(crate) async fn abandon(config: &Config, name: &str) -> Result<String, String> {
+pub(crate) async fn abandon(config: &GatewayConfig, name: &str) -> Result<String, String> {
     let (etcd, keys, view) = look(config).await?;
-    if let Some(why) = &view.halted {
-        return Err(halted(why));
+    if let Some(reason) = &view.halted {
+        return Err(halted(reason));
     }
     if let Some((_, member)) = view.members.iter().find(|(_, member)| member.name == name) {
         return Err(format!(
@@ -137,17 +141,17 @@ pub(crate) async fn abandon(config: &Config, name: &str) -> Result<String, Strin
         let Some((owner, name)) = chosen_for(&view, slot) else {
             return Err("no other gateway is there that could take its slots".to_owned());
         };
-        let gone = record.owner.clone();
+        let former = record.owner.clone();
         let record = SlotRecord { owner, name, epoch: record.epoch + 1, is_dirty: false, mark: 0 };
-        changes.push((slot, gone, record));
+        changes.push((slot, former, record));
     }
     for changes in changes.chunks(SLOTS_AT_ONCE) {
-        let mut compares: Vec<Compare> =
+        let mut compares: Vec<TransactionGuard> =
             changes.iter().map(|(slot, _, _)| view.unchanged(&keys, *slot)).collect();
-        let mut gone: Vec<&String> = changes.iter().map(|(_, gone, _)| gone).collect();
-        gone.sort();
-        gone.dedup();
-        compares.extend(gone.into_iter().map(|id| Compare::Absent(keys.member(id))));
+        let mut former: Vec<&String> = changes.iter().map(|(_, former, _)| former).collect();
+        former.sort();
+        former.dedup();
+        compares.extend(former.into_iter().map(|id| TransactionGuard::Absent(keys.member(id))));
         let puts: Vec<_> = changes.iter().map(|(slot, _, record)| put(keys.slot(*slot), record, 0)).collect();
         if etcd.transact(&compares, &puts).await.map_err(|error| format!("{error}: some slots may have been given up, or may yet be; look by `underlay-gateway members`, and repeat this"))?.is_none() {
             return Err(

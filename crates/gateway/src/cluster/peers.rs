@@ -24,14 +24,14 @@ use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
 use underlay_sync::Mutex;
 
-use super::standstill::Standstill;
+use super::standstill::StallDetector;
 use crate::config;
 use crate::digests::hex;
-use crate::engine::{Answer, Elsewhere, Engine, Question};
-use crate::errors::{Error, Result};
+use crate::engine::{GatewayEngine, PeerAnswer, PeerQueries, PeerQuestion};
+use crate::errors::{GatewayError, GatewayResult};
 use crate::model::now_ms;
-use crate::ownership::{Ownership, Route};
-use crate::s3::{Addressing, Style};
+use crate::ownership::{KeyRoute, SlotOwnership};
+use crate::s3::{AddressingStyle, BucketAddressing};
 
 /// The time of the proof, what it is of, and the proof.
 const PROOF: HeaderName = HeaderName::from_static("x-underlay-gateway");
@@ -40,7 +40,7 @@ const QUESTIONS: &str = "/.underlay/1/ask";
 /// The same for the one that waits for no store.
 const PINGS: &str = "/.underlay/1/ping";
 /// Clocks of gateways may differ as much as those of clients.
-const MOST_SKEW_MS: i64 = 15 * 60 * 1000;
+const MAX_SKEW_MS: i64 = 15 * 60 * 1000;
 const CONNECT: Duration = Duration::from_secs(3);
 /// A host that acknowledges nothing for so long is out of reach; the process there may take its time.
 const REACH: Duration = Duration::from_secs(15);
@@ -51,22 +51,22 @@ const CHANGE: Duration = Duration::from_secs(300);
 /// And is here in so long.
 const QUESTION: Duration = Duration::from_secs(30);
 /// A connection that has been idle for longer may be closed at the other end.
-const MOST_IDLE: Duration = Duration::from_secs(10);
+const MAX_IDLE_TIME: Duration = Duration::from_secs(10);
 /// A client's request in which nothing has moved for so long, either way, is given up, unless its owner says that it is there: it may have a large
 /// object to store before it answers.
 const STANDSTILL: Duration = Duration::from_secs(15 * 60);
 /// After so many pings without an answer in a row nothing moves any more.
-const MOST_PINGS: u32 = 3;
+const MAX_PINGS: u32 = 3;
 const PING_PAUSE: Duration = Duration::from_secs(10);
-const MOST_KEPT: usize = 64;
+const MAX_IDLE_CONNECTIONS: usize = 64;
 /// A page of a listing, or some blocks of an object.
-const MOST_ANSWER_BYTES: usize = 96 << 20;
-const MOST_QUESTION_BYTES: usize = 4 << 20;
+const MAX_ANSWER_BYTES: usize = 96 << 20;
+const MAX_QUESTION_BYTES: usize = 4 << 20;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Sent = UnsyncBoxBody<Bytes, BoxError>;
+type PeerRequestBody = UnsyncBoxBody<Bytes, BoxError>;
 /// A connection, with since when it is idle.
-type Kept = (Instant, SendRequest<Sent>);
+type IdleConnection = (Instant, SendRequest<PeerRequestBody>);
 
 /// A connection to another gateway that is none of this machine's sockets.
 pub trait PeerStream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -77,21 +77,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> PeerStream for S {}
 pub type ConnectPeer = dyn Fn(&str) -> std::io::Result<Box<dyn PeerStream>> + Send + Sync;
 
 /// See the module.
-pub(crate) struct Peers {
+pub(crate) struct PeerClients {
     secret: Vec<u8>,
     /// Where gateways speak TLS.
     connector: Option<SslConnector>,
     /// In place of TCP.
     simulated: Option<Box<ConnectPeer>>,
-    ownership: Arc<Ownership>,
+    ownership: Arc<SlotOwnership>,
     /// By address, with since when they are idle.
-    kept: Mutex<HashMap<String, Vec<Kept>>>,
+    kept: Mutex<HashMap<String, Vec<IdleConnection>>>,
     pub(crate) forwarded: AtomicU64,
     standstill: Duration,
 }
 
 /// What comes in from another gateway.
-pub(crate) enum Asked {
+pub(crate) enum PeerRequest {
     /// A request of one of its clients, which is ours to answer.
     ByClient,
     Question,
@@ -102,9 +102,9 @@ pub(crate) enum Asked {
 /// Keys of requests that concern one connection.
 const OF_CONNECTION: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "te", "upgrade"];
 
-fn failed(address: &str, error: impl std::fmt::Display) -> Error {
+fn failed(address: &str, error: impl std::fmt::Display) -> GatewayError {
     tracing::debug!("gateway at {address}: {error}");
-    Error::Busy("the gateway that has these keys does not answer: try again later".to_owned())
+    GatewayError::Busy("the gateway that has these keys does not answer: try again later".to_owned())
 }
 
 /// The time of the proof that a request has, what it is of, and the proof. Of several, none counts.
@@ -116,13 +116,13 @@ pub(super) fn proof_in(headers: &HeaderMap) -> Option<(i64, &str, &str)> {
     Some((time_ms.parse().ok()?, body, proof))
 }
 
-impl Peers {
+impl PeerClients {
     pub(super) fn new(
-        config: &config::Cluster,
+        config: &config::ClusterConfig,
         has_tls: bool,
         secret: String,
-        ownership: Arc<Ownership>,
-    ) -> std::result::Result<Peers, String> {
+        ownership: Arc<SlotOwnership>,
+    ) -> std::result::Result<PeerClients, String> {
         let connector = match has_tls {
             false => None,
             true => {
@@ -134,7 +134,7 @@ impl Peers {
                 Some(builder.build())
             }
         };
-        Ok(Peers {
+        Ok(PeerClients {
             secret: secret.into_bytes(),
             connector,
             simulated: None,
@@ -146,8 +146,8 @@ impl Peers {
     }
 
     /// The same, by other connections than TCP's.
-    pub(crate) fn connected_by(self, connect: Box<ConnectPeer>) -> Peers {
-        Peers { simulated: Some(connect), ..self }
+    pub(crate) fn connected_by(self, connect: Box<ConnectPeer>) -> PeerClients {
+        PeerClients { simulated: Some(connect), ..self }
     }
 
     fn proof(&self, method: &Method, target: &str, time_ms: i64, body: &str) -> Option<String> {
@@ -164,14 +164,14 @@ impl Peers {
     }
 
     /// What a request on the gateways' own port is. Of a question, [`answer`](Self::answer) looks at the body as well.
-    pub(crate) fn asked<B>(&self, request: &Request<B>) -> Asked {
+    pub(crate) fn asked<B>(&self, request: &Request<B>) -> PeerRequest {
         match self.proven_body(request) {
-            None => Asked::ByStranger,
-            Some(body) if body == "client" => Asked::ByClient,
+            None => PeerRequest::ByStranger,
+            Some(body) if body == "client" => PeerRequest::ByClient,
             Some(_) if Self::is_question(request.uri()) && request.method() == Method::POST => {
-                Asked::Question
+                PeerRequest::Question
             }
-            Some(_) => Asked::ByStranger,
+            Some(_) => PeerRequest::ByStranger,
         }
     }
 
@@ -180,7 +180,7 @@ impl Peers {
         let (time_ms, body, proof) = proof_in(request.headers())?;
         let right = self.proof(request.method(), &target_of(request.uri()), time_ms, body)?;
         let is_right = proof.len() == right.len() && openssl::memcmp::eq(proof.as_bytes(), right.as_bytes());
-        (is_right && now_ms().abs_diff(time_ms) <= MOST_SKEW_MS.unsigned_abs()).then(|| body.to_owned())
+        (is_right && now_ms().abs_diff(time_ms) <= MAX_SKEW_MS.unsigned_abs()).then(|| body.to_owned())
     }
 
     /// Takes the proof off: the rest is the client's.
@@ -189,14 +189,14 @@ impl Peers {
     }
 
     /// Where a request of a client has to go: that is, one that is about one key.
-    pub(crate) fn route<B>(&self, request: &Request<B>, addressing: &Addressing) -> Route {
+    pub(crate) fn route<B>(&self, request: &Request<B>, addressing: &BucketAddressing) -> KeyRoute {
         match name_in(request, addressing) {
             Some((bucket, key)) => self.ownership.route(&bucket, &key),
-            None => Route::Here,
+            None => KeyRoute::Here,
         }
     }
 
-    async fn connect(&self, address: &str) -> std::result::Result<SendRequest<Sent>, BoxError> {
+    async fn connect(&self, address: &str) -> std::result::Result<SendRequest<PeerRequestBody>, BoxError> {
         if let Some(connect) = &self.simulated {
             return start(TokioIo::new(connect(address)?)).await;
         }
@@ -217,29 +217,29 @@ impl Peers {
         }
     }
 
-    fn kept(&self, address: &str) -> Option<SendRequest<Sent>> {
-        let mut kept = self.kept.lock();
-        let of_it = kept.get_mut(address)?;
-        of_it.retain(|(since, sender)| since.elapsed() < MOST_IDLE && !sender.is_closed());
-        let at = of_it.iter().position(|(_, sender)| sender.is_ready())?;
-        Some(of_it.swap_remove(at).1)
+    fn kept(&self, address: &str) -> Option<SendRequest<PeerRequestBody>> {
+        let mut idle = self.kept.lock();
+        let of_it = idle.get_mut(address)?;
+        of_it.retain(|(last_used, sender)| last_used.elapsed() < MAX_IDLE_TIME && !sender.is_closed());
+        let index = of_it.iter().position(|(_, sender)| sender.is_ready())?;
+        Some(of_it.swap_remove(index).1)
     }
 
     async fn send(
         &self,
         address: &str,
-        request: Request<Sent>,
+        request: Request<PeerRequestBody>,
         may_be_kept: bool,
     ) -> std::result::Result<Response<Incoming>, BoxError> {
-        let kept = if may_be_kept { self.kept(address) } else { None };
-        let mut sender = match kept {
+        let idle = if may_be_kept { self.kept(address) } else { None };
+        let mut sender = match idle {
             Some(sender) => sender,
             None => self.connect(address).await?,
         };
         let answer = sender.send_request(request).await?;
-        let mut kept = self.kept.lock();
-        let of_it = kept.entry(address.to_owned()).or_default();
-        if of_it.len() < MOST_KEPT {
+        let mut idle = self.kept.lock();
+        let of_it = idle.entry(address.to_owned()).or_default();
+        if of_it.len() < MAX_IDLE_CONNECTIONS {
             // It is ready again once the answer has been read.
             of_it.push((Instant::now(), sender));
         }
@@ -265,7 +265,7 @@ impl Peers {
         owner: &str,
         address: &str,
         request: Request<B>,
-    ) -> Result<Response<s3s::Body>>
+    ) -> GatewayResult<Response<s3s::Body>>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -280,7 +280,7 @@ impl Peers {
         parts.version = hyper::Version::HTTP_11;
         let proof = self.signed(&parts.method, &target, "client");
         parts.headers.insert(PROOF, proof.ok_or_else(|| failed(address, "no proof"))?);
-        let standstill = Arc::new(Standstill::new(self.standstill));
+        let standstill = Arc::new(StallDetector::new(self.standstill));
         let of_request = Arc::clone(&standstill);
         let body = body.map_frame(move |frame| {
             of_request.moves();
@@ -296,7 +296,7 @@ impl Peers {
                     tokio::time::sleep(PING_PAUSE).await;
                 }
                 standstill.is_over().await;
-                self.ask_at(address, &Question::Ping).await
+                self.ask_at(address, &PeerQuestion::Ping).await
             };
             tokio::select! {
                 answer = &mut sending => break answer.map_err(|error| failed(address, error))?,
@@ -310,7 +310,7 @@ impl Peers {
                     Err(_) if moved_at != standstill.moved_at() => {
                         (pings_failed, moved_at) = (1, standstill.moved_at());
                     }
-                    Err(_) if pings_failed + 1 < MOST_PINGS => pings_failed += 1,
+                    Err(_) if pings_failed + 1 < MAX_PINGS => pings_failed += 1,
                     Err(_) => return Err(failed(address, "nothing moves any more")),
                 },
             }
@@ -332,19 +332,19 @@ impl Peers {
                 tokio::select! {
                     biased;
                     frame = body.frame() => {
-                        let frame = frame?.map_err(|error| Error::Store(format!("the other gateway broke off: {error}")));
+                        let frame = frame?.map_err(|error| GatewayError::Store(format!("the other gateway broke off: {error}")));
                         Some((frame, Some(body)))
                     }
                     () = ownership.gone(&owner) => {
-                        Some((Err(Error::Store("the other gateway is gone".to_owned())), None))
+                        Some((Err(GatewayError::Store("the other gateway is gone".to_owned())), None))
                     }
                     () = standstill.is_over() => {
-                        Some((Err(Error::Store("the other gateway stands still".to_owned())), None))
+                        Some((Err(GatewayError::Store("the other gateway stands still".to_owned())), None))
                     }
                 }
             }
         });
-        let body = s3s::Body::http_body_unsync(Measured {
+        let body = s3s::Body::http_body_unsync(SizedBody {
             length: parts
                 .headers
                 .get(hyper::header::CONTENT_LENGTH)
@@ -354,17 +354,17 @@ impl Peers {
         Ok(Response::from_parts(parts, body))
     }
 
-    async fn ask_at(&self, address: &str, question: &Question) -> Result<Answer> {
+    async fn ask_at(&self, address: &str, question: &PeerQuestion) -> GatewayResult<PeerAnswer> {
         let bytes = postcard::to_allocvec(question).map_err(|error| failed(address, error))?;
-        let path = if matches!(question, Question::Ping) { PINGS } else { QUESTIONS };
+        let path = if matches!(question, PeerQuestion::Ping) { PINGS } else { QUESTIONS };
         let of_body = hex(&Sha256::digest(&bytes));
         // A connection that was kept may be closed by now. Only what changes nothing is asked again, and the rest on a connection of its own.
-        let (reads, mut why) = (question.only_reads(), None);
+        let (reads, mut last_error) = (question.only_reads(), None);
         let limit = if reads { READ } else { CHANGE };
         for _ in 0..if reads { 2 } else { 1 } {
             let proof =
                 self.signed(&Method::POST, path, &of_body).ok_or_else(|| failed(address, "no proof"))?;
-            let body: Sent =
+            let body: PeerRequestBody =
                 Full::new(Bytes::from(bytes.clone())).map_err(|never| match never {}).boxed_unsync();
             let mut request = Request::new(body);
             (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static(path));
@@ -373,7 +373,7 @@ impl Peers {
             let answered = async {
                 match self.send(address, request, reads).await {
                     Ok(answer) if answer.status() == StatusCode::OK => {
-                        let bytes = read(answer.into_body(), MOST_ANSWER_BYTES).await;
+                        let bytes = read(answer.into_body(), MAX_ANSWER_BYTES).await;
                         Ok(bytes.map_err(|error| failed(address, error)))
                     }
                     Ok(answer) => Ok(Err(failed(address, format_args!("status {}", answer.status())))),
@@ -382,23 +382,27 @@ impl Peers {
             };
             match tokio::time::timeout(limit, answered).await {
                 Ok(Ok(bytes)) => {
-                    return postcard::from_bytes::<Result<Answer>>(&bytes?)
+                    return postcard::from_bytes::<GatewayResult<PeerAnswer>>(&bytes?)
                         .map_err(|error| failed(address, error))?;
                 }
-                Ok(Err(error)) => why = Some(error),
+                Ok(Err(error)) => last_error = Some(error),
                 Err(_) => return Err(failed(address, "no answer in time")),
             }
         }
-        Err(failed(address, why.unwrap_or_else(|| "no answer".into())))
+        Err(failed(address, last_error.unwrap_or_else(|| "no answer".into())))
     }
 
     /// Answers a question, once it has been looked at whether it is one of the cluster's.
-    pub(crate) async fn answer<B>(&self, engine: &Arc<Engine>, request: Request<B>) -> Response<s3s::Body>
+    pub(crate) async fn answer<B>(
+        &self,
+        engine: &Arc<GatewayEngine>,
+        request: Request<B>,
+    ) -> Response<s3s::Body>
     where
         B: Body<Data = Bytes> + Send + 'static + Unpin,
         B::Error: std::fmt::Display,
     {
-        let said = |status: StatusCode, bytes: Vec<u8>| {
+        let respond = |status: StatusCode, bytes: Vec<u8>| {
             let mut response = Response::new(s3s::Body::from(Bytes::from(bytes)));
             *response.status_mut() = status;
             if status != StatusCode::OK {
@@ -407,30 +411,30 @@ impl Peers {
             response
         };
         let (proven, is_ping) = (self.proven_body(&request), Self::is_ping(request.uri()));
-        let body = read(request.into_body(), MOST_QUESTION_BYTES);
+        let body = read(request.into_body(), MAX_QUESTION_BYTES);
         let Ok(Ok(bytes)) = tokio::time::timeout(QUESTION, body).await else {
-            return said(StatusCode::BAD_REQUEST, Vec::new());
+            return respond(StatusCode::BAD_REQUEST, Vec::new());
         };
         if proven != Some(hex(&Sha256::digest(&bytes))) {
-            return said(StatusCode::FORBIDDEN, Vec::new());
+            return respond(StatusCode::FORBIDDEN, Vec::new());
         }
-        let Ok(question) = postcard::from_bytes::<Question>(&bytes) else {
-            return said(StatusCode::BAD_REQUEST, Vec::new());
+        let Ok(question) = postcard::from_bytes::<PeerQuestion>(&bytes) else {
+            return respond(StatusCode::BAD_REQUEST, Vec::new());
         };
-        if is_ping != matches!(question, Question::Ping) {
-            return said(StatusCode::BAD_REQUEST, Vec::new());
+        if is_ping != matches!(question, PeerQuestion::Ping) {
+            return respond(StatusCode::BAD_REQUEST, Vec::new());
         }
         let answer = engine.answer(question).await;
         match postcard::to_allocvec(&answer) {
-            Ok(bytes) => said(StatusCode::OK, bytes),
-            Err(_) => said(StatusCode::INTERNAL_SERVER_ERROR, Vec::new()),
+            Ok(bytes) => respond(StatusCode::OK, bytes),
+            Err(_) => respond(StatusCode::INTERNAL_SERVER_ERROR, Vec::new()),
         }
     }
 }
 
 #[async_trait]
-impl Elsewhere for Peers {
-    async fn ask(&self, owner: &str, question: &Question) -> Result<Answer> {
+impl PeerQueries for PeerClients {
+    async fn ask(&self, owner: &str, question: &PeerQuestion) -> GatewayResult<PeerAnswer> {
         let address = self.ownership.address_of(owner).ok_or_else(|| failed(owner, "it is gone"))?;
         tokio::select! {
             answer = self.ask_at(&address, question) => answer,
@@ -440,19 +444,19 @@ impl Elsewhere for Peers {
 }
 
 /// A body of a known length, so that the answer has it too.
-struct Measured<S> {
+struct SizedBody<S> {
     length: Option<u64>,
     frames: Pin<Box<S>>,
 }
 
-impl<S: futures_util::Stream<Item = Result<Frame<Bytes>>>> Body for Measured<S> {
+impl<S: futures_util::Stream<Item = GatewayResult<Frame<Bytes>>>> Body for SizedBody<S> {
     type Data = Bytes;
-    type Error = Error;
+    type Error = GatewayError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<Frame<Bytes>>>> {
+    ) -> std::task::Poll<Option<GatewayResult<Frame<Bytes>>>> {
         let polled = self.frames.as_mut().poll_next(context);
         if let std::task::Poll::Ready(Some(Ok(frame))) = &polled
             && let (Some(data), Some(length)) = (frame.data_ref(), self.length)
@@ -480,7 +484,7 @@ fn watch(stream: &TcpStream) -> std::io::Result<()> {
 
 async fn start(
     stream: impl hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-) -> std::result::Result<SendRequest<Sent>, BoxError> {
+) -> std::result::Result<SendRequest<PeerRequestBody>, BoxError> {
     let (sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     tokio::spawn(async move {
         // The sender of the request gets the error.
@@ -512,11 +516,11 @@ fn target_of(uri: &Uri) -> String {
 }
 
 /// Bucket and key that a request of a client names, by its host and its path.
-fn name_in<B>(request: &Request<B>, addressing: &Addressing) -> Option<(String, String)> {
+fn name_in<B>(request: &Request<B>, addressing: &BucketAddressing) -> Option<(String, String)> {
     let path = request.uri().path();
     match addressing.style_in(request.headers()).ok()? {
-        Style::Path => name_of(path),
-        Style::Virtual(bucket) => name_of(&format!("/{bucket}{path}")),
+        AddressingStyle::Path => name_of(path),
+        AddressingStyle::Virtual(bucket) => name_of(&format!("/{bucket}{path}")),
     }
 }
 
@@ -525,20 +529,20 @@ fn name_in<B>(request: &Request<B>, addressing: &Addressing) -> Option<(String, 
 pub(super) fn name_of(path: &str) -> Option<(String, String)> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
+    while let Some((first, tail)) = rest.split_first() {
         let escaped = (*first == b'%')
-            .then(|| behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()))
+            .then(|| tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()))
             .flatten()
             .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
         match escaped {
             Some(byte) => {
                 bytes.push(byte);
-                rest = &behind[2..];
+                rest = &tail[2..];
             }
             None => {
                 bytes.push(*first);
-                rest = behind;
+                rest = tail;
             }
         }
     }

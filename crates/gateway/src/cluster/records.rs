@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::etcd::{Compare, Put, Row};
-use crate::ownership::{Owned, Peer};
+use super::etcd::{EtcdPut, EtcdRow, TransactionGuard};
+use crate::ownership::{OwnedSlot, VisiblePeer};
 use crate::placement::SLOTS;
 
 /// The cluster itself. It is written once.
@@ -54,13 +54,13 @@ pub(super) struct SlotRecord {
 
 /// The names of keys.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(super) struct EtcdKeys {
     prefix: String,
 }
 
-impl Keys {
-    pub(super) fn new(prefix: &str) -> Keys {
-        Keys { prefix: prefix.trim_end_matches('/').to_owned() }
+impl EtcdKeys {
+    pub(super) fn new(prefix: &str) -> EtcdKeys {
+        EtcdKeys { prefix: prefix.trim_end_matches('/').to_owned() }
     }
 
     pub(super) fn all(&self) -> String {
@@ -95,11 +95,11 @@ impl Keys {
 }
 
 /// A record, and the revision of its last change.
-pub(super) type Found<T> = (T, u64);
+pub(super) type FoundRecord<T> = (T, u64);
 
 /// What etcd has.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
+pub(super) struct ClusterView {
     /// Of etcd as a whole. It never goes back, unless etcd's data do.
     pub(super) revision: u64,
     pub(super) halted: Option<String>,
@@ -107,42 +107,43 @@ pub(super) struct View {
     pub(super) members: HashMap<String, MemberRecord>,
     /// Leases of the members.
     pub(super) leases: HashMap<String, i64>,
-    pub(super) homes: HashMap<String, Found<HomeRecord>>,
-    pub(super) slots: Vec<Option<Found<SlotRecord>>>,
+    pub(super) homes: HashMap<String, FoundRecord<HomeRecord>>,
+    pub(super) slots: Vec<Option<FoundRecord<SlotRecord>>>,
 }
 
-impl View {
+impl ClusterView {
     /// # Errors
     /// When a key is not what a gateway writes: going on could make it worse.
-    pub(super) fn read(keys: &Keys, rows: &[Row], revision: u64) -> Result<View, String> {
-        let mut view = View { revision, slots: vec![None; usize::from(SLOTS)], ..View::default() };
+    pub(super) fn read(keys: &EtcdKeys, rows: &[EtcdRow], revision: u64) -> Result<ClusterView, String> {
+        let mut view =
+            ClusterView { revision, slots: vec![None; usize::from(SLOTS)], ..ClusterView::default() };
         for row in rows {
             let Some(name) = row.key.strip_prefix(&keys.all()) else { continue };
             let wrong = |error: &dyn std::fmt::Display| {
                 format!("etcd has something at {} that no gateway wrote: {error}", row.key.escape_debug())
             };
-            fn of<T: for<'de> Deserialize<'de>>(row: &Row) -> Result<T, serde_json::Error> {
+            fn decode<T: for<'de> Deserialize<'de>>(row: &EtcdRow) -> Result<T, serde_json::Error> {
                 serde_json::from_slice(&row.value)
             }
             match name.split_once('/') {
-                None if name == "cluster" => view.cluster = Some(of(row).map_err(|error| wrong(&error))?),
+                None if name == "cluster" => view.cluster = Some(decode(row).map_err(|error| wrong(&error))?),
                 None if name == "halted" => {
                     // No matter who wrote it, or in which form.
                     let text = || String::from_utf8_lossy(&row.value).into_owned();
-                    view.halted = Some(of(row).unwrap_or_else(|_| text()));
+                    view.halted = Some(decode(row).unwrap_or_else(|_| text()));
                 }
                 Some(("members", id)) => {
-                    view.members.insert(id.to_owned(), of(row).map_err(|error| wrong(&error))?);
+                    view.members.insert(id.to_owned(), decode(row).map_err(|error| wrong(&error))?);
                     view.leases.insert(id.to_owned(), row.lease);
                 }
                 Some(("homes", id)) => {
-                    let home = of(row).map_err(|error| wrong(&error))?;
+                    let home = decode(row).map_err(|error| wrong(&error))?;
                     view.homes.insert(id.to_owned(), (home, row.mod_revision));
                 }
                 Some(("slots", number)) => {
                     let slot = number.parse::<usize>().ok().and_then(|number| view.slots.get_mut(number));
                     let slot = slot.ok_or_else(|| wrong(&"no such slot"))?;
-                    *slot = Some((of(row).map_err(|error| wrong(&error))?, row.mod_revision));
+                    *slot = Some((decode(row).map_err(|error| wrong(&error))?, row.mod_revision));
                 }
                 _ => {}
             }
@@ -155,7 +156,7 @@ impl View {
         self.members.iter().filter(|(_, member)| !member.is_leaving)
     }
 
-    pub(super) fn slot(&self, slot: u16) -> Option<&Found<SlotRecord>> {
+    pub(super) fn slot(&self, slot: u16) -> Option<&FoundRecord<SlotRecord>> {
         self.slots.get(usize::from(slot)).and_then(Option::as_ref)
     }
 
@@ -164,12 +165,13 @@ impl View {
         self.slot(slot).map_or(0, |(_, revision)| *revision)
     }
 
-    /// For [`Ownership::learn`](crate::ownership::Ownership::learn).
-    pub(super) fn map(&self) -> (HashMap<String, Peer>, Vec<Option<Owned>>) {
-        let peer =
-            |(id, member): (&String, &MemberRecord)| (id.clone(), Peer { address: member.address.clone() });
-        let owned = |found: &Option<Found<SlotRecord>>| {
-            found.as_ref().map(|(record, _)| Owned {
+    /// For [`SlotOwnership::learn`](crate::ownership::SlotOwnership::learn).
+    pub(super) fn map(&self) -> (HashMap<String, VisiblePeer>, Vec<Option<OwnedSlot>>) {
+        let peer = |(id, member): (&String, &MemberRecord)| {
+            (id.clone(), VisiblePeer { address: member.address.clone() })
+        };
+        let owned = |found: &Option<FoundRecord<SlotRecord>>| {
+            found.as_ref().map(|(record, _)| OwnedSlot {
                 owner: record.owner.clone(),
                 name: record.name.clone(),
                 epoch: record.epoch,
@@ -179,17 +181,17 @@ impl View {
     }
 
     /// What has to be so for this slot to be changed by what this view says of it.
-    pub(super) fn unchanged(&self, keys: &Keys, slot: u16) -> Compare {
+    pub(super) fn unchanged(&self, keys: &EtcdKeys, slot: u16) -> TransactionGuard {
         match self.slot(slot) {
-            Some((_, revision)) => Compare::Unchanged(keys.slot(slot), *revision),
-            None => Compare::Absent(keys.slot(slot)),
+            Some((_, revision)) => TransactionGuard::Unchanged(keys.slot(slot), *revision),
+            None => TransactionGuard::Absent(keys.slot(slot)),
         }
     }
 }
 
 /// A key with a record.
-pub(super) fn put(key: String, record: &impl Serialize, lease: i64) -> Put {
-    Put { key, value: serde_json::to_vec(record).unwrap_or_default(), lease }
+pub(super) fn put(key: String, record: &impl Serialize, lease: i64) -> EtcdPut {
+    EtcdPut { key, value: serde_json::to_vec(record).unwrap_or_default(), lease }
 }
 
 #[cfg(test)]
@@ -198,13 +200,13 @@ mod tests {
 
     use super::*;
 
-    fn row(key: &str, value: &str, lease: i64) -> Row {
-        Row { key: key.to_owned(), value: value.as_bytes().to_vec(), mod_revision: 9, lease }
+    fn row(key: &str, value: &str, lease: i64) -> EtcdRow {
+        EtcdRow { key: key.to_owned(), value: value.as_bytes().to_vec(), mod_revision: 9, lease }
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        let keys = Keys::new("/test/");
+    fn written_records_are_read_back() {
+        let keys = EtcdKeys::new("/test/");
         let (owner, name) = ("a1".to_owned(), "one".to_owned());
         let slot = SlotRecord { owner, name, epoch: 3, is_dirty: true, mark: u64::MAX };
         let member = MemberRecord {
@@ -218,20 +220,20 @@ mod tests {
             put(keys.member("a1"), &member, 5),
             put(keys.cluster(), &ClusterRecord { id: 1, segments: 1 }, 0),
         ];
-        let rows: Vec<Row> = puts
+        let rows: Vec<EtcdRow> = puts
             .into_iter()
-            .map(|put| Row { key: put.key, value: put.value, mod_revision: 9, lease: put.lease })
+            .map(|put| EtcdRow { key: put.key, value: put.value, mod_revision: 9, lease: put.lease })
             .collect();
-        let view = View::read(&keys, &rows, 9).unwrap();
+        let view = ClusterView::read(&keys, &rows, 9).unwrap();
         assert_eq!(view.slot(255), Some(&(slot, 9)));
         assert_eq!((view.leases["a1"], &view.members["a1"]), (5, &member));
-        assert_eq!(view.unchanged(&keys, 255), Compare::Unchanged("/test/slots/255".to_owned(), 9));
-        assert_eq!(view.unchanged(&keys, 0), Compare::Absent("/test/slots/000".to_owned()));
-        assert!(View::read(&keys, &[row("/test/slots/256", "{}", 0)], 9).is_err());
-        assert!(View::read(&keys, &[row("/test/cluster", "x", 0)], 9).is_err());
-        assert!(View::read(&keys, &[row("/tester/cluster", "x", 0)], 9).is_ok());
+        assert_eq!(view.unchanged(&keys, 255), TransactionGuard::Unchanged("/test/slots/255".to_owned(), 9));
+        assert_eq!(view.unchanged(&keys, 0), TransactionGuard::Absent("/test/slots/000".to_owned()));
+        assert!(ClusterView::read(&keys, &[row("/test/slots/256", "{}", 0)], 9).is_err());
+        assert!(ClusterView::read(&keys, &[row("/test/cluster", "x", 0)], 9).is_err());
+        assert!(ClusterView::read(&keys, &[row("/tester/cluster", "x", 0)], 9).is_ok());
         for (value, text) in [("\"stop\"", "stop"), ("stop", "stop")] {
-            let view = View::read(&keys, &[row("/test/halted", value, 0)], 9).unwrap();
+            let view = ClusterView::read(&keys, &[row("/test/halted", value, 0)], 9).unwrap();
             assert_eq!(view.halted.as_deref(), Some(text));
         }
     }
@@ -239,7 +241,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_row_panics(key in "(slots|members|homes|cluster|halted)/?[0-9a-f]{0,6}", value in "\\PC{0,60}") {
-            let _ = View::read(&Keys::new("/t"), &[row(&format!("/t/{key}"), &value, 0)], 9);
+            let _ = ClusterView::read(&EtcdKeys::new("/t"), &[row(&format!("/t/{key}"), &value, 0)], 9);
         }
     }
 }

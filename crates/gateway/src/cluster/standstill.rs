@@ -6,14 +6,14 @@ use tokio::time::Instant;
 use underlay_sync::Mutex;
 
 /// See the module.
-pub(super) struct Standstill {
+pub(super) struct StallDetector {
     limit: Duration,
     moved: Mutex<Instant>,
 }
 
-impl Standstill {
-    pub(super) fn new(limit: Duration) -> Standstill {
-        Standstill { limit, moved: Mutex::new(Instant::now()) }
+impl StallDetector {
+    pub(super) fn new(limit: Duration) -> StallDetector {
+        StallDetector { limit, moved: Mutex::new(Instant::now()) }
     }
 
     /// Something has gone one way or the other.

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::control::Control;
-use super::{BROKEN, LEAVE_PAUSE, Refusal, Shared};
+use super::control::ClusterControl;
+use super::{BROKEN, LEAVE_PAUSE, MemberRefusal, MemberShared};
 use crate::ownership::boot_ms;
 
 /// A part of the lease that is not made use of: clocks do not run at the same speed.
 const MARGIN: u32 = 5;
 /// A member whose slots nobody has seen to for so long hangs, with its disk as a rule: others are to have what they can. Etcd that does not
 /// answer takes a part of a lease at a time.
-const LONGEST_ROUND: Duration = Duration::from_secs(120);
+const MAX_ROUND_TIME: Duration = Duration::from_secs(120);
 const HANGS: &str = "nothing has become of a change of slots for two minutes, as where the local disk hangs, so this gateway has left the cluster until that goes on";
 
-impl Shared {
+impl MemberShared {
     /// It would be wrong to go on: nothing is served, and the lease ends. Whether that is still so, every attempt to get another one
     /// finds out.
     pub(super) fn give_up(&self) {
@@ -33,11 +33,11 @@ impl Shared {
 
     /// Renews the lease, and gets another one when it is gone.
     pub(super) async fn hold(self: Arc<Self>) {
-        let mut said = String::new();
-        let mut say = |why: String| {
-            if said != why {
-                tracing::warn!("{why}");
-                said = why;
+        let mut last_logged = String::new();
+        let mut say = |reason: String| {
+            if last_logged != reason {
+                tracing::warn!("{reason}");
+                last_logged = reason;
             }
         };
         while !self.has_left.load(Ordering::Acquire) {
@@ -45,7 +45,7 @@ impl Shared {
             if self.has_left.load(Ordering::Acquire) {
                 return;
             }
-            let hangs = self.came_round.lock().elapsed() > LONGEST_ROUND;
+            let hangs = self.came_round.lock().elapsed() > MAX_ROUND_TIME;
             if hangs || self.engine.takes_no_more() {
                 let lease = self.lease.lock().take();
                 self.ownership.let_go();
@@ -60,8 +60,8 @@ impl Shared {
             let Some(lease) = lease else {
                 match self.register().await {
                     Ok(()) => say("in the cluster again".to_owned()),
-                    Err(Refusal::Wrong(why) | Refusal::NotYet(why)) => {
-                        say(format!("not in the cluster: {why}"))
+                    Err(MemberRefusal::Wrong(reason) | MemberRefusal::NotYet(reason)) => {
+                        say(format!("not in the cluster: {reason}"))
                     }
                 }
                 continue;
@@ -70,8 +70,8 @@ impl Shared {
             match self.etcd.keep_alive(lease).await {
                 Ok(Some(ttl)) => {
                     // One that was given up meanwhile by `leave` must not come back.
-                    let held = self.lease.lock();
-                    if *held == Some(lease) {
+                    let current = self.lease.lock();
+                    if *current == Some(lease) {
                         self.hold_from(asked_ms, ttl);
                     }
                 }
@@ -87,8 +87,8 @@ impl Shared {
     }
 
     pub(super) async fn control(self: Arc<Self>) {
-        let mut control = Control::new(Arc::clone(&self));
-        let mut said = String::new();
+        let mut control = ClusterControl::new(Arc::clone(&self));
+        let mut last_logged = String::new();
         while !self.has_left.load(Ordering::Acquire) {
             let outcome = tokio::select! {
                 () = self.ownership.asked() => control.mark_dirty_or_look().await,
@@ -105,11 +105,11 @@ impl Shared {
             }
             let has_only_uploads = control.is_leaving && outcome.is_ok() && control.has_only_uploads();
             self.has_only_uploads.store(has_only_uploads, Ordering::Release);
-            if let Err(why) = outcome
-                && said != why
+            if let Err(reason) = outcome
+                && last_logged != reason
             {
-                tracing::warn!("the cluster: {why}");
-                said = why;
+                tracing::warn!("the cluster: {reason}");
+                last_logged = reason;
             }
         }
     }

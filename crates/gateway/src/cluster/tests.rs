@@ -11,17 +11,19 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use object_store::ObjectStoreExt as _;
 
-use super::records::{Keys, put};
-use crate::config::Consistency;
-use crate::engine::{Answer, Conditions, CopyRequest, Entry, ListRequest, PutRequest, Question};
-use crate::errors::Error;
-use crate::model::Headers;
+use super::records::{EtcdKeys, put};
+use crate::config::StoreConsistency;
+use crate::engine::{
+    CopyRequest, ListEntry, ListRequest, PeerAnswer, PeerQuestion, PutRequest, WriteConditions,
+};
+use crate::errors::GatewayError;
+use crate::model::ObjectHeaders;
 use crate::placement::SLOTS;
 use fake::Fate;
 use gateway::{BUCKET, FILES, Gateway, Site, get_from, put_to};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_may_yet_become_clean_takes_no_write() {
+async fn slot_possibly_becoming_clean_takes_no_write() {
     // The transaction that marks it as clean gets no answer, and is carried out after one or two more looks, or never; the one that is to
     // settle it has an answer, or none either.
     for (fates, looks) in [
@@ -58,7 +60,7 @@ async fn a_slot_that_may_yet_become_clean_takes_no_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_may_yet_be_handed_on_is_neither_written_nor_read() {
+async fn slot_possibly_handed_on_is_not_used() {
     for (fates, looks) in [
         (vec![Fate::Late], 0),
         (vec![Fate::Late], 1),
@@ -69,8 +71,8 @@ async fn a_slot_that_may_yet_be_handed_on_is_neither_written_nor_read() {
         let site = Site::new();
         let mut a = site.start("a").await.unwrap();
         a.pass_until(|a| a.served() == SLOTS as usize).await;
-        for at in 0..8 {
-            assert!(a.put(&format!("t{at}/x"), "first").await);
+        for index in 0..8 {
+            assert!(a.put(&format!("t{index}/x"), "first").await);
         }
         a.flushed().await;
         a.pass_until(|_| site.etcd.dirty() == 0).await;
@@ -84,8 +86,8 @@ async fn a_slot_that_may_yet_be_handed_on_is_neither_written_nor_read() {
             site.check(&[&a, &b]);
             let _ = a.control.pass().await;
             let _ = b.control.pass().await;
-            for at in 0..8 {
-                a.put(&format!("t{at}/x"), "second").await;
+            for index in 0..8 {
+                a.put(&format!("t{index}/x"), "second").await;
             }
             site.check(&[&a, &b]);
         }
@@ -101,7 +103,7 @@ async fn a_slot_that_may_yet_be_handed_on_is_neither_written_nor_read() {
 
 /// The transaction that marks a slot as dirty is carried out, and its answer is lost. By the next mark an older copy of the directory is recognised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mark_stands_for_one_time_that_a_slot_was_dirty() {
+async fn slot_mark_is_new_for_each_dirty_period() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -110,7 +112,9 @@ async fn a_mark_stands_for_one_time_that_a_slot_was_dirty() {
     let dirty = |_: &Gateway| site.etcd.dirty() == 1;
     a.pass_until(dirty).await;
     let (slot, first) = (0..SLOTS)
-        .find_map(|slot| site.etcd.find_slot(slot).filter(|it| it.is_dirty).map(|it| (slot, it.mark)))
+        .find_map(|slot| {
+            site.etcd.find_slot(slot).filter(|record| record.is_dirty).map(|record| (slot, record.mark))
+        })
         .unwrap();
     a.flushed().await;
     a.pass_until(|_| site.etcd.dirty() == 0).await;
@@ -121,7 +125,7 @@ async fn a_mark_stands_for_one_time_that_a_slot_was_dirty() {
 
 /// A gateway that leaves has handed everything over only once etcd says so, and under its present lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_handed_over_before_etcd_has_said_so() {
+async fn slot_is_handed_over_only_after_etcd_confirms() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     assert!(!a.control.is_rid_of_all(), "nobody has looked");
@@ -137,7 +141,7 @@ async fn nothing_is_handed_over_before_etcd_has_said_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_copy_of_a_directory_is_refused_however_often_it_starts() {
+async fn older_directory_copy_is_refused_at_each_start() {
     let site = Site::new();
     let a = site.start("a").await.unwrap();
     site.kill(a);
@@ -148,8 +152,8 @@ async fn an_older_copy_of_a_directory_is_refused_however_often_it_starts() {
     assert!(a.put("t/1", "newer").await);
     site.kill(a);
     for _ in 0..3 {
-        let why = site.start_as("a", "old").await.map(drop).unwrap_err();
-        assert!(why.contains("an older copy"), "{why}");
+        let error = site.start_as("a", "old").await.map(drop).unwrap_err();
+        assert!(error.contains("an older copy"), "{error}");
     }
     // The right one goes on.
     let mut a = site.start("a").await.unwrap();
@@ -161,8 +165,8 @@ async fn an_older_copy_of_a_directory_is_refused_however_often_it_starts() {
     site.copy("a", "old");
     assert!(a.put("t/2", "newest").await);
     site.kill(a);
-    let why = site.start_as("a", "old").await.map(drop).unwrap_err();
-    assert!(why.contains("an older copy"), "{why}");
+    let error = site.start_as("a", "old").await.map(drop).unwrap_err();
+    assert!(error.contains("an older copy"), "{error}");
     // Where they are clean again, what it knows of them is not believed: the store has everything.
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -179,7 +183,7 @@ async fn an_older_copy_of_a_directory_is_refused_however_often_it_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_etcd_that_has_gone_back_stops_everybody() {
+async fn etcd_rollback_stops_all_gateways() {
     let site = Site::new();
     let a = site.start("a").await.unwrap();
     let early = site.etcd.snapshot();
@@ -190,22 +194,22 @@ async fn an_etcd_that_has_gone_back_stops_everybody() {
     assert!(a.put("t/1", "newer").await);
     site.etcd.restore(&snapshot);
     // The same etcd, as it was before the slot became dirty: another gateway would take it for clean.
-    let why = a.control.pass().await.unwrap_err();
-    assert!(why.contains("etcd is older than it was"), "{why}");
+    let error = a.control.pass().await.unwrap_err();
+    assert!(error.contains("etcd is older than it was"), "{error}");
     assert!(a.get("t/1").await.is_err() && a.served() == 0);
-    let why = site.start("b").await.map(drop).unwrap_err();
-    assert!(why.contains("stopped the cluster"), "{why}");
+    let error = site.start("b").await.map(drop).unwrap_err();
+    assert!(error.contains("stopped the cluster"), "{error}");
     // Also when the one that knows it has to start first, with an etcd in which nobody has noticed.
     site.kill(a);
     site.etcd.restore(&early);
-    let why = site.start("a").await.map(drop).unwrap_err();
-    assert!(why.contains("etcd is older than it was"), "{why}");
+    let error = site.start("a").await.map(drop).unwrap_err();
+    assert!(error.contains("etcd is older than it was"), "{error}");
     // And when etcd has got as far again by then: it says that a slot is clean which is not.
     for further in [0, 10_000] {
         site.etcd.restore(&snapshot);
         site.etcd.advance(further);
-        let why = site.start("a").await.map(drop).unwrap_err();
-        assert!(why.contains("slots that are clean in etcd"), "{why}");
+        let error = site.start("a").await.map(drop).unwrap_err();
+        assert!(error.contains("slots that are clean in etcd"), "{error}");
     }
     // What it has can be stored all the same, once nobody else is there.
     assert_eq!(site.store_alone("a", true).await, Ok(0));
@@ -213,7 +217,7 @@ async fn an_etcd_that_has_gone_back_stops_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_etcd_that_has_gone_back_and_got_as_far_again_is_noticed() {
+async fn etcd_rollback_with_later_progress_is_detected() {
     // What is lost: that the slot became dirty, or that it did and was clean again, so that etcd says the same of it as before. Who looks
     // first: the one that wrote it, or the other, that has only seen it.
     for (is_flushed, is_other) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -232,16 +236,16 @@ async fn an_etcd_that_has_gone_back_and_got_as_far_again_is_noticed() {
         site.etcd.restore(&snapshot);
         site.etcd.advance(10_000);
         let (first, second) = if is_other { (&mut b, &mut a) } else { (&mut a, &mut b) };
-        let why = first.control.pass().await.unwrap_err();
-        assert!(why.contains("etcd is older than it was"), "{is_flushed} {is_other}: {why}");
-        let why = second.control.pass().await.unwrap_err();
-        assert!(why.contains("stopped the cluster"), "{is_flushed} {is_other}: {why}");
+        let error = first.control.pass().await.unwrap_err();
+        assert!(error.contains("etcd is older than it was"), "{is_flushed} {is_other}: {error}");
+        let error = second.control.pass().await.unwrap_err();
+        assert!(error.contains("stopped the cluster"), "{is_flushed} {is_other}: {error}");
         assert_eq!((a.served(), b.served()), (0, 0));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_by_itself_notices_that_several_have_its_store() {
+async fn single_gateway_detects_store_of_cluster() {
     // As it looks now and then, and as it is about to store something.
     for by_flush in [false, true] {
         let site = Site::new();
@@ -272,9 +276,9 @@ async fn a_gateway_by_itself_notices_that_several_have_its_store() {
             }
         }
         assert_eq!(site.stored("t/1").await.as_deref(), Some("theirs"));
-        let busy = |outcome: Result<(), Error>| {
+        let busy = |outcome: Result<(), GatewayError>| {
             assert!(
-                matches!(&outcome, Err(Error::Busy(why)) if why.contains("several gateways")),
+                matches!(&outcome, Err(GatewayError::Busy(why)) if why.contains("several gateways")),
                 "{outcome:?}"
             );
         };
@@ -284,13 +288,13 @@ async fn a_gateway_by_itself_notices_that_several_have_its_store() {
         single.close().await;
         drop(single);
         // It has listed the store long ago, and does not start over it all the same.
-        let why = site.single("single").await.map(drop).unwrap_err();
-        assert!(why.contains("belongs to several gateways") && why.contains("what to do"), "{why}");
+        let error = site.single("single").await.map(drop).unwrap_err();
+        assert!(error.contains("belongs to several gateways") && error.contains("what to do"), "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_with_what_several_can_t_keep_does_not_join() {
+async fn gateway_with_unshareable_data_does_not_join() {
     let site = Site::new();
     let single = site.single("a").await.unwrap();
     let tags = vec![("key".to_owned(), "value".to_owned())];
@@ -305,8 +309,8 @@ async fn a_gateway_with_what_several_can_t_keep_does_not_join() {
     }
     single.close().await;
     drop(single);
-    let why = site.start("a").await.map(drop).unwrap_err();
-    assert!(why.starts_with("1 objects have tags") && why.contains("what to do"), "{why}");
+    let error = site.start("a").await.map(drop).unwrap_err();
+    assert!(error.starts_with("1 objects have tags") && error.contains("what to do"), "{error}");
     // An administrator who can do without them begins with an empty directory.
     let mut a = site.start_as("a", "empty").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -314,7 +318,7 @@ async fn a_gateway_with_what_several_can_t_keep_does_not_join() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_have_got_since_is_not_overwritten_without_etcd() {
+async fn offline_drain_keeps_slots_taken_by_others() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -332,15 +336,15 @@ async fn what_others_have_got_since_is_not_overwritten_without_etcd() {
     b.pass_until(|b| b.served() == SLOTS as usize - 1).await;
     assert!(b.put("t/1", "newer").await);
     b.flushed().await;
-    let why = site.store_alone("a", true).await.unwrap_err();
-    assert!(why.contains("gateway b is there"), "{why}");
+    let error = site.store_alone("a", true).await.unwrap_err();
+    assert!(error.contains("gateway b is there"), "{error}");
     site.kill(b);
     assert_eq!(site.store_alone("a", false).await, Ok(1));
     assert_eq!(site.stored("u/1").await.as_deref(), Some("kept"));
     assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
     // What etcd does not have, or no longer has for sure, somebody has to vouch for.
     let snapshot = site.etcd.snapshot();
-    site.etcd.write(put(Keys::new(fake::PREFIX).halted(), &"why", 0));
+    site.etcd.write(put(EtcdKeys::new(fake::PREFIX).halted(), &"why", 0));
     let refused = site.store_alone("a", false).await.unwrap_err();
     assert!(refused.contains("--not-abandoned"), "{refused}");
     assert_eq!(site.store_alone("a", true).await, Ok(1), "what it does say is believed");
@@ -353,18 +357,18 @@ async fn what_others_have_got_since_is_not_overwritten_without_etcd() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_etcd_without_anything_makes_no_second_cluster() {
+async fn empty_etcd_makes_no_second_cluster() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
     assert!(a.put("t/1", "value").await);
     site.etcd.wipe();
-    let why = a.control.pass().await.unwrap_err();
-    assert!(why.contains("no longer has the cluster"), "{why}");
+    let error = a.control.pass().await.unwrap_err();
+    assert!(error.contains("no longer has the cluster"), "{error}");
     assert_eq!(a.served(), 0);
     // An empty directory knows nothing of a cluster; the store does.
-    let why = site.start("b").await.map(drop).unwrap_err();
-    assert!(why.contains("belongs to a cluster") && why.contains("%underlay-cluster"), "{why}");
+    let error = site.start("b").await.map(drop).unwrap_err();
+    assert!(error.contains("belongs to a cluster") && error.contains("%underlay-cluster"), "{error}");
     // And no listing shows what the store says of it.
     site.kill(a);
     let names: Vec<_> = site.store.list(None).collect::<Vec<_>>().await;
@@ -372,7 +376,7 @@ async fn an_etcd_without_anything_makes_no_second_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_to_the_store_that_has_begun_is_waited_for_when_the_lease_lapses() {
+async fn started_store_request_is_awaited_at_lease_end() {
     let site = Site::slow(Duration::from_millis(400));
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -397,14 +401,14 @@ async fn a_request_to_the_store_that_has_begun_is_waited_for_when_the_lease_laps
 
 /// One slot keeps it from going: its object is not stored yet. What it has given away until then is the other's for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_leaving_gateway_gives_away_does_not_come_back() {
+async fn slots_of_leaving_gateway_do_not_return() {
     let site = Site::new();
     let (mut a, mut b) = (site.start("a").await.unwrap(), site.start("b").await.unwrap());
     Site::settle(&mut [&mut a, &mut b]).await;
-    let slot_of = |gateway: &Gateway, at: usize| gateway.ownership.slot_of(BUCKET, &format!("t{at}/x"));
-    let at = (0..SLOTS as usize).find(|at| !a.ownership.is_foreign(slot_of(&a, *at))).unwrap();
-    assert!(a.put(&format!("t{at}/x"), "value").await);
-    let pass = a.ownership.write(BUCKET, &[&format!("t{at}/x")]).await.unwrap();
+    let slot_of = |gateway: &Gateway, index: usize| gateway.ownership.slot_of(BUCKET, &format!("t{index}/x"));
+    let index = (0..SLOTS as usize).find(|index| !a.ownership.is_foreign(slot_of(&a, *index))).unwrap();
+    assert!(a.put(&format!("t{index}/x"), "value").await);
+    let pass = a.ownership.write(BUCKET, &[&format!("t{index}/x")]).await.unwrap();
     a.control.is_leaving = true;
     let begun = tokio::time::Instant::now();
     while (a.served(), b.served()) != (1, SLOTS as usize - 1) {
@@ -425,37 +429,37 @@ async fn what_a_leaving_gateway_gives_away_does_not_come_back() {
     b.pass_until(|b| b.served() == SLOTS as usize).await;
     let _ = a.control.pass().await;
     assert!(a.control.is_rid_of_all());
-    assert_eq!(b.get(&format!("t{at}/x")).await.unwrap().as_deref(), Some("value"));
+    assert_eq!(b.get(&format!("t{index}/x")).await.unwrap().as_deref(), Some("value"));
 }
 
 /// As where its disk hangs: what it can't see to, others may have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_whose_changes_come_to_no_end_leaves_until_one_does() {
+async fn gateway_with_stuck_changes_leaves_until_one_succeeds() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
     let long_ago = tokio::time::Instant::now().checked_sub(Duration::from_secs(1000)).unwrap();
     *a.shared.came_round.lock() = long_ago;
     let hold = tokio::spawn(std::sync::Arc::clone(&a.shared).hold());
-    let until = async |is_so: &dyn Fn() -> bool| {
+    let wait_until = async |is_so: &dyn Fn() -> bool| {
         let begun = tokio::time::Instant::now();
         while !is_so() {
             assert!(begun.elapsed() < Duration::from_secs(30), "it does not come to that");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    until(&|| !a.is_registered()).await;
+    wait_until(&|| !a.is_registered()).await;
     assert_eq!(a.served(), 0);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!a.is_registered(), "it has come back before anything moved");
     *a.shared.came_round.lock() = tokio::time::Instant::now();
-    until(&|| a.is_registered()).await;
+    wait_until(&|| a.is_registered()).await;
     hold.abort();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_waited_while_its_slot_was_another_s_is_refused_where_it_is_committed() {
+async fn delayed_write_of_moved_slot_is_refused_at_commit() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -485,14 +489,14 @@ async fn a_write_that_waited_while_its_slot_was_another_s_is_refused_where_it_is
     a.pass_until(|a| a.served() == SLOTS as usize).await;
     sender.send(()).unwrap();
     let outcome = writing.await.unwrap();
-    assert!(matches!(outcome, Err(Error::Busy(_))), "{outcome:?}");
+    assert!(matches!(outcome, Err(GatewayError::Busy(_))), "{outcome:?}");
     assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some("before"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_store_said_of_a_slot_is_forgotten_with_it() {
+async fn cached_store_answers_are_dropped_with_their_slot() {
     let mut site = Site::new();
-    site.consistency = Consistency::Ttl(Duration::from_secs(3600));
+    site.consistency = StoreConsistency::Ttl(Duration::from_secs(3600));
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
     site.store.put(&"t/1".into(), "one".into()).await.unwrap();
@@ -505,7 +509,7 @@ async fn what_the_store_said_of_a_slot_is_forgotten_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gateways_ask_each_other_for_no_more_than_is_needed() {
+async fn peers_exchange_only_needed_requests() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -514,11 +518,11 @@ async fn gateways_ask_each_other_for_no_more_than_is_needed() {
     let bucket = BUCKET.to_owned();
     let request = ListRequest { most: usize::MAX, ..ListRequest::default() };
     let epoch = site.etcd.slot(slot).epoch;
-    let asked = Question::List { bucket: bucket.clone(), request, slots: vec![(slot, epoch)] };
+    let asked = PeerQuestion::List { bucket: bucket.clone(), request, slots: vec![(slot, epoch)] };
     assert!(asked.only_reads());
     match a.engine.answer(asked).await.unwrap() {
-        Answer::Entries(entries) => match &entries[..] {
-            [Entry::Object(key, record)] => {
+        PeerAnswer::Entries(entries) => match &entries[..] {
+            [ListEntry::Object(key, record)] => {
                 assert!(key == "t/1" && record.size_bytes == 5 && record.extents.is_empty());
             }
             other => panic!("{other:?}"),
@@ -526,12 +530,12 @@ async fn gateways_ask_each_other_for_no_more_than_is_needed() {
         other => panic!("{other:?}"),
     }
     // Every condition goes along.
-    let unless = Conditions { size_bytes: Some(6), ..Conditions::default() };
-    let asked = Question::Delete { bucket, keys: vec![("t/1".to_owned(), unless)] };
+    let unless = WriteConditions { size_bytes: Some(6), ..WriteConditions::default() };
+    let asked = PeerQuestion::Delete { bucket, keys: vec![("t/1".to_owned(), unless)] };
     assert!(!asked.only_reads(), "it is not asked twice");
-    let again: Question = postcard::from_bytes(&postcard::to_allocvec(&asked).unwrap()).unwrap();
+    let again: PeerQuestion = postcard::from_bytes(&postcard::to_allocvec(&asked).unwrap()).unwrap();
     match a.engine.answer(again).await.unwrap() {
-        Answer::Deleted(outcomes) => assert_eq!(outcomes, [Err(Error::PreconditionFailed)]),
+        PeerAnswer::Deleted(outcomes) => assert_eq!(outcomes, [Err(GatewayError::PreconditionFailed)]),
         other => panic!("{other:?}"),
     }
     // What would be lost when the slot moves is not taken.
@@ -541,8 +545,8 @@ async fn gateways_ask_each_other_for_no_more_than_is_needed() {
     };
     let tags = vec![("a".to_owned(), "b".to_owned())];
     let refused = put(PutRequest { tags, ..PutRequest::default() }).await;
-    assert!(matches!(refused, Err(Error::NotImplemented(_))), "{refused:?}");
-    let headers = Headers { expires: Some("0".to_owned()), ..Headers::default() };
+    assert!(matches!(refused, Err(GatewayError::NotImplemented(_))), "{refused:?}");
+    let headers = ObjectHeaders { expires: Some("0".to_owned()), ..ObjectHeaders::default() };
     put(PutRequest { headers, ..PutRequest::default() }).await.unwrap();
 }
 
@@ -565,19 +569,19 @@ async fn copy_with_unkeepable_headers_is_refused() {
     };
     copy().await.unwrap();
     for headers in [
-        Headers { expires: Some("0".to_owned()), ..Headers::default() },
-        Headers { user: vec![("a".to_owned(), "b".to_owned())], ..Headers::default() },
+        ObjectHeaders { expires: Some("0".to_owned()), ..ObjectHeaders::default() },
+        ObjectHeaders { user: vec![("a".to_owned(), "b".to_owned())], ..ObjectHeaders::default() },
     ] {
         let body = futures_util::stream::empty().boxed();
         let request = PutRequest { headers, ..PutRequest::default() };
         a.engine.put(BUCKET, "t/1", request, body, Box::new(|_, _| Ok(()))).await.unwrap();
         let refused = copy().await;
-        assert!(matches!(refused, Err(Error::NotImplemented(_))), "{refused:?}");
+        assert!(matches!(refused, Err(GatewayError::NotImplemented(_))), "{refused:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_s_object_that_was_replaced_is_not_looked_for_here() {
+async fn replaced_object_of_peer_is_not_read_locally() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -590,12 +594,12 @@ async fn another_s_object_that_was_replaced_is_not_looked_for_here() {
     let resolved = a.engine.resolve_source(BUCKET, "t/1").await.unwrap();
     assert_eq!(resolved.record.size_bytes, 5);
     let body: Vec<_> = a.engine.body(BUCKET, "t/1", resolved, 0..5).collect().await;
-    assert!(matches!(&body[..], [Err(Error::Store(why))] if why.contains("was replaced")), "{body:?}");
+    assert!(matches!(&body[..], [Err(GatewayError::Store(why))] if why.contains("was replaced")), "{body:?}");
 }
 
 /// Only a listing has told the next owner of it, and neither a HEAD nor another listing bears that out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_with_a_slot_and_is_nowhere_now_is_not_there() {
+async fn object_missing_after_slot_move_is_absent() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;

@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 
-use super::etcd::{Compare, EtcdError, Row};
-use super::records::{HomeRecord, Keys};
+use super::etcd::{EtcdError, EtcdRow, TransactionGuard};
+use super::records::{EtcdKeys, HomeRecord};
 
 /// What was seen of etcd, and written there.
 #[derive(Default)]
-pub(super) struct Witness {
+pub(super) struct EtcdRollbackGuard {
     /// Our own record as etcd certainly had it: its revision and serial. `None` before this process has written one.
     known: Option<(u64, u64)>,
     /// Serials that etcd may have got since: nobody knows what became of those transactions, nor what yet will.
@@ -22,18 +22,18 @@ pub(super) struct Witness {
 
 /// How etcd contradicts what it said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Contradiction {
+pub(super) enum EtcdContradiction {
     /// It has lost what was there.
     WentBack(String),
     /// Somebody else writes as this gateway.
     Copied,
 }
 
-impl Witness {
+impl EtcdRollbackGuard {
     /// A transaction is to be sent that writes this serial. Returns what it has to find: one that is late finds another revision.
-    pub(super) fn begin(&mut self, home: String, serial: u64) -> Option<Compare> {
+    pub(super) fn begin(&mut self, home: String, serial: u64) -> Option<TransactionGuard> {
         self.possible.push(serial);
-        self.known.map(|(revision, _)| Compare::Unchanged(home, revision))
+        self.known.map(|(revision, _)| TransactionGuard::Unchanged(home, revision))
     }
 
     /// What became of it.
@@ -54,35 +54,37 @@ impl Witness {
     /// Holds what etcd has against all that. `home` is our own record, with its revision, and `token` is this process's.
     pub(super) fn look(
         &mut self,
-        keys: &Keys,
+        keys: &EtcdKeys,
         home: Option<&(HomeRecord, u64)>,
         token: u64,
-        (rows, revision): (&[Row], u64),
-    ) -> Result<(), Contradiction> {
-        if let Some((known, serial)) = self.known {
+        (rows, revision): (&[EtcdRow], u64),
+    ) -> Result<(), EtcdContradiction> {
+        if let Some((last_revision, serial)) = self.known {
             let lost = || {
-                Contradiction::WentBack(format!("what this gateway wrote at revision {known} is not there"))
+                EtcdContradiction::WentBack(format!(
+                    "what this gateway wrote at revision {last_revision} is not there"
+                ))
             };
-            let (home, at) = home.ok_or_else(lost)?;
-            match (*at).cmp(&known) {
-                std::cmp::Ordering::Greater if home.token != token => return Err(Contradiction::Copied),
+            let (home, home_revision) = home.ok_or_else(lost)?;
+            match (*home_revision).cmp(&last_revision) {
+                std::cmp::Ordering::Greater if home.token != token => return Err(EtcdContradiction::Copied),
                 std::cmp::Ordering::Greater if self.possible.contains(&home.serial) => {
-                    self.found(*at, home.serial);
+                    self.found(*home_revision, home.serial);
                 }
                 std::cmp::Ordering::Equal if (home.token, home.serial) == (token, serial) => {}
                 _ => return Err(lost()),
             }
         }
-        let now: HashMap<&str, &Row> = rows.iter().map(|row| (row.key.as_str(), row)).collect();
-        for (key, (at, value)) in &self.rows {
+        let now: HashMap<&str, &EtcdRow> = rows.iter().map(|row| (row.key.as_str(), row)).collect();
+        for (key, (row_revision, value)) in &self.rows {
             // Nothing but what goes with a lease is ever removed.
-            let is_so = now.get(key.as_str()).is_some_and(|row| match row.mod_revision == *at {
+            let is_so = now.get(key.as_str()).is_some_and(|row| match row.mod_revision == *row_revision {
                 true => row.value == *value,
                 false => row.mod_revision > self.revision,
             });
             if !is_so {
-                let why = format!("{key} is not what it was at revision {}", self.revision);
-                return Err(Contradiction::WentBack(why));
+                let reason = format!("{key} is not what it was at revision {}", self.revision);
+                return Err(EtcdContradiction::WentBack(reason));
             }
         }
         let lasting = rows.iter().filter(|row| !keys.is_member(&row.key));
@@ -106,10 +108,10 @@ mod tests {
     }
 
     impl Etcd {
-        fn look(&self, witness: &mut Witness) -> Result<(), Contradiction> {
-            let keys = Keys::new("/t");
+        fn look(&self, witness: &mut EtcdRollbackGuard) -> Result<(), EtcdContradiction> {
+            let keys = EtcdKeys::new("/t");
             let (mod_revision, value) = self.other;
-            let row = Row { key: keys.slot(7), value: value.to_vec(), mod_revision, lease: 0 };
+            let row = EtcdRow { key: keys.slot(7), value: value.to_vec(), mod_revision, lease: 0 };
             witness.look(&keys, self.home.as_ref(), TOKEN, (&[row], self.revision))
         }
 
@@ -120,21 +122,24 @@ mod tests {
         }
     }
 
-    fn went_back(outcome: Result<(), Contradiction>) -> bool {
-        matches!(outcome, Err(Contradiction::WentBack(_)))
+    fn went_back(outcome: Result<(), EtcdContradiction>) -> bool {
+        matches!(outcome, Err(EtcdContradiction::WentBack(_)))
     }
 
     #[test]
-    fn what_we_wrote_last_has_to_be_there() {
+    fn rollback_of_own_last_write_is_detected() {
         let (mut witness, mut etcd) =
-            (Witness::default(), Etcd { home: None, other: (1, b"x"), revision: 1 });
+            (EtcdRollbackGuard::default(), Etcd { home: None, other: (1, b"x"), revision: 1 });
         etcd.look(&mut witness).unwrap();
         assert_eq!(witness.begin("home".to_owned(), 5), None);
         let revision = etcd.writes(5);
         witness.end(5, &Ok(Some(revision)));
         etcd.look(&mut witness).unwrap();
         let before = etcd.home.clone();
-        assert_eq!(witness.begin("home".to_owned(), 6), Some(Compare::Unchanged("home".to_owned(), 2)));
+        assert_eq!(
+            witness.begin("home".to_owned(), 6),
+            Some(TransactionGuard::Unchanged("home".to_owned(), 2))
+        );
         let revision = etcd.writes(6);
         witness.end(6, &Ok(Some(revision)));
         // As far as it was by now, and further, without our last.
@@ -147,13 +152,13 @@ mod tests {
         assert!(went_back(etcd.look(&mut witness)));
         // Another process has begun with a copy of the directory: etcd is right.
         etcd.home = Some((HomeRecord { token: 78, serial: 9 }, etcd.revision));
-        assert_eq!(etcd.look(&mut witness), Err(Contradiction::Copied));
+        assert_eq!(etcd.look(&mut witness), Err(EtcdContradiction::Copied));
     }
 
     #[test]
-    fn a_transaction_without_an_answer_is_there_or_not() {
+    fn unanswered_transaction_may_be_present_or_absent() {
         let (mut witness, mut etcd) =
-            (Witness::default(), Etcd { home: None, other: (1, b"x"), revision: 1 });
+            (EtcdRollbackGuard::default(), Etcd { home: None, other: (1, b"x"), revision: 1 });
         witness.begin("home".to_owned(), 5);
         let revision = etcd.writes(5);
         witness.end(5, &Ok(Some(revision)));
@@ -172,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_there_or_has_been_changed_since() {
+    fn rollback_of_other_writes_is_detected() {
         let mut etcd = Etcd { home: None, other: (5, b"new"), revision: 9 };
         let looked = |etcd: &Etcd| {
-            let mut witness = Witness::default();
+            let mut witness = EtcdRollbackGuard::default();
             etcd.look(&mut witness).unwrap();
             witness
         };

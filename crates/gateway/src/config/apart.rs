@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use underlay_config::{Diagnostic, Diagnostics};
 
-use super::{Config, SecretPlace, StorePlace};
+use super::{GatewayConfig, SecretPlace, StorePlace};
 
 /// Without `.` and `..`, as far as the text tells.
 fn plain(path: &Path) -> PathBuf {
@@ -30,7 +30,7 @@ pub(super) fn are_nested(one: &Path, other: &Path) -> bool {
 }
 
 /// Files of the gateway that no client may see or replace, with what they are.
-fn own_files(config: &Config) -> Vec<(String, &Path)> {
+fn own_files(config: &GatewayConfig) -> Vec<(String, &Path)> {
     let mut secrets: Vec<(String, &SecretPlace)> = Vec::new();
     for key in &config.keys {
         secrets.push((format!("the secret of [key.{}]", key.name), &key.secret));
@@ -44,9 +44,9 @@ fn own_files(config: &Config) -> Vec<(String, &Path)> {
         secrets.extend(password.map(|(_, place)| ("etcd's password".to_owned(), place)));
     }
     let mut files: Vec<(String, &Path)> = Vec::new();
-    for (what, place) in secrets {
+    for (description, place) in secrets {
         if let SecretPlace::File(path) = place {
-            files.push((what, path));
+            files.push((description, path));
         }
     }
     if let Some(tls) = &config.tls {
@@ -59,7 +59,7 @@ fn own_files(config: &Config) -> Vec<(String, &Path)> {
 }
 
 /// A finding for each store that something of the gateway lies in, or that lies in its directory.
-pub(super) fn check(config: &Config, span: &Range<usize>, findings: &mut Diagnostics) {
+pub(super) fn check(config: &GatewayConfig, span: &Range<usize>, findings: &mut Diagnostics) {
     let named = config.buckets.iter().map(|bucket| (format!("[bucket.{}]", bucket.name), &bucket.store));
     let new = config.new_buckets.iter().map(|new| ("[new_buckets]".to_owned(), &new.under));
     for (title, place) in named.chain(new) {
@@ -73,10 +73,12 @@ pub(super) fn check(config: &Config, span: &Range<usize>, findings: &mut Diagnos
                 "expected a `store` and a `directory` of [local], neither of which contains the other",
             );
         }
-        for (what, path) in own_files(config) {
+        for (description, path) in own_files(config) {
             if plain(path).starts_with(plain(store)) {
                 refuse(
-                    format!("{what} lies in the store of {title}, where clients can read it as an object"),
+                    format!(
+                        "{description} lies in the store of {title}, where clients can read it as an object"
+                    ),
                     "expected a file that is not in a store: move it",
                 );
             }
@@ -86,7 +88,7 @@ pub(super) fn check(config: &Config, span: &Range<usize>, findings: &mut Diagnos
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::config::GatewayConfig;
 
     /// What there is to say of a configuration with this store and these lines.
     fn said(store: &str, lines: &str, secret: &str) -> String {
@@ -94,11 +96,12 @@ mod tests {
             "listen = \"127.0.0.1:9000\"\n{lines}[local]\ndirectory = \"/var/lib/gateway\"\n[bucket.lake]\nstore = \"{store}\"\n\
              [key.test]\nid = \"TEST\"\nsecret_file = \"{secret}\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n"
         );
-        Config::parse("gateway.toml", &text).map_or_else(|findings| findings.to_string(), |_| String::new())
+        GatewayConfig::parse("gateway.toml", &text)
+            .map_or_else(|findings| findings.to_string(), |_| String::new())
     }
 
     #[test]
-    fn a_store_and_the_gateway_s_own_directory_do_not_lie_in_each_other() {
+    fn store_and_local_directory_may_not_nest() {
         for store in [
             "/var/lib/gateway",
             "/var/lib/gateway/objects",
@@ -107,8 +110,8 @@ mod tests {
             "/",
             "/srv/../var/lib/./gateway/objects",
         ] {
-            let said = said(store, "", "/etc/secret");
-            assert!(said.contains("lie in each other"), "{store}: {said}");
+            let message = said(store, "", "/etc/secret");
+            assert!(message.contains("lie in each other"), "{store}: {message}");
         }
         for store in ["/var/lib/gateway-objects", "/srv/objects", "s3://bucket/var/lib/gateway"] {
             assert_eq!(said(store, "", "/etc/secret"), "", "{store}");
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_of_the_gateway_lies_in_a_store() {
+    fn gateway_files_inside_store_are_refused() {
         assert!(said("/srv", "", "/srv/secret").contains("the secret of [key.test] lies in"));
         assert!(said("/srv", "", "/etc/../srv/a/secret").contains("the secret of [key.test] lies in"));
         let log = said("/srv", "access_log = \"/srv/log\"\n", "/etc/secret");

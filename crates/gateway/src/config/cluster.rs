@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use underlay_config::{Diagnostic, Diagnostics, Field};
 
-use super::{Bucket, Cluster, StorePlace};
+use super::{BucketConfig, ClusterConfig, StorePlace};
 
 const TTL: Duration = Duration::from_secs(10);
-const LEAST_TTL: Duration = Duration::from_secs(2);
-const MOST_TTL: Duration = Duration::from_secs(120);
+const MIN_TTL: Duration = Duration::from_secs(2);
+const MAX_TTL: Duration = Duration::from_secs(120);
 
 /// What only `read` knows how to take.
-pub(super) struct Takers {
+pub(super) struct ClusterParsers {
     pub(super) address: fn(&Field<'_>, &mut Diagnostics) -> Option<std::net::SocketAddr>,
     pub(super) path: fn(&Field<'_>, &mut Diagnostics) -> Option<PathBuf>,
     pub(super) secret: fn(&mut underlay_config::Section<'_>, &mut Diagnostics) -> Option<super::SecretPlace>,
@@ -20,11 +20,11 @@ pub(super) struct Takers {
 
 pub(super) fn cluster(
     field: &Field<'_>,
-    takers: &Takers,
-    buckets: &[Bucket],
+    takers: &ClusterParsers,
+    buckets: &[BucketConfig],
     has_new_buckets: bool,
     findings: &mut Diagnostics,
-) -> Option<Cluster> {
+) -> Option<ClusterConfig> {
     let mut section = field.section("[cluster]", findings)?;
     let mut etcd = Vec::new();
     match section.take("etcd") {
@@ -57,8 +57,8 @@ pub(super) fn cluster(
     let listen = section
         .require("listen", "listen = \"10.0.0.5:9002\"", findings)
         .and_then(|field| (takers.address)(&field, findings));
-    let mut text = |key: &'static str, what: &str| {
-        section.take(key).and_then(|field| field.text(what, findings)).map(|text| text.value)
+    let mut text = |key: &'static str, description: &str| {
+        section.take(key).and_then(|field| field.text(description, findings)).map(|text| text.value)
     };
     let prefix = text("prefix", "what the cluster's keys in etcd begin with");
     let address = text("address", "how the other gateways reach this one, such as \"gateway-1:9002\"");
@@ -83,7 +83,7 @@ pub(super) fn cluster(
     }
     let ttl = section.take("ttl").and_then(|field| {
         let ttl = field.duration(false, findings)?.value;
-        if (LEAST_TTL..=MOST_TTL).contains(&ttl) && ttl.subsec_nanos() == 0 {
+        if (MIN_TTL..=MAX_TTL).contains(&ttl) && ttl.subsec_nanos() == 0 {
             return Some(ttl);
         }
         field.invalid("expected whole seconds from \"2 s\" to \"120 s\"", findings);
@@ -117,7 +117,7 @@ pub(super) fn cluster(
             label,
         ));
     }
-    Some(Cluster {
+    Some(ClusterConfig {
         etcd,
         etcd_user: user.zip(etcd_secret.map(super::SecretPlace::File)),
         prefix: prefix.unwrap_or_else(|| "/underlay-gateway".to_owned()),
@@ -133,10 +133,10 @@ pub(super) fn cluster(
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::config::GatewayConfig;
 
     #[test]
-    fn a_password_is_not_sent_in_clear() {
+    fn etcd_password_over_plain_http_is_refused() {
         let text = |url: &str| {
             format!(
                 "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"/var/lib/gateway\"\njournal = \"1 GiB\"\nmemory = \"64 MiB\"\n\
@@ -146,9 +146,9 @@ mod tests {
                  etcd_user = \"gateway\"\netcd_secret_file = \"/etc/secret\"\n"
             )
         };
-        let config = Config::parse("gateway.toml", &text("https://10.0.0.2:2379")).unwrap();
+        let config = GatewayConfig::parse("gateway.toml", &text("https://10.0.0.2:2379")).unwrap();
         assert_eq!(config.cluster.unwrap().etcd_user.unwrap().0, "gateway");
-        let findings = Config::parse("gateway.toml", &text("http://10.0.0.2:2379")).unwrap_err();
+        let findings = GatewayConfig::parse("gateway.toml", &text("http://10.0.0.2:2379")).unwrap_err();
         assert!(findings.to_string().contains("would show etcd's password"), "{findings}");
     }
 }

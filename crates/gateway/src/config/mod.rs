@@ -6,8 +6,8 @@ mod read;
 mod secrets;
 mod sizes;
 
-pub(crate) use secrets::{Secrets, at_rest_of};
-pub(crate) use sizes::{Machine, check as check_sizes, region_bytes};
+pub(crate) use secrets::{ConfigSecrets, read_at_rest_key};
+pub(crate) use sizes::{MachineSizes, check as check_sizes, region_bytes};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,32 +15,32 @@ use std::time::Duration;
 
 use underlay_config::Diagnostics;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The content of a `gateway.toml`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct GatewayConfig {
     pub listen: SocketAddr,
     /// Names by which clients reach the gateway, besides its address. A bucket's name may precede them.
     pub hosts: Vec<String>,
     /// The region that clients sign for; without it, any one.
     pub region: Option<String>,
-    pub tls: Option<Tls>,
-    pub local: Local,
-    pub limits: Limits,
+    pub tls: Option<TlsConfig>,
+    pub local: LocalConfig,
+    pub limits: GatewayLimits,
     pub s3: S3Endpoint,
-    pub buckets: Vec<Bucket>,
+    pub buckets: Vec<BucketConfig>,
     /// Where buckets go that clients create; without it they can't.
     pub new_buckets: Option<NewBuckets>,
-    pub keys: Vec<Key>,
-    pub admin: Admin,
+    pub keys: Vec<AccessKey>,
+    pub admin: AdminConfig,
     pub access_log: Option<PathBuf>,
     /// With whom it shares its stores.
-    pub cluster: Option<Cluster>,
+    pub cluster: Option<ClusterConfig>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tls {
+pub struct TlsConfig {
     /// PEM, the server's own certificate first.
     pub certificate: PathBuf,
     /// PEM, for this user alone.
@@ -49,7 +49,7 @@ pub struct Tls {
 
 /// What the gateway has on this machine.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Local {
+pub struct LocalConfig {
     pub directory: PathBuf,
     /// What may be acknowledged and not yet in the store, with unfinished uploads.
     pub journal_bytes: u64,
@@ -65,7 +65,7 @@ pub struct Local {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
+pub struct GatewayLimits {
     pub connections: usize,
     pub requests: usize,
     /// How long a write waits for room in the journal.
@@ -105,29 +105,29 @@ pub enum StorePlace {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bucket {
+pub struct BucketConfig {
     pub name: String,
     pub store: StorePlace,
     /// By prefix, the longest first; the last has the empty one.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<PrefixRule>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewBuckets {
     pub under: StorePlace,
-    pub rule: Rule,
+    pub rule: PrefixRule,
 }
 
 /// How keys with a prefix are treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct PrefixRule {
     pub prefix: String,
-    pub write: Write,
-    pub consistency: Consistency,
+    pub write: WriteMode,
+    pub consistency: StoreConsistency,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Write {
+pub enum WriteMode {
     /// Acknowledged when it is durable here; stored when it is this old.
     Back { after: Duration },
     /// Acknowledged when the store has it.
@@ -135,7 +135,7 @@ pub enum Write {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Consistency {
+pub enum StoreConsistency {
     /// Nobody else writes there: the gateway's metadata are the truth.
     Exclusive,
     /// Others may write; what the store said counts for so long.
@@ -146,16 +146,16 @@ pub enum Consistency {
 
 /// An access key of a client.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Key {
+pub struct AccessKey {
     pub name: String,
     pub id: String,
     pub secret: SecretPlace,
-    pub grants: Vec<Grant>,
+    pub grants: Vec<KeyGrant>,
 }
 
 /// What a key may do where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct KeyGrant {
     /// `None` for every bucket.
     pub bucket: Option<String>,
     pub prefix: String,
@@ -165,7 +165,7 @@ pub struct Grant {
 
 /// The port for those who run the gateway.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Admin {
+pub struct AdminConfig {
     pub listen: SocketAddr,
     /// Where `/health/live` and `/health/ready` answer as well, and nothing else does: probes come from other hosts.
     pub health: Option<SocketAddr>,
@@ -175,7 +175,7 @@ pub struct Admin {
 
 /// Several gateways over the same stores.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cluster {
+pub struct ClusterConfig {
     /// URLs of etcd.
     pub etcd: Vec<String>,
     pub etcd_user: Option<(String, SecretPlace)>,
@@ -197,25 +197,25 @@ pub struct Cluster {
 }
 
 /// Longest configuration that is read.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
-impl Config {
+impl GatewayConfig {
     /// Reads the text of a configuration.
     ///
     /// # Errors
     /// Every mistake in it, with its line.
-    pub fn parse(file_name: &str, text: &str) -> Result<Config, Box<Diagnostics>> {
-        Config::parse_with_notes(file_name, text).map(|(config, _)| config)
+    pub fn parse(file_name: &str, text: &str) -> Result<GatewayConfig, Box<Diagnostics>> {
+        GatewayConfig::parse_with_notes(file_name, text).map(|(config, _)| config)
     }
 
     /// The same, with what is no mistake and may yet not be meant.
     ///
     /// # Errors
-    /// As [`parse`](Config::parse).
+    /// As [`parse`](GatewayConfig::parse).
     pub fn parse_with_notes(
         file_name: &str,
         text: &str,
-    ) -> Result<(Config, Box<Diagnostics>), Box<Diagnostics>> {
+    ) -> Result<(GatewayConfig, Box<Diagnostics>), Box<Diagnostics>> {
         let mut findings = Diagnostics::new(file_name, text);
         let config = read::read(text, &mut findings);
         findings.sort();
@@ -229,11 +229,11 @@ impl Config {
     ///
     /// # Errors
     /// When it can't be read, or has a mistake.
-    pub(crate) fn load(path: &Path) -> Result<Config, Failure> {
-        let text = underlay_files::read_text(path, MOST_BYTES)
-            .map_err(|error| Failure::Mistake(format!("{}: {error}", path.display())))?;
-        let (config, notes) = Config::parse_with_notes(&path.display().to_string(), &text)
-            .map_err(|findings| Failure::Mistake(format!("\n{findings}")))?;
+    pub(crate) fn load(path: &Path) -> Result<GatewayConfig, CommandFailure> {
+        let text = underlay_files::read_text(path, MAX_BYTES)
+            .map_err(|error| CommandFailure::Mistake(format!("{}: {error}", path.display())))?;
+        let (config, notes) = GatewayConfig::parse_with_notes(&path.display().to_string(), &text)
+            .map_err(|findings| CommandFailure::Mistake(format!("\n{findings}")))?;
         if !notes.is_empty() {
             tracing::warn!("\n{notes}");
         }

@@ -1,4 +1,4 @@
-//! From text to [`Config`].
+//! From text to [`GatewayConfig`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use underlay_config::units::format_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, parse};
 
-use super::cluster::Takers;
-use super::sizes::{LEAST_REGIONS, region_bytes};
+use super::cluster::ClusterParsers;
+use super::sizes::{MIN_REGIONS, region_bytes};
 use super::{
-    Admin, Bucket, Config, Consistency, Grant, Key, Limits, Local, NewBuckets, Rule, S3Endpoint, SecretPlace,
-    StorePlace, Tls, Write,
+    AccessKey, AdminConfig, BucketConfig, GatewayConfig, GatewayLimits, KeyGrant, LocalConfig, NewBuckets,
+    PrefixRule, S3Endpoint, SecretPlace, StoreConsistency, StorePlace, TlsConfig, WriteMode,
 };
 
 const MIB: u64 = 1 << 20;
@@ -19,11 +19,11 @@ const GIB: u64 = 1 << 30;
 const UPLOADS_EXPIRE: Duration = Duration::from_secs(7 * 24 * 3600);
 const FLUSH_AFTER: Duration = Duration::from_secs(5);
 /// Less does not hold what one request reads.
-const LEAST_MEMORY_BLOCKS: u64 = 4;
-const LEAST_JOURNAL_BYTES: u64 = MIB;
+const MIN_MEMORY_BLOCKS: u64 = 4;
+const MIN_JOURNAL_BYTES: u64 = MIB;
 const NOT_WITHIN: &str = "expected stores of which none is within another";
 
-pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
+pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<GatewayConfig> {
     let document = parse(text, findings)?;
     let mut root = Section::root("the gateway", document.as_table());
     let listen = root
@@ -58,7 +58,7 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
     let keys = keys(root.take("key").as_ref(), &buckets, new_buckets.is_some(), findings);
     let admin = admin(root.take("admin").as_ref(), findings);
     let cluster = root.take("cluster").and_then(|field| {
-        let takers = Takers { address, path, secret };
+        let takers = ClusterParsers { address, path, secret };
         super::cluster::cluster(&field, &takers, &buckets, new_buckets.is_some(), findings)
     });
     let access_log = root.take("access_log").and_then(|field| path(&field, findings));
@@ -83,7 +83,7 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
     if keys.is_empty() {
         root.missing("key", "expected a section `[key.NAME]` with `id` and `secret_file`: without one nobody can sign a request", findings);
     }
-    let config = Config {
+    let config = GatewayConfig {
         listen: listen?,
         hosts,
         region,
@@ -149,10 +149,10 @@ fn same_addresses(
     span: std::ops::Range<usize>,
     findings: &mut Diagnostics,
 ) {
-    let known: Vec<(&str, SocketAddr)> =
+    let configured: Vec<(&str, SocketAddr)> =
         addresses.into_iter().filter_map(|(name, address)| Some((name, address?))).collect();
-    for (place, (name, one)) in known.iter().enumerate() {
-        for (other_name, other) in &known[place + 1..] {
+    for (place, (name, one)) in configured.iter().enumerate() {
+        for (other_name, other) in &configured[place + 1..] {
             let meet = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
             // The kernel chooses another one for each 0.
             if meet && one.port() == other.port() && one.port() != 0 {
@@ -173,7 +173,7 @@ fn path(field: &Field<'_>, findings: &mut Diagnostics) -> Option<PathBuf> {
     None
 }
 
-fn tls(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Tls> {
+fn tls(field: &Field<'_>, findings: &mut Diagnostics) -> Option<TlsConfig> {
     let mut section = field.section("[tls]", findings)?;
     let certificate = section
         .require("certificate", "certificate = \"/etc/ssl/gateway.pem\"", findings)
@@ -182,10 +182,10 @@ fn tls(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Tls> {
         .require("key", "key = \"/etc/ssl/gateway.key\"", findings)
         .and_then(|field| path(&field, findings));
     section.finish(findings);
-    Some(Tls { certificate: certificate?, key: key? })
+    Some(TlsConfig { certificate: certificate?, key: key? })
 }
 
-fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
+fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<LocalConfig> {
     let mut section = field.section("[local]", findings)?;
     let directory = section
         .require("directory", "directory = \"/var/lib/underlay-gateway\"", findings)
@@ -204,7 +204,7 @@ fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
     section.finish(findings);
     let block_bytes = block.unwrap_or(MIB);
     // Below its least size each would be there and hold nothing.
-    let least_cache = LEAST_REGIONS * region_bytes(block_bytes);
+    let least_cache = MIN_REGIONS * region_bytes(block_bytes);
     let mut size = |field: &Option<Field<'_>>, default: u64, least: u64| {
         let Some((field, bytes)) = field.as_ref().and_then(|field| Some((field, field.bytes(findings)?)))
         else {
@@ -215,11 +215,11 @@ fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
         }
         bytes.value
     };
-    let journal_bytes = size(&journal, 8 * GIB, LEAST_JOURNAL_BYTES);
-    let memory_bytes = size(&memory, GIB, LEAST_MEMORY_BLOCKS * block_bytes);
+    let journal_bytes = size(&journal, 8 * GIB, MIN_JOURNAL_BYTES);
+    let memory_bytes = size(&memory, GIB, MIN_MEMORY_BLOCKS * block_bytes);
     let flash_bytes = size(&cache, 0, least_cache);
     let metadata_bytes = size(&metadata, 256 * MIB, MIB);
-    Some(Local {
+    Some(LocalConfig {
         directory: directory?,
         journal_bytes,
         memory_bytes,
@@ -230,8 +230,8 @@ fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
     })
 }
 
-fn limits(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Limits {
-    let mut limits = Limits {
+fn limits(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> GatewayLimits {
+    let mut limits = GatewayLimits {
         connections: 1024,
         requests: 256,
         patience: Duration::from_secs(30),
@@ -242,17 +242,17 @@ fn limits(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Limits {
     let Some(mut section) = field.and_then(|field| field.section("[limits]", findings)) else {
         return limits;
     };
-    let mut count = |key: &'static str, most: u32, into: &mut usize| {
+    let mut count = |key: &'static str, most: u32, target: &mut usize| {
         if let Some(count) = section.take(key).and_then(|field| field.count(1..=most, findings)) {
-            *into = count.value as usize;
+            *target = count.value as usize;
         }
     };
     count("connections", 100_000, &mut limits.connections);
     count("requests", 10_000, &mut limits.requests);
     count("flushes", 256, &mut limits.flushes);
-    for (key, into) in [("patience", &mut limits.patience), ("drain", &mut limits.drain)] {
+    for (key, target) in [("patience", &mut limits.patience), ("drain", &mut limits.drain)] {
         if let Some(duration) = section.take(key).and_then(|field| field.duration(true, findings)) {
-            *into = duration.value;
+            *target = duration.value;
         }
     }
     if let Some(expire) = section.take("uploads_expire").and_then(|field| field.duration(false, findings)) {
@@ -355,7 +355,7 @@ fn named<'a>(
     sections
 }
 
-fn buckets(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Vec<Bucket> {
+fn buckets(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Vec<BucketConfig> {
     let Some(field) = field else { return Vec::new() };
     let mut buckets = Vec::new();
     for (name, mut section) in named(field, "bucket", findings) {
@@ -387,7 +387,7 @@ fn buckets(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Vec<Bucket>
         // The longest prefix decides.
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.prefix.len()));
         if let Some(store) = store {
-            buckets.push(Bucket { name: name.value, store, rules });
+            buckets.push(BucketConfig { name: name.value, store, rules });
         }
     }
     overlapping(&buckets, field, findings);
@@ -410,9 +410,9 @@ fn is_over_same(one: &StorePlace, other: &StorePlace) -> bool {
 }
 
 /// Two buckets over the same objects would each believe to be alone.
-fn overlapping(buckets: &[Bucket], field: &Field<'_>, findings: &mut Diagnostics) {
-    for (at, bucket) in buckets.iter().enumerate() {
-        for other in &buckets[at + 1..] {
+fn overlapping(buckets: &[BucketConfig], field: &Field<'_>, findings: &mut Diagnostics) {
+    for (index, bucket) in buckets.iter().enumerate() {
+        for other in &buckets[index + 1..] {
             if is_over_same(&bucket.store, &other.store) {
                 let message =
                     format!("[bucket.{}] and [bucket.{}] are over the same objects", bucket.name, other.name);
@@ -434,7 +434,7 @@ fn store(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorePlace> {
     place
 }
 
-fn rule(section: &mut Section<'_>, prefix: String, findings: &mut Diagnostics) -> Rule {
+fn rule(section: &mut Section<'_>, prefix: String, findings: &mut Diagnostics) -> PrefixRule {
     let [write, after, consistency, ttl] = section.take_each(["write", "flush_after", "consistency", "ttl"]);
     let flush_after = after.as_ref().and_then(|field| field.duration(true, findings));
     let written = write.as_ref().and_then(|field| field.word(&["through", "back"], findings));
@@ -448,9 +448,9 @@ fn rule(section: &mut Section<'_>, prefix: String, findings: &mut Diagnostics) -
         .map_or("exclusive", |word| word.value);
     let for_how_long = ttl.as_ref().and_then(|field| field.duration(false, findings));
     let consistency_read = match word {
-        "ttl" => Consistency::Ttl(for_how_long.map_or(Duration::from_secs(10), |ttl| ttl.value)),
-        "revalidate" => Consistency::Revalidate,
-        _ => Consistency::Exclusive,
+        "ttl" => StoreConsistency::Ttl(for_how_long.map_or(Duration::from_secs(10), |ttl| ttl.value)),
+        "revalidate" => StoreConsistency::Revalidate,
+        _ => StoreConsistency::Exclusive,
     };
     if let (Some(field), false) = (&ttl, word == "ttl") {
         field.invalid("only `consistency = \"ttl\"` has one: add it, or remove this key", findings);
@@ -465,10 +465,10 @@ fn rule(section: &mut Section<'_>, prefix: String, findings: &mut Diagnostics) -
         );
     }
     let write = match is_back {
-        true => Write::Back { after: flush_after.map_or(FLUSH_AFTER, |after| after.value) },
-        false => Write::Through,
+        true => WriteMode::Back { after: flush_after.map_or(FLUSH_AFTER, |after| after.value) },
+        false => WriteMode::Through,
     };
-    Rule { prefix, write, consistency: consistency_read }
+    PrefixRule { prefix, write, consistency: consistency_read }
 }
 
 fn new_buckets(field: &Field<'_>, findings: &mut Diagnostics) -> Option<NewBuckets> {
@@ -483,12 +483,12 @@ fn new_buckets(field: &Field<'_>, findings: &mut Diagnostics) -> Option<NewBucke
 
 fn keys(
     field: Option<&Field<'_>>,
-    buckets: &[Bucket],
+    buckets: &[BucketConfig],
     has_new_buckets: bool,
     findings: &mut Diagnostics,
-) -> Vec<Key> {
+) -> Vec<AccessKey> {
     let Some(field) = field else { return Vec::new() };
-    let mut keys: Vec<Key> = Vec::new();
+    let mut keys: Vec<AccessKey> = Vec::new();
     for (name, mut section) in named(field, "key", findings) {
         let id = section
             .require("id", "id = \"ANALYTICS\"", findings)
@@ -525,7 +525,7 @@ fn keys(
                 "expected one that is not taken",
             ));
         }
-        keys.push(Key { name: name.value, id: id.value, secret, grants });
+        keys.push(AccessKey { name: name.value, id: id.value, secret, grants });
     }
     keys
 }
@@ -533,9 +533,9 @@ fn keys(
 fn grant(
     field: &Field<'_>,
     key: &str,
-    (buckets, has_new_buckets): (&[Bucket], bool),
+    (buckets, has_new_buckets): (&[BucketConfig], bool),
     findings: &mut Diagnostics,
-) -> Option<Grant> {
+) -> Option<KeyGrant> {
     let mut section = field.section(format!("`allow` in [key.{key}]"), findings)?;
     let bucket = section
         .require("bucket", "bucket = \"lake\"` or `bucket = \"*\"", findings)
@@ -553,7 +553,7 @@ fn grant(
     }
     section.finish(findings);
     let bucket = bucket?;
-    if bucket.value != "*" && !buckets.iter().any(|known| known.name == bucket.value) {
+    if bucket.value != "*" && !buckets.iter().any(|other| other.name == bucket.value) {
         let note = format!("no section [bucket.{}] here", bucket.value);
         let label = match has_new_buckets {
             true => "right if a client is to create it",
@@ -562,11 +562,12 @@ fn grant(
         findings.push(Diagnostic::note(bucket.span, note, label));
     }
     let bucket = (bucket.value != "*").then_some(bucket.value);
-    Some(Grant { bucket, prefix: prefix.map_or_else(String::new, |prefix| prefix.value), read, write })
+    Some(KeyGrant { bucket, prefix: prefix.map_or_else(String::new, |prefix| prefix.value), read, write })
 }
 
-fn admin(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Admin {
-    let mut admin = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 9001)), health: None, token: None };
+fn admin(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> AdminConfig {
+    let mut admin =
+        AdminConfig { listen: SocketAddr::from(([127, 0, 0, 1], 9001)), health: None, token: None };
     let Some(mut section) = field.and_then(|field| field.section("[admin]", findings)) else { return admin };
     if let Some(field) = section.take("listen")
         && let Some(listen) = address(&field, findings)

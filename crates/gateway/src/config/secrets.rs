@@ -7,19 +7,19 @@ use std::sync::Arc;
 use openssl::x509::X509;
 use underlay_files::{read, read_given_secret};
 
-use super::{Config, SecretPlace};
+use super::{GatewayConfig, SecretPlace};
 use crate::at_rest::AtRest;
 
 /// No secret is longer.
-const MOST_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 /// No file of certificates is longer.
-const MOST_CERTIFICATE_BYTES: u64 = 1 << 20;
+const MAX_CERTIFICATE_BYTES: u64 = 1 << 20;
 /// Of a secret that others prove to this gateway.
-const LEAST_CHARACTERS: usize = 16;
+const MIN_CHARACTERS: usize = 16;
 
 /// The secrets of a configuration, read once at the start.
 #[derive(Clone, Default)]
-pub(crate) struct Secrets {
+pub(crate) struct ConfigSecrets {
     /// By access key.
     pub(crate) of_clients: HashMap<String, String>,
     pub(crate) of_store: Option<String>,
@@ -29,12 +29,12 @@ pub(crate) struct Secrets {
     pub(crate) at_rest: Option<Arc<AtRest>>,
 }
 
-impl Secrets {
+impl ConfigSecrets {
     /// Reads them all, and checks that the authorities' certificates exist: so mistakes show at once, and not at the first use.
     ///
     /// # Errors
     /// When one is not where the configuration says, or others can read its file.
-    pub(crate) fn read(config: &Config) -> Result<Secrets, String> {
+    pub(crate) fn read(config: &GatewayConfig) -> Result<ConfigSecrets, String> {
         let authorities = [
             ("[s3]", &config.s3.authority),
             ("[cluster]", &config.cluster.as_ref().and_then(|own| own.authority.clone())),
@@ -45,7 +45,7 @@ impl Secrets {
                     .map_err(|problem| format!("`authority` of {section}: {}: {problem}", file.display()))?;
             }
         }
-        let of_clients = Secrets::of_clients(config)?;
+        let of_clients = ConfigSecrets::read_client_secrets(config)?;
         let of_store = match &config.s3.secret {
             // The store chose it, so it may be as short as the store likes.
             Some(place) => Some(one(place).map_err(|problem| format!("the secret of [s3]: {problem}"))?),
@@ -60,15 +60,15 @@ impl Secrets {
                 of_etcd = Some(one(place).map_err(failed)?);
             }
         }
-        let at_rest = at_rest_of(config)?;
-        Ok(Secrets { of_clients, of_store, of_cluster, of_etcd, at_rest })
+        let at_rest = read_at_rest_key(config)?;
+        Ok(ConfigSecrets { of_clients, of_store, of_cluster, of_etcd, at_rest })
     }
 
     /// Those of `[key.*]`, by access key.
     ///
     /// # Errors
-    /// As [`read`](Secrets::read).
-    pub(crate) fn of_clients(config: &Config) -> Result<HashMap<String, String>, String> {
+    /// As [`read`](ConfigSecrets::read).
+    pub(crate) fn read_client_secrets(config: &GatewayConfig) -> Result<HashMap<String, String>, String> {
         let mut of_clients = HashMap::new();
         for key in &config.keys {
             let secret = one(&key.secret)
@@ -81,7 +81,7 @@ impl Secrets {
 }
 
 fn check_authority(file: &Path) -> Result<(), String> {
-    let text = read(file, MOST_CERTIFICATE_BYTES).map_err(|error| error.to_string())?;
+    let text = read(file, MAX_CERTIFICATE_BYTES).map_err(|error| error.to_string())?;
     let found = X509::stack_from_pem(&text).map_err(|error| error.to_string())?;
     match found.is_empty() {
         true => Err("it has no certificate (PEM begins with -----BEGIN CERTIFICATE-----)".to_owned()),
@@ -93,7 +93,7 @@ fn check_authority(file: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// When it is not where the configuration says, others can read its file, or it is none.
-pub(crate) fn at_rest_of(config: &Config) -> Result<Option<Arc<AtRest>>, String> {
+pub(crate) fn read_at_rest_key(config: &GatewayConfig) -> Result<Option<Arc<AtRest>>, String> {
     let Some(place) = &config.local.encryption else { return Ok(None) };
     let key = one(place).and_then(|text| AtRest::parse(&text));
     key.map(|key| Some(Arc::new(key))).map_err(|problem| format!("the key of [local]: {problem}"))
@@ -104,7 +104,7 @@ fn one(place: &SecretPlace) -> Result<String, String> {
         SecretPlace::Environment(name) => std::env::var(name)
             .map_err(|_| format!("the environment has no {name}: set it before the start"))?,
         SecretPlace::File(path) => {
-            read_given_secret(path, MOST_BYTES).map_err(|error| format!("{}: {error}", path.display()))?
+            read_given_secret(path, MAX_BYTES).map_err(|error| format!("{}: {error}", path.display()))?
         }
     };
     let secret = text.trim();
@@ -116,7 +116,7 @@ fn one(place: &SecretPlace) -> Result<String, String> {
 
 /// A secret that this gateway verifies: a shorter one could be guessed.
 fn long_enough(secret: String) -> Result<String, String> {
-    match secret.len() < LEAST_CHARACTERS {
+    match secret.len() < MIN_CHARACTERS {
         true => Err("it has fewer than 16 characters: take a longer one (`openssl rand -hex 20`)".to_owned()),
         false => Ok(secret),
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_secrets_that_this_gateway_verifies_have_to_be_long() {
+    fn short_secret_is_refused_only_for_clients() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("secret");
         std::fs::write(&file, "minioadmin\n").unwrap();
@@ -144,7 +144,7 @@ mod tests {
                 file.display(),
                 of_client.display()
             );
-            Secrets::read(&Config::parse("gateway.toml", &text).unwrap())
+            ConfigSecrets::read(&GatewayConfig::parse("gateway.toml", &text).unwrap())
         };
         assert_eq!(read(&long).unwrap().of_store.as_deref(), Some("minioadmin"));
         assert!(read(&file).is_err_and(|why| why.contains("[key.a]") && why.contains("16 characters")));

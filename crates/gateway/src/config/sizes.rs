@@ -5,7 +5,7 @@ use std::path::Path;
 use underlay_config::units::rounded_bytes;
 use underlay_files::{free_bytes, total_bytes};
 
-use super::Local;
+use super::LocalConfig;
 
 /// Flash is written in regions, each of which is a file. An entry has to fit one.
 pub(crate) fn region_bytes(block_bytes: u64) -> u64 {
@@ -13,9 +13,9 @@ pub(crate) fn region_bytes(block_bytes: u64) -> u64 {
 }
 
 /// With fewer regions the cache keeps all of them free to write to, and has room for nothing.
-pub(super) const LEAST_REGIONS: u64 = 4;
+pub(super) const MIN_REGIONS: u64 = 4;
 
-impl Local {
+impl LocalConfig {
     /// Files that the cache on flash keeps open.
     pub(crate) fn cache_files(&self) -> u64 {
         self.flash_bytes / region_bytes(self.block_bytes)
@@ -24,7 +24,7 @@ impl Local {
 
 /// What this machine has; `None` where nobody knows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Machine {
+pub(crate) struct MachineSizes {
     memory_bytes: Option<u64>,
     /// What this process may take of it, if its control group says so.
     allowed_bytes: Option<u64>,
@@ -34,10 +34,10 @@ pub(crate) struct Machine {
     free_bytes: Option<u64>,
 }
 
-impl Machine {
+impl MachineSizes {
     /// As it is, with the disk of this directory.
-    pub(crate) fn look(directory: &Path) -> Machine {
-        Machine {
+    pub(crate) fn look(directory: &Path) -> MachineSizes {
+        MachineSizes {
             memory_bytes: memory_bytes(),
             allowed_bytes: allowed_bytes(),
             disk_bytes: total_bytes(directory),
@@ -66,39 +66,39 @@ fn mebibytes(bytes: u64) -> u64 {
 ///
 /// # Errors
 /// What can't work at all.
-pub(crate) fn check(local: &Local, machine: &Machine) -> Result<Vec<String>, String> {
+pub(crate) fn check(local: &LocalConfig, machine: &MachineSizes) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     let in_memory = local.memory_bytes.saturating_add(local.metadata_bytes);
-    if let Some(has) = machine.memory_bytes
-        && in_memory > has
+    if let Some(available_bytes) = machine.memory_bytes
+        && in_memory > available_bytes
     {
         return Err(format!(
             "[local]: `memory` and `metadata_memory` are {} together, and this machine has {} of memory\n  what to do: lower `memory`",
             rounded_bytes(in_memory),
-            rounded_bytes(has)
+            rounded_bytes(available_bytes)
         ));
     }
-    if let Some(may) = machine.allowed_bytes
-        && in_memory > may
+    if let Some(allowed_bytes) = machine.allowed_bytes
+        && in_memory > allowed_bytes
     {
         warnings.push(format!(
             "[local]: `memory` and `metadata_memory` are {} together, and the control group of this process may have {}: the kernel kills the gateway if it uses more",
             rounded_bytes(in_memory),
-            rounded_bytes(may)
+            rounded_bytes(allowed_bytes)
         ));
     }
     let Some(disk) = machine.disk_bytes else { return Ok(warnings) };
-    let has = format!("the file system of {} has {}", local.directory.display(), rounded_bytes(disk));
+    let disk_size = format!("the file system of {} has {}", local.directory.display(), rounded_bytes(disk));
     if local.flash_bytes > disk {
         return Err(format!(
-            "[local]: `cache` is {}, and {has}\n  what to do: lower `cache`, or put the directory on a larger disk",
+            "[local]: `cache` is {}, and {disk_size}\n  what to do: lower `cache`, or put the directory on a larger disk",
             rounded_bytes(local.flash_bytes)
         ));
     }
     if local.journal_bytes.saturating_add(local.flash_bytes) > disk {
         let names = if local.flash_bytes > 0 { "`journal` and `cache` are" } else { "`journal` is" };
         warnings.push(format!(
-            "[local]: {names} {}, and {has}: writes answer SlowDown when the disk is full, before the journal is",
+            "[local]: {names} {}, and {disk_size}: writes answer SlowDown when the disk is full, before the journal is",
             rounded_bytes(local.journal_bytes.saturating_add(local.flash_bytes))
         ));
     }
@@ -130,8 +130,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn local(memory: u64, journal: u64, cache: u64) -> Local {
-        Local {
+    fn local(memory: u64, journal: u64, cache: u64) -> LocalConfig {
+        LocalConfig {
             directory: "/var/lib/gateway".into(),
             journal_bytes: journal,
             memory_bytes: memory,
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    const MACHINE: Machine = Machine {
+    const MACHINE: MachineSizes = MachineSizes {
         memory_bytes: Some(16 * GIB),
         allowed_bytes: None,
         disk_bytes: Some(74 * GIB),
@@ -150,7 +150,7 @@ mod tests {
     };
 
     #[test]
-    fn sizes_that_can_not_work_are_refused_before_anything_is_made() {
+    fn impossible_sizes_are_refused_before_creation() {
         let refused = check(&local(GIB, GIB, 100 << 40), &MACHINE).unwrap_err();
         assert!(refused.contains("`cache`") && refused.contains("/var/lib/gateway"), "{refused}");
         let refused = check(&local(16 * GIB, GIB, 0), &MACHINE).unwrap_err();
@@ -160,26 +160,27 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_work_until_something_is_full_are_told_of() {
-        let said = check(&local(GIB, 80 * GIB, 0), &MACHINE).unwrap();
-        assert!(said.len() == 1 && said[0].contains("`journal` is"), "{said:?}");
-        let said = check(&local(GIB, 40 * GIB, 40 * GIB), &MACHINE).unwrap();
-        assert!(said.len() == 1 && said[0].contains("`journal` and `cache` are"), "{said:?}");
-        let small = Machine { allowed_bytes: Some(GIB), ..MACHINE };
-        let said = check(&local(GIB, GIB, 0), &small).unwrap();
-        assert!(said.len() == 1 && said[0].contains("control group"), "{said:?}");
-        let unknown = Machine::default();
+    fn risky_sizes_give_warnings() {
+        let warnings = check(&local(GIB, 80 * GIB, 0), &MACHINE).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].contains("`journal` is"), "{warnings:?}");
+        let warnings = check(&local(GIB, 40 * GIB, 40 * GIB), &MACHINE).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].contains("`journal` and `cache` are"), "{warnings:?}");
+        let small = MachineSizes { allowed_bytes: Some(GIB), ..MACHINE };
+        let warnings = check(&local(GIB, GIB, 0), &small).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].contains("control group"), "{warnings:?}");
+        let unknown = MachineSizes::default();
         assert!(check(&local(u64::MAX, u64::MAX, u64::MAX), &unknown).unwrap().is_empty());
     }
 
     #[test]
-    fn what_init_writes_fits_small_and_large_machines() {
-        let sizes = |machine: &Machine| (machine.fitting_memory(), machine.fitting_journal());
+    fn init_sizes_fit_small_and_large_machines() {
+        let sizes = |machine: &MachineSizes| (machine.fitting_memory(), machine.fitting_journal());
         assert_eq!(sizes(&MACHINE), (GIB, 5 * GIB));
-        let small = Machine { memory_bytes: Some(GIB / 4), free_bytes: Some(GIB), ..Machine::default() };
+        let small =
+            MachineSizes { memory_bytes: Some(GIB / 4), free_bytes: Some(GIB), ..MachineSizes::default() };
         assert_eq!(sizes(&small), (64 << 20, 256 << 20));
-        assert_eq!(sizes(&Machine::default()), (GIB, 8 * GIB));
+        assert_eq!(sizes(&MachineSizes::default()), (GIB, 8 * GIB));
         // Whatever this machine is.
-        assert!(Machine::look(Path::new("/")).memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
+        assert!(MachineSizes::look(Path::new("/")).memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
     }
 }

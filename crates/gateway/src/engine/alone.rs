@@ -2,46 +2,50 @@
 
 use std::collections::HashSet;
 
-use super::Engine;
-use super::slots::{Membership, held_of, membership_of};
-use crate::meta::{Metadata, Name};
-use crate::ownership::Owned;
+use super::GatewayEngine;
+use super::slots::{ClusterMembership, held_of, membership_of};
+use crate::meta::{MetadataStore, ObjectName};
+use crate::ownership::OwnedSlot;
 use crate::placement::{SLOTS, slot_of};
 use crate::staged::placing_key;
 
 /// What it goes by.
 #[derive(Clone)]
-pub struct Alone {
+pub struct OfflineDrain {
     pub(crate) segments: usize,
     /// What etcd has; `None` if it does not answer, or knows nothing of the cluster.
-    pub(crate) recorded: Option<Recorded>,
+    pub(crate) recorded: Option<RecordedCluster>,
     /// The operator knows that none of its keys were given to others.
     pub(crate) is_trusted: bool,
 }
 
 /// What etcd says of the cluster.
 #[derive(Clone)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedCluster {
     pub(crate) cluster: u64,
     pub(crate) revision: u64,
     pub(crate) is_halted: bool,
-    pub(crate) slots: Vec<Option<Owned>>,
+    pub(crate) slots: Vec<Option<OwnedSlot>>,
 }
 
-impl Recorded {
+impl RecordedCluster {
     /// Whether nobody can have got a slot of which this does not tell.
-    fn is_whole(&self, membership: &Membership) -> bool {
+    fn is_whole(&self, membership: &ClusterMembership) -> bool {
         !self.is_halted && self.revision >= membership.revision
     }
 }
 
-impl Alone {
+impl OfflineDrain {
     /// Slots that others have got after this local directory had them. What it has there may be older than what they have stored.
     ///
     /// # Errors
     /// When nobody knows.
-    pub(super) fn others(&self, metadata: &Metadata, id: &str) -> std::result::Result<HashSet<u16>, String> {
-        let failed = |error: crate::errors::Error| error.to_string();
+    pub(super) fn others(
+        &self,
+        metadata: &MetadataStore,
+        id: &str,
+    ) -> std::result::Result<HashSet<u16>, String> {
+        let failed = |error: crate::errors::GatewayError| error.to_string();
         let Some(membership) = membership_of(metadata).map_err(failed)? else {
             return Err("the local directory has never been in a cluster\n  what to do: run `underlay-gateway drain` without --without-etcd, and take [cluster] out of the configuration for it".to_owned());
         };
@@ -50,8 +54,8 @@ impl Alone {
             return Err("etcd does not say who has which keys, or says what is older than what this local directory knows: if `underlay-gateway abandon` has given this gateway's keys to others, to store what it has would overwrite what they have stored since\n  what to do: if you know that it was not given up, repeat this with --not-abandoned; if it was, leave it out".to_owned());
         }
         let Some(recorded) = recorded else { return Ok(HashSet::new()) };
-        let held = held_of(metadata).map_err(failed)?;
-        let epoch_of = |slot: &u16| held.get(slot).map_or(0, |held| held.epoch());
+        let held_slots = held_of(metadata).map_err(failed)?;
+        let epoch_of = |slot: &u16| held_slots.get(slot).map_or(0, |held_slot| held_slot.epoch());
         let is_others = |slot: &u16| {
             let owned = recorded.slots.get(usize::from(*slot)).and_then(Option::as_ref);
             owned.is_some_and(|owned| owned.owner != id && owned.epoch > epoch_of(slot))
@@ -60,9 +64,9 @@ impl Alone {
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Whether what is here of this name is kept back, since others have its slot.
-    pub(super) fn is_kept_back(&self, name: &Name) -> bool {
+    pub(super) fn is_kept_back(&self, name: &ObjectName) -> bool {
         let alone = self.setup.alone.as_ref();
         let key = placing_key(&name.key);
         alone.is_some_and(|alone| self.others.contains(&slot_of(&name.bucket, key, alone.segments)))
@@ -72,7 +76,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) fn kept_back(&self) -> crate::errors::Result<usize> {
+    pub(crate) fn kept_back(&self) -> crate::errors::GatewayResult<usize> {
         self.metadata.view()?.count_pending(|name| self.is_kept_back(name))
     }
 }

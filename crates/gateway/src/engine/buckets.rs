@@ -7,29 +7,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 
-use super::regions::Regions;
+use super::regions::PrefixRegions;
 use super::sent::OfBucket;
 use super::to_its_end::to_its_end;
-use super::{BucketState, Engine, RuleState};
-use crate::config::{Rule, StorePlace};
-use crate::disk_room::Need;
-use crate::errors::{Error, Result};
+use super::{BucketState, GatewayEngine, RuleState};
+use crate::config::{PrefixRule, StorePlace};
+use crate::disk_room::DiskNeed;
+use crate::errors::{GatewayError, GatewayResult};
 use crate::model::{BucketRecord, now_ms};
-use crate::store::Kind;
+use crate::store::BackendKind;
 
-impl Engine {
+impl GatewayEngine {
     fn state_of(
         &self,
         name: &str,
         place: &StorePlace,
-        rules: &[Rule],
+        rules: &[PrefixRule],
         record: &BucketRecord,
     ) -> std::result::Result<BucketState, String> {
         let backend = (self.setup.open_store)(place)
             .map_err(|problem| format!("the store of bucket {name}: {problem}"))?
             .with_memory(self.storing.clone());
         // What is on its way to a directory ends with the gateway.
-        if backend.kind == Kind::S3 {
+        if backend.kind == BackendKind::S3 {
             let (log, bucket) = (Arc::clone(&self.sent), name.to_owned());
             backend.late().note_sent_in(Arc::new(OfBucket { log, bucket }));
         }
@@ -57,15 +57,15 @@ impl Engine {
     }
 
     pub(super) async fn open_buckets(&self) -> std::result::Result<(), String> {
-        let known =
+        let recorded =
             self.metadata.view().and_then(|view| view.all_buckets()).map_err(|error| error.to_string())?;
         let going = self.going_buckets().map_err(|error| error.to_string())?;
-        self.open_under(known.iter().chain(&going).any(|(_, record)| record.is_created));
+        self.open_under(recorded.iter().chain(&going).any(|(_, record)| record.is_created));
         let mut states = HashMap::new();
         for bucket in &self.setup.buckets {
             let place = bucket.store.to_string();
             let former =
-                known.iter().find(|(name, _)| *name == bucket.name).map(|(_, record)| record.clone());
+                recorded.iter().find(|(name, _)| *name == bucket.name).map(|(_, record)| record.clone());
             if let Some(former) = &former
                 && former.store != place
             {
@@ -93,9 +93,9 @@ impl Engine {
             );
         }
         // Of one that is going and was made anew, nothing is left to go.
-        let is_known = |name: &String| known.iter().any(|(other, _)| other == name);
+        let is_known = |name: &String| recorded.iter().any(|(other, _)| other == name);
         let going = going.iter().filter(|(name, _)| !is_known(name)).map(|row| (row, true));
-        for ((name, record), is_going) in known.iter().map(|row| (row, false)).chain(going) {
+        for ((name, record), is_going) in recorded.iter().map(|row| (row, false)).chain(going) {
             if states.contains_key(name) {
                 continue;
             }
@@ -125,19 +125,19 @@ impl Engine {
         match (self.setup.open_store)(&new.under) {
             // It is opened once.
             Ok(backend) => drop(self.under.set(backend)),
-            Err(why) => tracing::warn!(
-                "clients can make no buckets, since the directory of [new_buckets] can't be used: {why}\n  what to do: mount it, or make it, and start the gateway again"
+            Err(reason) => tracing::warn!(
+                "clients can make no buckets, since the directory of [new_buckets] can't be used: {reason}\n  what to do: mount it, or make it, and start the gateway again"
             ),
         }
     }
 
     /// # Errors
     /// When the directory below which clients make buckets is not there now.
-    async fn check_under(&self, under: &StorePlace) -> Result<()> {
+    async fn check_under(&self, under: &StorePlace) -> GatewayResult<()> {
         match (under, self.under.get()) {
             (StorePlace::S3 { .. }, _) => Ok(()),
             (StorePlace::Directory(_), Some(under)) => under.check_there().await,
-            (StorePlace::Directory(_), None) => Err(Error::StoreAway(
+            (StorePlace::Directory(_), None) => Err(GatewayError::StoreAway(
                 "the directory for new buckets was not there when the gateway started: is it mounted?"
                     .to_owned(),
             )),
@@ -162,17 +162,17 @@ impl Engine {
         }
     }
 
-    pub(crate) fn bucket(&self, name: &str) -> Result<Arc<BucketState>> {
+    pub(crate) fn bucket(&self, name: &str) -> GatewayResult<Arc<BucketState>> {
         self.any_bucket(name)
-            .and_then(|state| if state.is_going() { Err(Error::NoSuchBucket) } else { Ok(state) })
+            .and_then(|state| if state.is_going() { Err(GatewayError::NoSuchBucket) } else { Ok(state) })
     }
 
     /// The same, also of a bucket that is [going](super::removal): what it has in its store has to be deleted, and
     /// may be needed until then.
-    pub(super) fn any_bucket(&self, name: &str) -> Result<Arc<BucketState>> {
-        let state = self.served.buckets.read().get(name).cloned().ok_or(Error::NoSuchBucket)?;
+    pub(super) fn any_bucket(&self, name: &str) -> GatewayResult<Arc<BucketState>> {
+        let state = self.served.buckets.read().get(name).cloned().ok_or(GatewayError::NoSuchBucket)?;
         if state.is_unlisted.load(Ordering::Relaxed) {
-            return Err(Error::StoreAway(
+            return Err(GatewayError::StoreAway(
                 "what the bucket's directory has is not known before it is there and listed: is it mounted?"
                     .to_owned(),
             ));
@@ -198,7 +198,7 @@ impl Engine {
 
     /// # Errors
     /// When the gateway serves no such bucket.
-    pub fn check_bucket(&self, name: &str) -> Result<()> {
+    pub fn check_bucket(&self, name: &str) -> GatewayResult<()> {
         self.bucket(name).map(drop)
     }
 
@@ -206,29 +206,30 @@ impl Engine {
     ///
     /// # Errors
     /// When it exists, or the configuration has no place for new ones.
-    pub async fn create_bucket(self: &Arc<Self>, name: &str) -> Result<()> {
-        self.disk.check(Need::Change)?;
+    pub async fn create_bucket(self: &Arc<Self>, name: &str) -> GatewayResult<()> {
+        self.disk.check(DiskNeed::Change)?;
         let turn = self.making.lock().await;
         let check_free = || match self.served.buckets.read().get(name) {
             None => Ok(()),
             Some(former) if former.is_going() => {
-                Err(Error::Busy("a bucket of this name is still being removed: try again".to_owned()))
+                Err(GatewayError::Busy("a bucket of this name is still being removed: try again".to_owned()))
             }
-            Some(_) => Err(Error::BucketExists),
+            Some(_) => Err(GatewayError::BucketExists),
         };
         check_free()?;
         let Some(new) = &self.setup.new_buckets else {
-            return Err(Error::NotImplemented(
+            return Err(GatewayError::NotImplemented(
                 "this gateway has no place for new buckets: its configuration needs [new_buckets]".to_owned(),
             ));
         };
         self.check_under(&new.under).await?;
-        let place = (self.setup.create_place)(&new.under, name).map_err(|why| no_place(name, &why))?;
+        let place =
+            (self.setup.create_place)(&new.under, name).map_err(|reason| refuse_bucket(name, &reason))?;
         self.check_under(&new.under).await?;
         let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
         let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), &record);
-        let state = state.map_err(|why| no_place(name, &why))?;
-        self.check_suitable(name, &state.backend).await.map_err(|why| no_place(name, &why))?;
+        let state = state.map_err(|reason| refuse_bucket(name, &reason))?;
+        self.check_suitable(name, &state.backend).await.map_err(|reason| refuse_bucket(name, &reason))?;
         // A store that takes its time keeps no other bucket from being made or removed.
         let removed_before = turn.count;
         drop(turn);
@@ -237,27 +238,29 @@ impl Engine {
         check_free()?;
         if removals.have_had(name, removed_before) {
             // With its directory, and what the store said is of another time.
-            return Err(Error::Busy("a bucket of this name was removed meanwhile: try again".to_owned()));
+            return Err(GatewayError::Busy(
+                "a bucket of this name was removed meanwhile: try again".to_owned(),
+            ));
         }
         state.backend.check_there().await?;
         if !is_empty? {
             tracing::warn!("bucket {name} is not made: there are objects in {place} already");
-            return Err(Error::NameTaken(
+            return Err(GatewayError::NameTaken(
                 "there are objects already where this bucket would be: give it another name, or ask the gateway's administrator"
                     .to_owned(),
             ));
         }
         let (bucket, row) = (name.to_owned(), record.clone());
-        let (engine, wanted) = (Arc::clone(self), Regions::wanted(&state.rules));
+        let (engine, wanted) = (Arc::clone(self), PrefixRegions::wanted(&state.rules));
         // A client that goes away meanwhile leaves no row without a bucket.
         to_its_end(async move {
             let _turn = removals;
             let made = engine.committer.commit(Vec::new(), move |change| match change.bucket(&bucket)? {
-                Some(_) => Err(Error::BucketExists),
+                Some(_) => Err(GatewayError::BucketExists),
                 None => {
                     change.set_bucket(&bucket, &row)?;
                     // It is new: there is nothing to take over.
-                    Regions::note(change, &bucket, |_| wanted)
+                    PrefixRegions::note(change, &bucket, |_| wanted)
                 }
             });
             made.await?;
@@ -273,7 +276,7 @@ impl Engine {
 }
 
 /// Why no bucket of this name can be made stands in the log: where the store is, is not for clients.
-fn no_place(name: &str, why: &str) -> Error {
-    tracing::warn!("bucket {name} is not made: {why}");
-    Error::StoreAway("there is no place for this bucket, and the gateway's log says why".to_owned())
+fn refuse_bucket(name: &str, reason: &str) -> GatewayError {
+    tracing::warn!("bucket {name} is not made: {reason}");
+    GatewayError::StoreAway("there is no place for this bucket, and the gateway's log says why".to_owned())
 }

@@ -8,20 +8,20 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 
-use super::Engine;
-use super::read::{Body, Resolved, Run, Source, UNCOUNTED_BYTES};
-use crate::blocks::Arriving;
-use crate::errors::{Error, Result};
-use crate::memory::Hold;
-use crate::meta::Name;
+use super::GatewayEngine;
+use super::read::{AnswerBody, ByteRun, ResolvedObject, RunSource, UNCOUNTED_BYTES};
+use crate::blocks::ArrivingBlock;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::memory::MemoryHold;
+use crate::meta::ObjectName;
 
 /// The bytes of a short range.
-pub enum Short {
+pub enum ShortRange {
     Whole(Bytes),
-    Coming(Body),
+    Coming(AnswerBody),
 }
 
-impl Engine {
+impl GatewayEngine {
     /// The bytes of a short range: as they come from the store where it lies in a block that is on its way for this reader, and at once where
     /// not.
     ///
@@ -31,36 +31,40 @@ impl Engine {
         self: &Arc<Self>,
         bucket: &str,
         key: &str,
-        mut resolved: Resolved,
+        mut resolved: ResolvedObject,
         range: Range<u64>,
-    ) -> Result<Short> {
+    ) -> GatewayResult<ShortRange> {
         resolved.forget_parts();
         let hold = match range.end - range.start {
             length if length <= UNCOUNTED_BYTES => None,
             length => match self.reading.try_hold(length) {
                 // Many read slowly: this one gets it bit by bit.
-                None => return Ok(Short::Coming(self.body(bucket, key, resolved, range))),
+                None => return Ok(ShortRange::Coming(self.body(bucket, key, resolved, range))),
                 hold => hold,
             },
         };
         self.read_ahead(bucket, key, &resolved, &range);
-        let name = Name::new(bucket, key);
+        let name = ObjectName::new(bucket, key);
         if let Some(mut arriving) = self.arriving(&mut resolved, &range).await?
             // With no byte of it, a status can still tell how it went.
             && let Some(first) = arriving.pieces.recv().await
         {
-            return Ok(Short::Coming(self.coming(name, resolved, (arriving, first), range, hold)));
+            return Ok(ShortRange::Coming(self.coming(name, resolved, (arriving, first), range, hold)));
         }
         let bytes = self.piece(&name, &resolved, range).await?;
-        Ok(Short::Whole(match hold {
+        Ok(ShortRange::Whole(match hold {
             Some(hold) => hold.wrap(bytes),
             None => bytes,
         }))
     }
 
     /// The block that the range lies in, if it is on its way for this reader or has to be fetched for it.
-    async fn arriving(&self, resolved: &mut Resolved, range: &Range<u64>) -> Result<Option<Arriving>> {
-        let [Run { source: Source::Remote(origin), range: run }] = resolved.runs.as_mut_slice() else {
+    async fn arriving(
+        &self,
+        resolved: &mut ResolvedObject,
+        range: &Range<u64>,
+    ) -> GatewayResult<Option<ArrivingBlock>> {
+        let [ByteRun { source: RunSource::Remote(origin), range: run }] = resolved.runs.as_mut_slice() else {
             return Ok(None);
         };
         let (first, end) = (run.start + range.start, run.start + range.end);
@@ -73,7 +77,7 @@ impl Engine {
             None if self.blocks.is_in_memory(origin, first) => None,
             None => match self.blocks.fetch_first(origin, first).await {
                 // The bytes may be elsewhere by now, where any other read finds them.
-                Err(Error::PreconditionFailed | Error::NoSuchKey) => None,
+                Err(GatewayError::PreconditionFailed | GatewayError::NoSuchKey) => None,
                 outcome => outcome?,
             },
             arriving => arriving,
@@ -88,14 +92,14 @@ impl Engine {
     /// A range of a block while that comes. Should it not come whole, the rest is read as any other bytes are.
     fn coming(
         self: &Arc<Self>,
-        name: Name,
-        resolved: Resolved,
-        (arriving, first): (Arriving, Bytes),
+        name: ObjectName,
+        resolved: ResolvedObject,
+        (arriving, first): (ArrivingBlock, Bytes),
         range: Range<u64>,
-        hold: Option<Hold>,
-    ) -> Body {
+        hold: Option<MemoryHold>,
+    ) -> AnswerBody {
         let begins = resolved.runs.first().map_or(0, |run| run.range.start);
-        let coming = Coming {
+        let coming = StreamingBlock {
             engine: Arc::clone(self),
             name,
             left: begins + range.start..begins + range.end,
@@ -106,15 +110,15 @@ impl Engine {
             resolved,
             _hold: hold,
         };
-        futures_util::stream::try_unfold(coming, Coming::next).boxed()
+        futures_util::stream::try_unfold(coming, StreamingBlock::next).boxed()
     }
 }
 
 /// A reader of a block that is on its way.
-struct Coming {
-    engine: Arc<Engine>,
-    name: Name,
-    resolved: Resolved,
+struct StreamingBlock {
+    engine: Arc<GatewayEngine>,
+    name: ObjectName,
+    resolved: ResolvedObject,
     /// Where the object begins in what the store has under its key, by which all else here counts.
     begins: u64,
     first: Option<Bytes>,
@@ -123,29 +127,30 @@ struct Coming {
     at: u64,
     /// What has not been handed on yet.
     left: Range<u64>,
-    _hold: Option<Hold>,
+    _hold: Option<MemoryHold>,
 }
 
-impl Coming {
+impl StreamingBlock {
     fn has_etag(&self) -> bool {
-        let is_known = |run: &Run| matches!(&run.source, Source::Remote(origin) if origin.etag.is_some());
+        let is_known =
+            |run: &ByteRun| matches!(&run.source, RunSource::Remote(origin) if origin.etag.is_some());
         self.resolved.runs.iter().all(is_known)
     }
 
     /// What has not come.
-    async fn rest(&self) -> Result<Bytes> {
+    async fn rest(&self) -> GatewayResult<Bytes> {
         let rest = || self.left.start - self.begins..self.left.end - self.begins;
         match self.engine.piece(&self.name, &self.resolved, rest()).await {
             // That may be what became of the request that was to bring it, and no status can tell the client any more.
-            Err(Error::Store(why) | Error::StoreAway(why)) => {
-                tracing::debug!("the rest of {} is asked for again: {why}", self.name);
+            Err(GatewayError::Store(reason) | GatewayError::StoreAway(reason)) => {
+                tracing::debug!("the rest of {} is asked for again: {reason}", self.name);
                 self.engine.piece(&self.name, &self.resolved, rest()).await
             }
             outcome => outcome,
         }
     }
 
-    async fn next(mut self) -> Result<Option<(Bytes, Coming)>> {
+    async fn next(mut self) -> GatewayResult<Option<(Bytes, StreamingBlock)>> {
         while !self.left.is_empty() {
             let piece = match self.first.take() {
                 None => self.pieces.recv().await,
@@ -154,7 +159,10 @@ impl Coming {
             let Some(piece) = piece else {
                 // Nobody would know whether the rest is of the same bytes.
                 if !self.has_etag() {
-                    return Err(Error::Store(format!("{} broke off on its way from the store", self.name)));
+                    return Err(GatewayError::Store(format!(
+                        "{} broke off on its way from the store",
+                        self.name
+                    )));
                 }
                 let bytes = self.rest().await?;
                 self.left.start = self.left.end;

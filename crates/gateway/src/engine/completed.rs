@@ -4,41 +4,41 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 
-use super::conditions::Conditions;
+use super::conditions::WriteConditions;
 use super::parts::{CompletedPart, check_same, listed_parts};
 use super::read::pieces;
-use super::shared::{no_verdict_of_itself, only_of};
+use super::shared::{hide_unclear_verdict, only_of};
 use super::to_its_end::to_its_end;
-use super::write::Stored;
-use super::{BucketState, Completed, Engine};
+use super::write::WriteReceipt;
+use super::{BucketState, CompletedUpload, GatewayEngine};
 use crate::digests::multipart_etag;
-use crate::errors::{Error, Result};
-use crate::meta::Name;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::ObjectName;
 use crate::model::{ObjectRecord, PartRecord};
-use crate::ownership::Pass;
-use crate::store::{Effect, Only, bare};
+use crate::ownership::WritePass;
+use crate::store::{RequestEffect, StoreCondition, bare};
 
 /// For clients that ask again, which they do within minutes.
-const MOST_COMPLETED: usize = 1_000;
+const MAX_COMPLETED: usize = 1_000;
 
 /// What an object is to be made of.
-pub(super) struct Listed {
+pub(super) struct ListedPart {
     pub(super) upload: String,
     pub(super) parts: Vec<CompletedPart>,
     /// The parts, as they were when they were looked for.
     pub(super) found: Vec<(u16, PartRecord)>,
 }
 
-impl Engine {
+impl GatewayEngine {
     pub(super) async fn complete_shared(
         self: &Arc<Self>,
         state: Arc<BucketState>,
-        name: Name,
-        listed: Listed,
-        (record, mut stored): (ObjectRecord, Stored),
-        conditions: &Conditions,
-        pass: Pass,
-    ) -> Result<Stored> {
+        name: ObjectName,
+        listed: ListedPart,
+        (record, mut stored): (ObjectRecord, WriteReceipt),
+        conditions: &WriteConditions,
+        pass: WritePass,
+    ) -> GatewayResult<WriteReceipt> {
         let turn = state.backend.turn(&name.key).await;
         let (engine, conditions) = (Arc::clone(self), conditions.clone());
         let sending = async move {
@@ -59,16 +59,16 @@ impl Engine {
             for ((_, now), (number, before)) in found.iter().zip(&listed.found) {
                 check_same(*number, Some(now), before)?;
             }
-            let effect = Effect::put(&record.etag, record.size_bytes, &record.headers);
+            let effect = RequestEffect::put(&record.etag, record.size_bytes, &record.headers);
             let following = state.backend.follow_within(&name.key, effect, engine.setup.patience).await?;
             let only = only_of(&state, &name.key, &conditions).await?;
             let sent = following.watch(engine.send_completed(&state, &name, &record, &only, &pass)).await;
             engine.forget_found(&state, &name.key);
-            if let Some(etag) = no_verdict_of_itself(sent, following.may_land())? {
+            if let Some(etag) = hide_unclear_verdict(sent, following.may_land())? {
                 stored.etag = bare(&etag).to_owned();
             }
             let (key, upload) = (name.key.clone(), listed.upload.clone());
-            remember(&state, Completed { key, upload, made_of: record.etag, stored: stored.clone() });
+            remember(&state, CompletedUpload { key, upload, made_of: record.etag, stored: stored.clone() });
             let upload = listed.upload;
             engine.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
             pass.check()?;
@@ -80,11 +80,11 @@ impl Engine {
     async fn send_completed(
         &self,
         state: &BucketState,
-        name: &Name,
+        name: &ObjectName,
         record: &ObjectRecord,
-        only: &Only,
-        pass: &Pass,
-    ) -> Result<Option<String>> {
+        only: &StoreCondition,
+        pass: &WritePass,
+    ) -> GatewayResult<Option<String>> {
         let (_pins, runs) = self.journal.pin(|| {
             let view = self.metadata.view()?;
             let runs = self.runs_of(&view, state, &record.extents)?;
@@ -106,25 +106,27 @@ impl Engine {
         key: &str,
         upload: &str,
         parts: &[CompletedPart],
-    ) -> Result<Stored> {
+    ) -> GatewayResult<WriteReceipt> {
         let made_of = multipart_etag(parts.iter().map(|part| bare(&part.etag))).unwrap_or_default();
         let remembered = {
             let completed = state.rule(key).completed.lock();
-            let is_it = |it: &&Completed| it.key == key && it.upload == upload && it.made_of == made_of;
-            completed.iter().find(is_it).map(|it| it.stored.clone())
+            let is_it = |candidate: &&CompletedUpload| {
+                candidate.key == key && candidate.upload == upload && candidate.made_of == made_of
+            };
+            completed.iter().find(is_it).map(|candidate| candidate.stored.clone())
         };
-        let stored = remembered.ok_or(Error::NoSuchUpload)?;
+        let stored = remembered.ok_or(GatewayError::NoSuchUpload)?;
         match state.backend.head(key).await {
             Ok(found) if found.etag.as_deref().map(bare) == Some(stored.etag.as_str()) => Ok(stored),
-            Ok(_) | Err(Error::NoSuchKey) => Err(Error::NoSuchUpload),
+            Ok(_) | Err(GatewayError::NoSuchKey) => Err(GatewayError::NoSuchUpload),
             Err(error) => Err(error),
         }
     }
 }
 
-fn remember(state: &BucketState, completed: Completed) {
+fn remember(state: &BucketState, completed: CompletedUpload) {
     let mut lately = state.rule(&completed.key).completed.lock();
-    if lately.len() >= MOST_COMPLETED {
+    if lately.len() >= MAX_COMPLETED {
         lately.pop_front();
     }
     lately.push_back(completed);

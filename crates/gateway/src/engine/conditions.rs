@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::errors::{Error, Result};
+use crate::errors::{GatewayError, GatewayResult};
 use crate::model::ObjectRecord;
 use crate::store::bare;
 
 /// When a write may replace what is there, or a deletion remove it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conditions {
+pub struct WriteConditions {
     /// Only this version, or one of a [list](names_one_of); `*` for any.
     pub if_match: Option<String>,
     /// Only if there is none.
@@ -21,25 +21,25 @@ pub struct Conditions {
     pub modified_s: Option<i64>,
 }
 
-impl Conditions {
+impl WriteConditions {
     /// Whether a write may go on.
-    pub(super) fn check(&self, former: Option<&ObjectRecord>) -> Result<()> {
+    pub(super) fn check(&self, former: Option<&ObjectRecord>) -> GatewayResult<()> {
         match former {
             Some(former) => self.check_against(&former.etag, former.size_bytes, former.modified_ms),
-            None if self.if_match.is_some() => Err(Error::NoSuchKey),
+            None if self.if_match.is_some() => Err(GatewayError::NoSuchKey),
             None => Ok(()),
         }
     }
 
     /// Whether they hold for an object that is there.
-    pub(super) fn check_against(&self, etag: &str, size_bytes: u64, modified_ms: i64) -> Result<()> {
-        let is = |wanted: &String| names_one_of(wanted, etag);
-        let holds = !self.if_none_match
-            && self.if_match.as_ref().is_none_or(is)
-            && !self.unless_etag.as_ref().is_some_and(is)
+    pub(super) fn check_against(&self, etag: &str, size_bytes: u64, modified_ms: i64) -> GatewayResult<()> {
+        let is_named = |wanted: &String| names_one_of(wanted, etag);
+        let is_met = !self.if_none_match
+            && self.if_match.as_ref().is_none_or(is_named)
+            && !self.unless_etag.as_ref().is_some_and(is_named)
             && self.size_bytes.is_none_or(|wanted| wanted == size_bytes)
             && self.modified_s.is_none_or(|wanted| wanted == modified_ms.div_euclid(1000));
-        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
+        if is_met { Ok(()) } else { Err(GatewayError::PreconditionFailed) }
     }
 
     /// Whether there is one that only an object that is there can meet or fail.
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_etag_is_looked_for_in_a_list() {
+    fn etag_is_matched_against_list() {
         for wanted in ["a", "\"a\"", "*", "\"a\", \"b\"", "\"b\", \"a\"", "\"b\", \"a\", \"c\""] {
             assert!(names_one_of(wanted, "a"), "{wanted}");
         }

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Engine;
-use super::conditions::{Conditions, names_one_of};
+use super::GatewayEngine;
+use super::conditions::{WriteConditions, names_one_of};
 use super::elsewhere::check_shareable;
-use super::read::Resolved;
-use super::shared::{check_headers, no_place};
-use super::slots::Fence;
+use super::read::ResolvedObject;
+use super::shared::{check_headers, refuse_feature};
+use super::slots::CommitFence;
 use super::to_its_end::to_its_end;
-use super::write::{PutRequest, Stored, check_target};
-use crate::digests::Algorithm;
-use crate::errors::{Error, Result};
-use crate::meta::Name;
-use crate::model::{Coverage, Headers, ObjectRecord, now_ms};
-use crate::store::{Effect, Kind, bare};
+use super::write::{PutRequest, WriteReceipt, check_target};
+use crate::digests::ChecksumKind;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::ObjectName;
+use crate::model::{ChecksumCoverage, ObjectHeaders, ObjectRecord, now_ms};
+use crate::store::{BackendKind, RequestEffect, bare};
 
 /// What is copied to where.
 #[derive(Clone, Debug, Default)]
@@ -23,14 +23,14 @@ pub struct CopyRequest {
     pub from: (String, String),
     pub to: (String, String),
     /// In place of the source's.
-    pub headers: Option<Headers>,
+    pub headers: Option<ObjectHeaders>,
     pub tags: Option<Vec<(String, String)>>,
     /// Of the source.
     pub source: SourceConditions,
     /// Of what is at the target.
-    pub target: Conditions,
+    pub target: WriteConditions,
     /// The checksum that the copy is to have, if not the source's.
-    pub checksum: Option<Algorithm>,
+    pub checksum: Option<ChecksumKind>,
 }
 
 /// What a source has to be.
@@ -43,33 +43,38 @@ pub struct SourceConditions {
 }
 
 impl SourceConditions {
-    pub(super) fn check(&self, record: &ObjectRecord) -> Result<()> {
+    pub(super) fn check(&self, record: &ObjectRecord) -> GatewayResult<()> {
         let matches = |wanted: &String| names_one_of(wanted, &record.etag);
         // An ETag that matches outweighs the time, and one that does not decides.
         let is_match = self.if_match.as_ref().map(matches);
         let is_none_match = self.if_none_match.as_ref().map(|wanted| !matches(wanted));
         // S3's times have whole seconds.
         let modified_s = record.modified_ms.div_euclid(1000);
-        let since = self.modified_since_ms.map(|since| modified_s > since.div_euclid(1000));
-        let not_since = self.unmodified_since_ms.map(|since| modified_s <= since.div_euclid(1000));
-        let holds = is_match.or(not_since).unwrap_or(true) && is_none_match.or(since).unwrap_or(true);
-        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
+        let modified_since =
+            self.modified_since_ms.map(|modified_since| modified_s > modified_since.div_euclid(1000));
+        let not_since =
+            self.unmodified_since_ms.map(|unmodified_since| modified_s <= unmodified_since.div_euclid(1000));
+        let is_met =
+            is_match.or(not_since).unwrap_or(true) && is_none_match.or(modified_since).unwrap_or(true);
+        if is_met { Ok(()) } else { Err(GatewayError::PreconditionFailed) }
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Copies an object, or gives one other headers in its place.
     ///
     /// # Errors
     /// `NoSuchKey` for the source, a condition that does not hold, or as for [`put`](Self::put).
-    pub async fn copy(self: &Arc<Self>, request: CopyRequest) -> Result<Stored> {
-        let (from, to) =
-            (Name::new(&request.from.0, &request.from.1), Name::new(&request.to.0, &request.to.1));
+    pub async fn copy(self: &Arc<Self>, request: CopyRequest) -> GatewayResult<WriteReceipt> {
+        let (from, to) = (
+            ObjectName::new(&request.from.0, &request.from.1),
+            ObjectName::new(&request.to.0, &request.to.1),
+        );
         let (source, target) = (self.bucket(&from.bucket)?, self.bucket(&to.bucket)?);
         target.backend.path(&to.key)?;
-        request.headers.as_ref().map_or(Ok(()), Headers::check)?;
+        request.headers.as_ref().map_or(Ok(()), ObjectHeaders::check)?;
         if from == to && request.headers.is_none() {
-            return Err(Error::InvalidRequest(
+            return Err(GatewayError::InvalidRequest(
                 "a copy onto itself has to change something: the metadata directive is COPY".to_owned(),
             ));
         }
@@ -80,24 +85,24 @@ impl Engine {
         // Of an object of several parts, too, S3 computes it anew from all bytes.
         let has_checksum = request.checksum.is_none_or(|wanted| {
             resolved.record.checksums.get(wanted).is_some()
-                && resolved.record.checksums.coverage != Some(Coverage::Composite)
+                && resolved.record.checksums.coverage != Some(ChecksumCoverage::Composite)
         });
         if !is_together || !has_checksum || !source.is_exclusive(&from.key) || !target.is_exclusive(&to.key) {
             return self.copy_bytes(request, resolved).await;
         }
         drop(resolved);
         let pass = self.to_write(&to.bucket, &[&to.key]).await?;
-        let (version, is_directory) = (self.number(), target.backend.kind == Kind::Directory);
-        let (at, fence) = (to.clone(), Fence::of(&pass));
+        let (version, is_directory) = (self.number(), target.backend.kind == BackendKind::Directory);
+        let (object, fence) = (to.clone(), CommitFence::from_pass(&pass));
         let (is_shared, kind) = (self.setup.sharing.is_some(), target.backend.kind);
         let place = self.place_of(std::slice::from_ref(&to)).await?;
         let stored = self
             .committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                let mut record = change.object(&from)?.ok_or(Error::NoSuchKey)?;
+                let mut record = change.object(&from)?.ok_or(GatewayError::NoSuchKey)?;
                 request.source.check(&record)?;
-                check_target(change, &at, &request.target, is_directory)?;
+                check_target(change, &object, &request.target, is_directory)?;
                 record.version = version;
                 record.modified_ms = now_ms();
                 if let Some(headers) = request.headers {
@@ -110,9 +115,9 @@ impl Engine {
                 if is_shared {
                     check_shareable(kind, &record.headers, &record.tags)?;
                 }
-                change.set_object(&at, Some(&record))?;
-                change.mark_pending(&at)?;
-                Ok(Stored {
+                change.set_object(&object, Some(&record))?;
+                change.mark_pending(&object)?;
+                Ok(WriteReceipt {
                     etag: record.etag.clone(),
                     checksums: record.checksums.clone(),
                     modified_ms: record.modified_ms,
@@ -127,7 +132,11 @@ impl Engine {
     }
 
     /// A copy from or to where others write: by the store itself if it can, else byte by byte.
-    async fn copy_bytes(self: &Arc<Self>, request: CopyRequest, resolved: Resolved) -> Result<Stored> {
+    async fn copy_bytes(
+        self: &Arc<Self>,
+        request: CopyRequest,
+        resolved: ResolvedObject,
+    ) -> GatewayResult<WriteReceipt> {
         let (from, to) = (&request.from, &request.to);
         let (source, target) = (self.bucket(&from.0)?, self.bucket(&to.0)?);
         let record = resolved.record.clone();
@@ -135,17 +144,17 @@ impl Engine {
         if !target.is_exclusive(&to.1) {
             check_headers(&target.backend, &headers)?;
             if request.tags.as_ref().is_some_and(|tags| !tags.is_empty()) {
-                return Err(no_place("tags"));
+                return Err(refuse_feature("tags"));
             }
             let is_plain = request.headers.is_none()
-                && request.target == Conditions::default()
+                && request.target == WriteConditions::default()
                 && request.checksum.is_none()
                 && self.are_together((&from.0, &from.1), (&to.0, &to.1));
             if from.0 == to.0 && !source.is_exclusive(&from.1) && is_plain {
                 let pass = self.to_write(&to.0, &[&to.1]).await?;
                 let (engine, from, to) = (Arc::clone(self), from.1.clone(), to.1.clone());
                 let (backend, turn) = (target.backend.clone(), target.backend.turn(&to).await);
-                let following = backend.follow_within(&to, Effect::Copy, self.setup.patience).await?;
+                let following = backend.follow_within(&to, RequestEffect::Copy, self.setup.patience).await?;
                 let target = Arc::clone(&target);
                 let copy = async move {
                     let _open = target.enter().await?;
@@ -157,10 +166,10 @@ impl Engine {
                 };
                 match to_its_end(copy).await {
                     // If the store can't copy an object itself, it gets the bytes: a directory has no hard links to another file system, for example.
-                    Err(Error::Refused { .. }) => {}
+                    Err(GatewayError::Refused { .. }) => {}
                     outcome => {
                         let etag = outcome?.map_or(record.etag, |etag| bare(&etag).to_owned());
-                        return Ok(Stored { etag, checksums: record.checksums, modified_ms: now_ms() });
+                        return Ok(WriteReceipt { etag, checksums: record.checksums, modified_ms: now_ms() });
                     }
                 }
             }

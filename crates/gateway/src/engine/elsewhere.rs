@@ -8,33 +8,33 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::conditions::Conditions;
-use super::pages::{Entry, ListRequest, UploadSummary};
-use super::{BucketState, Engine};
-use crate::disk_room::Need;
-use crate::errors::{Error, Result};
-use crate::model::{Headers, ObjectRecord};
-use crate::ownership::{Ownership, Pass, Route, Share};
-use crate::store::Kind;
+use super::conditions::WriteConditions;
+use super::pages::{ListEntry, ListRequest, UploadSummary};
+use super::{BucketState, GatewayEngine};
+use crate::disk_room::DiskNeed;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::model::{ObjectHeaders, ObjectRecord};
+use crate::ownership::{KeyRoute, OwnerShare, SlotOwnership, WritePass};
+use crate::store::BackendKind;
 
 /// How this gateway and others divide the keys among themselves.
 #[derive(Clone)]
-pub struct Sharing {
-    pub ownership: Arc<Ownership>,
-    pub others: Arc<dyn Elsewhere>,
+pub struct KeySharing {
+    pub ownership: Arc<SlotOwnership>,
+    pub others: Arc<dyn PeerQueries>,
 }
 
 /// Asks another gateway.
 #[async_trait]
-pub trait Elsewhere: Send + Sync {
+pub trait PeerQueries: Send + Sync {
     /// # Errors
     /// What the other said, or `Busy` when it does not answer.
-    async fn ask(&self, owner: &str, question: &Question) -> Result<Answer>;
+    async fn ask(&self, owner: &str, question: &PeerQuestion) -> GatewayResult<PeerAnswer>;
 }
 
 /// What one gateway asks another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Question {
+pub enum PeerQuestion {
     /// The objects in these slots, which the other has at these epochs.
     List {
         bucket: String,
@@ -50,7 +50,7 @@ pub enum Question {
     },
     Delete {
         bucket: String,
-        keys: Vec<(String, Conditions)>,
+        keys: Vec<(String, WriteConditions)>,
     },
     Look {
         bucket: String,
@@ -66,18 +66,18 @@ pub enum Question {
     Ping,
 }
 
-impl Question {
+impl PeerQuestion {
     /// Whether it changes nothing, however often it is asked.
     pub(crate) fn only_reads(&self) -> bool {
-        !matches!(self, Question::Delete { .. })
+        !matches!(self, PeerQuestion::Delete { .. })
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Answer {
-    Entries(Vec<Entry>),
+pub enum PeerAnswer {
+    Entries(Vec<ListEntry>),
     Uploads(Vec<UploadSummary>, bool),
-    Deleted(Vec<Result<()>>),
+    Deleted(Vec<GatewayResult<()>>),
     /// Without where its bytes are.
     Object(Box<ObjectRecord>),
     Bytes(#[serde(with = "raw")] Bytes),
@@ -92,9 +92,9 @@ mod raw {
     use serde::de::{Deserializer, Error, Visitor};
     use serde::ser::Serializer;
 
-    struct Raw;
+    struct RawBytes;
 
-    impl Visitor<'_> for Raw {
+    impl Visitor<'_> for RawBytes {
         type Value = Bytes;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,64 +115,64 @@ mod raw {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-        from.deserialize_byte_buf(Raw)
+        from.deserialize_byte_buf(RawBytes)
     }
 }
 
-pub(super) fn confused() -> Error {
-    Error::Busy(
+pub(super) fn confused() -> GatewayError {
+    GatewayError::Busy(
         "the other gateway answered something else than was asked: are both of one version?".to_owned(),
     )
 }
 
-impl Engine {
-    pub(super) fn to_read(&self, bucket: &str, key: &str) -> Result<Pass> {
+impl GatewayEngine {
+    pub(super) fn to_read(&self, bucket: &str, key: &str) -> GatewayResult<WritePass> {
         match &self.setup.sharing {
-            None => Ok(Pass::of_nothing()),
+            None => Ok(WritePass::empty()),
             Some(sharing) => sharing.ownership.read(bucket, key),
         }
     }
 
     /// # Errors
     /// `Busy` where the local disk has no room for a change, or the keys are another gateway's.
-    pub(super) async fn to_write(&self, bucket: &str, keys: &[&str]) -> Result<Pass> {
-        self.to_write_with(Need::Change, bucket, keys).await
+    pub(super) async fn to_write(&self, bucket: &str, keys: &[&str]) -> GatewayResult<WritePass> {
+        self.to_write_with(DiskNeed::Change, bucket, keys).await
     }
 
     /// The same for what makes room in the end.
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn to_delete(&self, bucket: &str, keys: &[&str]) -> Result<Pass> {
-        self.to_write_with(Need::Deletion, bucket, keys).await
+    pub(super) async fn to_delete(&self, bucket: &str, keys: &[&str]) -> GatewayResult<WritePass> {
+        self.to_write_with(DiskNeed::Deletion, bucket, keys).await
     }
 
-    async fn to_write_with(&self, need: Need, bucket: &str, keys: &[&str]) -> Result<Pass> {
+    async fn to_write_with(&self, need: DiskNeed, bucket: &str, keys: &[&str]) -> GatewayResult<WritePass> {
         self.disk.check(need)?;
         match &self.setup.sharing {
-            None => Ok(Pass::of_nothing()),
+            None => Ok(WritePass::empty()),
             Some(sharing) => sharing.ownership.write(bucket, keys).await,
         }
     }
 
-    pub(super) fn to_read_slots(&self, slots: &[(u16, u64)]) -> Result<Pass> {
+    pub(super) fn to_read_slots(&self, slots: &[(u16, u64)]) -> GatewayResult<WritePass> {
         match &self.setup.sharing {
-            None => Ok(Pass::of_nothing()),
+            None => Ok(WritePass::empty()),
             Some(sharing) => sharing.ownership.read_slots(slots.to_vec()),
         }
     }
 
     /// Who has the keys with this prefix; `None` if nobody else has any.
-    pub(super) fn shares(&self, bucket: &str, prefix: &str) -> Result<Option<Vec<Share>>> {
+    pub(super) fn shares(&self, bucket: &str, prefix: &str) -> GatewayResult<Option<Vec<OwnerShare>>> {
         match &self.setup.sharing {
             None => Ok(None),
             Some(sharing) => sharing.ownership.shares(bucket, prefix).map(Some),
         }
     }
 
-    pub(super) fn route(&self, bucket: &str, key: &str) -> Route {
+    pub(super) fn route(&self, bucket: &str, key: &str) -> KeyRoute {
         match &self.setup.sharing {
-            None => Route::Here,
+            None => KeyRoute::Here,
             Some(sharing) => sharing.ownership.route(bucket, key),
         }
     }
@@ -191,34 +191,38 @@ impl Engine {
     pub(super) fn check_keepable(
         &self,
         state: &BucketState,
-        headers: &Headers,
+        headers: &ObjectHeaders,
         tags: &[(String, String)],
-    ) -> Result<()> {
+    ) -> GatewayResult<()> {
         match &self.setup.sharing {
             None => Ok(()),
             Some(_) => check_shareable(state.backend.kind, headers, tags),
         }
     }
 
-    pub(super) async fn ask(&self, owner: &str, question: &Question) -> Result<Answer> {
+    pub(super) async fn ask(&self, owner: &str, question: &PeerQuestion) -> GatewayResult<PeerAnswer> {
         match &self.setup.sharing {
-            None => Err(Error::Busy("there is no other gateway".to_owned())),
+            None => Err(GatewayError::Busy("there is no other gateway".to_owned())),
             Some(sharing) => sharing.others.ask(owner, question).await,
         }
     }
 }
 
 /// The same where several gateways share a store of this kind.
-pub(super) fn check_shareable(kind: Kind, headers: &Headers, tags: &[(String, String)]) -> Result<()> {
+pub(super) fn check_shareable(
+    kind: BackendKind,
+    headers: &ObjectHeaders,
+    tags: &[(String, String)],
+) -> GatewayResult<()> {
     let refused = |what: &str| {
-        Err(Error::NotImplemented(format!(
+        Err(GatewayError::NotImplemented(format!(
             "{what} have no place where several gateways share a store that can't keep them"
         )))
     };
     if !tags.is_empty() {
         return refused("tags");
     }
-    if kind == Kind::S3 {
+    if kind == BackendKind::S3 {
         return Ok(());
     }
     match headers {

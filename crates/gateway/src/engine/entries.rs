@@ -7,45 +7,45 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use crate::errors::{Error, Result};
-use crate::meta::{Unfinished, View};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::{MetadataView, UploadCounts};
 
 /// What a pending name counts as, against the memory for blocks. It takes some 500 bytes.
 const NAME_BYTES: u64 = 1024;
 /// However little memory there is.
-const LEAST_NAMES: u64 = 16 << 10;
+const MIN_NAMES: u64 = 16 << 10;
 /// Unfinished uploads of a bucket.
-pub(super) const MOST_UPLOADS: i64 = 100_000;
+pub(super) const MAX_UPLOADS: i64 = 100_000;
 /// What a part counts as, against the journal, also one that has no bytes of its own.
 const PART_BYTES: u64 = 1024;
-const LEAST_PARTS: u64 = 100_000;
+const MIN_PARTS: u64 = 100_000;
 
 /// Names that may be pending.
 pub(super) fn most_names(memory_bytes: u64) -> usize {
-    usize::try_from((memory_bytes / NAME_BYTES).max(LEAST_NAMES)).unwrap_or(usize::MAX)
+    usize::try_from((memory_bytes / NAME_BYTES).max(MIN_NAMES)).unwrap_or(usize::MAX)
 }
 
 /// Unfinished uploads, and their parts.
-pub(super) struct Uploads {
+pub(super) struct UploadEntries {
     by_bucket: Mutex<HashMap<String, i64>>,
     parts: AtomicI64,
     most_parts: i64,
 }
 
-impl Uploads {
+impl UploadEntries {
     /// # Errors
     /// When the metadata can't be read.
-    pub(super) fn counted(view: &View, journal_bytes: u64) -> Result<Uploads> {
+    pub(super) fn counted(view: &MetadataView, journal_bytes: u64) -> GatewayResult<UploadEntries> {
         let mut by_bucket = HashMap::new();
         view.each_upload(|name, _, _| *by_bucket.entry(name.bucket).or_default() += 1)?;
         let parts = AtomicI64::new(i64::try_from(view.count_parts()?).unwrap_or(i64::MAX));
-        let most_parts = i64::try_from((journal_bytes / PART_BYTES).max(LEAST_PARTS)).unwrap_or(i64::MAX);
-        Ok(Uploads { by_bucket: Mutex::new(by_bucket), parts, most_parts })
+        let most_parts = i64::try_from((journal_bytes / PART_BYTES).max(MIN_PARTS)).unwrap_or(i64::MAX);
+        Ok(UploadEntries { by_bucket: Mutex::new(by_bucket), parts, most_parts })
     }
 
     /// What a commit has changed.
-    pub(super) fn apply(&self, unfinished: Vec<Unfinished>) {
-        for Unfinished { bucket, uploads, parts } in unfinished {
+    pub(super) fn apply(&self, unfinished: Vec<UploadCounts>) {
+        for UploadCounts { bucket, uploads, parts } in unfinished {
             self.parts.fetch_add(parts, Ordering::Relaxed);
             if uploads != 0 {
                 *self.by_bucket.lock().entry(bucket).or_default() += uploads;
@@ -55,11 +55,11 @@ impl Uploads {
 
     /// # Errors
     /// `Busy` if no upload may be begun in this bucket.
-    pub(super) fn check_begin(&self, bucket: &str) -> Result<()> {
+    pub(super) fn check_begin(&self, bucket: &str) -> GatewayResult<()> {
         match self.by_bucket.lock().get(bucket) {
-            Some(count) if *count >= MOST_UPLOADS && !is_planted(PlantedBug::EntriesUncounted) => {
-                Err(Error::Busy(format!(
-                    "the bucket has {MOST_UPLOADS} unfinished uploads, and may have no more: complete or abort some of them"
+            Some(count) if *count >= MAX_UPLOADS && !is_planted(PlantedBug::EntriesUncounted) => {
+                Err(GatewayError::Busy(format!(
+                    "the bucket has {MAX_UPLOADS} unfinished uploads, and may have no more: complete or abort some of them"
                 )))
             }
             _ => Ok(()),
@@ -68,10 +68,10 @@ impl Uploads {
 
     /// # Errors
     /// `Busy` if there may be no further part.
-    pub(super) fn check_part(&self) -> Result<()> {
+    pub(super) fn check_part(&self) -> GatewayResult<()> {
         let is_full = self.parts.load(Ordering::Relaxed) >= self.most_parts;
         match is_full && !is_planted(PlantedBug::EntriesUncounted) {
-            true => Err(Error::Busy(
+            true => Err(GatewayError::Busy(
                 "the unfinished uploads have as many parts as the gateway may keep: complete or abort some of them".to_owned(),
             )),
             false => Ok(()),
@@ -84,14 +84,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uploads_and_parts_are_counted_as_they_come_and_go() {
-        let uploads = Uploads { by_bucket: Mutex::default(), parts: AtomicI64::new(0), most_parts: 2 };
-        let change = |uploads, parts| Unfinished { bucket: "lake".to_owned(), uploads, parts };
-        uploads.apply(vec![change(MOST_UPLOADS, 0), change(0, 1)]);
-        assert!(matches!(uploads.check_begin("lake"), Err(Error::Busy(_))));
+    fn upload_and_part_counts_follow_changes() {
+        let uploads = UploadEntries { by_bucket: Mutex::default(), parts: AtomicI64::new(0), most_parts: 2 };
+        let change = |uploads, parts| UploadCounts { bucket: "lake".to_owned(), uploads, parts };
+        uploads.apply(vec![change(MAX_UPLOADS, 0), change(0, 1)]);
+        assert!(matches!(uploads.check_begin("lake"), Err(GatewayError::Busy(_))));
         assert!(uploads.check_begin("pond").is_ok() && uploads.check_part().is_ok());
         uploads.apply(vec![change(0, 1)]);
-        assert!(matches!(uploads.check_part(), Err(Error::Busy(_))));
+        assert!(matches!(uploads.check_part(), Err(GatewayError::Busy(_))));
         uploads.apply(vec![change(-1, -2)]);
         assert!(uploads.check_begin("lake").is_ok() && uploads.check_part().is_ok());
     }

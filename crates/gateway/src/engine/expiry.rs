@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use underlay_sync::Mutex;
 
-use super::Engine;
-use crate::errors::Result;
-use crate::meta::Name;
+use super::GatewayEngine;
+use crate::errors::GatewayResult;
+use crate::meta::ObjectName;
 use crate::model::{UploadRecord, now_ms};
 
 /// The longest and the shortest pause between two looks.
@@ -20,48 +20,48 @@ const EXPIRY: &str = "expiry of uploads";
 /// The time of day as it is at least. A clock that jumps ahead must not end what somebody is at: what counts is no more than
 /// the time at our start and how long that is ago. One that has been ahead for as long as an upload may rest was wrong at our start, and
 /// is right: whatever was left before it jumped has expired by then.
-pub(super) struct Clock {
+pub(super) struct WallClock {
     since_start: Box<dyn Fn() -> Duration + Send + Sync>,
     believed_after: Duration,
-    state: Mutex<Started>,
+    state: Mutex<ClockStart>,
 }
 
-struct Started {
+struct ClockStart {
     /// The time at our start.
     at_ms: i64,
     /// Since when the clock has been ahead of that, and the least that it would have made of our start since then.
     ahead: Option<(Duration, i64)>,
 }
 
-impl Clock {
-    pub(super) fn new(believed_after: Duration) -> Clock {
+impl WallClock {
+    pub(super) fn new(believed_after: Duration) -> WallClock {
         let started = crate::ownership::boot_ms();
         let since_start =
             Box::new(move || Duration::from_millis(crate::ownership::boot_ms().saturating_sub(started)));
-        let state = Mutex::new(Started { at_ms: now_ms(), ahead: None });
-        Clock { since_start, believed_after, state }
+        let state = Mutex::new(ClockStart { at_ms: now_ms(), ahead: None });
+        WallClock { since_start, believed_after, state }
     }
 
     /// Where the clock says that it is `now_ms`.
     fn certainly_ms(&self, now_ms: i64) -> i64 {
-        let since = (self.since_start)();
-        let since_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        let elapsed = (self.since_start)();
+        let since_ms = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
         let mut started = self.state.lock();
         if now_ms <= started.at_ms.saturating_add(since_ms) {
             started.ahead = None;
             return now_ms;
         }
         let at_ms = now_ms.saturating_sub(since_ms);
-        let (begun, least_ms) = started.ahead.map_or((since, at_ms), |(begun, ms)| (begun, ms.min(at_ms)));
+        let (begun, least_ms) = started.ahead.map_or((elapsed, at_ms), |(begun, ms)| (begun, ms.min(at_ms)));
         started.ahead = Some((begun, least_ms));
-        if since.saturating_sub(begun) >= self.believed_after {
-            *started = Started { at_ms: least_ms, ahead: None };
+        if elapsed.saturating_sub(begun) >= self.believed_after {
+            *started = ClockStart { at_ms: least_ms, ahead: None };
         }
         now_ms.min(started.at_ms.saturating_add(since_ms))
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Ends uploads as they expire, for as long as the engine lives.
     pub(super) fn start_expiring(self: &Arc<Self>) {
         let pause = (self.setup.uploads_expire / 10).clamp(*PAUSE.start(), *PAUSE.end());
@@ -85,8 +85,8 @@ impl Engine {
     /// Names of uploads alone: what they were begun with is long.
     pub(super) fn uploads_that(
         &self,
-        are_wanted: impl Fn(&Name, &UploadRecord) -> bool,
-    ) -> Result<Vec<(Name, String)>> {
+        are_wanted: impl Fn(&ObjectName, &UploadRecord) -> bool,
+    ) -> GatewayResult<Vec<(ObjectName, String)>> {
         let mut wanted = Vec::new();
         self.metadata.view()?.each_upload(|name, upload, record| {
             if are_wanted(&name, &record) {
@@ -96,7 +96,7 @@ impl Engine {
         Ok(wanted)
     }
 
-    async fn end_expired_uploads(&self, set_aside: &Mutex<HashSet<String>>) -> Result<()> {
+    async fn end_expired_uploads(&self, set_aside: &Mutex<HashSet<String>>) -> GatewayResult<()> {
         let after_ms = i64::try_from(self.setup.uploads_expire.as_millis()).unwrap_or(i64::MAX);
         let before_ms = self.clock.certainly_ms(now_ms()).saturating_sub(after_ms);
         for (name, upload) in self.uploads_that(|_, record| record.begun_ms < before_ms)? {
@@ -118,7 +118,12 @@ impl Engine {
     }
 
     /// Returns whether it had expired, and is ended.
-    async fn end_upload_that_expired(&self, name: Name, upload: String, before_ms: i64) -> Result<bool> {
+    async fn end_upload_that_expired(
+        &self,
+        name: ObjectName,
+        upload: String,
+        before_ms: i64,
+    ) -> GatewayResult<bool> {
         self.committer
             .commit(Vec::new(), move |change| match change.upload(&name, &upload)? {
                 // Looked at here, so that no part comes in between.
@@ -142,16 +147,16 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
     /// One that says 1,000,000 at the start, and what moves it on.
-    fn clock() -> (Clock, Arc<AtomicU64>) {
+    fn clock() -> (WallClock, Arc<AtomicU64>) {
         let passed_ms = Arc::new(AtomicU64::new(0));
         let passed = Arc::clone(&passed_ms);
         let since_start = Box::new(move || Duration::from_millis(passed.load(Ordering::Relaxed)));
-        let state = Mutex::new(Started { at_ms: 1_000_000, ahead: None });
-        (Clock { since_start, believed_after: 7 * DAY, state }, passed_ms)
+        let state = Mutex::new(ClockStart { at_ms: 1_000_000, ahead: None });
+        (WallClock { since_start, believed_after: 7 * DAY, state }, passed_ms)
     }
 
     #[test]
-    fn a_clock_that_was_wrong_at_the_start_is_believed_after_a_while() {
+    fn clock_wrong_at_start_is_accepted_later() {
         let (clock, passed_ms) = clock();
         let day_ms = DAY.as_millis() as i64;
         // Far behind, until somebody sets it on the second day.
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_ends_nothing_early() {
+    fn jumping_clock_expires_nothing_early() {
         let (clock, passed_ms) = clock();
         let day_ms = DAY.as_millis() as i64;
         passed_ms.store(5000, Ordering::Relaxed);

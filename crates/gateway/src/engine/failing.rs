@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Engine;
-use crate::errors::{Error, Refusal};
-use crate::meta::Name;
+use super::GatewayEngine;
+use crate::errors::{GatewayError, StoreRefusal};
+use crate::meta::ObjectName;
 use crate::model::now_ms;
 
 /// What has failed for less is not worth a line.
@@ -14,54 +14,56 @@ const LONG: Duration = Duration::from_secs(60);
 /// How often the log lists what has failed for long.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 /// Names in a line of the log.
-const MOST_SAID: usize = 5;
+const MAX_LOGGED: usize = 5;
 /// A copy that was refused so often is sent as bytes.
-pub(super) const MOST_REFUSED_COPIES: u32 = 2;
+pub(super) const MAX_REFUSED_COPIES: u32 = 2;
 /// Of the text of an error.
-const MOST_WHY_CHARS: usize = 500;
+const MAX_REASON_CHARS: usize = 500;
 
 /// Why a name can't be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cause {
+pub(crate) enum FailureCause {
     /// The store is down, slow, full, or says something else next time.
     Passing,
-    Refused(Refusal),
+    Refused(StoreRefusal),
     /// A bug of the gateway.
     Panicked,
 }
 
-impl Cause {
-    pub(super) fn of(error: &Error) -> Cause {
+impl FailureCause {
+    pub(super) fn from_error(error: &GatewayError) -> FailureCause {
         match error {
-            Error::Refused { refusal, .. } => Cause::Refused(*refusal),
-            Error::NotImplemented(_) => Cause::Refused(Refusal::NotSupported),
-            Error::KeyTooLong(_) | Error::NameTaken(_) => Cause::Refused(Refusal::Name),
-            Error::AccessDenied(_) => Cause::Refused(Refusal::Denied),
-            _ => Cause::Passing,
+            GatewayError::Refused { refusal, .. } => FailureCause::Refused(*refusal),
+            GatewayError::NotImplemented(_) => FailureCause::Refused(StoreRefusal::NotSupported),
+            GatewayError::KeyTooLong(_) | GatewayError::NameTaken(_) => {
+                FailureCause::Refused(StoreRefusal::Name)
+            }
+            GatewayError::AccessDenied(_) => FailureCause::Refused(StoreRefusal::Denied),
+            _ => FailureCause::Passing,
         }
     }
 
     /// Whether it would be the same next time, as far as is known.
     pub(super) fn is_lasting(self) -> bool {
-        self != Cause::Passing
+        self != FailureCause::Passing
     }
 
     /// The label of `/metrics` and `top`.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Cause::Passing => "unavailable",
-            Cause::Refused(refusal) => refusal.word(),
-            Cause::Panicked => "panic",
+            FailureCause::Passing => "unavailable",
+            FailureCause::Refused(refusal) => refusal.word(),
+            FailureCause::Panicked => "panic",
         }
     }
 
     /// How long a name waits that has failed so often in a row. Somebody waits for what `is_hurried`.
     pub(super) fn pause(self, attempts: u32, is_hurried: bool) -> Duration {
         let (first_ms, most_s) = match (self, is_hurried) {
-            (Cause::Passing, _) | (Cause::Refused(_), true) => (100, 30),
-            (Cause::Refused(_), false) => (100, 600),
-            (Cause::Panicked, true) => (500, 30),
-            (Cause::Panicked, false) => (10_000, 600),
+            (FailureCause::Passing, _) | (FailureCause::Refused(_), true) => (100, 30),
+            (FailureCause::Refused(_), false) => (100, 600),
+            (FailureCause::Panicked, true) => (500, 30),
+            (FailureCause::Panicked, false) => (10_000, 600),
         };
         let pause = Duration::from_millis(first_ms).saturating_mul(2_u32.pow(attempts.min(16)));
         pause.min(Duration::from_secs(most_s))
@@ -69,40 +71,40 @@ impl Cause {
 }
 
 /// An attempt that failed.
-pub(super) struct Failure {
-    pub(super) cause: Cause,
-    pub(super) error: Error,
+pub(super) struct FailedAttempt {
+    pub(super) cause: FailureCause,
+    pub(super) error: GatewayError,
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure { cause: Cause::of(&error), error }
+impl From<GatewayError> for FailedAttempt {
+    fn from(error: GatewayError) -> FailedAttempt {
+        FailedAttempt { cause: FailureCause::from_error(&error), error }
     }
 }
 
-impl Failure {
-    pub(super) fn why(&self) -> String {
-        self.error.to_string().chars().take(MOST_WHY_CHARS).collect()
+impl FailedAttempt {
+    pub(super) fn reason(&self) -> String {
+        self.error.to_string().chars().take(MAX_REASON_CHARS).collect()
     }
 }
 
 /// A name that is not stored, and why not, if an attempt has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unstored {
-    pub(crate) name: Name,
-    pub(crate) failed: Option<Failed>,
+pub(crate) struct UnstoredName {
+    pub(crate) name: ObjectName,
+    pub(crate) failed: Option<FailingName>,
 }
 
 /// Since when a name fails, and why it did the last time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub(crate) struct FailingName {
     /// Since 1970.
     pub(crate) since_ms: i64,
-    pub(crate) cause: Cause,
+    pub(crate) cause: FailureCause,
     pub(crate) why: String,
 }
 
-impl fmt::Display for Unstored {
+impl fmt::Display for UnstoredName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.failed {
             None => write!(f, "{}: not tried yet, or waiting for another object", self.name),
@@ -122,20 +124,20 @@ fn seconds_since(ms: i64) -> i64 {
     now_ms().saturating_sub(ms).max(0) / 1000
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Names that have failed for long, the first ones that did, no more than `most`.
-    pub(crate) fn failing(&self, most: usize) -> Vec<Unstored> {
+    pub(crate) fn failing(&self, most: usize) -> Vec<UnstoredName> {
         let long_ms = i64::try_from(LONG.as_millis()).unwrap_or(i64::MAX);
         self.queue.failing(now_ms().saturating_sub(long_ms), most)
     }
 
     /// How many names have failed at their last attempt, by cause.
-    pub(crate) fn failing_counts(&self) -> Vec<(Cause, usize)> {
+    pub(crate) fn failing_counts(&self) -> Vec<(FailureCause, usize)> {
         self.queue.failing_counts()
     }
 
     /// Names that are not stored, those that failed first, no more than `most`.
-    pub(crate) fn unstored(&self, most: usize) -> Vec<Unstored> {
+    pub(crate) fn unstored(&self, most: usize) -> Vec<UnstoredName> {
         self.queue.unstored(most)
     }
 
@@ -160,13 +162,13 @@ impl Engine {
     }
 
     fn say_failing(&self) {
-        let failing = self.failing(MOST_SAID);
+        let failing = self.failing(MAX_LOGGED);
         if failing.is_empty() {
             return;
         }
         let counts: Vec<String> =
             self.failing_counts().iter().map(|(cause, count)| format!("{count} {}", cause.word())).collect();
-        let names: Vec<String> = failing.iter().map(Unstored::to_string).collect();
+        let names: Vec<String> = failing.iter().map(UnstoredName::to_string).collect();
         tracing::warn!(
             "objects fail to be stored, and are safe in the journal: {}\n  {}",
             counts.join(", "),
@@ -180,25 +182,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_is_tried_ever_more_seldom() {
-        let refused = Cause::Refused(Refusal::Request);
-        for cause in [Cause::Passing, refused, Cause::Panicked] {
+    fn refused_name_is_retried_less_and_less() {
+        let refused = FailureCause::Refused(StoreRefusal::Request);
+        for cause in [FailureCause::Passing, refused, FailureCause::Panicked] {
             for is_hurried in [false, true] {
                 let pauses: Vec<Duration> =
                     (1..40).map(|attempts| cause.pause(attempts, is_hurried)).collect();
                 assert!(pauses.is_sorted(), "{pauses:?}");
             }
         }
-        let last = |cause: Cause, is_hurried| cause.pause(u32::MAX, is_hurried).as_secs();
-        assert_eq!((last(Cause::Passing, false), last(refused, false)), (30, 600));
+        let last = |cause: FailureCause, is_hurried| cause.pause(u32::MAX, is_hurried).as_secs();
+        assert_eq!((last(FailureCause::Passing, false), last(refused, false)), (30, 600));
         // A drain waits for it.
-        assert_eq!((last(refused, true), last(Cause::Panicked, true)), (30, 30));
+        assert_eq!((last(refused, true), last(FailureCause::Panicked, true)), (30, 30));
     }
 
     #[test]
-    fn a_cause_is_told_by_the_type_of_an_error() {
-        let refused = Error::Refused { refusal: Refusal::Links, text: "503 no answer".to_owned() };
-        assert_eq!(Cause::of(&refused), Cause::Refused(Refusal::Links));
-        assert_eq!(Cause::of(&Error::Store("403 AccessDenied".to_owned())), Cause::Passing);
+    fn failure_cause_follows_error_type() {
+        let refused =
+            GatewayError::Refused { refusal: StoreRefusal::Links, text: "503 no answer".to_owned() };
+        assert_eq!(FailureCause::from_error(&refused), FailureCause::Refused(StoreRefusal::Links));
+        assert_eq!(
+            FailureCause::from_error(&GatewayError::Store("403 AccessDenied".to_owned())),
+            FailureCause::Passing
+        );
     }
 }

@@ -13,15 +13,17 @@ use futures_util::StreamExt as _;
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::failing::{Cause, Failure};
-use super::queue::{Attempt, Turn};
-use super::read::{Resolved, Run};
-use super::slots::Fence;
-use super::{BucketState, Engine};
-use crate::errors::{Error, Result};
-use crate::meta::Name;
-use crate::model::{ContentId, ContentRecord, Extent, ObjectRecord, Place, StoredRecord, now_ms};
-use crate::store::{Effect, Fingerprint, Found, Kind, Only};
+use super::failing::{FailedAttempt, FailureCause};
+use super::queue::{AttemptOutcome, FlushTurn};
+use super::read::{ByteRun, ResolvedObject};
+use super::slots::CommitFence;
+use super::{BucketState, GatewayEngine};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::ObjectName;
+use crate::model::{
+    ContentExtent, ContentId, ContentPlace, ContentRecord, ObjectRecord, StoredRecord, now_ms,
+};
+use crate::store::{BackendKind, EtagFingerprint, RequestEffect, StoreCondition, StoredInfo};
 
 /// A reader of what is about to be overwritten or deleted in the store holds up one flusher for so long, and a client
 /// that writes through.
@@ -30,7 +32,7 @@ const READERS_PAUSE: Duration = Duration::from_millis(5);
 const FLUSHER: &str = "flusher";
 
 /// What there is to do for a name.
-enum Task {
+enum FlushTask {
     /// The store has it already.
     Nothing,
     Blocked(ContentId),
@@ -41,7 +43,7 @@ enum Task {
         from: String,
         cached_as: ContentId,
         /// What is there, and that it is.
-        source: (ContentId, Place),
+        source: (ContentId, ContentPlace),
     },
     Upload(ObjectRecord),
     /// Only the headers of what the store has are new. It takes them with the bytes, which have to be here first: once the
@@ -49,21 +51,23 @@ enum Task {
     Fetch(ContentId),
 }
 
-impl Task {
+impl FlushTask {
     /// What it does to the name in the store; `None` if it leaves that alone.
-    fn effect(&self) -> Option<Effect> {
+    fn effect(&self) -> Option<RequestEffect> {
         match self {
-            Task::Nothing | Task::Blocked(_) | Task::Fetch(_) => None,
-            Task::Delete => Some(Effect::Delete),
-            Task::Copy { .. } => Some(Effect::Copy),
-            Task::Upload(record) => Some(Effect::put(&record.etag, record.size_bytes, &record.headers)),
+            FlushTask::Nothing | FlushTask::Blocked(_) | FlushTask::Fetch(_) => None,
+            FlushTask::Delete => Some(RequestEffect::Delete),
+            FlushTask::Copy { .. } => Some(RequestEffect::Copy),
+            FlushTask::Upload(record) => {
+                Some(RequestEffect::put(&record.etag, record.size_bytes, &record.headers))
+            }
         }
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Starts the flushers, with what was left pending.
-    pub(super) fn start_flushing(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn start_flushing(self: &Arc<Self>) -> GatewayResult<()> {
         let now = tokio::time::Instant::now();
         self.metadata.view()?.each_pending(|name, record| {
             if self.is_kept_back(&name) {
@@ -82,7 +86,7 @@ impl Engine {
                         // An engine that is gone flushes at its next start.
                         let Some(engine) = engine.upgrade() else { return };
                         let attempt = engine.flush_in_any_case(&turn).await;
-                        if let Attempt::Failed(failure) = &attempt {
+                        if let AttemptOutcome::Failed(failure) = &attempt {
                             engine.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
                             tracing::warn!("{} is not in the store yet: {}", turn.name, failure.error);
                         }
@@ -95,36 +99,36 @@ impl Engine {
     }
 
     /// A panic is a failure of this name, which is tried again much later, so that others have their turns.
-    async fn flush_in_any_case(&self, turn: &Turn) -> Attempt {
+    async fn flush_in_any_case(&self, turn: &FlushTurn) -> AttemptOutcome {
         if is_planted(PlantedBug::HeaderPanicsFlusher) {
             return self.flush_ours(turn).await;
         }
         let flushed = self.supervisor.attempt(FLUSHER, &turn.name, self.flush_ours(turn)).await;
         flushed.unwrap_or_else(|panicked| {
-            let error = Error::Store(panicked.to_string());
-            Attempt::Failed(Failure { cause: Cause::Panicked, error })
+            let error = GatewayError::Store(panicked.to_string());
+            AttemptOutcome::Failed(FailedAttempt { cause: FailureCause::Panicked, error })
         })
     }
 
     /// What is not ours now is left alone. The name stays under way until the store has answered, or has been given up: a request that
     /// has been sent goes on without us.
-    async fn flush_ours(&self, turn: &Turn) -> Attempt {
+    async fn flush_ours(&self, turn: &FlushTurn) -> AttemptOutcome {
         // A part that is on its way to the store is pending, in case that nothing comes of it.
         if !self.may_flush(&turn.name) || self.spills.is_under_way(&turn.name) {
-            return Attempt::NotOurs;
+            return AttemptOutcome::NotOurs;
         }
         match self.flush(turn).await {
             Ok(attempt) => attempt,
-            Err(_) if !self.may_flush(&turn.name) => Attempt::NotOurs,
-            Err(Error::NoSuchKey | Error::PreconditionFailed) => {
-                let why = "the store lacks bytes that it consists of, or has something else there";
-                Attempt::Failed(Error::Store(why.to_owned()).into())
+            Err(_) if !self.may_flush(&turn.name) => AttemptOutcome::NotOurs,
+            Err(GatewayError::NoSuchKey | GatewayError::PreconditionFailed) => {
+                let reason = "the store lacks bytes that it consists of, or has something else there";
+                AttemptOutcome::Failed(GatewayError::Store(reason.to_owned()).into())
             }
-            Err(error) => Attempt::Failed(error.into()),
+            Err(error) => AttemptOutcome::Failed(error.into()),
         }
     }
 
-    async fn flush(&self, turn: &Turn) -> Result<Attempt> {
+    async fn flush(&self, turn: &FlushTurn) -> GatewayResult<AttemptOutcome> {
         let name = &turn.name;
         let state = self.any_bucket(&name.bucket)?;
         self.check_whose(&state).await?;
@@ -138,7 +142,7 @@ impl Engine {
                     tracing::info!(
                         "{name} waits: the store has not answered an earlier request for it, and may still carry it out"
                     );
-                    return Ok(Attempt::Waits(waits.until));
+                    return Ok(AttemptOutcome::Waits(waits.until));
                 }
             },
         };
@@ -151,63 +155,67 @@ impl Engine {
 
     async fn carry_out(
         &self,
-        (state, name): (&BucketState, &Name),
-        (resolved, task): (Option<Resolved>, Task),
+        (state, name): (&BucketState, &ObjectName),
+        (resolved, task): (Option<ResolvedObject>, FlushTask),
         is_stuck: bool,
-        fence: Fence,
-    ) -> Result<Attempt> {
+        fence: CommitFence,
+    ) -> GatewayResult<AttemptOutcome> {
         match task {
-            Task::Nothing => {
+            FlushTask::Nothing => {
                 self.clear(name, resolved.map(|resolved| resolved.record.version), fence).await?
             }
-            Task::Blocked(_) if !is_stuck => return Ok(Attempt::Blocked),
-            Task::Blocked(content) => {
+            FlushTask::Blocked(_) if !is_stuck => return Ok(AttemptOutcome::Blocked),
+            FlushTask::Blocked(content) => {
                 // Its own pins are no reader's.
                 drop(resolved);
                 self.rescue(content).await?;
-                return Ok(Attempt::Blocked);
+                return Ok(AttemptOutcome::Blocked);
             }
             // It is still pending, so the next turn uploads it.
-            Task::Fetch(content) => {
+            FlushTask::Fetch(content) => {
                 drop(resolved);
                 self.rescue(content).await?;
             }
-            Task::Delete => {
+            FlushTask::Delete => {
                 self.wait_for_readers(name).await;
                 self.delete_stored(state, name, fence).await?;
             }
-            Task::Copy { record, from, cached_as, source } => {
+            FlushTask::Copy { record, from, cached_as, source } => {
                 self.wait_for_readers(name).await;
                 self.copy_stored(state, name, record, (&from, cached_as), source, fence).await?
             }
-            Task::Upload(record) => {
+            FlushTask::Upload(record) => {
                 self.wait_for_readers(name).await;
                 let runs = resolved.as_ref().map(|resolved| resolved.runs().to_vec()).unwrap_or_default();
                 self.upload_object(state, name, record, &runs, fence).await?;
             }
         }
-        Ok(Attempt::Done)
+        Ok(AttemptOutcome::Done)
     }
 
     /// Waits for those who are reading what the store has at this name. Nobody begins to any more: the metadata say that it is
     /// no object's.
-    async fn wait_for_readers(&self, name: &Name) {
+    async fn wait_for_readers(&self, name: &ObjectName) {
         let formers = self.queue.take_formers(name);
-        let since = tokio::time::Instant::now();
+        let start = tokio::time::Instant::now();
         while formers.iter().any(|content| self.journal.pin_count(*content) > 0)
-            && since.elapsed() < OVERWRITTEN_READERS_GET
+            && start.elapsed() < OVERWRITTEN_READERS_GET
         {
             tokio::time::sleep(READERS_PAUSE).await;
         }
     }
 
-    /// Looks what has to be done. The object stays readable while the [`Resolved`] lives.
-    fn task_of(&self, state: &BucketState, turn: &Turn) -> Result<(Option<Resolved>, Task)> {
+    /// Looks what has to be done. The object stays readable while the [`ResolvedObject`] lives.
+    fn task_of(
+        &self,
+        state: &BucketState,
+        turn: &FlushTurn,
+    ) -> GatewayResult<(Option<ResolvedObject>, FlushTask)> {
         let name = &turn.name;
         let resolved = self.resolve_ours(state, name)?;
         let view = self.metadata.view()?;
         if view.pending(name)?.is_none() {
-            return Ok((resolved, Task::Nothing));
+            return Ok((resolved, FlushTask::Nothing));
         }
         let stored = view.stored(name)?;
         let at_store = match stored.as_ref().and_then(|stored| stored.content) {
@@ -217,29 +225,31 @@ impl Engine {
         let Some(object) = resolved.as_ref().map(|resolved| resolved.record.clone()) else {
             let task = match (at_store, stored) {
                 // No name owns it any more, so whatever refers to it is another object.
-                (Some((content, _)), _) => Task::Blocked(content),
-                (None, Some(_)) => Task::Delete,
-                (None, None) => Task::Nothing,
+                (Some((content, _)), _) => FlushTask::Blocked(content),
+                (None, Some(_)) => FlushTask::Delete,
+                (None, None) => FlushTask::Nothing,
             };
             return Ok((None, task));
         };
         if let Some((content, record)) = &at_store {
             if is_whole(&object, *content, record) {
                 let task = match &record.place {
-                    Place::Remote { headers_hash, .. } if keeps_headers(state, &object, *headers_hash) => {
-                        Task::Nothing
+                    ContentPlace::Remote { headers_hash, .. }
+                        if keeps_headers(state, &object, *headers_hash) =>
+                    {
+                        FlushTask::Nothing
                     }
-                    _ => Task::Fetch(*content),
+                    _ => FlushTask::Fetch(*content),
                 };
                 return Ok((resolved, task));
             }
-            return Ok((resolved, Task::Blocked(*content)));
+            return Ok((resolved, FlushTask::Blocked(*content)));
         }
         let can_copy = !turn.wants_bytes && state.backend.can_copy(object.size_bytes);
         if let Some(extent) = object.extents.first().filter(|_| can_copy)
             && let Some(content) = view.content(extent.content)?
             && is_whole(&object, extent.content, &content)
-            && let Place::Remote { bucket, key, headers_hash, cached_as, .. } = &content.place
+            && let ContentPlace::Remote { bucket, key, headers_hash, cached_as, .. } = &content.place
             && *bucket == name.bucket
             // Onto itself it would take whatever is there now.
             && *key != name.key
@@ -247,40 +257,45 @@ impl Engine {
         {
             let (from, cached_as) = (key.clone(), *cached_as);
             let source = (extent.content, content.place);
-            return Ok((resolved, Task::Copy { record: object, from, cached_as, source }));
+            return Ok((resolved, FlushTask::Copy { record: object, from, cached_as, source }));
         }
-        Ok((resolved, Task::Upload(object)))
+        Ok((resolved, FlushTask::Upload(object)))
     }
 
     /// Nothing has to be done for this version, or for there being no object.
-    async fn clear(&self, name: &Name, version: Option<u64>, fence: Fence) -> Result<()> {
-        let at = name.clone();
+    async fn clear(&self, name: &ObjectName, version: Option<u64>, fence: CommitFence) -> GatewayResult<()> {
+        let target = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                let now = change.object(&at)?.map(|record| record.version);
-                if now == version && (version.is_some() || change.stored(&at)?.is_none()) {
-                    change.clear_pending(&at)?;
+                let now = change.object(&target)?.map(|record| record.version);
+                if now == version && (version.is_some() || change.stored(&target)?.is_none()) {
+                    change.clear_pending(&target)?;
                 }
                 Ok(())
             })
             .await
     }
 
-    async fn delete_stored(&self, state: &BucketState, name: &Name, fence: Fence) -> Result<()> {
+    async fn delete_stored(
+        &self,
+        state: &BucketState,
+        name: &ObjectName,
+        fence: CommitFence,
+    ) -> GatewayResult<()> {
         state.delete_durably(&name.key, &|| self.check_flush(name)).await?;
         // What it has still would be there again once somebody lists the store.
         state.backend.confirm_gone(&name.key).await?;
         self.counters.deleted_in_store.fetch_add(1, Ordering::Relaxed);
-        let at = name.clone();
+        let target = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                change.set_stored(&at, None)?;
-                match change.object(&at)? {
-                    None => change.clear_pending(&at),
+                change.set_stored(&target, None)?;
+                match change.object(&target)? {
+                    None => change.clear_pending(&target),
                     // It is there again, and not in the store.
-                    Some(_) => change.mark_pending(&at),
+                    Some(_) => change.mark_pending(&target),
                 }
             })
             .await
@@ -288,16 +303,16 @@ impl Engine {
 
     /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being stored, and
     /// the power fail, the next start deletes it.
-    async fn announce(&self, name: &Name, fence: Fence) -> Result<()> {
-        let at = name.clone();
+    async fn announce(&self, name: &ObjectName, fence: CommitFence) -> GatewayResult<()> {
+        let target = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                match change.stored(&at)? {
+                match change.stored(&target)? {
                     Some(_) => Ok(()),
                     None => {
-                        change.set_stored(&at, Some(&StoredRecord { content: None }))?;
-                        change.mark_pending(&at)
+                        change.set_stored(&target, Some(&StoredRecord { content: None }))?;
+                        change.mark_pending(&target)
                     }
                 }
             })
@@ -308,19 +323,19 @@ impl Engine {
     async fn copy_stored(
         &self,
         state: &BucketState,
-        name: &Name,
+        name: &ObjectName,
         record: ObjectRecord,
         (from, cached_as): (&str, ContentId),
-        source: (ContentId, Place),
-        fence: Fence,
-    ) -> Result<()> {
+        source: (ContentId, ContentPlace),
+        fence: CommitFence,
+    ) -> GatewayResult<()> {
         self.announce(name, fence.clone()).await?;
         let etag = match &source.1 {
-            Place::Remote { etag, .. } => etag.clone(),
-            Place::Local { .. } => None,
+            ContentPlace::Remote { etag, .. } => etag.clone(),
+            ContentPlace::Local { .. } => None,
         };
-        let (of, may_go_on) = ((record.size_bytes, record.etag.as_str()), || self.check_flush(name));
-        let copy = state.backend.copy_confirmed((from, etag.as_deref()), &name.key, of, &may_go_on);
+        let (expected, may_go_on) = ((record.size_bytes, record.etag.as_str()), || self.check_flush(name));
+        let copy = state.backend.copy_confirmed((from, etag.as_deref()), &name.key, expected, &may_go_on);
         let found = copy.await?;
         self.counters.copied_in_store.fetch_add(1, Ordering::Relaxed);
         let copied_as = (ContentId(self.number()), cached_as);
@@ -330,18 +345,18 @@ impl Engine {
     async fn upload_object(
         &self,
         state: &BucketState,
-        name: &Name,
+        name: &ObjectName,
         record: ObjectRecord,
-        runs: &[Run],
-        fence: Fence,
-    ) -> Result<()> {
+        runs: &[ByteRun],
+        fence: CommitFence,
+    ) -> GatewayResult<()> {
         self.announce(name, fence.clone()).await?;
         let (content, step, size) = (ContentId(self.number()), self.blocks.block_bytes(), record.size_bytes);
-        let whose = self.whose_content(content);
+        let owner = self.content_owner(content);
         // A directory's ETags say nothing of bytes.
         let sums = match state.backend.kind {
-            Kind::S3 => Some(Mutex::new(Fingerprint::new(size)?)),
-            Kind::Directory => None,
+            BackendKind::S3 => Some(Mutex::new(EtagFingerprint::new(size)?)),
+            BackendKind::Directory => None,
         };
         let passing = sums.as_ref();
         let body = futures_util::stream::iter(0..size.div_ceil(step))
@@ -350,12 +365,13 @@ impl Engine {
                 let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
                 passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
                 // What was written lately is likely to be read: the cache has it before the journal lets it go.
-                self.blocks.insert(whose, number, block.clone());
+                self.blocks.insert(owner, number, block.clone());
                 Ok(block)
             })
             .boxed();
         let may_go_on = || self.check_flush(name);
-        let put = state.backend.put(&name.key, &record.headers, size, &Only::Always, body, &may_go_on);
+        let put =
+            state.backend.put(&name.key, &record.headers, size, &StoreCondition::Always, body, &may_go_on);
         let answered = put.await?;
         let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
         let found = state.backend.confirm(&name.key, size, answered, made.as_deref()).await?;
@@ -369,17 +385,17 @@ impl Engine {
     /// the store read it.
     async fn enter_stored(
         &self,
-        name: &Name,
+        name: &ObjectName,
         record: ObjectRecord,
-        found: Found,
+        found: StoredInfo,
         (content, cached_as): (ContentId, ContentId),
-        (source, fence): (Option<(ContentId, Place)>, Fence),
-    ) -> Result<()> {
-        let at = name.clone();
+        (source, fence): (Option<(ContentId, ContentPlace)>, CommitFence),
+    ) -> GatewayResult<()> {
+        let target = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                let now = change.object(&at)?.filter(|now| now.version == record.version);
+                let now = change.object(&target)?.filter(|now| now.version == record.version);
                 let is_what_was_copied = match &source {
                     Some((content, place)) => {
                         change.content(*content)?.is_some_and(|now| now.place == *place)
@@ -388,26 +404,26 @@ impl Engine {
                 };
                 let Some(mut now) = now.filter(|_| is_what_was_copied) else {
                     // Something else is to be there: the next turn sees to it.
-                    change.set_stored(&at, Some(&StoredRecord { content: None }))?;
-                    return change.mark_pending(&at);
+                    change.set_stored(&target, Some(&StoredRecord { content: None }))?;
+                    return change.mark_pending(&target);
                 };
                 if now.size_bytes == 0 {
-                    change.set_stored(&at, Some(&StoredRecord { content: None }))?;
-                    return change.clear_pending(&at);
+                    change.set_stored(&target, Some(&StoredRecord { content: None }))?;
+                    return change.clear_pending(&target);
                 }
-                let place = Place::Remote {
-                    bucket: at.bucket.clone(),
-                    key: at.key.clone(),
+                let place = ContentPlace::Remote {
+                    bucket: target.bucket.clone(),
+                    key: target.key.clone(),
                     etag: found.etag,
                     headers_hash: Some(now.headers.hash_code()),
                     cached_as,
                 };
                 change.add_content(content, now.size_bytes, place)?;
                 change.confirm_content(content, found.modified_ms)?;
-                now.extents = vec![Extent { content, offset_bytes: 0, length_bytes: now.size_bytes }];
-                change.set_object(&at, Some(&now))?;
-                change.set_stored(&at, Some(&StoredRecord { content: Some(content) }))?;
-                change.clear_pending(&at)
+                now.extents = vec![ContentExtent { content, offset_bytes: 0, length_bytes: now.size_bytes }];
+                change.set_object(&target, Some(&now))?;
+                change.set_stored(&target, Some(&StoredRecord { content: Some(content) }))?;
+                change.clear_pending(&target)
             })
             .await
     }
@@ -415,11 +431,11 @@ impl Engine {
 
 /// Whether what the store has, stored with headers of this hash, has the object's. A directory has none at all.
 fn keeps_headers(state: &BucketState, object: &ObjectRecord, headers_hash: Option<u64>) -> bool {
-    state.backend.kind == Kind::Directory || headers_hash == Some(object.headers.hash_code())
+    state.backend.kind == BackendKind::Directory || headers_hash == Some(object.headers.hash_code())
 }
 
 /// Whether the object is this content, from its first byte to its last.
 fn is_whole(object: &ObjectRecord, content: ContentId, record: &ContentRecord) -> bool {
-    let whole = Extent { content, offset_bytes: 0, length_bytes: record.size_bytes };
+    let whole = ContentExtent { content, offset_bytes: 0, length_bytes: record.size_bytes };
     object.extents.as_slice() == [whole]
 }

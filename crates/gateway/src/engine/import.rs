@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::StreamExt as _;
 
 use super::listed::{BATCH, enter_listed};
-use super::regions::Regions;
-use super::{BucketState, Engine, slots};
-use crate::config::Consistency;
-use crate::errors::{Error, Result};
-use crate::meta::Name;
-use crate::model::{Place, StoredRecord};
+use super::regions::PrefixRegions;
+use super::{BucketState, GatewayEngine, slots};
+use crate::config::StoreConsistency;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::ObjectName;
+use crate::model::{ContentPlace, StoredRecord};
 use crate::staged::is_staged;
-use crate::store::{Backend, PATIENCE};
+use crate::store::{STORE_TIMEOUT, StoreBackend};
 
 /// Under which the metadata have the prefixes of a bucket whose names are being forgotten.
 fn forgetting_key(bucket: &str) -> Vec<u8> {
@@ -22,31 +22,32 @@ fn forgetting_key(bucket: &str) -> Vec<u8> {
 
 /// How far a gateway is that is being opened. Most of the time it takes goes by with listing.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct ImportProgress {
     listed: AtomicU64,
 }
 
-impl Progress {
+impl ImportProgress {
     /// Objects that stores have listed so far.
     pub(crate) fn listed(&self) -> u64 {
         self.listed.load(Ordering::Relaxed)
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Brings the metadata in line with the rules: prefixes that are new to us are listed, and those that are no longer ours alone
     /// are forgotten.
-    pub(super) async fn take_over(&self, progress: &Progress) -> std::result::Result<(), String> {
+    pub(super) async fn take_over(&self, progress: &ImportProgress) -> std::result::Result<(), String> {
         for state in self.bucket_states().into_iter().filter(|state| !state.is_going()) {
             self.forget_rest(&state).await?;
-            for rule in state.rules.iter().filter(|rule| rule.rule.consistency != Consistency::Exclusive) {
-                self.forget(&state, &Name::new(&state.name, &rule.rule.prefix)).await?;
+            for rule in state.rules.iter().filter(|rule| rule.rule.consistency != StoreConsistency::Exclusive)
+            {
+                self.forget(&state, &ObjectName::new(&state.name, &rule.rule.prefix)).await?;
             }
             self.check_endpoint(&state).await?;
-            let wanted = Regions::wanted(&state.rules);
-            let known = self.metadata.view().and_then(|view| Regions::known(&view, &state.name));
-            let known = known.map_err(|error| error.to_string())?;
-            let is_missing = !known.missing(&wanted).is_empty() && self.lists_missing()?;
+            let wanted = PrefixRegions::wanted(&state.rules);
+            let regions = self.metadata.view().and_then(|view| PrefixRegions::known(&view, &state.name));
+            let regions = regions.map_err(|error| error.to_string())?;
+            let is_missing = !regions.missing(&wanted).is_empty() && self.lists_missing()?;
             // What it has is not known before it is mounted.
             if state.backend.is_awaited() && is_missing {
                 state.is_unlisted.store(true, Ordering::Relaxed);
@@ -70,7 +71,7 @@ impl Engine {
                 tracing::warn!(
                     "bucket {bucket} was at {former} and is at {endpoint} now: the gateway lists it again"
                 );
-                Regions::note(change, &bucket, |_| Regions::default())?;
+                PrefixRegions::note(change, &bucket, |_| PrefixRegions::default())?;
             }
             change.set_state(&key, &endpoint)
         });
@@ -80,41 +81,41 @@ impl Engine {
     /// Whether what the rules have made ours is listed at all. Several gateways list what they take, slot by slot: only what one has already
     /// lacks it.
     fn lists_missing(&self) -> std::result::Result<bool, String> {
-        let held = slots::held_of(&self.metadata).map_err(|error| error.to_string())?;
-        Ok(self.setup.sharing.is_none() || !held.is_empty())
+        let held_slots = slots::held_of(&self.metadata).map_err(|error| error.to_string())?;
+        Ok(self.setup.sharing.is_none() || !held_slots.is_empty())
     }
 
     /// Of a bucket that was away until now: lists in `backend` what is not known of it.
     pub(super) async fn import_late(
         &self,
         state: &BucketState,
-        backend: &Backend,
+        backend: &StoreBackend,
     ) -> std::result::Result<(), String> {
-        self.list_missing(state, backend, &Progress::default()).await
+        self.list_missing(state, backend, &ImportProgress::default()).await
     }
 
     async fn list_missing(
         &self,
         state: &BucketState,
-        backend: &Backend,
-        progress: &Progress,
+        backend: &StoreBackend,
+        progress: &ImportProgress,
     ) -> std::result::Result<(), String> {
-        let failed = |error: Error| error.to_string();
-        let wanted = Regions::wanted(&state.rules);
-        let known =
-            self.metadata.view().and_then(|view| Regions::known(&view, &state.name)).map_err(failed)?;
-        let divided = known.divided_by(&wanted);
-        let missing = if self.lists_missing()? { known.missing(&wanted) } else { Vec::new() };
+        let failed = |error: GatewayError| error.to_string();
+        let wanted = PrefixRegions::wanted(&state.rules);
+        let regions =
+            self.metadata.view().and_then(|view| PrefixRegions::known(&view, &state.name)).map_err(failed)?;
+        let divided = regions.divided_by(&wanted);
+        let missing = if self.lists_missing()? { regions.missing(&wanted) } else { Vec::new() };
         for prefix in missing {
             self.import(state, backend, &prefix, &divided, progress).await?;
         }
-        if known == wanted {
+        if regions == wanted {
             return Ok(());
         }
         // Prefixes that decide nothing any more are left out.
         let bucket = state.name.clone();
         let noted = self.committer.commit(Vec::new(), move |change| {
-            Regions::note(change, &bucket, |_| wanted)?;
+            PrefixRegions::note(change, &bucket, |_| wanted)?;
             // By which an earlier version would believe that it knows what it may not.
             change.forget_imported(&bucket)
         });
@@ -124,10 +125,10 @@ impl Engine {
     async fn import(
         &self,
         state: &BucketState,
-        backend: &Backend,
+        backend: &StoreBackend,
         prefix: &str,
-        divided: &Regions,
-        progress: &Progress,
+        divided: &PrefixRegions,
+        progress: &ImportProgress,
     ) -> std::result::Result<(), String> {
         let by_slots = self.setup.sharing.is_some();
         let failed = |error: &dyn std::fmt::Display| {
@@ -138,14 +139,14 @@ impl Engine {
         let (mut batch, mut count) = (Vec::new(), 0_u64);
         loop {
             // A directory that hangs would keep the gateway from ever being open, and from saying so.
-            let next = tokio::time::timeout(PATIENCE, listed.next()).await;
-            let next = next.map_err(|_| failed(&format!("no answer for {} s", PATIENCE.as_secs())))?;
+            let next = tokio::time::timeout(STORE_TIMEOUT, listed.next()).await;
+            let next = next.map_err(|_| failed(&format!("no answer for {} s", STORE_TIMEOUT.as_secs())))?;
             let entry = next.transpose().map_err(|error| failed(&error))?;
             let is_over = entry.is_none();
             if let Some((key, found)) = entry
                 && divided.decides(prefix, &key)
             {
-                let name = Name::new(&state.name, key);
+                let name = ObjectName::new(&state.name, key);
                 let slot = by_slots.then(|| self.slot_of_key(&name.bucket, &name.key));
                 batch.push((name, found, (self.number(), self.number()), slot));
                 progress.listed.fetch_add(1, Ordering::Relaxed);
@@ -159,9 +160,9 @@ impl Engine {
                 self.committer
                     .commit(Vec::new(), move |change| {
                         for (name, found, numbers, slot) in &rows {
-                            if slot
-                                .map_or(Ok(false), |slot| slots::is_held(change, slot).map(|held| !held))?
-                            {
+                            if slot.map_or(Ok(false), |slot| {
+                                slots::is_held(change, slot).map(|is_ours| !is_ours)
+                            })? {
                                 continue;
                             }
                             // What clients did before it was listed counts more, and has to get there: also a deletion.
@@ -173,13 +174,15 @@ impl Engine {
                             }
                         }
                         done.map_or(Ok(()), |(divided, prefix)| {
-                            Regions::note(change, &bucket, |known| known.divided_by(&divided).with(&prefix))
+                            PrefixRegions::note(change, &bucket, |regions| {
+                                regions.divided_by(&divided).with(&prefix)
+                            })
                         })
                     })
                     .await
                     .map_err(|error| failed(&error))?;
                 if count > 0 && (is_over || count.is_multiple_of(100_000)) {
-                    let of_prefix = Name::new(&state.name, prefix);
+                    let of_prefix = ObjectName::new(&state.name, prefix);
                     tracing::info!("took over {count} objects of {of_prefix}");
                 }
             }
@@ -189,13 +192,13 @@ impl Engine {
         }
     }
 
-    /// How many contents that lie in the store under names of `which` are used by objects of other names, or by parts.
-    pub(super) fn needed_elsewhere(&self, which: impl Fn(&Name) -> bool) -> Result<usize> {
+    /// How many contents that lie in the store under names of `predicate` are used by objects of other names, or by parts.
+    pub(super) fn needed_elsewhere(&self, predicate: impl Fn(&ObjectName) -> bool) -> GatewayResult<usize> {
         let view = self.metadata.view()?;
         let mut used = HashMap::new();
         view.each_content(|id, record| {
-            if let Place::Remote { bucket, key, .. } = &record.place
-                && which(&Name::new(bucket, key))
+            if let ContentPlace::Remote { bucket, key, .. } = &record.place
+                && predicate(&ObjectName::new(bucket, key))
             {
                 used.insert(id, record.references);
             }
@@ -205,7 +208,7 @@ impl Engine {
             return Ok(0);
         }
         view.each_object(|name, record| {
-            if which(&name) {
+            if predicate(&name) {
                 for extent in &record.extents {
                     if let Some(references) = used.get_mut(&extent.content) {
                         *references = references.saturating_sub(1);
@@ -217,9 +220,9 @@ impl Engine {
         Ok(used.values().filter(|references| **references > 0).count())
     }
 
-    async fn forget(&self, state: &BucketState, prefix: &Name) -> std::result::Result<(), String> {
+    async fn forget(&self, state: &BucketState, prefix: &ObjectName) -> std::result::Result<(), String> {
         let view = self.metadata.view().map_err(|error| error.to_string())?;
-        let is_theirs = |name: &Name| {
+        let is_theirs = |name: &ObjectName| {
             name.bucket == state.name
                 && name.key.starts_with(&prefix.key)
                 && !state.is_exclusive(&name.key)
@@ -233,13 +236,13 @@ impl Engine {
                 "{prefix} is no longer exclusive, and {left} of its objects are not in the store yet\n  what to do: set consistency = \"exclusive\" again, run `underlay-gateway drain`, and change it then"
             ));
         }
-        let at = prefix.clone();
-        let known =
-            self.committer.commit(Vec::new(), move |change| change.names_below(&at, usize::MAX)).await;
-        let theirs: Vec<Name> =
-            known.map_err(|error| error.to_string())?.into_iter().filter(|name| is_theirs(name)).collect();
+        let target = prefix.clone();
+        let listed =
+            self.committer.commit(Vec::new(), move |change| change.names_below(&target, usize::MAX)).await;
+        let theirs: Vec<ObjectName> =
+            listed.map_err(|error| error.to_string())?.into_iter().filter(|name| is_theirs(name)).collect();
         if !theirs.is_empty() {
-            let set: HashSet<&Name> = theirs.iter().collect();
+            let set: HashSet<&ObjectName> = theirs.iter().collect();
             let needed =
                 self.needed_elsewhere(|name| set.contains(name)).map_err(|error| error.to_string())?;
             if needed > 0 {
@@ -249,7 +252,7 @@ impl Engine {
             }
         }
         // Noted first: whatever ends this half-way, they are listed before they count again, and the next start forgets the rest before that.
-        let (bucket, wanted) = (state.name.clone(), Regions::wanted(&state.rules));
+        let (bucket, wanted) = (state.name.clone(), PrefixRegions::wanted(&state.rules));
         let prefix = prefix.key.clone();
         let noted = self.committer.commit(Vec::new(), move |change| {
             if !theirs.is_empty() {
@@ -257,7 +260,7 @@ impl Engine {
                 prefixes.push(prefix);
                 change.set_state(&forgetting_key(&bucket), &prefixes)?;
             }
-            Regions::note(change, &bucket, |known| known.without_unwanted(&wanted))
+            PrefixRegions::note(change, &bucket, |regions| regions.without_unwanted(&wanted))
         });
         noted.await.map_err(|error| error.to_string())?;
         self.forget_rest(state).await
@@ -265,22 +268,23 @@ impl Engine {
 
     /// Forgets what is left of what was being forgotten. By now the rule may be back, and others may have written there meanwhile.
     async fn forget_rest(&self, state: &BucketState) -> std::result::Result<(), String> {
-        let failed = |error: Error| error.to_string();
-        let (prefixes, known) = {
+        let failed = |error: GatewayError| error.to_string();
+        let (prefixes, regions) = {
             let view = self.metadata.view().map_err(failed)?;
             let prefixes: Option<Vec<String>> = view.state(&forgetting_key(&state.name)).map_err(failed)?;
-            (prefixes.unwrap_or_default(), Regions::known(&view, &state.name).map_err(failed)?)
+            (prefixes.unwrap_or_default(), PrefixRegions::known(&view, &state.name).map_err(failed)?)
         };
         if prefixes.is_empty() {
             return Ok(());
         }
         for prefix in prefixes {
-            let at = Name::new(&state.name, prefix);
-            let below = self.committer.commit(Vec::new(), move |change| change.names_below(&at, usize::MAX));
+            let target = ObjectName::new(&state.name, prefix);
+            let below =
+                self.committer.commit(Vec::new(), move |change| change.names_below(&target, usize::MAX));
             let below = below.await.map_err(failed)?;
             // Parts of uploads belong to no rule.
-            let is_left = |name: &Name| !known.covers(&name.key) && !is_staged(&name.key);
-            let left: Vec<Name> = below.into_iter().filter(is_left).collect();
+            let is_left = |name: &ObjectName| !regions.covers(&name.key) && !is_staged(&name.key);
+            let left: Vec<ObjectName> = below.into_iter().filter(is_left).collect();
             for names in left.chunks(BATCH) {
                 let names = names.to_vec();
                 let forgotten = self.committer.commit(Vec::new(), move |change| {
@@ -313,20 +317,20 @@ mod tests {
     use object_store::{ObjectStore, ObjectStoreExt as _};
 
     use super::*;
-    use crate::config::{Bucket, Local, Rule, StorePlace, Write};
-    use crate::engine::{ListRequest, Setup};
-    use crate::store::Kind;
+    use crate::config::{BucketConfig, LocalConfig, PrefixRule, StorePlace, WriteMode};
+    use crate::engine::{EngineSetup, ListRequest};
+    use crate::store::BackendKind;
 
-    async fn open(local: &Path, store: &Arc<InMemory>, consistency: Consistency) -> Arc<Engine> {
+    async fn open(local: &Path, store: &Arc<InMemory>, consistency: StoreConsistency) -> Arc<GatewayEngine> {
         let shared: Arc<dyn ObjectStore> = store.clone();
-        let backend = Backend::new(shared, Kind::S3);
-        let rule = |prefix: &str, consistency| Rule {
+        let backend = StoreBackend::new(shared, BackendKind::S3);
+        let rule = |prefix: &str, consistency| PrefixRule {
             prefix: prefix.to_owned(),
-            write: Write::Through,
+            write: WriteMode::Through,
             consistency,
         };
-        let setup = || Setup {
-            local: Local {
+        let setup = || EngineSetup {
+            local: LocalConfig {
                 directory: local.to_owned(),
                 journal_bytes: 64 << 20,
                 memory_bytes: 8 << 20,
@@ -338,10 +342,10 @@ mod tests {
             patience: Duration::from_secs(5),
             flushes: 2,
             uploads_expire: Duration::from_secs(3600),
-            buckets: vec![Bucket {
+            buckets: vec![BucketConfig {
                 name: "lake".to_owned(),
                 store: StorePlace::Directory("/the/store/of/the/test".into()),
-                rules: vec![rule("tmp/", consistency), rule("", Consistency::Exclusive)],
+                rules: vec![rule("tmp/", consistency), rule("", StoreConsistency::Exclusive)],
             }],
             new_buckets: None,
             open_store: Box::new({
@@ -357,40 +361,40 @@ mod tests {
         // The thread of the one before closes the metadata a moment after its engine has gone.
         let begun = std::time::Instant::now();
         loop {
-            match Engine::open(setup()).await {
+            match GatewayEngine::open(setup()).await {
                 Ok(engine) => return engine,
-                Err(why) => assert!(begun.elapsed() < Duration::from_secs(60), "{why}"),
+                Err(reason) => assert!(begun.elapsed() < Duration::from_secs(60), "{reason}"),
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    async fn close(engine: Arc<Engine>) {
+    async fn close(engine: Arc<GatewayEngine>) {
         engine.close().await;
         // Its loops let go of the directory one by one.
-        let gone = Arc::downgrade(&engine);
+        let weak = Arc::downgrade(&engine);
         drop(engine);
         let begun = std::time::Instant::now();
-        while gone.strong_count() > 0 {
+        while weak.strong_count() > 0 {
             assert!(begun.elapsed() < Duration::from_secs(60), "it is still there");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_was_forgotten_by_half_is_listed_as_a_whole_where_the_rule_is_back() {
+    async fn half_forgotten_prefix_is_relisted_when_rule_returns() {
         let directory = tempfile::tempdir().unwrap();
         let (local, store) = (directory.path().join("local"), Arc::new(InMemory::new()));
         for key in ["tmp/a", "tmp/b", "other"] {
             store.put(&key.into(), "bytes".into()).await.unwrap();
         }
-        close(open(&local, &store, Consistency::Exclusive).await).await;
+        close(open(&local, &store, StoreConsistency::Exclusive).await).await;
         // The rule lets others write; and as a kill in the middle would, this leaves one of the names.
-        let engine = open(&local, &store, Consistency::Revalidate).await;
+        let engine = open(&local, &store, StoreConsistency::Revalidate).await;
         let found = engine.bucket("lake").unwrap().backend.head("tmp/b").await.unwrap();
         let numbers = (engine.number(), engine.number());
         let left = engine.committer.commit(Vec::new(), move |change| {
-            enter_listed(change, &Name::new("lake", "tmp/b"), &found, numbers, Kind::S3)?;
+            enter_listed(change, &ObjectName::new("lake", "tmp/b"), &found, numbers, BackendKind::S3)?;
             change.set_state(&forgetting_key("lake"), &vec!["tmp/".to_owned()])
         });
         left.await.unwrap();
@@ -398,7 +402,7 @@ mod tests {
         // Others write there, and then the rule is taken back.
         store.delete(&"tmp/b".into()).await.unwrap();
         store.put(&"tmp/c".into(), "bytes".into()).await.unwrap();
-        let engine = open(&local, &store, Consistency::Exclusive).await;
+        let engine = open(&local, &store, StoreConsistency::Exclusive).await;
         let request = ListRequest { most: 9, ..ListRequest::default() };
         let listed = engine.list("lake", &request).await.unwrap();
         let names: Vec<&str> = listed.entries.iter().map(|entry| entry.name()).collect();

@@ -6,26 +6,26 @@ use std::ops::Bound;
 use futures_util::StreamExt as _;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::elsewhere::{Answer, Question, confused};
-use super::pages::{Entry, ListRequest, Listing};
+use super::elsewhere::{PeerAnswer, PeerQuestion, confused};
+use super::pages::{ListEntry, ListPage, ListRequest};
 use super::shared::record_of;
-use super::{BucketState, Engine};
-use crate::errors::{Error, Result};
-use crate::model::{Headers, ObjectRecord};
-use crate::ownership::Share;
-use crate::store::{Found, Kind, has_own_name};
+use super::{BucketState, GatewayEngine};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::model::{ObjectHeaders, ObjectRecord};
+use crate::ownership::OwnerShare;
+use crate::store::{BackendKind, StoredInfo, has_own_name};
 
 /// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that prefix, and never behind
 /// a key without it. It is a character that keys may have, so a listing that goes on from there may still meet the same prefix.
 const LAST: char = '\u{10ffff}';
 
 /// Groups keys that come in order.
-struct Grouping<'a> {
+struct KeyGrouping<'a> {
     request: &'a ListRequest,
-    entries: Vec<Entry>,
+    entries: Vec<ListEntry>,
 }
 
-impl Grouping<'_> {
+impl KeyGrouping<'_> {
     /// The common prefix that a key has, with the delimiter.
     fn group_of<'k>(&self, key: &'k str) -> Option<&'k str> {
         let delimiter = self.request.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
@@ -49,7 +49,7 @@ impl Grouping<'_> {
 
     fn last_group(&self) -> Option<&str> {
         match self.entries.last() {
-            Some(Entry::Prefix(group)) => Some(group),
+            Some(ListEntry::Prefix(group)) => Some(group),
             _ => None,
         }
     }
@@ -57,8 +57,8 @@ impl Grouping<'_> {
     fn add(&mut self, key: &str, record: ObjectRecord) {
         match self.group_of(key) {
             Some(group) if self.last_group() == Some(group) => {}
-            Some(group) => self.entries.push(Entry::Prefix(group.to_owned())),
-            None => self.entries.push(Entry::Object(key.to_owned(), Box::new(shortened(record)))),
+            Some(group) => self.entries.push(ListEntry::Prefix(group.to_owned())),
+            None => self.entries.push(ListEntry::Object(key.to_owned(), Box::new(shortened(record)))),
         }
     }
 }
@@ -89,17 +89,17 @@ fn shortened(record: ObjectRecord) -> ObjectRecord {
         part_sizes_bytes: Vec::new(),
         part_checksums: Vec::new(),
         tags: Vec::new(),
-        headers: Headers::default(),
+        headers: ObjectHeaders::default(),
         ..record
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// A page of a bucket.
     ///
     /// # Errors
     /// When the bucket is not there, or its store has to be asked and does not answer.
-    pub async fn list(&self, bucket: &str, request: &ListRequest) -> Result<Listing> {
+    pub async fn list(&self, bucket: &str, request: &ListRequest) -> GatewayResult<ListPage> {
         let state = self.bucket(bucket)?;
         let mut entries = match self.shares(bucket, &request.prefix)? {
             None => self.list_ours(&state, request, |_| true)?,
@@ -114,7 +114,7 @@ impl Engine {
         }
         let is_truncated = entries.len() > request.most;
         entries.truncate(request.most);
-        Ok(Listing { entries, is_truncated })
+        Ok(ListPage { entries, is_truncated })
     }
 
     /// What several gateways have, each of its own: no snapshot, but every key as it is at some moment of the request.
@@ -122,14 +122,17 @@ impl Engine {
         &self,
         bucket: &str,
         request: &ListRequest,
-        shares: Vec<Share>,
-    ) -> Result<Vec<Entry>> {
+        shares: Vec<OwnerShare>,
+    ) -> GatewayResult<Vec<ListEntry>> {
         let parts = shares.into_iter().map(|share| async move {
             let Some(owner) = share.owner else { return self.list_slots(bucket, request, &share.slots) };
-            let question =
-                Question::List { bucket: bucket.to_owned(), request: request.clone(), slots: share.slots };
+            let question = PeerQuestion::List {
+                bucket: bucket.to_owned(),
+                request: request.clone(),
+                slots: share.slots,
+            };
             match self.ask(&owner, &question).await? {
-                Answer::Entries(entries) => Ok(entries),
+                PeerAnswer::Entries(entries) => Ok(entries),
                 _ => Err(confused()),
             }
         });
@@ -146,7 +149,7 @@ impl Engine {
         bucket: &str,
         request: &ListRequest,
         slots: &[(u16, u64)],
-    ) -> Result<Vec<Entry>> {
+    ) -> GatewayResult<Vec<ListEntry>> {
         let state = self.bucket(bucket)?;
         let pass = self.to_read_slots(slots)?;
         let wanted: HashSet<u16> = slots.iter().map(|(slot, _)| *slot).collect();
@@ -161,9 +164,9 @@ impl Engine {
         state: &BucketState,
         request: &ListRequest,
         is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Entry>> {
+    ) -> GatewayResult<Vec<ListEntry>> {
         let view = self.metadata.view()?;
-        let mut grouping = Grouping { request, entries: Vec::new() };
+        let mut grouping = KeyGrouping { request, entries: Vec::new() };
         let mut from = request.prefix.clone();
         if let Some(after) = &request.after
             && *after > from
@@ -205,7 +208,7 @@ impl Engine {
                 return Ok(grouping.entries);
             }
             if next <= from {
-                return Err(Error::Local(
+                return Err(GatewayError::Local(
                     "a listing makes no progress, which is a bug in the gateway".to_owned(),
                 ));
             }
@@ -214,12 +217,12 @@ impl Engine {
     }
 
     /// What the store lists below prefixes that are not ours alone.
-    async fn list_shared(&self, state: &BucketState, request: &ListRequest) -> Result<Vec<Entry>> {
-        let mut grouping = Grouping { request, entries: Vec::new() };
-        if state.backend.kind == Kind::Directory {
+    async fn list_shared(&self, state: &BucketState, request: &ListRequest) -> GatewayResult<Vec<ListEntry>> {
+        let mut grouping = KeyGrouping { request, entries: Vec::new() };
+        if state.backend.kind == BackendKind::Directory {
             let mut listed = state.backend.list(&request.prefix, None)?;
             // A directory has no order, so all of it has to be looked at. Only what the page shows is kept.
-            let mut shown: BTreeMap<String, Option<Found>> = BTreeMap::new();
+            let mut shown: BTreeMap<String, Option<StoredInfo>> = BTreeMap::new();
             while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
                 if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
@@ -235,8 +238,8 @@ impl Engine {
                 }
             }
             let entries = shown.into_iter().map(|(name, object)| match object {
-                Some(object) => Entry::Object(name, Box::new(shortened(record_of(&object)))),
-                None => Entry::Prefix(name),
+                Some(object) => ListEntry::Object(name, Box::new(shortened(record_of(&object)))),
+                None => ListEntry::Prefix(name),
             });
             return Ok(entries.collect());
         }

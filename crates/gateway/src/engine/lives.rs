@@ -7,8 +7,8 @@ use std::io;
 
 use underlay_files::{Access, Folder};
 
-use crate::errors::{Error, Result};
-use crate::meta::{Committer, Metadata};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::{MetadataCommitter, MetadataStore};
 
 /// Under which the metadata have the number of the last start.
 const KEY: &[u8] = b"cache life";
@@ -34,12 +34,16 @@ fn empty(cache: &Folder) -> io::Result<()> {
 ///
 /// # Errors
 /// When the cache can't be emptied, or the metadata not be written.
-pub(super) async fn begin(metadata: &Metadata, committer: &Committer, cache: &Folder) -> Result<u64> {
+pub(super) async fn begin(
+    metadata: &MetadataStore,
+    committer: &MetadataCommitter,
+    cache: &Folder,
+) -> GatewayResult<u64> {
     let former = metadata.view()?.number(KEY)?;
     if former.is_none() || said_in(cache) != former {
-        empty(cache).map_err(|error| Error::local("cannot empty the cache", error))?;
+        empty(cache).map_err(|error| GatewayError::local("cannot empty the cache", error))?;
     }
-    let life = getrandom::u64().map_err(|error| Error::local("no random numbers", error))?;
+    let life = getrandom::u64().map_err(|error| GatewayError::local("no random numbers", error))?;
     committer.commit(Vec::new(), move |change| change.set_number(KEY, life)).await?;
     // Where it does not get there, the next start finds another one, and empties the cache.
     if let Err(error) = cache.replace(FILE, Access::Private, format!("{life:016x}").as_bytes()) {
@@ -51,19 +55,19 @@ pub(super) async fn begin(metadata: &Metadata, committer: &Committer, cache: &Fo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Noted;
+    use crate::journal::NotedEpoch;
 
     #[tokio::test]
-    async fn a_cache_of_another_life_is_emptied() {
+    async fn cache_of_earlier_life_is_emptied() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::open(directory.path()).unwrap();
         let cache = folder.make_inner("cache", Access::Private).unwrap();
-        let (path, kept) = (directory.path().join("metadata"), directory.path().join("kept"));
+        let (path, backup) = (directory.path().join("metadata"), directory.path().join("kept"));
         let (block, inner) = (cache.path().join("block"), cache.path().join("lost+found"));
         std::fs::create_dir(&inner).unwrap();
         let open = async || {
             loop {
-                match Metadata::open(&path, 1 << 20, Noted::default()) {
+                match MetadataStore::open(&path, 1 << 20, NotedEpoch::default()) {
                     Ok(metadata) => return metadata,
                     // The thread of the one before is still closing it.
                     Err(_) => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
@@ -72,7 +76,7 @@ mod tests {
         };
         let start = async || {
             let metadata = open().await;
-            let committer = Committer::start(metadata.database(), |_| {}).unwrap();
+            let committer = MetadataCommitter::start(metadata.database(), |_| {}).unwrap();
             std::fs::write(&block, "bytes").unwrap();
             let life = begin(&metadata, &committer, &cache).await.unwrap();
             drop((metadata, committer));
@@ -82,11 +86,11 @@ mod tests {
         };
         let (first, is_kept) = start().await;
         assert!(!is_kept, "nobody knows whose it is");
-        std::fs::copy(&path, &kept).unwrap();
+        std::fs::copy(&path, &backup).unwrap();
         let (second, is_kept) = start().await;
         assert!(is_kept && second != first);
         // The metadata of yesterday come back, and the cache stays.
-        std::fs::copy(&kept, &path).unwrap();
+        std::fs::copy(&backup, &path).unwrap();
         let (_, is_kept) = start().await;
         assert!(!is_kept && inner.exists());
         let (_, is_kept) = start().await;

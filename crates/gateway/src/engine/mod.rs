@@ -40,21 +40,23 @@ mod upload;
 mod withheld;
 mod write;
 
-pub use alone::Alone;
-pub(crate) use alone::Recorded;
-pub use coming::Short;
-pub use conditions::Conditions;
+pub use alone::OfflineDrain;
+pub(crate) use alone::RecordedCluster;
+pub use coming::ShortRange;
+pub use conditions::WriteConditions;
 pub use copy::{CopyRequest, SourceConditions};
-pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
-pub(crate) use failing::Unstored;
-pub(crate) use import::Progress;
-pub use pages::{Entry, ListRequest, Listing, UploadEntry, UploadListing, UploadSummary, UploadsRequest};
+pub use elsewhere::{KeySharing, PeerAnswer, PeerQueries, PeerQuestion};
+pub(crate) use failing::UnstoredName;
+pub(crate) use import::ImportProgress;
+pub use pages::{
+    ListEntry, ListPage, ListRequest, UploadEntry, UploadListing, UploadSummary, UploadsRequest,
+};
 pub use parts::CompletedPart;
-pub use read::{Body, Resolved};
-pub(crate) use room::Wanted;
-pub(crate) use slots::Held;
-pub use upload::{MOST_PARTS, PartSummary};
-pub use write::{PutRequest, Stored, Verify};
+pub use read::{AnswerBody, ResolvedObject};
+pub(crate) use room::RoomKind;
+pub(crate) use slots::HeldSlot;
+pub use upload::{MAX_PARTS, PartSummary};
+pub use write::{PutRequest, VerifyBody, WriteReceipt};
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,45 +67,47 @@ use underlay_files::{Access, Folder};
 use underlay_sync::{Mutex, RwLock};
 
 use crate::at_rest::AtRest;
-use crate::blocks::{Blocks, Counts, Whose};
-use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
+use crate::blocks::{BlockCache, BlockCounts, BlockOwner};
+use crate::config::{
+    BucketConfig, LocalConfig, NewBuckets, PrefixRule, StoreConsistency, StorePlace, WriteMode,
+};
 use crate::disk_room::{DiskRoom, is_out_of_room};
-use crate::errors::{Error, Result};
-use crate::journal::frame::Framing;
-use crate::journal::{Commits, Journal};
-use crate::memory::Memory;
-use crate::meta::{Committer, Metadata, Name};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::frame::ContentFraming;
+use crate::journal::{Journal, JournalCommits};
+use crate::memory::MemoryBudget;
+use crate::meta::{MetadataCommitter, MetadataStore, ObjectName};
 use crate::model::ContentId;
 use crate::staged::is_staged;
-use crate::store::{Backend, Found, Late, MayGoOn};
-use crate::supervision::Supervisor;
-use entries::Uploads;
-use queue::Queue;
+use crate::store::{LateRequests, MayGoOn, StoreBackend, StoredInfo};
+use crate::supervision::LoopSupervisor;
+use entries::UploadEntries;
+use queue::FlushQueue;
 use recovery::{SEALED_BY, is_sealed_anew, recover};
 pub(crate) use recovery::{check_seal, open_metadata, sealed_by};
 use removal::Removals;
 
 /// Makes the store of a place ready, or says why it can't be.
-pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<Backend, String> + Send + Sync;
+pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<StoreBackend, String> + Send + Sync;
 
 /// Makes the place of a bucket that a client creates, below another one.
 pub type CreatePlace = dyn Fn(&StorePlace, &str) -> std::result::Result<StorePlace, String> + Send + Sync;
 
 /// What the engine is opened with.
-pub struct Setup {
-    pub local: Local,
+pub struct EngineSetup {
+    pub local: LocalConfig,
     pub patience: Duration,
     pub flushes: usize,
     /// An upload that no part came to for so long is given up.
     pub uploads_expire: Duration,
-    pub buckets: Vec<Bucket>,
+    pub buckets: Vec<BucketConfig>,
     pub new_buckets: Option<NewBuckets>,
     pub open_store: Box<OpenStore>,
     pub create_place: Box<CreatePlace>,
     /// How keys are divided among several gateways; `None` if this one has them all.
-    pub sharing: Option<Sharing>,
+    pub sharing: Option<KeySharing>,
     /// The others are stopped: what is left here is to be stored, and nothing else is done.
-    pub alone: Option<Alone>,
+    pub alone: Option<OfflineDrain>,
     /// What the local disk is encrypted with.
     pub at_rest: Option<Arc<AtRest>>,
     /// Buckets whose directory is the right one also if it has nothing of what was stored there.
@@ -111,68 +115,68 @@ pub struct Setup {
 }
 
 /// See the module.
-pub struct Engine {
-    metadata: Metadata,
-    committer: Committer,
+pub struct GatewayEngine {
+    metadata: MetadataStore,
+    committer: MetadataCommitter,
     journal: Arc<Journal>,
     disk: Arc<DiskRoom>,
-    blocks: Arc<Blocks>,
-    queue: Arc<Queue>,
-    uploads: Arc<Uploads>,
+    blocks: Arc<BlockCache>,
+    queue: Arc<FlushQueue>,
+    uploads: Arc<UploadEntries>,
     /// For answers on their way to clients.
-    reading: Memory,
+    reading: MemoryBudget,
     /// For objects on their way to stores.
-    storing: Memory,
-    spills: Arc<spill::Spills>,
+    storing: MemoryBudget,
+    spills: Arc<spill::SpillQueue>,
     sent: Arc<sent::SentLog>,
-    served: Arc<Served>,
-    ahead: ahead::Ahead,
-    clock: expiry::Clock,
-    setup: Setup,
+    served: Arc<ServedBuckets>,
+    ahead: ahead::ReadAhead,
+    clock: expiry::WallClock,
+    setup: EngineSetup,
     /// Of this local directory: blocks of another one's are not ours.
     identity: u64,
     /// Of this start: no other one, of this directory or of a copy of it, has the same.
     life: u64,
     /// Fingerprint of the key that the local disk is encrypted with: blocks of another one's are not ours either.
     sealed_by: u64,
-    /// Slots that others have, where this one is [alone](Setup::alone).
+    /// Slots that others have, where this one is [alone](EngineSetup::alone).
     others: HashSet<u16>,
     next_number: AtomicU64,
     /// The directory below which clients make buckets, where it is one that is there.
-    under: OnceLock<Backend>,
+    under: OnceLock<StoreBackend>,
     /// Buckets are made and removed one at a time.
     making: Arc<tokio::sync::Mutex<Removals>>,
     /// Of buckets that were removed, requests that their stores have not answered: a bucket of the same name has the
     /// same place there.
-    late_of_removed: Mutex<HashMap<String, Arc<Late>>>,
+    late_of_removed: Mutex<HashMap<String, Arc<LateRequests>>>,
     /// Requests that wait for room.
-    waiting: room::Waiting,
+    waiting: room::RoomQueue,
     /// Contents of which the log has said that the store withholds them.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
     _lock: std::fs::File,
     /// Of all that runs for as long as the gateway.
-    pub(crate) supervisor: Supervisor,
-    pub(crate) counters: Counters,
+    pub(crate) supervisor: LoopSupervisor,
+    pub(crate) counters: EngineCounters,
 }
 
 /// The buckets with their rules.
 #[derive(Default)]
-struct Served {
+struct ServedBuckets {
     buckets: RwLock<HashMap<String, Arc<BucketState>>>,
     is_draining: AtomicBool,
 }
 
-impl Served {
+impl ServedBuckets {
     /// How long a write may wait before it is stored.
-    fn delay_of(&self, name: &Name) -> Duration {
+    fn delay_of(&self, name: &ObjectName) -> Duration {
         // No rule is about parts: what has to go from the store goes at once.
         if is_staged(&name.key) {
             return Duration::ZERO;
         }
         let rule = self.buckets.read().get(&name.bucket).map(|bucket| bucket.rule(&name.key).rule.write);
         match rule {
-            Some(Write::Back { after }) if !self.is_draining.load(Ordering::Relaxed) => after,
+            Some(WriteMode::Back { after }) if !self.is_draining.load(Ordering::Relaxed) => after,
             _ => Duration::ZERO,
         }
     }
@@ -180,7 +184,7 @@ impl Served {
 
 /// What the engine did since its start.
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(crate) struct EngineCounters {
     /// Objects that clients made where the prefix is ours alone: by a PUT, a copy, or the end of an upload.
     pub(crate) accepted_objects: AtomicU64,
     /// Bytes that came into the journal.
@@ -204,13 +208,13 @@ pub(crate) struct Counters {
 /// A bucket that is served.
 pub(crate) struct BucketState {
     pub(crate) name: String,
-    pub(crate) backend: Backend,
+    pub(crate) backend: StoreBackend,
     pub(crate) created_ms: i64,
     pub(crate) is_created: bool,
     pub(crate) place: StorePlace,
     /// The longest prefix first.
     pub(crate) rules: Vec<RuleState>,
-    pub(crate) looked: Mutex<owners::Looked>,
+    pub(crate) looked: Mutex<owners::StoreOwner>,
     /// Whether what its store has is still to be listed, as soon as it is mounted. Nothing is answered before.
     pub(crate) is_unlisted: AtomicBool,
     /// Whether it is one of clients no more: see [`removal`].
@@ -220,26 +224,26 @@ pub(crate) struct BucketState {
 }
 
 pub(crate) struct RuleState {
-    pub(crate) rule: Rule,
-    pub(crate) counts: Arc<Counts>,
-    pub(crate) fresh: Mutex<Fresh>,
+    pub(crate) rule: PrefixRule,
+    pub(crate) counts: Arc<BlockCounts>,
+    pub(crate) fresh: Mutex<FreshEntry>,
     /// Uploads that became objects lately below a prefix that others write to, whose objects no record of ours speaks of.
-    pub(crate) completed: Mutex<VecDeque<Completed>>,
+    pub(crate) completed: Mutex<VecDeque<CompletedUpload>>,
 }
 
 /// An upload that has become an object: the store's ETag of it says whether it is that still.
-pub(crate) struct Completed {
+pub(crate) struct CompletedUpload {
     pub(crate) key: String,
     pub(crate) upload: String,
     /// The ETag that its parts make.
     pub(crate) made_of: String,
-    pub(crate) stored: Stored,
+    pub(crate) stored: WriteReceipt,
 }
 
 /// What the store said lately of keys that others may write, and when.
 #[derive(Default)]
-pub(crate) struct Fresh {
-    pub(crate) found: HashMap<String, (std::time::Instant, Found)>,
+pub(crate) struct FreshEntry {
+    pub(crate) found: HashMap<String, (std::time::Instant, StoredInfo)>,
     /// Another one with each of our own writes: an answer that was asked for before one is not kept.
     pub(crate) generation: u64,
 }
@@ -252,26 +256,27 @@ impl BucketState {
     }
 
     pub(crate) fn is_exclusive(&self, key: &str) -> bool {
-        self.rule(key).rule.consistency == Consistency::Exclusive
+        self.rule(key).rule.consistency == StoreConsistency::Exclusive
     }
 
     /// Deletes from the store. A directory is asked to remember it: `object_store` does so for what it writes, and not for
     /// what it deletes, which would be back after a power cut.
-    pub(crate) async fn delete_durably(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
+    pub(crate) async fn delete_durably(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
         let (directory, path) = (directory.clone(), self.backend.locate(key)?);
         crate::blocking::spawn_blocking(move || sync_above(&directory, path.as_ref()))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|error| Error::Store(format!("cannot make the deletion durable: {error}")))
+            .map_err(|error| GatewayError::Store(format!("cannot make the deletion durable: {error}")))
     }
 
     /// Whether all keys with the prefix are ours alone.
     pub(crate) fn is_exclusive_below(&self, prefix: &str) -> bool {
         self.is_exclusive(prefix)
             && self.rules.iter().all(|state| {
-                !state.rule.prefix.starts_with(prefix) || state.rule.consistency == Consistency::Exclusive
+                !state.rule.prefix.starts_with(prefix)
+                    || state.rule.consistency == StoreConsistency::Exclusive
             })
     }
 }
@@ -284,8 +289,8 @@ pub(crate) fn read_any(data: &[u8]) {
 /// Numbers beyond the epoch: so many can be given after one start.
 const NUMBER_BITS: u32 = 40;
 /// Memory besides that of the cache, however little that has.
-const LEAST_READING_BYTES: u64 = 16 << 20;
-const LEAST_STORING_BYTES: u64 = 32 << 20;
+const MIN_READ_BYTES: u64 = 16 << 20;
+const MIN_STORE_BYTES: u64 = 32 << 20;
 /// Where the journal is in the local directory.
 pub(crate) const JOURNAL: &str = "journal";
 const CACHE: &str = "cache";
@@ -310,14 +315,14 @@ pub(crate) fn lock_directory(
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Opens the local directory, recovers what a crash left, and takes over what is in stores that are new. Flushing begins at once.
     ///
     /// # Errors
     /// When the directory or a store can't be used, or the configuration would lose something that is not in a store yet.
-    pub async fn open(setup: Setup) -> std::result::Result<Arc<Engine>, String> {
+    pub async fn open(setup: EngineSetup) -> std::result::Result<Arc<GatewayEngine>, String> {
         let locked = lock_directory(&setup.local.directory)?;
-        Engine::open_locked(setup, locked, &Progress::default()).await
+        GatewayEngine::open_locked(setup, locked, &ImportProgress::default()).await
     }
 
     /// As [`open`](Self::open), in a directory that the caller has [locked](lock_directory), and says how far it is.
@@ -325,10 +330,10 @@ impl Engine {
     /// # Errors
     /// As there.
     pub(crate) async fn open_locked(
-        setup: Setup,
+        setup: EngineSetup,
         (folder, lock): (Folder, std::fs::File),
-        progress: &Progress,
-    ) -> std::result::Result<Arc<Engine>, String> {
+        progress: &ImportProgress,
+    ) -> std::result::Result<Arc<GatewayEngine>, String> {
         let journal_folder =
             folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
         // Before anything is written: on a full disk it is what makes room for it.
@@ -356,21 +361,22 @@ impl Engine {
         }
         let sent = sent::SentLog::open(&folder);
         let (sent, sent_before) = sent.map_err(|error| format!("{}: {error}", folder.path().display()))?;
-        let framing = Framing::new(setup.at_rest.clone());
-        let commits = Commits::open(&journal_folder).map_err(|error| error.to_string())?;
+        let framing = ContentFraming::new(setup.at_rest.clone());
+        let commits = JournalCommits::open(&journal_folder).map_err(|error| error.to_string())?;
         let capacity_bytes = setup.local.journal_bytes;
         let journal = recover(&metadata, journal_folder, Arc::clone(&disk), capacity_bytes, framing)
             .map_err(|error| error.to_string())?;
-        let supervisor = Supervisor::default();
+        let supervisor = LoopSupervisor::default();
         let memory_bytes = setup.local.memory_bytes;
-        let queue = Arc::new(Queue::new(entries::most_names(memory_bytes)));
-        let (served, spills) = (Arc::new(Served::default()), Arc::new(spill::Spills::default()));
-        let uploads = metadata.view().and_then(|view| Uploads::counted(&view, setup.local.journal_bytes));
+        let queue = Arc::new(FlushQueue::new(entries::most_names(memory_bytes)));
+        let (served, spills) = (Arc::new(ServedBuckets::default()), Arc::new(spill::SpillQueue::default()));
+        let uploads =
+            metadata.view().and_then(|view| UploadEntries::counted(&view, setup.local.journal_bytes));
         let uploads = Arc::new(uploads.map_err(|error| error.to_string())?);
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
             let (uploads, spills) = (Arc::clone(&uploads), Arc::clone(&spills));
-            Committer::start_on(metadata.database(), Some(Arc::clone(&disk)), move |effects| {
+            MetadataCommitter::start_on(metadata.database(), Some(Arc::clone(&disk)), move |effects| {
                 commits.note(effects.commits);
                 uploads.apply(effects.unfinished);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
@@ -393,8 +399,8 @@ impl Engine {
                 match change.number(b"identity")? {
                     Some(identity) => Ok(identity),
                     None => {
-                        let identity =
-                            getrandom::u64().map_err(|error| Error::local("no random numbers", error))?;
+                        let identity = getrandom::u64()
+                            .map_err(|error| GatewayError::local("no random numbers", error))?;
                         change.set_number(b"identity", identity)?;
                         Ok(identity)
                     }
@@ -407,7 +413,7 @@ impl Engine {
         let life = life.map_err(|error| error.to_string())?;
         let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
         let block_bytes = setup.local.block_bytes;
-        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone())
+        let blocks = BlockCache::open(block_bytes, memory_bytes, flash, setup.at_rest.clone())
             .await?
             .supervised_by(&supervisor);
         match &setup.sharing {
@@ -428,7 +434,7 @@ impl Engine {
             None => HashSet::new(),
         };
         let next_number = AtomicU64::new(metadata.epoch << NUMBER_BITS);
-        let engine = Engine {
+        let engine = GatewayEngine {
             metadata,
             committer,
             journal,
@@ -436,13 +442,13 @@ impl Engine {
             blocks: Arc::new(blocks),
             queue,
             uploads,
-            reading: Memory::new((memory_bytes / 2).max(LEAST_READING_BYTES)),
-            storing: Memory::new((memory_bytes / 4).max(LEAST_STORING_BYTES)),
+            reading: MemoryBudget::new((memory_bytes / 2).max(MIN_READ_BYTES)),
+            storing: MemoryBudget::new((memory_bytes / 4).max(MIN_STORE_BYTES)),
             spills,
             sent: Arc::new(sent),
             served,
-            ahead: ahead::Ahead::default(),
-            clock: expiry::Clock::new(setup.uploads_expire),
+            ahead: ahead::ReadAhead::default(),
+            clock: expiry::WallClock::new(setup.uploads_expire),
             setup,
             identity,
             life,
@@ -452,11 +458,11 @@ impl Engine {
             under: OnceLock::new(),
             making: Arc::default(),
             late_of_removed: Mutex::default(),
-            waiting: room::Waiting::default(),
+            waiting: room::RoomQueue::default(),
             told: Mutex::default(),
             _lock: lock,
             supervisor,
-            counters: Counters::default(),
+            counters: EngineCounters::default(),
         };
         engine.open_buckets().await?;
         engine.check_mounted().await?;
@@ -483,17 +489,17 @@ impl Engine {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn whose_content(&self, content: ContentId) -> Whose {
-        self.whose(&[b"content", &self.identity.to_le_bytes(), &content.0.to_le_bytes()])
+    fn content_owner(&self, content: ContentId) -> BlockOwner {
+        self.block_owner(&[b"content", &self.identity.to_le_bytes(), &content.0.to_le_bytes()])
     }
 
     /// Blocks that another key has sealed are not ours; without a key they have the names that they always had.
-    fn whose(&self, parts: &[&[u8]]) -> Whose {
+    fn block_owner(&self, parts: &[&[u8]]) -> BlockOwner {
         match self.sealed_by {
-            0 => Whose::new(parts),
+            0 => BlockOwner::new(parts),
             key => {
-                let (what, key): (&[u8], _) = (b"sealed by", key.to_le_bytes());
-                Whose::new(&[parts, &[what, &key]].concat())
+                let (label, key): (&[u8], _) = (b"sealed by", key.to_le_bytes());
+                BlockOwner::new(&[parts, &[label, &key]].concat())
             }
         }
     }

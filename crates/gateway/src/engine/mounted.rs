@@ -1,4 +1,4 @@
-//! Directories as stores: whether one is mounted that should be. While the gateway runs, the store itself looks ([`Backend::check_there`]);
+//! Directories as stores: whether one is mounted that should be. While the gateway runs, the store itself looks ([`StoreBackend::check_there`]);
 //! here it is looked at the start, and for one that comes back.
 
 use std::collections::HashMap;
@@ -9,30 +9,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::regions::Regions;
+use super::regions::PrefixRegions;
 use super::withheld::is_same_file;
-use super::{BucketState, Engine, slots};
-use crate::config::Consistency;
-use crate::errors::Error;
-use crate::meta::{Change, Name, View};
-use crate::model::Headers;
+use super::{BucketState, GatewayEngine, slots};
+use crate::config::StoreConsistency;
+use crate::errors::GatewayError;
+use crate::meta::{MetadataChange, MetadataView, ObjectName};
+use crate::model::ObjectHeaders;
 use crate::staged::is_staged;
-use crate::store::{Backend, Found, Identity, OWNERS, PATIENCE};
+use crate::store::{DirectoryIdentity, OWNERS, STORE_TIMEOUT, StoreBackend, StoredInfo};
 
 /// How often it is looked whether a directory is there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const MOUNTS_LOOK: &str = "look at directories";
 /// What takes long to look at is looked at less often: a pause is so many times as long as the look, and no longer than this.
 const PAUSE_BY: u32 = 10;
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const MAX_PAUSE: Duration = Duration::from_secs(300);
 /// Files that are looked for in a directory before it is no longer asked for more.
-const MOST_LOOKED_FOR: usize = 100_000;
+const MAX_PROBED_FILES: usize = 100_000;
 
 /// What the metadata say that a store has, held against it.
 #[derive(Debug, Default)]
-struct Recorded {
+struct RecordedMount {
     /// A name at which it has an object for sure: what is pending may never have got there.
-    example: Option<Name>,
+    example: Option<ObjectName>,
     /// Whether a file is what is recorded, by its size and time.
     fits: bool,
     /// Whether there is a file at one of the names at all.
@@ -42,7 +42,7 @@ struct Recorded {
 
 /// What follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum MountVerdict {
     /// It is what the metadata speak of, as far as anybody can say.
     Known,
     /// It is another one, and not one that something is to be mounted on: what it has is listed anew.
@@ -51,18 +51,18 @@ enum Verdict {
     Away,
 }
 
-impl Recorded {
+impl RecordedMount {
     /// `is_listed_anyway`: of several gateways each lists what it takes from another, and what is recorded may be older than what is there.
-    fn verdict(&self, former: Option<Identity>, is_listed_anyway: bool) -> Verdict {
+    fn verdict(&self, former: Option<DirectoryIdentity>, is_listed_anyway: bool) -> MountVerdict {
         let exchanged = match former.is_some() && !is_listed_anyway {
-            true => Verdict::Another,
-            false => Verdict::Known,
+            true => MountVerdict::Another,
+            false => MountVerdict::Known,
         };
         match self {
-            Recorded { fits: true, .. } => Verdict::Known,
+            RecordedMount { fits: true, .. } => MountVerdict::Known,
             // Nothing was stored in it, so nobody knows what it has.
-            Recorded { example: None, .. } | Recorded { has_name: true, .. } => exchanged,
-            _ => Verdict::Away,
+            RecordedMount { example: None, .. } | RecordedMount { has_name: true, .. } => exchanged,
+            _ => MountVerdict::Away,
         }
     }
 }
@@ -73,37 +73,37 @@ fn key_of(bucket: &str) -> Vec<u8> {
 }
 
 /// As the store would speak of the file.
-fn found_of(file: &FileMetadata) -> Found {
-    let since = file.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-    let since = since.unwrap_or_default();
-    Found {
+fn found_of(file: &FileMetadata) -> StoredInfo {
+    let modified = file.modified().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let modified = modified.unwrap_or_default();
+    StoredInfo {
         size_bytes: file.len(),
-        etag: Some(format!("{:x}-{:x}-{:x}", file.ino(), since.as_micros(), file.len())),
-        modified_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-        headers: Headers::default(),
+        etag: Some(format!("{:x}-{:x}-{:x}", file.ino(), modified.as_micros(), file.len())),
+        modified_ms: i64::try_from(modified.as_millis()).unwrap_or(i64::MAX),
+        headers: ObjectHeaders::default(),
     }
 }
 
 /// Blocks. Objects without bytes are not looked for: any empty file would fit.
 fn look(
-    view: &View,
+    view: &MetadataView,
     bucket: &str,
     is_exclusive: impl Fn(&str) -> bool,
-    backend: &Backend,
+    backend: &StoreBackend,
     root: &Path,
-) -> Result<Recorded, Error> {
+) -> Result<RecordedMount, GatewayError> {
     let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes() == OWNERS.as_bytes())
     };
     let is_empty = std::fs::read_dir(root).is_ok_and(|mut entries| entries.all(is_ours));
-    let (mut recorded, mut looked_for) = (Recorded { is_empty, ..Recorded::default() }, 0);
+    let (mut recorded, mut looked_for) = (RecordedMount { is_empty, ..RecordedMount::default() }, 0);
     view.stored_in(bucket, |name, stored| {
         let Some(content) = stored.content else { return Ok(true) };
         if is_staged(&name.key) || !is_exclusive(&name.key) || view.pending(name)?.is_some() {
             return Ok(true);
         }
         recorded.example.get_or_insert_with(|| name.clone());
-        if is_empty || looked_for == MOST_LOOKED_FOR {
+        if is_empty || looked_for == MAX_PROBED_FILES {
             return Ok(false);
         }
         looked_for += 1;
@@ -120,10 +120,10 @@ fn look(
     Ok(recorded)
 }
 
-impl Engine {
+impl GatewayEngine {
     /// At the start: a directory with nothing of what was stored there is most likely one that something has to be mounted on. To go on would
     /// store into it, and take what is deleted meanwhile for deleted there. So its bucket is away until it is mounted, unless
-    /// [`Setup::into_empty`](super::Setup::into_empty) says that it is right; the others are none the worse for it.
+    /// [`EngineSetup::into_empty`](super::EngineSetup::into_empty) says that it is right; the others are none the worse for it.
     ///
     /// # Errors
     /// When the metadata can't be read or written.
@@ -137,15 +137,15 @@ impl Engine {
         }
         for state in buckets {
             let is_right = self.setup.into_empty.contains(&state.name);
-            let said = |why: String| format!("the store of bucket {}: {why}", state.name);
+            let message_for = |reason: String| format!("the store of bucket {}: {reason}", state.name);
             let Some((root, identity)) = state.backend.root() else { continue };
             if is_right {
                 // A cluster marks it anew then.
                 let key = slots::marked_key(&state.name);
-                let forgotten = move |change: &mut Change<'_>| change.set_state(&key, &String::new());
+                let forgotten = move |change: &mut MetadataChange<'_>| change.set_state(&key, &String::new());
                 self.committer.commit(Vec::new(), forgotten).await.map_err(|error| error.to_string())?;
             }
-            let looked = tokio::time::timeout(PATIENCE, self.verdict_of(&state, &state.backend)).await;
+            let looked = tokio::time::timeout(STORE_TIMEOUT, self.verdict_of(&state, &state.backend)).await;
             let Ok(looked) = looked else {
                 state.backend.await_another();
                 tracing::warn!(
@@ -155,27 +155,28 @@ impl Engine {
                 );
                 continue;
             };
-            let (verdict, recorded) = looked.map_err(said)?;
-            if verdict == Verdict::Away && recorded.example.is_none() {
+            let (verdict, recorded) = looked.map_err(message_for)?;
+            if verdict == MountVerdict::Away && recorded.example.is_none() {
                 state.backend.await_another();
                 continue;
             }
-            if let (Verdict::Away, Some(name)) = (verdict, &recorded.example) {
+            if let (MountVerdict::Away, Some(name)) = (verdict, &recorded.example) {
                 let root = root.display();
-                let what =
+                let observation =
                     if recorded.is_empty { "is empty" } else { "has nothing of what was stored there" };
-                let why = format!("{name} is recorded in {root}, for example, and the directory {what}");
+                let reason =
+                    format!("{name} is recorded in {root}, for example, and the directory {observation}");
                 if !is_right {
                     state.backend.await_another();
                     tracing::warn!(
-                        "{why}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty {}`, which takes that directory as it is from then on: see \"A directory that is not mounted\" in docs/gateway.md",
+                        "{reason}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty {}`, which takes that directory as it is from then on: see \"A directory that is not mounted\" in docs/gateway.md",
                         state.name
                     );
                     continue;
                 }
-                tracing::warn!("{why}: it is the right one all the same, as --into-empty says");
+                tracing::warn!("{reason}: it is the right one all the same, as --into-empty says");
             }
-            self.enter_root(&state, identity, verdict).await.map_err(said)?;
+            self.enter_root(&state, identity, verdict).await.map_err(message_for)?;
         }
         Ok(())
     }
@@ -183,24 +184,26 @@ impl Engine {
     async fn verdict_of(
         &self,
         state: &Arc<BucketState>,
-        backend: &Backend,
-    ) -> Result<(Verdict, Recorded), String> {
-        let failed = |error: Error| error.to_string();
-        let Some((root, identity)) = backend.root() else { return Ok((Verdict::Known, Recorded::default())) };
+        backend: &StoreBackend,
+    ) -> Result<(MountVerdict, RecordedMount), String> {
+        let failed = |error: GatewayError| error.to_string();
+        let Some((root, identity)) = backend.root() else {
+            return Ok((MountVerdict::Known, RecordedMount::default()));
+        };
         let view = self.metadata.view().map_err(failed)?;
-        let former: Option<Identity> = view.state(&key_of(&state.name)).map_err(failed)?;
+        let former: Option<DirectoryIdentity> = view.state(&key_of(&state.name)).map_err(failed)?;
         if former == Some(identity) {
             // Whatever was deleted there by others.
-            return Ok((Verdict::Known, Recorded::default()));
+            return Ok((MountVerdict::Known, RecordedMount::default()));
         }
-        let (of, at, place) = (Arc::clone(state), backend.clone(), root.to_owned());
+        let (bucket, store, place) = (Arc::clone(state), backend.clone(), root.to_owned());
         let looked = crate::blocking::spawn_blocking(move || {
-            look(&view, &of.name, |key| of.is_exclusive(key), &at, &place)
+            look(&view, &bucket.name, |key| bucket.is_exclusive(key), &store, &place)
         });
         let recorded = looked.await.map_err(|error| error.to_string())?.map_err(failed)?;
         // What it has looked at may not be the one that was opened, and is looked at again then.
         if backend.check_there().await.is_err() {
-            return Ok((Verdict::Away, Recorded::default()));
+            return Ok((MountVerdict::Away, RecordedMount::default()));
         }
         Ok((recorded.verdict(former, self.setup.sharing.is_some()), recorded))
     }
@@ -209,8 +212,8 @@ impl Engine {
     async fn enter_root(
         &self,
         state: &BucketState,
-        identity: Identity,
-        verdict: Verdict,
+        identity: DirectoryIdentity,
+        verdict: MountVerdict,
     ) -> Result<(), String> {
         let key = key_of(&state.name);
         let bucket = state.name.clone();
@@ -219,8 +222,8 @@ impl Engine {
                 if change.state(&key)? == Some(identity) {
                     return Ok(());
                 }
-                if verdict == Verdict::Another {
-                    Regions::note(change, &bucket, |_| Regions::default())?;
+                if verdict == MountVerdict::Another {
+                    PrefixRegions::note(change, &bucket, |_| PrefixRegions::default())?;
                 }
                 change.set_state(&key, &identity)
             })
@@ -246,13 +249,13 @@ impl Engine {
         let backend = opened.await.map_err(|error| error.to_string())??;
         let Some((_, identity)) = backend.root() else { return Ok(false) };
         let (verdict, _) = self.verdict_of(state, &backend).await?;
-        if verdict == Verdict::Away {
+        if verdict == MountVerdict::Away {
             return Ok(false);
         }
         self.check_suitable(&state.name, &backend).await?;
         // It is listed before anything of the bucket goes there or comes from there: what is deleted meanwhile would come back.
-        if verdict == Verdict::Another
-            && state.rules.iter().any(|rule| rule.rule.consistency == Consistency::Exclusive)
+        if verdict == MountVerdict::Another
+            && state.rules.iter().any(|rule| rule.rule.consistency == StoreConsistency::Exclusive)
         {
             state.is_unlisted.store(true, Ordering::Relaxed);
         }
@@ -260,8 +263,8 @@ impl Engine {
         if self.setup.alone.is_none() {
             self.import_late(state, &backend).await?;
         }
-        let of = Arc::clone(state);
-        let accepted = crate::blocking::spawn_blocking(move || of.backend.accept(identity)).await;
+        let bucket = Arc::clone(state);
+        let accepted = crate::blocking::spawn_blocking(move || bucket.backend.accept(identity)).await;
         accepted.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         state.is_unlisted.store(false, Ordering::Relaxed);
         tracing::info!("the directory of bucket {} is there", state.name);
@@ -274,7 +277,7 @@ impl Engine {
         self.supervisor.run(MOUNTS_LOOK, move || {
             let (engine, state) = (engine.clone(), Arc::clone(&state));
             async move {
-                let (mut pause, mut told) = (LOOK_EVERY, String::new());
+                let (mut pause, mut last_reason) = (LOOK_EVERY, String::new());
                 loop {
                     tokio::time::sleep(pause).await;
                     let Some(engine) = engine.upgrade() else { return };
@@ -284,13 +287,16 @@ impl Engine {
                     match looked.await.unwrap_or_else(|panicked| Err(panicked.to_string())) {
                         Ok(true) => return,
                         Ok(false) => {}
-                        Err(why) if why != told => {
-                            tracing::warn!("the directory of bucket {} can't be used yet: {why}", state.name);
-                            told = why;
+                        Err(reason) if reason != last_reason => {
+                            tracing::warn!(
+                                "the directory of bucket {} can't be used yet: {reason}",
+                                state.name
+                            );
+                            last_reason = reason;
                         }
                         Err(_) => {}
                     }
-                    pause = (begun.elapsed() * PAUSE_BY).clamp(LOOK_EVERY, LONGEST_PAUSE);
+                    pause = (begun.elapsed() * PAUSE_BY).clamp(LOOK_EVERY, MAX_PAUSE);
                 }
             }
         });
@@ -342,12 +348,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::{Config, Secrets};
-    use crate::journal::Noted;
-    use crate::meta::{Committer, Metadata};
-    use crate::model::{ContentId, Extent, ObjectRecord, Place, StoredRecord};
+    use crate::config::{ConfigSecrets, GatewayConfig};
+    use crate::journal::NotedEpoch;
+    use crate::meta::{MetadataCommitter, MetadataStore};
+    use crate::model::{ContentExtent, ContentId, ContentPlace, ObjectRecord, StoredRecord};
     use crate::serving::setup_of;
-    use crate::store::Kind;
+    use crate::store::BackendKind;
 
     fn object(content: ContentId) -> ObjectRecord {
         ObjectRecord {
@@ -355,10 +361,10 @@ mod tests {
             size_bytes: 1,
             etag: "e".to_owned(),
             modified_ms: 1,
-            extents: vec![Extent { content, offset_bytes: 0, length_bytes: 1 }],
-            headers: Headers::default(),
+            extents: vec![ContentExtent { content, offset_bytes: 0, length_bytes: 1 }],
+            headers: ObjectHeaders::default(),
             tags: Vec::new(),
-            checksums: crate::model::Checksums::default(),
+            checksums: crate::model::ObjectChecksums::default(),
             part_sizes_bytes: Vec::new(),
             part_checksums: Vec::new(),
             only_listed: false,
@@ -366,7 +372,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_for_new_buckets_that_hung_is_used_again_once_it_answers() {
+    async fn hung_bucket_directory_is_used_after_it_answers() {
         let ground = tempfile::tempdir().unwrap();
         let under = ground.path().join("under");
         let text = format!(
@@ -375,26 +381,27 @@ mod tests {
             ground.path().join("local").display(),
             under.display()
         );
-        let config = Config::parse("gateway.toml", &text).unwrap();
-        let engine = Engine::open(setup_of(&config, &Secrets::default(), None)).await.unwrap();
+        let config = GatewayConfig::parse("gateway.toml", &text).unwrap();
+        let engine = GatewayEngine::open(setup_of(&config, &ConfigSecrets::default(), None)).await.unwrap();
         engine.create_bucket("first").await.unwrap();
         engine.under.get().unwrap().hang();
-        assert!(matches!(engine.create_bucket("second").await, Err(Error::StoreAway(_))));
+        assert!(matches!(engine.create_bucket("second").await, Err(GatewayError::StoreAway(_))));
         assert!(!under.join("second").exists());
         let used_again = async {
             while engine.create_bucket("second").await.is_err() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, used_again).await.unwrap();
+        tokio::time::timeout(STORE_TIMEOUT, used_again).await.unwrap();
         assert!(under.join("second").exists());
     }
 
     #[tokio::test]
-    async fn what_is_recorded_is_looked_for() {
+    async fn recorded_files_are_probed() {
         let (local, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let metadata = Metadata::open(&local.path().join("metadata"), 1 << 20, Noted::default()).unwrap();
-        let committer = Committer::start(metadata.database(), |_| {}).unwrap();
+        let metadata =
+            MetadataStore::open(&local.path().join("metadata"), 1 << 20, NotedEpoch::default()).unwrap();
+        let committer = MetadataCommitter::start(metadata.database(), |_| {}).unwrap();
         std::fs::create_dir(root.path().join("dir")).unwrap();
         std::fs::write(root.path().join("dir/b"), "b").unwrap();
         let etag = found_of(&root.path().join("dir/b").metadata().unwrap()).etag;
@@ -402,22 +409,27 @@ mod tests {
             let keys =
                 [("lake", "a"), ("lake", "dir/b"), ("lake", "pending"), ("lake", "theirs/c"), ("new", "d")];
             for (number, (bucket, key)) in keys.into_iter().enumerate() {
-                let (name, id) = (Name::new(bucket, key), ContentId(number as u64 + 1));
+                let (name, id) = (ObjectName::new(bucket, key), ContentId(number as u64 + 1));
                 let (bucket, key) = (bucket.to_owned(), key.to_owned());
-                let place =
-                    Place::Remote { bucket, key, etag: etag.clone(), headers_hash: None, cached_as: id };
+                let place = ContentPlace::Remote {
+                    bucket,
+                    key,
+                    etag: etag.clone(),
+                    headers_hash: None,
+                    cached_as: id,
+                };
                 change.add_content(id, 1, place)?;
                 change.set_object(&name, Some(&object(id)))?;
                 change.set_stored(&name, Some(&StoredRecord { content: Some(id) }))?;
             }
             // One without bytes is no sign of anything.
-            change.set_stored(&Name::new("lake", "0"), Some(&StoredRecord { content: None }))?;
-            change.mark_pending(&Name::new("new", "d"))?;
-            change.mark_pending(&Name::new("lake", "pending"))
+            change.set_stored(&ObjectName::new("lake", "0"), Some(&StoredRecord { content: None }))?;
+            change.mark_pending(&ObjectName::new("new", "d"))?;
+            change.mark_pending(&ObjectName::new("lake", "pending"))
         });
         enter.await.unwrap();
         let store = Arc::new(object_store::memory::InMemory::new());
-        let backend = Backend::new(store, Kind::Directory).at(root.path()).unwrap();
+        let backend = StoreBackend::new(store, BackendKind::Directory).with_root(root.path()).unwrap();
         let is_exclusive = |key: &str| !key.starts_with("theirs/");
         let look = |bucket: &str| {
             look(&metadata.view().unwrap(), bucket, is_exclusive, &backend, root.path()).unwrap()
@@ -430,7 +442,7 @@ mod tests {
                 recorded.verdict(Some((1, 1)), true),
             )
         };
-        use Verdict::{Another, Away, Known};
+        use MountVerdict::{Another, Away, Known};
         assert_eq!(verdicts("lake"), (Known, Known, Known));
         // Pending rows alone say nothing.
         assert_eq!(verdicts("new"), (Another, Known, Known));
@@ -442,7 +454,7 @@ mod tests {
             std::fs::write(root.path().join(key), "x").unwrap();
         }
         assert_eq!(verdicts("lake"), (Away, Away, Away));
-        assert!(!look("lake").is_empty && look("lake").example == Some(Name::new("lake", "a")));
+        assert!(!look("lake").is_empty && look("lake").example == Some(ObjectName::new("lake", "a")));
         for key in ["pending", "theirs", "README"] {
             std::fs::remove_file(root.path().join(key)).unwrap();
         }

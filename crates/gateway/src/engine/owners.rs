@@ -4,21 +4,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{BucketState, Engine};
-use crate::config::Consistency;
-use crate::errors::{Error, Result};
-use crate::store::{Backend, OWNERS};
+use super::{BucketState, GatewayEngine};
+use crate::config::StoreConsistency;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::store::{OWNERS, StoreBackend};
 
 /// Nothing is flushed by a look that is older.
 const GOOD_FOR: Duration = Duration::from_secs(30);
 /// A store that does not answer at the start is asked again; nothing is flushed to it before that.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 const OWNERS_LOOK: &str = "look at whose stores are";
 
 /// What a store said last.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct StoreOwner {
     pub(crate) at: Option<Instant>,
     is_theirs: bool,
 }
@@ -33,9 +33,9 @@ impl BucketState {
 
     /// # Errors
     /// `Busy` once others are known to have the store.
-    pub(super) fn check_ours(&self) -> Result<()> {
+    pub(super) fn check_ours(&self) -> GatewayResult<()> {
         match self.looked.lock().is_theirs {
-            true => Err(Error::Busy(
+            true => Err(GatewayError::Busy(
                 "the store of this bucket belongs to several gateways by now, and this is none of them"
                     .to_owned(),
             )),
@@ -44,14 +44,15 @@ impl BucketState {
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Whether others could have the store without our knowing.
     fn has_to_look(&self, state: &BucketState) -> bool {
-        let is_exclusive = state.rules.iter().any(|rule| rule.rule.consistency == Consistency::Exclusive);
+        let is_exclusive =
+            state.rules.iter().any(|rule| rule.rule.consistency == StoreConsistency::Exclusive);
         is_exclusive && self.setup.sharing.is_none() && self.setup.alone.is_none()
     }
 
-    async fn look_whose(&self, state: &BucketState, backend: &Backend) -> Result<()> {
+    async fn look_whose(&self, state: &BucketState, backend: &StoreBackend) -> GatewayResult<()> {
         let asked = Instant::now();
         let marker = backend.marker().await?;
         {
@@ -71,7 +72,7 @@ impl Engine {
     ///
     /// # Errors
     /// When it is not ours, or does not say whose it is.
-    pub(super) async fn check_whose(&self, state: &BucketState) -> Result<()> {
+    pub(super) async fn check_whose(&self, state: &BucketState) -> GatewayResult<()> {
         self.check_whose_at(state, &state.backend).await
     }
 
@@ -79,8 +80,12 @@ impl Engine {
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn check_whose_at(&self, state: &BucketState, backend: &Backend) -> Result<()> {
-        let is_known = state.looked.lock().at.is_some_and(|at| at.elapsed() < GOOD_FOR);
+    pub(super) async fn check_whose_at(
+        &self,
+        state: &BucketState,
+        backend: &StoreBackend,
+    ) -> GatewayResult<()> {
+        let is_known = state.looked.lock().at.is_some_and(|checked_at| checked_at.elapsed() < GOOD_FOR);
         match is_known || !self.has_to_look(state) {
             true => state.check_ours(),
             false => self.look_whose(state, backend).await,
@@ -93,7 +98,7 @@ impl Engine {
     /// When a store is others'.
     pub(super) async fn check_stores(&self) -> std::result::Result<(), String> {
         for state in self.bucket_states() {
-            let looked = tokio::time::timeout(PATIENCE, self.check_whose(&state)).await;
+            let looked = tokio::time::timeout(RETRY_DELAY, self.check_whose(&state)).await;
             if state.check_ours().is_err() {
                 return Err(state.theirs());
             }

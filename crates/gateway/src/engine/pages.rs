@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Coverage, ObjectRecord};
+use crate::model::{ChecksumCoverage, ObjectRecord};
 
 /// What to list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,22 +17,22 @@ pub struct ListRequest {
 
 /// An object, or what several keys begin with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Entry {
+pub enum ListEntry {
     Object(String, Box<ObjectRecord>),
     Prefix(String),
 }
 
-impl Entry {
+impl ListEntry {
     pub fn name(&self) -> &str {
         match self {
-            Entry::Object(name, _) | Entry::Prefix(name) => name,
+            ListEntry::Object(name, _) | ListEntry::Prefix(name) => name,
         }
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Listing {
-    pub entries: Vec<Entry>,
+pub struct ListPage {
+    pub entries: Vec<ListEntry>,
     pub is_truncated: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct UploadSummary {
     pub upload: String,
     pub begun_ms: i64,
     pub checksum_algorithm: Option<String>,
-    pub coverage: Option<Coverage>,
+    pub coverage: Option<ChecksumCoverage>,
 }
 
 /// Which uploads to list.

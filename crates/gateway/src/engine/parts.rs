@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use crate::digests::{ALGORITHMS, Algorithm, combined};
-use crate::errors::{Error, Result};
-use crate::meta::View;
-use crate::model::{Checksums, Extent, PartRecord, UploadRecord};
+use crate::digests::{ALGORITHMS, ChecksumKind, combined};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::MetadataView;
+use crate::model::{ContentExtent, ObjectChecksums, PartRecord, UploadRecord};
 use crate::store::bare;
 
 /// S3's limit, for every part but the last.
-const LEAST_PART_BYTES: u64 = 5 << 20;
+const MIN_PART_BYTES: u64 = 5 << 20;
 /// A part that is copied may take so many over from its source, and more if they are long: else parts of parts of objects would
 /// become lists without end.
 const FEW_EXTENTS: usize = 64;
@@ -20,32 +20,36 @@ const SHORT_EXTENT_BYTES: u64 = 1 << 20;
 pub struct CompletedPart {
     pub number: u16,
     pub etag: String,
-    pub checksums: Checksums,
+    pub checksums: ObjectChecksums,
 }
 
 pub(super) fn listed_parts(
-    view: &View,
+    view: &MetadataView,
     upload: &str,
     parts: &[CompletedPart],
-) -> Result<Vec<(u16, PartRecord)>> {
+) -> GatewayResult<Vec<(u16, PartRecord)>> {
     if parts.is_empty() {
-        return Err(Error::InvalidPart("a multipart upload is completed with one part at least".to_owned()));
+        return Err(GatewayError::InvalidPart(
+            "a multipart upload is completed with one part at least".to_owned(),
+        ));
     }
     if parts.windows(2).any(|pair| pair[0].number >= pair[1].number) {
-        return Err(Error::InvalidPartOrder);
+        return Err(GatewayError::InvalidPartOrder);
     }
     let mut found = Vec::with_capacity(parts.len());
-    for (at, listed) in parts.iter().enumerate() {
+    for (index, listed) in parts.iter().enumerate() {
         let number = listed.number;
         let part = view
             .part(upload, number)?
-            .ok_or_else(|| Error::InvalidPart(format!("part {number} was not uploaded")))?;
+            .ok_or_else(|| GatewayError::InvalidPart(format!("part {number} was not uploaded")))?;
         if bare(&listed.etag) != part.etag {
-            return Err(Error::InvalidPart(format!("part {number} has another ETag than the request says")));
+            return Err(GatewayError::InvalidPart(format!(
+                "part {number} has another ETag than the request says"
+            )));
         }
         for algorithm in ALGORITHMS {
             let Some(wanted) = listed.checksums.get(algorithm) else { continue };
-            let why = match part.checksums.get(algorithm) {
+            let reason = match part.checksums.get(algorithm) {
                 Some(found) if found == wanted => continue,
                 Some(_) => format!("part {number} has another {} than the request says", algorithm.name()),
                 None => format!(
@@ -53,10 +57,10 @@ pub(super) fn listed_parts(
                     algorithm.name()
                 ),
             };
-            return Err(Error::InvalidPart(why));
+            return Err(GatewayError::InvalidPart(reason));
         }
-        if part.size_bytes < LEAST_PART_BYTES && at + 1 < parts.len() {
-            return Err(Error::PartTooSmall(number));
+        if part.size_bytes < MIN_PART_BYTES && index + 1 < parts.len() {
+            return Err(GatewayError::PartTooSmall(number));
         }
         found.push((number, part));
     }
@@ -67,13 +71,13 @@ pub(super) fn listed_parts(
 ///
 /// # Errors
 /// `InvalidPart` if it is not, and `Busy` if only its bytes are elsewhere by now.
-pub(super) fn check_same(number: u16, now: Option<&PartRecord>, before: &PartRecord) -> Result<()> {
+pub(super) fn check_same(number: u16, now: Option<&PartRecord>, before: &PartRecord) -> GatewayResult<()> {
     match now {
         Some(now) if now == before => Ok(()),
         Some(now) if is_elsewhere(now, before) => {
-            Err(Error::Busy("the gateway is moving bytes of these parts: try again".to_owned()))
+            Err(GatewayError::Busy("the gateway is moving bytes of these parts: try again".to_owned()))
         }
-        _ => Err(Error::InvalidPart(format!("part {number} was replaced meanwhile"))),
+        _ => Err(GatewayError::InvalidPart(format!("part {number} was replaced meanwhile"))),
     }
 }
 
@@ -86,8 +90,8 @@ fn is_elsewhere(now: &PartRecord, before: &PartRecord) -> bool {
 pub(super) fn whole_checksums(
     begun: &UploadRecord,
     parts: &[(u16, PartRecord)],
-    expected: &Checksums,
-) -> Result<Checksums> {
+    expected: &ObjectChecksums,
+) -> GatewayResult<ObjectChecksums> {
     let checksums = combined_checksums(begun, parts)?;
     for algorithm in ALGORITHMS {
         let Some(wanted) = expected.get(algorithm) else { continue };
@@ -95,12 +99,12 @@ pub(super) fn whole_checksums(
         match checksums.get(algorithm) {
             Some(whole) if is_same_checksum(whole, wanted, parts.len()) => {}
             Some(whole) => {
-                return Err(Error::BadDigest(format!(
+                return Err(GatewayError::BadDigest(format!(
                     "the object's {name} is {whole}, and the request says {wanted}"
                 )));
             }
             None => {
-                return Err(Error::InvalidArgument(format!(
+                return Err(GatewayError::InvalidArgument(format!(
                     "the request has a {name} of the whole object, which can't be compared: the upload was not begun with it, \
                      or a part that was copied has none"
                 )));
@@ -115,9 +119,9 @@ fn is_same_checksum(whole: &str, wanted: &str, parts: usize) -> bool {
     whole == wanted || whole.strip_suffix(&format!("-{parts}")) == Some(wanted)
 }
 
-fn combined_checksums(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Result<Checksums> {
-    let mut checksums = Checksums::default();
-    let Some(algorithm) = begun.checksum_algorithm.as_deref().and_then(Algorithm::of_name) else {
+fn combined_checksums(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> GatewayResult<ObjectChecksums> {
+    let mut checksums = ObjectChecksums::default();
+    let Some(algorithm) = begun.checksum_algorithm.as_deref().and_then(ChecksumKind::from_name) else {
         return Ok(checksums);
     };
     let coverage = begun.coverage.unwrap_or_else(|| algorithm.usual_coverage());
@@ -135,26 +139,26 @@ fn combined_checksums(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Resu
 
 /// What GetObjectAttributes tells of each part; nothing if the upload was begun without a checksum.
 pub(super) fn checksums_of_parts(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Vec<String> {
-    let Some(algorithm) = begun.checksum_algorithm.as_deref().and_then(Algorithm::of_name) else {
+    let Some(algorithm) = begun.checksum_algorithm.as_deref().and_then(ChecksumKind::from_name) else {
         return Vec::new();
     };
     parts.iter().map(|(_, part)| part.checksums.get(algorithm).cloned().unwrap_or_default()).collect()
 }
 
 /// Whether a range is in so many short pieces that it is better copied than referred to.
-pub(super) fn is_splintered(extents: &[Extent], range: &Range<u64>) -> bool {
+pub(super) fn is_splintered(extents: &[ContentExtent], range: &Range<u64>) -> bool {
     let pieces = slice(extents, range).len();
     pieces > FEW_EXTENTS && (range.end - range.start) / (pieces as u64) < SHORT_EXTENT_BYTES
 }
 
 /// The extents of a range.
-pub(super) fn slice(extents: &[Extent], range: &Range<u64>) -> Vec<Extent> {
+pub(super) fn slice(extents: &[ContentExtent], range: &Range<u64>) -> Vec<ContentExtent> {
     let mut sliced = Vec::new();
     let mut begin = 0;
     for extent in extents {
         let (from, to) = (range.start.max(begin), range.end.min(begin + extent.length_bytes));
         if from < to {
-            sliced.push(Extent {
+            sliced.push(ContentExtent {
                 content: extent.content,
                 offset_bytes: extent.offset_bytes + (from - begin),
                 length_bytes: to - from,
@@ -166,8 +170,8 @@ pub(super) fn slice(extents: &[Extent], range: &Range<u64>) -> Vec<Extent> {
 }
 
 /// Neighbours within one content become one extent: parts copied from one object make that object's list again.
-pub(super) fn joined(extents: impl Iterator<Item = Extent>) -> Vec<Extent> {
-    let mut list: Vec<Extent> = Vec::new();
+pub(super) fn joined(extents: impl Iterator<Item = ContentExtent>) -> Vec<ContentExtent> {
+    let mut list: Vec<ContentExtent> = Vec::new();
     for extent in extents {
         match list.last_mut() {
             Some(last)
@@ -185,14 +189,14 @@ pub(super) fn joined(extents: impl Iterator<Item = Extent>) -> Vec<Extent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ContentId, Coverage, Headers};
+    use crate::model::{ChecksumCoverage, ContentId, ObjectHeaders};
 
-    fn extent(content: u64, offset_bytes: u64, length_bytes: u64) -> Extent {
-        Extent { content: ContentId(content), offset_bytes, length_bytes }
+    fn extent(content: u64, offset_bytes: u64, length_bytes: u64) -> ContentExtent {
+        ContentExtent { content: ContentId(content), offset_bytes, length_bytes }
     }
 
     #[test]
-    fn a_range_of_extents_is_cut_and_put_together_again() {
+    fn extent_ranges_are_cut_and_joined() {
         let extents = [extent(1, 10, 100), extent(2, 0, 50)];
         assert_eq!(slice(&extents, &(0..150)), extents);
         assert_eq!(slice(&extents, &(90..120)), [extent(1, 100, 10), extent(2, 0, 20)]);
@@ -203,71 +207,76 @@ mod tests {
 
     #[test]
     fn only_many_short_pieces_are_splinters() {
-        let of = |count: u64, length_bytes: u64| {
-            let extents: Vec<Extent> = (0..count).map(|id| extent(id, 0, length_bytes)).collect();
+        let has_splinters = |count: u64, length_bytes: u64| {
+            let extents: Vec<ContentExtent> = (0..count).map(|id| extent(id, 0, length_bytes)).collect();
             is_splintered(&extents, &(0..count * length_bytes))
         };
-        assert!(!of(64, 1) && of(65, 1) && of(65, SHORT_EXTENT_BYTES - 1) && !of(1000, SHORT_EXTENT_BYTES));
+        assert!(
+            !has_splinters(64, 1)
+                && has_splinters(65, 1)
+                && has_splinters(65, SHORT_EXTENT_BYTES - 1)
+                && !has_splinters(1000, SHORT_EXTENT_BYTES)
+        );
         // What is outside the range does not count.
-        let extents: Vec<Extent> = (0..1000).map(|id| extent(id, 0, 1)).collect();
+        let extents: Vec<ContentExtent> = (0..1000).map(|id| extent(id, 0, 1)).collect();
         assert!(!is_splintered(&extents, &(10..50)) && is_splintered(&extents, &(10..500)));
     }
 
     #[test]
-    fn a_part_whose_bytes_were_moved_is_no_other_part() {
+    fn part_with_moved_bytes_is_busy_and_replaced_invalid() {
         let before = PartRecord {
             size_bytes: 10,
             etag: "e".to_owned(),
             modified_ms: 1,
             extents: vec![extent(1, 0, 10)],
-            checksums: Checksums::default(),
+            checksums: ObjectChecksums::default(),
         };
         assert_eq!(check_same(1, Some(&before.clone()), &before), Ok(()));
         let moved = PartRecord { extents: vec![extent(2, 5, 10)], ..before.clone() };
-        assert!(matches!(check_same(1, Some(&moved), &before), Err(Error::Busy(_))));
+        assert!(matches!(check_same(1, Some(&moved), &before), Err(GatewayError::Busy(_))));
         let replaced = PartRecord { modified_ms: 2, ..moved };
         for now in [Some(&replaced), None] {
-            assert!(matches!(check_same(1, now, &before), Err(Error::InvalidPart(_))));
+            assert!(matches!(check_same(1, now, &before), Err(GatewayError::InvalidPart(_))));
         }
     }
 
     #[test]
-    fn a_checksum_that_cannot_be_compared_is_refused() {
+    fn incomparable_checksum_is_refused() {
         let part = |sum: Option<&str>| {
-            let mut checksums = Checksums::default();
+            let mut checksums = ObjectChecksums::default();
             if let Some(sum) = sum {
-                checksums.set(Algorithm::Crc32, sum.to_owned());
+                checksums.set(ChecksumKind::Crc32, sum.to_owned());
             }
             PartRecord { size_bytes: 1, etag: String::new(), modified_ms: 0, extents: Vec::new(), checksums }
         };
         let begun = |algorithm: Option<&str>| UploadRecord {
             begun_ms: 0,
-            headers: Headers::default(),
+            headers: ObjectHeaders::default(),
             tags: Vec::new(),
             checksum_algorithm: algorithm.map(str::to_owned),
-            coverage: Some(Coverage::Composite),
+            coverage: Some(ChecksumCoverage::Composite),
         };
-        let ours = begun(Some(Algorithm::Crc32.name()));
+        let ours = begun(Some(ChecksumKind::Crc32.name()));
         let parts = [(1, part(Some("6Ufuxg=="))), (2, part(Some("6Ufuxg==")))];
-        let whole = whole_checksums(&ours, &parts, &Checksums::default()).unwrap();
-        let expected = whole.get(Algorithm::Crc32).unwrap().clone();
+        let whole = whole_checksums(&ours, &parts, &ObjectChecksums::default()).unwrap();
+        let expected = whole.get(ChecksumKind::Crc32).unwrap().clone();
         let wanting = |algorithm, text: &str| {
-            let mut wanted = Checksums::default();
+            let mut wanted = ObjectChecksums::default();
             wanted.set(algorithm, text.to_owned());
             wanted
         };
-        let right = wanting(Algorithm::Crc32, &expected);
+        let right = wanting(ChecksumKind::Crc32, &expected);
         assert!(whole_checksums(&ours, &parts, &right).is_ok());
-        let refused = |begun: &UploadRecord, parts: &[(u16, PartRecord)], expected: &Checksums| {
+        let refused = |begun: &UploadRecord, parts: &[(u16, PartRecord)], expected: &ObjectChecksums| {
             whole_checksums(begun, parts, expected).unwrap_err()
         };
-        let wrong = wanting(Algorithm::Crc32, "AAAAAA==-2");
-        assert!(matches!(refused(&ours, &parts, &wrong), Error::BadDigest(_)));
+        let wrong = wanting(ChecksumKind::Crc32, "AAAAAA==-2");
+        assert!(matches!(refused(&ours, &parts, &wrong), GatewayError::BadDigest(_)));
         // Begun without, with another one, and with a part that has none.
-        assert!(matches!(refused(&begun(None), &parts, &right), Error::InvalidArgument(_)));
-        let other = wanting(Algorithm::Sha256, "AAAA");
-        assert!(matches!(refused(&ours, &parts, &other), Error::InvalidArgument(_)));
+        assert!(matches!(refused(&begun(None), &parts, &right), GatewayError::InvalidArgument(_)));
+        let other = wanting(ChecksumKind::Sha256, "AAAA");
+        assert!(matches!(refused(&ours, &parts, &other), GatewayError::InvalidArgument(_)));
         let copied = [(1, part(Some("6Ufuxg=="))), (2, part(None))];
-        assert!(matches!(refused(&ours, &copied, &right), Error::InvalidArgument(_)));
+        assert!(matches!(refused(&ours, &copied, &right), GatewayError::InvalidArgument(_)));
     }
 }

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::failing::{Cause, Failed, Failure, MOST_REFUSED_COPIES, Unstored};
-use crate::errors::Result;
-use crate::meta::Name;
+use super::failing::{FailedAttempt, FailingName, FailureCause, MAX_REFUSED_COPIES, UnstoredName};
+use crate::errors::GatewayResult;
+use crate::meta::ObjectName;
 use crate::model::{ContentId, now_ms};
 
 /// A name that was refused so often since a drain began is not waited for.
@@ -26,21 +26,21 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 const NOT_OURS_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct FlushQueue {
+    state: Mutex<FlushQueueState>,
     changed: Notify,
     /// How many names it may have, if that is limited.
     most: Option<usize>,
 }
 
 #[derive(Default)]
-struct State {
-    items: HashMap<Name, Item>,
+struct FlushQueueState {
+    items: HashMap<ObjectName, FlushItem>,
     /// Those that nobody is flushing, by when they are due.
-    order: BTreeSet<(Instant, Name)>,
+    order: BTreeSet<(Instant, ObjectName)>,
     /// Names that somebody is flushing, kept apart from the items: a commit may settle an item and enter the name anew
     /// meanwhile, and no second flusher may have the name before the first is through with it.
-    under_way: HashSet<Name>,
+    under_way: HashSet<ObjectName>,
     /// Names that are about to be entered.
     reserved: usize,
     is_stopped: bool,
@@ -48,18 +48,18 @@ struct State {
     is_hurried: bool,
     last_failure: Option<(String, String)>,
     /// Those whose last attempt failed, the first that did first.
-    failing: BTreeSet<(i64, Name)>,
-    failing_by_cause: BTreeMap<Cause, usize>,
+    failing: BTreeSet<(i64, ObjectName)>,
+    failing_by_cause: BTreeMap<FailureCause, usize>,
 }
 
-struct Item {
+struct FlushItem {
     since_ms: i64,
     due: Instant,
     /// Those that failed, in a row.
     attempts: u32,
     /// Of those, the ones that the store refused.
     refusals: u32,
-    failed: Option<Failed>,
+    failed: Option<FailingName>,
     /// Whether there is something else to store than at the last attempt.
     is_renewed: bool,
     blocked_since: Option<Instant>,
@@ -72,22 +72,22 @@ struct Item {
     /// That count when the last attempt began: what came after it has not been tried.
     tried: u64,
     /// Each with the count when it began to wait.
-    waiters: Vec<(u64, oneshot::Sender<Result<()>>)>,
+    waiters: Vec<(u64, oneshot::Sender<GatewayResult<()>>)>,
 }
 
-impl Item {
+impl FlushItem {
     fn is_awaited(&self) -> bool {
         self.waiters.iter().any(|(_, waiter)| !waiter.is_closed())
     }
 }
 
 /// What became of one attempt.
-pub(super) enum Attempt {
+pub(super) enum AttemptOutcome {
     /// The metadata say so too: the row is gone, or is there for a newer version.
     Done,
     /// Others need what the store has at this name.
     Blocked,
-    Failed(Failure),
+    Failed(FailedAttempt),
     /// It is not ours to flush now.
     NotOurs,
     /// An earlier request may still be carried out until then.
@@ -95,22 +95,22 @@ pub(super) enum Attempt {
 }
 
 /// A name to flush.
-pub(super) struct Turn {
-    pub(super) name: Name,
+pub(super) struct FlushTurn {
+    pub(super) name: ObjectName,
     /// Nothing else can be done before this one is: what others need of it has to be fetched.
     pub(super) is_stuck: bool,
     /// The store has refused it again and again, so it is not to copy it itself.
     pub(super) wants_bytes: bool,
 }
 
-impl Queue {
-    pub(super) fn new(most: usize) -> Queue {
-        Queue { most: Some(most), ..Queue::default() }
+impl FlushQueue {
+    pub(super) fn new(most: usize) -> FlushQueue {
+        FlushQueue { most: Some(most), ..FlushQueue::default() }
     }
 
     /// Places for those of the names that are not pending, waited for where there are none. What the stores refuse again and again may stay for
     /// ever: it has as many places of its own, so that new names still have theirs.
-    pub(super) async fn reserve(self: &Arc<Self>, names: &[Name]) -> Reserved {
+    pub(super) async fn reserve(self: &Arc<Self>, names: &[ObjectName]) -> ReservedNames {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -120,12 +120,12 @@ impl Queue {
                 let count = names.iter().filter(|name| !state.items.contains_key(*name)).count();
                 let lasting = state.failing_by_cause.iter().filter(|(cause, _)| cause.is_lasting());
                 let lasting: usize = lasting.map(|(_, count)| count).sum();
-                let taken = |most| state.items.len() - lasting.min(most);
-                let has_room = |most| taken(most) + state.reserved + count <= most;
+                let used = |most| state.items.len() - lasting.min(most);
+                let has_room = |most| used(most) + state.reserved + count <= most;
                 let is_uncounted = is_planted(PlantedBug::EntriesUncounted);
                 if count == 0 || is_uncounted || self.most.is_none_or(has_room) {
                     state.reserved += count;
-                    return Reserved { queue: Arc::clone(self), count };
+                    return ReservedNames { queue: Arc::clone(self), count };
                 }
             }
             changed.await;
@@ -143,16 +143,16 @@ impl Queue {
     /// Enters names or takes them out, as a commit said. `delay_of` says how long a new one may wait.
     pub(super) fn apply(
         &self,
-        queued: Vec<(Name, Option<i64>)>,
-        unblocked: &[(Name, ContentId)],
-        delay_of: impl Fn(&Name) -> Duration,
+        queued: Vec<(ObjectName, Option<i64>)>,
+        unblocked: &[(ObjectName, ContentId)],
+        delay_of: impl Fn(&ObjectName) -> Duration,
     ) {
         if queued.is_empty() && unblocked.is_empty() {
             return;
         }
         let mut state = self.state.lock();
-        for (name, since) in queued {
-            match since {
+        for (name, queued_since) in queued {
+            match queued_since {
                 Some(since_ms) => {
                     let due = Instant::now() + delay_of(&name);
                     state.enter(name, since_ms, due);
@@ -173,12 +173,12 @@ impl Queue {
     }
 
     /// Enters what the metadata had at the start.
-    pub(super) fn load(&self, name: Name, since_ms: i64, due: Instant) {
+    pub(super) fn load(&self, name: ObjectName, since_ms: i64, due: Instant) {
         self.state.lock().enter(name, since_ms, due);
     }
 
     /// Answers when the store has what the name has now, or with what went wrong.
-    pub(super) fn hasten(&self, name: &Name) -> oneshot::Receiver<Result<()>> {
+    pub(super) fn hasten(&self, name: &ObjectName) -> oneshot::Receiver<GatewayResult<()>> {
         let (answer, answered) = oneshot::channel();
         let mut state = self.state.lock();
         match state.items.get_mut(name) {
@@ -212,19 +212,19 @@ impl Queue {
     }
 
     /// Names whose attempts have failed since before this time, no more than `most`.
-    pub(super) fn failing(&self, before_ms: i64, most: usize) -> Vec<Unstored> {
+    pub(super) fn failing(&self, before_ms: i64, most: usize) -> Vec<UnstoredName> {
         let state = self.state.lock();
         let failing = state.failing.iter().take_while(|(since_ms, _)| *since_ms <= before_ms);
         failing.take(most).map(|(_, name)| state.unstored(name)).collect()
     }
 
-    pub(super) fn failing_counts(&self) -> Vec<(Cause, usize)> {
+    pub(super) fn failing_counts(&self) -> Vec<(FailureCause, usize)> {
         let state = self.state.lock();
         state.failing_by_cause.iter().map(|(cause, count)| (*cause, *count)).collect()
     }
 
     /// Names that are not stored, those that fail first, no more than `most`.
-    pub(super) fn unstored(&self, most: usize) -> Vec<Unstored> {
+    pub(super) fn unstored(&self, most: usize) -> Vec<UnstoredName> {
         let state = self.state.lock();
         let failing = state.failing.iter().map(|(_, name)| name);
         let others = state.items.iter().filter(|(_, item)| item.failed.is_none()).map(|(name, _)| name);
@@ -234,7 +234,7 @@ impl Queue {
     /// Whether nothing but what is refused is left, or waits for that.
     pub(super) fn is_held_up(&self) -> bool {
         let state = self.state.lock();
-        let is_refused = |item: &Item| {
+        let is_refused = |item: &FlushItem| {
             item.attempts >= REFUSED_IN_VAIN
                 && item.failed.as_ref().is_some_and(|failed| failed.cause.is_lasting())
         };
@@ -244,24 +244,24 @@ impl Queue {
     }
 
     /// Calls `take` for every name that is pending or that somebody is flushing.
-    pub(super) fn each_name(&self, mut take: impl FnMut(&Name)) {
+    pub(super) fn each_name(&self, mut take: impl FnMut(&ObjectName)) {
         let state = self.state.lock();
         state.items.keys().for_each(&mut take);
         state.under_way.iter().for_each(&mut take);
     }
 
-    pub(super) fn hasten_some(&self, which: impl Fn(&Name) -> bool) {
-        self.hasten_those(which);
+    pub(super) fn hasten_some(&self, predicate: impl Fn(&ObjectName) -> bool) {
+        self.hasten_those(predicate);
     }
 
-    fn hasten_those(&self, which: impl Fn(&Name) -> bool) {
-        self.hasten_items(|name, _| which(name));
+    fn hasten_those(&self, predicate: impl Fn(&ObjectName) -> bool) {
+        self.hasten_items(|name, _| predicate(name));
     }
 
-    fn hasten_items(&self, which: impl Fn(&Name, &Item) -> bool) {
+    fn hasten_items(&self, which: impl Fn(&ObjectName, &FlushItem) -> bool) {
         let mut state = self.state.lock();
         let names = state.items.iter().filter(|(name, item)| which(name, item)).map(|(name, _)| name);
-        let names: Vec<Name> = names.cloned().collect();
+        let names: Vec<ObjectName> = names.cloned().collect();
         let now = Instant::now();
         for name in names {
             state.set_due(&name, now);
@@ -291,7 +291,7 @@ impl Queue {
     }
 
     /// The next name that is due; `None` once the queue is stopped.
-    pub(super) async fn next(&self) -> Option<Turn> {
+    pub(super) async fn next(&self) -> Option<FlushTurn> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -307,19 +307,19 @@ impl Queue {
                 }
             };
             match wait {
-                Some(until) => drop(tokio::time::timeout_at(until, changed).await),
+                Some(deadline) => drop(tokio::time::timeout_at(deadline, changed).await),
                 None => changed.await,
             }
         }
     }
 
     /// What the store has at a name that no object consists of any more. Told once.
-    pub(super) fn take_formers(&self, name: &Name) -> Vec<ContentId> {
+    pub(super) fn take_formers(&self, name: &ObjectName) -> Vec<ContentId> {
         self.state.lock().items.get_mut(name).map_or_else(Vec::new, |item| std::mem::take(&mut item.formers))
     }
 
-    /// What became of a [`Turn`].
-    pub(super) fn finish(&self, name: &Name, attempt: Attempt) {
+    /// What became of a [`FlushTurn`].
+    pub(super) fn finish(&self, name: &ObjectName, attempt: AttemptOutcome) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.under_way.remove(name);
@@ -328,34 +328,34 @@ impl Queue {
             let now = Instant::now();
             // Nothing was tried where it waits: a failure before that stays the last word.
             let former = match attempt {
-                Attempt::Waits(_) => None,
+                AttemptOutcome::Waits(_) => None,
                 _ => item.failed.take(),
             };
             if let Some(former) = &former {
                 state.failing.remove(&(former.since_ms, name.clone()));
                 uncount(&mut state.failing_by_cause, former.cause);
             }
-            item.waits = matches!(attempt, Attempt::Waits(_));
+            item.waits = matches!(attempt, AttemptOutcome::Waits(_));
             if std::mem::take(&mut item.is_renewed) {
                 (item.attempts, item.refusals) = (0, 0);
             }
             let due = match attempt {
                 // Still there: a newer version came meanwhile, and may have time.
-                Attempt::Done => {
+                AttemptOutcome::Done => {
                     (item.attempts, item.refusals, item.blocked_since) = (0, 0, None);
                     item.due.max(now)
                 }
-                Attempt::Blocked => {
+                AttemptOutcome::Blocked => {
                     item.blocked_since.get_or_insert(now);
                     now + if item.is_awaited() { AWAITED_PAUSE } else { BLOCKED_PAUSE }
                 }
-                Attempt::NotOurs => now + NOT_OURS_PAUSE,
-                Attempt::Waits(until) => until.max(now),
-                Attempt::Failed(failure) => {
+                AttemptOutcome::NotOurs => now + NOT_OURS_PAUSE,
+                AttemptOutcome::Waits(deadline) => deadline.max(now),
+                AttemptOutcome::Failed(failure) => {
                     item.attempts += 1;
-                    item.refusals += u32::from(matches!(failure.cause, Cause::Refused(_)));
+                    item.refusals += u32::from(matches!(failure.cause, FailureCause::Refused(_)));
                     let since_ms = former.map_or_else(now_ms, |former| former.since_ms);
-                    item.failed = Some(Failed { since_ms, cause: failure.cause, why: failure.why() });
+                    item.failed = Some(FailingName { since_ms, cause: failure.cause, why: failure.reason() });
                     state.failing.insert((since_ms, name.clone()));
                     *state.failing_by_cause.entry(failure.cause).or_default() += 1;
                     last_failure = Some((name.to_string(), failure.error.to_string()));
@@ -379,19 +379,19 @@ impl Queue {
 }
 
 /// Places for names that a commit is about to enter. They are given back behind it.
-pub(super) struct Reserved {
-    queue: Arc<Queue>,
+pub(super) struct ReservedNames {
+    queue: Arc<FlushQueue>,
     count: usize,
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedNames {
     fn drop(&mut self) {
         self.queue.give_back(self.count);
     }
 }
 
-impl State {
-    fn enter(&mut self, name: Name, since_ms: i64, due: Instant) {
+impl FlushQueueState {
+    fn enter(&mut self, name: ObjectName, since_ms: i64, due: Instant) {
         if let Some(item) = self.items.get_mut(&name) {
             item.generation += 1;
             item.is_renewed = true;
@@ -404,7 +404,7 @@ impl State {
         if !self.under_way.contains(&name) {
             self.order.insert((due, name.clone()));
         }
-        let item = Item {
+        let item = FlushItem {
             since_ms,
             due,
             attempts: 0,
@@ -421,7 +421,7 @@ impl State {
         self.items.insert(name, item);
     }
 
-    fn settle(&mut self, name: &Name) {
+    fn settle(&mut self, name: &ObjectName) {
         let Some(item) = self.items.remove(name) else { return };
         self.order.remove(&(item.due, name.clone()));
         if let Some(failed) = item.failed {
@@ -436,12 +436,12 @@ impl State {
         }
     }
 
-    fn unstored(&self, name: &Name) -> Unstored {
+    fn unstored(&self, name: &ObjectName) -> UnstoredName {
         let failed = self.items.get(name).and_then(|item| item.failed.clone());
-        Unstored { name: name.clone(), failed }
+        UnstoredName { name: name.clone(), failed }
     }
 
-    fn set_due(&mut self, name: &Name, due: Instant) {
+    fn set_due(&mut self, name: &ObjectName, due: Instant) {
         let Some(item) = self.items.get_mut(name) else { return };
         let former = std::mem::replace(&mut item.due, due);
         // Else it is put in order when its flusher is through.
@@ -452,7 +452,7 @@ impl State {
     }
 
     /// A turn, or until when there is none.
-    fn take(&mut self, now: Instant) -> std::result::Result<Turn, Option<Instant>> {
+    fn take(&mut self, now: Instant) -> std::result::Result<FlushTurn, Option<Instant>> {
         let Some((due, name)) = self.order.first().cloned() else { return Err(None) };
         if due > now {
             return Err(Some(due));
@@ -465,17 +465,17 @@ impl State {
             let waited = item.blocked_since.map(|since| now - since);
             waited.is_some_and(|waited| !others_can || item.is_awaited() || waited > STUCK_AFTER)
         });
-        let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MOST_REFUSED_COPIES)
+        let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MAX_REFUSED_COPIES)
             && !is_planted(PlantedBug::RefusalRetriedForEver);
         self.under_way.insert(name.clone());
         if let Some(item) = self.items.get_mut(&name) {
             item.tried = item.generation;
         }
-        Ok(Turn { name, is_stuck, wants_bytes })
+        Ok(FlushTurn { name, is_stuck, wants_bytes })
     }
 }
 
-fn uncount(by_cause: &mut BTreeMap<Cause, usize>, cause: Cause) {
+fn uncount(by_cause: &mut BTreeMap<FailureCause, usize>, cause: FailureCause) {
     if let Some(count) = by_cause.get_mut(&cause) {
         *count -= 1;
         if *count == 0 {

@@ -9,24 +9,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-use super::elsewhere::{Answer, Question, confused};
+use super::elsewhere::{PeerAnswer, PeerQuestion, confused};
 use super::shared::record_of;
-use super::{BucketState, Engine};
-use crate::blocks::{Arriving, Origin, joined};
-use crate::errors::{Error, Result};
-use crate::journal::Pins;
-use crate::meta::{Name, View};
-use crate::model::{ContentId, Extent, Headers, ObjectRecord, Place};
-use crate::ownership::Route;
-use crate::store::{Found, bare};
-use reading::Reading;
+use super::{BucketState, GatewayEngine};
+use crate::blocks::{ArrivingBlock, BlockOrigin, joined};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::ContentPins;
+use crate::meta::{MetadataView, ObjectName};
+use crate::model::{ContentExtent, ContentId, ContentPlace, ObjectHeaders, ObjectRecord};
+use crate::ownership::KeyRoute;
+use crate::store::{StoredInfo, bare};
+use reading::ObjectReader;
 pub(super) use reading::UNCOUNTED_BYTES;
 
 /// The bytes of an answer.
-pub type Body = BoxStream<'static, Result<Bytes>>;
+pub type AnswerBody = BoxStream<'static, GatewayResult<Bytes>>;
 
 /// A piece that is read at once, in blocks: small at first, so that the client soon has a byte.
-const MOST_BLOCKS_A_PIECE: u64 = 4;
+const MAX_BLOCKS_PER_PIECE: u64 = 4;
 /// The first bytes of an answer have left by then, and a disk takes as long to commit anyway.
 const KEPT_AFTER: Duration = Duration::from_millis(3);
 /// So often an object is looked up anew when its bytes have moved meanwhile.
@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 4;
 
 /// Where a run of an object's bytes is.
 #[derive(Clone)]
-pub(super) enum Source {
+pub(super) enum RunSource {
     Local {
         content: ContentId,
         size_bytes: u64,
@@ -42,14 +42,14 @@ pub(super) enum Source {
         offset_bytes: u64,
     },
     /// An object can have thousands of these: where they all are in memory, they are small.
-    Remote(Box<Origin>),
+    Remote(Box<BlockOrigin>),
     /// Another gateway's object.
-    Elsewhere(Box<Theirs>),
+    Elsewhere(Box<PeerObject>),
 }
 
 /// Another gateway's object.
 #[derive(Clone)]
-pub(super) struct Theirs {
+pub(super) struct PeerObject {
     owner: String,
     bucket: String,
     key: String,
@@ -58,33 +58,33 @@ pub(super) struct Theirs {
 
 /// A range of a source.
 #[derive(Clone)]
-pub(super) struct Run {
-    pub(super) source: Source,
+pub(super) struct ByteRun {
+    pub(super) source: RunSource,
     pub(super) range: Range<u64>,
 }
 
 /// An object and where its bytes are, which stay there while this lives.
-pub struct Resolved {
+pub struct ResolvedObject {
     pub record: ObjectRecord,
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<ByteRun>,
     /// The block that its headers came with.
-    pub(super) arriving: Option<Arriving>,
-    _pins: Option<Pins>,
+    pub(super) arriving: Option<ArrivingBlock>,
+    _pins: Option<ContentPins>,
 }
 
 /// What is known of an object without asking for its headers.
 enum LookedUp {
-    Whole(Resolved),
+    Whole(ResolvedObject),
     /// Only a listing has told of it.
-    Listed(Arc<BucketState>, Name, Resolved),
+    Listed(Arc<BucketState>, ObjectName, ResolvedObject),
 }
 
-impl Engine {
+impl GatewayEngine {
     /// An object as it is now.
     ///
     /// # Errors
     /// `NoSuchKey`, or when the store has to be asked and does not answer.
-    pub async fn resolve(&self, bucket: &str, key: &str) -> Result<Resolved> {
+    pub async fn resolve(&self, bucket: &str, key: &str) -> GatewayResult<ResolvedObject> {
         let pass = self.to_read(bucket, key)?;
         let resolved = self.resolve_here(bucket, key).await;
         pass.check()?;
@@ -101,14 +101,14 @@ impl Engine {
         bucket: &str,
         key: &str,
         from: impl Fn(u64) -> u64,
-    ) -> Result<Resolved> {
+    ) -> GatewayResult<ResolvedObject> {
         let pass = self.to_read(bucket, key)?;
         let (state, name, mut listed) = match self.look_up(bucket, key).await? {
             LookedUp::Whole(resolved) => return pass.check().map(|()| resolved),
             LookedUp::Listed(state, name, listed) => (state, name, listed),
         };
-        let at = from(listed.record.size_bytes);
-        let headers = match self.fetch_first(&mut listed, at).await? {
+        let offset = from(listed.record.size_bytes);
+        let headers = match self.fetch_first(&mut listed, offset).await? {
             Some(headers) => Some(headers),
             None => self.ask_headers(&state, &name, &listed.record).await?,
         };
@@ -138,24 +138,28 @@ impl Engine {
 
     /// Has the block come that this byte is in, and the object's headers with it. `None` where they don't: the block is here or on its way
     /// already, or the store has another object by now.
-    async fn fetch_first(&self, resolved: &mut Resolved, from: u64) -> Result<Option<Headers>> {
-        let [Run { source: Source::Remote(origin), range }] = resolved.runs.as_mut_slice() else {
+    async fn fetch_first(
+        &self,
+        resolved: &mut ResolvedObject,
+        from: u64,
+    ) -> GatewayResult<Option<ObjectHeaders>> {
+        let [ByteRun { source: RunSource::Remote(origin), range }] = resolved.runs.as_mut_slice() else {
             return Ok(None);
         };
-        let at = range.start.saturating_add(from);
-        let arriving = match self.blocks.fetch_first(origin, at).await {
-            Err(Error::PreconditionFailed | Error::NoSuchKey) => None,
+        let offset = range.start.saturating_add(from);
+        let arriving = match self.blocks.fetch_first(origin, offset).await {
+            Err(GatewayError::PreconditionFailed | GatewayError::NoSuchKey) => None,
             outcome => outcome?,
         };
-        origin.missed = arriving.is_some().then_some(at / self.blocks.block_bytes());
+        origin.missed = arriving.is_some().then_some(offset / self.blocks.block_bytes());
         let arriving = arriving.filter(|arriving| is_as_listed(&arriving.found, &resolved.record));
         let headers = arriving.as_ref().map(|arriving| arriving.found.headers.clone());
         resolved.arriving = arriving;
         // An answer without any is asked for again.
-        Ok(headers.filter(|headers| *headers != Headers::default()))
+        Ok(headers.filter(|headers| *headers != ObjectHeaders::default()))
     }
 
-    async fn resolve_here(&self, bucket: &str, key: &str) -> Result<Resolved> {
+    async fn resolve_here(&self, bucket: &str, key: &str) -> GatewayResult<ResolvedObject> {
         let (state, name, listed) = match self.look_up(bucket, key).await? {
             LookedUp::Whole(resolved) => return Ok(resolved),
             LookedUp::Listed(state, name, listed) => (state, name, listed),
@@ -163,29 +167,34 @@ impl Engine {
         if let Some(headers) = self.ask_headers(&state, &name, &listed.record).await? {
             self.keep_headers(&name, listed.record.version, headers).await?;
         }
-        self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)
+        self.resolve_ours(&state, &name)?.ok_or(GatewayError::NoSuchKey)
     }
 
-    async fn look_up(&self, bucket: &str, key: &str) -> Result<LookedUp> {
+    async fn look_up(&self, bucket: &str, key: &str) -> GatewayResult<LookedUp> {
         let state = self.bucket(bucket)?;
         if state.backend.path(key).is_err() {
-            return Err(Error::NoSuchKey);
+            return Err(GatewayError::NoSuchKey);
         }
         if !state.is_exclusive(key) {
             let found = self.head_shared(&state, key).await?;
             let origin = self.shared_origin(&state, key, &found);
-            let runs = vec![Run { range: 0..found.size_bytes, source: Source::Remote(Box::new(origin)) }];
-            return Ok(LookedUp::Whole(Resolved::elsewhere(record_of(&found), runs)));
+            let runs =
+                vec![ByteRun { range: 0..found.size_bytes, source: RunSource::Remote(Box::new(origin)) }];
+            return Ok(LookedUp::Whole(ResolvedObject::elsewhere(record_of(&found), runs)));
         }
-        let name = Name::new(bucket, key);
-        let resolved = self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)?;
+        let name = ObjectName::new(bucket, key);
+        let resolved = self.resolve_ours(&state, &name)?.ok_or(GatewayError::NoSuchKey)?;
         Ok(match resolved.record.only_listed {
             false => LookedUp::Whole(resolved),
             true => LookedUp::Listed(state, name, resolved),
         })
     }
 
-    pub(super) fn resolve_ours(&self, state: &BucketState, name: &Name) -> Result<Option<Resolved>> {
+    pub(super) fn resolve_ours(
+        &self,
+        state: &BucketState,
+        name: &ObjectName,
+    ) -> GatewayResult<Option<ResolvedObject>> {
         let (pins, found) = self.journal.pin(|| {
             let view = self.metadata.view()?;
             let Some(record) = view.object(name)? else { return Ok((Vec::new(), None)) };
@@ -193,25 +202,27 @@ impl Engine {
             let contents = record.extents.iter().map(|extent| extent.content).collect();
             Ok((contents, Some((record, runs))))
         })?;
-        Ok(found.map(|(record, runs)| Resolved { record, runs, arriving: None, _pins: Some(pins) }))
+        Ok(found.map(|(record, runs)| ResolvedObject { record, runs, arriving: None, _pins: Some(pins) }))
     }
 
     /// An object that is to be copied, wherever it is.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
-    pub async fn resolve_source(&self, bucket: &str, key: &str) -> Result<Resolved> {
+    pub async fn resolve_source(&self, bucket: &str, key: &str) -> GatewayResult<ResolvedObject> {
         let owner = match self.route(bucket, key) {
-            Route::Here => return self.resolve(bucket, key).await,
-            Route::There { owner, .. } => owner,
-            Route::Nowhere(why) => return Err(Error::Busy(format!("{why}: try again later"))),
+            KeyRoute::Here => return self.resolve(bucket, key).await,
+            KeyRoute::There { owner, .. } => owner,
+            KeyRoute::Nowhere(reason) => {
+                return Err(GatewayError::Busy(format!("{reason}: try again later")));
+            }
         };
         let (bucket, key) = (bucket.to_owned(), key.to_owned());
-        let question = Question::Look { bucket: bucket.clone(), key: key.clone() };
-        let Answer::Object(record) = self.ask(&owner, &question).await? else { return Err(confused()) };
+        let question = PeerQuestion::Look { bucket: bucket.clone(), key: key.clone() };
+        let PeerAnswer::Object(record) = self.ask(&owner, &question).await? else { return Err(confused()) };
         let (etag, range) = (record.etag.clone(), 0..record.size_bytes);
-        let source = Source::Elsewhere(Box::new(Theirs { owner, bucket, key, etag }));
-        Ok(Resolved::elsewhere(*record, vec![Run { source, range }]))
+        let source = RunSource::Elsewhere(Box::new(PeerObject { owner, bucket, key, etag }));
+        Ok(ResolvedObject::elsewhere(*record, vec![ByteRun { source, range }]))
     }
 
     pub(super) async fn read_elsewhere(
@@ -219,45 +230,57 @@ impl Engine {
         owner: &str,
         (bucket, key, etag): (&str, &str, &str),
         range: Range<u64>,
-    ) -> Result<Bytes> {
+    ) -> GatewayResult<Bytes> {
         let length = range.end - range.start;
-        let question =
-            Question::Read { bucket: bucket.to_owned(), key: key.to_owned(), etag: etag.to_owned(), range };
+        let question = PeerQuestion::Read {
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+            etag: etag.to_owned(),
+            range,
+        };
         match self.ask(owner, &question).await? {
-            Answer::Bytes(bytes) if bytes.len() as u64 == length => Ok(bytes),
+            PeerAnswer::Bytes(bytes) if bytes.len() as u64 == length => Ok(bytes),
             _ => Err(confused()),
         }
     }
 
     /// Where extents lie.
-    pub(super) fn runs_of(&self, view: &View, state: &BucketState, extents: &[Extent]) -> Result<Vec<Run>> {
+    pub(super) fn runs_of(
+        &self,
+        view: &MetadataView,
+        state: &BucketState,
+        extents: &[ContentExtent],
+    ) -> GatewayResult<Vec<ByteRun>> {
         let mut runs = Vec::with_capacity(extents.len());
         for extent in extents {
             let content = view.content(extent.content)?.ok_or_else(|| {
-                Error::Local(format!("content {} is missing: run `underlay-gateway check`", extent.content.0))
+                GatewayError::Local(format!(
+                    "content {} is missing: run `underlay-gateway check`",
+                    extent.content.0
+                ))
             })?;
             let range = extent.offset_bytes..extent.offset_bytes + extent.length_bytes;
             let source = match content.place {
-                Place::Local { segment, offset_bytes } => Source::Local {
+                ContentPlace::Local { segment, offset_bytes } => RunSource::Local {
                     content: extent.content,
                     size_bytes: content.size_bytes,
                     segment,
                     offset_bytes,
                 },
-                Place::Remote { bucket, key, etag, cached_as, .. } => {
+                ContentPlace::Remote { bucket, key, etag, cached_as, .. } => {
                     let owner = self.any_bucket(&bucket)?;
-                    Source::Remote(Box::new(Origin {
+                    RunSource::Remote(Box::new(BlockOrigin {
                         backend: owner.backend.clone(),
                         counts: state.rule(&key).counts.clone(),
                         key,
                         etag,
                         size_bytes: content.size_bytes,
-                        whose: self.whose_content(cached_as),
+                        whose: self.content_owner(cached_as),
                         missed: None,
                     }))
                 }
             };
-            runs.push(Run { source, range });
+            runs.push(ByteRun { source, range });
         }
         Ok(runs)
     }
@@ -266,11 +289,11 @@ impl Engine {
     async fn ask_headers(
         &self,
         state: &BucketState,
-        name: &Name,
+        name: &ObjectName,
         record: &ObjectRecord,
-    ) -> Result<Option<Headers>> {
+    ) -> GatewayResult<Option<ObjectHeaders>> {
         let headers = self.ask_headers_once(state, name, record).await?;
-        match headers == Some(Headers::default()) {
+        match headers == Some(ObjectHeaders::default()) {
             // S3 gives every object a content type: one answer without any header is not kept for good.
             true => self.ask_headers_once(state, name, record).await,
             false => Ok(headers),
@@ -280,11 +303,11 @@ impl Engine {
     async fn ask_headers_once(
         &self,
         state: &BucketState,
-        name: &Name,
+        name: &ObjectName,
         record: &ObjectRecord,
-    ) -> Result<Option<Headers>> {
+    ) -> GatewayResult<Option<ObjectHeaders>> {
         let found = match state.backend.head(&name.key).await {
-            Err(Error::NoSuchKey) => {
+            Err(GatewayError::NoSuchKey) => {
                 return self.refresh(state, name, record.version).await.map(|()| None);
             }
             outcome => outcome?,
@@ -296,12 +319,18 @@ impl Engine {
     }
 
     /// What is known already, since it was written here or asked for before, is not replaced.
-    async fn keep_headers(&self, name: &Name, version: u64, headers: Headers) -> Result<()> {
-        let at = name.clone();
+    async fn keep_headers(
+        &self,
+        name: &ObjectName,
+        version: u64,
+        headers: ObjectHeaders,
+    ) -> GatewayResult<()> {
+        let target = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
-                let known = change.object(&at)?;
-                let Some(mut record) = known.filter(|known| known.version == version && known.only_listed)
+                let stored = change.object(&target)?;
+                let Some(mut record) =
+                    stored.filter(|stored| stored.version == version && stored.only_listed)
                 else {
                     return Ok(());
                 };
@@ -310,13 +339,13 @@ impl Engine {
                 // From now on the store's own copy is known to have the same headers.
                 if let [extent] = record.extents.as_slice()
                     && let Some(content) = change.content(extent.content)?
-                    && let Place::Remote { bucket, key, etag, cached_as, .. } = content.place
+                    && let ContentPlace::Remote { bucket, key, etag, cached_as, .. } = content.place
                 {
                     let headers_hash = Some(record.headers.hash_code());
-                    let place = Place::Remote { bucket, key, etag, headers_hash, cached_as };
+                    let place = ContentPlace::Remote { bucket, key, etag, headers_hash, cached_as };
                     change.set_place(extent.content, place)?;
                 }
-                change.set_object(&at, Some(&record))
+                change.set_object(&target, Some(&record))
             })
             .await
     }
@@ -326,14 +355,14 @@ impl Engine {
         self: &Arc<Self>,
         bucket: &str,
         key: &str,
-        mut resolved: Resolved,
+        mut resolved: ResolvedObject,
         range: Range<u64>,
-    ) -> Body {
+    ) -> AnswerBody {
         // It is read with the other blocks: its bytes must not wait here until all is over.
         resolved.arriving = None;
         self.read_ahead(bucket, key, &resolved, &range);
         resolved.forget_parts();
-        Reading::new(Arc::clone(self), Name::new(bucket, key), resolved, range).boxed()
+        ObjectReader::new(Arc::clone(self), ObjectName::new(bucket, key), resolved, range).boxed()
     }
 
     /// Whether a range is better read at once than in pieces.
@@ -341,19 +370,29 @@ impl Engine {
         range.end - range.start <= self.blocks.block_bytes()
     }
 
-    pub(super) async fn piece(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Bytes> {
+    pub(super) async fn piece(
+        &self,
+        name: &ObjectName,
+        resolved: &ResolvedObject,
+        range: Range<u64>,
+    ) -> GatewayResult<Bytes> {
         Ok(joined(self.piece_apart(name, resolved, range).await?))
     }
 
-    async fn piece_apart(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Vec<Bytes>> {
+    async fn piece_apart(
+        &self,
+        name: &ObjectName,
+        resolved: &ResolvedObject,
+        range: Range<u64>,
+    ) -> GatewayResult<Vec<Bytes>> {
         match self.runs_apart(&resolved.runs, range.clone()).await {
-            Err(Error::PreconditionFailed | Error::NoSuchKey) => {}
+            Err(GatewayError::PreconditionFailed | GatewayError::NoSuchKey) => {}
             outcome => return outcome,
         }
         // The bytes are elsewhere by now: a flush has put them there, or somebody else has been at the store.
         let state = self.bucket(&name.bucket)?;
-        let changed = || Error::Store(format!("{name} was replaced while it was read"));
-        if resolved.runs.iter().any(|run| matches!(run.source, Source::Elsewhere(_))) {
+        let changed = || GatewayError::Store(format!("{name} was replaced while it was read"));
+        if resolved.runs.iter().any(|run| matches!(run.source, RunSource::Elsewhere(_))) {
             // Another gateway's versions say nothing beside ours.
             return Err(changed());
         }
@@ -367,7 +406,7 @@ impl Engine {
                 return Err(changed());
             }
             match self.runs_apart(&again.runs, range.clone()).await {
-                Err(Error::PreconditionFailed | Error::NoSuchKey) => {
+                Err(GatewayError::PreconditionFailed | GatewayError::NoSuchKey) => {
                     tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
                 }
                 outcome => return outcome,
@@ -378,12 +417,12 @@ impl Engine {
     }
 
     /// Bytes of an object that consists of these runs.
-    pub(super) async fn read_runs(&self, runs: &[Run], range: Range<u64>) -> Result<Bytes> {
+    pub(super) async fn read_runs(&self, runs: &[ByteRun], range: Range<u64>) -> GatewayResult<Bytes> {
         Ok(joined(self.runs_apart(runs, range).await?))
     }
 
     /// In pieces that no byte had to be copied for.
-    async fn runs_apart(&self, runs: &[Run], range: Range<u64>) -> Result<Vec<Bytes>> {
+    async fn runs_apart(&self, runs: &[ByteRun], range: Range<u64>) -> GatewayResult<Vec<Bytes>> {
         let mut parts: Vec<Bytes> = Vec::new();
         let mut begin = 0;
         for run in runs {
@@ -391,10 +430,12 @@ impl Engine {
             let from = range.start.max(begin);
             let to = range.end.min(begin + length);
             if from < to {
-                let within = run.range.start + (from - begin)..run.range.start + (to - begin);
+                let source_range = run.range.start + (from - begin)..run.range.start + (to - begin);
                 match &run.source {
-                    Source::Remote(origin) => parts.extend(self.blocks.read_apart(origin, within).await?),
-                    other => parts.push(self.read_source(other, within).await?),
+                    RunSource::Remote(origin) => {
+                        parts.extend(self.blocks.read_apart(origin, source_range).await?)
+                    }
+                    other => parts.push(self.read_source(other, source_range).await?),
                 }
             }
             begin += length;
@@ -405,14 +446,14 @@ impl Engine {
         Ok(parts)
     }
 
-    async fn read_source(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
+    async fn read_source(&self, source: &RunSource, range: Range<u64>) -> GatewayResult<Bytes> {
         match source {
-            Source::Remote(origin) => self.blocks.read(origin, range).await,
-            Source::Elsewhere(theirs) => {
-                let Theirs { owner, bucket, key, etag } = &**theirs;
+            RunSource::Remote(origin) => self.blocks.read(origin, range).await,
+            RunSource::Elsewhere(theirs) => {
+                let PeerObject { owner, bucket, key, etag } = &**theirs;
                 self.read_elsewhere(owner, (bucket, key, etag), range).await
             }
-            Source::Local { content, size_bytes, segment, offset_bytes } => {
+            RunSource::Local { content, size_bytes, segment, offset_bytes } => {
                 let (content, size_bytes, place) = (*content, *size_bytes, (*segment, *offset_bytes));
                 if range.end - range.start <= 64 << 10 {
                     // It was written a moment ago: most likely the page cache has it.
@@ -421,15 +462,15 @@ impl Engine {
                 let journal = Arc::clone(&self.journal);
                 crate::blocking::spawn_blocking(move || journal.read(content, size_bytes, place, range))
                     .await
-                    .unwrap_or_else(|error| Err(Error::local("cannot read the journal", error)))
+                    .unwrap_or_else(|error| Err(GatewayError::local("cannot read the journal", error)))
             }
         }
     }
 }
 
-impl Resolved {
-    pub(super) fn elsewhere(record: ObjectRecord, runs: Vec<Run>) -> Resolved {
-        Resolved { record, runs, arriving: None, _pins: None }
+impl ResolvedObject {
+    pub(super) fn elsewhere(record: ObjectRecord, runs: Vec<ByteRun>) -> ResolvedObject {
+        ResolvedObject { record, runs, arriving: None, _pins: None }
     }
 
     /// A reader of its bytes no longer needs the list of its parts, and may take long.
@@ -438,13 +479,13 @@ impl Resolved {
         self.record.part_checksums = Vec::new();
     }
 
-    pub(super) fn runs(&self) -> &[Run] {
+    pub(super) fn runs(&self) -> &[ByteRun] {
         &self.runs
     }
 }
 
 /// Whether the store still has what a listing told of.
-fn is_as_listed(found: &Found, record: &ObjectRecord) -> bool {
+fn is_as_listed(found: &StoredInfo, record: &ObjectRecord) -> bool {
     found.size_bytes == record.size_bytes && found.etag.as_deref().map_or("", bare) == record.etag
 }
 
@@ -454,13 +495,13 @@ fn has_same_bytes(one: &ObjectRecord, other: &ObjectRecord) -> bool {
 }
 
 /// Cuts a range where blocks end, into pieces that grow. A long object has millions, so they are cut as they are needed.
-pub(super) struct Pieces {
+pub(super) struct RangePieces {
     range: Range<u64>,
     block_bytes: u64,
     blocks: u64,
 }
 
-impl Pieces {
+impl RangePieces {
     /// The next piece.
     fn peek(&self) -> Option<Range<u64>> {
         let Range { start, end } = self.range;
@@ -477,19 +518,19 @@ impl Pieces {
     }
 }
 
-impl Iterator for Pieces {
+impl Iterator for RangePieces {
     type Item = Range<u64>;
 
     fn next(&mut self) -> Option<Range<u64>> {
         let piece = self.peek()?;
         self.range.start = piece.end;
-        self.blocks = (self.blocks * 2).min(MOST_BLOCKS_A_PIECE);
+        self.blocks = (self.blocks * 2).min(MAX_BLOCKS_PER_PIECE);
         Some(piece)
     }
 }
 
-pub(super) fn pieces(range: &Range<u64>, block_bytes: u64) -> Pieces {
-    Pieces { range: range.clone(), block_bytes, blocks: 1 }
+pub(super) fn pieces(range: &Range<u64>, block_bytes: u64) -> RangePieces {
+    RangePieces { range: range.clone(), block_bytes, blocks: 1 }
 }
 
 #[cfg(test)]

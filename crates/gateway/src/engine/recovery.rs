@@ -7,11 +7,11 @@ use underlay_files::Folder;
 
 use crate::at_rest::AtRest;
 use crate::disk_room::DiskRoom;
-use crate::errors::{Error, Result};
-use crate::journal::frame::Framing;
-use crate::journal::{Journal, Known};
-use crate::meta::{Metadata, Surroundings};
-use crate::model::Place;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::frame::ContentFraming;
+use crate::journal::{Journal, KnownRange};
+use crate::meta::{MetadataLocation, MetadataStore};
+use crate::model::ContentPlace;
 
 /// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them would remove
 /// what clients were told is safe.
@@ -20,7 +20,7 @@ pub(crate) fn open_metadata(
     journal: &Folder,
     disk: &Arc<DiskRoom>,
     cache_bytes: usize,
-) -> std::result::Result<Metadata, String> {
+) -> std::result::Result<MetadataStore, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.path().display());
     let path: PathBuf = folder.path().join(crate::meta::FILE);
     let noted = crate::journal::noted(journal).map_err(failed)?;
@@ -39,11 +39,11 @@ pub(crate) fn open_metadata(
             path.display()
         ));
     }
-    let surroundings = Surroundings {
+    let surroundings = MetadataLocation {
         disk: Some(Arc::clone(disk)),
         journal: Some(Folder::open(journal.path()).map_err(failed)?),
     };
-    let opened = Metadata::open_in(surroundings, &path, cache_bytes, noted);
+    let opened = MetadataStore::open_in(surroundings, &path, cache_bytes, noted);
     let metadata = opened.map_err(|error| match disk.is_exhausted() {
         false => error.to_string(),
         // Nothing is damaged then, and nothing has to be brought back.
@@ -83,11 +83,11 @@ pub(crate) fn sealed_by(at_rest: Option<&AtRest>) -> std::result::Result<u64, St
 /// # Errors
 /// When it can't.
 pub(crate) fn check_seal(
-    metadata: &Metadata,
+    metadata: &MetadataStore,
     sealed_by: u64,
     directory: &Path,
 ) -> std::result::Result<(), String> {
-    let failed = |error: Error| error.to_string();
+    let failed = |error: GatewayError| error.to_string();
     let view = metadata.view().map_err(failed)?;
     let former = view.number(SEALED_BY).map_err(failed)?.unwrap_or(0);
     if former == sealed_by {
@@ -95,11 +95,11 @@ pub(crate) fn check_seal(
     }
     let mut has_some = false;
     view.each_content(|_, record| {
-        has_some |= matches!(record.place, Place::Local { .. });
+        has_some |= matches!(record.place, ContentPlace::Local { .. });
         Ok(())
     })
     .map_err(failed)?;
-    let how = match (former, sealed_by) {
+    let problem = match (former, sealed_by) {
         (0, _) => "is not encrypted, and the configuration has a key for it",
         (_, 0) => "is encrypted, and the configuration has no key for it",
         _ => "is encrypted with another key than the configuration has",
@@ -107,42 +107,42 @@ pub(crate) fn check_seal(
     match has_some {
         false => Ok(()),
         true => Err(format!(
-            "the journal in {} {how}\n  what to do: configure it as it was ([local] encryption_key_file or encryption_key_env), run `underlay-gateway drain`, and change it then",
+            "the journal in {} {problem}\n  what to do: configure it as it was ([local] encryption_key_file or encryption_key_env), run `underlay-gateway drain`, and change it then",
             directory.display()
         )),
     }
 }
 
 /// Whether the local disk is to have another key than it had, or has one, or none, for the first time.
-pub(super) fn is_sealed_anew(metadata: &Metadata, sealed_by: u64) -> Result<bool> {
+pub(super) fn is_sealed_anew(metadata: &MetadataStore, sealed_by: u64) -> GatewayResult<bool> {
     Ok(metadata.view()?.number(SEALED_BY)?.unwrap_or(0) != sealed_by)
 }
 
 pub(super) fn recover(
-    metadata: &Metadata,
+    metadata: &MetadataStore,
     folder: Folder,
     disk: Arc<DiskRoom>,
     capacity_bytes: u64,
-    framing: Framing,
-) -> Result<Arc<Journal>> {
-    let failed = |error: std::io::Error| Error::local("cannot open the journal", error);
-    let mut known = Vec::new();
+    framing: ContentFraming,
+) -> GatewayResult<Arc<Journal>> {
+    let failed = |error: std::io::Error| GatewayError::local("cannot open the journal", error);
+    let mut ranges = Vec::new();
     metadata.view()?.each_content(|_, record| {
-        if let Place::Local { segment, offset_bytes } = record.place {
+        if let ContentPlace::Local { segment, offset_bytes } = record.place {
             let size_bytes = record.size_bytes;
-            known.push(Known { segment, offset_bytes, size_bytes, is_beyond: record.was_fetched() });
+            ranges.push(KnownRange { segment, offset_bytes, size_bytes, is_beyond: record.was_fetched() });
         }
         Ok(())
     })?;
     if !metadata.was_closed {
-        crate::journal::forget_remembered(&folder, &known).map_err(failed)?;
+        crate::journal::forget_remembered(&folder, &ranges).map_err(failed)?;
     }
-    let journal = Journal::open(folder, capacity_bytes, &known, framing).map_err(failed)?;
+    let journal = Journal::open(folder, capacity_bytes, &ranges, framing).map_err(failed)?;
     Ok(Arc::new(journal.on(disk)))
 }
 
 #[cfg(test)]
-impl super::Engine {
+impl super::GatewayEngine {
     /// Of the metadata.
     pub(crate) fn format(&self) -> Option<u64> {
         self.metadata.view().unwrap().number(crate::meta::FORMAT_KEY).unwrap()
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_that_a_start_did_not_finish_are_begun_anew_and_no_others() {
+    fn only_unfinished_metadata_are_recreated() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::make(&directory.path().join("local"), Access::Private).unwrap();
         let journal = folder.make_inner("journal", Access::Private).unwrap();

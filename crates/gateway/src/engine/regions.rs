@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::RuleState;
-use crate::config::Consistency;
-use crate::errors::Result;
-use crate::meta::{Change, View};
+use crate::config::StoreConsistency;
+use crate::errors::GatewayResult;
+use crate::meta::{MetadataChange, MetadataView};
 
 /// Prefixes, and whether the keys that each decides are known. The longest prefix of a key decides, as in the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Regions(BTreeMap<String, bool>);
+pub(super) struct PrefixRegions(BTreeMap<String, bool>);
 
 /// Under which the metadata have those of a bucket.
 fn key_of(bucket: &str) -> Vec<u8> {
@@ -22,25 +22,28 @@ fn key_of(bucket: &str) -> Vec<u8> {
 
 /// For the fuzzer: any bytes as such a note.
 pub(super) fn read_any(data: &[u8]) {
-    if let Ok(regions) = postcard::from_bytes::<Regions>(data) {
-        assert!(regions.missing(&Regions::default()).is_empty() && regions.missing(&regions).is_empty());
+    if let Ok(regions) = postcard::from_bytes::<PrefixRegions>(data) {
+        assert!(
+            regions.missing(&PrefixRegions::default()).is_empty() && regions.missing(&regions).is_empty()
+        );
         assert_eq!(regions.without_unwanted(&regions), regions);
     }
 }
 
-impl Regions {
+impl PrefixRegions {
     /// As it should be by these rules.
-    pub(super) fn wanted(rules: &[RuleState]) -> Regions {
-        let row =
-            |state: &RuleState| (state.rule.prefix.clone(), state.rule.consistency == Consistency::Exclusive);
-        Regions(rules.iter().map(row).collect())
+    pub(super) fn wanted(rules: &[RuleState]) -> PrefixRegions {
+        let row = |state: &RuleState| {
+            (state.rule.prefix.clone(), state.rule.consistency == StoreConsistency::Exclusive)
+        };
+        PrefixRegions(rules.iter().map(row).collect())
     }
 
     /// What the metadata know of a bucket; nothing where they don't say.
     ///
     /// # Errors
     /// When they can't be read.
-    pub(super) fn known(view: &View, bucket: &str) -> Result<Regions> {
+    pub(super) fn known(view: &MetadataView, bucket: &str) -> GatewayResult<PrefixRegions> {
         Ok(view.state(&key_of(bucket))?.unwrap_or_default())
     }
 
@@ -49,12 +52,12 @@ impl Regions {
     /// # Errors
     /// When it can't be read or written.
     pub(super) fn note(
-        change: &mut Change<'_>,
+        change: &mut MetadataChange<'_>,
         bucket: &str,
-        note: impl FnOnce(Regions) -> Regions,
-    ) -> Result<()> {
-        let known = change.state(&key_of(bucket))?.unwrap_or_default();
-        change.set_state(&key_of(bucket), &note(known))
+        note: impl FnOnce(PrefixRegions) -> PrefixRegions,
+    ) -> GatewayResult<()> {
+        let regions = change.state(&key_of(bucket))?.unwrap_or_default();
+        change.set_state(&key_of(bucket), &note(regions))
     }
 
     /// Whether the metadata speak for this key.
@@ -64,13 +67,13 @@ impl Regions {
     }
 
     /// The same, with the prefixes of `other` as well: each decides alike in both for all the keys that it decides.
-    pub(super) fn divided_by(&self, other: &Regions) -> Regions {
+    pub(super) fn divided_by(&self, other: &PrefixRegions) -> PrefixRegions {
         let prefixes = self.0.keys().chain(other.0.keys());
-        Regions(prefixes.map(|prefix| (prefix.clone(), self.covers(prefix))).collect())
+        PrefixRegions(prefixes.map(|prefix| (prefix.clone(), self.covers(prefix))).collect())
     }
 
     /// Prefixes, as [divided](Self::divided_by), whose keys are wanted and not known.
-    pub(super) fn missing(&self, wanted: &Regions) -> Vec<String> {
+    pub(super) fn missing(&self, wanted: &PrefixRegions) -> Vec<String> {
         if is_planted(PlantedBug::RemovedRuleForgets) {
             let is_missing = |prefix: &String| wanted.0[prefix] && self.0.get(prefix) != Some(&true);
             return wanted.0.keys().filter(|prefix| is_missing(prefix)).cloned().collect();
@@ -87,13 +90,13 @@ impl Regions {
     }
 
     /// The keys that this prefix decides are known from now on.
-    pub(super) fn with(mut self, prefix: &str) -> Regions {
+    pub(super) fn with(mut self, prefix: &str) -> PrefixRegions {
         self.0.insert(prefix.to_owned(), true);
         self
     }
 
     /// What is not wanted is no longer known.
-    pub(super) fn without_unwanted(&self, wanted: &Regions) -> Regions {
+    pub(super) fn without_unwanted(&self, wanted: &PrefixRegions) -> PrefixRegions {
         let mut divided = self.divided_by(wanted);
         for (prefix, is_known) in &mut divided.0 {
             *is_known &= wanted.covers(prefix);
@@ -108,12 +111,12 @@ mod tests {
 
     use super::*;
 
-    fn regions(rows: &[(&str, bool)]) -> Regions {
-        Regions(rows.iter().map(|(prefix, is_known)| ((*prefix).to_owned(), *is_known)).collect())
+    fn regions(rows: &[(&str, bool)]) -> PrefixRegions {
+        PrefixRegions(rows.iter().map(|(prefix, is_known)| ((*prefix).to_owned(), *is_known)).collect())
     }
 
     #[test]
-    fn a_rule_that_goes_leaves_its_keys_to_be_listed() {
+    fn keys_of_removed_rule_are_relisted() {
         let before = regions(&[("", true), ("raw/", false)]);
         assert_eq!(before.missing(&regions(&[("", true)])), ["raw/"]);
         // Narrowed.
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!(before.missing(&regions(&[("", true), ("raw/", true)])), ["raw/"]);
         assert!(before.missing(&before).is_empty());
         // Nothing is known of a bucket that is new.
-        assert_eq!(Regions::default().missing(&before), [""]);
+        assert_eq!(PrefixRegions::default().missing(&before), [""]);
     }
 
     proptest! {
@@ -137,11 +140,11 @@ mod tests {
         ) {
             let keys: Vec<String> =
                 (0..81).map(|at: u32| (0..4).map(|digit| ['a', 'b', 'c'][(at / 3_u32.pow(digit) % 3) as usize]).collect()).collect();
-            let mut known = Regions::default();
+            let mut known = PrefixRegions::default();
             let mut is_known = vec![false; keys.len()];
             for mut rules in histories {
                 rules.entry(String::new()).or_insert(true);
-                let wanted = Regions(rules);
+                let wanted = PrefixRegions(rules);
                 known = known.without_unwanted(&wanted);
                 for (key, is_known) in keys.iter().zip(&mut is_known) {
                     *is_known &= wanted.covers(key);

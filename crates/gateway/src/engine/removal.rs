@@ -10,12 +10,12 @@ use std::time::Duration;
 use tokio::sync::RwLockReadGuard;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::regions::Regions;
+use super::regions::PrefixRegions;
 use super::to_its_end::to_its_end;
-use super::{BucketState, Engine};
-use crate::config::{Consistency, StorePlace};
-use crate::errors::{Error, Result};
-use crate::meta::{Change, Name};
+use super::{BucketState, GatewayEngine};
+use crate::config::{StoreConsistency, StorePlace};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::{MetadataChange, ObjectName};
 use crate::model::BucketRecord;
 
 /// Under which the metadata have the buckets that are going.
@@ -66,21 +66,21 @@ impl BucketState {
     ///
     /// # Errors
     /// `NoSuchBucket` once it is going.
-    pub(super) async fn enter(&self) -> Result<RwLockReadGuard<'_, ()>> {
+    pub(super) async fn enter(&self) -> GatewayResult<RwLockReadGuard<'_, ()>> {
         let guard = self.gate.read().await;
-        if self.is_going() { Err(Error::NoSuchBucket) } else { Ok(guard) }
+        if self.is_going() { Err(GatewayError::NoSuchBucket) } else { Ok(guard) }
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Removes an empty bucket that a client created. Its unfinished uploads end with it.
     ///
     /// # Errors
     /// When it is not empty, or the configuration's. Then it keeps its uploads.
-    pub async fn delete_bucket(self: &Arc<Self>, name: &str) -> Result<()> {
+    pub async fn delete_bucket(self: &Arc<Self>, name: &str) -> GatewayResult<()> {
         let state = self.bucket(name)?;
         if !state.is_created {
-            return Err(Error::NotImplemented(format!(
+            return Err(GatewayError::NotImplemented(format!(
                 "bucket {name} is the configuration's: remove [bucket.{name}] there"
             )));
         }
@@ -90,7 +90,7 @@ impl Engine {
         self.queue.hasten_new_in(name);
         while !self.begin_removal(&state).await? {
             if Instant::now() >= until {
-                return Err(Error::Busy(
+                return Err(GatewayError::Busy(
                     "objects of the bucket are still being deleted from its store: try again".to_owned(),
                 ));
             }
@@ -115,21 +115,21 @@ impl Engine {
     }
 
     /// Makes the bucket one that is going, if nothing but uploads is left of it. Returns whether it is.
-    async fn begin_removal(self: &Arc<Self>, state: &Arc<BucketState>) -> Result<bool> {
+    async fn begin_removal(self: &Arc<Self>, state: &Arc<BucketState>) -> GatewayResult<bool> {
         let (engine, state) = (Arc::clone(self), Arc::clone(state));
         to_its_end(async move {
             let Ok(_closed) = timeout(PATIENCE, state.gate.write()).await else { return Ok(false) };
             // Of what others write there, the metadata know nothing.
-            if state.rules.iter().any(|rule| rule.rule.consistency != Consistency::Exclusive)
+            if state.rules.iter().any(|rule| rule.rule.consistency != StoreConsistency::Exclusive)
                 && !state.backend.is_empty().await?
             {
-                return Err(Error::BucketNotEmpty);
+                return Err(GatewayError::BucketNotEmpty);
             }
             let bucket = state.name.clone();
             let begun = engine.committer.commit(Vec::new(), move |change| {
-                let record = change.bucket(&bucket)?.ok_or(Error::NoSuchBucket)?;
-                if change.first_key_from(&Name::new(&bucket, ""))?.is_some() {
-                    return Err(Error::BucketNotEmpty);
+                let record = change.bucket(&bucket)?.ok_or(GatewayError::NoSuchBucket)?;
+                if change.first_key_from(&ObjectName::new(&bucket, ""))?.is_some() {
+                    return Err(GatewayError::BucketNotEmpty);
                 }
                 if change.bucket_has_more_than_uploads(&bucket)? {
                     return Ok(false);
@@ -138,7 +138,7 @@ impl Engine {
                 going.retain(|(other, _)| *other != bucket);
                 going.push((bucket.clone(), record));
                 change.set_state(GOING, &going)?;
-                Regions::note(change, &bucket, |_| Regions::default())?;
+                PrefixRegions::note(change, &bucket, |_| PrefixRegions::default())?;
                 change.remove_bucket(&bucket).map(|()| true)
             });
             let has_begun = begun.await?;
@@ -149,7 +149,7 @@ impl Engine {
     }
 
     /// Ends uploads of a bucket that is going, and removes it once nothing is left of it. Returns whether it has gone.
-    async fn finish_removal(self: &Arc<Self>, state: &Arc<BucketState>) -> Result<bool> {
+    async fn finish_removal(self: &Arc<Self>, state: &Arc<BucketState>) -> GatewayResult<bool> {
         let (engine, state) = (Arc::clone(self), Arc::clone(state));
         to_its_end(async move {
             // Nobody makes it anew, in the directory that goes, before it has gone.
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// Buckets that were going when the last start ended.
-    pub(super) fn going_buckets(&self) -> Result<GoingBuckets> {
+    pub(super) fn going_buckets(&self) -> GatewayResult<GoingBuckets> {
         Ok(self.metadata.view()?.state(GOING)?.unwrap_or_default())
     }
 
@@ -224,7 +224,7 @@ impl Engine {
     }
 }
 
-fn going_in(change: &Change<'_>) -> Result<GoingBuckets> {
+fn going_in(change: &MetadataChange<'_>) -> GatewayResult<GoingBuckets> {
     Ok(change.state(GOING)?.unwrap_or_default())
 }
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::Engine;
-use super::read::Run;
-use crate::errors::{Error, Result};
-use crate::journal::Written;
-use crate::meta::{Change, Name, View};
-use crate::model::{ContentId, ContentRecord, Extent, Place};
+use super::GatewayEngine;
+use super::read::ByteRun;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::WrittenContent;
+use crate::meta::{MetadataChange, MetadataView, ObjectName};
+use crate::model::{ContentExtent, ContentId, ContentPlace, ContentRecord};
 
 /// A reader that is slower than this may find its bytes gone: it gets an error then, and never wrong bytes.
 const READERS_GET: Duration = Duration::from_secs(60);
@@ -24,41 +24,41 @@ const SHORT_BYTES: u64 = 16 << 20;
 /// Ranges that are no further apart are fetched as one.
 const GAP_BYTES: u64 = 1 << 20;
 /// What is in use in more ranges than these comes whole.
-const MOST_RANGES: usize = 1_000;
+const MAX_RANGES: usize = 1_000;
 
 /// What consists of a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum User {
-    Object(Name),
+enum ContentUser {
+    Object(ObjectName),
     Part { upload: String, number: u16 },
 }
 
 /// What has to be fetched of a content.
-struct Wanted {
-    users: Vec<User>,
+struct WantedRanges {
+    users: Vec<ContentUser>,
     ranges: Vec<Range<u64>>,
 }
 
 /// Where a range of a content is from now on.
-struct Fetched {
+struct FetchedRange {
     range: Range<u64>,
     content: ContentId,
-    place: Place,
+    place: ContentPlace,
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Fetches a content from the store into the journal, or what is in use of it, since its object is to be overwritten or deleted while others
     /// still need the bytes.
-    pub(super) async fn rescue(&self, content: ContentId) -> Result<()> {
+    pub(super) async fn rescue(&self, content: ContentId) -> GatewayResult<()> {
         let waited = tokio::time::Instant::now();
         while self.journal.pin_count(content) > 0 && waited.elapsed() < READERS_GET {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let view = self.metadata.view()?;
         let Some(record) = view.content(content)? else { return Ok(()) };
-        let Place::Remote { bucket, .. } = &record.place else { return Ok(()) };
+        let ContentPlace::Remote { bucket, .. } = &record.place else { return Ok(()) };
         let state = self.any_bucket(bucket)?;
-        let whole = [Extent { content, offset_bytes: 0, length_bytes: record.size_bytes }];
+        let whole = [ContentExtent { content, offset_bytes: 0, length_bytes: record.size_bytes }];
         let runs = self.runs_of(&view, &state, &whole)?;
         let wanted = match record.size_bytes > SHORT_BYTES {
             true if is_planted(PlantedBug::RescuedWithoutLimit) => None,
@@ -67,7 +67,7 @@ impl Engine {
                 // There may be a million names to look at.
                 crate::blocking::spawn_blocking(move || wanted_of(&view, content, &of_content))
                     .await
-                    .unwrap_or_else(|error| Err(Error::local("cannot read the metadata", error)))?
+                    .unwrap_or_else(|error| Err(GatewayError::local("cannot read the metadata", error)))?
             }
             false => None,
         };
@@ -80,7 +80,7 @@ impl Engine {
             Some(wanted) => self.rescue_ranges(content, record.clone(), &runs, wanted).await,
             None => self.rescue_whole(content, record.clone(), &runs).await,
         };
-        if matches!(outcome, Err(Error::Busy(_))) {
+        if matches!(outcome, Err(GatewayError::Busy(_))) {
             self.spills.want_fetched();
             // What was fetched before gives its room back. Where that is not enough, there may never be room.
             if !self.journal.may_fit_beyond(record.size_bytes) {
@@ -88,16 +88,21 @@ impl Engine {
             }
         }
         // It was freed or moved meanwhile; the journal takes its room back.
-        outcome.or_else(|error| if error == Error::NoSuchKey { Ok(()) } else { Err(error) })
+        outcome.or_else(|error| if error == GatewayError::NoSuchKey { Ok(()) } else { Err(error) })
     }
 
-    async fn rescue_whole(&self, content: ContentId, record: ContentRecord, runs: &[Run]) -> Result<()> {
+    async fn rescue_whole(
+        &self,
+        content: ContentId,
+        record: ContentRecord,
+        runs: &[ByteRun],
+    ) -> GatewayResult<()> {
         let written = self.fetch_into_journal(content, runs, 0..record.size_bytes).await?;
         let place = written.place();
         self.committer
             .commit(vec![written], move |change| match change.content(content)? {
                 Some(now) if now.place == record.place => change.move_content(content, place),
-                _ => Err(Error::NoSuchKey),
+                _ => Err(GatewayError::NoSuchKey),
             })
             .await
     }
@@ -106,21 +111,21 @@ impl Engine {
         &self,
         content: ContentId,
         record: ContentRecord,
-        runs: &[Run],
-        wanted: Wanted,
-    ) -> Result<()> {
+        runs: &[ByteRun],
+        wanted: WantedRanges,
+    ) -> GatewayResult<()> {
         let (mut written, mut fetched) = (Vec::new(), Vec::new());
         for range in wanted.ranges {
             let content = ContentId(self.number());
             let bytes = self.fetch_into_journal(content, runs, range.clone()).await?;
-            fetched.push(Fetched { range, content, place: bytes.place() });
+            fetched.push(FetchedRange { range, content, place: bytes.place() });
             written.push(bytes);
         }
         let users = wanted.users;
         self.committer
             .commit(written, move |change| match change.content(content)? {
                 Some(now) if now.place == record.place => move_users(change, content, &users, &fetched),
-                _ => Err(Error::NoSuchKey),
+                _ => Err(GatewayError::NoSuchKey),
             })
             .await
     }
@@ -128,17 +133,17 @@ impl Engine {
     async fn fetch_into_journal(
         &self,
         content: ContentId,
-        runs: &[Run],
+        runs: &[ByteRun],
         range: Range<u64>,
-    ) -> Result<Written> {
+    ) -> GatewayResult<WrittenContent> {
         let size_bytes = range.end - range.start;
         let journal = Arc::clone(&self.journal);
         let mut writer = journal.reserve_beyond(content, size_bytes)?;
-        let mut at = range.start;
-        while at < range.end {
-            let end = (at + self.blocks.block_bytes()).min(range.end);
-            writer.write(self.read_runs(runs, at..end).await?).await?;
-            at = end;
+        let mut offset = range.start;
+        while offset < range.end {
+            let end = (offset + self.blocks.block_bytes()).min(range.end);
+            writer.write(self.read_runs(runs, offset..end).await?).await?;
+            offset = end;
         }
         self.counters.rescued_bytes.fetch_add(size_bytes, Ordering::Relaxed);
         writer.finish().await
@@ -147,17 +152,21 @@ impl Engine {
 
 /// Which objects consist of a content, and of which ranges; `None` if it is better fetched whole: most of it is in use, or not all its users are
 /// found. The users are parts of unfinished uploads, and objects that are to be flushed.
-fn wanted_of(view: &View, content: ContentId, record: &ContentRecord) -> Result<Option<Wanted>> {
-    let mut uses = Uses { content, users: Vec::new(), extents: Vec::new() };
+fn wanted_of(
+    view: &MetadataView,
+    content: ContentId,
+    record: &ContentRecord,
+) -> GatewayResult<Option<WantedRanges>> {
+    let mut uses = ContentUses { content, users: Vec::new(), extents: Vec::new() };
     let references = usize::try_from(record.references).unwrap_or(usize::MAX);
     view.each_part(|upload, number, part| {
-        uses.note(&part.extents, || User::Part { upload: upload.to_owned(), number });
+        uses.note(&part.extents, || ContentUser::Part { upload: upload.to_owned(), number });
         Ok(uses.extents.len() < references)
     })?;
     if uses.extents.len() < references {
         let mut failed = None;
         view.each_pending(|name, _| match view.object(&name) {
-            Ok(Some(object)) => uses.note(&object.extents, || User::Object(name)),
+            Ok(Some(object)) => uses.note(&object.extents, || ContentUser::Object(name)),
             Ok(None) => {}
             Err(error) => failed = Some(error),
         })?;
@@ -170,19 +179,19 @@ fn wanted_of(view: &View, content: ContentId, record: &ContentRecord) -> Result<
     }
     let ranges = merged(&uses.extents);
     let used: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    let is_worth_it = used <= record.size_bytes / 4 * 3 && ranges.len() <= MOST_RANGES;
-    Ok(is_worth_it.then_some(Wanted { users: uses.users, ranges }))
+    let is_worth_it = used <= record.size_bytes / 4 * 3 && ranges.len() <= MAX_RANGES;
+    Ok(is_worth_it.then_some(WantedRanges { users: uses.users, ranges }))
 }
 
 /// The uses of a content, as far as they have been found.
-struct Uses {
+struct ContentUses {
     content: ContentId,
-    users: Vec<User>,
-    extents: Vec<Extent>,
+    users: Vec<ContentUser>,
+    extents: Vec<ContentExtent>,
 }
 
-impl Uses {
-    fn note(&mut self, extents: &[Extent], user: impl FnOnce() -> User) {
+impl ContentUses {
+    fn note(&mut self, extents: &[ContentExtent], user: impl FnOnce() -> ContentUser) {
         let before = self.extents.len();
         self.extents.extend(extents.iter().filter(|extent| extent.content == self.content).copied());
         if self.extents.len() > before {
@@ -192,7 +201,7 @@ impl Uses {
 }
 
 /// What the extents cover, in order.
-fn merged(extents: &[Extent]) -> Vec<Range<u64>> {
+fn merged(extents: &[ContentExtent]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> =
         extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect();
     ranges.sort_by_key(|range| range.start);
@@ -209,19 +218,23 @@ fn merged(extents: &[Extent]) -> Vec<Range<u64>> {
 }
 
 /// The extents with those of a content where they are now; `None` if there is none of it.
-fn moved(extents: &[Extent], content: ContentId, fetched: &[Fetched]) -> Option<Vec<Extent>> {
+fn moved(
+    extents: &[ContentExtent],
+    content: ContentId,
+    fetched: &[FetchedRange],
+) -> Option<Vec<ContentExtent>> {
     let mut has_moved = false;
     let moved = extents.iter().map(|extent| {
         let end = extent.offset_bytes + extent.length_bytes;
         // They are in order, and none overlaps another.
-        let behind = fetched.partition_point(|fetched| fetched.range.start <= extent.offset_bytes);
-        let covering = fetched[..behind].last().filter(|fetched| end <= fetched.range.end);
+        let count = fetched.partition_point(|fetched| fetched.range.start <= extent.offset_bytes);
+        let covering = fetched[..count].last().filter(|fetched| end <= fetched.range.end);
         match covering.filter(|_| extent.content == content) {
             None => *extent,
             Some(fetched) => {
                 has_moved = true;
                 let offset_bytes = extent.offset_bytes - fetched.range.start;
-                Extent { content: fetched.content, offset_bytes, ..*extent }
+                ContentExtent { content: fetched.content, offset_bytes, ..*extent }
             }
         }
     });
@@ -230,22 +243,22 @@ fn moved(extents: &[Extent], content: ContentId, fetched: &[Fetched]) -> Option<
 }
 
 fn move_users(
-    change: &mut Change<'_>,
+    change: &mut MetadataChange<'_>,
     content: ContentId,
-    users: &[User],
-    fetched: &[Fetched],
-) -> Result<()> {
+    users: &[ContentUser],
+    fetched: &[FetchedRange],
+) -> GatewayResult<()> {
     let (mut objects, mut parts, mut used) = (Vec::new(), Vec::new(), HashSet::new());
     for user in users {
         match user {
-            User::Object(name) => {
+            ContentUser::Object(name) => {
                 let Some(mut record) = change.object(name)? else { continue };
                 let Some(extents) = moved(&record.extents, content, fetched) else { continue };
                 used.extend(extents.iter().map(|extent| extent.content));
                 record.extents = extents;
                 objects.push((name, record));
             }
-            User::Part { upload, number } => {
+            ContentUser::Part { upload, number } => {
                 let Some(mut record) = change.part(upload, *number)? else { continue };
                 let Some(extents) = moved(&record.extents, content, fetched) else { continue };
                 used.extend(extents.iter().map(|extent| extent.content));
@@ -256,9 +269,9 @@ fn move_users(
     }
     // One that nobody uses any more would stay for ever.
     if fetched.iter().any(|fetched| !used.contains(&fetched.content)) {
-        return Err(Error::NoSuchKey);
+        return Err(GatewayError::NoSuchKey);
     }
-    for Fetched { range, content, place } in fetched {
+    for FetchedRange { range, content, place } in fetched {
         change.add_content(*content, range.end - range.start, place.clone())?;
         // As `move_content` says it.
         change.confirm_content(*content, crate::model::now_ms())?;
@@ -276,8 +289,8 @@ fn move_users(
 mod tests {
     use super::*;
 
-    fn extent(content: u64, offset_bytes: u64, length_bytes: u64) -> Extent {
-        Extent { content: ContentId(content), offset_bytes, length_bytes }
+    fn extent(content: u64, offset_bytes: u64, length_bytes: u64) -> ContentExtent {
+        ContentExtent { content: ContentId(content), offset_bytes, length_bytes }
     }
 
     #[test]
@@ -292,10 +305,10 @@ mod tests {
 
     #[test]
     fn extents_follow_their_bytes() {
-        let place = Place::Local { segment: 0, offset_bytes: 0 };
+        let place = ContentPlace::Local { segment: 0, offset_bytes: 0 };
         let fetched = [
-            Fetched { range: 100..200, content: ContentId(8), place: place.clone() },
-            Fetched { range: 500..600, content: ContentId(9), place },
+            FetchedRange { range: 100..200, content: ContentId(8), place: place.clone() },
+            FetchedRange { range: 500..600, content: ContentId(9), place },
         ];
         let extents = [extent(1, 150, 50), extent(2, 150, 50), extent(1, 500, 100), extent(1, 300, 10)];
         let found = moved(&extents, ContentId(1), &fetched);

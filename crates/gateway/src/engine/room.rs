@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::Engine;
-use super::queue::Reserved;
-use crate::errors::Result;
-use crate::meta::Name;
-use crate::refusals::Cause;
+use super::GatewayEngine;
+use super::queue::ReservedNames;
+use crate::errors::GatewayResult;
+use crate::meta::ObjectName;
+use crate::refusals::RefusalCause;
 
 /// How long a request waits before others are asked for room, and whether they need its place.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum RoomKind {
     /// Room in the journal.
     Bytes,
     /// A name that the store is not up to date at.
@@ -25,34 +25,34 @@ pub(crate) enum Wanted {
 }
 
 /// Asks others for room, and says whether the caller had better not wait.
-pub(crate) type Ask = Box<dyn Fn(Wanted) -> bool + Send + Sync>;
+pub(crate) type RoomRequest = Box<dyn Fn(RoomKind) -> bool + Send + Sync>;
 
 /// Those who wait.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct RoomQueue {
     count: AtomicUsize,
-    ask: OnceLock<Ask>,
+    ask: OnceLock<RoomRequest>,
 }
 
 /// One of those.
-struct Waits<'a>(&'a AtomicUsize);
+struct RoomWaiter<'a>(&'a AtomicUsize);
 
-impl<'a> Waits<'a> {
-    fn begin(count: &'a AtomicUsize) -> Waits<'a> {
+impl<'a> RoomWaiter<'a> {
+    fn begin(count: &'a AtomicUsize) -> RoomWaiter<'a> {
         count.fetch_add(1, Ordering::Relaxed);
-        Waits(count)
+        RoomWaiter(count)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for RoomWaiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// `ask` is called now and then while there is no room for somebody.
-    pub(crate) fn ask_for_room(&self, ask: impl Fn(Wanted) -> bool + Send + Sync + 'static) {
+    pub(crate) fn ask_for_room(&self, ask: impl Fn(RoomKind) -> bool + Send + Sync + 'static) {
         // There is one port for clients.
         let _ = self.waiting.ask.set(Box::new(ask));
     }
@@ -66,26 +66,26 @@ impl Engine {
     ///
     /// # Errors
     /// `Busy` if there are none.
-    pub(super) async fn place_of(&self, names: &[Name]) -> Result<Reserved> {
-        let reserved = self.wait_for(Wanted::Name, self.queue.reserve(names)).await;
-        reserved.ok_or_else(|| self.disk.refusals().refuse(Cause::Names))
+    pub(super) async fn place_of(&self, names: &[ObjectName]) -> GatewayResult<ReservedNames> {
+        let reserved = self.wait_for(RoomKind::Name, self.queue.reserve(names)).await;
+        reserved.ok_or_else(|| self.disk.refusals().refuse(RefusalCause::Names))
     }
 
     /// Waits for as long as `patience` says. `None` if that is over, or others need the waiter's place. It keeps its turn meanwhile, as it
     /// polls the same future all the time.
-    pub(super) async fn wait_for<T>(&self, wanted: Wanted, room: impl Future<Output = T>) -> Option<T> {
-        let until = Instant::now() + self.setup.patience;
+    pub(super) async fn wait_for<T>(&self, wanted: RoomKind, room: impl Future<Output = T>) -> Option<T> {
+        let deadline = Instant::now() + self.setup.patience;
         tokio::pin!(room);
         let mut waits = None;
         loop {
-            let pause = until.min(Instant::now() + PAUSE);
+            let pause = deadline.min(Instant::now() + PAUSE);
             if let Ok(found) = timeout_at(pause, &mut room).await {
                 return Some(found);
             }
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return None;
             }
-            waits.get_or_insert_with(|| Waits::begin(&self.waiting.count));
+            waits.get_or_insert_with(|| RoomWaiter::begin(&self.waiting.count));
             if self.waiting.ask.get().is_some_and(|ask| ask(wanted)) {
                 return None;
             }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use underlay_files::Folder;
 use underlay_sync::Mutex;
 
-use crate::store::{Effect, SentNotes};
+use crate::store::{RequestEffect, SentNotes};
 
 const FILE: &str = "sent";
 /// Each note has a slot of this size: a key has at most 1024 bytes, a bucket's name 63, and an effect less than 100.
@@ -21,26 +21,26 @@ const SLOT_BYTES: usize = 2048;
 /// The length of a note and its checksum.
 const HEAD_BYTES: usize = 8;
 /// No gateway has so many requests on their way, whatever the file says.
-const MOST_SLOTS: usize = 16 << 10;
+const MAX_SLOTS: usize = 16 << 10;
 
 /// A request that may have been sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     pub(super) bucket: String,
     pub(super) key: String,
-    pub(super) effect: Effect,
+    pub(super) effect: RequestEffect,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct SentLog {
     file: File,
-    slots: Mutex<Slots>,
+    slots: Mutex<SentSlots>,
     has_failed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Slots {
+struct SentSlots {
     /// So many of the file are in use, or free.
     count: u64,
     free: Vec<u64>,
@@ -53,7 +53,7 @@ pub(super) struct OfBucket {
     pub(super) bucket: String,
 }
 
-fn read_slot(slot: &[u8]) -> Option<Sent> {
+fn read_slot(slot: &[u8]) -> Option<SentRequest> {
     let (head, rest) = slot.split_at_checked(HEAD_BYTES)?;
     let length = u32::from_le_bytes(head[..4].try_into().ok()?) as usize;
     let note = rest.get(..length).filter(|note| !note.is_empty())?;
@@ -65,15 +65,15 @@ impl SentLog {
     ///
     /// # Errors
     /// When the file can't be made or read.
-    pub(super) fn open(folder: &Folder) -> io::Result<(SentLog, Vec<Sent>)> {
+    pub(super) fn open(folder: &Folder) -> io::Result<(SentLog, Vec<SentRequest>)> {
         let file = folder.file(FILE)?;
-        let length = file.metadata()?.len().min((MOST_SLOTS * SLOT_BYTES) as u64);
+        let length = file.metadata()?.len().min((MAX_SLOTS * SLOT_BYTES) as u64);
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, 0)?;
         let left = bytes.chunks(SLOT_BYTES).filter_map(read_slot).collect();
         // New notes come behind what is left.
         let count = length.div_ceil(SLOT_BYTES as u64);
-        let slots = Mutex::new(Slots { count, free: Vec::new() });
+        let slots = Mutex::new(SentSlots { count, free: Vec::new() });
         Ok((SentLog { file, slots, has_failed: AtomicBool::new(false) }, left))
     }
 
@@ -84,7 +84,7 @@ impl SentLog {
     pub(super) fn clear(&self) -> io::Result<()> {
         let mut slots = self.slots.lock();
         self.file.set_len(0)?;
-        *slots = Slots::default();
+        *slots = SentSlots::default();
         Ok(())
     }
 
@@ -100,14 +100,14 @@ impl SentLog {
 }
 
 impl SentNotes for OfBucket {
-    fn begin(&self, key: &str, effect: &Effect) -> Option<u64> {
-        let sent = Sent { bucket: self.bucket.clone(), key: key.to_owned(), effect: effect.clone() };
+    fn begin(&self, key: &str, effect: &RequestEffect) -> Option<u64> {
+        let sent = SentRequest { bucket: self.bucket.clone(), key: key.to_owned(), effect: effect.clone() };
         let note = postcard::to_allocvec(&sent).ok().filter(|note| note.len() <= SLOT_BYTES - HEAD_BYTES)?;
         let slot = {
             let mut slots = self.log.slots.lock();
             match slots.free.pop() {
                 Some(slot) => slot,
-                None if slots.count >= MOST_SLOTS as u64 => return None,
+                None if slots.count >= MAX_SLOTS as u64 => return None,
                 None => {
                     slots.count += 1;
                     slots.count - 1
@@ -137,27 +137,30 @@ mod tests {
     }
 
     #[test]
-    fn what_was_on_its_way_is_known_to_the_next_start() {
+    fn requests_in_flight_survive_restart() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::open(directory.path()).unwrap();
         let (log, left) = SentLog::open(&folder).unwrap();
         assert!(left.is_empty());
         let (log, long) = (Arc::new(log), "k".repeat(1024));
         let (lake, pond) = (of(&log, "lake"), of(&log, "pond"));
-        let first = lake.begin("a", &Effect::Delete).unwrap();
-        lake.begin(&long, &Effect::Copy).unwrap();
+        let first = lake.begin("a", &RequestEffect::Delete).unwrap();
+        lake.begin(&long, &RequestEffect::Copy).unwrap();
         lake.end(first);
         // In its place.
-        assert_eq!(pond.begin("b", &Effect::Delete), Some(first));
-        let sent =
-            |bucket: &str, key: &str, effect| Sent { bucket: bucket.to_owned(), key: key.to_owned(), effect };
-        let expected = [sent("pond", "b", Effect::Delete), sent("lake", &long, Effect::Copy)];
+        assert_eq!(pond.begin("b", &RequestEffect::Delete), Some(first));
+        let sent = |bucket: &str, key: &str, effect| SentRequest {
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+            effect,
+        };
+        let expected = [sent("pond", "b", RequestEffect::Delete), sent("lake", &long, RequestEffect::Copy)];
         for _ in 0..2 {
             let (log, left) = SentLog::open(&folder).unwrap();
             // Behind them are those of the round before.
             assert_eq!(left[..2], expected);
             // What comes before they are kept elsewhere replaces none of them.
-            let slot = of(&Arc::new(log), "lake").begin("c", &Effect::Delete).unwrap();
+            let slot = of(&Arc::new(log), "lake").begin("c", &RequestEffect::Delete).unwrap();
             assert!(slot >= 2);
         }
         let (log, left) = SentLog::open(&folder).unwrap();

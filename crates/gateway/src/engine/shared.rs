@@ -5,32 +5,32 @@ use std::time::Instant;
 
 use futures_util::StreamExt as _;
 
-use super::conditions::{Conditions, is_list};
+use super::conditions::{WriteConditions, is_list};
 use super::to_its_end::to_its_end;
-use super::write::{PutRequest, Stored};
-use super::{BucketState, Engine};
-use crate::blocks::Origin;
-use crate::config::Consistency;
-use crate::digests::Sums;
-use crate::errors::{Error, Result};
-use crate::journal::Written;
-use crate::meta::Name;
-use crate::model::{Checksums, Headers, ObjectRecord, Place, now_ms};
-use crate::ownership::Pass;
-use crate::store::{Backend, Effect, Found, Kind, Only, bare};
+use super::write::{PutRequest, WriteReceipt};
+use super::{BucketState, GatewayEngine};
+use crate::blocks::BlockOrigin;
+use crate::config::StoreConsistency;
+use crate::digests::DigestResults;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::WrittenContent;
+use crate::meta::ObjectName;
+use crate::model::{ContentPlace, ObjectChecksums, ObjectHeaders, ObjectRecord, now_ms};
+use crate::ownership::WritePass;
+use crate::store::{BackendKind, RequestEffect, StoreBackend, StoreCondition, StoredInfo, bare};
 
 /// Answers that are kept at most for one prefix.
-const MOST_FRESH: usize = 100_000;
+const MAX_CACHED_ANSWERS: usize = 100_000;
 
-impl Engine {
+impl GatewayEngine {
     /// What the store says of an object, or said lately where the rule has a TTL.
-    pub(super) async fn head_shared(&self, state: &BucketState, key: &str) -> Result<Found> {
+    pub(super) async fn head_shared(&self, state: &BucketState, key: &str) -> GatewayResult<StoredInfo> {
         let rule = state.rule(key);
-        let Consistency::Ttl(ttl) = rule.rule.consistency else { return state.backend.head(key).await };
+        let StoreConsistency::Ttl(ttl) = rule.rule.consistency else { return state.backend.head(key).await };
         let asked_at = {
             let fresh = rule.fresh.lock();
-            if let Some((when, found)) = fresh.found.get(key)
-                && when.elapsed() < ttl
+            if let Some((fetched_at, found)) = fresh.found.get(key)
+                && fetched_at.elapsed() < ttl
             {
                 return Ok(found.clone());
             }
@@ -42,10 +42,10 @@ impl Engine {
             // Something was written meanwhile: the answer may be older than that.
             return Ok(found);
         }
-        if fresh.found.len() >= MOST_FRESH {
-            fresh.found.retain(|_, (when, _)| when.elapsed() < ttl);
+        if fresh.found.len() >= MAX_CACHED_ANSWERS {
+            fresh.found.retain(|_, (fetched_at, _)| fetched_at.elapsed() < ttl);
         }
-        if fresh.found.len() < MOST_FRESH {
+        if fresh.found.len() < MAX_CACHED_ANSWERS {
             fresh.found.insert(key.to_owned(), (Instant::now(), found.clone()));
         }
         Ok(found)
@@ -59,9 +59,9 @@ impl Engine {
     }
 
     /// Where blocks of such an object come from. Its ETag is a part of what they are known by.
-    pub(super) fn shared_origin(&self, state: &BucketState, key: &str, found: &Found) -> Origin {
+    pub(super) fn shared_origin(&self, state: &BucketState, key: &str, found: &StoredInfo) -> BlockOrigin {
         let etag = found.etag.clone();
-        let whose = self.whose(&[
+        let owner = self.block_owner(&[
             b"shared",
             &self.identity.to_le_bytes(),
             state.name.as_bytes(),
@@ -70,12 +70,12 @@ impl Engine {
             &found.size_bytes.to_le_bytes(),
             &found.modified_ms.to_le_bytes(),
         ]);
-        Origin {
+        BlockOrigin {
             backend: state.backend.clone(),
             key: key.to_owned(),
             etag,
             size_bytes: found.size_bytes,
-            whose,
+            whose: owner,
             counts: state.rule(key).counts.clone(),
             missed: None,
         }
@@ -84,18 +84,19 @@ impl Engine {
     pub(super) async fn put_shared(
         self: &Arc<Self>,
         state: Arc<BucketState>,
-        name: Name,
+        name: ObjectName,
         request: PutRequest,
-        written: Option<Written>,
-        sums: Sums,
-        pass: Pass,
-    ) -> Result<Stored> {
+        written: Option<WrittenContent>,
+        sums: DigestResults,
+        pass: WritePass,
+    ) -> GatewayResult<WriteReceipt> {
         if !request.tags.is_empty() {
-            return Err(no_place("tags"));
+            return Err(refuse_feature("tags"));
         }
         check_headers(&state.backend, &request.headers)?;
         let turn = state.backend.turn(&name.key).await;
-        let effect = Effect::put(&crate::digests::hex(&sums.md5), request.size_bytes, &request.headers);
+        let effect =
+            RequestEffect::put(&crate::digests::hex(&sums.md5), request.size_bytes, &request.headers);
         let following = state.backend.follow_within(&name.key, effect, self.setup.patience).await?;
         let only = only_of(&state, &name.key, &request.conditions).await?;
         let engine = Arc::clone(self);
@@ -112,10 +113,10 @@ impl Engine {
             engine.forget_found(&state, &name.key);
             let is_unclear = following.may_land();
             drop((following, turn));
-            let etag = no_verdict_of_itself(etag, is_unclear)?
+            let etag = hide_unclear_verdict(etag, is_unclear)?
                 .map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
             pass.check()?;
-            Ok(Stored { etag, checksums: sums.checksums, modified_ms: now_ms() })
+            Ok(WriteReceipt { etag, checksums: sums.checksums, modified_ms: now_ms() })
         };
         to_its_end(sending).await
     }
@@ -123,14 +124,14 @@ impl Engine {
     /// The bytes of a content that no commit speaks of.
     pub(super) fn written_body(
         &self,
-        written: &Written,
-    ) -> futures_util::stream::BoxStream<'static, Result<bytes::Bytes>> {
-        let Place::Local { segment, offset_bytes } = written.place() else {
+        written: &WrittenContent,
+    ) -> futures_util::stream::BoxStream<'static, GatewayResult<bytes::Bytes>> {
+        let ContentPlace::Local { segment, offset_bytes } = written.place() else {
             return futures_util::stream::empty().boxed();
         };
         let (journal, content, size) = (self.journal.clone(), written.content(), written.size_bytes());
         let step = self.blocks.block_bytes();
-        let ranges = (0..size.div_ceil(step)).map(move |at| at * step..((at + 1) * step).min(size));
+        let ranges = (0..size.div_ceil(step)).map(move |index| index * step..((index + 1) * step).min(size));
         futures_util::stream::iter(ranges)
             .then(move |range| {
                 let journal = journal.clone();
@@ -139,7 +140,7 @@ impl Engine {
                         journal.read(content, size, (segment, offset_bytes), range)
                     })
                     .await
-                    .unwrap_or_else(|error| Err(Error::local("cannot read the journal", error)))
+                    .unwrap_or_else(|error| Err(GatewayError::local("cannot read the journal", error)))
                 }
             })
             .boxed()
@@ -149,15 +150,15 @@ impl Engine {
         self: &Arc<Self>,
         state: &Arc<BucketState>,
         key: &str,
-        conditions: &Conditions,
-        pass: &Arc<Pass>,
-    ) -> Result<()> {
+        conditions: &WriteConditions,
+        pass: &Arc<WritePass>,
+    ) -> GatewayResult<()> {
         let turn = state.backend.turn(key).await;
-        let following = state.backend.follow_within(key, Effect::Delete, self.setup.patience).await?;
+        let following = state.backend.follow_within(key, RequestEffect::Delete, self.setup.patience).await?;
         if conditions.is_about_former() {
             match state.backend.head(key).await {
                 Ok(found) => check_found(conditions, &found)?,
-                Err(Error::NoSuchKey) => return Ok(()),
+                Err(GatewayError::NoSuchKey) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -176,34 +177,42 @@ impl Engine {
 
 /// The condition that the store is to check as it writes. What it can't, is checked here: the caller has the key's turn, so
 /// no other client of this gateway comes between.
-pub(super) async fn only_of(state: &BucketState, key: &str, conditions: &Conditions) -> Result<Only> {
+pub(super) async fn only_of(
+    state: &BucketState,
+    key: &str,
+    conditions: &WriteConditions,
+) -> GatewayResult<StoreCondition> {
     if conditions.if_none_match {
-        return Ok(Only::IfAbsent);
+        return Ok(StoreCondition::IfAbsent);
     }
     if !conditions.is_about_former() {
-        return Ok(Only::Always);
+        return Ok(StoreCondition::Always);
     }
-    if let Conditions {
-        if_match: Some(wanted), unless_etag: None, size_bytes: None, modified_s: None, ..
+    if let WriteConditions {
+        if_match: Some(wanted),
+        unless_etag: None,
+        size_bytes: None,
+        modified_s: None,
+        ..
     } = conditions
         && wanted != "*"
         && !is_list(wanted)
-        && state.backend.kind == Kind::S3
+        && state.backend.kind == BackendKind::S3
     {
-        return Ok(Only::IfMatch(quoted(wanted)));
+        return Ok(StoreCondition::IfMatch(quoted(wanted)));
     }
     match state.backend.head(key).await {
         Ok(found) => check_found(conditions, &found)?,
-        Err(Error::NoSuchKey) if conditions.if_match.is_none() => {}
+        Err(GatewayError::NoSuchKey) if conditions.if_match.is_none() => {}
         Err(error) => return Err(error),
     }
-    Ok(Only::Always)
+    Ok(StoreCondition::Always)
 }
 
 /// A condition that fails after an unanswered attempt may have failed because of that attempt: nobody knows.
-pub(super) fn no_verdict_of_itself<T>(outcome: Result<T>, is_unclear: bool) -> Result<T> {
+pub(super) fn hide_unclear_verdict<T>(outcome: GatewayResult<T>, is_unclear: bool) -> GatewayResult<T> {
     match outcome {
-        Err(Error::PreconditionFailed) if is_unclear => Err(Error::Store(
+        Err(GatewayError::PreconditionFailed) if is_unclear => Err(GatewayError::Store(
             "a condition does not hold, and an attempt before that got no answer and may have succeeded"
                 .to_owned(),
         )),
@@ -211,7 +220,7 @@ pub(super) fn no_verdict_of_itself<T>(outcome: Result<T>, is_unclear: bool) -> R
     }
 }
 
-fn check_found(conditions: &Conditions, found: &Found) -> Result<()> {
+fn check_found(conditions: &WriteConditions, found: &StoredInfo) -> GatewayResult<()> {
     let etag = found.etag.as_deref().map_or("", bare);
     conditions.check_against(etag, found.size_bytes, found.modified_ms)
 }
@@ -220,22 +229,22 @@ fn quoted(etag: &str) -> String {
     format!("\"{}\"", bare(etag))
 }
 
-pub(super) fn no_place(what: &str) -> Error {
-    Error::NotImplemented(format!(
-        "{what} have no place below this prefix, which others write to as well: it needs consistency = \"exclusive\""
+pub(super) fn refuse_feature(feature: &str) -> GatewayError {
+    GatewayError::NotImplemented(format!(
+        "{feature} have no place below this prefix, which others write to as well: it needs consistency = \"exclusive\""
     ))
 }
 
 /// A directory that others write to keeps no headers; to lose them without a word would be worse.
-pub(super) fn check_headers(backend: &Backend, headers: &Headers) -> Result<()> {
-    if backend.kind == Kind::Directory && !headers.user.is_empty() {
-        return Err(no_place("user metadata"));
+pub(super) fn check_headers(backend: &StoreBackend, headers: &ObjectHeaders) -> GatewayResult<()> {
+    if backend.kind == BackendKind::Directory && !headers.user.is_empty() {
+        return Err(refuse_feature("user metadata"));
     }
     Ok(())
 }
 
 /// As an object that the gateway has no record of.
-pub(super) fn record_of(found: &Found) -> ObjectRecord {
+pub(super) fn record_of(found: &StoredInfo) -> ObjectRecord {
     ObjectRecord {
         version: 0,
         size_bytes: found.size_bytes,
@@ -244,7 +253,7 @@ pub(super) fn record_of(found: &Found) -> ObjectRecord {
         extents: Vec::new(),
         headers: found.headers.clone(),
         tags: Vec::new(),
-        checksums: Checksums::default(),
+        checksums: ObjectChecksums::default(),
         part_sizes_bytes: Vec::new(),
         part_checksums: Vec::new(),
         only_listed: false,

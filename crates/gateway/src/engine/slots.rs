@@ -6,22 +6,22 @@ use std::collections::{HashMap, HashSet};
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 
-use super::Engine;
+use super::GatewayEngine;
 use super::listed::{BATCH, enter_listed};
-use crate::config::Consistency;
-use crate::errors::{Error, Result};
-use crate::meta::{Change, Metadata, Name};
-use crate::ownership::Pass;
+use crate::config::StoreConsistency;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::{MetadataChange, MetadataStore, ObjectName};
+use crate::ownership::WritePass;
 use crate::placement::SLOTS;
 use crate::staged::placing_key;
-use crate::store::{Kind, OWNERS, PATIENCE};
+use crate::store::{BackendKind, OWNERS, STORE_TIMEOUT};
 
 /// Under which the metadata have the cluster that the local directory belongs to.
 const CLUSTER: &[u8] = b"cluster";
 
 /// What a local directory knows of its cluster, so that etcd can be held against it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Membership {
+pub(crate) struct ClusterMembership {
     pub(crate) cluster: u64,
     /// What etcd may have as this directory's token: the one that it was last told of, and those of attempts that nobody knows the
     /// outcome of.
@@ -34,14 +34,14 @@ pub(crate) struct Membership {
 
 /// What the metadata know of a slot that is ours, or was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct HeldSlot {
     /// Of the slot when its objects became known here; 0 if they are not.
     epoch: u64,
     /// What etcd may have as the slot's mark: the one it had, and the one it was to get.
     marks: Vec<u64>,
 }
 
-impl Held {
+impl HeldSlot {
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -52,51 +52,55 @@ impl Held {
     }
 }
 
-pub(super) fn membership_of(metadata: &Metadata) -> Result<Option<Membership>> {
+pub(super) fn membership_of(metadata: &MetadataStore) -> GatewayResult<Option<ClusterMembership>> {
     metadata.view()?.state(CLUSTER)
 }
 
 /// Slots whose objects are known here.
-pub(super) fn held_of(metadata: &Metadata) -> Result<HashMap<u16, Held>> {
+pub(super) fn held_of(metadata: &MetadataStore) -> GatewayResult<HashMap<u16, HeldSlot>> {
     let view = metadata.view()?;
-    let mut known = HashMap::new();
+    let mut slots = HashMap::new();
     for slot in 0..SLOTS {
-        if let Some(held) = view.state::<Held>(&key_of(slot))?.filter(|held| held.epoch > 0) {
-            known.insert(slot, held);
+        if let Some(held_slot) =
+            view.state::<HeldSlot>(&key_of(slot))?.filter(|held_slot| held_slot.epoch > 0)
+        {
+            slots.insert(slot, held_slot);
         }
     }
-    Ok(known)
+    Ok(slots)
 }
 
 fn key_of(slot: u16) -> Vec<u8> {
     format!("slot {slot}").into_bytes()
 }
 
-fn epoch_of(change: &Change<'_>, slot: u16) -> Result<u64> {
-    Ok(change.state::<Held>(&key_of(slot))?.map_or(0, |held| held.epoch))
+fn epoch_of(change: &MetadataChange<'_>, slot: u16) -> GatewayResult<u64> {
+    Ok(change.state::<HeldSlot>(&key_of(slot))?.map_or(0, |held_slot| held_slot.epoch))
 }
 
 /// Whether the objects of a slot are known here.
-pub(super) fn is_held(change: &Change<'_>, slot: u16) -> Result<bool> {
+pub(super) fn is_held(change: &MetadataChange<'_>, slot: u16) -> GatewayResult<bool> {
     Ok(epoch_of(change, slot)? > 0)
 }
 
 /// What a change of the metadata still has to find when it is carried out. Its caller may have waited while a slot went to another
 /// gateway and came back.
 #[derive(Clone)]
-pub(super) struct Fence(Vec<(u16, u64)>);
+pub(super) struct CommitFence(Vec<(u16, u64)>);
 
-impl Fence {
-    pub(super) fn of(pass: &Pass) -> Fence {
-        Fence(pass.slots().to_vec())
+impl CommitFence {
+    pub(super) fn from_pass(pass: &WritePass) -> CommitFence {
+        CommitFence(pass.slots().to_vec())
     }
 
     /// # Errors
     /// `Busy` if a slot has been lost since. To be asked before anything is changed.
-    pub(super) fn check(&self, change: &Change<'_>) -> Result<()> {
+    pub(super) fn check(&self, change: &MetadataChange<'_>) -> GatewayResult<()> {
         for (slot, epoch) in &self.0 {
             if epoch_of(change, *slot)? != *epoch {
-                return Err(Error::Busy("these keys have moved to another gateway: try again".to_owned()));
+                return Err(GatewayError::Busy(
+                    "these keys have moved to another gateway: try again".to_owned(),
+                ));
             }
         }
         Ok(())
@@ -108,12 +112,12 @@ pub(super) fn marked_key(bucket: &str) -> Vec<u8> {
     format!("marked {bucket}").into_bytes()
 }
 
-impl Engine {
+impl GatewayEngine {
     /// The cluster that the local directory belongs to.
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) fn membership(&self) -> Result<Option<Membership>> {
+    pub(crate) fn membership(&self) -> GatewayResult<Option<ClusterMembership>> {
         membership_of(&self.metadata)
     }
 
@@ -123,11 +127,11 @@ impl Engine {
     /// When it can't be written.
     pub(crate) async fn note_membership(
         &self,
-        note: impl FnOnce(&mut Membership) + Send + 'static,
-    ) -> Result<()> {
+        note: impl FnOnce(&mut ClusterMembership) + Send + 'static,
+    ) -> GatewayResult<()> {
         self.committer
             .commit(Vec::new(), move |change| {
-                let mut membership = change.state::<Membership>(CLUSTER)?.unwrap_or_default();
+                let mut membership = change.state::<ClusterMembership>(CLUSTER)?.unwrap_or_default();
                 note(&mut membership);
                 change.set_state(CLUSTER, &membership)
             })
@@ -138,7 +142,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) fn known_slots(&self) -> Result<HashMap<u16, Held>> {
+    pub(crate) fn known_slots(&self) -> GatewayResult<HashMap<u16, HeldSlot>> {
         held_of(&self.metadata)
     }
 
@@ -147,47 +151,54 @@ impl Engine {
     ///
     /// # Errors
     /// When it can't be written, or one of them is not known here.
-    pub(crate) async fn mark_slots(&self, marks: HashMap<u16, (u64, u64)>, revision: u64) -> Result<()> {
+    pub(crate) async fn mark_slots(
+        &self,
+        marks: HashMap<u16, (u64, u64)>,
+        revision: u64,
+    ) -> GatewayResult<()> {
         self.committer
             .commit(Vec::new(), move |change| {
-                let mut held = Vec::new();
+                let mut held_slots = Vec::new();
                 for (slot, (former, next)) in marks {
-                    let known = change.state::<Held>(&key_of(slot))?.filter(|held| held.epoch > 0);
-                    let known = known.ok_or_else(|| {
-                        Error::Busy("keys that are to be written to have moved: try again".to_owned())
+                    let recorded =
+                        change.state::<HeldSlot>(&key_of(slot))?.filter(|held_slot| held_slot.epoch > 0);
+                    let recorded = recorded.ok_or_else(|| {
+                        GatewayError::Busy("keys that are to be written to have moved: try again".to_owned())
                     })?;
-                    let mut marks = match known.marks.contains(&former) {
+                    let mut marks = match recorded.marks.contains(&former) {
                         true => vec![former],
-                        false => known.marks,
+                        false => recorded.marks,
                     };
                     if !marks.contains(&next) {
                         marks.push(next);
                     }
-                    held.push((slot, Held { marks, ..known }));
+                    held_slots.push((slot, HeldSlot { marks, ..recorded }));
                 }
-                let mut membership = change.state::<Membership>(CLUSTER)?.unwrap_or_default();
+                let mut membership = change.state::<ClusterMembership>(CLUSTER)?.unwrap_or_default();
                 membership.revision = membership.revision.max(revision);
                 change.set_state(CLUSTER, &membership)?;
-                held.iter().try_for_each(|(slot, held)| change.set_state(&key_of(*slot), held))
+                held_slots
+                    .iter()
+                    .try_for_each(|(slot, held_slot)| change.set_state(&key_of(*slot), held_slot))
             })
             .await
     }
 
     /// For what is to be flushed at this name: it is ours, at this epoch.
-    pub(super) fn fence_of(&self, name: &Name) -> Result<Fence> {
+    pub(super) fn fence_of(&self, name: &ObjectName) -> GatewayResult<CommitFence> {
         if self.setup.sharing.is_none() {
-            return Ok(Fence(Vec::new()));
+            return Ok(CommitFence(Vec::new()));
         }
         let slot = self.slot_of(name);
-        let held = self.metadata.view()?.state::<Held>(&key_of(slot))?;
-        Ok(Fence(vec![(slot, held.map_or(0, |held| held.epoch))]))
+        let held_slot = self.metadata.view()?.state::<HeldSlot>(&key_of(slot))?;
+        Ok(CommitFence(vec![(slot, held_slot.map_or(0, |held| held.epoch))]))
     }
 
     /// Objects with something that neither the store nor several gateways could keep: with the first that is listed anew it is gone.
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) fn count_unkeepable(&self) -> Result<usize> {
+    pub(crate) fn count_unkeepable(&self) -> GatewayResult<usize> {
         let mut count = 0;
         self.metadata.view()?.each_object(|name, record| {
             let state = self.bucket(&name.bucket).ok();
@@ -201,7 +212,7 @@ impl Engine {
     }
 
     /// Whether the store may be brought up to date at this name.
-    pub(super) fn may_flush(&self, name: &Name) -> bool {
+    pub(super) fn may_flush(&self, name: &ObjectName) -> bool {
         let sharing = self.setup.sharing.as_ref();
         sharing.is_none_or(|sharing| sharing.ownership.may_flush(self.slot_of(name)))
     }
@@ -210,10 +221,12 @@ impl Engine {
     ///
     /// # Errors
     /// When it may not.
-    pub(super) fn check_flush(&self, name: &Name) -> Result<()> {
+    pub(super) fn check_flush(&self, name: &ObjectName) -> GatewayResult<()> {
         match self.may_flush(name) {
             true => Ok(()),
-            false => Err(Error::Busy("the lease has ended: it is stored once there is another".to_owned())),
+            false => {
+                Err(GatewayError::Busy("the lease has ended: it is stored once there is another".to_owned()))
+            }
         }
     }
 
@@ -221,7 +234,7 @@ impl Engine {
     ///
     /// # Errors
     /// When a store does not answer.
-    pub(crate) async fn store_markers(&self) -> Result<Vec<(String, Option<String>)>> {
+    pub(crate) async fn store_markers(&self) -> GatewayResult<Vec<(String, Option<String>)>> {
         let mut markers = Vec::new();
         for state in self.bucket_states() {
             markers.push((state.name.clone(), state.backend.marker().await?));
@@ -234,13 +247,15 @@ impl Engine {
     ///
     /// # Errors
     /// When a store does not take it.
-    pub(crate) async fn mark_stores(&self, text: &str) -> Result<()> {
+    pub(crate) async fn mark_stores(&self, text: &str) -> GatewayResult<()> {
         for state in self.bucket_states() {
             let key = marked_key(&state.name);
-            let was_marked = self.metadata.view()?.state::<String>(&key)?.is_some_and(|was| was == text);
-            if was_marked && state.backend.kind == Kind::Directory && state.backend.marker().await?.is_none()
+            let was_marked = self.metadata.view()?.state::<String>(&key)?.is_some_and(|mark| mark == text);
+            if was_marked
+                && state.backend.kind == BackendKind::Directory
+                && state.backend.marker().await?.is_none()
             {
-                return Err(Error::Store(format!(
+                return Err(GatewayError::Store(format!(
                     "the directory of bucket {} no longer says which cluster it belongs to ({OWNERS} is not there): is it mounted?",
                     state.name
                 )));
@@ -254,7 +269,7 @@ impl Engine {
         Ok(())
     }
 
-    fn slot_of(&self, name: &Name) -> u16 {
+    fn slot_of(&self, name: &ObjectName) -> u16 {
         self.slot_of_key(&name.bucket, &name.key)
     }
 
@@ -267,7 +282,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) async fn unsettled_slots(&self) -> Result<HashSet<u16>> {
+    pub(crate) async fn unsettled_slots(&self) -> GatewayResult<HashSet<u16>> {
         // A writer may be gone while its change still waits for its commit: this one comes behind it.
         self.committer.commit(Vec::new(), |_| Ok(())).await?;
         let mut slots = HashSet::new();
@@ -283,7 +298,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) async fn slots_to_keep(&self) -> Result<HashSet<u16>> {
+    pub(crate) async fn slots_to_keep(&self) -> GatewayResult<HashSet<u16>> {
         let mut slots = self.unsettled_slots().await?;
         for (bucket, late) in self.late_of_all() {
             slots.extend(late.names().iter().map(|key| self.slot_of_key(&bucket, key)));
@@ -293,7 +308,7 @@ impl Engine {
 
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) fn slots_with_uploads(&self) -> Result<HashSet<u16>> {
+    pub(crate) fn slots_with_uploads(&self) -> GatewayResult<HashSet<u16>> {
         let mut slots = HashSet::new();
         self.metadata.view()?.each_upload(|name, _, _| {
             slots.insert(self.slot_of(&name));
@@ -310,14 +325,14 @@ impl Engine {
     ///
     /// # Errors
     /// When the metadata can't be written.
-    pub(crate) async fn forget_slots(&self, slots: &HashSet<u16>) -> Result<()> {
+    pub(crate) async fn forget_slots(&self, slots: &HashSet<u16>) -> GatewayResult<()> {
         if slots.is_empty() {
             return Ok(());
         }
-        let gone: Vec<u16> = slots.iter().copied().collect();
+        let removed: Vec<u16> = slots.iter().copied().collect();
         self.committer
             .commit(Vec::new(), move |change| {
-                gone.iter().try_for_each(|slot| change.set_state(&key_of(*slot), &Held::default()))
+                removed.iter().try_for_each(|slot| change.set_state(&key_of(*slot), &HeldSlot::default()))
             })
             .await?;
         // What the store said of them may be older than what the next owner writes, and they may come back.
@@ -330,7 +345,7 @@ impl Engine {
         }
         let mut names = HashSet::new();
         let view = self.metadata.view()?;
-        let mut take = |name: Name| -> Result<()> {
+        let mut take = |name: ObjectName| -> GatewayResult<()> {
             if slots.contains(&self.slot_of(&name)) {
                 names.insert(name);
             }
@@ -339,7 +354,7 @@ impl Engine {
         view.each_object(|name, _| take(name))?;
         view.each_stored(take)?;
         drop(view);
-        let names: Vec<Name> = names.into_iter().collect();
+        let names: Vec<ObjectName> = names.into_iter().collect();
         for names in names.chunks(BATCH) {
             let names = names.to_vec();
             self.committer
@@ -359,25 +374,29 @@ impl Engine {
     ///
     /// # Errors
     /// When a store can't be listed, or the metadata can't be written.
-    pub(crate) async fn take_slots(&self, slots: &HashMap<u16, (u64, u64)>) -> Result<()> {
+    pub(crate) async fn take_slots(&self, slots: &HashMap<u16, (u64, u64)>) -> GatewayResult<()> {
         // An earlier attempt may have ended half-way.
         self.forget_slots(&slots.keys().copied().collect()).await?;
         for state in self.bucket_states() {
-            if state.rules.iter().all(|rule| rule.rule.consistency != Consistency::Exclusive) {
+            if state.rules.iter().all(|rule| rule.rule.consistency != StoreConsistency::Exclusive) {
                 continue;
             }
             let mut listed = state.backend.list("", None)?;
             let mut batch = Vec::new();
             loop {
                 // A directory that hangs would keep every slot away that comes later.
-                let next = tokio::time::timeout(PATIENCE, listed.next()).await;
+                let next = tokio::time::timeout(STORE_TIMEOUT, listed.next()).await;
                 let next = next.map_err(|_| {
-                    Error::Store(format!("listing {}: no answer for {} s", state.name, PATIENCE.as_secs()))
+                    GatewayError::Store(format!(
+                        "listing {}: no answer for {} s",
+                        state.name,
+                        STORE_TIMEOUT.as_secs()
+                    ))
                 })?;
                 let entry = next.transpose()?;
                 let is_over = entry.is_none();
                 if let Some((key, found)) = entry {
-                    let name = Name::new(&state.name, key);
+                    let name = ObjectName::new(&state.name, key);
                     if state.is_exclusive(&name.key) && slots.contains_key(&self.slot_of(&name)) {
                         batch.push((name, found, (self.number(), self.number())));
                     }
@@ -397,12 +416,13 @@ impl Engine {
                 }
             }
         }
-        let held =
-            |(slot, (epoch, mark)): (&u16, &(u64, u64))| (*slot, Held { epoch: *epoch, marks: vec![*mark] });
-        let taken: Vec<(u16, Held)> = slots.iter().map(held).collect();
+        let to_held = |(slot, (epoch, mark)): (&u16, &(u64, u64))| {
+            (*slot, HeldSlot { epoch: *epoch, marks: vec![*mark] })
+        };
+        let entries: Vec<(u16, HeldSlot)> = slots.iter().map(to_held).collect();
         self.committer
             .commit(Vec::new(), move |change| {
-                taken.iter().try_for_each(|(slot, held)| change.set_state(&key_of(*slot), held))
+                entries.iter().try_for_each(|(slot, held_slot)| change.set_state(&key_of(*slot), held_slot))
             })
             .await
     }

@@ -15,15 +15,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use underlay_sync::Mutex;
 
-use super::room::Wanted;
+use super::room::RoomKind;
 use super::staging::staged_name;
-use super::write::For;
-use super::{BucketState, Engine};
-use crate::errors::{Error, Result};
-use crate::journal::{Released, Writer};
-use crate::meta::{Change, Holder, Name, PartContent, View};
-use crate::model::{ContentId, Extent, Place};
-use crate::store::Found;
+use super::write::WriteTarget;
+use super::{BucketState, GatewayEngine};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::{ContentWriter, ReleasedRange};
+use crate::meta::{Holder, MetadataChange, MetadataView, ObjectName, PartContent};
+use crate::model::{ContentExtent, ContentId, ContentPlace};
+use crate::store::StoredInfo;
 
 /// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet. Those of an upload that is soon
 /// completed are better kept: they go to the store once.
@@ -31,7 +31,7 @@ const SHARE: u64 = 2;
 /// A part that is still in the journal behind this goes, too: its upload may never be completed.
 const LAIN_FOR: Duration = Duration::from_secs(600);
 /// Parts on their way to the store at the same time. Each may take as much memory as an object that is flushed.
-const MOST_AT_ONCE: usize = 2;
+const MAX_CONCURRENT: usize = 2;
 /// How often to look for old parts, and for parts whose upload is over.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// The same where somebody waits for room that flushes are making.
@@ -46,7 +46,7 @@ const SPILLER: &str = "spiller of parts";
 
 /// A content in the journal that parts consist of.
 #[derive(Clone, Debug)]
-struct Parked {
+struct ParkedContent {
     /// Each once, however often it is copied anew.
     holders: HashSet<Holder>,
     size_bytes: u64,
@@ -55,8 +55,8 @@ struct Parked {
 }
 
 #[derive(Default)]
-pub(super) struct Spills {
-    state: Mutex<State>,
+pub(super) struct SpillQueue {
+    state: Mutex<SpillState>,
     /// Notified when there is something to do.
     wake: Notify,
     /// Parts get their room in the order in which they came.
@@ -64,14 +64,14 @@ pub(super) struct Spills {
 }
 
 #[derive(Default)]
-struct State {
+struct SpillState {
     /// The oldest first: numbers of contents grow.
-    parked: BTreeMap<ContentId, Parked>,
+    parked: BTreeMap<ContentId, ParkedContent>,
     bytes: u64,
     /// The requests that wait for room in the journal.
     waiting: usize,
     /// Names that are being written to.
-    under_way: HashSet<Name>,
+    under_way: HashSet<ObjectName>,
     said: Option<Instant>,
     /// Of the parked ones, those that were fetched and whose room a flush needs.
     in_the_way: BTreeSet<ContentId>,
@@ -80,8 +80,8 @@ struct State {
     looked: Option<Instant>,
 }
 
-impl State {
-    fn remove(&mut self, content: ContentId) -> Option<Parked> {
+impl SpillState {
+    fn remove(&mut self, content: ContentId) -> Option<ParkedContent> {
         let parked = self.parked.remove(&content)?;
         self.bytes -= parked.size_bytes;
         self.in_the_way.remove(&content);
@@ -89,7 +89,7 @@ impl State {
     }
 
     /// Parks a content, or puts one back: with the parts that came to consist of it meanwhile.
-    fn insert(&mut self, content: ContentId, mut parked: Parked) {
+    fn insert(&mut self, content: ContentId, mut parked: ParkedContent) {
         self.bytes += parked.size_bytes;
         if let Some(newer) = self.parked.remove(&content) {
             self.bytes -= newer.size_bytes;
@@ -113,8 +113,9 @@ impl State {
     }
 
     /// One that was fetched and whose room a flush needs.
-    fn next_in_the_way(&mut self, now: Instant) -> Option<(ContentId, Parked)> {
-        let is_ready = |content: &&ContentId| self.parked.get(content).is_some_and(|it| it.not_before <= now);
+    fn next_in_the_way(&mut self, now: Instant) -> Option<(ContentId, ParkedContent)> {
+        let is_ready =
+            |content: &&ContentId| self.parked.get(content).is_some_and(|parked| parked.not_before <= now);
         let content = self.in_the_way.iter().find(is_ready).copied()?;
         Some((content, self.remove(content)?))
     }
@@ -124,11 +125,11 @@ impl State {
         &mut self,
         (share_bytes, used_bytes): (u64, u64),
         now: Instant,
-    ) -> std::result::Result<(ContentId, Parked), Instant> {
+    ) -> std::result::Result<(ContentId, ParkedContent), Instant> {
         // As long as there is more else in the journal, flushes make room, which cost the store less.
         let is_in_the_way = self.waiting > 0 && self.bytes.saturating_mul(2) >= used_bytes;
         let is_full = self.bytes > share_bytes || is_in_the_way;
-        let mut until = now + if self.waiting > 0 { LOOK_WHILE_WAITED } else { LOOK_EVERY };
+        let mut deadline = now + if self.waiting > 0 { LOOK_WHILE_WAITED } else { LOOK_EVERY };
         if let Some(found) = self.next_in_the_way(now) {
             return Ok(found);
         }
@@ -142,40 +143,44 @@ impl State {
                 found = Some(*content);
                 break;
             }
-            until = until.min(parked.not_before);
+            deadline = deadline.min(parked.not_before);
         }
         let found = found.and_then(|content| Some((content, self.remove(content)?)));
-        found.ok_or(until)
+        found.ok_or(deadline)
     }
 }
 
 /// Somebody waits for room while it lives.
-struct Waiting<'a>(&'a Spills);
+struct SpillWaiter<'a>(&'a SpillQueue);
 
-impl Drop for Waiting<'_> {
+impl Drop for SpillWaiter<'_> {
     fn drop(&mut self) {
         self.0.state.lock().waiting -= 1;
     }
 }
 
 /// A name is being written to while it lives, so nobody deletes what is there.
-pub(super) struct UnderWay<'a>(&'a Spills, Name);
+pub(super) struct SpillGuard<'a>(&'a SpillQueue, ObjectName);
 
-impl Drop for UnderWay<'_> {
+impl Drop for SpillGuard<'_> {
     fn drop(&mut self) {
         self.0.state.lock().under_way.remove(&self.1);
     }
 }
 
-impl Spills {
+impl SpillQueue {
     fn park(&self, content: ContentId, size_bytes: u64, holder: Holder) {
         let now = Instant::now();
         let mut state = self.state.lock();
         match state.parked.get_mut(&content) {
             Some(parked) => drop(parked.holders.insert(holder)),
             None => {
-                let parked =
-                    Parked { holders: HashSet::from([holder]), size_bytes, since: now, not_before: now };
+                let parked = ParkedContent {
+                    holders: HashSet::from([holder]),
+                    size_bytes,
+                    since: now,
+                    not_before: now,
+                };
                 state.insert(content, parked);
             }
         }
@@ -184,7 +189,7 @@ impl Spills {
     }
 
     /// What a commit says: parts that came, uploads that are over, and contents that are in the journal no more.
-    pub(super) fn apply(&self, contents: Vec<PartContent>, ended: &[String], released: &[Released]) {
+    pub(super) fn apply(&self, contents: Vec<PartContent>, ended: &[String], released: &[ReleasedRange]) {
         for PartContent { holder, content, size_bytes } in contents {
             self.park(content, size_bytes, holder);
         }
@@ -200,16 +205,16 @@ impl Spills {
         }
     }
 
-    fn wait(&self) -> Waiting<'_> {
+    fn wait(&self) -> SpillWaiter<'_> {
         self.state.lock().waiting += 1;
         self.wake.notify_waiters();
         self.wake.notify_one();
-        Waiting(self)
+        SpillWaiter(self)
     }
 
-    pub(super) fn begin(&self, name: Name) -> UnderWay<'_> {
+    pub(super) fn begin(&self, name: ObjectName) -> SpillGuard<'_> {
         self.state.lock().under_way.insert(name.clone());
-        UnderWay(self, name)
+        SpillGuard(self, name)
     }
 
     /// A flush needs the room that fetched bytes have beside the limit. Parts that consist of such give it up.
@@ -238,7 +243,7 @@ impl Spills {
     }
 
     /// Whether a part is being written to this name.
-    pub(super) fn is_under_way(&self, name: &Name) -> bool {
+    pub(super) fn is_under_way(&self, name: &ObjectName) -> bool {
         self.state.lock().under_way.contains(name)
     }
 
@@ -251,7 +256,7 @@ impl Spills {
     fn is_time_to_say(&self) -> bool {
         let now = Instant::now();
         let mut state = self.state.lock();
-        let is_time = state.said.is_none_or(|said| now - said >= SAY_EVERY);
+        let is_time = state.said.is_none_or(|last| now - last >= SAY_EVERY);
         if is_time {
             state.said = Some(now);
         }
@@ -260,7 +265,7 @@ impl Spills {
 }
 
 /// What became of a part that was to go to the store.
-enum Spilled {
+enum SpillOutcome {
     Stored,
     /// Its upload is over, or it is not in the journal any more.
     NotNeeded,
@@ -268,12 +273,12 @@ enum Spilled {
     Later,
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Brings parts to the store when they have to go there, for as long as the engine lives.
-    pub(super) fn start_spilling(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn start_spilling(self: &Arc<Self>) -> GatewayResult<()> {
         self.each_part_with_holder(|view, holder, extents| self.park_extents(view, holder, extents))?;
         let share_bytes = self.journal.capacity_bytes() / SHARE;
-        for _ in 0..MOST_AT_ONCE.min(self.setup.flushes.max(1)) {
+        for _ in 0..MAX_CONCURRENT.min(self.setup.flushes.max(1)) {
             let (engine, spills) = (Arc::downgrade(self), Arc::clone(&self.spills));
             self.supervisor.run(SPILLER, move || {
                 let (engine, spills) = (engine.clone(), Arc::clone(&spills));
@@ -305,9 +310,9 @@ impl Engine {
                         };
                         match next {
                             Ok((content, parked)) => engine.spill_or_put_back(content, parked).await,
-                            Err(until) => {
+                            Err(deadline) => {
                                 drop(engine);
-                                let _ = timeout_at(until, woken).await;
+                                let _ = timeout_at(deadline, woken).await;
                             }
                         }
                     }
@@ -319,8 +324,8 @@ impl Engine {
 
     fn each_part_with_holder(
         &self,
-        mut take: impl FnMut(&View, &Holder, &[Extent]) -> Result<()>,
-    ) -> Result<()> {
+        mut take: impl FnMut(&MetadataView, &Holder, &[ContentExtent]) -> GatewayResult<()>,
+    ) -> GatewayResult<()> {
         let begun = self.uploads_that(|_, _| true)?;
         let view = self.metadata.view()?;
         for (name, upload) in begun {
@@ -333,7 +338,7 @@ impl Engine {
     }
 
     /// Parks what was fetched for parts, which is not done when it comes, and has it go first.
-    fn put_fetched_first(&self) -> Result<()> {
+    fn put_fetched_first(&self) -> GatewayResult<()> {
         self.each_part_with_holder(|view, holder, extents| {
             for extent in extents {
                 if let Some(content) = view.content(extent.content)?
@@ -347,10 +352,15 @@ impl Engine {
         })
     }
 
-    fn park_extents(&self, view: &View, holder: &Holder, extents: &[Extent]) -> Result<()> {
+    fn park_extents(
+        &self,
+        view: &MetadataView,
+        holder: &Holder,
+        extents: &[ContentExtent],
+    ) -> GatewayResult<()> {
         for extent in extents {
             if let Some(content) = view.content(extent.content)?
-                && matches!(content.place, Place::Local { .. })
+                && matches!(content.place, ContentPlace::Local { .. })
             {
                 self.spills.park(extent.content, content.size_bytes, holder.clone());
             }
@@ -358,13 +368,13 @@ impl Engine {
         Ok(())
     }
 
-    async fn spill_or_put_back(&self, content: ContentId, mut parked: Parked) {
+    async fn spill_or_put_back(&self, content: ContentId, mut parked: ParkedContent) {
         let name = parked.holders.iter().next().map(|holder| holder.name.to_string()).unwrap_or_default();
         let item = format!("a part of an upload to {name}");
         let spilling = self.spill(content, &parked.holders);
         let pause = match self.supervisor.attempt(SPILLER, &item, spilling).await {
-            Ok(Ok(Spilled::Stored | Spilled::NotNeeded)) => return,
-            Ok(Ok(Spilled::Later)) => AGAIN_AFTER,
+            Ok(Ok(SpillOutcome::Stored | SpillOutcome::NotNeeded)) => return,
+            Ok(Ok(SpillOutcome::Later)) => AGAIN_AFTER,
             Ok(Err(error)) => {
                 self.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("{item} is not in the store yet: {error}");
@@ -377,26 +387,27 @@ impl Engine {
     }
 
     /// Stores a content of the journal as an object of its own.
-    async fn spill(&self, content: ContentId, holders: &HashSet<Holder>) -> Result<Spilled> {
+    async fn spill(&self, content: ContentId, holders: &HashSet<Holder>) -> GatewayResult<SpillOutcome> {
         let holder = {
             let view = self.metadata.view()?;
-            let mut held = None;
+            let mut owner = None;
             for holder in holders {
                 let part = match view.upload(&holder.name, &holder.upload)? {
                     Some(_) => view.part(&holder.upload, holder.number)?,
                     None => None,
                 };
-                let consists = |extents: &[Extent]| extents.iter().any(|extent| extent.content == content);
+                let consists =
+                    |extents: &[ContentExtent]| extents.iter().any(|extent| extent.content == content);
                 if part.is_some_and(|part| consists(&part.extents)) {
-                    held = Some(holder);
+                    owner = Some(holder);
                     break;
                 }
             }
-            held
+            owner
         };
-        let Some(Holder { name, upload, .. }) = holder else { return Ok(Spilled::NotNeeded) };
+        let Some(Holder { name, upload, .. }) = holder else { return Ok(SpillOutcome::NotNeeded) };
         if !self.may_flush(name) {
-            return Ok(Spilled::Later);
+            return Ok(SpillOutcome::Later);
         }
         let state = self.any_bucket(&name.bucket)?;
         self.check_whose(&state).await?;
@@ -406,20 +417,20 @@ impl Engine {
         let _under_way = self.spills.begin(staged.clone());
         let (of_upload, upload) = (name.clone(), upload.clone());
         // With the upload its bucket may have gone, and nothing may be pending in one that is not there.
-        let is_there = move |change: &Change<'_>| Ok(change.upload(&of_upload, &upload)?.is_some());
+        let is_there = move |change: &MetadataChange<'_>| Ok(change.upload(&of_upload, &upload)?.is_some());
         if !self.announce_staged(&staged, fence.clone(), is_there).await? {
             // Another upload may consist of it as well.
-            return Ok(Spilled::Later);
+            return Ok(SpillOutcome::Later);
         }
         let Some((place, found, size_bytes)) = self.store_part(&state, &staged, content).await? else {
-            return Ok(Spilled::NotNeeded);
+            return Ok(SpillOutcome::NotNeeded);
         };
         if !self.enter_staged(staged, (content, place), found, fence).await? {
-            return Ok(Spilled::NotNeeded);
+            return Ok(SpillOutcome::NotNeeded);
         }
         self.counters.spilled_parts.fetch_add(1, Ordering::Relaxed);
         self.counters.spilled_bytes.fetch_add(size_bytes, Ordering::Relaxed);
-        Ok(Spilled::Stored)
+        Ok(SpillOutcome::Stored)
     }
 
     /// Writes a content of the journal to the store, and looks whether it is there. Returns where it was here; `None` if it is in the journal no
@@ -427,14 +438,14 @@ impl Engine {
     async fn store_part(
         &self,
         state: &BucketState,
-        staged: &Name,
+        staged: &ObjectName,
         content: ContentId,
-    ) -> Result<Option<(Place, Found, u64)>> {
+    ) -> GatewayResult<Option<(ContentPlace, StoredInfo, u64)>> {
         let (_pins, local) = self.journal.pin(|| {
             let view = self.metadata.view()?;
             let local = match view.content(content)? {
-                Some(record) if matches!(record.place, Place::Local { .. }) => {
-                    let whole = Extent { content, offset_bytes: 0, length_bytes: record.size_bytes };
+                Some(record) if matches!(record.place, ContentPlace::Local { .. }) => {
+                    let whole = ContentExtent { content, offset_bytes: 0, length_bytes: record.size_bytes };
                     Some((self.runs_of(&view, state, &[whole])?, record))
                 }
                 _ => None,
@@ -455,12 +466,12 @@ impl Engine {
         content: ContentId,
         size_bytes: u64,
         most_bytes: u64,
-        purpose: For,
-    ) -> Result<Writer> {
+        purpose: WriteTarget,
+    ) -> GatewayResult<ContentWriter> {
         let reserving = async {
             let _turn = match purpose {
-                For::Object => None,
-                For::Part => Some(self.spills.turns.lock().await),
+                WriteTarget::Object => None,
+                WriteTarget::Part => Some(self.spills.turns.lock().await),
             };
             let mut reserving = std::pin::pin!(self.journal.reserve(content, size_bytes, most_bytes));
             if let Poll::Ready(outcome) = futures_util::poll!(&mut reserving) {
@@ -470,13 +481,13 @@ impl Engine {
             let _waiting = self.spills.wait();
             reserving.await
         };
-        let reserved = self.wait_for(Wanted::Bytes, reserving).await;
+        let reserved = self.wait_for(RoomKind::Bytes, reserving).await;
         reserved.unwrap_or_else(|| Err(self.journal.refuse(most_bytes)))
     }
 
     /// Says in the log, now and then, that a part found no room.
-    pub(super) fn say_refused(&self, name: &Name, upload: &str, error: &Error) {
-        if matches!(error, Error::Busy(_)) && self.spills.is_time_to_say() {
+    pub(super) fn say_refused(&self, name: &ObjectName, upload: &str, error: &GatewayError) {
+        if matches!(error, GatewayError::Busy(_)) && self.spills.is_time_to_say() {
             let (bytes, (used, capacity)) = (self.spills.journal_bytes(), self.journal_bytes());
             tracing::warn!(
                 "no room for a part of upload {upload} to {name}: {used} of {capacity} bytes of the journal are taken, {bytes} of them by parts, and the store takes them too slowly\n  what to do: see whether the stores answer; if they do, raise `journal` in [local]"
@@ -488,7 +499,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub fn unfinished_uploads(&self) -> Result<(u64, u64, Option<i64>)> {
+    pub fn unfinished_uploads(&self) -> GatewayResult<(u64, u64, Option<i64>)> {
         let (mut count, mut oldest_ms) = (0, None);
         self.metadata.view()?.each_upload(|_, _, record| {
             count += 1;
@@ -503,7 +514,7 @@ impl Engine {
     }
 
     /// Some of the unfinished uploads, as the log names them, and how many there are.
-    pub(crate) fn some_uploads(&self, most: usize) -> Result<(Vec<String>, usize)> {
+    pub(crate) fn some_uploads(&self, most: usize) -> GatewayResult<(Vec<String>, usize)> {
         let (mut some, mut count) = (Vec::new(), 0);
         self.metadata.view()?.each_upload(|name, upload, _| {
             count += 1;

@@ -11,32 +11,32 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use underlay_sync::Mutex;
 
-use super::read::Run;
-use super::slots::Fence;
-use super::{BucketState, Engine};
-use crate::errors::{Error, Result};
-use crate::meta::{Change, FORMAT_OF_PARTS, Name};
-use crate::model::{ContentId, ContentRecord, Headers, Place, StoredRecord};
+use super::read::ByteRun;
+use super::slots::CommitFence;
+use super::{BucketState, GatewayEngine};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::{FORMAT_OF_PARTS, MetadataChange, ObjectName};
+use crate::model::{ContentId, ContentPlace, ContentRecord, ObjectHeaders, StoredRecord};
 use crate::staged::{name_of, placing_key};
-use crate::store::{Effect, Fingerprint, Found, Kind, Only};
+use crate::store::{BackendKind, EtagFingerprint, RequestEffect, StoreCondition, StoredInfo};
 
 /// A name for what belongs to this one.
-pub(super) fn staged_name(name: &Name) -> Result<Name> {
+pub(super) fn staged_name(name: &ObjectName) -> GatewayResult<ObjectName> {
     let mut number = [0; 16];
-    getrandom::fill(&mut number).map_err(|error| Error::local("no random numbers", error))?;
+    getrandom::fill(&mut number).map_err(|error| GatewayError::local("no random numbers", error))?;
     let key = name_of(u128::from_be_bytes(number), placing_key(&name.key));
-    Ok(Name::new(&name.bucket, key))
+    Ok(ObjectName::new(&name.bucket, key))
 }
 
-impl Engine {
+impl GatewayEngine {
     /// From now on the store may have a content of this name, as with objects, if it `is_needed` still. Returns
     /// whether it is.
     pub(super) async fn announce_staged(
         &self,
-        staged: &Name,
-        fence: Fence,
-        is_needed: impl FnOnce(&Change<'_>) -> Result<bool> + Send + 'static,
-    ) -> Result<bool> {
+        staged: &ObjectName,
+        fence: CommitFence,
+        is_needed: impl FnOnce(&MetadataChange<'_>) -> GatewayResult<bool> + Send + 'static,
+    ) -> GatewayResult<bool> {
         let at = staged.clone();
         let announced = self.committer.commit(Vec::new(), move |change| {
             fence.check(change)?;
@@ -58,15 +58,15 @@ impl Engine {
     pub(super) async fn send_staged(
         &self,
         state: &BucketState,
-        staged: &Name,
+        staged: &ObjectName,
         content: ContentId,
         size_bytes: u64,
-        runs: &[Run],
-    ) -> Result<Found> {
+        runs: &[ByteRun],
+    ) -> GatewayResult<StoredInfo> {
         let step = self.blocks.block_bytes();
         let sums = match state.backend.kind {
-            Kind::S3 => Some(Mutex::new(Fingerprint::new(size_bytes)?)),
-            Kind::Directory => None,
+            BackendKind::S3 => Some(Mutex::new(EtagFingerprint::new(size_bytes)?)),
+            BackendKind::Directory => None,
         };
         let passing = sums.as_ref();
         let body = futures_util::stream::iter(0..size_bytes.div_ceil(step))
@@ -79,10 +79,11 @@ impl Engine {
             })
             .boxed();
         // Nobody else writes to this name, and a deletion has to wait until nothing can land there any more.
-        let effect = Effect::put(&format!("content {}", content.0), size_bytes, &Headers::default());
+        let effect =
+            RequestEffect::put(&format!("content {}", content.0), size_bytes, &ObjectHeaders::default());
         let following = state.backend.follow_within(&staged.key, effect, Duration::ZERO).await?;
         let may_go_on = || self.check_flush(staged);
-        let (headers, only) = (Headers::default(), Only::Always);
+        let (headers, only) = (ObjectHeaders::default(), StoreCondition::Always);
         let put = state.backend.put(&staged.key, &headers, size_bytes, &only, body, &may_go_on);
         let answered = following.watch(put).await?;
         let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
@@ -93,12 +94,12 @@ impl Engine {
     /// Returns whether it is.
     pub(super) async fn enter_staged(
         &self,
-        staged: Name,
-        (content, former): (ContentId, Place),
-        found: Found,
-        fence: Fence,
-    ) -> Result<bool> {
-        let place = Place::Remote {
+        staged: ObjectName,
+        (content, former): (ContentId, ContentPlace),
+        found: StoredInfo,
+        fence: CommitFence,
+    ) -> GatewayResult<bool> {
+        let place = ContentPlace::Remote {
             bucket: staged.bucket.clone(),
             key: staged.key.clone(),
             etag: found.etag,
@@ -127,10 +128,10 @@ impl Engine {
         &self,
         content: ContentId,
         record: ContentRecord,
-        runs: &[Run],
-    ) -> Result<()> {
-        let Place::Remote { bucket, key, .. } = &record.place else { return Ok(()) };
-        let (name, state) = (Name::new(bucket, key), self.any_bucket(bucket)?);
+        runs: &[ByteRun],
+    ) -> GatewayResult<()> {
+        let ContentPlace::Remote { bucket, key, .. } = &record.place else { return Ok(()) };
+        let (name, state) = (ObjectName::new(bucket, key), self.any_bucket(bucket)?);
         let (staged, fence) = (staged_name(&name)?, self.fence_of(&name)?);
         tracing::info!(
             "{name} is to be replaced, and its {} bytes find no room here: the store keeps them under another name",
@@ -139,8 +140,9 @@ impl Engine {
         // It goes when the outcome has been committed, or has failed: then the flushers delete what is there.
         let _under_way = self.spills.begin(staged.clone());
         let former = record.place.clone();
-        let is_there =
-            move |change: &Change<'_>| Ok(change.content(content)?.is_some_and(|now| now.place == former));
+        let is_there = move |change: &MetadataChange<'_>| {
+            Ok(change.content(content)?.is_some_and(|now| now.place == former))
+        };
         if !self.announce_staged(&staged, fence.clone(), is_there).await? {
             return Ok(());
         }

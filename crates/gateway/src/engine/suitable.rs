@@ -4,21 +4,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{CACHE, Engine, JOURNAL};
-use crate::store::{Backend, Identity};
+use super::{CACHE, GatewayEngine, JOURNAL};
+use crate::store::{DirectoryIdentity, StoreBackend};
 
 /// One that hangs is not waited for: it counts as not mounted soon.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which directory a path leads to.
-fn identity_of(path: &Path) -> io::Result<Identity> {
+fn identity_of(path: &Path) -> io::Result<DirectoryIdentity> {
     use std::os::unix::fs::MetadataExt as _;
     let found = std::fs::metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
 
 /// Of a directory and all those above it.
-fn identities_from(path: &Path) -> io::Result<Vec<Identity>> {
+fn identities_from(path: &Path) -> io::Result<Vec<DirectoryIdentity>> {
     std::fs::canonicalize(path)?.ancestors().map(identity_of).collect()
 }
 
@@ -28,15 +28,15 @@ fn identities_from(path: &Path) -> io::Result<Vec<Identity>> {
 /// When it can't be told.
 fn are_nested(own: &Path, store: &Path) -> io::Result<bool> {
     let parts = [own.to_owned(), own.join(JOURNAL), own.join(CACHE)];
-    let own_parts: Vec<Identity> = parts.iter().filter_map(|part| identity_of(part).ok()).collect();
+    let own_parts: Vec<DirectoryIdentity> = parts.iter().filter_map(|part| identity_of(part).ok()).collect();
     let is_in_own = identities_from(store)?.iter().any(|above| own_parts.contains(above));
     Ok(is_in_own || identities_from(own)?.contains(&identity_of(store)?))
 }
 
 /// Blocks.
-fn look(own: &Path, store: &Path, backend: &Backend) -> Result<(), String> {
-    let unsuitable = |why: &str, what_to_do: &str| {
-        Err(format!("{} can't be a store: {why}\n  what to do: {what_to_do}", store.display()))
+fn look(own: &Path, store: &Path, backend: &StoreBackend) -> Result<(), String> {
+    let unsuitable = |reason: &str, what_to_do: &str| {
+        Err(format!("{} can't be a store: {reason}\n  what to do: {what_to_do}", store.display()))
     };
     match are_nested(own, store) {
         Ok(false) => {}
@@ -48,10 +48,10 @@ fn look(own: &Path, store: &Path, backend: &Backend) -> Result<(), String> {
         }
         Err(error) => tracing::debug!("{}: cannot tell where it lies: {error}", store.display()),
     }
-    match backend.why_names_are_one() {
+    match backend.find_alias_reason() {
         Ok(None) => Ok(()),
-        Ok(Some(why)) => unsuitable(
-            &format!("its file system {why}, so two keys would be one object"),
+        Ok(Some(reason)) => unsuitable(
+            &format!("its file system {reason}, so two keys would be one object"),
             "move the objects to a directory that tells all names apart (ext4 without casefold, XFS, or a share that is mounted so), and name that one; what an earlier version of the gateway has not stored yet, that version still can",
         ),
         // One that can't be written to has no two objects for one.
@@ -62,20 +62,20 @@ fn look(own: &Path, store: &Path, backend: &Backend) -> Result<(), String> {
     }
 }
 
-impl Engine {
+impl GatewayEngine {
     /// # Errors
     /// When the store of a bucket is a directory that can't be one, with what to do.
-    pub(super) async fn check_suitable(&self, bucket: &str, backend: &Backend) -> Result<(), String> {
+    pub(super) async fn check_suitable(&self, bucket: &str, backend: &StoreBackend) -> Result<(), String> {
         let Some((root, _)) = backend.root() else { return Ok(()) };
         let (own, store, backend) = (self.setup.local.directory.clone(), root.to_owned(), backend.clone());
         let looked = crate::blocking::spawn_blocking({
             let store: PathBuf = store.clone();
             move || look(&own, &store, &backend)
         });
-        match tokio::time::timeout(PATIENCE, looked).await {
+        match tokio::time::timeout(CHECK_TIMEOUT, looked).await {
             Ok(outcome) => outcome
                 .unwrap_or_else(|error| Err(error.to_string()))
-                .map_err(|why| format!("the store of bucket {bucket}: {why}")),
+                .map_err(|reason| format!("the store of bucket {bucket}: {reason}")),
             Err(_) => {
                 tracing::warn!("{} does not say whether it tells all names apart", store.display());
                 Ok(())

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Engine;
-use super::sent::{OfBucket, Sent};
-use crate::errors::{Error, Result};
+use super::GatewayEngine;
+use super::sent::{OfBucket, SentRequest};
+use crate::errors::{GatewayError, GatewayResult};
 use crate::model::now_ms;
-use crate::store::{Effect, Late, PATIENCE};
+use crate::store::{LateRequests, RequestEffect, STORE_TIMEOUT};
 
 /// How often what is new is made durable, and what is on its way looked at. What a power cut finds sent for less than twice this, the next start
 /// may not know of. After a kill it knows, by the [notes](super::sent) of what was sent.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// A request by its key and effect, and until when it may be carried out (since 1970).
-type Kept = Vec<(String, Effect, i64)>;
+type UnansweredRequests = Vec<(String, RequestEffect, i64)>;
 
 /// Under which the metadata have those of a bucket, whose name follows.
 const UNANSWERED: &[u8] = b"unanswered ";
@@ -24,33 +24,35 @@ fn key_of(bucket: &str) -> Vec<u8> {
     [UNANSWERED, bucket.as_bytes()].concat()
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Learns what an earlier start has kept, and what it had sent when it was killed.
-    pub(super) async fn recall_unanswered(&self, sent: Vec<Sent>) -> Result<()> {
+    pub(super) async fn recall_unanswered(&self, sent: Vec<SentRequest>) -> GatewayResult<()> {
         let has_news = !sent.is_empty();
         self.recall(sent)?;
         if has_news {
             self.keep_unanswered(false).await?;
         }
-        self.sent.clear().map_err(|error| Error::local("cannot empty the notes of what was sent", error))
+        self.sent
+            .clear()
+            .map_err(|error| GatewayError::local("cannot empty the notes of what was sent", error))
     }
 
-    fn recall(&self, sent: Vec<Sent>) -> Result<()> {
-        let kept: Vec<(String, Kept)> = self.metadata.view()?.states_below(UNANSWERED)?;
-        let mut of_buckets: BTreeMap<String, Vec<(String, Effect, Duration)>> = BTreeMap::new();
+    fn recall(&self, sent: Vec<SentRequest>) -> GatewayResult<()> {
+        let kept: Vec<(String, UnansweredRequests)> = self.metadata.view()?.states_below(UNANSWERED)?;
+        let mut of_buckets: BTreeMap<String, Vec<(String, RequestEffect, Duration)>> = BTreeMap::new();
         let now = now_ms();
         let left = |until_ms: i64| {
             let left = u64::try_from(until_ms.saturating_sub(now)).ok().filter(|left| *left > 0);
             left.map(Duration::from_millis)
         };
         for (bucket, kept) in kept {
-            let kept =
+            let entries =
                 kept.into_iter().filter_map(|(key, effect, until_ms)| Some((key, effect, left(until_ms)?)));
-            of_buckets.entry(bucket).or_default().extend(kept);
+            of_buckets.entry(bucket).or_default().extend(entries);
         }
         let news: BTreeSet<String> = sent.iter().map(|sent| sent.bucket.clone()).collect();
         // Behind the others: of two for one name, the later one counts. How long ago it was sent, nobody knows.
-        for Sent { bucket, key, effect } in sent {
+        for SentRequest { bucket, key, effect } in sent {
             of_buckets.entry(bucket).or_default().push((key, effect, Duration::MAX));
         }
         for (bucket, unanswered) in of_buckets.into_iter().filter(|(_, unanswered)| !unanswered.is_empty()) {
@@ -66,8 +68,8 @@ impl Engine {
     }
 
     /// Of a bucket that is not served: it may be made again.
-    fn late_of_removed(&self, bucket: &str) -> Arc<Late> {
-        let late = Arc::new(Late::new(PATIENCE));
+    fn late_of_removed(&self, bucket: &str) -> Arc<LateRequests> {
+        let late = Arc::new(LateRequests::new(STORE_TIMEOUT));
         let (log, name) = (Arc::clone(&self.sent), bucket.to_owned());
         late.note_sent_in(Arc::new(OfBucket { log, bucket: name }));
         self.late_of_removed.lock().insert(bucket.to_owned(), Arc::clone(&late));
@@ -75,7 +77,7 @@ impl Engine {
     }
 
     /// Of each bucket, also of those that were removed lately.
-    pub(super) fn late_of_all(&self) -> Vec<(String, Arc<Late>)> {
+    pub(super) fn late_of_all(&self) -> Vec<(String, Arc<LateRequests>)> {
         let served = self.bucket_states();
         let served = served.iter().map(|state| (state.name.clone(), Arc::clone(state.backend.late())));
         let removed = self.late_of_removed.lock().clone();
@@ -86,16 +88,17 @@ impl Engine {
     ///
     /// # Errors
     /// When the metadata can't be written.
-    pub(super) async fn keep_unanswered(&self, at_end: bool) -> Result<()> {
+    pub(super) async fn keep_unanswered(&self, at_end: bool) -> GatewayResult<()> {
         for (bucket, late) in self.late_of_all() {
             let Some(unanswered) = late.to_keep(at_end) else { continue };
             let until_ms =
                 |left: Duration| now_ms().saturating_add(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
-            let kept: Kept =
+            let entries: UnansweredRequests =
                 unanswered.into_iter().map(|(key, effect, left)| (key, effect, until_ms(left))).collect();
             let key = key_of(&bucket);
-            let kept = self.committer.commit(Vec::new(), move |change| change.set_state(&key, &kept)).await;
-            kept.inspect_err(|_| late.not_kept())?;
+            let outcome =
+                self.committer.commit(Vec::new(), move |change| change.set_state(&key, &entries)).await;
+            outcome.inspect_err(|_| late.not_kept())?;
             late.kept();
         }
         self.late_of_removed.lock().retain(|_, late| !late.is_over());

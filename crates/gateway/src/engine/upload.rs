@@ -9,34 +9,36 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-use super::completed::Listed;
-use super::conditions::Conditions;
+use super::completed::ListedPart;
+use super::conditions::WriteConditions;
 use super::copy::SourceConditions;
-use super::elsewhere::{Answer, Question, confused};
+use super::elsewhere::{PeerAnswer, PeerQuestion, confused};
 use super::pages::{UploadEntry, UploadListing, UploadSummary, UploadsRequest};
 use super::parts::{
     CompletedPart, check_same, checksums_of_parts, is_splintered, joined, listed_parts, slice,
     whole_checksums,
 };
-use super::shared::{check_headers, no_place};
-use super::slots::Fence;
-use super::write::{For, Stored, Verify, check_target, whole};
-use super::{BucketState, Engine};
-use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
-use crate::errors::{Error, Result};
-use crate::journal::Written;
-use crate::meta::{Holder, Name};
-use crate::model::{Checksums, Coverage, Headers, ObjectRecord, PartRecord, UploadRecord, now_ms};
-use crate::ownership::Share;
-use crate::store::{Kind, bare};
+use super::shared::{check_headers, refuse_feature};
+use super::slots::CommitFence;
+use super::write::{VerifyBody, WriteReceipt, WriteTarget, check_target, whole};
+use super::{BucketState, GatewayEngine};
+use crate::digests::{ChecksumKind, DigestResults, check_coverage, hex, multipart_etag};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::WrittenContent;
+use crate::meta::{Holder, ObjectName};
+use crate::model::{
+    ChecksumCoverage, ObjectChecksums, ObjectHeaders, ObjectRecord, PartRecord, UploadRecord, now_ms,
+};
+use crate::ownership::OwnerShare;
+use crate::store::{BackendKind, bare};
 
 /// S3's limits.
-pub const MOST_PARTS: u16 = 10_000;
-const MOST_OBJECT_BYTES: u64 = 5 << 40;
+pub const MAX_PARTS: u16 = 10_000;
+const MAX_OBJECT_BYTES: u64 = 5 << 40;
 /// So many uploads are looked at in one go, of which many may be of one group.
 const UPLOADS_A_STEP: usize = 1_000;
 /// An object's list of extents is read and written whole, and a part has one as a rule.
-const MOST_EXTENTS: usize = 2 * MOST_PARTS as usize;
+const MAX_EXTENTS: usize = 2 * MAX_PARTS as usize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartSummary {
@@ -44,20 +46,20 @@ pub struct PartSummary {
     pub size_bytes: u64,
     pub etag: String,
     pub modified_ms: i64,
-    pub checksums: Checksums,
+    pub checksums: ObjectChecksums,
 }
 
 /// The name of an upload. Those of a key are in the order in which they began, as S3 lists them.
-fn upload_id(begun_ms: i64) -> Result<String> {
+fn upload_id(begun_ms: i64) -> GatewayResult<String> {
     // For uploads that began in the same millisecond.
     static BEGUN: AtomicU16 = AtomicU16::new(0);
     let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|error| Error::local("no random numbers", error))?;
+    getrandom::fill(&mut random).map_err(|error| GatewayError::local("no random numbers", error))?;
     let count = BEGUN.fetch_add(1, Ordering::Relaxed);
     Ok(format!("{:012x}{count:04x}{}", begun_ms.max(0), hex(&random)))
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Begins an upload. Returns its name, which nobody can guess.
     ///
     /// # Errors
@@ -66,10 +68,10 @@ impl Engine {
         &self,
         bucket: &str,
         key: &str,
-        headers: Headers,
+        headers: ObjectHeaders,
         tags: Vec<(String, String)>,
-        checksum: Option<(Algorithm, Coverage)>,
-    ) -> Result<String> {
+        checksum: Option<(ChecksumKind, ChecksumCoverage)>,
+    ) -> GatewayResult<String> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
         headers.check()?;
@@ -78,7 +80,7 @@ impl Engine {
         if !state.is_exclusive(key) {
             check_headers(&state.backend, &headers)?;
             if !tags.is_empty() {
-                return Err(no_place("tags"));
+                return Err(refuse_feature("tags"));
             }
         }
         self.uploads.check_begin(bucket)?;
@@ -86,7 +88,7 @@ impl Engine {
             check_coverage(algorithm, coverage)?;
         }
         let begun_ms = now_ms();
-        let (upload, name) = (upload_id(begun_ms)?, Name::new(bucket, key));
+        let (upload, name) = (upload_id(begun_ms)?, ObjectName::new(bucket, key));
         let record = UploadRecord {
             begun_ms,
             headers,
@@ -94,13 +96,13 @@ impl Engine {
             checksum_algorithm: checksum.map(|(algorithm, _)| algorithm.name().to_owned()),
             coverage: checksum.map(|(_, coverage)| coverage),
         };
-        let (at, fence) = (upload.clone(), Fence::of(&pass));
+        let (upload_id, fence) = (upload.clone(), CommitFence::from_pass(&pass));
         self.committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
                 match change.bucket(&name.bucket)? {
-                    None => Err(Error::NoSuchBucket),
-                    Some(_) => change.set_upload(&name, &at, &record),
+                    None => Err(GatewayError::NoSuchBucket),
+                    Some(_) => change.set_upload(&name, &upload_id, &record),
                 }
             })
             .await?;
@@ -112,12 +114,12 @@ impl Engine {
     ///
     /// # Errors
     /// When there is none.
-    pub fn upload(&self, bucket: &str, key: &str, upload: &str) -> Result<UploadSummary> {
+    pub fn upload(&self, bucket: &str, key: &str, upload: &str) -> GatewayResult<UploadSummary> {
         self.bucket(bucket)?;
         let pass = self.to_read(bucket, key)?;
-        let record = self.metadata.view()?.upload(&Name::new(bucket, key), upload)?;
+        let record = self.metadata.view()?.upload(&ObjectName::new(bucket, key), upload)?;
         pass.check()?;
-        Ok(summary(key, upload, record.ok_or(Error::NoSuchUpload)?))
+        Ok(summary(key, upload, record.ok_or(GatewayError::NoSuchUpload)?))
     }
 
     /// Takes a part, in the place of one of the same number.
@@ -132,18 +134,20 @@ impl Engine {
         upload: &str,
         number: u16,
         size_bytes: u64,
-        algorithms: &[Algorithm],
-        body: BoxStream<'_, Result<Bytes>>,
-        verify: Verify,
-    ) -> Result<Stored> {
+        algorithms: &[ChecksumKind],
+        body: BoxStream<'_, GatewayResult<Bytes>>,
+        verify: VerifyBody,
+    ) -> GatewayResult<WriteReceipt> {
         let pass = self.to_write(bucket, &[key]).await?;
         self.upload(bucket, key, upload)?;
         self.uploads.check_part()?;
-        let spooled = self.spool(size_bytes, algorithms, body, For::Part).await;
+        let spooled = self.spool(size_bytes, algorithms, body, WriteTarget::Part).await;
         let (written, sums) =
-            spooled.inspect_err(|error| self.say_refused(&Name::new(bucket, key), upload, error))?;
+            spooled.inspect_err(|error| self.say_refused(&ObjectName::new(bucket, key), upload, error))?;
         verify(&sums.md5, &sums.checksums)?;
-        let stored = self.keep_part((bucket, key), upload, number, written, sums, Fence::of(&pass)).await?;
+        let stored = self
+            .keep_part((bucket, key), upload, number, written, sums, CommitFence::from_pass(&pass))
+            .await?;
         pass.check()?;
         Ok(stored)
     }
@@ -153,30 +157,30 @@ impl Engine {
         (bucket, key): (&str, &str),
         upload: &str,
         number: u16,
-        written: Option<Written>,
-        sums: Sums,
-        fence: Fence,
-    ) -> Result<Stored> {
+        written: Option<WrittenContent>,
+        sums: DigestResults,
+        fence: CommitFence,
+    ) -> GatewayResult<WriteReceipt> {
         let part = PartRecord {
-            size_bytes: written.as_ref().map_or(0, Written::size_bytes),
+            size_bytes: written.as_ref().map_or(0, WrittenContent::size_bytes),
             etag: hex(&sums.md5),
             modified_ms: now_ms(),
             extents: whole(written.as_ref()),
             checksums: sums.checksums,
         };
-        let stored = Stored {
+        let stored = WriteReceipt {
             etag: part.etag.clone(),
             checksums: part.checksums.clone(),
             modified_ms: part.modified_ms,
         };
-        let (name, upload) = (Name::new(bucket, key), upload.to_owned());
+        let (name, upload) = (ObjectName::new(bucket, key), upload.to_owned());
         let holder = Holder { name, upload, number };
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         self.committer
             .commit(written.into_iter().collect(), move |change| {
                 fence.check(change)?;
-                change.upload(&holder.name, &holder.upload)?.ok_or(Error::NoSuchUpload)?;
+                change.upload(&holder.name, &holder.upload)?.ok_or(GatewayError::NoSuchUpload)?;
                 if let Some((content, size_bytes, place)) = content {
                     change.add_content(content, size_bytes, place)?;
                 }
@@ -200,7 +204,7 @@ impl Engine {
         from: (&str, &str),
         conditions: SourceConditions,
         range: Option<Range<u64>>,
-    ) -> Result<Stored> {
+    ) -> GatewayResult<WriteReceipt> {
         let pass = self.to_write(bucket, &[key]).await?;
         self.upload(bucket, key, upload)?;
         self.uploads.check_part()?;
@@ -211,7 +215,7 @@ impl Engine {
         let whole = range.is_none();
         let range = range.unwrap_or(0..size);
         if range.end > size || (range.is_empty() && size > 0) {
-            return Err(Error::InvalidArgument(format!(
+            return Err(GatewayError::InvalidArgument(format!(
                 "the range is not within the source, which has {size} bytes"
             )));
         }
@@ -219,43 +223,48 @@ impl Engine {
         if !is_together || !source.is_exclusive(from.1) || is_splintered(&resolved.record.extents, &range) {
             let length = range.end - range.start;
             let body = self.body(from.0, from.1, resolved, range);
-            let spooled = self.spool(length, &[], body, For::Part).await;
-            let (written, sums) =
-                spooled.inspect_err(|error| self.say_refused(&Name::new(bucket, key), upload, error))?;
-            let fence = Fence::of(&pass);
+            let spooled = self.spool(length, &[], body, WriteTarget::Part).await;
+            let (written, sums) = spooled
+                .inspect_err(|error| self.say_refused(&ObjectName::new(bucket, key), upload, error))?;
+            let fence = CommitFence::from_pass(&pass);
             let stored = self.keep_part((bucket, key), upload, number, written, sums, fence).await?;
             return pass.check().map(|()| stored);
         }
         drop(resolved);
-        let (name, from, upload) = (Name::new(bucket, key), Name::new(from.0, from.1), upload.to_owned());
+        let (name, from, upload) =
+            (ObjectName::new(bucket, key), ObjectName::new(from.0, from.1), upload.to_owned());
         let holder = Holder { name, upload, number };
-        let (life, fence) = (self.life, Fence::of(&pass));
+        let (life, fence) = (self.life, CommitFence::from_pass(&pass));
         let copied = self
             .committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                change.upload(&holder.name, &holder.upload)?.ok_or(Error::NoSuchUpload)?;
-                let source = change.object(&from)?.ok_or(Error::NoSuchKey)?;
+                change.upload(&holder.name, &holder.upload)?.ok_or(GatewayError::NoSuchUpload)?;
+                let source = change.object(&from)?.ok_or(GatewayError::NoSuchKey)?;
                 conditions.check(&source)?;
                 // It may have been overwritten since: then the whole is the new one's.
                 let range = if whole { 0..source.size_bytes } else { range };
                 if range.end > source.size_bytes {
-                    return Err(Error::PreconditionFailed);
+                    return Err(GatewayError::PreconditionFailed);
                 }
                 // The MD5 of the bytes would need the bytes. Its substitute differs whenever they differ, also in a copy of the local
                 // directory that gives the same versions to other objects.
                 let text = format!("{life:016x}:{}:{}:{}", source.version, range.start, range.end);
-                let mut digests = crate::digests::Digests::new(&[])?;
+                let mut digests = crate::digests::DigestSet::new(&[])?;
                 digests.update(text.as_bytes())?;
                 let part = PartRecord {
                     size_bytes: range.end - range.start,
                     etag: hex(&digests.finish()?.md5),
                     modified_ms: now_ms(),
                     extents: slice(&source.extents, &range),
-                    checksums: Checksums::default(),
+                    checksums: ObjectChecksums::default(),
                 };
                 change.take_part(&holder, &part)?;
-                Ok(Stored { etag: part.etag, checksums: Checksums::default(), modified_ms: part.modified_ms })
+                Ok(WriteReceipt {
+                    etag: part.etag,
+                    checksums: ObjectChecksums::default(),
+                    modified_ms: part.modified_ms,
+                })
             })
             .await?;
         pass.check()?;
@@ -274,13 +283,13 @@ impl Engine {
         key: &str,
         upload: &str,
         parts: Vec<CompletedPart>,
-        conditions: Conditions,
-        expected: Checksums,
+        conditions: WriteConditions,
+        expected: ObjectChecksums,
         size_bytes: Option<u64>,
-    ) -> Result<Stored> {
+    ) -> GatewayResult<WriteReceipt> {
         let state = self.bucket(bucket)?;
         let pass = self.to_write(bucket, &[key]).await?;
-        let name = Name::new(bucket, key);
+        let name = ObjectName::new(bucket, key);
         let view = self.metadata.view()?;
         let Some(begun) = view.upload(&name, upload)? else {
             drop(view);
@@ -292,12 +301,12 @@ impl Engine {
         let found = listed_parts(&view, upload, &parts)?;
         drop(view);
         let size: u64 = found.iter().map(|(_, part)| part.size_bytes).sum();
-        if size > MOST_OBJECT_BYTES {
-            return Err(Error::TooLarge("an object has at most 5 TiB".to_owned()));
+        if size > MAX_OBJECT_BYTES {
+            return Err(GatewayError::TooLarge("an object has at most 5 TiB".to_owned()));
         }
         state.backend.check_size(size)?;
         if size_bytes.is_some_and(|wanted| wanted != size) {
-            return Err(Error::InvalidRequest(format!(
+            return Err(GatewayError::InvalidRequest(format!(
                 "the parts have {size} bytes, and the request says otherwise"
             )));
         }
@@ -316,29 +325,29 @@ impl Engine {
             part_checksums,
             only_listed: false,
         };
-        if record.extents.len() > MOST_EXTENTS {
-            return Err(Error::InvalidArgument(format!(
-                "the object would consist of {} pieces, copied from as many places, and may of {MOST_EXTENTS}: upload its parts anew",
+        if record.extents.len() > MAX_EXTENTS {
+            return Err(GatewayError::InvalidArgument(format!(
+                "the object would consist of {} pieces, copied from as many places, and may of {MAX_EXTENTS}: upload its parts anew",
                 record.extents.len()
             )));
         }
-        let stored = Stored {
+        let stored = WriteReceipt {
             etag: record.etag.clone(),
             checksums: record.checksums.clone(),
             modified_ms: record.modified_ms,
         };
         if !state.is_exclusive(key) {
-            let listed = Listed { upload: upload.to_owned(), parts, found };
+            let listed = ListedPart { upload: upload.to_owned(), parts, found };
             return self.complete_shared(state, name, listed, (record, stored), &conditions, pass).await;
         }
-        let is_directory = state.backend.kind == Kind::Directory;
-        let (at, upload, fence) = (name.clone(), upload.to_owned(), Fence::of(&pass));
+        let is_directory = state.backend.kind == BackendKind::Directory;
+        let (at, upload, fence) = (name.clone(), upload.to_owned(), CommitFence::from_pass(&pass));
         let place = self.place_of(std::slice::from_ref(&name)).await?;
         let outcome = self
             .committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                change.upload(&at, &upload)?.ok_or(Error::NoSuchUpload)?;
+                change.upload(&at, &upload)?.ok_or(GatewayError::NoSuchUpload)?;
                 for (number, part) in &found {
                     check_same(*number, change.part(&upload, *number)?.as_ref(), part)?;
                 }
@@ -349,7 +358,7 @@ impl Engine {
             })
             .await;
         drop(place);
-        if outcome == Err(Error::NoSuchUpload) {
+        if outcome == Err(GatewayError::NoSuchUpload) {
             // A client that asked twice at once gets the first request's answer.
             return self.completed_here(&state, &name, &parts).await;
         }
@@ -364,9 +373,9 @@ impl Engine {
     async fn completed_here(
         &self,
         state: &BucketState,
-        name: &Name,
+        name: &ObjectName,
         parts: &[CompletedPart],
-    ) -> Result<Stored> {
+    ) -> GatewayResult<WriteReceipt> {
         let stored = completed_before(self.metadata.view()?.object(name)?, parts)?;
         self.settled(state, name).await?;
         Ok(stored)
@@ -376,14 +385,15 @@ impl Engine {
     ///
     /// # Errors
     /// When there is none.
-    pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<()> {
+    pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> GatewayResult<()> {
         self.bucket(bucket)?;
         let pass = self.to_delete(bucket, &[key]).await?;
-        let (name, begun_as, fence) = (Name::new(bucket, key), upload.to_owned(), Fence::of(&pass));
+        let (name, begun_as, fence) =
+            (ObjectName::new(bucket, key), upload.to_owned(), CommitFence::from_pass(&pass));
         self.committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                change.upload(&name, &begun_as)?.ok_or(Error::NoSuchUpload)?;
+                change.upload(&name, &begun_as)?.ok_or(GatewayError::NoSuchUpload)?;
                 change.remove_upload(&name, &begun_as)
             })
             .await?;
@@ -401,7 +411,7 @@ impl Engine {
         upload: &str,
         after: u16,
         most: usize,
-    ) -> Result<(Vec<PartSummary>, bool)> {
+    ) -> GatewayResult<(Vec<PartSummary>, bool)> {
         self.upload(bucket, key, upload)?;
         let mut parts: Vec<PartSummary> = self
             .metadata
@@ -431,16 +441,16 @@ impl Engine {
         prefix: &str,
         after: Option<(&str, Option<&str>)>,
         most: usize,
-    ) -> Result<(Vec<UploadSummary>, bool)> {
+    ) -> GatewayResult<(Vec<UploadSummary>, bool)> {
         let Some(shares) = self.shares(bucket, prefix)? else {
             return self.uploads_in_slots(bucket, prefix, after, most, None);
         };
         let (mut uploads, mut is_truncated) = (Vec::new(), false);
-        for Share { owner, slots } in shares {
+        for OwnerShare { owner, slots } in shares {
             let (theirs, are_truncated) = match owner {
                 None => self.uploads_in_slots(bucket, prefix, after, most, Some(&slots))?,
                 Some(owner) => {
-                    let question = Question::ListUploads {
+                    let question = PeerQuestion::ListUploads {
                         bucket: bucket.to_owned(),
                         prefix: prefix.to_owned(),
                         after: after.map(|(key, upload)| (key.to_owned(), upload.map(str::to_owned))),
@@ -448,7 +458,7 @@ impl Engine {
                         slots,
                     };
                     match self.ask(&owner, &question).await? {
-                        Answer::Uploads(uploads, is_truncated) => (uploads, is_truncated),
+                        PeerAnswer::Uploads(uploads, is_truncated) => (uploads, is_truncated),
                         _ => return Err(confused()),
                     }
                 }
@@ -470,7 +480,7 @@ impl Engine {
         &self,
         bucket: &str,
         request: &UploadsRequest,
-    ) -> Result<UploadListing> {
+    ) -> GatewayResult<UploadListing> {
         if request.most == 0 {
             self.bucket(bucket)?;
             return Ok(UploadListing::default());
@@ -517,15 +527,15 @@ impl Engine {
         after: Option<(&str, Option<&str>)>,
         most: usize,
         slots: Option<&[(u16, u64)]>,
-    ) -> Result<(Vec<UploadSummary>, bool)> {
+    ) -> GatewayResult<(Vec<UploadSummary>, bool)> {
         self.bucket(bucket)?;
         let pass = self.to_read_slots(slots.unwrap_or_default())?;
         let wanted: Option<HashSet<u16>> = slots.map(|slots| slots.iter().map(|(slot, _)| *slot).collect());
         let start = match after {
-            Some((key, Some(upload))) => crate::meta::upload_key(&Name::new(bucket, key), upload),
+            Some((key, Some(upload))) => crate::meta::upload_key(&ObjectName::new(bucket, key), upload),
             // Behind all uploads of the key.
-            Some((key, None)) => crate::meta::upload_key(&Name::new(bucket, key), "\u{7f}"),
-            None => Name::new(bucket, prefix).to_bytes(),
+            Some((key, None)) => crate::meta::upload_key(&ObjectName::new(bucket, key), "\u{7f}"),
+            None => ObjectName::new(bucket, prefix).to_bytes(),
         };
         let mut uploads = Vec::new();
         self.metadata.view()?.uploads(bucket, &start, |name, upload, record| {
@@ -544,14 +554,14 @@ impl Engine {
 }
 
 /// A client whose answer was lost asks again. If the object is what the parts make, it was this upload that made it, or one just like it.
-fn completed_before(record: Option<ObjectRecord>, parts: &[CompletedPart]) -> Result<Stored> {
-    let record = record.filter(|_| !parts.is_empty()).ok_or(Error::NoSuchUpload)?;
+fn completed_before(record: Option<ObjectRecord>, parts: &[CompletedPart]) -> GatewayResult<WriteReceipt> {
+    let record = record.filter(|_| !parts.is_empty()).ok_or(GatewayError::NoSuchUpload)?;
     // An ETag that no MD5 can be is one of another upload.
     match multipart_etag(parts.iter().map(|part| bare(&part.etag))) {
         Ok(etag) if etag == record.etag => {
-            Ok(Stored { etag, checksums: record.checksums, modified_ms: record.modified_ms })
+            Ok(WriteReceipt { etag, checksums: record.checksums, modified_ms: record.modified_ms })
         }
-        _ => Err(Error::NoSuchUpload),
+        _ => Err(GatewayError::NoSuchUpload),
     }
 }
 

@@ -3,20 +3,20 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{BucketState, Engine};
-use crate::errors::{Error, Result};
-use crate::meta::Name;
-use crate::model::{ContentId, ContentRecord, ObjectRecord, Place};
-use crate::store::{Found, Kind, bare};
+use super::{BucketState, GatewayEngine};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::ObjectName;
+use crate::model::{ContentId, ContentPlace, ContentRecord, ObjectRecord};
+use crate::store::{BackendKind, StoredInfo, bare};
 
 /// Objects that the log speaks of, each once: behind so many it speaks of no more.
-const MOST_TOLD: usize = 10_000;
+const MAX_LOGGED: usize = 10_000;
 /// Before the store is asked a second time of what it says is another's change.
 const BETWEEN: Duration = Duration::from_millis(50);
 
 /// What the store's word about an object means.
 #[derive(Debug, PartialEq, Eq)]
-enum Meaning {
+enum StoreMeaning {
     /// It has what the metadata speak of.
     AsKnown,
     /// Somebody else has changed or deleted it.
@@ -27,46 +27,46 @@ enum Meaning {
     Withheld(&'static str),
 }
 
-fn meaning_of(content: &ContentRecord, found: Option<&Found>) -> Meaning {
-    let Place::Remote { etag, .. } = &content.place else { return Meaning::AsKnown };
+fn meaning_of(content: &ContentRecord, found: Option<&StoredInfo>) -> StoreMeaning {
+    let ContentPlace::Remote { etag, .. } = &content.place else { return StoreMeaning::AsKnown };
     let is_as_known = found.is_some_and(|found| {
         found.size_bytes == content.size_bytes && found.etag.as_deref().map(bare) == etag.as_deref().map(bare)
     });
     match (is_as_known, content.confirmed_ms, found) {
-        (true, ..) => Meaning::AsKnown,
+        (true, ..) => StoreMeaning::AsKnown,
         // Also where only a listing told of it: nobody else deletes here, and what is forgotten is lost for good.
-        (false, _, None) => Meaning::Withheld("has nothing there"),
+        (false, _, None) => StoreMeaning::Withheld("has nothing there"),
         // Anything that others wrote there since then is later than this.
         (false, Some(confirmed_ms), Some(found)) if found.modified_ms <= confirmed_ms => {
-            Meaning::Withheld("has an older version there")
+            StoreMeaning::Withheld("has an older version there")
         }
-        _ => Meaning::Changed,
+        _ => StoreMeaning::Changed,
     }
 }
 
 /// Whether the store has said the same twice.
-fn is_alike(one: &Found, other: &Found) -> bool {
+fn is_alike(one: &StoredInfo, other: &StoredInfo) -> bool {
     (one.size_bytes, &one.etag, one.modified_ms) == (other.size_bytes, &other.etag, other.modified_ms)
 }
 
 /// Whether a directory has the same file under another inode, as after it was moved to another disk, or mounted anew: an ETag there is
 /// inode, time of change in microseconds and size.
-pub(super) fn is_same_file(content: &ContentRecord, found: &Found) -> bool {
-    let Place::Remote { etag, .. } = &content.place else { return false };
+pub(super) fn is_same_file(content: &ContentRecord, found: &StoredInfo) -> bool {
+    let ContentPlace::Remote { etag, .. } = &content.place else { return false };
     let without_inode = |etag: &Option<String>| Some(bare(etag.as_deref()?).split_once('-')?.1.to_owned());
-    let known = without_inode(etag);
-    found.size_bytes == content.size_bytes && known.is_some() && known == without_inode(&found.etag)
+    let recorded = without_inode(etag);
+    found.size_bytes == content.size_bytes && recorded.is_some() && recorded == without_inode(&found.etag)
 }
 
-fn with_etag(place: &Place, found: &Found) -> Place {
+fn with_etag(place: &ContentPlace, found: &StoredInfo) -> ContentPlace {
     let mut place = place.clone();
-    if let Place::Remote { etag, .. } = &mut place {
+    if let ContentPlace::Remote { etag, .. } = &mut place {
         etag.clone_from(&found.etag);
     }
     place
 }
 
-impl Engine {
+impl GatewayEngine {
     /// The store does not give what the metadata have of this version of an object. If others have changed it, it is taken as it is now, once the
     /// store has said so twice. Where the store has nothing, or what is older, it stays known, however: to forget it since a store is not mounted,
     /// is another one, or is a little behind, would lose it for good. An object known
@@ -74,43 +74,48 @@ impl Engine {
     ///
     /// # Errors
     /// When it is withheld, or the store does not say what it has.
-    pub(super) async fn refresh(&self, state: &BucketState, name: &Name, version: u64) -> Result<()> {
-        let (mut before, mut is_missed): (Option<Found>, bool) = (None, false);
+    pub(super) async fn refresh(
+        &self,
+        state: &BucketState,
+        name: &ObjectName,
+        version: u64,
+    ) -> GatewayResult<()> {
+        let (mut before, mut is_missed): (Option<StoredInfo>, bool) = (None, false);
         loop {
             let found = match state.backend.head(&name.key).await {
                 Ok(found) => Some(found),
-                Err(Error::NoSuchKey) => None,
+                Err(GatewayError::NoSuchKey) => None,
                 Err(error) => return Err(error),
             };
             let is_sure = matches!((&before, &found), (Some(before), Some(found)) if is_alike(before, found));
             let (content, meaning) = self.compare(state, name, version, found.clone(), is_sure).await?;
             match meaning {
-                Meaning::Unseen if !std::mem::replace(&mut is_missed, true) => {
+                StoreMeaning::Unseen if !std::mem::replace(&mut is_missed, true) => {
                     tokio::time::sleep(BETWEEN).await;
                 }
-                Meaning::Unseen if state.backend.lists(&name.key).await? => {
+                StoreMeaning::Unseen if state.backend.lists(&name.key).await? => {
                     return Err(self.withheld(name, content, "has nothing there"));
                 }
                 // It stays known: a store that is behind may have it again, and a deletion through the gateway takes it away.
-                Meaning::Unseen => return Err(Error::NoSuchKey),
-                Meaning::AsKnown => return Ok(()),
-                Meaning::Changed if is_sure => {
+                StoreMeaning::Unseen => return Err(GatewayError::NoSuchKey),
+                StoreMeaning::AsKnown => return Ok(()),
+                StoreMeaning::Changed if is_sure => {
                     self.counters.strangers.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(
                         "{name} was changed in the store behind the gateway's back: taking it as it is now"
                     );
                     return Ok(());
                 }
-                Meaning::Changed if before.is_some() => {
-                    return Err(Error::StoreAway(format!(
+                StoreMeaning::Changed if before.is_some() => {
+                    return Err(GatewayError::StoreAway(format!(
                         "the store says now this and now that of {name}: it stays as it is known here"
                     )));
                 }
-                Meaning::Changed => {
+                StoreMeaning::Changed => {
                     before = found;
                     tokio::time::sleep(BETWEEN).await;
                 }
-                Meaning::Withheld(why) => return Err(self.withheld(name, content, why)),
+                StoreMeaning::Withheld(reason) => return Err(self.withheld(name, content, reason)),
             }
         }
     }
@@ -119,19 +124,19 @@ impl Engine {
     async fn compare(
         &self,
         state: &BucketState,
-        name: &Name,
+        name: &ObjectName,
         version: u64,
-        found: Option<Found>,
+        found: Option<StoredInfo>,
         is_sure: bool,
-    ) -> Result<(Option<ContentId>, Meaning)> {
-        let (at, numbers, kind) = (name.clone(), (self.number(), self.number()), state.backend.kind);
+    ) -> GatewayResult<(Option<ContentId>, StoreMeaning)> {
+        let (target, numbers, kind) = (name.clone(), (self.number(), self.number()), state.backend.kind);
         self.committer
             .commit(Vec::new(), move |change| {
-                let record = change.object(&at)?.filter(|record| record.version == version);
+                let record = change.object(&target)?.filter(|record| record.version == version);
                 let record = match record {
-                    Some(record) if change.pending(&at)?.is_none() => record,
+                    Some(record) if change.pending(&target)?.is_none() => record,
                     // It has changed here meanwhile, or will there.
-                    _ => return Ok((None, Meaning::AsKnown)),
+                    _ => return Ok((None, StoreMeaning::AsKnown)),
                 };
                 let content = match record.extents.first() {
                     Some(extent) => change.content(extent.content)?.map(|content| (extent.content, content)),
@@ -142,22 +147,24 @@ impl Engine {
                     None => meaning_of_empty(&record, found.as_ref()),
                 };
                 let meaning = match (&content, &found) {
-                    (_, None) if record.only_listed && meaning != Meaning::AsKnown => Meaning::Unseen,
-                    (Some((id, known)), Some(found))
-                        if meaning != Meaning::AsKnown
-                            && kind == Kind::Directory
-                            && is_same_file(known, found) =>
+                    (_, None) if record.only_listed && meaning != StoreMeaning::AsKnown => {
+                        StoreMeaning::Unseen
+                    }
+                    (Some((id, recorded)), Some(found))
+                        if meaning != StoreMeaning::AsKnown
+                            && kind == BackendKind::Directory
+                            && is_same_file(recorded, found) =>
                     {
-                        change.set_place(*id, with_etag(&known.place, found))?;
-                        Meaning::AsKnown
+                        change.set_place(*id, with_etag(&recorded.place, found))?;
+                        StoreMeaning::AsKnown
                     }
                     _ => meaning,
                 };
-                if meaning == Meaning::Changed && is_sure {
-                    change.set_object(&at, None)?;
-                    change.set_stored(&at, None)?;
+                if meaning == StoreMeaning::Changed && is_sure {
+                    change.set_object(&target, None)?;
+                    change.set_stored(&target, None)?;
                     if let Some(found) = &found {
-                        super::listed::enter(change, &at, found, numbers, kind)?;
+                        super::listed::enter(change, &target, found, numbers, kind)?;
                     }
                 }
                 Ok((content.map(|(id, _)| id), meaning))
@@ -165,49 +172,49 @@ impl Engine {
             .await
     }
 
-    fn withheld(&self, name: &Name, content: Option<ContentId>, why: &str) -> Error {
+    fn withheld(&self, name: &ObjectName, content: Option<ContentId>, reason: &str) -> GatewayError {
         self.counters.withheld.fetch_add(1, Ordering::Relaxed);
         let is_new = {
-            let mut told = self.told.lock();
-            content.is_some_and(|content| told.len() < MOST_TOLD && told.insert(content))
+            let mut logged = self.told.lock();
+            content.is_some_and(|content| logged.len() < MAX_LOGGED && logged.insert(content))
         };
         if is_new {
             tracing::warn!(
-                "{name} is known here and can't be read: it was stored there, and the store {why}\n  what to do: see that the store is the right one, mounted and whole; if the object is lost, delete it through the gateway"
+                "{name} is known here and can't be read: it was stored there, and the store {reason}\n  what to do: see that the store is the right one, mounted and whole; if the object is lost, delete it through the gateway"
             );
         }
-        Error::StoreAway(format!(
-            "the store behind {why}, where {name} was stored: it stays known, and can be read once the store gives it again"
+        GatewayError::StoreAway(format!(
+            "the store behind {reason}, where {name} was stored: it stays known, and can be read once the store gives it again"
         ))
     }
 }
 
 /// The same of an object without bytes. The store is asked of one only for its headers, where a listing told of it.
-fn meaning_of_empty(record: &ObjectRecord, found: Option<&Found>) -> Meaning {
+fn meaning_of_empty(record: &ObjectRecord, found: Option<&StoredInfo>) -> StoreMeaning {
     match found {
         Some(found) if found.size_bytes == 0 && found.etag.as_deref().map_or("", bare) == record.etag => {
-            Meaning::AsKnown
+            StoreMeaning::AsKnown
         }
-        None => Meaning::Withheld("has nothing there"),
+        None => StoreMeaning::Withheld("has nothing there"),
         // Its time is the store's.
         Some(found) if found.modified_ms < record.modified_ms => {
-            Meaning::Withheld("has an older version there")
+            StoreMeaning::Withheld("has an older version there")
         }
-        Some(_) => Meaning::Changed,
+        Some(_) => StoreMeaning::Changed,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Headers;
+    use crate::model::ObjectHeaders;
 
     #[test]
-    fn what_was_stored_here_is_given_up_for_what_came_later_alone() {
+    fn stored_object_is_replaced_only_by_newer_one() {
         let content = |confirmed_ms| ContentRecord {
             size_bytes: 5,
             references: 1,
-            place: Place::Remote {
+            place: ContentPlace::Remote {
                 bucket: "lake".to_owned(),
                 key: "a".to_owned(),
                 etag: Some("\"e\"".to_owned()),
@@ -216,24 +223,24 @@ mod tests {
             },
             confirmed_ms,
         };
-        let found = |size_bytes, etag: &str, modified_ms| Found {
+        let found = |size_bytes, etag: &str, modified_ms| StoredInfo {
             size_bytes,
             etag: Some(etag.to_owned()),
             modified_ms,
-            headers: Headers::default(),
+            headers: ObjectHeaders::default(),
         };
         let (ours, earlier) = (content(Some(1000)), content(None));
         for content in [&ours, &earlier] {
-            assert_eq!(meaning_of(content, Some(&found(5, "e", 1))), Meaning::AsKnown);
-            assert_eq!(meaning_of(content, Some(&found(5, "f", 1001))), Meaning::Changed);
+            assert_eq!(meaning_of(content, Some(&found(5, "e", 1))), StoreMeaning::AsKnown);
+            assert_eq!(meaning_of(content, Some(&found(5, "f", 1001))), StoreMeaning::Changed);
         }
         for other in [found(5, "f", 1000), found(6, "e", 999)] {
-            assert!(matches!(meaning_of(&ours, Some(&other)), Meaning::Withheld(_)));
+            assert!(matches!(meaning_of(&ours, Some(&other)), StoreMeaning::Withheld(_)));
             // Of what earlier gateways took over, nobody knows since when it was there.
-            assert_eq!(meaning_of(&earlier, Some(&other)), Meaning::Changed);
+            assert_eq!(meaning_of(&earlier, Some(&other)), StoreMeaning::Changed);
         }
         for content in [&ours, &earlier] {
-            assert!(matches!(meaning_of(content, None), Meaning::Withheld(_)));
+            assert!(matches!(meaning_of(content, None), StoreMeaning::Withheld(_)));
         }
     }
 }

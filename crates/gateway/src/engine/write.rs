@@ -9,18 +9,18 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
-use super::conditions::Conditions;
-use super::elsewhere::{Answer, Question, confused};
-use super::slots::Fence;
-use super::{BucketState, Engine};
-use crate::config::Write;
-use crate::digests::{Algorithm, Digests, Sums, hex};
-use crate::errors::{Error, Result};
-use crate::journal::Written;
-use crate::meta::{Change, Name};
-use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
-use crate::ownership::{Pass, Route};
-use crate::store::{Kind, PATIENCE};
+use super::conditions::WriteConditions;
+use super::elsewhere::{PeerAnswer, PeerQuestion, confused};
+use super::slots::CommitFence;
+use super::{BucketState, GatewayEngine};
+use crate::config::WriteMode;
+use crate::digests::{ChecksumKind, DigestResults, DigestSet, hex};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::WrittenContent;
+use crate::meta::{MetadataChange, ObjectName};
+use crate::model::{ContentExtent, ContentId, ObjectChecksums, ObjectHeaders, ObjectRecord, now_ms};
+use crate::ownership::{KeyRoute, WritePass};
+use crate::store::{BackendKind, STORE_TIMEOUT};
 
 /// A body that brings nothing for so long gives up its room in the journal. The pace of clients is looked after where their bytes come in; here
 /// they come in pieces, the slowest of which take minutes.
@@ -31,41 +31,41 @@ const KEPT_FROM_PARTS: u64 = 8;
 /// Deletions of one request where others write as well, which the store carries out one by one.
 const DELETIONS_AT_ONCE: usize = 16;
 /// S3's limit for one request.
-const MOST_PUT_BYTES: u64 = 5 << 30;
+const MAX_PUT_BYTES: u64 = 5 << 30;
 
 /// A key that is to be deleted, and when.
-type Deletion = (String, Conditions);
+type KeyDeletion = (String, WriteConditions);
 
 /// An object to be put, without its bytes.
 #[derive(Clone, Debug, Default)]
 pub struct PutRequest {
     pub size_bytes: u64,
-    pub headers: Headers,
+    pub headers: ObjectHeaders,
     pub tags: Vec<(String, String)>,
-    pub conditions: Conditions,
+    pub conditions: WriteConditions,
     /// Computed, and kept with the object.
-    pub algorithms: Vec<Algorithm>,
+    pub algorithms: Vec<ChecksumKind>,
 }
 
 /// Looks at the MD5 and the checksums of what came before it counts.
-pub type Verify = Box<dyn FnOnce(&[u8; 16], &Checksums) -> Result<()> + Send>;
+pub type VerifyBody = Box<dyn FnOnce(&[u8; 16], &ObjectChecksums) -> GatewayResult<()> + Send>;
 
 /// What a client is told of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct WriteReceipt {
     pub etag: String,
-    pub checksums: Checksums,
+    pub checksums: ObjectChecksums,
     pub modified_ms: i64,
 }
 
 /// What bytes in the journal are going to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum For {
+pub(super) enum WriteTarget {
     Object,
     Part,
 }
 
-impl Engine {
+impl GatewayEngine {
     /// Puts an object. Once this returns it is as safe as the rule of its prefix says, and visible.
     ///
     /// # Errors
@@ -76,47 +76,48 @@ impl Engine {
         bucket: &str,
         key: &str,
         request: PutRequest,
-        body: BoxStream<'_, Result<Bytes>>,
-        verify: Verify,
-    ) -> Result<Stored> {
+        body: BoxStream<'_, GatewayResult<Bytes>>,
+        verify: VerifyBody,
+    ) -> GatewayResult<WriteReceipt> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
         request.headers.check()?;
         self.check_keepable(&state, &request.headers, &request.tags)?;
         let pass = self.to_write(bucket, &[key]).await?;
-        let name = Name::new(bucket, key);
-        if request.size_bytes > MOST_PUT_BYTES {
-            return Err(Error::TooLarge("a PUT has at most 5 GiB: use a multipart upload".to_owned()));
+        let name = ObjectName::new(bucket, key);
+        if request.size_bytes > MAX_PUT_BYTES {
+            return Err(GatewayError::TooLarge("a PUT has at most 5 GiB: use a multipart upload".to_owned()));
         }
         if state.is_exclusive(key) {
             // It is checked again in the end; this spares the client sending it for nothing.
             request.conditions.check(self.metadata.view()?.object(&name)?.as_ref())?;
         }
-        let (written, sums) = self.spool(request.size_bytes, &request.algorithms, body, For::Object).await?;
+        let (written, sums) =
+            self.spool(request.size_bytes, &request.algorithms, body, WriteTarget::Object).await?;
         verify(&sums.md5, &sums.checksums)?;
         if !state.is_exclusive(key) {
             return self.put_shared(state, name, request, written, sums, pass).await;
         }
         let record = self.record(written.as_ref(), request.size_bytes, sums, request.headers, request.tags);
-        let stored = Stored {
+        let stored = WriteReceipt {
             etag: record.etag.clone(),
             checksums: record.checksums.clone(),
             modified_ms: record.modified_ms,
         };
-        let is_directory = state.backend.kind == Kind::Directory;
-        let (conditions, at, fence) = (request.conditions, name.clone(), Fence::of(&pass));
+        let is_directory = state.backend.kind == BackendKind::Directory;
+        let (conditions, target, fence) = (request.conditions, name.clone(), CommitFence::from_pass(&pass));
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         let place = self.place_of(std::slice::from_ref(&name)).await?;
         self.committer
             .commit(written.into_iter().collect(), move |change| {
                 fence.check(change)?;
-                check_target(change, &at, &conditions, is_directory)?;
+                check_target(change, &target, &conditions, is_directory)?;
                 if let Some((content, size_bytes, place)) = content {
                     change.add_content(content, size_bytes, place)?;
                 }
-                change.set_object(&at, Some(&record))?;
-                change.mark_pending(&at)
+                change.set_object(&target, Some(&record))?;
+                change.mark_pending(&target)
             })
             .await?;
         drop(place);
@@ -130,16 +131,16 @@ impl Engine {
     pub(super) async fn spool(
         &self,
         size_bytes: u64,
-        algorithms: &[Algorithm],
-        mut body: BoxStream<'_, Result<Bytes>>,
-        purpose: For,
-    ) -> Result<(Option<Written>, Sums)> {
+        algorithms: &[ChecksumKind],
+        mut body: BoxStream<'_, GatewayResult<Bytes>>,
+        purpose: WriteTarget,
+    ) -> GatewayResult<(Option<WrittenContent>, DigestResults)> {
         let capacity = self.journal.capacity_bytes();
         let most_bytes = match purpose {
-            For::Object => capacity,
-            For::Part => capacity - capacity / KEPT_FROM_PARTS,
+            WriteTarget::Object => capacity,
+            WriteTarget::Part => capacity - capacity / KEPT_FROM_PARTS,
         };
-        let mut digests = Digests::new(algorithms)?;
+        let mut digests = DigestSet::new(algorithms)?;
         let mut writer = match size_bytes {
             0 => None,
             _ => {
@@ -153,7 +154,7 @@ impl Engine {
                 Ok(None) => break,
                 Err(_) => {
                     let text = format!("nothing came of the body for {} s", SILENCE.as_secs());
-                    return Err(Error::IncompleteBody(text));
+                    return Err(GatewayError::IncompleteBody(text));
                 }
             };
             digests.update(&piece)?;
@@ -161,7 +162,7 @@ impl Engine {
                 Some(writer) => writer.write(piece).await?,
                 None if piece.is_empty() => {}
                 None => {
-                    return Err(Error::IncompleteBody(
+                    return Err(GatewayError::IncompleteBody(
                         "the body is longer than its Content-Length".to_owned(),
                     ));
                 }
@@ -179,10 +180,10 @@ impl Engine {
 
     fn record(
         &self,
-        written: Option<&Written>,
+        written: Option<&WrittenContent>,
         size_bytes: u64,
-        sums: Sums,
-        headers: Headers,
+        sums: DigestResults,
+        headers: ObjectHeaders,
         tags: Vec<(String, String)>,
     ) -> ObjectRecord {
         ObjectRecord {
@@ -201,17 +202,19 @@ impl Engine {
     }
 
     /// What follows a commit that made `name` pending: where the rule says so, the store is waited for.
-    pub(super) async fn settled(&self, state: &BucketState, name: &Name) -> Result<()> {
+    pub(super) async fn settled(&self, state: &BucketState, name: &ObjectName) -> GatewayResult<()> {
         match state.rule(&name.key).rule.write {
-            Write::Back { .. } => Ok(()),
-            Write::Through => {
+            WriteMode::Back { .. } => Ok(()),
+            WriteMode::Through => {
                 let answer = self.queue.hasten(name);
                 match tokio::time::timeout(self.setup.patience.max(Duration::from_secs(1)), answer).await {
                     Ok(Ok(outcome)) => outcome.map_err(|error| match error {
-                        Error::Store(_) | Error::StoreAway(_) | Error::Refused { .. } => error,
-                        other => Error::Store(other.to_string()),
+                        GatewayError::Store(_)
+                        | GatewayError::StoreAway(_)
+                        | GatewayError::Refused { .. } => error,
+                        other => GatewayError::Store(other.to_string()),
                     }),
-                    _ => Err(Error::Busy(
+                    _ => Err(GatewayError::Busy(
                         "the store behind did not take the object in time; the gateway goes on trying"
                             .to_owned(),
                     )),
@@ -227,28 +230,30 @@ impl Engine {
     pub async fn delete(
         self: &Arc<Self>,
         bucket: &str,
-        keys: Vec<(String, Conditions)>,
-    ) -> Result<Vec<Result<()>>> {
+        keys: Vec<(String, WriteConditions)>,
+    ) -> GatewayResult<Vec<GatewayResult<()>>> {
         self.bucket(bucket)?;
-        let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
-        let mut groups: HashMap<Option<String>, Vec<(usize, Deletion)>> = HashMap::new();
-        for (at, (key, conditions)) in keys.into_iter().enumerate() {
+        let mut outcomes: Vec<GatewayResult<()>> = vec![Ok(()); keys.len()];
+        let mut groups: HashMap<Option<String>, Vec<(usize, KeyDeletion)>> = HashMap::new();
+        for (index, (key, conditions)) in keys.into_iter().enumerate() {
             match self.route(bucket, &key) {
-                Route::Here => groups.entry(None).or_default().push((at, (key, conditions))),
-                Route::There { owner, .. } => {
-                    groups.entry(Some(owner)).or_default().push((at, (key, conditions)))
+                KeyRoute::Here => groups.entry(None).or_default().push((index, (key, conditions))),
+                KeyRoute::There { owner, .. } => {
+                    groups.entry(Some(owner)).or_default().push((index, (key, conditions)))
                 }
-                Route::Nowhere(why) => outcomes[at] = Err(Error::Busy(format!("{why}: try again later"))),
+                KeyRoute::Nowhere(reason) => {
+                    outcomes[index] = Err(GatewayError::Busy(format!("{reason}: try again later")))
+                }
             }
         }
         for (owner, group) in groups {
-            let (places, keys): (Vec<usize>, Vec<(String, Conditions)>) = group.into_iter().unzip();
+            let (places, keys): (Vec<usize>, Vec<(String, WriteConditions)>) = group.into_iter().unzip();
             let done = match owner {
                 None => self.delete_here(bucket, keys).await,
                 Some(owner) => {
-                    let question = Question::Delete { bucket: bucket.to_owned(), keys };
+                    let question = PeerQuestion::Delete { bucket: bucket.to_owned(), keys };
                     match self.ask(&owner, &question).await {
-                        Ok(Answer::Deleted(done)) if done.len() == places.len() => Ok(done),
+                        Ok(PeerAnswer::Deleted(done)) if done.len() == places.len() => Ok(done),
                         Ok(_) => Err(confused()),
                         Err(error) => Err(error),
                     }
@@ -256,9 +261,11 @@ impl Engine {
             };
             // What went wrong with some keys says nothing of the others.
             match done {
-                Ok(done) => places.into_iter().zip(done).for_each(|(at, outcome)| outcomes[at] = outcome),
-                Err(error @ Error::Busy(_)) => {
-                    places.into_iter().for_each(|at| outcomes[at] = Err(error.clone()))
+                Ok(done) => {
+                    places.into_iter().zip(done).for_each(|(index, outcome)| outcomes[index] = outcome)
+                }
+                Err(error @ GatewayError::Busy(_)) => {
+                    places.into_iter().for_each(|index| outcomes[index] = Err(error.clone()))
                 }
                 Err(error) => return Err(error),
             }
@@ -270,31 +277,31 @@ impl Engine {
     pub(super) async fn delete_here(
         self: &Arc<Self>,
         bucket: &str,
-        keys: Vec<(String, Conditions)>,
-    ) -> Result<Vec<Result<()>>> {
+        keys: Vec<(String, WriteConditions)>,
+    ) -> GatewayResult<Vec<GatewayResult<()>>> {
         let state = self.bucket(bucket)?;
         let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
         let pass = Arc::new(self.to_delete(bucket, &names).await?);
-        let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
+        let mut outcomes: Vec<GatewayResult<()>> = vec![Ok(()); keys.len()];
         let (mut ours, mut shared) = (Vec::new(), Vec::new());
-        for (at, (key, conditions)) in keys.iter().enumerate() {
+        for (index, (key, conditions)) in keys.iter().enumerate() {
             if let Err(error) = state.backend.path(key) {
                 // A key that can't be stored is not there, unless it is no key at all.
                 if key.is_empty() || key.contains('\0') {
-                    outcomes[at] = Err(error);
+                    outcomes[index] = Err(error);
                 }
                 continue;
             }
             match state.is_exclusive(key) {
-                true => ours.push((at, Name::new(bucket, key), conditions.clone())),
-                false => shared.push((at, key, conditions)),
+                true => ours.push((index, ObjectName::new(bucket, key), conditions.clone())),
+                false => shared.push((index, key, conditions)),
             }
         }
         for (at, outcome) in self.delete_all_shared(&state, shared, &pass).await {
             outcomes[at] = outcome;
         }
-        let (of_change, fence) = (ours.clone(), Fence::of(&pass));
-        let names: Vec<Name> = ours.iter().map(|(_, name, _)| name.clone()).collect();
+        let (of_change, fence) = (ours.clone(), CommitFence::from_pass(&pass));
+        let names: Vec<ObjectName> = ours.iter().map(|(_, name, _)| name.clone()).collect();
         let places = self.place_of(&names).await?;
         let committed = self
             .committer
@@ -309,7 +316,7 @@ impl Engine {
             .await?;
         drop(places);
         // All at once: if the store is down, the request must not wait for each key in turn.
-        let settling = ours.into_iter().zip(committed).map(|((at, name, _), outcome)| {
+        let settling = ours.into_iter().zip(committed).map(|((index, name, _), outcome)| {
             let state = &state;
             async move {
                 let settled = match outcome {
@@ -317,11 +324,11 @@ impl Engine {
                     Ok(false) => Ok(()),
                     Err(error) => Err(error),
                 };
-                (at, settled)
+                (index, settled)
             }
         });
-        for (at, outcome) in futures_util::future::join_all(settling).await {
-            outcomes[at] = outcome;
+        for (index, outcome) in futures_util::future::join_all(settling).await {
+            outcomes[index] = outcome;
         }
         pass.check()?;
         Ok(outcomes)
@@ -332,14 +339,14 @@ impl Engine {
     async fn delete_all_shared(
         self: &Arc<Self>,
         state: &Arc<BucketState>,
-        keys: Vec<(usize, &String, &Conditions)>,
-        pass: &Arc<Pass>,
-    ) -> Vec<(usize, Result<()>)> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        keys: Vec<(usize, &String, &WriteConditions)>,
+        pass: &Arc<WritePass>,
+    ) -> Vec<(usize, GatewayResult<()>)> {
+        let deadline = tokio::time::Instant::now() + STORE_TIMEOUT;
         let deleting = keys.into_iter().map(|(at, key, conditions)| async move {
             let late = || {
                 let text = "the store did not delete the objects of the request in time: try again later";
-                Err(Error::Busy(text.to_owned()))
+                Err(GatewayError::Busy(text.to_owned()))
             };
             if tokio::time::Instant::now() >= deadline {
                 return (at, late());
@@ -355,19 +362,19 @@ impl Engine {
     ///
     /// # Errors
     /// When it is not there, or its prefix is not ours alone.
-    pub async fn set_tags(&self, bucket: &str, key: &str, tags: Vec<(String, String)>) -> Result<()> {
+    pub async fn set_tags(&self, bucket: &str, key: &str, tags: Vec<(String, String)>) -> GatewayResult<()> {
         let state = self.bucket(bucket)?;
         if !state.is_exclusive(key) {
-            return Err(Error::NotImplemented(
+            return Err(GatewayError::NotImplemented(
                 "tags need a prefix with consistency = \"exclusive\"".to_owned(),
             ));
         }
-        self.check_keepable(&state, &Headers::default(), &tags)?;
+        self.check_keepable(&state, &ObjectHeaders::default(), &tags)?;
         let pass = self.to_write(bucket, &[key]).await?;
-        let (name, fence) = (Name::new(bucket, key), Fence::of(&pass));
+        let (name, fence) = (ObjectName::new(bucket, key), CommitFence::from_pass(&pass));
         let set = self.committer.commit(Vec::new(), move |change| {
             fence.check(change)?;
-            let mut record = change.object(&name)?.ok_or(Error::NoSuchKey)?;
+            let mut record = change.object(&name)?.ok_or(GatewayError::NoSuchKey)?;
             record.tags = tags;
             change.set_object(&name, Some(&record))
         });
@@ -377,9 +384,9 @@ impl Engine {
 }
 
 /// One extent over all that was written.
-pub(super) fn whole(written: Option<&Written>) -> Vec<Extent> {
+pub(super) fn whole(written: Option<&WrittenContent>) -> Vec<ContentExtent> {
     written
-        .map(|written| Extent {
+        .map(|written| ContentExtent {
             content: written.content(),
             offset_bytes: 0,
             length_bytes: written.size_bytes(),
@@ -390,13 +397,13 @@ pub(super) fn whole(written: Option<&Written>) -> Vec<Extent> {
 
 /// Whether the name may be written to: its bucket is there, the conditions hold, and a directory can have it.
 pub(super) fn check_target(
-    change: &Change<'_>,
-    name: &Name,
-    conditions: &Conditions,
+    change: &MetadataChange<'_>,
+    name: &ObjectName,
+    conditions: &WriteConditions,
     is_directory: bool,
-) -> Result<()> {
+) -> GatewayResult<()> {
     if change.bucket(&name.bucket)?.is_none() {
-        return Err(Error::NoSuchBucket);
+        return Err(GatewayError::NoSuchBucket);
     }
     let former = change.object(name)?;
     conditions.check(former.as_ref())?;
@@ -404,21 +411,21 @@ pub(super) fn check_target(
         return Ok(());
     }
     for (end, _) in name.key.match_indices('/') {
-        let above = Name::new(&name.bucket, &name.key[..end]);
+        let above = ObjectName::new(&name.bucket, &name.key[..end]);
         // The marker of a directory has a name of its own in it.
         if !above.key.is_empty() && change.object(&above)?.is_some() {
             return Err(taken(&above.key, &name.key));
         }
     }
-    let inside = Name::new(&name.bucket, format!("{}/", name.key));
+    let inside = ObjectName::new(&name.bucket, format!("{}/", name.key));
     match change.first_key_from(&inside)? {
         Some(key) if key.starts_with(&inside.key) => Err(taken(&name.key, &key)),
         _ => Ok(()),
     }
 }
 
-fn taken(file: &str, inside: &str) -> Error {
-    Error::NameTaken(format!(
+fn taken(file: &str, inside: &str) -> GatewayError {
+    GatewayError::NameTaken(format!(
         "the store behind is a directory, which can't have both `{}` and `{}`: one would be a file and a directory",
         file.escape_debug(),
         inside.escape_debug()
@@ -426,7 +433,11 @@ fn taken(file: &str, inside: &str) -> Error {
 }
 
 /// Whether there was one, or why it may not be deleted.
-fn delete_one(change: &mut Change<'_>, name: &Name, conditions: &Conditions) -> Result<Result<bool>> {
+fn delete_one(
+    change: &mut MetadataChange<'_>,
+    name: &ObjectName,
+    conditions: &WriteConditions,
+) -> GatewayResult<GatewayResult<bool>> {
     let former = change.object(name)?;
     // What is not there meets every condition: it is gone, as the client wants it.
     let Some(former) = former else { return Ok(Ok(false)) };

@@ -11,7 +11,7 @@ use underlay_files::Folder;
 const FILE: &str = "commits";
 
 /// See the module.
-pub(crate) struct Commits(File);
+pub(crate) struct JournalCommits(File);
 
 fn line_of(count: u64) -> String {
     format!("{count:016x} {:08x}\n", crc32c::crc32c(&count.to_le_bytes()))
@@ -22,11 +22,11 @@ pub(super) fn count_in(text: &str) -> Option<u64> {
     (line_of(count) == text).then_some(count)
 }
 
-impl Commits {
+impl JournalCommits {
     /// # Errors
     /// When the file can't be made.
-    pub(crate) fn open(folder: &Folder) -> io::Result<Commits> {
-        folder.file(FILE).map(Commits)
+    pub(crate) fn open(folder: &Folder) -> io::Result<JournalCommits> {
+        folder.file(FILE).map(JournalCommits)
     }
 
     pub(crate) fn note(&self, count: u64) {
@@ -65,22 +65,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_is_read_and_nothing_else() {
+    fn noted_commits_are_read_and_torn_lines_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::open(directory.path()).unwrap();
         assert_eq!(noted(&folder).unwrap(), 0);
-        let commits = Commits::open(&folder).unwrap();
+        let commits = JournalCommits::open(&folder).unwrap();
         assert_eq!(noted(&folder).unwrap(), 0);
         for count in [1, 0xffff_ffff_ffff, 7] {
             commits.note(count);
             assert_eq!(noted(&folder).unwrap(), count);
         }
         let line = line_of(7);
-        for at in 0..line.len() {
+        for length in 0..line.len() {
             let mut other = line.clone().into_bytes();
-            other[at] ^= 1;
+            other[length] ^= 1;
             std::fs::write(directory.path().join(FILE), &other).unwrap();
-            assert_eq!(noted(&folder).unwrap(), 0, "{at}");
+            assert_eq!(noted(&folder).unwrap(), 0, "{length}");
         }
         std::fs::write(directory.path().join(FILE), [0xff; 26]).unwrap();
         assert_eq!(noted(&folder).unwrap(), 0);

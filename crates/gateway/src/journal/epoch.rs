@@ -11,15 +11,15 @@ const EPOCH: &str = "epoch";
 
 /// How far the metadata must have got, at least. If they have less, they are an older copy, or have lost acknowledged changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct NotedEpoch {
     pub(crate) epoch: u64,
     pub(crate) commits: u64,
 }
 
 /// # Errors
 /// When the folder can't be read, or has segments and does not say.
-pub(crate) fn noted(folder: &Folder) -> io::Result<Noted> {
-    Ok(Noted { epoch: epoch_of(folder)?, commits: commits::noted(folder)? })
+pub(crate) fn noted(folder: &Folder) -> io::Result<NotedEpoch> {
+    Ok(NotedEpoch { epoch: epoch_of(folder)?, commits: commits::noted(folder)? })
 }
 
 /// How often the metadata were opened before the journal in this folder was opened last: 0 if none is there.

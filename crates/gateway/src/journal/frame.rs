@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::at_rest::{AtRest, Purpose, SEAL_BYTES};
-use crate::errors::Result;
+use crate::at_rest::{AtRest, SEAL_BYTES, SealPurpose};
+use crate::errors::GatewayResult;
 use crate::model::ContentId;
 
 /// Bytes of a content between two checksums.
@@ -15,21 +15,21 @@ pub const CHECKSUM_BYTES: u64 = 4;
 
 /// See the module.
 #[derive(Clone, Default)]
-pub struct Framing {
+pub struct ContentFraming {
     seal: Option<Arc<AtRest>>,
 }
 
 /// The checksum that follows chunk `index` of a content.
 fn checksum(content: ContentId, index: u64, chunk: &[u8]) -> [u8; 4] {
-    let mut whose = [0; 16];
-    whose[..8].copy_from_slice(&content.0.to_le_bytes());
-    whose[8..].copy_from_slice(&index.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&whose), chunk).to_le_bytes()
+    let mut location = [0; 16];
+    location[..8].copy_from_slice(&content.0.to_le_bytes());
+    location[8..].copy_from_slice(&index.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&location), chunk).to_le_bytes()
 }
 
 /// Where a range of a content lies: whole chunks with their checksums, counted from the content's first byte in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct FrameSpan {
     pub first_chunk: u64,
     pub offset_bytes: u64,
     pub length_bytes: u64,
@@ -37,10 +37,10 @@ pub struct Span {
     pub skip_bytes: usize,
 }
 
-impl Framing {
+impl ContentFraming {
     /// With checksums, or sealed by this key.
-    pub fn new(seal: Option<Arc<AtRest>>) -> Framing {
-        Framing { seal }
+    pub fn new(seal: Option<Arc<AtRest>>) -> ContentFraming {
+        ContentFraming { seal }
     }
 
     /// What is stored besides each chunk.
@@ -59,7 +59,7 @@ impl Framing {
     }
 
     /// `None` for a range that is empty or not within the content.
-    pub fn span_of(&self, size_bytes: u64, range: &std::ops::Range<u64>) -> Option<Span> {
+    pub fn span_of(&self, size_bytes: u64, range: &std::ops::Range<u64>) -> Option<FrameSpan> {
         if range.start >= range.end || range.end > size_bytes {
             return None;
         }
@@ -68,7 +68,7 @@ impl Framing {
         let last_chunk = (range.end - 1) / CHUNK_BYTES;
         let end = ((last_chunk + 1) * CHUNK_BYTES).min(size_bytes) + (last_chunk + 1) * added;
         let offset_bytes = first_chunk * (CHUNK_BYTES + added);
-        Some(Span {
+        Some(FrameSpan {
             first_chunk,
             offset_bytes,
             length_bytes: end - offset_bytes,
@@ -80,7 +80,13 @@ impl Framing {
     ///
     /// # Errors
     /// When it can't be encrypted.
-    pub fn close(&self, content: ContentId, index: u64, buffer: &mut Vec<u8>, begin: usize) -> Result<()> {
+    pub fn close(
+        &self,
+        content: ContentId,
+        index: u64,
+        buffer: &mut Vec<u8>,
+        begin: usize,
+    ) -> GatewayResult<()> {
         match &self.seal {
             None => {
                 let checksum = checksum(content, index, &buffer[begin..]);
@@ -89,7 +95,7 @@ impl Framing {
             }
             Some(seal) => {
                 let plain = buffer.split_off(begin);
-                seal.seal(Purpose::Journal, &content.0.to_le_bytes(), index, &plain, buffer)
+                seal.seal(SealPurpose::Journal, &content.0.to_le_bytes(), index, &plain, buffer)
             }
         }
     }
@@ -101,12 +107,12 @@ impl Framing {
     pub fn unframe(
         &self,
         content: ContentId,
-        span: &Span,
+        span: &FrameSpan,
         framed: &[u8],
     ) -> std::result::Result<Vec<u8>, u64> {
         let mut plain = Vec::with_capacity(framed.len());
-        for (at, piece) in framed.chunks(self.step_bytes()).enumerate() {
-            let index = span.first_chunk + at as u64;
+        for (number, piece) in framed.chunks(self.step_bytes()).enumerate() {
+            let index = span.first_chunk + number as u64;
             match &self.seal {
                 None => {
                     let Some((chunk, found)) = piece.split_last_chunk::<4>() else { return Err(index) };
@@ -116,9 +122,10 @@ impl Framing {
                     plain.extend_from_slice(chunk);
                 }
                 Some(seal) => {
-                    let whose = content.0.to_le_bytes();
-                    let chunk =
-                        seal.open(Purpose::Journal, &whose, index, piece).filter(|chunk| !chunk.is_empty());
+                    let owner = content.0.to_le_bytes();
+                    let chunk = seal
+                        .open(SealPurpose::Journal, &owner, index, piece)
+                        .filter(|chunk| !chunk.is_empty());
                     plain.extend_from_slice(&chunk.ok_or(index)?);
                 }
             }
@@ -133,11 +140,14 @@ mod tests {
 
     use super::*;
 
-    fn framings() -> [Framing; 2] {
-        [Framing::default(), Framing::new(Some(Arc::new(AtRest::parse(&"7".repeat(64)).unwrap())))]
+    fn framings() -> [ContentFraming; 2] {
+        [
+            ContentFraming::default(),
+            ContentFraming::new(Some(Arc::new(AtRest::parse(&"7".repeat(64)).unwrap()))),
+        ]
     }
 
-    fn framed(framing: &Framing, content: ContentId, bytes: &[u8]) -> Vec<u8> {
+    fn framed(framing: &ContentFraming, content: ContentId, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for (index, chunk) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
             let begin = out.len();
@@ -181,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_outside_the_content_is_none() {
+    fn range_outside_content_is_none() {
         for framing in framings() {
             assert_eq!(framing.span_of(10, &(3..3)), None);
             assert_eq!(framing.span_of(10, &(3..11)), None);

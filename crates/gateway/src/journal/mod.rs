@@ -9,10 +9,10 @@ pub mod frame;
 mod segment;
 mod writer;
 
-pub(crate) use commits::Commits;
-pub(crate) use epoch::{Noted, noted, set_epoch};
-pub(crate) use segment::Segment;
-pub(crate) use writer::{Writer, Written};
+pub(crate) use commits::JournalCommits;
+pub(crate) use epoch::{NotedEpoch, noted, set_epoch};
+pub(crate) use segment::JournalSegment;
+pub(crate) use writer::{ContentWriter, WrittenContent};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -25,11 +25,11 @@ use underlay_files::Folder;
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use crate::disk_room::{DiskRoom, Need, is_out_of_room};
-use crate::errors::{Error, Result};
+use crate::disk_room::{DiskNeed, DiskRoom, is_out_of_room};
+use crate::errors::{GatewayError, GatewayResult};
 use crate::model::ContentId;
-use crate::refusals::Cause;
-use segment::Reserved;
+use crate::refusals::RefusalCause;
+use segment::ReservedRange;
 
 /// A segment that is longer takes no more.
 const SEGMENT_BYTES: u64 = 256 << 20;
@@ -39,19 +39,19 @@ const KEPT_FOR_WRITES: u64 = 8;
 
 /// See the module.
 pub(crate) struct Journal {
-    framing: frame::Framing,
+    framing: frame::ContentFraming,
     folder: Folder,
     capacity_bytes: u64,
     /// Room on the journal's disk; `None` if it is not checked.
     disk: Option<Arc<DiskRoom>>,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
     /// Told when room was given back.
     room: Notify,
 }
 
-struct State {
-    segments: BTreeMap<u64, Arc<Segment>>,
-    active: Option<Arc<Segment>>,
+struct JournalState {
+    segments: BTreeMap<u64, Arc<JournalSegment>>,
+    active: Option<Arc<JournalSegment>>,
     next_number: u64,
     used_bytes: u64,
     /// Of those, what may still be taken from the disk.
@@ -62,12 +62,12 @@ struct State {
     /// Contents that someone is reading, and how many are.
     pins: HashMap<ContentId, usize>,
     /// Ranges that are free as soon as nobody reads them.
-    waiting: HashMap<ContentId, Released>,
+    waiting: HashMap<ContentId, ReleasedRange>,
 }
 
 /// What part of the journal room is wanted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Share {
+enum JournalShare {
     /// So many bytes of it: what clients write.
     First(u64),
     /// Besides the limit.
@@ -76,7 +76,7 @@ enum Share {
 
 /// A range of the metadata in a segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownRange {
     pub(crate) segment: u64,
     pub(crate) offset_bytes: u64,
     pub(crate) size_bytes: u64,
@@ -86,7 +86,7 @@ pub(crate) struct Known {
 
 /// A range of the journal that nothing uses any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Released {
+pub(crate) struct ReleasedRange {
     pub(crate) content: ContentId,
     pub(crate) segment: u64,
     pub(crate) offset_bytes: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Released {
 }
 
 impl Journal {
-    /// Opens the journal and removes whatever no content of `known` points to: what a crash left half-written. Nothing is appended
+    /// Opens the journal and removes whatever no content of `known_ranges` points to: what a crash left half-written. Nothing is appended
     /// to a segment that is there already.
     ///
     /// # Errors
@@ -102,32 +102,36 @@ impl Journal {
     pub(crate) fn open(
         folder: Folder,
         capacity_bytes: u64,
-        known: &[Known],
-        framing: frame::Framing,
+        known_ranges: &[KnownRange],
+        framing: frame::ContentFraming,
     ) -> io::Result<Journal> {
-        Journal::take(folder, capacity_bytes, known, true, framing)
+        Journal::take(folder, capacity_bytes, known_ranges, true, framing)
     }
 
-    /// For reading what `known` speaks of. Removes nothing.
+    /// For reading what `known_ranges` speaks of. Removes nothing.
     ///
     /// # Errors
     /// As [`open`](Journal::open).
-    pub(crate) fn look(folder: Folder, known: &[Known], framing: frame::Framing) -> io::Result<Journal> {
-        Journal::take(folder, u64::MAX, known, false, framing)
+    pub(crate) fn look(
+        folder: Folder,
+        known_ranges: &[KnownRange],
+        framing: frame::ContentFraming,
+    ) -> io::Result<Journal> {
+        Journal::take(folder, u64::MAX, known_ranges, false, framing)
     }
 
     fn take(
         folder: Folder,
         capacity_bytes: u64,
-        known: &[Known],
+        known_ranges: &[KnownRange],
         removes: bool,
-        framing: frame::Framing,
+        framing: frame::ContentFraming,
     ) -> io::Result<Journal> {
         let mut in_use: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
-        let (mut beyond, mut beyond_bytes) = (HashSet::new(), 0);
-        for range in known {
+        let (mut beyond_ranges, mut beyond_bytes) = (HashSet::new(), 0);
+        for range in known_ranges {
             let stored = framing.stored_bytes(range.size_bytes);
-            if range.is_beyond && beyond.insert((range.segment, range.offset_bytes)) {
+            if range.is_beyond && beyond_ranges.insert((range.segment, range.offset_bytes)) {
                 beyond_bytes += stored;
             }
             in_use.entry(range.segment).or_default().insert(range.offset_bytes, stored);
@@ -149,17 +153,17 @@ impl Journal {
             if removes {
                 cut(&file, &ranges)?;
             }
-            let segment = Segment::new(number, file, ranges, true);
+            let segment = JournalSegment::new(number, file, ranges, true);
             used_bytes += segment.used_bytes();
             segments.insert(number, Arc::new(segment));
         }
-        let state = State {
+        let state = JournalState {
             segments,
             active: None,
             next_number,
             used_bytes,
             unallocated_bytes: 0,
-            beyond,
+            beyond: beyond_ranges,
             beyond_bytes,
             pins: HashMap::new(),
             waiting: HashMap::new(),
@@ -169,16 +173,17 @@ impl Journal {
     }
 
     /// The same, which takes only what this disk has room for.
-    pub(crate) fn on(self, disk: Arc<DiskRoom>) -> Journal {
+    pub(crate) fn with_disk(self, disk: Arc<DiskRoom>) -> Journal {
         Journal { disk: Some(disk), ..self }
     }
 
     /// That there is no room within the first `most_bytes`, for the client and, once, for the count of such answers.
-    pub(crate) fn refuse(&self, most_bytes: u64) -> Error {
-        let cause = if most_bytes < self.capacity_bytes { Cause::Uploads } else { Cause::Journal };
+    pub(crate) fn refuse(&self, most_bytes: u64) -> GatewayError {
+        let cause =
+            if most_bytes < self.capacity_bytes { RefusalCause::Uploads } else { RefusalCause::Journal };
         match &self.disk {
             Some(disk) => disk.refusals().refuse(cause),
-            None => Error::Busy("the journal is full".to_owned()),
+            None => GatewayError::Busy("the journal is full".to_owned()),
         }
     }
 
@@ -206,11 +211,11 @@ impl Journal {
         content: ContentId,
         size_bytes: u64,
         most_bytes: u64,
-    ) -> Result<Writer> {
+    ) -> GatewayResult<ContentWriter> {
         let most_bytes = most_bytes.min(self.capacity_bytes);
         let stored = self.framing.stored_bytes(size_bytes);
         if stored > most_bytes {
-            return Err(Error::TooLarge(format!(
+            return Err(GatewayError::TooLarge(format!(
                 "{size_bytes} bytes do not fit the {most_bytes} bytes that the gateway's journal has for them: raise `journal` in [local], or send the object in smaller parts"
             )));
         }
@@ -220,11 +225,13 @@ impl Journal {
             tokio::pin!(room);
             room.as_mut().enable();
             if is_planted(PlantedBug::RoomOutsideLock) {
-                self.disk.as_ref().map_or(Ok(()), |disk| disk.check(Need::Body(stored)))?;
+                self.disk.as_ref().map_or(Ok(()), |disk| disk.check(DiskNeed::Body(stored)))?;
                 // Others look at the same room before this one takes it.
                 tokio::task::yield_now().await;
             }
-            if let Some(writer) = self.reserve_in(Share::First(most_bytes), content, size_bytes, stored)? {
+            if let Some(writer) =
+                self.reserve_in(JournalShare::First(most_bytes), content, size_bytes, stored)?
+            {
                 return Ok(writer);
             }
             room.await;
@@ -236,10 +243,14 @@ impl Journal {
     ///
     /// # Errors
     /// `Busy` while others have that room, or when the disk has none that clients' writes don't need.
-    pub(crate) fn reserve_beyond(self: &Arc<Self>, content: ContentId, size_bytes: u64) -> Result<Writer> {
+    pub(crate) fn reserve_beyond(
+        self: &Arc<Self>,
+        content: ContentId,
+        size_bytes: u64,
+    ) -> GatewayResult<ContentWriter> {
         let stored = self.framing.stored_bytes(size_bytes);
-        self.reserve_in(Share::Beyond, content, size_bytes, stored)?.ok_or_else(|| {
-            Error::Busy(format!(
+        self.reserve_in(JournalShare::Beyond, content, size_bytes, stored)?.ok_or_else(|| {
+            GatewayError::Busy(format!(
                 "{size_bytes} bytes that copies or unfinished uploads need have to be fetched before the store's object is replaced, and there is no room for them yet"
             ))
         })
@@ -254,7 +265,7 @@ impl Journal {
         let needed = self.framing.stored_bytes(size_bytes).saturating_add(state.unallocated_bytes);
         self.disk.as_ref().is_none_or(|disk| {
             let needed = needed.saturating_add(self.kept_for_writes(disk)).saturating_sub(state.beyond_bytes);
-            disk.has_room(Need::Body(needed)).unwrap_or(true)
+            disk.has_room(DiskNeed::Body(needed)).unwrap_or(true)
         })
     }
 
@@ -271,43 +282,47 @@ impl Journal {
 
     /// Whether this share of the journal has room, and the disk as well. To be asked under the lock: what others have been given by now is no longer
     /// free, or counted in the state.
-    fn has_room(&self, state: &State, share: Share, stored: u64) -> Result<bool> {
+    fn has_room(&self, state: &JournalState, share: JournalShare, stored: u64) -> GatewayResult<bool> {
         let is_within = match share {
-            Share::First(most_bytes) if is_planted(PlantedBug::RescuedWithoutLimit) => {
+            JournalShare::First(most_bytes) if is_planted(PlantedBug::RescuedWithoutLimit) => {
                 state.used_bytes.saturating_add(stored) <= most_bytes
             }
-            Share::Beyond if is_planted(PlantedBug::RescuedWithoutLimit) => true,
-            Share::First(most_bytes) => {
+            JournalShare::Beyond if is_planted(PlantedBug::RescuedWithoutLimit) => true,
+            JournalShare::First(most_bytes) => {
                 state.used_bytes.saturating_sub(state.beyond_bytes).saturating_add(stored) <= most_bytes
             }
-            Share::Beyond => {
+            JournalShare::Beyond => {
                 state.beyond_bytes == 0 || state.beyond_bytes.saturating_add(stored) <= self.capacity_bytes
             }
         };
         let Some(disk) = self.disk.as_ref().filter(|_| is_within) else { return Ok(is_within) };
         let needed = stored.saturating_add(state.unallocated_bytes);
         match share {
-            Share::First(_) if is_planted(PlantedBug::RoomOutsideLock) => Ok(true),
-            Share::Beyond if is_planted(PlantedBug::RescuedWithoutLimit) => disk.has_room(Need::Body(needed)),
-            Share::First(_) => disk.check(Need::Body(needed)).map(|()| true),
-            Share::Beyond => disk.has_room(Need::Body(needed.saturating_add(self.kept_for_writes(disk)))),
+            JournalShare::First(_) if is_planted(PlantedBug::RoomOutsideLock) => Ok(true),
+            JournalShare::Beyond if is_planted(PlantedBug::RescuedWithoutLimit) => {
+                disk.has_room(DiskNeed::Body(needed))
+            }
+            JournalShare::First(_) => disk.check(DiskNeed::Body(needed)).map(|()| true),
+            JournalShare::Beyond => {
+                disk.has_room(DiskNeed::Body(needed.saturating_add(self.kept_for_writes(disk))))
+            }
         }
     }
 
     fn reserve_in(
         self: &Arc<Self>,
-        share: Share,
+        share: JournalShare,
         content: ContentId,
         size_bytes: u64,
         stored: u64,
-    ) -> Result<Option<Writer>> {
+    ) -> GatewayResult<Option<ContentWriter>> {
         let failed = |error: &io::Error| match (is_out_of_room(error), &self.disk) {
             // What is fetched is no write of a client.
-            (true, Some(disk)) if share != Share::Beyond => disk.refusals().refuse(Cause::Disk),
+            (true, Some(disk)) if share != JournalShare::Beyond => disk.refusals().refuse(RefusalCause::Disk),
             _ if underlay_files::is_storage_failure(error) => {
-                Error::Busy(format!("the gateway's local disk: {error}"))
+                GatewayError::Busy(format!("the gateway's local disk: {error}"))
             }
-            _ => Error::local("cannot make room in the journal", error),
+            _ => GatewayError::local("cannot make room in the journal", error),
         };
         let mut state = self.state.lock();
         if !self.has_room(&state, share, stored)? {
@@ -327,21 +342,21 @@ impl Journal {
                         let _ = self.folder.remove_file(&file_name(number));
                         return Err(failed(&error));
                     }
-                    let segment = Arc::new(Segment::new(number, file, BTreeMap::new(), false));
+                    let segment = Arc::new(JournalSegment::new(number, file, BTreeMap::new(), false));
                     state.segments.insert(number, Arc::clone(&segment));
                     state.active = Some(Arc::clone(&segment));
                     segment
                 }
             };
             let reserved = segment.reserve(stored, SEGMENT_BYTES).map_err(|error| failed(&error))?;
-            if let Some(Reserved { offset_bytes, is_allocated }) = reserved {
+            if let Some(ReservedRange { offset_bytes, is_allocated }) = reserved {
                 state.used_bytes += stored;
-                if share == Share::Beyond && state.beyond.insert((segment.number(), offset_bytes)) {
+                if share == JournalShare::Beyond && state.beyond.insert((segment.number(), offset_bytes)) {
                     state.beyond_bytes += stored;
                 }
                 let unallocated_bytes = if is_allocated { 0 } else { stored };
                 state.unallocated_bytes += unallocated_bytes;
-                return Ok(Some(Writer {
+                return Ok(Some(ContentWriter {
                     journal: Arc::clone(self),
                     segment,
                     content,
@@ -360,14 +375,14 @@ impl Journal {
         }
     }
 
-    fn remove_if_empty(&self, state: &mut State, segment: &Segment) {
+    fn remove_if_empty(&self, state: &mut JournalState, segment: &JournalSegment) {
         if segment.used_bytes() == 0 && state.segments.remove(&segment.number()).is_some() {
             // At worst it is removed at the next start.
             let _ = self.folder.remove_file(&file_name(segment.number()));
         }
     }
 
-    fn free(&self, state: &mut State, segment: u64, offset_bytes: u64) {
+    fn free(&self, state: &mut JournalState, segment: u64, offset_bytes: u64) {
         let Some(segment) = state.segments.get(&segment).cloned() else { return };
         let (length, is_over) = segment.free(offset_bytes);
         state.used_bytes = state.used_bytes.saturating_sub(length);
@@ -381,7 +396,7 @@ impl Journal {
     }
 
     /// Nothing uses these any more, as a commit said. Those that are being read are freed by the last reader.
-    pub(crate) fn release(&self, released: Vec<Released>) {
+    pub(crate) fn release(&self, released: Vec<ReleasedRange>) {
         let mut state = self.state.lock();
         for range in released {
             match state.pins.contains_key(&range.content) {
@@ -395,14 +410,14 @@ impl Journal {
     /// `look` sees, or its release comes after the pins.
     pub(crate) fn pin<T>(
         self: &Arc<Self>,
-        look: impl FnOnce() -> Result<(Vec<ContentId>, T)>,
-    ) -> Result<(Pins, T)> {
+        look: impl FnOnce() -> GatewayResult<(Vec<ContentId>, T)>,
+    ) -> GatewayResult<(ContentPins, T)> {
         let mut state = self.state.lock();
         let (contents, found) = look()?;
         for content in &contents {
             *state.pins.entry(*content).or_default() += 1;
         }
-        Ok((Pins { journal: Arc::clone(self), contents }, found))
+        Ok((ContentPins { journal: Arc::clone(self), contents }, found))
     }
 
     /// How many pins a content has.
@@ -420,13 +435,13 @@ impl Journal {
         size_bytes: u64,
         place: (u64, u64),
         range: std::ops::Range<u64>,
-    ) -> Result<Bytes> {
+    ) -> GatewayResult<Bytes> {
         let (number, offset_bytes) = place;
         let Some(span) = self.framing.span_of(size_bytes, &range) else { return Ok(Bytes::new()) };
         let segment = self.state.lock().segments.get(&number).cloned();
-        let damaged = |how: &dyn std::fmt::Display| {
-            Error::Local(format!(
-                "content {} in segment {number} of the journal: {how}\n  what to do: stop the gateway and run `underlay-gateway check`",
+        let damaged = |problem: &dyn std::fmt::Display| {
+            GatewayError::Local(format!(
+                "content {} in segment {number} of the journal: {problem}\n  what to do: stop the gateway and run `underlay-gateway check`",
                 content.0
             ))
         };
@@ -465,8 +480,8 @@ fn number_in(name: &str) -> Option<u64> {
 ///
 /// # Errors
 /// When one can't be opened.
-pub(crate) fn forget_remembered(folder: &Folder, known: &[Known]) -> io::Result<()> {
-    let numbers: BTreeSet<u64> = known.iter().map(|range| range.segment).collect();
+pub(crate) fn forget_remembered(folder: &Folder, known_ranges: &[KnownRange]) -> io::Result<()> {
+    let numbers: BTreeSet<u64> = known_ranges.iter().map(|range| range.segment).collect();
     for number in numbers.into_iter().filter(|number| folder.has(&file_name(*number))) {
         let file = folder.file(&file_name(number))?;
         // What was never synced is not needed, and the kernel reports its error once: what is needed has its checksums.
@@ -486,28 +501,28 @@ pub(crate) fn read_any(text: &str) {
 
 /// Removes what lies between the ranges and behind them.
 fn cut(file: &File, ranges: &BTreeMap<u64, u64>) -> io::Result<()> {
-    let mut at = 0;
+    let mut position = 0;
     for (offset, length) in ranges {
-        if *offset > at {
+        if *offset > position {
             let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             // Where holes can't be made, the room comes back when the segment goes.
-            let _ = rustix::fs::fallocate(file, flags, at, offset - at);
+            let _ = rustix::fs::fallocate(file, flags, position, offset - position);
         }
-        at = offset + length;
+        position = offset + length;
     }
-    if file.metadata()?.len() > at {
-        file.set_len(at)?;
+    if file.metadata()?.len() > position {
+        file.set_len(position)?;
     }
     Ok(())
 }
 
 /// Keeps contents from being freed while it lives.
-pub(crate) struct Pins {
+pub(crate) struct ContentPins {
     journal: Arc<Journal>,
     contents: Vec<ContentId>,
 }
 
-impl Drop for Pins {
+impl Drop for ContentPins {
     fn drop(&mut self) {
         let mut state = self.journal.state.lock();
         for content in &self.contents {
@@ -529,10 +544,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_fetched_together_has_to_fit_with_its_checksums() {
+    fn fetched_content_must_fit_with_its_checksums() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::open(directory.path()).unwrap();
-        let journal = Journal::open(folder, 1000, &[], frame::Framing::default()).unwrap();
+        let journal = Journal::open(folder, 1000, &[], frame::ContentFraming::default()).unwrap();
         let least = frame::CHECKSUM_BYTES;
         assert!(journal.fit_beyond([500 - least, 500 - least].into_iter()));
         assert!(!journal.fit_beyond([500 - least, 501 - least].into_iter()));

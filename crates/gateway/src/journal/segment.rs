@@ -12,24 +12,24 @@ use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
 use crate::disk_room::is_out_of_room;
-use crate::errors::{Error, Result};
+use crate::errors::{GatewayError, GatewayResult};
 
 /// A range that nobody else gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reserved {
+pub(super) struct ReservedRange {
     pub(super) offset_bytes: u64,
     /// Whether the file system has set it aside. Where it can't, the room is taken by the write itself.
     pub(super) is_allocated: bool,
 }
 
 /// See the module.
-pub(crate) struct Segment {
+pub(crate) struct JournalSegment {
     number: u64,
     file: File,
-    state: Mutex<State>,
+    state: Mutex<SegmentState>,
 }
 
-struct State {
+struct SegmentState {
     /// Ranges in use, by where they begin: reserved ones and those that the metadata knows.
     in_use: BTreeMap<u64, u64>,
     /// Where the next range begins.
@@ -40,10 +40,19 @@ struct State {
     is_broken: bool,
 }
 
-impl Segment {
-    pub(super) fn new(number: u64, file: File, in_use: BTreeMap<u64, u64>, is_sealed: bool) -> Segment {
+impl JournalSegment {
+    pub(super) fn new(
+        number: u64,
+        file: File,
+        in_use: BTreeMap<u64, u64>,
+        is_sealed: bool,
+    ) -> JournalSegment {
         let end_bytes = in_use.iter().map(|(offset, length)| offset + length).max().unwrap_or(0);
-        Segment { number, file, state: Mutex::new(State { in_use, end_bytes, is_sealed, is_broken: false }) }
+        JournalSegment {
+            number,
+            file,
+            state: Mutex::new(SegmentState { in_use, end_bytes, is_sealed, is_broken: false }),
+        }
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -54,7 +63,7 @@ impl Segment {
     ///
     /// # Errors
     /// When the disk has no room for it.
-    pub(super) fn reserve(&self, length_bytes: u64, most_bytes: u64) -> io::Result<Option<Reserved>> {
+    pub(super) fn reserve(&self, length_bytes: u64, most_bytes: u64) -> io::Result<Option<ReservedRange>> {
         let mut state = self.state.lock();
         let is_full = state.end_bytes > 0 && state.end_bytes + length_bytes > most_bytes;
         if state.is_sealed || state.is_broken || is_full {
@@ -76,7 +85,7 @@ impl Segment {
         };
         state.in_use.insert(offset, length_bytes);
         state.end_bytes = offset + length_bytes;
-        Ok(Some(Reserved { offset_bytes: offset, is_allocated }))
+        Ok(Some(ReservedRange { offset_bytes: offset, is_allocated }))
     }
 
     /// Nothing lies from here on. What was set aside before the disk was full stays so in some file systems, and would keep it full: a file that
@@ -115,24 +124,24 @@ impl Segment {
         self.file.write_all_at(bytes, offset_bytes)
     }
 
-    pub(super) fn read(&self, into: &mut [u8], offset_bytes: u64) -> io::Result<()> {
-        self.file.read_exact_at(into, offset_bytes)
+    pub(super) fn read(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset_bytes)
     }
 
     /// Makes durable whatever was written before.
     ///
     /// # Errors
     /// When it can't be, now or at an earlier time.
-    pub(crate) fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> GatewayResult<()> {
         if self.state.lock().is_broken {
-            return Err(Error::Local(format!("segment {} of the journal failed before", self.number)));
+            return Err(GatewayError::Local(format!("segment {} of the journal failed before", self.number)));
         }
         self.file.sync_data().map_err(|error| {
             let mut state = self.state.lock();
             (state.is_broken, state.is_sealed) = (true, true);
             match is_out_of_room(&error) {
-                true => Error::Busy(format!("the gateway's local disk: {error}")),
-                false => Error::local("cannot write the journal", error),
+                true => GatewayError::Busy(format!("the gateway's local disk: {error}")),
+                false => GatewayError::local("cannot write the journal", error),
             }
         })
     }
@@ -145,9 +154,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_reservation_in_vain_has_got_is_given_back() {
+    fn failed_reservation_returns_its_bytes() {
         let file = tempfile::tempfile().unwrap();
-        let segment = Segment::new(1, file.try_clone().unwrap(), BTreeMap::new(), false);
+        let segment = JournalSegment::new(1, file.try_clone().unwrap(), BTreeMap::new(), false);
         let first = segment.reserve(10_000, 1 << 30).unwrap().unwrap();
         assert_eq!(first.offset_bytes, 0);
         segment.write(&[7; 10_000], 0).unwrap();

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Journal, Segment, frame};
-use crate::errors::{Error, Result};
-use crate::model::{ContentId, Place};
+use super::{Journal, JournalSegment, frame};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::model::{ContentId, ContentPlace};
 
 /// Chunks that are written by one call: 256 KiB. Every body that is coming has so much in memory.
 const CHUNKS_A_WRITE: usize = 4;
 
-/// Writes one content. Unless it is [kept](Writer::keep), its room is given back.
-pub(crate) struct Writer {
+/// Writes one content. Unless it is [kept](ContentWriter::keep), its room is given back.
+pub(crate) struct ContentWriter {
     pub(super) journal: Arc<Journal>,
-    pub(super) segment: Arc<Segment>,
+    pub(super) segment: Arc<JournalSegment>,
     pub(super) content: ContentId,
     pub(super) offset_bytes: u64,
     pub(super) size_bytes: u64,
@@ -29,14 +29,16 @@ pub(crate) struct Writer {
     pub(super) is_kept: bool,
 }
 
-impl Writer {
+impl ContentWriter {
     /// The next bytes.
     ///
     /// # Errors
     /// When there are more than were announced, or they can't be written.
-    pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<()> {
+    pub(crate) async fn write(&mut self, mut bytes: Bytes) -> GatewayResult<()> {
         if self.written_bytes + bytes.len() as u64 > self.size_bytes {
-            return Err(Error::IncompleteBody("the body is longer than its Content-Length".to_owned()));
+            return Err(GatewayError::IncompleteBody(
+                "the body is longer than its Content-Length".to_owned(),
+            ));
         }
         let step = self.journal.framing.step_bytes();
         while !bytes.is_empty() {
@@ -59,7 +61,7 @@ impl Writer {
         Ok(())
     }
 
-    fn close_chunk(&mut self) -> Result<()> {
+    fn close_chunk(&mut self) -> GatewayResult<()> {
         let step = self.journal.framing.step_bytes();
         let begin = self.buffer.len() - 1 - (self.buffer.len() - 1) % step;
         self.journal.framing.close(self.content, self.next_chunk, &mut self.buffer, begin)?;
@@ -67,7 +69,7 @@ impl Writer {
         Ok(())
     }
 
-    async fn flush(&mut self) -> Result<()> {
+    async fn flush(&mut self) -> GatewayResult<()> {
         let bytes = std::mem::take(&mut self.buffer);
         let offset = self.offset_bytes + self.stored_bytes.min(self.flushed_bytes(bytes.len()));
         let segment = Arc::clone(&self.segment);
@@ -79,8 +81,8 @@ impl Writer {
             false => segment.write(&bytes, offset),
         };
         written.map_err(|error| match underlay_files::is_storage_failure(&error) {
-            true => Error::Busy(format!("the gateway's local disk: {error}")),
-            false => Error::local("cannot write the journal", error),
+            true => GatewayError::Busy(format!("the gateway's local disk: {error}")),
+            false => GatewayError::local("cannot write the journal", error),
         })
     }
 
@@ -93,9 +95,9 @@ impl Writer {
     ///
     /// # Errors
     /// When there are fewer bytes than announced, or they can't be written.
-    pub(crate) async fn finish(mut self) -> Result<Written> {
+    pub(crate) async fn finish(mut self) -> GatewayResult<WrittenContent> {
         if self.written_bytes != self.size_bytes {
-            return Err(Error::IncompleteBody(format!(
+            return Err(GatewayError::IncompleteBody(format!(
                 "the body has {} bytes, and its Content-Length says {}",
                 self.written_bytes, self.size_bytes
             )));
@@ -107,11 +109,11 @@ impl Writer {
         if !self.buffer.is_empty() {
             self.flush().await?;
         }
-        Ok(Written { writer: self })
+        Ok(WrittenContent { writer: self })
     }
 }
 
-impl Drop for Writer {
+impl Drop for ContentWriter {
     fn drop(&mut self) {
         if self.is_kept && self.unallocated_bytes == 0 {
             return;
@@ -125,11 +127,11 @@ impl Drop for Writer {
 }
 
 /// A content that is whole and that no commit speaks of yet.
-pub(crate) struct Written {
-    writer: Writer,
+pub(crate) struct WrittenContent {
+    writer: ContentWriter,
 }
 
-impl Written {
+impl WrittenContent {
     pub(crate) fn content(&self) -> ContentId {
         self.writer.content
     }
@@ -138,12 +140,12 @@ impl Written {
         self.writer.size_bytes
     }
 
-    pub(crate) fn segment(&self) -> Arc<Segment> {
+    pub(crate) fn segment(&self) -> Arc<JournalSegment> {
         Arc::clone(&self.writer.segment)
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place::Local { segment: self.writer.segment.number(), offset_bytes: self.writer.offset_bytes }
+    pub(crate) fn place(&self) -> ContentPlace {
+        ContentPlace::Local { segment: self.writer.segment.number(), offset_bytes: self.writer.offset_bytes }
     }
 
     /// A commit has it: from now on the metadata decides when its room is free.

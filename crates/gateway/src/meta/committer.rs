@@ -10,18 +10,18 @@ use redb::Durability;
 use tokio::sync::oneshot;
 
 use super::COMMITS_KEY;
-use super::change::{Change, PartContent, Unfinished};
-use super::latest::Viewed;
-use super::tables::Name;
+use super::change::{MetadataChange, PartContent, UploadCounts};
+use super::latest::ViewedDatabase;
+use super::tables::ObjectName;
 use crate::blocking::simulated_delay;
 use crate::disk_room::DiskRoom;
-use crate::errors::{Error, Result};
-use crate::journal::{Released, Segment, Written};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::journal::{JournalSegment, ReleasedRange, WrittenContent};
 use crate::model::ContentId;
-use crate::supervision::Supervisor;
+use crate::supervision::LoopSupervisor;
 
 /// So many changes share a commit at most: one that waits behind more of them would wait for long.
-const MOST_CHANGES: usize = 512;
+const MAX_CHANGES: usize = 512;
 /// And so many where the disk is nearly full: it has to have room for all of them at once.
 const FEW_CHANGES: usize = 16;
 /// Without changes it is looked so often whether there could be one.
@@ -29,14 +29,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What a commit means for the rest of the gateway.
 #[derive(Default)]
-pub(crate) struct Effects {
+pub(crate) struct CommitEffects {
     /// How many there have been, with this one.
     pub(crate) commits: u64,
-    pub(crate) released: Vec<Released>,
-    pub(crate) queued: Vec<(Name, Option<i64>)>,
+    pub(crate) released: Vec<ReleasedRange>,
+    pub(crate) queued: Vec<(ObjectName, Option<i64>)>,
     /// Names at which the store has bytes that no object consists of any more, and which those are.
-    pub(crate) unblocked: Vec<(Name, ContentId)>,
-    pub(crate) unfinished: Vec<Unfinished>,
+    pub(crate) unblocked: Vec<(ObjectName, ContentId)>,
+    pub(crate) unfinished: Vec<UploadCounts>,
     /// Parts that came, with what of them is in the journal.
     pub(crate) part_contents: Vec<PartContent>,
     /// Uploads that are over.
@@ -44,80 +44,80 @@ pub(crate) struct Effects {
 }
 
 /// Tells the caller, once it is known whether the commit is durable.
-type Finish = Box<dyn FnOnce(Outcome) + Send>;
+type CommitCallback = Box<dyn FnOnce(TransactionOutcome) + Send>;
 
 /// What became of a transaction.
 #[derive(Clone)]
-enum Outcome {
+enum TransactionOutcome {
     Durable,
     /// Nothing of it is there.
-    NotMade(Error),
+    NotMade(GatewayError),
     /// The same, for a bug in one of its changes: the next one may be made.
-    Stopped(Error),
+    Stopped(GatewayError),
     /// The disk failed while it was made durable: the next start may find it or not, so what it points to has to stay.
-    Unknown(Error),
+    Unknown(GatewayError),
     /// Nothing of it is there, and the metadata take no more before they are opened again, as behind an error of the disk, a read's as well.
-    Over(Error),
+    Over(GatewayError),
 }
 
-impl Outcome {
-    fn error(&self) -> Option<&Error> {
+impl TransactionOutcome {
+    fn error(&self) -> Option<&GatewayError> {
         match self {
-            Outcome::Durable => None,
-            Outcome::NotMade(error)
-            | Outcome::Stopped(error)
-            | Outcome::Unknown(error)
-            | Outcome::Over(error) => Some(error),
+            TransactionOutcome::Durable => None,
+            TransactionOutcome::NotMade(error)
+            | TransactionOutcome::Stopped(error)
+            | TransactionOutcome::Unknown(error)
+            | TransactionOutcome::Over(error) => Some(error),
         }
     }
 }
 
 /// Says that the thread has ended, whatever way it did.
-struct Ended(Arc<AtomicBool>);
+struct ThreadEnd(Arc<AtomicBool>);
 
-impl Drop for Ended {
+impl Drop for ThreadEnd {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-struct Job {
+struct CommitJob {
     /// Those that the change points into.
-    segments: Vec<Arc<Segment>>,
-    run: Box<dyn FnOnce(&mut Change<'_>) -> Finish + Send>,
+    segments: Vec<Arc<JournalSegment>>,
+    run: Box<dyn FnOnce(&mut MetadataChange<'_>) -> CommitCallback + Send>,
     /// Whether none follows.
     is_last: bool,
 }
 
 /// Hands changes to the thread. The thread ends when the last of these is gone and everything is committed.
-pub(crate) struct Committer {
-    jobs: Sender<Job>,
+pub(crate) struct MetadataCommitter {
+    jobs: Sender<CommitJob>,
     is_broken: Arc<AtomicBool>,
     is_closed: Arc<AtomicBool>,
     has_ended: Arc<AtomicBool>,
-    supervisor: Supervisor,
+    supervisor: LoopSupervisor,
 }
 
-impl Committer {
+impl MetadataCommitter {
     /// Starts the thread. `applied` is called after each commit, before the callers hear of it.
     pub(crate) fn start(
-        database: Arc<Viewed>,
-        applied: impl FnMut(Effects) + Send + 'static,
-    ) -> std::io::Result<Committer> {
-        Committer::start_on(database, None, applied)
+        database: Arc<ViewedDatabase>,
+        applied: impl FnMut(CommitEffects) + Send + 'static,
+    ) -> std::io::Result<MetadataCommitter> {
+        MetadataCommitter::start_on(database, None, applied)
     }
 
     /// The same, which looks at the room on this disk.
     pub(crate) fn start_on(
-        database: Arc<Viewed>,
+        database: Arc<ViewedDatabase>,
         disk: Option<Arc<DiskRoom>>,
-        applied: impl FnMut(Effects) + Send + 'static,
-    ) -> std::io::Result<Committer> {
+        applied: impl FnMut(CommitEffects) + Send + 'static,
+    ) -> std::io::Result<MetadataCommitter> {
         let (jobs, waiting) = channel();
         let (is_broken, is_closed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let has_ended = Arc::new(AtomicBool::new(false));
-        let ended = Ended(Arc::clone(&has_ended));
-        let writing = Writing {
+        let ended = ThreadEnd(Arc::clone(&has_ended));
+        let writing = CommitterThread {
             database,
             disk,
             waiting,
@@ -133,12 +133,12 @@ impl Committer {
             }
             Some(_) => drop(tokio::spawn(writing.run_simulated())),
         }
-        Ok(Committer { jobs, is_broken, is_closed, has_ended, supervisor: Supervisor::default() })
+        Ok(MetadataCommitter { jobs, is_broken, is_closed, has_ended, supervisor: LoopSupervisor::default() })
     }
 
     /// The same, whose panics are counted with those of the whole gateway.
-    pub(crate) fn supervised_by(self, supervisor: &Supervisor) -> Committer {
-        Committer { supervisor: supervisor.clone(), ..self }
+    pub(crate) fn supervised_by(self, supervisor: &LoopSupervisor) -> MetadataCommitter {
+        MetadataCommitter { supervisor: supervisor.clone(), ..self }
     }
 
     /// Whether a commit failed. The metadata store may take no more after that until it is opened again.
@@ -159,9 +159,9 @@ impl Committer {
     /// The closure's, or when the metadata can't be written: then nothing of it is.
     pub(crate) async fn commit<T: Send + 'static>(
         &self,
-        written: Vec<Written>,
-        change: impl FnOnce(&mut Change<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+        written: Vec<WrittenContent>,
+        change: impl FnOnce(&mut MetadataChange<'_>) -> GatewayResult<T> + Send + 'static,
+    ) -> GatewayResult<T> {
         self.send(written, change, false).await
     }
 
@@ -169,38 +169,42 @@ impl Committer {
     ///
     /// # Errors
     /// When the metadata can't be written.
-    pub(crate) async fn close(&self) -> Result<()> {
+    pub(crate) async fn close(&self) -> GatewayResult<()> {
         self.send(Vec::new(), |_| Ok(()), true).await
     }
 
     async fn send<T: Send + 'static>(
         &self,
-        written: Vec<Written>,
-        change: impl FnOnce(&mut Change<'_>) -> Result<T> + Send + 'static,
+        written: Vec<WrittenContent>,
+        change: impl FnOnce(&mut MetadataChange<'_>) -> GatewayResult<T> + Send + 'static,
         is_last: bool,
-    ) -> Result<T> {
+    ) -> GatewayResult<T> {
         let (answer, answered) = oneshot::channel();
-        let segments = written.iter().map(Written::segment).collect();
+        let segments = written.iter().map(WrittenContent::segment).collect();
         let supervisor = self.supervisor.clone();
-        let run = Box::new(move |at: &mut Change<'_>| -> Finish {
-            let changed = supervisor.attempt_now("committer", &"a change of the metadata", || change(at));
+        let run = Box::new(move |target: &mut MetadataChange<'_>| -> CommitCallback {
+            let changed = supervisor.attempt_now("committer", &"a change of the metadata", || change(target));
             // It may have stopped half-way.
             let outcome = match changed {
                 Ok(outcome) => {
-                    at.is_broken |= matches!(outcome, Err(Error::Local(_)));
+                    target.is_broken |= matches!(outcome, Err(GatewayError::Local(_)));
                     outcome
                 }
                 Err(panicked) => {
-                    at.has_panicked = true;
-                    Err(Error::Local(panicked.to_string()))
+                    target.has_panicked = true;
+                    Err(GatewayError::Local(panicked.to_string()))
                 }
             };
-            Box::new(move |committed: Outcome| {
+            Box::new(move |committed: TransactionOutcome| {
                 // Before the answer: a caller that learns that nothing was made finds the room free.
-                let is_none =
-                    matches!(committed, Outcome::NotMade(_) | Outcome::Stopped(_) | Outcome::Over(_));
+                let is_none = matches!(
+                    committed,
+                    TransactionOutcome::NotMade(_)
+                        | TransactionOutcome::Stopped(_)
+                        | TransactionOutcome::Over(_)
+                );
                 match outcome.is_ok() && !is_none {
-                    true => written.into_iter().for_each(Written::keep),
+                    true => written.into_iter().for_each(WrittenContent::keep),
                     false => drop(written),
                 }
                 // The caller may be gone: the change stands all the same.
@@ -208,26 +212,28 @@ impl Committer {
             })
         });
         let ended = || match self.is_closed.load(Ordering::Relaxed) {
-            true => Error::Busy("the gateway is stopping: try again later".to_owned()),
-            false => Error::Local("the local storage failed, and the gateway's log says how".to_owned()),
+            true => GatewayError::Busy("the gateway is stopping: try again later".to_owned()),
+            false => {
+                GatewayError::Local("the local storage failed, and the gateway's log says how".to_owned())
+            }
         };
-        self.jobs.send(Job { segments, run, is_last }).map_err(|_| ended())?;
+        self.jobs.send(CommitJob { segments, run, is_last }).map_err(|_| ended())?;
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 }
 
 /// What the thread has.
-struct Writing<A> {
-    database: Arc<Viewed>,
+struct CommitterThread<A> {
+    database: Arc<ViewedDatabase>,
     disk: Option<Arc<DiskRoom>>,
-    waiting: Receiver<Job>,
+    waiting: Receiver<CommitJob>,
     is_broken: Arc<AtomicBool>,
     is_closed: Arc<AtomicBool>,
     applied: A,
-    _ended: Ended,
+    _ended: ThreadEnd,
 }
 
-impl<A: FnMut(Effects)> Writing<A> {
+impl<A: FnMut(CommitEffects)> CommitterThread<A> {
     fn run(mut self) {
         loop {
             self.restore_room();
@@ -281,14 +287,14 @@ impl<A: FnMut(Effects)> Writing<A> {
     }
 
     /// Commits this change and those behind it. Returns whether there may be another one.
-    fn commit(&mut self, first: Job) -> bool {
+    fn commit(&mut self, first: CommitJob) -> bool {
         if self.is_closed.load(Ordering::Relaxed) {
             // Its caller learns that by the answer's being dropped.
             return true;
         }
         let mut jobs = vec![first];
         let is_low = self.disk.as_deref().is_some_and(DiskRoom::is_low);
-        let most = if is_low { FEW_CHANGES } else { MOST_CHANGES };
+        let most = if is_low { FEW_CHANGES } else { MAX_CHANGES };
         while jobs.len() < most
             && !jobs.last().is_some_and(|job| job.is_last)
             && let Ok(next) = self.waiting.try_recv()
@@ -304,10 +310,10 @@ impl<A: FnMut(Effects)> Writing<A> {
         let outcome = match carried_out {
             Ok(effects) => {
                 (self.applied)(effects);
-                Outcome::Durable
+                TransactionOutcome::Durable
             }
             Err(failure) => {
-                if !matches!(failure, Outcome::Stopped(_)) {
+                if !matches!(failure, TransactionOutcome::Stopped(_)) {
                     self.is_broken.store(true, Ordering::Relaxed);
                 }
                 if let Some(error) = failure.error() {
@@ -317,10 +323,10 @@ impl<A: FnMut(Effects)> Writing<A> {
             }
         };
         let is_over = match &outcome {
-            Outcome::Durable => false,
+            TransactionOutcome::Durable => false,
             // Later changes would build on what may not be there.
-            Outcome::Unknown(_) | Outcome::Over(_) => true,
-            Outcome::NotMade(_) | Outcome::Stopped(_) => !takes_more(&self.database),
+            TransactionOutcome::Unknown(_) | TransactionOutcome::Over(_) => true,
+            TransactionOutcome::NotMade(_) | TransactionOutcome::Stopped(_) => !takes_more(&self.database),
         };
         for finish in finishes {
             finish(outcome.clone());
@@ -338,23 +344,23 @@ fn say_end() {
 }
 
 /// Whether a change can be begun.
-fn takes_more(database: &Viewed) -> bool {
+fn takes_more(database: &ViewedDatabase) -> bool {
     database.begin_write().is_ok_and(|transaction| transaction.abort().is_ok())
 }
 
 fn carry_out(
-    database: &Viewed,
-    jobs: Vec<Job>,
-    finishes: &mut Vec<Finish>,
-) -> std::result::Result<Effects, Outcome> {
-    let mut segments: Vec<&Arc<Segment>> = jobs.iter().flat_map(|job| &job.segments).collect();
+    database: &ViewedDatabase,
+    jobs: Vec<CommitJob>,
+    finishes: &mut Vec<CommitCallback>,
+) -> std::result::Result<CommitEffects, TransactionOutcome> {
+    let mut segments: Vec<&Arc<JournalSegment>> = jobs.iter().flat_map(|job| &job.segments).collect();
     segments.sort_by_key(|segment| segment.number());
     segments.dedup_by_key(|segment| segment.number());
     // One that can't be synced fails them all; each caller can try again.
     let synced = segments.iter().try_for_each(|segment| segment.sync());
-    let failed = |error: &dyn std::fmt::Display| Error::local("cannot write the metadata", error);
-    let over = |error: &dyn std::fmt::Display| Outcome::Over(failed(error));
-    let begun = synced.map_err(Outcome::NotMade).and_then(|()| {
+    let failed = |error: &dyn std::fmt::Display| GatewayError::local("cannot write the metadata", error);
+    let over = |error: &dyn std::fmt::Display| TransactionOutcome::Over(failed(error));
+    let begun = synced.map_err(TransactionOutcome::NotMade).and_then(|()| {
         let mut transaction = database.begin_write().map_err(|error| over(&error))?;
         transaction.set_durability(Durability::Immediate).map_err(|error| over(&error))?;
         Ok(transaction)
@@ -367,16 +373,16 @@ fn carry_out(
             return Err(outcome);
         }
     };
-    let mut effects = Effects::default();
+    let mut effects = CommitEffects::default();
     let (is_changed, is_broken, has_panicked) = {
-        let mut change = Change::begin(&transaction).map_err(Outcome::Over)?;
+        let mut change = MetadataChange::begin(&transaction).map_err(TransactionOutcome::Over)?;
         for job in jobs {
             finishes.push((job.run)(&mut change));
         }
-        let commits = change.number(COMMITS_KEY).map_err(Outcome::Over)?.unwrap_or(0);
+        let commits = change.number(COMMITS_KEY).map_err(TransactionOutcome::Over)?.unwrap_or(0);
         effects.commits = commits + u64::from(change.is_changed);
         if change.is_changed {
-            change.set_number(COMMITS_KEY, effects.commits).map_err(Outcome::Over)?;
+            change.set_number(COMMITS_KEY, effects.commits).map_err(TransactionOutcome::Over)?;
         }
         effects.released = std::mem::take(&mut change.released);
         effects.queued = std::mem::take(&mut change.queued);
@@ -389,15 +395,15 @@ fn carry_out(
     if has_panicked && !is_broken {
         transaction.abort().map_err(|error| over(&error))?;
         let text = "a bug stopped a change of the metadata, and the log says where";
-        return Err(Outcome::Stopped(Error::Local(text.to_owned())));
+        return Err(TransactionOutcome::Stopped(GatewayError::Local(text.to_owned())));
     }
     if is_broken {
         transaction.abort().map_err(|error| over(&error))?;
         let text = "a change of the metadata failed, and the log says how";
-        return Err(Outcome::NotMade(Error::Local(text.to_owned())));
+        return Err(TransactionOutcome::NotMade(GatewayError::Local(text.to_owned())));
     }
     if is_changed {
-        transaction.commit().map_err(|error| Outcome::Unknown(failed(&error)))?;
+        transaction.commit().map_err(|error| TransactionOutcome::Unknown(failed(&error)))?;
     } else {
         transaction.abort().map_err(|error| over(&error))?;
     }
@@ -462,7 +468,7 @@ mod tests {
         let fails = Arc::new(AtomicBool::new(false));
         let backend = Failing { fails_syncs: Arc::clone(&fails), ..Failing::default() };
         let database = Database::builder().create_with_backend(backend).unwrap();
-        let committer = Committer::start(Arc::new(Viewed::from(database)), |_| {}).unwrap();
+        let committer = MetadataCommitter::start(Arc::new(ViewedDatabase::from(database)), |_| {}).unwrap();
 
         let written = async |number| {
             let mut writer = journal.reserve_beyond(ContentId(number), 5).unwrap();
@@ -470,14 +476,15 @@ mod tests {
             writer.finish().await.unwrap()
         };
         // What a closure refuses gives its room back.
-        let refused: Result<()> = committer.commit(vec![written(1).await], |_| Err(Error::NoSuchKey)).await;
-        assert_eq!((refused, journal.used_bytes()), (Err(Error::NoSuchKey), 0));
+        let refused: GatewayResult<()> =
+            committer.commit(vec![written(1).await], |_| Err(GatewayError::NoSuchKey)).await;
+        assert_eq!((refused, journal.used_bytes()), (Err(GatewayError::NoSuchKey), 0));
 
         fails.store(true, Ordering::Relaxed);
-        let number = |change: &mut Change<'_>| change.set_number(b"test", 1);
+        let number = |change: &mut MetadataChange<'_>| change.set_number(b"test", 1);
         assert!(committer.commit(vec![written(2).await], number).await.is_err());
-        let kept = journal.used_bytes();
-        assert!(kept > 0, "the next start may find the commit");
+        let used_bytes = journal.used_bytes();
+        assert!(used_bytes > 0, "the next start may find the commit");
         // Nothing is built on it, also when the disk works again.
         fails.store(false, Ordering::Relaxed);
         assert!(committer.commit(vec![written(3).await], number).await.is_err());
@@ -485,7 +492,7 @@ mod tests {
         while !committer.has_ended() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        assert_eq!(journal.used_bytes(), kept);
+        assert_eq!(journal.used_bytes(), used_bytes);
     }
 
     #[tokio::test]
@@ -494,36 +501,40 @@ mod tests {
         let folder = underlay_files::Folder::open(directory.path()).unwrap();
         let journal = Arc::new(Journal::open(folder, 1 << 20, &[], Default::default()).unwrap());
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        let database = Arc::new(Viewed::from(database));
-        let committer = Committer::start(Arc::clone(&database), |_| {}).unwrap();
-        let number = |number| move |change: &mut Change<'_>| change.set_number(b"test", number);
+        let database = Arc::new(ViewedDatabase::from(database));
+        let committer = MetadataCommitter::start(Arc::clone(&database), |_| {}).unwrap();
+        let number = |number| move |change: &mut MetadataChange<'_>| change.set_number(b"test", number);
         // Of changes that come at the same time, those before it are made.
         let (before, closed, behind) = tokio::join!(
             committer.commit(Vec::new(), number(1)),
             committer.close(),
             committer.commit(Vec::new(), number(2))
         );
-        assert!(before.is_ok() && closed.is_ok() && matches!(behind, Err(Error::Busy(_))), "{behind:?}");
+        assert!(
+            before.is_ok() && closed.is_ok() && matches!(behind, Err(GatewayError::Busy(_))),
+            "{behind:?}"
+        );
         let mut writer = journal.reserve_beyond(ContentId(1), 5).unwrap();
         writer.write(Bytes::from_static(b"bytes")).await.unwrap();
         let written = writer.finish().await.unwrap();
-        assert!(matches!(committer.commit(vec![written], number(3)).await, Err(Error::Busy(_))));
+        assert!(matches!(committer.commit(vec![written], number(3)).await, Err(GatewayError::Busy(_))));
         assert_eq!(journal.used_bytes(), 0);
         assert_eq!(database.view().unwrap().number(b"test"), Ok(Some(1)));
         assert!(!committer.is_broken() && !committer.has_ended());
     }
 
     #[tokio::test]
-    async fn a_change_that_panics_is_undone_and_others_are_made() {
+    async fn panicking_change_is_undone_and_others_commit() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        let supervisor = Supervisor::default();
-        let committer =
-            Committer::start(Arc::new(Viewed::from(database)), |_| {}).unwrap().supervised_by(&supervisor);
-        let half = committer.commit(Vec::new(), |change| -> Result<()> {
+        let supervisor = LoopSupervisor::default();
+        let committer = MetadataCommitter::start(Arc::new(ViewedDatabase::from(database)), |_| {})
+            .unwrap()
+            .supervised_by(&supervisor);
+        let half = committer.commit(Vec::new(), |change| -> GatewayResult<()> {
             change.set_number(b"half", 1)?;
             panic!("as the test wants it")
         });
-        assert!(matches!(half.await, Err(Error::Local(_))));
+        assert!(matches!(half.await, Err(GatewayError::Local(_))));
         committer.commit(Vec::new(), |change| change.set_number(b"test", 1)).await.unwrap();
         let found =
             committer.commit(Vec::new(), |change| Ok((change.number(b"half")?, change.number(b"test")?)));
@@ -533,10 +544,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_sees_a_commit_as_soon_as_its_caller_hears_of_it() {
+    async fn commit_is_visible_when_its_caller_returns() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        let database = Arc::new(Viewed::from(database));
-        let committer = Committer::start(Arc::clone(&database), |_| {}).unwrap();
+        let database = Arc::new(ViewedDatabase::from(database));
+        let committer = MetadataCommitter::start(Arc::clone(&database), |_| {}).unwrap();
         committer.commit(Vec::new(), |change| change.set_number(b"test", 0)).await.unwrap();
         let first = database.view().unwrap();
         assert!(Arc::ptr_eq(&first, &database.view().unwrap()), "readers of one commit share a view");
@@ -550,14 +561,14 @@ mod tests {
 
     /// The gateways with the rest of a cluster's keys wait for this one to say that it can't go on.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_read_that_fails_ends_it_as_well() {
+    async fn failed_read_ends_committer() {
         use redb::ReadableDatabase as _;
         let fails = Arc::new(AtomicBool::new(false));
         let backend = Failing { fails_reads: Arc::clone(&fails), ..Failing::default() };
         let database = Database::builder().set_cache_size(0).create_with_backend(backend).unwrap();
-        let database = Arc::new(Viewed::from(database));
-        let committer = Committer::start(Arc::clone(&database), |_| {}).unwrap();
-        let number = |change: &mut Change<'_>| change.set_number(b"test", 1);
+        let database = Arc::new(ViewedDatabase::from(database));
+        let committer = MetadataCommitter::start(Arc::clone(&database), |_| {}).unwrap();
+        let number = |change: &mut MetadataChange<'_>| change.set_number(b"test", 1);
         committer.commit(Vec::new(), number).await.unwrap();
         fails.store(true, Ordering::Relaxed);
         // Not even a change: somebody looks at an object.

@@ -34,13 +34,13 @@ pub(crate) fn wait_until_closed(limit: Duration) -> bool {
 
 /// Where the metadata lie.
 #[derive(Debug, Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct MetadataLocation {
     pub(crate) disk: Option<Arc<DiskRoom>>,
     /// The folder of the journal, which the note is in.
     pub(crate) journal: Option<Folder>,
 }
 
-impl Surroundings {
+impl MetadataLocation {
     /// Whether the last user of the file has closed it, and everything is on the disk.
     pub(super) fn are_closed(&self) -> bool {
         self.journal.as_ref().is_none_or(|journal| journal.has(CLOSED))
@@ -50,9 +50,9 @@ impl Surroundings {
     ///
     /// # Errors
     /// When the folder can't be opened.
-    pub(super) fn note(&self) -> io::Result<Surroundings> {
+    pub(super) fn note(&self) -> io::Result<MetadataLocation> {
         let journal = self.journal.as_ref().map(|journal| Folder::open(journal.path())).transpose()?;
-        Ok(Surroundings { disk: None, journal })
+        Ok(MetadataLocation { disk: None, journal })
     }
 
     /// Before anything is written.
@@ -68,7 +68,7 @@ impl Surroundings {
 #[derive(Debug)]
 pub(super) struct MetadataFile<B: StorageBackend> {
     inner: B,
-    surroundings: Surroundings,
+    surroundings: MetadataLocation,
     /// Set once it is open, by the code that opened it: what could not be opened is not closed either.
     is_open: Arc<AtomicBool>,
     has_failed: AtomicBool,
@@ -77,7 +77,7 @@ pub(super) struct MetadataFile<B: StorageBackend> {
 }
 
 impl<B: StorageBackend> MetadataFile<B> {
-    pub(super) fn new(inner: B, surroundings: Surroundings, is_open: Arc<AtomicBool>) -> MetadataFile<B> {
+    pub(super) fn new(inner: B, surroundings: MetadataLocation, is_open: Arc<AtomicBool>) -> MetadataFile<B> {
         OPEN.fetch_add(1, Ordering::AcqRel);
         let (has_failed, is_dirty) = (AtomicBool::new(false), AtomicBool::new(false));
         MetadataFile { inner, surroundings, is_open, has_failed, is_dirty }

@@ -6,28 +6,28 @@ use std::sync::Arc;
 use redb::Database;
 use underlay_sync::Mutex;
 
-use super::view::View;
-use crate::errors::Result;
+use super::view::MetadataView;
+use crate::errors::GatewayResult;
 
 /// See the module.
-pub(crate) struct Viewed {
+pub(crate) struct ViewedDatabase {
     /// Before the database, so that it is gone when that one is closed.
-    latest: Mutex<Option<Arc<View>>>,
+    latest: Mutex<Option<Arc<MetadataView>>>,
     database: Database,
 }
 
-impl Viewed {
+impl ViewedDatabase {
     /// What the last commit left.
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(super) fn view(&self) -> Result<Arc<View>> {
+    pub(super) fn view(&self) -> GatewayResult<Arc<MetadataView>> {
         // One that is begun while a commit ends is there before the committer forgets it, or sees that commit.
         let mut latest = self.latest.lock();
         if let Some(view) = &*latest {
             return Ok(Arc::clone(view));
         }
-        let view = Arc::new(View::of(&self.database)?);
+        let view = Arc::new(MetadataView::from_database(&self.database)?);
         *latest = Some(Arc::clone(&view));
         Ok(view)
     }
@@ -40,13 +40,13 @@ impl Viewed {
     }
 }
 
-impl From<Database> for Viewed {
-    fn from(database: Database) -> Viewed {
-        Viewed { latest: Mutex::default(), database }
+impl From<Database> for ViewedDatabase {
+    fn from(database: Database) -> ViewedDatabase {
+        ViewedDatabase { latest: Mutex::default(), database }
     }
 }
 
-impl Deref for Viewed {
+impl Deref for ViewedDatabase {
     type Target = Database;
 
     fn deref(&self) -> &Database {

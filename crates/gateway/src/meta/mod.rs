@@ -10,11 +10,11 @@ mod latest;
 mod tables;
 mod view;
 
-pub(crate) use change::{Change, Holder, PartContent, Unfinished};
-pub(crate) use committer::Committer;
-pub(crate) use file::{Surroundings, wait_until_closed};
-pub(crate) use tables::{Name, upload_key};
-pub(crate) use view::View;
+pub(crate) use change::{Holder, MetadataChange, PartContent, UploadCounts};
+pub(crate) use committer::MetadataCommitter;
+pub(crate) use file::{MetadataLocation, wait_until_closed};
+pub(crate) use tables::{ObjectName, upload_key};
+pub(crate) use view::MetadataView;
 
 use std::fs::File;
 use std::io;
@@ -28,11 +28,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, StorageBackend};
 
-use crate::errors::{Error, Result};
-use crate::from_disk::{OnDisk, Seen, make_sure};
-use crate::journal::Noted;
+use crate::errors::{GatewayError, GatewayResult};
+use crate::from_disk::{DiskReadOutcome, OnDisk, make_sure};
+use crate::journal::NotedEpoch;
 use file::MetadataFile;
-use latest::Viewed;
+use latest::ViewedDatabase;
 
 /// Of our tables; another one is refused.
 const FORMAT: u64 = 2;
@@ -59,7 +59,7 @@ pub(crate) fn read_any(data: &[u8]) {
     use crate::model::{
         BucketRecord, ContentRecord, ObjectRecord, PartRecord, PendingRecord, StoredRecord, UploadRecord,
     };
-    if let Some(name) = Name::from_bytes(data) {
+    if let Some(name) = ObjectName::from_bytes(data) {
         assert_eq!(name.to_bytes(), data);
     }
     let _ = tables::split_upload_key(data);
@@ -82,23 +82,23 @@ pub(crate) fn is_unfinished(file: &File) -> io::Result<bool> {
     }
 }
 
-fn cannot_open(path: &Path, error: &dyn std::fmt::Display) -> Error {
-    Error::Local(format!(
+fn cannot_open(path: &Path, error: &dyn std::fmt::Display) -> GatewayError {
+    GatewayError::Local(format!(
         "cannot open the metadata in {}: {error}\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; if there is none, move it away and begin with an empty one. That loses what is in the journal, and what only the metadata have: tags, and headers where the store is a directory",
         path.display()
     ))
 }
 
 /// The last process that had the file open ended without closing it, perhaps because a sync failed.
-fn read_from_disk(path: &Path) -> Result<()> {
+fn read_from_disk(path: &Path) -> GatewayResult<()> {
     let seen = OnDisk::open(path).and_then(|mut file| make_sure(&mut file));
     match seen {
-        Ok(Seen::Same) => Ok(()),
-        Ok(Seen::Forgotten) => {
+        Ok(DiskReadOutcome::Same) => Ok(()),
+        Ok(DiskReadOutcome::Forgotten) => {
             tracing::debug!("the file system of {} can't bypass the kernel's page cache", path.display());
             Ok(())
         }
-        Err(error) => Err(Error::Local(format!(
+        Err(error) => Err(GatewayError::Local(format!(
             "cannot find out how much of {} is on the disk: {error}\n  what to do: see the kernel's log for errors of this disk; restart the machine, or as root run `echo 1 > /proc/sys/vm/drop_caches`, and start the gateway again",
             path.display()
         ))),
@@ -106,22 +106,22 @@ fn read_from_disk(path: &Path) -> Result<()> {
 }
 
 /// The open file.
-pub(crate) struct Metadata {
-    database: Arc<Viewed>,
+pub(crate) struct MetadataStore {
+    database: Arc<ViewedDatabase>,
     /// Counts the openings: the upper bits of every number that is never given twice.
     pub(crate) epoch: u64,
     /// Whether the last user of the file had closed it: if not, the kernel may remember what the disk does not have.
     pub(crate) was_closed: bool,
 }
 
-impl Metadata {
+impl MetadataStore {
     /// Opens the file with nothing around it.
     ///
     /// # Errors
     /// As [`open_in`](Self::open_in).
     #[cfg(test)]
-    pub(crate) fn open(path: &Path, cache_bytes: usize, noted: Noted) -> Result<Metadata> {
-        Metadata::open_in(Surroundings::default(), path, cache_bytes, noted)
+    pub(crate) fn open(path: &Path, cache_bytes: usize, noted: NotedEpoch) -> GatewayResult<MetadataStore> {
+        MetadataStore::open_in(MetadataLocation::default(), path, cache_bytes, noted)
     }
 
     /// Opens the file, or makes it, and looks at the checksum of each of its pages. Metadata that have not got as far as the journal beside
@@ -130,11 +130,11 @@ impl Metadata {
     /// # Errors
     /// When it can't be opened, is damaged, has not got so far, another version of the gateway made it, or nobody knows what the disk has of it.
     pub(crate) fn open_in(
-        surroundings: Surroundings,
+        surroundings: MetadataLocation,
         path: &Path,
         cache_bytes: usize,
-        noted: Noted,
-    ) -> Result<Metadata> {
+        noted: NotedEpoch,
+    ) -> GatewayResult<MetadataStore> {
         let failed = |error: &dyn std::fmt::Display| cannot_open(path, error);
         let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|error| failed(&error))?;
@@ -146,19 +146,19 @@ impl Metadata {
         surroundings.reopen().map_err(|error| failed(&error))?;
         let note = surroundings.note().map_err(|error| failed(&error))?;
         let file = FileBackend::new(file).map_err(|error| failed(&error))?;
-        let opened = Metadata::open_over(file, surroundings, path, cache_bytes, noted);
+        let opened = MetadataStore::open_over(file, surroundings, path, cache_bytes, noted);
         // A process that was closing it until now may have left that note, which says nothing about what follows.
         note.reopen().map_err(|error| failed(&error))?;
-        opened.map(|metadata| Metadata { was_closed, ..metadata })
+        opened.map(|metadata| MetadataStore { was_closed, ..metadata })
     }
 
     fn open_over(
         file: impl StorageBackend,
-        surroundings: Surroundings,
+        surroundings: MetadataLocation,
         path: &Path,
         cache_bytes: usize,
-        noted: Noted,
-    ) -> Result<Metadata> {
+        noted: NotedEpoch,
+    ) -> GatewayResult<MetadataStore> {
         let failed = |error: &dyn std::fmt::Display| cannot_open(path, error);
         let is_open = Arc::new(AtomicBool::new(false));
         let file = MetadataFile::new(file, surroundings, Arc::clone(&is_open));
@@ -174,7 +174,7 @@ impl Metadata {
         let database = match opened {
             Ok(Ok(database)) => database,
             Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => {
-                return Err(Error::Local(format!(
+                return Err(GatewayError::Local(format!(
                     "{} is already open in another process: stop that one first",
                     path.display()
                 )));
@@ -184,15 +184,15 @@ impl Metadata {
         };
         is_open.store(true, Ordering::Release);
         let mut metadata =
-            Metadata { database: Arc::new(Viewed::from(database)), epoch: 0, was_closed: true };
+            MetadataStore { database: Arc::new(ViewedDatabase::from(database)), epoch: 0, was_closed: true };
         let transaction = metadata.database.begin_write().map_err(|error| failed(&error))?;
         {
-            let mut change = Change::begin(&transaction)?;
+            let mut change = MetadataChange::begin(&transaction)?;
             match change.number(FORMAT_KEY)? {
                 None => change.set_number(FORMAT_KEY, FORMAT)?,
                 Some(FORMAT..=FORMAT_OF_PARTS) => {}
                 Some(other) => {
-                    return Err(Error::Local(format!(
+                    return Err(GatewayError::Local(format!(
                         "{} has format {other}, and this gateway knows the formats {FORMAT} to {FORMAT_OF_PARTS}: use the version that made it",
                         path.display()
                     )));
@@ -200,7 +200,7 @@ impl Metadata {
             }
             let former = change.number(b"epoch")?.unwrap_or(0);
             if former < noted.epoch {
-                return Err(Error::Local(format!(
+                return Err(GatewayError::Local(format!(
                     "{} is older than the journal beside it: it was opened {former} times, and the journal {} times\n  what to do: bring back the newest metadata; if there are none, move the whole directory away and begin with an empty one, which loses what is in the journal, and what only the metadata have",
                     path.display(),
                     noted.epoch
@@ -208,7 +208,7 @@ impl Metadata {
             }
             let commits = change.number(COMMITS_KEY)?.unwrap_or(0);
             if commits < noted.commits {
-                return Err(Error::Local(format!(
+                return Err(GatewayError::Local(format!(
                     "{} lacks {} commits that clients were told of: it is an older copy, or the disk has altered its end\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; or, to go on without what was acknowledged last, remove the file `commits` beside the journal's segments",
                     path.display(),
                     noted.commits - commits
@@ -222,11 +222,11 @@ impl Metadata {
     }
 
     /// What the last commit left.
-    pub(crate) fn view(&self) -> Result<Arc<View>> {
+    pub(crate) fn view(&self) -> GatewayResult<Arc<MetadataView>> {
         self.database.view()
     }
 
-    pub(crate) fn database(&self) -> Arc<Viewed> {
+    pub(crate) fn database(&self) -> Arc<ViewedDatabase> {
         Arc::clone(&self.database)
     }
 }

@@ -12,8 +12,8 @@ use crate::from_disk::tests::Cached;
 fn another_format_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
-    let open = || Metadata::open(&path, 1 << 20, Noted::default());
-    let format = |metadata: &Metadata| metadata.view().unwrap().number(FORMAT_KEY).unwrap();
+    let open = || MetadataStore::open(&path, 1 << 20, NotedEpoch::default());
+    let format = |metadata: &MetadataStore| metadata.view().unwrap().number(FORMAT_KEY).unwrap();
     let set = |format: u64| {
         let metadata = open().unwrap();
         set_number(&metadata, FORMAT_KEY, format).unwrap();
@@ -24,13 +24,13 @@ fn another_format_is_refused() {
     set(FORMAT_OF_PARTS);
     assert_eq!(format(&open().unwrap()), Some(FORMAT_OF_PARTS));
     set(FORMAT_OF_PARTS + 1);
-    let why = open().map(drop).unwrap_err().to_string();
-    assert!(why.contains("has format 5"), "{why}");
+    let message = open().map(drop).unwrap_err().to_string();
+    assert!(message.contains("has format 5"), "{message}");
 }
 
-fn set_number(metadata: &Metadata, key: &[u8], number: u64) -> std::result::Result<(), String> {
+fn set_number(metadata: &MetadataStore, key: &[u8], number: u64) -> std::result::Result<(), String> {
     let transaction = metadata.database.begin_write().map_err(|error| error.to_string())?;
-    Change::begin(&transaction).unwrap().set_number(key, number).unwrap();
+    MetadataChange::begin(&transaction).unwrap().set_number(key, number).unwrap();
     transaction.commit().map_err(|error| error.to_string())?;
     // As the committer does.
     metadata.database.forget_view();
@@ -69,9 +69,9 @@ impl StorageBackend for Disk {
 }
 
 impl Disk {
-    fn open(&self) -> Result<Metadata> {
-        let (surroundings, path) = (Surroundings::default(), Path::new("metadata of the test"));
-        Metadata::open_over(self.clone(), surroundings, path, 1 << 20, Noted::default())
+    fn open(&self) -> GatewayResult<MetadataStore> {
+        let (surroundings, path) = (MetadataLocation::default(), Path::new("metadata of the test"));
+        MetadataStore::open_over(self.clone(), surroundings, path, 1 << 20, NotedEpoch::default())
     }
 
     /// One commit that is durable, and one whose sync fails.
@@ -81,7 +81,7 @@ impl Disk {
         // So many that what a start writes is not in the page of what the failed sync wrote: it would be written again with it.
         let transaction = metadata.database.begin_write().unwrap();
         for number in 0..2_000 {
-            Change::begin(&transaction)
+            MetadataChange::begin(&transaction)
                 .unwrap()
                 .set_number(format!("filler {number}").as_bytes(), number)
                 .unwrap();
@@ -94,13 +94,13 @@ impl Disk {
     }
 }
 
-fn number_in(metadata: &Metadata) -> Option<u64> {
+fn number_in(metadata: &MetadataStore) -> Option<u64> {
     metadata.view().unwrap().number(b"test").unwrap()
 }
 
 /// Two faults at once: a sync that fails, and a power cut after the next start.
 #[test]
-fn a_commit_whose_sync_failed_is_not_built_upon_after_a_restart() {
+fn commit_with_failed_sync_is_dropped_at_restart() {
     let disk = Disk::after_a_failed_sync();
     make_sure(&mut *disk.0.lock()).unwrap();
     let metadata = disk.open().unwrap();
@@ -116,7 +116,7 @@ fn a_commit_whose_sync_failed_is_not_built_upon_after_a_restart() {
 
 /// That the test above could fail: what the kernel remembers looks as if all were well.
 #[test]
-fn what_the_kernel_remembers_looks_sound_and_does_not_outlive_a_power_cut() {
+fn unsynced_commit_looks_sound_until_power_cut() {
     let disk = Disk::after_a_failed_sync();
     let metadata = disk.open().unwrap();
     assert_eq!(number_in(&metadata), Some(2));
@@ -127,14 +127,14 @@ fn what_the_kernel_remembers_looks_sound_and_does_not_outlive_a_power_cut() {
 }
 
 #[test]
-fn metadata_are_noted_as_closed_only_where_every_sync_has_succeeded() {
+fn metadata_are_marked_closed_only_after_successful_syncs() {
     let directory = tempfile::tempdir().unwrap();
     let folder = Folder::open(directory.path()).unwrap();
     folder.make_inner("journal", Access::Private).unwrap();
     let is_closed = || directory.path().join("journal/closed").exists();
-    let surroundings = || Surroundings { disk: None, journal: Some(folder.inner("journal").unwrap()) };
+    let surroundings = || MetadataLocation { disk: None, journal: Some(folder.inner("journal").unwrap()) };
     let path = directory.path().join(FILE);
-    let open = || Metadata::open_in(surroundings(), &path, 1 << 20, Noted::default()).unwrap();
+    let open = || MetadataStore::open_in(surroundings(), &path, 1 << 20, NotedEpoch::default()).unwrap();
     for _ in 0..2 {
         let metadata = open();
         assert!(!is_closed());
@@ -156,7 +156,8 @@ fn metadata_are_noted_as_closed_only_where_every_sync_has_succeeded() {
     // One whose sync fails.
     let disk = Disk::default();
     let metadata =
-        Metadata::open_over(disk.clone(), surroundings(), &path, 1 << 20, Noted::default()).unwrap();
+        MetadataStore::open_over(disk.clone(), surroundings(), &path, 1 << 20, NotedEpoch::default())
+            .unwrap();
     surroundings().reopen().unwrap();
     disk.0.lock().fails_syncs = 1;
     set_number(&metadata, b"test", 2).unwrap_err();
@@ -205,7 +206,7 @@ impl StorageBackend for Full {
 }
 
 #[test]
-fn a_commit_that_finds_the_disk_full_takes_the_reserve_and_is_made() {
+fn commit_on_full_disk_uses_reserve() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(crate::disk_room::DiskRoom::open(directory.path()).unwrap());
     let reserve = directory.path().join("reserve");
@@ -215,9 +216,10 @@ fn a_commit_that_finds_the_disk_full_takes_the_reserve_and_is_made() {
     }
     let is_full = Arc::new(AtomicBool::new(false));
     let file = Full { inner: Disk::default(), reserve: reserve.clone(), is_full: Arc::clone(&is_full) };
-    let surroundings = Surroundings { disk: Some(disk), journal: None };
+    let surroundings = MetadataLocation { disk: Some(disk), journal: None };
     let path = directory.path().join(FILE);
-    let metadata = Metadata::open_over(file, surroundings, &path, 1 << 20, Noted::default()).unwrap();
+    let metadata =
+        MetadataStore::open_over(file, surroundings, &path, 1 << 20, NotedEpoch::default()).unwrap();
     is_full.store(true, Ordering::Release);
     for number in [1, 2] {
         set_number(&metadata, b"test", number).unwrap();
@@ -229,21 +231,22 @@ fn a_commit_that_finds_the_disk_full_takes_the_reserve_and_is_made() {
 #[test]
 fn bucket_with_stored_parts_has_only_uploads() {
     let directory = tempfile::tempdir().unwrap();
-    let metadata = Metadata::open(&directory.path().join(FILE), 1 << 20, Noted::default()).unwrap();
+    let metadata = MetadataStore::open(&directory.path().join(FILE), 1 << 20, NotedEpoch::default()).unwrap();
     let transaction = metadata.database.begin_write().unwrap();
-    let mut change = Change::begin(&transaction).unwrap();
+    let mut change = MetadataChange::begin(&transaction).unwrap();
     let none = crate::model::StoredRecord { content: None };
     for number in 0..3 {
-        let part = Name::new("lake", crate::staged::name_of(number, "a"));
+        let part = ObjectName::new("lake", crate::staged::name_of(number, "a"));
         change.set_stored(&part, Some(&none)).unwrap();
         change.mark_pending(&part).unwrap();
     }
     // Neighbours in the order of names.
-    for other in [Name::new("lak", "e"), Name::new("lake.a", "a"), Name::new("lakes", "a")] {
+    for other in [ObjectName::new("lak", "e"), ObjectName::new("lake.a", "a"), ObjectName::new("lakes", "a")]
+    {
         change.set_stored(&other, Some(&none)).unwrap();
     }
     assert!(!change.bucket_has_more_than_uploads("lake").unwrap() && change.bucket_has_rows("lake").unwrap());
-    change.mark_pending(&Name::new("lake", "\u{1}")).unwrap();
+    change.mark_pending(&ObjectName::new("lake", "\u{1}")).unwrap();
     assert!(change.bucket_has_more_than_uploads("lake").unwrap());
     assert!(!change.bucket_has_rows("la").unwrap());
 }

@@ -7,10 +7,10 @@ use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, Read
 use serde::de::DeserializeOwned;
 
 use super::tables::{
-    BUCKETS, CONTENTS, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode, part_key,
-    split_part_key, split_upload_key, upload_key,
+    BUCKETS, CONTENTS, MetadataTable, OBJECTS, ObjectName, PARTS, PENDING, STATE, STORED, UPLOADS, decode,
+    part_key, split_part_key, split_upload_key, upload_key,
 };
-use crate::errors::{Error, Result};
+use crate::errors::{GatewayError, GatewayResult};
 use crate::model::{
     BucketRecord, ContentId, ContentRecord, ObjectRecord, PartRecord, PendingRecord, StoredRecord,
     UploadRecord,
@@ -20,23 +20,23 @@ use crate::model::{
 pub(super) fn fetch<V: DeserializeOwned>(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
-) -> Result<Option<V>> {
+) -> GatewayResult<Option<V>> {
     match table.get(key).map_err(|error| unreadable(&error))? {
         Some(row) => decode(row.value()).map(Some),
         None => Ok(None),
     }
 }
 
-pub(super) fn unreadable(error: &dyn std::fmt::Display) -> Error {
-    Error::local("cannot read the metadata", error)
+pub(super) fn unreadable(error: &dyn std::fmt::Display) -> GatewayError {
+    GatewayError::local("cannot read the metadata", error)
 }
 
 /// Rows from a key on, as long as `take` wants more of them.
 pub(super) fn scan(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     from: Bound<&[u8]>,
-    mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
-) -> Result<()> {
+    mut take: impl FnMut(&[u8], &[u8]) -> GatewayResult<bool>,
+) -> GatewayResult<()> {
     let rows = table.range::<&[u8]>((from, Bound::Unbounded)).map_err(|error| unreadable(&error))?;
     for row in rows {
         let (key, value) = row.map_err(|error| unreadable(&error))?;
@@ -47,28 +47,32 @@ pub(super) fn scan(
     Ok(())
 }
 
-type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
+type TableRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// A consistent look at all tables.
-pub(crate) struct View {
+pub(crate) struct MetadataView {
     transaction: ReadTransaction,
     /// Every read of an object needs these two, and opening one takes longer than finding a row in it.
-    objects: OnceLock<Rows>,
-    contents: OnceLock<Rows>,
+    objects: OnceLock<TableRows>,
+    contents: OnceLock<TableRows>,
 }
 
-impl View {
-    pub(super) fn of(database: &Database) -> Result<View> {
+impl MetadataView {
+    pub(super) fn from_database(database: &Database) -> GatewayResult<MetadataView> {
         let transaction = database.begin_read().map_err(|error| unreadable(&error))?;
-        Ok(View { transaction, objects: OnceLock::new(), contents: OnceLock::new() })
+        Ok(MetadataView { transaction, objects: OnceLock::new(), contents: OnceLock::new() })
     }
 
-    fn open(&self, table: Table) -> Result<Rows> {
+    fn open(&self, table: MetadataTable) -> GatewayResult<TableRows> {
         self.transaction.open_table(table).map_err(|error| unreadable(&error))
     }
 
     /// The same of a table that stays open as long as the view.
-    fn keep_open<'a>(&self, place: &'a OnceLock<Rows>, table: Table) -> Result<&'a Rows> {
+    fn keep_open<'a>(
+        &self,
+        place: &'a OnceLock<TableRows>,
+        table: MetadataTable,
+    ) -> GatewayResult<&'a TableRows> {
         match place.get() {
             Some(rows) => Ok(rows),
             None => {
@@ -78,16 +82,16 @@ impl View {
         }
     }
 
-    pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
+    pub(crate) fn number(&self, key: &[u8]) -> GatewayResult<Option<u64>> {
         self.state(key)
     }
 
-    pub(crate) fn state<V: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<V>> {
+    pub(crate) fn state<V: DeserializeOwned>(&self, key: &[u8]) -> GatewayResult<Option<V>> {
         fetch(&self.open(STATE)?, key)
     }
 
     /// Those whose key begins with this, by the rest of it.
-    pub(crate) fn states_below<V: DeserializeOwned>(&self, prefix: &[u8]) -> Result<Vec<(String, V)>> {
+    pub(crate) fn states_below<V: DeserializeOwned>(&self, prefix: &[u8]) -> GatewayResult<Vec<(String, V)>> {
         let mut states = Vec::new();
         scan(&self.open(STATE)?, Bound::Included(prefix), |key, value| {
             let Some(rest) = key.strip_prefix(prefix) else { return Ok(false) };
@@ -98,32 +102,37 @@ impl View {
         Ok(states)
     }
 
-    pub(crate) fn object(&self, name: &Name) -> Result<Option<ObjectRecord>> {
+    pub(crate) fn object(&self, name: &ObjectName) -> GatewayResult<Option<ObjectRecord>> {
         fetch(self.keep_open(&self.objects, OBJECTS)?, &name.to_bytes())
     }
 
-    pub(crate) fn content(&self, id: ContentId) -> Result<Option<ContentRecord>> {
+    pub(crate) fn content(&self, id: ContentId) -> GatewayResult<Option<ContentRecord>> {
         fetch(self.keep_open(&self.contents, CONTENTS)?, &id.0.to_be_bytes())
     }
 
-    pub(crate) fn pending(&self, name: &Name) -> Result<Option<PendingRecord>> {
+    pub(crate) fn pending(&self, name: &ObjectName) -> GatewayResult<Option<PendingRecord>> {
         fetch(&self.open(PENDING)?, &name.to_bytes())
     }
 
-    pub(crate) fn stored(&self, name: &Name) -> Result<Option<StoredRecord>> {
+    pub(crate) fn stored(&self, name: &ObjectName) -> GatewayResult<Option<StoredRecord>> {
         fetch(&self.open(STORED)?, &name.to_bytes())
     }
 
-    pub(crate) fn upload(&self, name: &Name, upload: &str) -> Result<Option<UploadRecord>> {
+    pub(crate) fn upload(&self, name: &ObjectName, upload: &str) -> GatewayResult<Option<UploadRecord>> {
         fetch(&self.open(UPLOADS)?, &upload_key(name, upload))
     }
 
-    pub(crate) fn part(&self, upload: &str, number: u16) -> Result<Option<PartRecord>> {
+    pub(crate) fn part(&self, upload: &str, number: u16) -> GatewayResult<Option<PartRecord>> {
         fetch(&self.open(PARTS)?, &part_key(upload, number))
     }
 
     /// Parts of an upload in the order of their numbers, `after` one.
-    pub(crate) fn parts(&self, upload: &str, after: u16, most: usize) -> Result<Vec<(u16, PartRecord)>> {
+    pub(crate) fn parts(
+        &self,
+        upload: &str,
+        after: u16,
+        most: usize,
+    ) -> GatewayResult<Vec<(u16, PartRecord)>> {
         let mut parts = Vec::new();
         let start = part_key(upload, 0);
         let prefix = &start[..start.len() - 2];
@@ -146,15 +155,15 @@ impl View {
         &self,
         bucket: &str,
         from: Bound<&str>,
-        mut take: impl FnMut(&str, ObjectRecord) -> Result<bool>,
-    ) -> Result<()> {
+        mut take: impl FnMut(&str, ObjectRecord) -> GatewayResult<bool>,
+    ) -> GatewayResult<()> {
         let start = match from {
-            Bound::Included(key) => Bound::Included(Name::new(bucket, key).to_bytes()),
-            Bound::Excluded(key) => Bound::Excluded(Name::new(bucket, key).to_bytes()),
-            Bound::Unbounded => Bound::Included(Name::new(bucket, "").to_bytes()),
+            Bound::Included(key) => Bound::Included(ObjectName::new(bucket, key).to_bytes()),
+            Bound::Excluded(key) => Bound::Excluded(ObjectName::new(bucket, key).to_bytes()),
+            Bound::Unbounded => Bound::Included(ObjectName::new(bucket, "").to_bytes()),
         };
         let start = start.as_ref().map(Vec::as_slice);
-        scan(&self.open(OBJECTS)?, start, |key, value| match Name::from_bytes(key) {
+        scan(&self.open(OBJECTS)?, start, |key, value| match ObjectName::from_bytes(key) {
             Some(name) if name.bucket == bucket => take(&name.key, decode(value)?),
             _ => Ok(false),
         })
@@ -165,39 +174,42 @@ impl View {
         &self,
         bucket: &str,
         after: &[u8],
-        mut take: impl FnMut(Name, String, UploadRecord) -> Result<bool>,
-    ) -> Result<()> {
+        mut take: impl FnMut(ObjectName, String, UploadRecord) -> GatewayResult<bool>,
+    ) -> GatewayResult<()> {
         scan(&self.open(UPLOADS)?, Bound::Excluded(after), |key, value| match split_upload_key(key) {
             Some((name, upload)) if name.bucket == bucket => take(name, upload, decode(value)?),
             _ => Ok(false),
         })
     }
 
-    pub(crate) fn all_buckets(&self) -> Result<Vec<(String, BucketRecord)>> {
+    pub(crate) fn all_buckets(&self) -> GatewayResult<Vec<(String, BucketRecord)>> {
         self.all(BUCKETS, |key| String::from_utf8(key.to_vec()).ok())
     }
 
-    pub(crate) fn all_pending(&self) -> Result<Vec<(Name, PendingRecord)>> {
-        self.all(PENDING, Name::from_bytes)
+    pub(crate) fn all_pending(&self) -> GatewayResult<Vec<(ObjectName, PendingRecord)>> {
+        self.all(PENDING, ObjectName::from_bytes)
     }
 
     /// Every name that is pending, one at a time: there can be a million.
-    pub(crate) fn each_pending(&self, mut take: impl FnMut(Name, PendingRecord)) -> Result<()> {
+    pub(crate) fn each_pending(&self, mut take: impl FnMut(ObjectName, PendingRecord)) -> GatewayResult<()> {
         self.each(PENDING, |key, value| {
-            let name = Name::from_bytes(key).ok_or_else(|| unreadable(&"a key is damaged"))?;
+            let name = ObjectName::from_bytes(key).ok_or_else(|| unreadable(&"a key is damaged"))?;
             take(name, decode(value)?);
             Ok(())
         })
     }
 
-    pub(crate) fn count_pending(&self, which: impl Fn(&Name) -> bool) -> Result<usize> {
+    pub(crate) fn count_pending(&self, predicate: impl Fn(&ObjectName) -> bool) -> GatewayResult<usize> {
         let mut count = 0;
-        self.each_pending(|name, _| count += usize::from(which(&name)))?;
+        self.each_pending(|name, _| count += usize::from(predicate(&name)))?;
         Ok(count)
     }
 
     /// Every upload that is under way.
-    pub(crate) fn each_upload(&self, mut take: impl FnMut(Name, String, UploadRecord)) -> Result<()> {
+    pub(crate) fn each_upload(
+        &self,
+        mut take: impl FnMut(ObjectName, String, UploadRecord),
+    ) -> GatewayResult<()> {
         self.each(UPLOADS, |key, value| {
             let (name, upload) = split_upload_key(key).ok_or_else(|| unreadable(&"a key is damaged"))?;
             take(name, upload, decode(value)?);
@@ -208,8 +220,8 @@ impl View {
     /// Every part of every upload, as long as `take` wants more of them.
     pub(crate) fn each_part(
         &self,
-        mut take: impl FnMut(&str, u16, PartRecord) -> Result<bool>,
-    ) -> Result<()> {
+        mut take: impl FnMut(&str, u16, PartRecord) -> GatewayResult<bool>,
+    ) -> GatewayResult<()> {
         scan(&self.open(PARTS)?, Bound::Unbounded, |key, value| {
             let (upload, number) = split_part_key(key).ok_or_else(|| unreadable(&"a key is damaged"))?;
             take(upload, number, decode(value)?)
@@ -217,7 +229,7 @@ impl View {
     }
 
     /// How many parts all uploads have together.
-    pub(crate) fn count_parts(&self) -> Result<u64> {
+    pub(crate) fn count_parts(&self) -> GatewayResult<u64> {
         let mut count = 0;
         self.each(PARTS, |_, _| {
             count += 1;
@@ -226,34 +238,40 @@ impl View {
         Ok(count)
     }
 
-    pub(crate) fn all_uploads(&self) -> Result<Vec<((Name, String), UploadRecord)>> {
+    pub(crate) fn all_uploads(&self) -> GatewayResult<Vec<((ObjectName, String), UploadRecord)>> {
         self.all(UPLOADS, split_upload_key)
     }
 
     /// Every content, one at a time: there can be millions.
     pub(crate) fn each_content(
         &self,
-        mut take: impl FnMut(ContentId, ContentRecord) -> Result<()>,
-    ) -> Result<()> {
+        mut take: impl FnMut(ContentId, ContentRecord) -> GatewayResult<()>,
+    ) -> GatewayResult<()> {
         self.each(CONTENTS, |key, value| {
             let number = <[u8; 8]>::try_from(key).map_err(|_| unreadable(&"a content without a number"))?;
             take(ContentId(u64::from_be_bytes(number)), decode(value)?)
         })
     }
 
-    pub(crate) fn each_object(&self, mut take: impl FnMut(Name, ObjectRecord) -> Result<()>) -> Result<()> {
+    pub(crate) fn each_object(
+        &self,
+        mut take: impl FnMut(ObjectName, ObjectRecord) -> GatewayResult<()>,
+    ) -> GatewayResult<()> {
         self.each(OBJECTS, |key, value| {
             take(
-                Name::from_bytes(key).ok_or_else(|| unreadable(&"an object without a name"))?,
+                ObjectName::from_bytes(key).ok_or_else(|| unreadable(&"an object without a name"))?,
                 decode(value)?,
             )
         })
     }
 
     /// Every name at which the store may have an object.
-    pub(crate) fn each_stored(&self, mut take: impl FnMut(Name) -> Result<()>) -> Result<()> {
+    pub(crate) fn each_stored(
+        &self,
+        mut take: impl FnMut(ObjectName) -> GatewayResult<()>,
+    ) -> GatewayResult<()> {
         self.each(STORED, |key, _| {
-            take(Name::from_bytes(key).ok_or_else(|| unreadable(&"an object without a name"))?)
+            take(ObjectName::from_bytes(key).ok_or_else(|| unreadable(&"an object without a name"))?)
         })
     }
 
@@ -261,24 +279,28 @@ impl View {
     pub(crate) fn stored_in(
         &self,
         bucket: &str,
-        mut take: impl FnMut(&Name, StoredRecord) -> Result<bool>,
-    ) -> Result<()> {
-        let start = Name::new(bucket, "").to_bytes();
-        scan(&self.open(STORED)?, Bound::Included(&start), |key, value| match Name::from_bytes(key) {
+        mut take: impl FnMut(&ObjectName, StoredRecord) -> GatewayResult<bool>,
+    ) -> GatewayResult<()> {
+        let start = ObjectName::new(bucket, "").to_bytes();
+        scan(&self.open(STORED)?, Bound::Included(&start), |key, value| match ObjectName::from_bytes(key) {
             Some(name) if name.bucket == bucket => take(&name, decode(value)?),
             _ => Ok(false),
         })
     }
 
-    fn each(&self, table: Table, mut take: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    fn each(
+        &self,
+        table: MetadataTable,
+        mut take: impl FnMut(&[u8], &[u8]) -> GatewayResult<()>,
+    ) -> GatewayResult<()> {
         scan(&self.open(table)?, Bound::Unbounded, |key, value| take(key, value).map(|()| true))
     }
 
     fn all<K, V: DeserializeOwned>(
         &self,
-        table: Table,
+        table: MetadataTable,
         key_of: impl Fn(&[u8]) -> Option<K>,
-    ) -> Result<Vec<(K, V)>> {
+    ) -> GatewayResult<Vec<(K, V)>> {
         let mut rows = Vec::new();
         self.each(table, |key, value| {
             rows.push((key_of(key).ok_or_else(|| unreadable(&"a key is damaged"))?, decode(value)?));

@@ -10,12 +10,15 @@ use object_store::memory::InMemory;
 use reqwest::Url;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{Bucket, Consistency, Grant, Key, Local, Rule, SecretPlace, StorePlace, Write};
+use crate::config::{
+    AccessKey, BucketConfig, KeyGrant, LocalConfig, PrefixRule, SecretPlace, StoreConsistency, StorePlace,
+    WriteMode,
+};
 use crate::digests::hex;
-use crate::engine::{Engine, Setup};
-use crate::s3::Permissions;
+use crate::engine::{EngineSetup, GatewayEngine};
+use crate::s3::KeyPermissions;
 use crate::serving::OverPipe;
-use crate::store::{Backend, Kind};
+use crate::store::{BackendKind, StoreBackend};
 
 const ID: &str = "KEY";
 const SECRET: &str = "a secret of the fuzzer";
@@ -33,26 +36,27 @@ const OURS: [&str; 8] = [
 ];
 
 /// See the module.
-pub struct Gateway {
+pub struct GatewayClient {
     runtime: tokio::runtime::Runtime,
     pipe: OverPipe,
 }
 
-impl Gateway {
+impl GatewayClient {
     /// Opens one with its local directory there.
     ///
     /// # Errors
     /// When it can't be.
-    pub fn open(directory: &Path) -> Result<Gateway, String> {
+    pub fn open(directory: &Path) -> Result<GatewayClient, String> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .map_err(|error| error.to_string())?;
-        let backend = Backend::new(Arc::new(InMemory::new()), Kind::S3);
-        let rule = |prefix: &str, write, consistency| Rule { prefix: prefix.to_owned(), write, consistency };
-        let setup = Setup {
-            local: Local {
+        let backend = StoreBackend::new(Arc::new(InMemory::new()), BackendKind::S3);
+        let rule =
+            |prefix: &str, write, consistency| PrefixRule { prefix: prefix.to_owned(), write, consistency };
+        let setup = EngineSetup {
+            local: LocalConfig {
                 directory: directory.to_owned(),
                 journal_bytes: 64 << 20,
                 memory_bytes: 8 << 20,
@@ -64,12 +68,12 @@ impl Gateway {
             patience: Duration::from_millis(50),
             flushes: 2,
             uploads_expire: Duration::from_secs(5),
-            buckets: vec![Bucket {
+            buckets: vec![BucketConfig {
                 name: BUCKET.to_owned(),
                 store: StorePlace::Directory("/the/store/of/the/fuzzer".into()),
                 rules: vec![
-                    rule("shared/", Write::Through, Consistency::Revalidate),
-                    rule("", Write::Back { after: Duration::ZERO }, Consistency::Exclusive),
+                    rule("shared/", WriteMode::Through, StoreConsistency::Revalidate),
+                    rule("", WriteMode::Back { after: Duration::ZERO }, StoreConsistency::Exclusive),
                 ],
             }],
             new_buckets: None,
@@ -80,14 +84,14 @@ impl Gateway {
             at_rest: None,
             into_empty: Vec::new(),
         };
-        let grant = Grant { bucket: None, prefix: String::new(), read: true, write: true };
+        let grant = KeyGrant { bucket: None, prefix: String::new(), read: true, write: true };
         let place = SecretPlace::Environment(String::new());
-        let key = Key { name: "a".to_owned(), id: ID.to_owned(), secret: place, grants: vec![grant] };
+        let key = AccessKey { name: "a".to_owned(), id: ID.to_owned(), secret: place, grants: vec![grant] };
         let secrets = HashMap::from([(ID.to_owned(), SECRET.to_owned())]);
-        let permissions = Arc::new(Permissions::new(&[key], &secrets));
-        let engine = runtime.block_on(Engine::open(setup))?;
+        let permissions = Arc::new(KeyPermissions::new(&[key], &secrets));
+        let engine = runtime.block_on(GatewayEngine::open(setup))?;
         let pipe = OverPipe::new(engine, permissions)?;
-        Ok(Gateway { runtime, pipe })
+        Ok(GatewayClient { runtime, pipe })
     }
 
     /// Takes a method and a target, behind them a header a line, and behind an empty line a body; signs that, unless it begins with a space, and
@@ -203,7 +207,7 @@ mod tests {
     #[test]
     fn requests_are_signed_and_answered() {
         let directory = tempfile::tempdir().unwrap();
-        let gateway = Gateway::open(&directory.path().join("local")).unwrap();
+        let gateway = GatewayClient::open(&directory.path().join("local")).unwrap();
         for (request, expected) in [
             ("PUT /lake/a%20b\nx-amz-meta-a: b  c\n\nbytes", 200),
             ("GET /lake/a%20b?response-content-type=text%2Fplain\nrange: bytes=1-2", 206),

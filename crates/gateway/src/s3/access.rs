@@ -13,37 +13,37 @@ use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 use underlay_sync::{Mutex, RwLock};
 
-use super::addressing::Addressing;
+use super::addressing::BucketAddressing;
 use super::answers::denied;
-use super::{MOST_DOCUMENT_BYTES, authorization, queries};
-use crate::config::{Grant, Key};
-use crate::digests::Algorithm;
+use super::{MAX_DOCUMENT_BYTES, authorization, queries};
+use crate::config::{AccessKey, KeyGrant};
+use crate::digests::ChecksumKind;
 
 /// The keys with their secrets and grants.
-pub(crate) struct Permissions {
-    keys: RwLock<HashMap<String, (String, Vec<Grant>)>>,
+pub(crate) struct KeyPermissions {
+    keys: RwLock<HashMap<String, (String, Vec<KeyGrant>)>>,
 }
 
 /// What a request turned out to be, for the access log.
 #[derive(Clone, Default)]
-pub(crate) struct Note(pub(crate) Arc<Mutex<Noted>>);
+pub(crate) struct RequestNote(pub(crate) Arc<Mutex<NotedRequest>>);
 
 #[derive(Clone, Default)]
-pub(crate) struct Noted {
+pub(crate) struct NotedRequest {
     pub(crate) operation: String,
     pub(crate) key_id: String,
 }
 
-impl Permissions {
-    pub(crate) fn new(keys: &[Key], secrets: &HashMap<String, String>) -> Permissions {
-        let permissions = Permissions { keys: RwLock::default() };
+impl KeyPermissions {
+    pub(crate) fn new(keys: &[AccessKey], secrets: &HashMap<String, String>) -> KeyPermissions {
+        let permissions = KeyPermissions { keys: RwLock::default() };
         permissions.replace(keys, secrets);
         permissions
     }
 
     /// These count from now on, and no others.
-    pub(crate) fn replace(&self, keys: &[Key], secrets: &HashMap<String, String>) {
-        let entry = |key: &Key| {
+    pub(crate) fn replace(&self, keys: &[AccessKey], secrets: &HashMap<String, String>) {
+        let entry = |key: &AccessKey| {
             let secret = secrets.get(&key.id).cloned().unwrap_or_default();
             (key.id.clone(), (secret, key.grants.clone()))
         };
@@ -56,7 +56,7 @@ impl Permissions {
         self.keys.read().get(id).map(|(secret, _)| secret.clone()).filter(|secret| !secret.is_empty())
     }
 
-    fn may(&self, credentials: Option<&Credentials>, allows: impl Fn(&Grant) -> bool) -> S3Result<()> {
+    fn may(&self, credentials: Option<&Credentials>, allows: impl Fn(&KeyGrant) -> bool) -> S3Result<()> {
         let keys = self.keys.read();
         let grants = credentials.and_then(|credentials| keys.get(&credentials.access_key));
         match grants {
@@ -66,54 +66,54 @@ impl Permissions {
         }
     }
 
-    pub(super) fn read(&self, by: Option<&Credentials>, bucket: &str, key: &str) -> S3Result<()> {
-        self.may(by, |grant| grant.read && covers(grant, bucket, key))
+    pub(super) fn read(&self, credentials: Option<&Credentials>, bucket: &str, key: &str) -> S3Result<()> {
+        self.may(credentials, |grant| grant.read && covers(grant, bucket, key))
     }
 
-    pub(super) fn write(&self, by: Option<&Credentials>, bucket: &str, key: &str) -> S3Result<()> {
-        self.may(by, |grant| grant.write && covers(grant, bucket, key))
+    pub(super) fn write(&self, credentials: Option<&Credentials>, bucket: &str, key: &str) -> S3Result<()> {
+        self.may(credentials, |grant| grant.write && covers(grant, bucket, key))
     }
 
     /// Listing shows names, so the grant has to cover all that the prefix does.
-    pub(super) fn list(&self, by: Option<&Credentials>, bucket: &str, prefix: &str) -> S3Result<()> {
-        self.read(by, bucket, prefix)
+    pub(super) fn list(&self, credentials: Option<&Credentials>, bucket: &str, prefix: &str) -> S3Result<()> {
+        self.read(credentials, bucket, prefix)
     }
 
     /// Anything in the bucket: it may be known that it is there.
-    pub(super) fn see(&self, by: Option<&Credentials>, bucket: &str) -> S3Result<()> {
-        self.may(by, |grant| grant.bucket.as_deref().is_none_or(|own| own == bucket))
+    pub(super) fn see(&self, credentials: Option<&Credentials>, bucket: &str) -> S3Result<()> {
+        self.may(credentials, |grant| grant.bucket.as_deref().is_none_or(|own| own == bucket))
     }
 
     /// A key of this gateway, whatever it may do.
-    pub(super) fn known(&self, by: Option<&Credentials>) -> S3Result<()> {
-        match by.is_some_and(|by| self.keys.read().contains_key(&by.access_key)) {
+    pub(super) fn known(&self, credentials: Option<&Credentials>) -> S3Result<()> {
+        match credentials.is_some_and(|credentials| self.keys.read().contains_key(&credentials.access_key)) {
             true => Ok(()),
             false => Err(denied("the request is not signed with an access key of this gateway")),
         }
     }
 
     /// To make and remove buckets takes the right to write to all of it.
-    pub(super) fn own(&self, by: Option<&Credentials>, bucket: &str) -> S3Result<()> {
-        self.write(by, bucket, "")
+    pub(super) fn own(&self, credentials: Option<&Credentials>, bucket: &str) -> S3Result<()> {
+        self.write(credentials, bucket, "")
     }
 }
 
-fn covers(grant: &Grant, bucket: &str, key: &str) -> bool {
+fn covers(grant: &KeyGrant, bucket: &str, key: &str) -> bool {
     grant.bucket.as_deref().is_none_or(|own| own == bucket) && key.starts_with(&grant.prefix)
 }
 
 /// What the signature of a request proved that goes on without it.
 #[derive(Clone)]
-pub(super) struct Verified {
+pub(super) struct VerifiedSignature {
     pub(super) credentials: Option<Credentials>,
     pub(super) trailing_headers: Option<TrailingHeaders>,
 }
 
 /// Secrets for `s3s` to verify signatures with.
-pub(super) struct Secrets(pub(super) Arc<Permissions>);
+pub(super) struct SigningSecrets(pub(super) Arc<KeyPermissions>);
 
 #[async_trait]
-impl S3Auth for Secrets {
+impl S3Auth for SigningSecrets {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         match self.0.secret(access_key) {
             Some(secret) => Ok(SecretKey::from(secret)),
@@ -126,19 +126,22 @@ impl S3Auth for Secrets {
 }
 
 /// Lets signed requests in. The row of the operation checks what they may do to the names concerned.
-pub(super) struct Access;
+pub(super) struct SignedAccess;
 
 #[async_trait]
-impl S3Access for Access {
+impl S3Access for SignedAccess {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         // One that was rewritten has left its signature behind, once it had been verified.
-        let verified = context.extensions_mut().get::<Verified>().cloned();
+        let verified = context.extensions_mut().get::<VerifiedSignature>().cloned();
         let is_verified = verified.is_some();
         let rewritten_by = verified.and_then(|verified| verified.credentials);
-        let by = context.credentials().or(rewritten_by.as_ref());
-        let (operation, key_id) = (context.s3_op().name().to_owned(), by.map(|by| by.access_key.clone()));
-        if let Some(note) = context.extensions_mut().get::<Note>() {
-            *note.0.lock() = Noted { operation, key_id: key_id.clone().unwrap_or_default() };
+        let credentials = context.credentials().or(rewritten_by.as_ref());
+        let (operation, key_id) = (
+            context.s3_op().name().to_owned(),
+            credentials.map(|credentials| credentials.access_key.clone()),
+        );
+        if let Some(note) = context.extensions_mut().get::<RequestNote>() {
+            *note.0.lock() = NotedRequest { operation, key_id: key_id.clone().unwrap_or_default() };
         }
         if is_verified {
             return Ok(());
@@ -148,7 +151,11 @@ impl S3Access for Access {
 }
 
 /// Whether a request has a kind of signature that this gateway takes, over everything that it has to cover. `s3s` has verified it already.
-pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+pub(super) fn check_signed(
+    credentials: Option<&Credentials>,
+    headers: &HeaderMap,
+    uri: &Uri,
+) -> S3Result<()> {
     // A client that names an owner wants nothing done to anybody else's bucket.
     for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
         let mut named = headers.get_all(name).iter();
@@ -159,7 +166,7 @@ pub(super) fn check_signed(by: Option<&Credentials>, headers: &HeaderMap, uri: &
     if let Some(refused) = authorization::old_signature(headers, uri) {
         return Err(refused);
     }
-    match by {
+    match credentials {
         None => Err(denied("the request has to be signed")),
         Some(_) => all_signed(headers, uri),
     }
@@ -175,7 +182,7 @@ pub(crate) fn refused_at_once(
     method: &Method,
     headers: &HeaderMap,
     uri: &Uri,
-    addressing: &Addressing,
+    addressing: &BucketAddressing,
 ) -> Option<S3Error> {
     let style = match addressing.style_in(headers) {
         Ok(style) => style,
@@ -200,12 +207,12 @@ pub(crate) fn refused_at_once(
         && !headers.contains_key("x-amz-decoded-content-length")
         && headers.contains_key("x-amz-content-sha256")
     {
-        let why = "a body needs a length, by Content-Length or x-amz-decoded-content-length";
-        return Some(S3Error::with_message(S3ErrorCode::NotImplemented, why));
+        let reason = "a body needs a length, by Content-Length or x-amz-decoded-content-length";
+        return Some(S3Error::with_message(S3ErrorCode::NotImplemented, reason));
     }
     if is_long_document(method, headers, uri) {
-        let why = format!("a document has at most {MOST_DOCUMENT_BYTES} bytes");
-        return Some(S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, why));
+        let reason = format!("a document has at most {MAX_DOCUMENT_BYTES} bytes");
+        return Some(S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, reason));
     }
     refused_lifetime(uri)
 }
@@ -218,13 +225,13 @@ fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
         _ => &[],
     };
     let name = names.iter().find(|name| headers.contains_key(**name))?;
-    let why = format!("this gateway can't do what the request asks for: {name} of a {method}");
-    Some(S3Error::with_message(S3ErrorCode::NotImplemented, why))
+    let reason = format!("this gateway can't do what the request asks for: {name} of a {method}");
+    Some(S3Error::with_message(S3ErrorCode::NotImplemented, reason))
 }
 
 /// What may come behind `x-amz-checksum-`.
 pub(super) fn is_word_of_checksum(name: &str) -> bool {
-    matches!(name, "algorithm" | "mode" | "type") || Algorithm::of_name(name).is_some()
+    matches!(name, "algorithm" | "mode" | "type") || ChecksumKind::from_name(name).is_some()
 }
 
 /// A header that `s3s` would pass over or misread: an unknown checksum, or a copy source with an incomplete escape.
@@ -280,7 +287,7 @@ fn is_long_document(method: &Method, headers: &HeaderMap, uri: &Uri) -> bool {
     };
     let is_long = |name: &str| {
         let length = headers.get(name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        length.is_some_and(|length| length > MOST_DOCUMENT_BYTES as u64)
+        length.is_some_and(|length| length > MAX_DOCUMENT_BYTES as u64)
     };
     is_document && (is_long("content-length") || is_long("x-amz-decoded-content-length"))
 }
@@ -350,7 +357,7 @@ fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
 
 /// For the fuzzer: any head of a request. What is let in has a list in which each header stands that counts.
 pub(super) fn read_any(headers: &HeaderMap, uri: &Uri) {
-    let _ = refused_at_once(&Method::POST, headers, uri, &Addressing::default());
+    let _ = refused_at_once(&Method::POST, headers, uri, &BucketAddressing::default());
     if all_signed(headers, uri).is_err() {
         return;
     }
@@ -393,36 +400,41 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_covers_its_bucket_and_prefix_alone() {
-        let grant = |bucket: &str, prefix: &str, write| Grant {
+    fn grant_covers_only_its_bucket_and_prefix() {
+        let grant = |bucket: &str, prefix: &str, write| KeyGrant {
             bucket: Some(bucket.to_owned()),
             prefix: prefix.to_owned(),
             read: true,
             write,
         };
-        let key = Key {
+        let key = AccessKey {
             name: "a".to_owned(),
             id: "KEY".to_owned(),
             secret: SecretPlace::Environment("NONE".to_owned()),
             grants: vec![grant("lake", "tmp/", true), grant("lake", "", false)],
         };
-        let permissions = Permissions::new(&[key], &HashMap::from([("KEY".to_owned(), "secret".to_owned())]));
-        let by = |id: &str| Credentials { access_key: id.to_owned(), secret_key: SecretKey::from("secret") };
-        let us = by("KEY");
+        let permissions =
+            KeyPermissions::new(&[key], &HashMap::from([("KEY".to_owned(), "secret".to_owned())]));
+        let credentials_of =
+            |id: &str| Credentials { access_key: id.to_owned(), secret_key: SecretKey::from("secret") };
+        let us = credentials_of("KEY");
         assert!(permissions.write(Some(&us), "lake", "tmp/a").is_ok());
         assert!(permissions.write(Some(&us), "lake", "other").is_err());
         assert!(permissions.read(Some(&us), "lake", "other").is_ok());
         assert!(permissions.read(Some(&us), "pond", "tmp/a").is_err());
         assert!(permissions.own(Some(&us), "lake").is_err());
         assert!(permissions.see(Some(&us), "lake").is_ok() && permissions.see(Some(&us), "pond").is_err());
-        assert!(permissions.known(Some(&us)).is_ok() && permissions.known(Some(&by("OTHER"))).is_err());
+        assert!(
+            permissions.known(Some(&us)).is_ok()
+                && permissions.known(Some(&credentials_of("OTHER"))).is_err()
+        );
         assert!(permissions.known(None).is_err());
         assert!(permissions.read(None, "lake", "a").is_err());
-        assert!(permissions.read(Some(&by("OTHER")), "lake", "a").is_err());
+        assert!(permissions.read(Some(&credentials_of("OTHER")), "lake", "a").is_err());
     }
 
     #[test]
-    fn every_header_that_changes_the_meaning_has_to_be_signed() {
+    fn meaningful_headers_must_be_signed() {
         let asked = |headers: &[(&'static str, &str)], uri: &str| {
             let mut map = HeaderMap::new();
             for (name, value) in headers {
@@ -430,18 +442,18 @@ mod tests {
             }
             all_signed(&map, &uri.parse().unwrap()).is_ok()
         };
-        let of = |signed: &str| {
+        let header_for = |signed: &str| {
             format!(
                 "AWS4-HMAC-SHA256 Credential=K/20260101/us-east-1/s3/aws4_request, SignedHeaders={signed}, Signature=0"
             )
         };
-        let (usual, bare) = (of("host;x-amz-date"), of("x-amz-date"));
+        let (usual, bare) = (header_for("host;x-amz-date"), header_for("x-amz-date"));
         assert!(asked(&[("authorization", &usual), ("x-amz-date", "d"), ("range", "bytes=0-")], "/lake/a"));
         assert!(!asked(&[("authorization", &usual), ("x-amz-copy-source", "/lake/b")], "/lake/a"));
         assert!(!asked(&[("authorization", &usual), ("x-amz-meta-a", "b")], "/lake/a"));
         assert!(!asked(&[("authorization", &bare), ("x-amz-date", "d")], "/lake/a"));
         assert!(!asked(&[], "/lake/a"));
-        let upper = of("host;X-Amz-Copy-Source");
+        let upper = header_for("host;X-Amz-Copy-Source");
         assert!(!asked(&[("authorization", &upper), ("x-amz-copy-source", "/lake/b")], "/lake/a"));
 
         let url = "/lake/a?X-Amz-SignedHeaders=host&X-Amz-Signature=0";
@@ -460,7 +472,7 @@ mod tests {
             &[("x-amz-tagging", "a=b")],
             &format!("{url}&X-Amz-SignedHeaders=host%3Bx-amz-tagging")
         ));
-        let all = of("host;x-amz-tagging");
+        let all = header_for("host;x-amz-tagging");
         assert!(!asked(&[("authorization", &all), ("x-amz-tagging", "a=b")], url));
         let hidden = "/lake/a?X-Amz-Signed%48eaders=host&X-Amz-Sign%61ture=0";
         assert!(!asked(&[("authorization", &all), ("x-amz-tagging", "a=b")], hidden));

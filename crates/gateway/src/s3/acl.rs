@@ -4,12 +4,12 @@
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::Front;
+use super::S3Frontend;
 use super::answers::{error, invalid};
 use super::input::check_version;
-use crate::errors::Error;
+use crate::errors::GatewayError;
 
-type Answer<T> = S3Result<S3Response<T>>;
+type AclAnswer<T> = S3Result<S3Response<T>>;
 
 /// Of all buckets and objects.
 const OWNER: &str = "underlay";
@@ -54,7 +54,7 @@ pub(super) fn check_canned(word: Option<&str>) -> S3Result<()> {
 }
 
 fn not_here(what: &str) -> S3Error {
-    error(Error::NotImplemented(format!(
+    error(GatewayError::NotImplemented(format!(
         "this gateway grants access by its keys alone ([key.NAME]), and not by an ACL: {what}"
     )))
 }
@@ -83,18 +83,18 @@ fn check_policy(policy: Option<&AccessControlPolicy>) -> S3Result<()> {
     }
 }
 
-pub(super) async fn of_bucket(
-    front: &Front,
+pub(super) async fn get_bucket_acl(
+    front: &S3Frontend,
     request: S3Request<GetBucketAclInput>,
-) -> Answer<GetBucketAclOutput> {
+) -> AclAnswer<GetBucketAclOutput> {
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants()), owner: Some(owner()) }))
 }
 
 pub(super) async fn set_of_bucket(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<PutBucketAclInput>,
-) -> Answer<PutBucketAclOutput> {
+) -> AclAnswer<PutBucketAclOutput> {
     let input = request.input;
     front.engine.check_bucket(&input.bucket).map_err(error)?;
     check_canned(input.acl.as_ref().map(BucketCannedACL::as_str))?;
@@ -102,10 +102,10 @@ pub(super) async fn set_of_bucket(
     Ok(S3Response::new(PutBucketAclOutput::default()))
 }
 
-pub(super) async fn of_object(
-    front: &Front,
+pub(super) async fn get_object_acl(
+    front: &S3Frontend,
     request: S3Request<GetObjectAclInput>,
-) -> Answer<GetObjectAclOutput> {
+) -> AclAnswer<GetObjectAclOutput> {
     let input = request.input;
     check_version(input.version_id.as_deref())?;
     front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?;
@@ -117,9 +117,9 @@ pub(super) async fn of_object(
 }
 
 pub(super) async fn set_of_object(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<PutObjectAclInput>,
-) -> Answer<PutObjectAclOutput> {
+) -> AclAnswer<PutObjectAclOutput> {
     let input = request.input;
     check_version(input.version_id.as_deref())?;
     front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?;

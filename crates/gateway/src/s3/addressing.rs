@@ -20,7 +20,7 @@ pub(crate) const USUAL_REGION: &str = "us-east-1";
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Addressing {
+pub(crate) struct BucketAddressing {
     /// The gateway's own names, in lower case.
     hosts: Vec<String>,
     region: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Addressing {
 
 /// Where a request names its bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum AddressingStyle {
     /// As the first segment of its path.
     Path,
     /// Before the gateway's name in its `Host`.
@@ -38,30 +38,30 @@ pub(crate) enum Style {
 
 /// What the path of a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum PathLevel {
     Bucket,
     Object,
 }
 
-impl Style {
+impl AddressingStyle {
     /// Of a request with this path; `None` where it names neither.
-    pub(super) fn level(&self, path: &str) -> Option<Level> {
+    pub(super) fn level(&self, path: &str) -> Option<PathLevel> {
         let path = path.trim_start_matches('/');
         let key = match self {
-            Style::Virtual(_) => path,
-            Style::Path if path.is_empty() => return None,
-            Style::Path => path.split_once('/').map_or("", |(_, key)| key),
+            AddressingStyle::Virtual(_) => path,
+            AddressingStyle::Path if path.is_empty() => return None,
+            AddressingStyle::Path => path.split_once('/').map_or("", |(_, key)| key),
         };
-        Some(if key.is_empty() { Level::Bucket } else { Level::Object })
+        Some(if key.is_empty() { PathLevel::Bucket } else { PathLevel::Object })
     }
 }
 
-impl Addressing {
-    pub(crate) fn new(hosts: &[String], region: Option<&str>, has_tls: bool) -> Addressing {
+impl BucketAddressing {
+    pub(crate) fn new(hosts: &[String], region: Option<&str>, has_tls: bool) -> BucketAddressing {
         let mut hosts: Vec<String> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         // Of two names that end alike, the longer one is meant.
         hosts.sort_by_key(|host| std::cmp::Reverse(host.len()));
-        Addressing { hosts, region: region.map(str::to_owned), has_tls }
+        BucketAddressing { hosts, region: region.map(str::to_owned), has_tls }
     }
 
     /// The region that answers name.
@@ -82,24 +82,24 @@ impl Addressing {
     ///
     /// # Errors
     /// When it is none of the gateway's names, and may be a bucket's.
-    pub(crate) fn style_of(&self, host: &str) -> S3Result<Style> {
+    pub(crate) fn style_of(&self, host: &str) -> S3Result<AddressingStyle> {
         let name = without_port(host).trim_end_matches('.');
         // A name without a dot has no room for a bucket.
         if !name.contains('.') || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
-            return Ok(Style::Path);
+            return Ok(AddressingStyle::Path);
         }
         let name = name.to_ascii_lowercase();
         for own in self.hosts.iter().map(String::as_str).chain([LOCALHOST]) {
             match name.strip_suffix(own).map(|before| before.strip_suffix('.').unwrap_or(before)) {
-                Some("") => return Ok(Style::Path),
+                Some("") => return Ok(AddressingStyle::Path),
                 Some(bucket) if name.len() > bucket.len() + own.len() => {
-                    return Ok(Style::Virtual(bucket.to_owned()));
+                    return Ok(AddressingStyle::Virtual(bucket.to_owned()));
                 }
                 _ => {}
             }
         }
         if let Some(bucket) = before_address(&name) {
-            return Ok(Style::Virtual(bucket.to_owned()));
+            return Ok(AddressingStyle::Virtual(bucket.to_owned()));
         }
         Err(invalid_request(format!(
             "this gateway does not know itself as {:?}, which may begin with a bucket's name: use the gateway's address and path style, \
@@ -112,9 +112,9 @@ impl Addressing {
     ///
     /// # Errors
     /// As [`style_of`](Self::style_of), or when there are several.
-    pub(crate) fn style_in(&self, headers: &HeaderMap) -> S3Result<Style> {
+    pub(crate) fn style_in(&self, headers: &HeaderMap) -> S3Result<AddressingStyle> {
         let mut hosts = headers.get_all(HOST).iter();
-        let Some(host) = hosts.next() else { return Ok(Style::Path) };
+        let Some(host) = hosts.next() else { return Ok(AddressingStyle::Path) };
         if hosts.next().is_some() {
             // RFC 9112, section 3.2.
             return Err(invalid_request("the request has several Host headers"));
@@ -125,7 +125,7 @@ impl Addressing {
     /// The path that a request would have in path style, for those who read of it later.
     pub(crate) fn path_of<'a>(&self, headers: &HeaderMap, path: &'a str) -> Cow<'a, str> {
         match self.style_in(headers) {
-            Ok(Style::Virtual(bucket)) => Cow::Owned(format!("/{bucket}{path}")),
+            Ok(AddressingStyle::Virtual(bucket)) => Cow::Owned(format!("/{bucket}{path}")),
             _ => Cow::Borrowed(path),
         }
     }
@@ -136,20 +136,20 @@ impl Addressing {
         let Some(host) = host else { return format!("/{bucket}/{}", escaped(key)) };
         let scheme = if self.has_tls { "https" } else { "http" };
         match self.style_of(host) {
-            Ok(Style::Virtual(_)) => format!("{scheme}://{host}/{}", escaped(key)),
+            Ok(AddressingStyle::Virtual(_)) => format!("{scheme}://{host}/{}", escaped(key)),
             _ => format!("{scheme}://{host}/{bucket}/{}", escaped(key)),
         }
     }
 }
 
 /// For `s3s`.
-pub(super) struct Hosts(pub(super) Arc<Addressing>);
+pub(super) struct VirtualHosts(pub(super) Arc<BucketAddressing>);
 
-impl S3Host for Hosts {
+impl S3Host for VirtualHosts {
     fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
         Ok(match self.0.style_of(host)? {
-            Style::Path => VirtualHost::new(host),
-            Style::Virtual(bucket) => VirtualHost::new(host).with_bucket(bucket),
+            AddressingStyle::Path => VirtualHost::new(host),
+            AddressingStyle::Virtual(bucket) => VirtualHost::new(host).with_bucket(bucket),
         })
     }
 }
@@ -202,25 +202,25 @@ pub(super) fn not_allowed(allowed: &'static str) -> S3Error {
 mod tests {
     use super::*;
 
-    fn style(hosts: &[&str], host: &str) -> Option<Style> {
+    fn style(hosts: &[&str], host: &str) -> Option<AddressingStyle> {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-        Addressing::new(&hosts, None, false).style_of(host).ok()
+        BucketAddressing::new(&hosts, None, false).style_of(host).ok()
     }
 
-    fn bucket(name: &str) -> Option<Style> {
-        Some(Style::Virtual(name.to_owned()))
+    fn bucket(name: &str) -> Option<AddressingStyle> {
+        Some(AddressingStyle::Virtual(name.to_owned()))
     }
 
     #[test]
-    fn a_host_is_the_gateway_or_names_a_bucket() {
+    fn host_is_gateway_or_bucket() {
         let hosts = ["gateway.example", "s3.gateway.example", "store"];
         for (host, expected) in [
-            ("gateway.example", Some(Style::Path)),
-            ("Gateway.Example:9000", Some(Style::Path)),
-            ("gateway.example.", Some(Style::Path)),
+            ("gateway.example", Some(AddressingStyle::Path)),
+            ("Gateway.Example:9000", Some(AddressingStyle::Path)),
+            ("gateway.example.", Some(AddressingStyle::Path)),
             ("lake.gateway.example", bucket("lake")),
             ("a.b.gateway.example:9000", bucket("a.b")),
-            ("s3.gateway.example", Some(Style::Path)),
+            ("s3.gateway.example", Some(AddressingStyle::Path)),
             ("lake.s3.gateway.example", bucket("lake")),
             ("lake.store", bucket("lake")),
             ("lakegateway.example", None),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn without_names_only_addresses_and_plain_names_are_the_gateway() {
+    fn hosts_without_configured_names_are_addresses_or_plain_names() {
         for host in [
             "127.0.0.1",
             "127.0.0.1:9000",
@@ -244,7 +244,7 @@ mod tests {
             "gateway:9000",
             "",
         ] {
-            assert_eq!(style(&[], host), Some(Style::Path), "{host}");
+            assert_eq!(style(&[], host), Some(AddressingStyle::Path), "{host}");
         }
         assert_eq!(style(&[], "lake.localhost:9000"), bucket("lake"));
         assert_eq!(style(&[], "lake.127.0.0.1:9000"), bucket("lake"));
@@ -256,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_a_url_in_the_style_of_the_request() {
-        let addressing = Addressing::new(&["gateway.example".to_owned()], None, true);
+    fn object_url_follows_request_style() {
+        let addressing = BucketAddressing::new(&["gateway.example".to_owned()], None, true);
         let url = |host: &str| {
             let headers = [(HOST, host.parse().unwrap())].into_iter().collect();
             addressing.url_of(&headers, "lake", "a b/c+d")

@@ -5,8 +5,8 @@ use s3s::dto::{ChecksumType, ETag, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode};
 
 use super::documents;
-use crate::errors::Error;
-use crate::model::{Checksums, Coverage};
+use crate::errors::GatewayError;
+use crate::model::{ChecksumCoverage, ObjectChecksums};
 
 tokio::task_local! {
     /// The number of the request that this task answers.
@@ -24,52 +24,52 @@ fn request_id() -> String {
 }
 
 /// The code that clients know for an error. What went wrong with the store behind or with the gateway's own disk stays in its log.
-pub(super) fn error(error: Error) -> S3Error {
+pub(super) fn error(error: GatewayError) -> S3Error {
     let text = error.to_string();
     let size_bytes = match error {
-        Error::InvalidRange { size_bytes } => Some(size_bytes),
+        GatewayError::InvalidRange { size_bytes } => Some(size_bytes),
         _ => None,
     };
     let code = match error {
-        Error::NoSuchBucket => S3ErrorCode::NoSuchBucket,
-        Error::NoSuchKey => S3ErrorCode::NoSuchKey,
-        Error::NoSuchUpload => S3ErrorCode::NoSuchUpload,
-        Error::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
-        Error::BucketNotEmpty => S3ErrorCode::BucketNotEmpty,
-        Error::InvalidPart(_) => S3ErrorCode::InvalidPart,
-        Error::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
-        Error::PartTooSmall(_) => S3ErrorCode::EntityTooSmall,
-        Error::PreconditionFailed => S3ErrorCode::PreconditionFailed,
-        Error::NotModified => S3ErrorCode::NotModified,
-        Error::InvalidRange { .. } => S3ErrorCode::InvalidRange,
-        Error::InvalidArgument(_) => S3ErrorCode::InvalidArgument,
-        Error::KeyTooLong(_) => S3ErrorCode::KeyTooLongError,
-        Error::NameTaken(_) | Error::InvalidRequest(_) => S3ErrorCode::InvalidRequest,
-        Error::BadDigest(_) => S3ErrorCode::BadDigest,
-        Error::WrongSignature(_) => S3ErrorCode::SignatureDoesNotMatch,
-        Error::NotAsSigned(_) => S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()),
-        Error::AccessDenied(_) => S3ErrorCode::AccessDenied,
-        Error::IncompleteBody(_) => S3ErrorCode::IncompleteBody,
-        Error::TooLarge(_) => S3ErrorCode::EntityTooLarge,
-        Error::NotImplemented(_) => S3ErrorCode::NotImplemented,
-        Error::Busy(_) => S3ErrorCode::SlowDown,
-        Error::StoreAway(_) => S3ErrorCode::ServiceUnavailable,
-        Error::Store(_) => {
+        GatewayError::NoSuchBucket => S3ErrorCode::NoSuchBucket,
+        GatewayError::NoSuchKey => S3ErrorCode::NoSuchKey,
+        GatewayError::NoSuchUpload => S3ErrorCode::NoSuchUpload,
+        GatewayError::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
+        GatewayError::BucketNotEmpty => S3ErrorCode::BucketNotEmpty,
+        GatewayError::InvalidPart(_) => S3ErrorCode::InvalidPart,
+        GatewayError::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
+        GatewayError::PartTooSmall(_) => S3ErrorCode::EntityTooSmall,
+        GatewayError::PreconditionFailed => S3ErrorCode::PreconditionFailed,
+        GatewayError::NotModified => S3ErrorCode::NotModified,
+        GatewayError::InvalidRange { .. } => S3ErrorCode::InvalidRange,
+        GatewayError::InvalidArgument(_) => S3ErrorCode::InvalidArgument,
+        GatewayError::KeyTooLong(_) => S3ErrorCode::KeyTooLongError,
+        GatewayError::NameTaken(_) | GatewayError::InvalidRequest(_) => S3ErrorCode::InvalidRequest,
+        GatewayError::BadDigest(_) => S3ErrorCode::BadDigest,
+        GatewayError::WrongSignature(_) => S3ErrorCode::SignatureDoesNotMatch,
+        GatewayError::NotAsSigned(_) => S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()),
+        GatewayError::AccessDenied(_) => S3ErrorCode::AccessDenied,
+        GatewayError::IncompleteBody(_) => S3ErrorCode::IncompleteBody,
+        GatewayError::TooLarge(_) => S3ErrorCode::EntityTooLarge,
+        GatewayError::NotImplemented(_) => S3ErrorCode::NotImplemented,
+        GatewayError::Busy(_) => S3ErrorCode::SlowDown,
+        GatewayError::StoreAway(_) => S3ErrorCode::ServiceUnavailable,
+        GatewayError::Store(_) => {
             // It may have paths, addresses and keys of the store.
             tracing::warn!("request {}: {text}", request_id());
             let text = "the store behind the gateway failed: try again later; the gateway's log says why, under the id of this request";
             return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
         }
-        Error::Refused { refusal, .. } => {
+        GatewayError::Refused { refusal, .. } => {
             // Where the store is, and what it says, is not for clients.
             tracing::warn!("request {}: {text}", request_id());
             let text = format!("the store behind the gateway refuses it: {}", refusal.word());
             return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
         }
-        Error::MetadataTooLarge => S3ErrorCode::MetadataTooLarge,
+        GatewayError::MetadataTooLarge => S3ErrorCode::MetadataTooLarge,
         // S3's list of error codes has it, and `s3s` has not.
-        Error::HeadersTooLarge => S3ErrorCode::Custom("RequestHeaderSectionTooLarge".into()),
-        Error::Local(_) => {
+        GatewayError::HeadersTooLarge => S3ErrorCode::Custom("RequestHeaderSectionTooLarge".into()),
+        GatewayError::Local(_) => {
             tracing::error!("request {}: {text}", request_id());
             let text = "the gateway's own storage failed; its log says how, under the id of this request";
             return S3Error::with_message(S3ErrorCode::InternalError, text);
@@ -87,8 +87,8 @@ pub(super) fn error(error: Error) -> S3Error {
     answer
 }
 
-pub(super) fn denied(why: &'static str) -> S3Error {
-    S3Error::with_message(S3ErrorCode::AccessDenied, why)
+pub(super) fn denied(reason: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessDenied, reason)
 }
 
 /// Of requests that contradict themselves, in S3's own code for them.
@@ -146,7 +146,7 @@ pub(crate) fn make_well_formed(operation: &str, response: &mut hyper::Response<s
 }
 
 pub(super) fn invalid(text: impl Into<String>) -> S3Error {
-    error(Error::InvalidArgument(text.into()))
+    error(GatewayError::InvalidArgument(text.into()))
 }
 
 /// S3 has whole seconds.
@@ -169,14 +169,14 @@ pub(super) fn etag(text: &str) -> ETag {
     ETag::Strong(text.to_owned())
 }
 
-pub(super) fn coverage(checksums: &Checksums) -> Option<ChecksumType> {
+pub(super) fn coverage(checksums: &ObjectChecksums) -> Option<ChecksumType> {
     checksums.coverage.map(coverage_word)
 }
 
-pub(super) fn coverage_word(coverage: Coverage) -> ChecksumType {
+pub(super) fn coverage_word(coverage: ChecksumCoverage) -> ChecksumType {
     ChecksumType::from_static(match coverage {
-        Coverage::Full => ChecksumType::FULL_OBJECT,
-        Coverage::Composite => ChecksumType::COMPOSITE,
+        ChecksumCoverage::Full => ChecksumType::FULL_OBJECT,
+        ChecksumCoverage::Composite => ChecksumType::COMPOSITE,
     })
 }
 
@@ -192,7 +192,7 @@ macro_rules! with_checksums {
 /// And from one.
 macro_rules! checksums_of {
     ($from:expr) => {
-        $crate::model::Checksums {
+        $crate::model::ObjectChecksums {
             crc32: $from.checksum_crc32.clone(),
             crc32c: $from.checksum_crc32c.clone(),
             crc64nvme: $from.checksum_crc64nvme.clone(),
@@ -209,7 +209,7 @@ macro_rules! refuse_unknown {
         $(if $input.$field.is_some() {
             let what = stringify!($field).replace('_', " ");
             let why = format!("this gateway can't do what the request asks for: {what}");
-            return Err($crate::s3::answers::error($crate::errors::Error::NotImplemented(why)));
+            return Err($crate::s3::answers::error($crate::errors::GatewayError::NotImplemented(why)));
         })*
     };
 }
@@ -221,14 +221,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_store_or_the_local_disk_says_stays_inside() {
+    fn internal_errors_are_not_sent_to_clients() {
         let inside =
             "PUT http://10.1.2.3:9000/secret-bucket/key: AWSAccessKeyId AKIAEXAMPLE, /srv/objects: 403";
-        for (why, code) in [
-            (Error::Store(inside.to_owned()), "ServiceUnavailable"),
-            (Error::Local(inside.to_owned()), "InternalError"),
+        for (cause, code) in [
+            (GatewayError::Store(inside.to_owned()), "ServiceUnavailable"),
+            (GatewayError::Local(inside.to_owned()), "InternalError"),
         ] {
-            let answer = error(why);
+            let answer = error(cause);
             assert_eq!(answer.code().as_str(), code);
             let text = answer.message().unwrap_or_default();
             assert!(!text.is_empty());

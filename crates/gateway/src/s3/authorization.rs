@@ -8,7 +8,7 @@ use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::{S3Error, S3ErrorCode};
 
-use super::addressing::{Addressing, Level, Style, not_allowed};
+use super::addressing::{AddressingStyle, BucketAddressing, PathLevel, not_allowed};
 use super::answers::denied;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -32,16 +32,16 @@ const OF_URL: [&str; 6] = [
 ];
 
 /// Why nobody can verify the signature of a request. One without a signature is refused elsewhere.
-pub(super) fn malformed(headers: &HeaderMap, uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
+pub(super) fn malformed(headers: &HeaderMap, uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     if let Some(refused) = old_signature(headers, uri) {
         return Some(refused);
     }
     match headers.get(AUTHORIZATION) {
         Some(value) => match value.to_str() {
-            Ok(text) => of_header(text.trim(), headers, addressing),
+            Ok(text) => check_header(text.trim(), headers, addressing),
             Err(_) => Some(header_malformed("it has characters that no signature has")),
         },
-        None => of_url(uri, addressing),
+        None => check_url(uri, addressing),
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn old_signature(headers: &HeaderMap, uri: &Uri) -> Option<S3Error> {
     })
 }
 
-fn of_header(text: &str, headers: &HeaderMap, addressing: &Addressing) -> Option<S3Error> {
+fn check_header(text: &str, headers: &HeaderMap, addressing: &BucketAddressing) -> Option<S3Error> {
     let (kind, fields) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     if kind.is_empty() {
         return None;
@@ -79,8 +79,8 @@ fn of_header(text: &str, headers: &HeaderMap, addressing: &Addressing) -> Option
     if let Some((name, _)) = all.into_iter().find(|(_, value)| value.is_empty()) {
         return Some(header_malformed(&format!("it has no {name}")));
     }
-    if let Err(why) = check_scope(credential, addressing) {
-        return Some(header_malformed(&why));
+    if let Err(reason) = check_scope(credential, addressing) {
+        return Some(header_malformed(&reason));
     }
     let date = headers.get("x-amz-date").and_then(|date| date.to_str().ok());
     let Some(date) = date.filter(|date| is_date(date)) else {
@@ -114,7 +114,7 @@ fn check_day(credential: &str, date: &str) -> Result<(), String> {
     }
 }
 
-fn of_url(uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
+fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     let query = Url::parse(&format!("http://gateway/?{}", uri.query()?)).ok()?;
     let fields: HashMap<String, String> = query
         .query_pairs()
@@ -134,8 +134,8 @@ fn of_url(uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
     if field("x-amz-algorithm") != ALGORITHM {
         return Some(url_malformed("its x-amz-algorithm is not AWS4-HMAC-SHA256"));
     }
-    if let Err(why) = check_scope(field("x-amz-credential"), addressing) {
-        return Some(url_malformed(&why));
+    if let Err(reason) = check_scope(field("x-amz-credential"), addressing) {
+        return Some(url_malformed(&reason));
     }
     if !is_date(field("x-amz-date")) {
         return Some(url_malformed("its x-amz-date is not written as 20260131T235959Z"));
@@ -150,7 +150,7 @@ fn of_url(uri: &Uri, addressing: &Addressing) -> Option<S3Error> {
 }
 
 /// `KEY/20260131/us-east-1/s3/aws4_request`
-fn check_scope(credential: &str, addressing: &Addressing) -> Result<(), String> {
+fn check_scope(credential: &str, addressing: &BucketAddressing) -> Result<(), String> {
     let mut words = credential.split('/');
     let [key, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
     if key.is_empty() || end != "aws4_request" || words.next().is_some() {
@@ -177,8 +177,8 @@ fn is_date(text: &str) -> bool {
         })
 }
 
-fn header_malformed(why: &str) -> S3Error {
-    let text = format!("the authorization header is malformed; {why}");
+fn header_malformed(reason: &str) -> S3Error {
+    let text = format!("the authorization header is malformed; {reason}");
     S3Error::with_message(S3ErrorCode::AuthorizationHeaderMalformed, text)
 }
 
@@ -188,13 +188,13 @@ pub(super) fn url_malformed(why: &str) -> S3Error {
 }
 
 /// A method that S3 does not have, or not for what the path names.
-pub(super) fn refused_method(method: &Method, uri: &Uri, style: &Style) -> Option<S3Error> {
+pub(super) fn refused_method(method: &Method, uri: &Uri, style: &AddressingStyle) -> Option<S3Error> {
     let is_known = [Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE, Method::OPTIONS]
         .contains(method);
     let Some(level) = style.level(uri.path()) else {
         return (*method != Method::GET && *method != Method::OPTIONS).then(|| not_allowed("GET"));
     };
-    let is_object = level == Level::Object;
+    let is_object = level == PathLevel::Object;
     let is_nothing = *method == Method::POST && is_object && uri.query().is_none_or(str::is_empty);
     (!is_known || is_nothing).then(|| {
         not_allowed(if is_object { "GET, HEAD, PUT, DELETE" } else { "GET, HEAD, PUT, POST, DELETE" })
@@ -210,12 +210,12 @@ mod tests {
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
-        let refused = malformed(&map, &uri.parse().unwrap(), &Addressing::new(&[], region, false));
+        let refused = malformed(&map, &uri.parse().unwrap(), &BucketAddressing::new(&[], region, false));
         refused.map(|refused| refused.code().as_str().to_owned())
     }
 
     #[test]
-    fn a_malformed_signature_has_the_code_of_s3() {
+    fn malformed_signature_header_has_s3_code() {
         const DATE: (&str, &str) = ("x-amz-date", "20260131T235959Z");
         let header =
             |scope: &str| format!("AWS4-HMAC-SHA256 Credential=KEY/{scope},SignedHeaders=host, Signature=0");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_url_has_the_code_of_s3() {
+    fn malformed_presigned_url_has_s3_code() {
         let signature = "0".repeat(64);
         let whole = format!(
             "/lake/a?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=KEY%2F20260131%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Date=20260131T235959Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature={signature}"
@@ -289,13 +289,13 @@ mod tests {
 
     #[test]
     fn methods_that_s3_does_not_have_are_not_allowed() {
-        let is_refused = |method: &str, target: &str, style: Style| {
+        let is_refused = |method: &str, target: &str, style: AddressingStyle| {
             refused_method(&method.parse().unwrap(), &target.parse().unwrap(), &style).is_some()
         };
         for (method, target) in
             [("PATCH", "/lake/a"), ("TRACE", "/lake"), ("PUT", "/"), ("HEAD", "/"), ("POST", "/lake/a")]
         {
-            assert!(is_refused(method, target, Style::Path), "{method} {target}");
+            assert!(is_refused(method, target, AddressingStyle::Path), "{method} {target}");
         }
         for (method, target) in [
             ("GET", "/"),
@@ -304,9 +304,9 @@ mod tests {
             ("POST", "/lake"),
             ("DELETE", "/lake/a"),
         ] {
-            assert!(!is_refused(method, target, Style::Path), "{method} {target}");
+            assert!(!is_refused(method, target, AddressingStyle::Path), "{method} {target}");
         }
-        let own = || Style::Virtual("lake".to_owned());
+        let own = || AddressingStyle::Virtual("lake".to_owned());
         assert!(
             is_refused("POST", "/a", own())
                 && !is_refused("PUT", "/", own())

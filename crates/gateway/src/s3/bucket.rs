@@ -3,26 +3,29 @@
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::Front;
+use super::S3Frontend;
 use super::acl::{self, owner};
 use super::addressing::USUAL_REGION;
 use super::answers::{error, invalid, time};
 use super::listing::{position, token};
-use crate::errors::Error;
+use crate::errors::GatewayError;
 
-type Answer<T> = S3Result<S3Response<T>>;
+type BucketAnswer<T> = S3Result<S3Response<T>>;
 
 /// S3's own, of a page.
-const MOST_BUCKETS: usize = 10_000;
+const MAX_BUCKETS: usize = 10_000;
 
-pub(super) async fn list(front: &Front, request: S3Request<ListBucketsInput>) -> Answer<ListBucketsOutput> {
-    let (by, input) = (request.credentials.as_ref(), request.input);
+pub(super) async fn list(
+    front: &S3Frontend,
+    request: S3Request<ListBucketsInput>,
+) -> BucketAnswer<ListBucketsOutput> {
+    let (credentials, input) = (request.credentials.as_ref(), request.input);
     let prefix = input.prefix.clone().unwrap_or_default();
     let most = match input.max_buckets {
-        None => MOST_BUCKETS,
+        None => MAX_BUCKETS,
         Some(asked) => usize::try_from(asked)
             .ok()
-            .filter(|most| (1..=MOST_BUCKETS).contains(most))
+            .filter(|most| (1..=MAX_BUCKETS).contains(most))
             .ok_or_else(|| invalid("max-buckets can be 1 to 10000"))?,
     };
     let after = match input.continuation_token.as_deref().filter(|token| !token.is_empty()) {
@@ -36,7 +39,7 @@ pub(super) async fn list(front: &Front, request: S3Request<ListBucketsInput>) ->
         .list_buckets()
         .into_iter()
         .filter(|(name, _)| name.starts_with(&prefix) && after.as_ref().is_none_or(|after| name > after))
-        .filter(|(name, _)| front.permissions.see(by, name).is_ok())
+        .filter(|(name, _)| front.permissions.see(credentials, name).is_ok())
         .collect();
     let is_truncated = buckets.len() > most;
     buckets.truncate(most);
@@ -54,7 +57,10 @@ pub(super) async fn list(front: &Front, request: S3Request<ListBucketsInput>) ->
     }))
 }
 
-pub(super) async fn head(front: &Front, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
+pub(super) async fn head(
+    front: &S3Frontend,
+    request: S3Request<HeadBucketInput>,
+) -> BucketAnswer<HeadBucketOutput> {
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     // Clients find the region of a bucket by it.
     let bucket_region = Some(front.addressing.region().to_owned());
@@ -62,21 +68,21 @@ pub(super) async fn head(front: &Front, request: S3Request<HeadBucketInput>) -> 
 }
 
 pub(super) async fn create(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<CreateBucketInput>,
-) -> Answer<CreateBucketOutput> {
+) -> BucketAnswer<CreateBucketOutput> {
     let input = request.input;
     let bucket = input.bucket;
     check_labels(&bucket)?;
     acl::check_canned(input.acl.as_ref().map(BucketCannedACL::as_str))?;
     if input.object_lock_enabled_for_bucket == Some(true) {
-        return Err(error(Error::NotImplemented("this gateway locks no objects".to_owned())));
+        return Err(error(GatewayError::NotImplemented("this gateway locks no objects".to_owned())));
     }
     match input.object_ownership.as_ref().map(ObjectOwnership::as_str) {
         None | Some(ObjectOwnership::BUCKET_OWNER_ENFORCED | ObjectOwnership::BUCKET_OWNER_PREFERRED) => {}
         Some(ObjectOwnership::OBJECT_WRITER) => {
             let reason = "every object belongs to the gateway, no matter who writes it".to_owned();
-            return Err(error(Error::NotImplemented(reason)));
+            return Err(error(GatewayError::NotImplemented(reason)));
         }
         Some(other) => return Err(invalid(format!("{other:?} is no ownership of objects that S3 has"))),
     }
@@ -85,14 +91,14 @@ pub(super) async fn create(
     check_place(front, constraint.map(BucketLocationConstraint::as_str))?;
     match front.engine.create_bucket(&bucket).await {
         // As in S3's first region, which has no name either: who owns a bucket may create it again, and it stays as it is.
-        Ok(()) | Err(Error::BucketExists) => {}
-        Err(why) => return Err(error(why)),
+        Ok(()) | Err(GatewayError::BucketExists) => {}
+        Err(cause) => return Err(error(cause)),
     }
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{bucket}")) }))
 }
 
 /// Whether a bucket can be there. A gateway without `region` is in any.
-fn check_place(front: &Front, constraint: Option<&str>) -> S3Result<()> {
+fn check_place(front: &S3Frontend, constraint: Option<&str>) -> S3Result<()> {
     // S3's old name of it.
     let region = constraint.map(|word| if word == "EU" { "eu-west-1" } else { word });
     match region.filter(|region| !region.is_empty() && !front.addressing.is_region(region)) {
@@ -116,17 +122,17 @@ fn check_labels(bucket: &str) -> S3Result<()> {
 }
 
 pub(super) async fn delete(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<DeleteBucketInput>,
-) -> Answer<DeleteBucketOutput> {
+) -> BucketAnswer<DeleteBucketOutput> {
     front.engine.delete_bucket(&request.input.bucket).await.map_err(error)?;
     Ok(S3Response::with_status(DeleteBucketOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
 
 pub(super) async fn location(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<GetBucketLocationInput>,
-) -> Answer<GetBucketLocationOutput> {
+) -> BucketAnswer<GetBucketLocationOutput> {
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     // Nothing stands for us-east-1, which clients take for "anywhere".
     let region = Some(front.addressing.region()).filter(|region| *region != USUAL_REGION);
@@ -136,9 +142,9 @@ pub(super) async fn location(
 
 /// There are no versions, which an empty answer says.
 pub(super) async fn versioning(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<GetBucketVersioningInput>,
-) -> Answer<GetBucketVersioningOutput> {
+) -> BucketAnswer<GetBucketVersioningOutput> {
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     Ok(S3Response::new(GetBucketVersioningOutput::default()))
 }

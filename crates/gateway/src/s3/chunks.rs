@@ -10,8 +10,8 @@ use hyper::HeaderMap;
 use sha2::{Digest as _, Sha256};
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::access::Permissions;
-use super::spoiled::Spoiled;
+use super::access::KeyPermissions;
+use super::spoiled::ChunkError;
 use crate::digests::hex;
 
 /// No piece is longer. Signed chunks up to this length pass as they are: those of most clients have 64 or 128 KiB.
@@ -19,16 +19,16 @@ pub(crate) const PIECE_BYTES: usize = 128 << 10;
 /// Signed chunks that are shorter are put together: one of a byte would take a hundred bytes of memory.
 const SHORT_CHUNK_BYTES: u64 = 8 << 10;
 /// Of the size of a chunk, as `s3s` reads it.
-const MOST_PASSED_DIGITS: usize = 8;
+const MAX_PASSED_DIGITS: usize = 8;
 /// What comes at once and is as long as this is handed on without being copied.
 const COPIED_BYTES: usize = 32 << 10;
 /// Of the line before a chunk.
-const MOST_LINE_BYTES: usize = 1024;
-const MOST_TRAILER_BYTES: usize = 16 << 10;
+const MAX_LINE_BYTES: usize = 1024;
+const MAX_TRAILER_BYTES: usize = 16 << 10;
 const SIGNATURE_BYTES: usize = 64;
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 
-enum State {
+enum RechunkerState {
     /// Before a chunk.
     Line,
     /// In a chunk, of which so many bytes are still to come.
@@ -42,7 +42,7 @@ enum State {
 }
 
 /// The signatures of a body, each of which covers the one before.
-struct Chain {
+struct SignatureChain {
     key: [u8; 32],
     /// The two lines of what is signed that say when and where.
     scope: String,
@@ -56,9 +56,9 @@ struct Chain {
 }
 
 /// See the module.
-pub(crate) struct Rechunker {
-    chain: Option<Chain>,
-    state: State,
+pub(crate) struct ChunkDecoder {
+    chain: Option<SignatureChain>,
+    state: RechunkerState,
     /// The line or the trailer, as far as it has come.
     text: Vec<u8>,
     /// Bytes that are not handed on yet.
@@ -71,9 +71,9 @@ pub(crate) struct Rechunker {
     ready: VecDeque<Bytes>,
 }
 
-impl Rechunker {
+impl ChunkDecoder {
     /// For a request whose body `s3s` will take for `aws-chunked`; `None` for any other.
-    pub(crate) fn of(headers: &HeaderMap, permissions: &Permissions) -> Option<Rechunker> {
+    pub(crate) fn from_headers(headers: &HeaderMap, permissions: &KeyPermissions) -> Option<ChunkDecoder> {
         // `s3s` reads the chunks by itself then.
         if is_planted(PlantedBug::WholeChunkHeld) {
             return None;
@@ -87,16 +87,19 @@ impl Rechunker {
             // Without a key that we know, `s3s` reads no byte of the body.
             false => {
                 let date = text("x-amz-date").unwrap_or_default();
-                Some(Chain::of(authorization, date, |id| permissions.secret(id)).unwrap_or_default())
+                Some(
+                    SignatureChain::from_authorization(authorization, date, |id| permissions.secret(id))
+                        .unwrap_or_default(),
+                )
             }
         };
-        Some(Rechunker::new(chain, promised.unwrap_or(u64::MAX)))
+        Some(ChunkDecoder::new(chain, promised.unwrap_or(u64::MAX)))
     }
 
-    fn new(chain: Option<Chain>, promised_bytes: u64) -> Rechunker {
-        Rechunker {
+    fn new(chain: Option<SignatureChain>, promised_bytes: u64) -> ChunkDecoder {
+        ChunkDecoder {
             chain,
-            state: State::Line,
+            state: RechunkerState::Line,
             text: Vec::new(),
             piece: BytesMut::new(),
             passes: false,
@@ -115,44 +118,44 @@ impl Rechunker {
     ///
     /// # Errors
     /// When they are no chunks, or not the ones that were signed.
-    pub(crate) fn take(&mut self, mut bytes: Bytes) -> Result<(), Spoiled> {
+    pub(crate) fn take(&mut self, mut bytes: Bytes) -> Result<(), ChunkError> {
         self.has_begun |= !bytes.is_empty();
         while !bytes.is_empty() {
             match self.state {
-                State::Line => {
-                    let end = bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+                RechunkerState::Line => {
+                    let end = bytes.iter().position(|byte| *byte == b'\n').map(|offset| offset + 1);
                     let part = bytes.split_to(end.unwrap_or(bytes.len()));
-                    if self.text.len() + part.len() > MOST_LINE_BYTES {
-                        return Err(Spoiled::Line);
+                    if self.text.len() + part.len() > MAX_LINE_BYTES {
+                        return Err(ChunkError::Line);
                     }
                     self.text.extend_from_slice(&part);
                     if end.is_some() {
                         self.begin_chunk()?;
                     }
                 }
-                State::Data(left) => {
+                RechunkerState::Data(left) => {
                     let length = left.min(bytes.len() as u64);
                     let part = bytes.split_to(length as usize);
                     self.take_data(part);
                     self.state = match left - length {
-                        0 => State::End(2),
-                        left => State::Data(left),
+                        0 => RechunkerState::End(2),
+                        left => RechunkerState::Data(left),
                     };
                 }
-                State::End(left) => {
+                RechunkerState::End(left) => {
                     if bytes[0] != b"\r\n"[2 - usize::from(left)] {
-                        return Err(Spoiled::Length);
+                        return Err(ChunkError::Length);
                     }
                     drop(bytes.split_to(1));
                     match left {
                         1 => self.end_chunk()?,
-                        left => self.state = State::End(left - 1),
+                        left => self.state = RechunkerState::End(left - 1),
                     }
                 }
-                State::Trailer => self.ready.push_back(std::mem::take(&mut bytes)),
-                State::TrailerAnew => {
-                    if self.text.len() + bytes.len() > MOST_TRAILER_BYTES {
-                        return Err(Spoiled::LongTrailer);
+                RechunkerState::Trailer => self.ready.push_back(std::mem::take(&mut bytes)),
+                RechunkerState::TrailerAnew => {
+                    if self.text.len() + bytes.len() > MAX_TRAILER_BYTES {
+                        return Err(ChunkError::LongTrailer);
                     }
                     self.text.extend_from_slice(&std::mem::take(&mut bytes));
                 }
@@ -165,39 +168,39 @@ impl Rechunker {
     ///
     /// # Errors
     /// When it may not end here, or its trailer is not the one that was signed.
-    pub(crate) fn end(&mut self) -> Result<(), Spoiled> {
+    pub(crate) fn end(&mut self) -> Result<(), ChunkError> {
         match self.state {
-            State::Trailer => Ok(()),
-            State::TrailerAnew => self.end_trailer(),
+            RechunkerState::Trailer => Ok(()),
+            RechunkerState::TrailerAnew => self.end_trailer(),
             // A body of no bytes at all is the operation's matter.
             _ if !self.has_begun => Ok(()),
-            _ => Err(Spoiled::NoEnd),
+            _ => Err(ChunkError::NoEnd),
         }
     }
 
-    fn begin_chunk(&mut self) -> Result<(), Spoiled> {
+    fn begin_chunk(&mut self) -> Result<(), ChunkError> {
         let line = std::mem::take(&mut self.text);
-        let (size, signature) = parse_line(&line).ok_or(Spoiled::Line)?;
+        let (size, signature) = parse_line(&line).ok_or(ChunkError::Line)?;
         let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-        self.promised_bytes = self.promised_bytes.checked_sub(size).ok_or(Spoiled::TooLong)?;
+        self.promised_bytes = self.promised_bytes.checked_sub(size).ok_or(ChunkError::TooLong)?;
         let Some(chain) = &mut self.chain else {
             if signature.is_some() {
-                return Err(Spoiled::Line);
+                return Err(ChunkError::Line);
             }
-            self.state = State::Data(size);
+            self.state = RechunkerState::Data(size);
             if size == 0 {
                 self.hand_on_piece();
                 self.ready.push_back(Bytes::from_static(b"0\r\n"));
-                self.state = State::Trailer;
+                self.state = RechunkerState::Trailer;
             }
             return Ok(());
         };
         // Without one it is not what was signed: `s3s` says so, too.
-        chain.expected = signature.ok_or(Spoiled::Mismatch)?.to_owned();
+        chain.expected = signature.ok_or(ChunkError::Mismatch)?.to_owned();
         chain.hash = Sha256::new();
         self.passes =
             // `s3s` reads eight digits of a size.
-            chain.ours.is_none() && digits <= MOST_PASSED_DIGITS && (size == 0 || (SHORT_CHUNK_BYTES..=PIECE_BYTES as u64).contains(&size));
+            chain.ours.is_none() && digits <= MAX_PASSED_DIGITS && (size == 0 || (SHORT_CHUNK_BYTES..=PIECE_BYTES as u64).contains(&size));
         if self.passes {
             self.piece.extend_from_slice(&line);
         } else if chain.ours.is_none() {
@@ -206,7 +209,7 @@ impl Rechunker {
         match (size, self.passes) {
             (0, true) => {
                 self.ready.push_back(self.piece.split().freeze());
-                self.state = State::Trailer;
+                self.state = RechunkerState::Trailer;
             }
             (0, false) => {
                 chain.verify()?;
@@ -215,9 +218,9 @@ impl Rechunker {
                     let signature = chain.sign(b"");
                     self.ready.push_back(Bytes::from(format!("0;chunk-signature={signature}\r\n")));
                 }
-                self.state = State::TrailerAnew;
+                self.state = RechunkerState::TrailerAnew;
             }
-            (size, _) => self.state = State::Data(size),
+            (size, _) => self.state = RechunkerState::Data(size),
         }
         Ok(())
     }
@@ -245,8 +248,8 @@ impl Rechunker {
         }
     }
 
-    fn end_chunk(&mut self) -> Result<(), Spoiled> {
-        self.state = State::Line;
+    fn end_chunk(&mut self) -> Result<(), ChunkError> {
+        self.state = RechunkerState::Line;
         let Some(chain) = &mut self.chain else { return Ok(()) };
         if self.passes {
             self.piece.extend_from_slice(b"\r\n");
@@ -273,10 +276,10 @@ impl Rechunker {
         self.ready.extend([Bytes::from(line), piece, Bytes::from_static(b"\r\n")]);
     }
 
-    fn end_trailer(&mut self) -> Result<(), Spoiled> {
+    fn end_trailer(&mut self) -> Result<(), ChunkError> {
         let text = std::mem::take(&mut self.text);
         let Some(chain) = &mut self.chain else { return Ok(()) };
-        let (lines, signature) = parse_trailer(&text).ok_or(Spoiled::Line)?;
+        let (lines, signature) = parse_trailer(&text).ok_or(ChunkError::Line)?;
         // Whether one had to come is the operation's matter, and whether it had to be signed is that of `s3s`.
         let Some(signature) = signature else {
             self.ready.push_back(Bytes::from(text));
@@ -284,7 +287,7 @@ impl Rechunker {
         };
         let canonical: String = lines.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
         if !is_same(&chain.signature("TRAILER", &chain.theirs, &Sha256::digest(&canonical)), &signature) {
-            return Err(Spoiled::Mismatch);
+            return Err(ChunkError::Mismatch);
         }
         let former = chain.ours.as_deref().unwrap_or(&chain.theirs);
         let signature = chain.signature("TRAILER", former, &Sha256::digest(&canonical));
@@ -294,10 +297,10 @@ impl Rechunker {
     }
 }
 
-impl Default for Chain {
+impl Default for SignatureChain {
     /// Of nobody: no signature is right.
-    fn default() -> Chain {
-        Chain {
+    fn default() -> SignatureChain {
+        SignatureChain {
             key: [0; 32],
             scope: String::new(),
             theirs: String::new(),
@@ -308,8 +311,12 @@ impl Default for Chain {
     }
 }
 
-impl Chain {
-    fn of(authorization: &str, date: &str, secret: impl Fn(&str) -> Option<String>) -> Option<Chain> {
+impl SignatureChain {
+    fn from_authorization(
+        authorization: &str,
+        date: &str,
+        secret: impl Fn(&str) -> Option<String>,
+    ) -> Option<SignatureChain> {
         let (_, fields) = authorization.trim_start().split_once(char::is_whitespace)?;
         let field = |name: &str| {
             fields.split(',').find_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='))
@@ -322,27 +329,32 @@ impl Chain {
             key = hmac(&key, part);
         }
         let scope = format!("{}\n{day}/{region}/{service}/{request}", date.trim());
-        Some(Chain { key, scope, theirs: field("Signature")?.to_owned(), ..Chain::default() })
+        Some(SignatureChain {
+            key,
+            scope,
+            theirs: field("Signature")?.to_owned(),
+            ..SignatureChain::default()
+        })
     }
 
-    fn signature(&self, what: &str, former: &str, hash: &[u8]) -> String {
+    fn signature(&self, kind: &str, former: &str, hash: &[u8]) -> String {
         // A chunk could have headers, which none has.
-        let headers = match what {
+        let headers = match kind {
             "PAYLOAD" => format!("{}\n", hex(&Sha256::digest(b""))),
             _ => String::new(),
         };
-        let text = format!("AWS4-HMAC-SHA256-{what}\n{}\n{former}\n{headers}{}", self.scope, hex(hash));
+        let text = format!("AWS4-HMAC-SHA256-{kind}\n{}\n{former}\n{headers}{}", self.scope, hex(hash));
         hex(&hmac(&self.key, &text))
     }
 
     /// The chunk that has come, against its signature.
-    fn verify(&mut self) -> Result<(), Spoiled> {
+    fn verify(&mut self) -> Result<(), ChunkError> {
         let hash = std::mem::take(&mut self.hash).finalize();
         let signature = self.signature("PAYLOAD", &self.theirs, &hash);
         self.theirs = std::mem::take(&mut self.expected);
         match is_same(&signature, &self.theirs) {
             true => Ok(()),
-            false => Err(Spoiled::Mismatch),
+            false => Err(ChunkError::Mismatch),
         }
     }
 
@@ -383,9 +395,9 @@ fn parse_line(line: &[u8]) -> Option<(u64, Option<&str>)> {
 }
 
 /// Lines of the trailer in the order that they are signed in, and the signature if there is one.
-type Trailer = (Vec<(String, String)>, Option<String>);
+type TrailerLines = (Vec<(String, String)>, Option<String>);
 
-fn parse_trailer(text: &[u8]) -> Option<Trailer> {
+fn parse_trailer(text: &[u8]) -> Option<TrailerLines> {
     let (mut lines, mut signature) = (Vec::new(), None);
     for line in std::str::from_utf8(text).ok()?.split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
@@ -405,9 +417,9 @@ fn parse_trailer(text: &[u8]) -> Option<Trailer> {
 
 /// For the fuzzer: any bytes as a body in chunks, unsigned or signed with nobody's key, in pieces of `step` bytes.
 pub(super) fn read_any(data: &[u8], step: usize) {
-    let most_bytes = step.max(PIECE_BYTES + MOST_LINE_BYTES + 2);
-    for chain in [None, Some(Chain::default())] {
-        let mut rechunker = Rechunker::new(chain, u64::MAX);
+    let most_bytes = step.max(PIECE_BYTES + MAX_LINE_BYTES + 2);
+    for chain in [None, Some(SignatureChain::default())] {
+        let mut rechunker = ChunkDecoder::new(chain, u64::MAX);
         let pieces = data.chunks(step.max(1)).map(Bytes::copy_from_slice);
         for piece in pieces {
             if rechunker.take(piece).is_err() {
@@ -416,7 +428,7 @@ pub(super) fn read_any(data: &[u8], step: usize) {
             while let Some(bytes) = rechunker.next() {
                 assert!(bytes.len() <= most_bytes);
             }
-            assert!(rechunker.piece.len() <= most_bytes && rechunker.text.len() <= MOST_TRAILER_BYTES);
+            assert!(rechunker.piece.len() <= most_bytes && rechunker.text.len() <= MAX_TRAILER_BYTES);
         }
         let _ = rechunker.end();
     }

@@ -8,7 +8,7 @@ use crate::form::find;
 const CDATA: &[u8] = b"<![CDATA[";
 const MARK: &[u8] = b"\xef\xbb\xbf";
 /// `&#x10FFFF;`, and some zeros.
-const MOST_REFERENCE_BYTES: usize = 16;
+const MAX_REFERENCE_BYTES: usize = 16;
 
 /// The same document in other words. What is no XML is left to those who say so.
 pub(super) fn plain(document: &[u8]) -> Cow<'_, [u8]> {
@@ -67,7 +67,7 @@ fn resolve(mut rest: &[u8], text: &mut Vec<u8>) {
     while let Some(begin) = find(rest, b"&#") {
         text.extend_from_slice(&rest[..begin]);
         rest = &rest[begin..];
-        let end = rest.iter().take(MOST_REFERENCE_BYTES).position(|byte| *byte == b';');
+        let end = rest.iter().take(MAX_REFERENCE_BYTES).position(|byte| *byte == b';');
         let character = end.and_then(|end| referred(&rest[2..end]));
         match (character, end) {
             (Some(character), Some(end)) => {
@@ -108,7 +108,7 @@ fn end_of_tag(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// `<a:Name b="c">` as `<Name b="c">`.
+/// `<a:ObjectName b="c">` as `<ObjectName b="c">`.
 fn tag(tag: &[u8], text: &mut Vec<u8>) {
     let begin = if tag.starts_with(b"</") { 2 } else { 1 };
     let is_end = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>');

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 /// A date of two digits that seems to be further ahead is one of the past.
-const MOST_YEARS_AHEAD: i16 = 50;
+const MAX_YEARS_AHEAD: i16 = 50;
 
 /// Seconds since 1970, or `None` for what is no date.
 pub(super) fn parse(text: &str, now_s: i64) -> Option<i64> {
@@ -19,7 +19,7 @@ pub(super) fn parse(text: &str, now_s: i64) -> Option<i64> {
         // Sunday, 06-Nov-94 08:49:37 GMT
         [weekday, date, time, "GMT"] if is_name(weekday.strip_suffix(',')?) => {
             let [day, month, year] = date.split('-').collect::<Vec<_>>()[..] else { return None };
-            (digits(day, 2)?, month, of_two_digits(digits(year, 2)?, now_s)?, *time)
+            (digits(day, 2)?, month, expand_two_digits(digits(year, 2)?, now_s)?, *time)
         }
         // Sun Nov  6 08:49:37 1994
         [weekday, month, day, time, year] if is_name(weekday) => {
@@ -47,10 +47,10 @@ fn digits(text: &str, count: usize) -> Option<i16> {
         .then(|| text.parse().ok())?
 }
 
-fn of_two_digits(year: i16, now_s: i64) -> Option<i16> {
+fn expand_two_digits(year: i16, now_s: i64) -> Option<i16> {
     let now = jiff::Timestamp::from_second(now_s).ok()?.to_zoned(TimeZone::UTC).year();
     let year = now - now % 100 + year;
-    Some(if year > now + MOST_YEARS_AHEAD { year - 100 } else { year })
+    Some(if year > now + MAX_YEARS_AHEAD { year - 100 } else { year })
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     const NOW_S: i64 = 1_780_000_000;
 
     #[test]
-    fn all_three_forms_of_a_date_are_read() {
+    fn date_in_three_forms_is_parsed() {
         for text in
             ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"]
         {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn invalid_date_is_none() {
         for text in [
             "",
             "0",

@@ -10,57 +10,57 @@ use s3s::dto::{CopySource, Range, StorageClass, StreamingBlob};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use super::answers::{error, invalid, invalid_request};
-use super::spoiled::Spoiled;
-use crate::digests::{ALGORITHMS, Algorithm};
-use crate::engine::Verify;
-use crate::errors::{Error, Result};
+use super::spoiled::ChunkError;
+use crate::digests::{ALGORITHMS, ChecksumKind};
+use crate::engine::VerifyBody;
+use crate::errors::{GatewayError, GatewayResult};
 use crate::headers::written;
-use crate::model::Checksums;
+use crate::model::ObjectChecksums;
 
 /// S3's limit of tags.
-const MOST_TAGS: usize = 10;
+const MAX_TAGS: usize = 10;
 
 /// The body as a stream. Errors of `s3s` have no public types, so their text says what they are.
-pub(super) fn body(blob: Option<StreamingBlob>) -> BoxStream<'static, Result<Bytes>> {
+pub(super) fn body(blob: Option<StreamingBlob>) -> BoxStream<'static, GatewayResult<Bytes>> {
     let Some(blob) = blob else { return futures_util::stream::empty().boxed() };
     blob.map(|piece| piece.map_err(|error| broken_off(&error.to_string()))).boxed()
 }
 
 /// Why a body did not come whole, from what `s3s` says of it. Its own words and those of `hyper` are for the log.
-pub(super) fn broken_off(text: &str) -> Error {
+pub(super) fn broken_off(text: &str) -> GatewayError {
     tracing::debug!("a body did not come whole: {text}");
-    match Spoiled::said_in(text) {
-        Some(spoiled) if spoiled != Spoiled::Mismatch => {
-            Error::IncompleteBody(format!("the body broke off: {spoiled}"))
+    match ChunkError::said_in(text) {
+        Some(spoiled) if spoiled != ChunkError::Mismatch => {
+            GatewayError::IncompleteBody(format!("the body broke off: {spoiled}"))
         }
         _ if text.contains("SignatureMismatch") => {
-            Error::WrongSignature("a chunk or the trailer is not what was signed".to_owned())
+            GatewayError::WrongSignature("a chunk or the trailer is not what was signed".to_owned())
         }
         _ if text.contains("Mismatch") && !text.contains("Length") => {
-            Error::NotAsSigned("its SHA-256 is not that of x-amz-content-sha256".to_owned())
+            GatewayError::NotAsSigned("its SHA-256 is not that of x-amz-content-sha256".to_owned())
         }
-        _ => Error::IncompleteBody("the body broke off before its end: send it again".to_owned()),
+        _ => GatewayError::IncompleteBody("the body broke off before its end: send it again".to_owned()),
     }
 }
 
 /// What the client says its body is.
-pub(super) struct Promised {
-    pub(super) algorithms: Vec<Algorithm>,
+pub(super) struct PromisedBody {
+    pub(super) algorithms: Vec<ChecksumKind>,
     md5: Option<Vec<u8>>,
-    checksums: Checksums,
+    checksums: ObjectChecksums,
     /// The algorithm that comes with the trailer.
-    trailer: Option<(Algorithm, Option<TrailingHeaders>)>,
+    trailer: Option<(ChecksumKind, Option<TrailingHeaders>)>,
 }
 
-impl Promised {
+impl PromisedBody {
     /// # Errors
     /// When it makes no sense.
-    pub(super) fn of(
+    pub(super) fn new(
         headers: &HeaderMap,
         content_md5: Option<&str>,
-        checksums: Checksums,
+        checksums: ObjectChecksums,
         trailing: Option<TrailingHeaders>,
-    ) -> S3Result<Promised> {
+    ) -> S3Result<PromisedBody> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         // `s3s` takes an empty header for none.
         let md5 = match content_md5.or_else(|| text("content-md5")) {
@@ -79,17 +79,17 @@ impl Promised {
         let trailer = match text("x-amz-trailer") {
             None => None,
             Some(name) => {
-                let known = ALGORITHMS
+                let listed = ALGORITHMS
                     .into_iter()
                     .find(|algorithm| algorithm.header().eq_ignore_ascii_case(name.trim()));
-                let algorithm = known.ok_or_else(|| {
+                let algorithm = listed.ok_or_else(|| {
                     invalid(format!("the trailer {name:?} is not a checksum that S3 knows"))
                 })?;
                 Some((algorithm, trailing))
             }
         };
         let named = ["x-amz-sdk-checksum-algorithm", "x-amz-checksum-algorithm"].into_iter().find_map(text);
-        let mut algorithms: Vec<Algorithm> =
+        let mut algorithms: Vec<ChecksumKind> =
             ALGORITHMS.into_iter().filter(|algorithm| checksums.get(*algorithm).is_some()).collect();
         if algorithms.len() + usize::from(trailer.is_some()) > 1 {
             return Err(invalid_request(
@@ -102,7 +102,7 @@ impl Promised {
         }
         if let Some(name) = named {
             let algorithm = algorithm_of(name)?;
-            if algorithms.iter().any(|given| *given != algorithm) {
+            if algorithms.iter().any(|other| *other != algorithm) {
                 return Err(invalid_request(format!(
                     "the request names {} as its checksum, and has another one",
                     algorithm.name()
@@ -111,11 +111,11 @@ impl Promised {
             algorithms.push(algorithm);
         }
         algorithms.dedup();
-        Ok(Promised { algorithms, md5, checksums, trailer })
+        Ok(PromisedBody { algorithms, md5, checksums, trailer })
     }
 
     /// Those that come with the body, in headers or behind it.
-    pub(super) fn given(&self) -> impl Iterator<Item = Algorithm> {
+    pub(super) fn given(&self) -> impl Iterator<Item = ChecksumKind> {
         let in_trailer = self.trailer.as_ref().map(|(algorithm, _)| *algorithm);
         ALGORITHMS.into_iter().filter(move |algorithm| {
             self.checksums.get(*algorithm).is_some() || in_trailer == Some(*algorithm)
@@ -123,12 +123,12 @@ impl Promised {
     }
 
     /// Compares what came with what was promised. The trailer is there only when the body has ended.
-    pub(super) fn verify(self) -> Verify {
+    pub(super) fn verify(self) -> VerifyBody {
         Box::new(move |md5, found| {
             if self.md5.is_some_and(|wanted| wanted != md5) {
-                return Err(Error::BadDigest("the body's MD5 is not that of Content-MD5".to_owned()));
+                return Err(GatewayError::BadDigest("the body's MD5 is not that of Content-MD5".to_owned()));
             }
-            let mut wanted: Vec<(Algorithm, String)> = ALGORITHMS
+            let mut wanted: Vec<(ChecksumKind, String)> = ALGORITHMS
                 .into_iter()
                 .filter_map(|algorithm| Some((algorithm, self.checksums.get(algorithm)?.clone())))
                 .collect();
@@ -137,19 +137,20 @@ impl Promised {
                 let value = trailing.and_then(|trailing| trailing.take()).and_then(|headers| {
                     headers.get(&name).and_then(|value| value.to_str().ok()).map(str::to_owned)
                 });
-                let missing =
-                    || Error::IncompleteBody(format!("the trailer {name} was announced and did not come"));
+                let missing = || {
+                    GatewayError::IncompleteBody(format!("the trailer {name} was announced and did not come"))
+                };
                 wanted.push((algorithm, value.ok_or_else(missing)?));
             }
             for (algorithm, wanted) in wanted {
                 // Those of headers have been looked at before.
                 if !algorithm.has_form_of(wanted.trim()) {
                     let reason = format!("what came behind the body is no {}", algorithm.name());
-                    return Err(Error::InvalidRequest(reason));
+                    return Err(GatewayError::InvalidRequest(reason));
                 }
                 let found = found.get(algorithm).map_or("", String::as_str);
                 if found != wanted.trim() {
-                    return Err(Error::BadDigest(format!(
+                    return Err(GatewayError::BadDigest(format!(
                         "the body's {} is {found}, and the request says {}",
                         algorithm.name(),
                         wanted.escape_debug()
@@ -165,7 +166,7 @@ impl Promised {
 ///
 /// # Errors
 /// As S3 answers: `InvalidRequest`.
-pub(super) fn check_checksums(headers: &HeaderMap, checksums: &Checksums) -> S3Result<()> {
+pub(super) fn check_checksums(headers: &HeaderMap, checksums: &ObjectChecksums) -> S3Result<()> {
     for algorithm in ALGORITHMS {
         let header = algorithm.header();
         let is_empty = headers.get(&header).is_some_and(HeaderValue::is_empty);
@@ -179,8 +180,8 @@ pub(super) fn check_checksums(headers: &HeaderMap, checksums: &Checksums) -> S3R
 
 /// # Errors
 /// When nobody knows it here.
-pub(super) fn algorithm_of(name: &str) -> S3Result<Algorithm> {
-    Algorithm::of_name(name)
+pub(super) fn algorithm_of(name: &str) -> S3Result<ChecksumKind> {
+    ChecksumKind::from_name(name)
         .ok_or_else(|| invalid_request(format!("{name:?} is not a checksum that this gateway knows")))
 }
 
@@ -218,7 +219,7 @@ pub(super) fn source(source: &CopySource) -> S3Result<(String, String)> {
             check_version(version_id.as_deref())?;
             Ok((bucket.to_string(), key.to_string()))
         }
-        _ => Err(error(Error::NotImplemented("a source is named by its bucket and key".to_owned()))),
+        _ => Err(error(GatewayError::NotImplemented("a source is named by its bucket and key".to_owned()))),
     }
 }
 
@@ -238,7 +239,7 @@ pub(super) fn copied_range(text: &str, size_bytes: u64) -> S3Result<std::ops::Ra
     let wrong = || invalid(format!("{text:?} is not a range within the source"));
     match Range::parse(text) {
         Ok(Range::Int { first, last: Some(last) }) if last < size_bytes => Ok(first..last + 1),
-        Ok(Range::Int { last: Some(_), .. }) => Err(error(Error::InvalidRange { size_bytes })),
+        Ok(Range::Int { last: Some(_), .. }) => Err(error(GatewayError::InvalidRange { size_bytes })),
         _ => Err(wrong()),
     }
 }
@@ -251,7 +252,7 @@ pub(super) fn metadata(metadata: Option<s3s::dto::Metadata>) -> Vec<(String, Str
 }
 
 /// A header that clients wrote with other characters than those of ASCII, as S3 returns it.
-pub(super) fn in_ascii(text: String) -> String {
+pub(super) fn encode_ascii(text: String) -> String {
     if text.is_ascii() { text } else { written(&text).into_owned() }
 }
 
@@ -284,9 +285,9 @@ fn is_of_tag(character: char) -> bool {
 /// # Errors
 /// When they are too many or too long, or one comes twice.
 pub(super) fn check_tags(mut tags: Vec<(String, String)>) -> S3Result<Vec<(String, String)>> {
-    let wrong = |why: &'static str| Err(s3s::S3Error::with_message(s3s::S3ErrorCode::InvalidTag, why));
+    let wrong = |reason: &'static str| Err(s3s::S3Error::with_message(s3s::S3ErrorCode::InvalidTag, reason));
     tags.sort();
-    if tags.len() > MOST_TAGS {
+    if tags.len() > MAX_TAGS {
         return wrong("an object has at most 10 tags");
     }
     if has_twice(&tags) {
@@ -344,27 +345,27 @@ mod tests {
             assert_eq!(code(text), "InvalidTag", "{text}");
         }
         assert!(tags(Some("a=%zz")).is_err() && tags(Some("a=%f")).is_err());
-        let many: Vec<String> = (0..11).map(|at| format!("t{at}=v")).collect();
+        let many: Vec<String> = (0..11).map(|index| format!("t{index}=v")).collect();
         assert!(tags(Some(&many.join("&"))).is_err());
     }
 
     #[test]
-    fn what_dependencies_say_of_a_body_stays_inside() {
-        let of = |text: &str| broken_off(text).to_string();
+    fn body_errors_hide_messages_of_dependencies() {
+        let message_for = |text: &str| broken_off(text).to_string();
         for text in ["AwsChunkedStreamError: FormatError", "error reading a body from connection"] {
-            assert_eq!(of(text), "the body broke off before its end: send it again");
+            assert_eq!(message_for(text), "the body broke off before its end: send it again");
         }
-        let wrapped = format!("Underlying: {}", Spoiled::NoEnd);
-        assert_eq!(of(&wrapped), format!("the body broke off: {}", Spoiled::NoEnd));
-        for text in ["AwsChunkedStreamError: SignatureMismatch", &Spoiled::Mismatch.to_string()] {
-            assert!(matches!(broken_off(text), Error::WrongSignature(_)), "{text}");
+        let wrapped = format!("Underlying: {}", ChunkError::NoEnd);
+        assert_eq!(message_for(&wrapped), format!("the body broke off: {}", ChunkError::NoEnd));
+        for text in ["AwsChunkedStreamError: SignatureMismatch", &ChunkError::Mismatch.to_string()] {
+            assert!(matches!(broken_off(text), GatewayError::WrongSignature(_)), "{text}");
         }
-        assert!(matches!(broken_off("PayloadHashMismatch"), Error::NotAsSigned(_)));
-        assert!(matches!(broken_off("LengthMismatch"), Error::IncompleteBody(_)));
+        assert!(matches!(broken_off("PayloadHashMismatch"), GatewayError::NotAsSigned(_)));
+        assert!(matches!(broken_off("LengthMismatch"), GatewayError::IncompleteBody(_)));
     }
 
     #[test]
-    fn a_copied_range_is_within_the_source() {
+    fn copy_range_outside_source_is_refused() {
         assert_eq!(copied_range("bytes=0-9", 10).unwrap(), 0..10);
         for wrong in ["bytes=0-10", "bytes=5-", "bytes=-5", "0-9", "bytes=9-3", ""] {
             assert!(copied_range(wrong, 10).is_err(), "{wrong}");

@@ -5,34 +5,34 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::Front;
+use super::S3Frontend;
 use super::acl::owner;
 use super::answers::{coverage, error, etag, invalid, time};
 use crate::digests::ALGORITHMS;
-use crate::engine::{Entry, ListRequest, Listing};
+use crate::engine::{ListEntry, ListPage, ListRequest};
 use crate::model::ObjectRecord;
 
-type Answer<T> = S3Result<S3Response<T>>;
+type ListingAnswer<T> = S3Result<S3Response<T>>;
 
 /// S3's own.
-const MOST_KEYS: i32 = 1000;
+const MAX_KEYS: i32 = 1000;
 
 /// `max-keys`: what S3 gives at most, whatever the client asks for.
 fn most(asked: Option<i32>) -> S3Result<(i32, usize)> {
-    let asked = asked.unwrap_or(MOST_KEYS);
-    let given = asked.min(MOST_KEYS);
-    let count = usize::try_from(given).map_err(|_| invalid("max-keys can't be negative"))?;
-    Ok((given, count))
+    let asked = asked.unwrap_or(MAX_KEYS);
+    let limit = asked.min(MAX_KEYS);
+    let count = usize::try_from(limit).map_err(|_| invalid("max-keys can't be negative"))?;
+    Ok((limit, count))
 }
 
 /// Names as the client wants them: XML can't have every character, so most ask for percent-encoding.
-pub(super) struct Encoding(bool);
+pub(super) struct NameEncoding(bool);
 
-impl Encoding {
-    pub(super) fn of(asked: Option<&EncodingType>) -> S3Result<Encoding> {
+impl NameEncoding {
+    pub(super) fn from_request(asked: Option<&EncodingType>) -> S3Result<NameEncoding> {
         match asked.map(EncodingType::as_str) {
-            None => Ok(Encoding(false)),
-            Some("url") => Ok(Encoding(true)),
+            None => Ok(NameEncoding(false)),
+            Some("url") => Ok(NameEncoding(true)),
             Some(_) => Err(invalid("the encoding type can only be url")),
         }
     }
@@ -81,33 +81,40 @@ fn object(key: String, record: &ObjectRecord, owner: Option<Owner>) -> Object {
     }
 }
 
-fn split(listing: Listing, encoding: &Encoding, owner: Option<&Owner>) -> (Vec<Object>, Vec<CommonPrefix>) {
+fn split(
+    listing: ListPage,
+    encoding: &NameEncoding,
+    owner: Option<&Owner>,
+) -> (Vec<Object>, Vec<CommonPrefix>) {
     let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
     for entry in listing.entries {
         match entry {
-            Entry::Object(key, record) => objects.push(object(encoding.name(key), &record, owner.cloned())),
-            Entry::Prefix(prefix) => prefixes.push(CommonPrefix { prefix: Some(encoding.name(prefix)) }),
+            ListEntry::Object(key, record) => {
+                objects.push(object(encoding.name(key), &record, owner.cloned()))
+            }
+            ListEntry::Prefix(prefix) => prefixes.push(CommonPrefix { prefix: Some(encoding.name(prefix)) }),
         }
     }
     (objects, prefixes)
 }
 
-async fn list(front: &Front, bucket: &str, request: &ListRequest) -> S3Result<Listing> {
+async fn list(front: &S3Frontend, bucket: &str, request: &ListRequest) -> S3Result<ListPage> {
     // No page has room for anything, and S3 says then that there is no more.
     if request.most == 0 {
         front.engine.check_bucket(bucket).map_err(error)?;
-        return Ok(Listing::default());
+        return Ok(ListPage::default());
     }
     front.engine.list(bucket, request).await.map_err(error)
 }
 
 pub(super) async fn objects(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<ListObjectsInput>,
-) -> Answer<ListObjectsOutput> {
+) -> ListingAnswer<ListObjectsOutput> {
     let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
-    let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
+    let ((limit, most), encoding) =
+        (most(input.max_keys)?, NameEncoding::from_request(input.encoding_type.as_ref())?);
     let asked = ListRequest {
         prefix,
         delimiter: input.delimiter.clone().filter(|delimiter| !delimiter.is_empty()),
@@ -123,7 +130,7 @@ pub(super) async fn objects(
         name: Some(input.bucket),
         prefix: Some(encoding.prefix(asked.prefix)),
         marker: Some(encoding.name(input.marker.unwrap_or_default())),
-        max_keys: Some(given),
+        max_keys: Some(limit),
         is_truncated: Some(is_truncated),
         contents: Some(contents),
         common_prefixes: Some(common_prefixes),
@@ -136,12 +143,13 @@ pub(super) async fn objects(
 }
 
 pub(super) async fn objects_v2(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<ListObjectsV2Input>,
-) -> Answer<ListObjectsV2Output> {
+) -> ListingAnswer<ListObjectsV2Output> {
     let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
-    let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
+    let ((limit, most), encoding) =
+        (most(input.max_keys)?, NameEncoding::from_request(input.encoding_type.as_ref())?);
     let after = match &input.continuation_token {
         Some(token) => {
             Some(position(token).ok_or_else(|| invalid("the continuation token is none of this gateway's"))?)
@@ -162,7 +170,7 @@ pub(super) async fn objects_v2(
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
         prefix: Some(encoding.name(asked.prefix)),
-        max_keys: Some(given),
+        max_keys: Some(limit),
         key_count: i32::try_from(contents.len() + common_prefixes.len()).ok(),
         continuation_token: input.continuation_token,
         is_truncated: Some(is_truncated),
@@ -187,12 +195,13 @@ pub(super) fn position(token: &str) -> Option<String> {
 
 /// Every object has one version. Clients ask for versions to empty a bucket.
 pub(super) async fn versions(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<ListObjectVersionsInput>,
-) -> Answer<ListObjectVersionsOutput> {
+) -> ListingAnswer<ListObjectVersionsOutput> {
     let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
-    let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
+    let ((limit, most), encoding) =
+        (most(input.max_keys)?, NameEncoding::from_request(input.encoding_type.as_ref())?);
     let asked = ListRequest {
         prefix,
         delimiter: input.delimiter.clone().filter(|delimiter| !delimiter.is_empty()),
@@ -220,7 +229,7 @@ pub(super) async fn versions(
         prefix: Some(encoding.name(asked.prefix)),
         key_marker: Some(encoding.name(input.key_marker.unwrap_or_default())),
         version_id_marker: input.version_id_marker,
-        max_keys: Some(given),
+        max_keys: Some(limit),
         is_truncated: Some(is_truncated),
         versions: Some(versions.collect()),
         common_prefixes: Some(common_prefixes),

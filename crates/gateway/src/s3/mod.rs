@@ -22,11 +22,11 @@ mod rewriting;
 mod spoiled;
 mod tagging;
 
-pub(crate) use access::{Note, Permissions, refused_at_once};
-pub(crate) use addressing::{Addressing, Style};
+pub(crate) use access::{KeyPermissions, RequestNote, refused_at_once};
+pub(crate) use addressing::{AddressingStyle, BucketAddressing};
 pub(crate) use answers::{answer_of, make_well_formed, numbered, put_right};
-pub(crate) use chunks::Rechunker;
-pub(crate) use post::Forms;
+pub(crate) use chunks::ChunkDecoder;
+pub(crate) use post::PostForms;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,17 +38,17 @@ use s3s::dto::*;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use crate::config::{Key, SecretPlace};
+use crate::config::{AccessKey, SecretPlace};
 use crate::digests::ALGORITHMS;
-use crate::engine::Engine;
-use crate::form::Form;
-use crate::model::Checksums;
-use input::Promised;
+use crate::engine::GatewayEngine;
+use crate::form::UploadForm;
+use crate::model::ObjectChecksums;
+use input::PromisedBody;
 
 /// For the fuzzer: any text as what requests bring, as far as `s3s` leaves it to us.
 pub(crate) fn read_any(text: &str) {
     let _ = (input::tags(Some(text)), input::copied_range(text, 1 << 20), listing::position(text));
-    let _ = (ranges::parse(text), http_dates::parse(text, 0), Addressing::default().style_of(text));
+    let _ = (ranges::parse(text), http_dates::parse(text, 0), BucketAddressing::default().style_of(text));
     let _ = (documents::plain(text.as_bytes()), documents::well_formed(text.as_bytes()));
 }
 
@@ -61,61 +61,61 @@ pub(crate) fn read_any_chunks(data: &[u8], step: usize) {
 pub(crate) fn read_any_head(headers: &HeaderMap, uri: &Uri) {
     access::read_any(headers, uri);
     let (rewritten, extensions) = rewriting::rewrite_any(headers.clone(), uri);
-    let _ = preconditions::Preconditions::of(&rewritten, &extensions);
-    let _ = preconditions::Preconditions::of_source(&rewritten, &extensions);
-    let mut checksums = Checksums::default();
+    let _ = preconditions::ObjectPreconditions::from_request(&rewritten, &extensions);
+    let _ = preconditions::ObjectPreconditions::read_source(&rewritten, &extensions);
+    let mut checksums = ObjectChecksums::default();
     for algorithm in ALGORITHMS {
         if let Some(value) = headers.get(algorithm.header()).and_then(|value| value.to_str().ok()) {
             checksums.set(algorithm, value.to_owned());
         }
     }
-    if let Ok(promised) = Promised::of(headers, None, checksums, None) {
-        let _ = promised.verify()(&[0; 16], &Checksums::default());
+    if let Ok(promised) = PromisedBody::new(headers, None, checksums, None) {
+        let _ = promised.verify()(&[0; 16], &ObjectChecksums::default());
     }
     let _ = input::size(None, headers);
 }
 
 /// For the fuzzer: any form.
-pub(crate) fn read_any_form(form: Form) {
+pub(crate) fn read_any_form(form: UploadForm) {
     let place = SecretPlace::Environment(String::new());
-    let key = Key { name: "a".to_owned(), id: "KEY".to_owned(), secret: place, grants: Vec::new() };
+    let key = AccessKey { name: "a".to_owned(), id: "KEY".to_owned(), secret: place, grants: Vec::new() };
     let secrets = HashMap::from([("KEY".to_owned(), "secret".to_owned())]);
-    post::read_any(form, &Permissions::new(&[key], &secrets));
+    post::read_any(form, &KeyPermissions::new(&[key], &secrets));
 }
 
 /// The longest document of a request, which is read into memory as a whole. The parts of an upload, 10,000 of them, take some 250 bytes each with a
 /// checksum, and 1000 keys to delete 1024 bytes each with what stands around them: both are below 3 MiB.
-const MOST_DOCUMENT_BYTES: usize = 4 << 20;
+const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// See the module.
 #[derive(Clone)]
-pub(crate) struct Front {
-    engine: Arc<Engine>,
-    permissions: Arc<Permissions>,
-    addressing: Arc<Addressing>,
+pub(crate) struct S3Frontend {
+    engine: Arc<GatewayEngine>,
+    permissions: Arc<KeyPermissions>,
+    addressing: Arc<BucketAddressing>,
 }
 
 /// The service, with signatures and permissions.
 pub(crate) fn service(
-    engine: Arc<Engine>,
-    permissions: Arc<Permissions>,
-    addressing: Arc<Addressing>,
+    engine: Arc<GatewayEngine>,
+    permissions: Arc<KeyPermissions>,
+    addressing: Arc<BucketAddressing>,
 ) -> S3Service {
-    let front = Front { engine, permissions, addressing: Arc::clone(&addressing) };
-    let rewriting = rewriting::Rewriting { inner: builder(front.clone()).build(), addressing };
+    let front = S3Frontend { engine, permissions, addressing: Arc::clone(&addressing) };
+    let rewriting = rewriting::HeaderRewriter { inner: builder(front.clone()).build(), addressing };
     let mut builder = builder(front);
     builder.set_route(rewriting);
     builder.build()
 }
 
-fn builder(front: Front) -> S3ServiceBuilder {
+fn builder(front: S3Frontend) -> S3ServiceBuilder {
     let (permissions, addressing) = (Arc::clone(&front.permissions), Arc::clone(&front.addressing));
     let mut builder = S3ServiceBuilder::new(front);
-    builder.set_auth(access::Secrets(permissions));
-    builder.set_access(access::Access);
-    builder.set_host(addressing::Hosts(addressing));
+    builder.set_auth(access::SigningSecrets(permissions));
+    builder.set_access(access::SignedAccess);
+    builder.set_host(addressing::VirtualHosts(addressing));
     let mut config = S3Config::default();
-    config.xml_max_body_size = MOST_DOCUMENT_BYTES;
+    config.xml_max_body_size = MAX_DOCUMENT_BYTES;
     // Forms go to `post`. Should one get through, it must not fill the memory.
     config.post_object_max_file_size = 0;
     config.form_max_field_size = 1 << 10;
@@ -166,7 +166,7 @@ macro_rules! operations {
         refuses [$($header:ident),* $(,)?];
     )*) => {
         #[async_trait]
-        impl S3 for Front {
+        impl S3 for S3Frontend {
             $(
                 async fn $name(&self, mut request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                     // Who asks comes first: the right depends on it.
@@ -200,13 +200,13 @@ operations! {
     get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = bucket::location,
         needs see,
         refuses [];
-    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = acl::of_bucket,
+    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = acl::get_bucket_acl,
         needs see,
         refuses [];
     put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput = acl::set_of_bucket,
         needs own,
         refuses [grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp];
-    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = acl::of_object,
+    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = acl::get_object_acl,
         needs read,
         refuses [];
     put_object_acl(PutObjectAclInput) -> PutObjectAclOutput = acl::set_of_object,
@@ -295,7 +295,7 @@ mod tests {
 
     /// A row with a weaker right compiles as well: what changes something or shows bytes is looked at here.
     #[test]
-    fn what_changes_something_takes_a_right_to_write() {
+    fn changing_operations_need_write_permission() {
         for (operation, right) in RIGHTS {
             let is_change = !operation.starts_with("get_")
                 && !operation.starts_with("head_")

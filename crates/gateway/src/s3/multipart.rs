@@ -3,34 +3,34 @@
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::Front;
+use super::S3Frontend;
 use super::acl::{self, initiator, owner};
 use super::answers::{
     checksums_of, coverage, coverage_word, error, etag, invalid, invalid_request, ms, time, with_checksums,
 };
-use super::input::{self, Promised};
-use super::listing::Encoding;
+use super::input::{self, PromisedBody};
+use super::listing::NameEncoding;
 use super::object::{expires, headers_of};
-use super::preconditions::Preconditions;
-use crate::digests::{ALGORITHMS, Algorithm, check_coverage};
-use crate::engine::{CompletedPart as Listed, MOST_PARTS, UploadEntry, UploadsRequest};
-use crate::errors::Error;
-use crate::model::Coverage;
+use super::preconditions::ObjectPreconditions;
+use crate::digests::{ALGORITHMS, ChecksumKind, check_coverage};
+use crate::engine::{CompletedPart as Listed, MAX_PARTS, UploadEntry, UploadsRequest};
+use crate::errors::GatewayError;
+use crate::model::ChecksumCoverage;
 
-type Answer<T> = S3Result<S3Response<T>>;
+type MultipartAnswer<T> = S3Result<S3Response<T>>;
 
 /// S3's own, of a page.
-const MOST_ROWS: i32 = 1000;
+const MAX_ROWS: i32 = 1000;
 
 fn part_number(number: i32) -> S3Result<u16> {
-    let number = u16::try_from(number).ok().filter(|number| (1..=MOST_PARTS).contains(number));
+    let number = u16::try_from(number).ok().filter(|number| (1..=MAX_PARTS).contains(number));
     number.ok_or_else(|| invalid("a part has a number from 1 to 10000"))
 }
 
 fn page(asked: Option<i32>) -> S3Result<(i32, usize)> {
-    let given = asked.unwrap_or(MOST_ROWS).min(MOST_ROWS);
-    usize::try_from(given)
-        .map(|count| (given, count))
+    let limit = asked.unwrap_or(MAX_ROWS).min(MAX_ROWS);
+    usize::try_from(limit)
+        .map(|count| (limit, count))
         .map_err(|_| invalid("a page can't have a negative size"))
 }
 
@@ -39,18 +39,18 @@ fn malformed(text: &'static str) -> S3Error {
     S3Error::with_message(S3ErrorCode::MalformedXML, text)
 }
 
-fn coverage_of(word: &ChecksumType) -> S3Result<Coverage> {
+fn coverage_of(word: &ChecksumType) -> S3Result<ChecksumCoverage> {
     match word.as_str() {
-        ChecksumType::FULL_OBJECT => Ok(Coverage::Full),
-        ChecksumType::COMPOSITE => Ok(Coverage::Composite),
+        ChecksumType::FULL_OBJECT => Ok(ChecksumCoverage::Full),
+        ChecksumType::COMPOSITE => Ok(ChecksumCoverage::Composite),
         other => Err(invalid_request(format!("a checksum is FULL_OBJECT or COMPOSITE, and not {other:?}"))),
     }
 }
 
 pub(super) async fn create(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<CreateMultipartUploadInput>,
-) -> Answer<CreateMultipartUploadOutput> {
+) -> MultipartAnswer<CreateMultipartUploadOutput> {
     let expires = expires(&request.headers, &request.extensions)?;
     let input = request.input;
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
@@ -62,7 +62,7 @@ pub(super) async fn create(
             return Err(invalid_request("x-amz-checksum-type needs x-amz-checksum-algorithm"));
         }
         Some(word) => Some(coverage_of(word)?),
-        None => algorithm.map(Algorithm::usual_coverage),
+        None => algorithm.map(ChecksumKind::usual_coverage),
     };
     let checksum = algorithm.zip(coverage);
     if let Some((algorithm, coverage)) = checksum {
@@ -84,10 +84,13 @@ pub(super) async fn create(
     }))
 }
 
-pub(super) async fn part(front: &Front, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+pub(super) async fn part(
+    front: &S3Frontend,
+    request: S3Request<UploadPartInput>,
+) -> MultipartAnswer<UploadPartOutput> {
     let mut input = request.input;
     let number = part_number(input.part_number)?;
-    let promised = Promised::of(
+    let promised = PromisedBody::new(
         &request.headers,
         input.content_md5.as_deref(),
         checksums_of!(input),
@@ -96,20 +99,20 @@ pub(super) async fn part(front: &Front, request: S3Request<UploadPartInput>) -> 
     let mut algorithms = promised.algorithms.clone();
     // The whole gets its checksum from those of the parts, whether or not the client sends them.
     let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;
-    let of_upload = begun.checksum_algorithm.as_deref().and_then(Algorithm::of_name);
+    let of_upload = begun.checksum_algorithm.as_deref().and_then(ChecksumKind::from_name);
     if let Some(wanted) = of_upload
-        && let Some(given) = promised.given().find(|given| *given != wanted)
+        && let Some(other) = promised.given().find(|other| *other != wanted)
     {
         return Err(invalid_request(format!(
             "the upload was begun with {} as its checksum, and this part has {}",
             wanted.name(),
-            given.name()
+            other.name()
         )));
     }
     algorithms.extend(of_upload.filter(|algorithm| !promised.algorithms.contains(algorithm)));
     let size = input::size(input.content_length, &request.headers)?;
     if size > 5 << 30 {
-        return Err(error(Error::TooLarge("a part has at most 5 GiB".to_owned())));
+        return Err(error(GatewayError::TooLarge("a part has at most 5 GiB".to_owned())));
     }
     let body = input::body(input.body.take());
     let stored = front
@@ -132,10 +135,10 @@ pub(super) async fn part(front: &Front, request: S3Request<UploadPartInput>) -> 
 }
 
 pub(super) async fn part_copy(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<UploadPartCopyInput>,
-) -> Answer<UploadPartCopyOutput> {
-    let conditions = Preconditions::of_source(&request.headers, &request.extensions)?;
+) -> MultipartAnswer<UploadPartCopyOutput> {
+    let conditions = ObjectPreconditions::read_source(&request.headers, &request.extensions)?;
     let input = request.input;
     let from = input::source(&input.copy_source)?;
     let number = part_number(input.part_number)?;
@@ -161,10 +164,10 @@ pub(super) async fn part_copy(
 }
 
 pub(super) async fn complete(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<CompleteMultipartUploadInput>,
-) -> Answer<CompleteMultipartUploadOutput> {
-    let asked = Preconditions::of(&request.headers, &request.extensions)?.of_write();
+) -> MultipartAnswer<CompleteMultipartUploadOutput> {
+    let asked = ObjectPreconditions::from_request(&request.headers, &request.extensions)?.of_write();
     let input = request.input;
     let mut parts: Vec<Listed> = Vec::new();
     for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {
@@ -221,23 +224,26 @@ pub(super) async fn complete(
 }
 
 pub(super) async fn abort(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<AbortMultipartUploadInput>,
-) -> Answer<AbortMultipartUploadOutput> {
+) -> MultipartAnswer<AbortMultipartUploadOutput> {
     let input = request.input;
     if let Some(asked) = &input.if_match_initiated_time {
         let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;
         if begun.begun_ms.div_euclid(1000) != ms(asked).div_euclid(1000) {
-            return Err(error(Error::PreconditionFailed));
+            return Err(error(GatewayError::PreconditionFailed));
         }
     }
     front.engine.abort_upload(&input.bucket, &input.key, &input.upload_id).await.map_err(error)?;
     Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn list_parts(front: &Front, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
+pub(super) async fn list_parts(
+    front: &S3Frontend,
+    request: S3Request<ListPartsInput>,
+) -> MultipartAnswer<ListPartsOutput> {
     let input = request.input;
-    let (given, most) = page(input.max_parts)?;
+    let (limit, most) = page(input.max_parts)?;
     let after = match input.part_number_marker {
         Some(marker) if marker < 0 => return Err(invalid("part-number-marker can't be negative")),
         marker => u16::try_from(marker.unwrap_or(0)).unwrap_or(u16::MAX),
@@ -262,7 +268,7 @@ pub(super) async fn list_parts(front: &Front, request: S3Request<ListPartsInput>
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(input.upload_id),
-        max_parts: Some(given),
+        max_parts: Some(limit),
         part_number_marker: input.part_number_marker,
         next_part_number_marker: last.filter(|_| is_truncated),
         is_truncated: Some(is_truncated),
@@ -276,12 +282,13 @@ pub(super) async fn list_parts(front: &Front, request: S3Request<ListPartsInput>
 }
 
 pub(super) async fn list_uploads(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<ListMultipartUploadsInput>,
-) -> Answer<ListMultipartUploadsOutput> {
+) -> MultipartAnswer<ListMultipartUploadsOutput> {
     let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
-    let ((given, most), encoding) = (page(input.max_uploads)?, Encoding::of(input.encoding_type.as_ref())?);
+    let ((limit, most), encoding) =
+        (page(input.max_uploads)?, NameEncoding::from_request(input.encoding_type.as_ref())?);
     let after = input.key_marker.clone().filter(|marker| !marker.is_empty());
     let asked = UploadsRequest {
         prefix,
@@ -325,7 +332,7 @@ pub(super) async fn list_uploads(
         upload_id_marker: input.upload_id_marker,
         next_key_marker: next_key.map(|key| encoding.name(key)),
         next_upload_id_marker: next_upload,
-        max_uploads: Some(given),
+        max_uploads: Some(limit),
         is_truncated: Some(is_truncated),
         encoding_type: input.encoding_type,
         ..ListMultipartUploadsOutput::default()

@@ -11,16 +11,16 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use super::answers::{
     checksums_of, coverage, error, etag, invalid, invalid_request, ms, time, with_checksums,
 };
-use super::input::{self, Promised, check_version};
-use super::preconditions::Preconditions;
+use super::input::{self, PromisedBody, check_version};
+use super::preconditions::ObjectPreconditions;
 use super::rewriting::headers_with;
-use super::{Front, acl, ranges};
+use super::{S3Frontend, acl, ranges};
 use crate::digests::ALGORITHMS;
-use crate::engine::{self, Conditions, CopyRequest, MOST_PARTS, PutRequest, Short};
-use crate::errors::Error;
+use crate::engine::{self, CopyRequest, MAX_PARTS, PutRequest, ShortRange, WriteConditions};
+use crate::errors::GatewayError;
 use crate::model::ObjectRecord;
 
-type Answer<T> = S3Result<S3Response<T>>;
+type ObjectAnswer<T> = S3Result<S3Response<T>>;
 
 /// What S3 says of an object whose writer said nothing.
 const NO_TYPE: &str = "binary/octet-stream";
@@ -28,7 +28,7 @@ const NO_TYPE: &str = "binary/octet-stream";
 /// Reads the headers that S3 keeps from any of its inputs. `Expires` is apart: `s3s` knows it as a date only.
 macro_rules! headers_of {
     ($input:expr, $expires:expr) => {
-        $crate::model::Headers {
+        $crate::model::ObjectHeaders {
             content_type: $input.content_type.clone().filter(|text| !text.is_empty()),
             cache_control: $input.cache_control.clone(),
             content_disposition: $input.content_disposition.clone(),
@@ -49,17 +49,17 @@ pub(super) fn expires(headers: &HeaderMap, extensions: &Extensions) -> S3Result<
     let texts: std::result::Result<Vec<&str>, _> = texts.collect();
     let texts = texts.map_err(|_| invalid("the header expires is not UTF-8"))?;
     let text = texts.join(", ");
-    Ok((!text.is_empty()).then(|| input::in_ascii(text)))
+    Ok((!text.is_empty()).then(|| input::encode_ascii(text)))
 }
 
 /// `aws-chunked` is how a body came, and no property of the object.
 pub(super) fn encoding_of(text: Option<&str>) -> Option<String> {
-    let kept: Vec<&str> = text?
+    let codings: Vec<&str> = text?
         .split(',')
         .map(str::trim)
         .filter(|word| !word.is_empty() && !word.eq_ignore_ascii_case("aws-chunked"))
         .collect();
-    (!kept.is_empty()).then(|| kept.join(", "))
+    (!codings.is_empty()).then(|| codings.join(", "))
 }
 
 /// The range that a request asks for, with the number of parts if it asked for one of them.
@@ -74,24 +74,24 @@ fn asked_range(
             return Err(invalid_request("a request asks for a range or for a part, not both"));
         }
         let count = record.part_sizes_bytes.len().max(1);
-        let at = usize::try_from(part).ok().filter(|part| (1..=count).contains(part));
-        let Some(at) = at else {
-            return Err(error(Error::InvalidPart("the object has no such part".to_owned())));
+        let index = usize::try_from(part).ok().filter(|part| (1..=count).contains(part));
+        let Some(index) = index else {
+            return Err(error(GatewayError::InvalidPart("the object has no such part".to_owned())));
         };
         if record.part_sizes_bytes.is_empty() {
             // The whole is its first part. Of nothing, no Content-Range can say which bytes they are.
             return Ok((0..size, size > 0, None));
         }
-        let begin: u64 = record.part_sizes_bytes[..at - 1].iter().sum();
-        return Ok((begin..begin + record.part_sizes_bytes[at - 1], true, i32::try_from(count).ok()));
+        let begin: u64 = record.part_sizes_bytes[..index - 1].iter().sum();
+        return Ok((begin..begin + record.part_sizes_bytes[index - 1], true, i32::try_from(count).ok()));
     }
     match range {
         None => Ok((0..size, false, None)),
         // No Content-Range can say which bytes these are.
         Some(range) if ranges::is_end_of_nothing(range, size) => Ok((0..0, false, None)),
         Some(range) => {
-            let within = ranges::within(range, size);
-            Ok((within.ok_or_else(|| error(Error::InvalidRange { size_bytes: size }))?, true, None))
+            let covered = ranges::within(range, size);
+            Ok((covered.ok_or_else(|| error(GatewayError::InvalidRange { size_bytes: size }))?, true, None))
         }
     }
 }
@@ -99,7 +99,7 @@ fn asked_range(
 /// What is wrong with a request whatever the object is.
 fn check_part(part: Option<i32>) -> S3Result<()> {
     match part {
-        Some(part) if !(1..=i32::from(MOST_PARTS)).contains(&part) => {
+        Some(part) if !(1..=i32::from(MAX_PARTS)).contains(&part) => {
             Err(invalid("a part has a number from 1 to 10000"))
         }
         _ => Ok(()),
@@ -162,7 +162,10 @@ fn status(is_part: bool) -> hyper::StatusCode {
     if is_part { hyper::StatusCode::PARTIAL_CONTENT } else { hyper::StatusCode::OK }
 }
 
-pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+pub(super) async fn get(
+    front: &S3Frontend,
+    request: S3Request<GetObjectInput>,
+) -> ObjectAnswer<GetObjectOutput> {
     let input = &request.input;
     check_version(input.version_id.as_deref())?;
     check_part(input.part_number)?;
@@ -171,7 +174,7 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
         Some(Range::Suffix { length }) => size_bytes.saturating_sub(*length),
         None => 0,
     };
-    let asked = Preconditions::of(&request.headers, &request.extensions)?;
+    let asked = ObjectPreconditions::from_request(&request.headers, &request.extensions)?;
     let resolved = match asked.may_spare_the_body() {
         // It may want no bytes.
         true => front.engine.resolve(&input.bucket, &input.key).await,
@@ -190,14 +193,14 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
     }
     output.tag_count = i32::try_from(record.tags.len()).ok().filter(|count| *count > 0);
     let expires = expires_of(record, input.response_expires.as_ref());
-    let streamed = |body: engine::Body| {
+    let streamed = |body: engine::AnswerBody| {
         Body::http_body_unsync(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
     };
     let body = match front.engine.is_short(&range) {
         true => match front.engine.read(&input.bucket, &input.key, resolved, range).await.map_err(error)? {
             // With a status that tells how it went.
-            Short::Whole(bytes) => Body::from(bytes),
-            Short::Coming(body) => streamed(body),
+            ShortRange::Whole(bytes) => Body::from(bytes),
+            ShortRange::Coming(body) => streamed(body),
         },
         false => {
             let mut body = front.engine.body(&input.bucket, &input.key, resolved, range);
@@ -212,12 +215,15 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
     Ok(response)
 }
 
-pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+pub(super) async fn head(
+    front: &S3Frontend,
+    request: S3Request<HeadObjectInput>,
+) -> ObjectAnswer<HeadObjectOutput> {
     let input = &request.input;
     check_version(input.version_id.as_deref())?;
     check_part(input.part_number)?;
     let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
-    let asked = Preconditions::of(&request.headers, &request.extensions)?;
+    let asked = ObjectPreconditions::from_request(&request.headers, &request.extensions)?;
     asked.check_read(&record)?;
     let range = input.range.as_ref().filter(|_| asked.range_holds(&record));
     let (range, is_part, parts) = asked_range(&record, range, input.part_number)?;
@@ -250,29 +256,34 @@ fn checksums_of_part(
     record: &ObjectRecord,
     part: Option<i32>,
     mode: Option<&ChecksumMode>,
-) -> Option<crate::model::Checksums> {
-    let at = usize::try_from(part?).ok()?.checked_sub(1)?;
+) -> Option<crate::model::ObjectChecksums> {
+    let index = usize::try_from(part?).ok()?.checked_sub(1)?;
     if !wants_checksums(mode) {
         return None;
     }
-    part_checksums(record, at)
+    part_checksums(record, index)
 }
 
 /// Of a part, counted from zero.
-fn part_checksums(record: &ObjectRecord, at: usize) -> Option<crate::model::Checksums> {
+fn part_checksums(record: &ObjectRecord, index: usize) -> Option<crate::model::ObjectChecksums> {
     let algorithm = ALGORITHMS.into_iter().find(|algorithm| record.checksums.get(*algorithm).is_some())?;
-    let checksum = record.part_checksums.get(at).filter(|checksum| !checksum.is_empty())?;
-    let mut checksums =
-        crate::model::Checksums { coverage: record.checksums.coverage, ..crate::model::Checksums::default() };
+    let checksum = record.part_checksums.get(index).filter(|checksum| !checksum.is_empty())?;
+    let mut checksums = crate::model::ObjectChecksums {
+        coverage: record.checksums.coverage,
+        ..crate::model::ObjectChecksums::default()
+    };
     checksums.set(algorithm, checksum.clone());
     Some(checksums)
 }
 
-pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+pub(super) async fn put(
+    front: &S3Frontend,
+    request: S3Request<PutObjectInput>,
+) -> ObjectAnswer<PutObjectOutput> {
     let mut input = request.input;
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
-    let promised = Promised::of(
+    let promised = PromisedBody::new(
         &request.headers,
         input.content_md5.as_deref(),
         checksums_of!(input),
@@ -282,7 +293,7 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
         size_bytes: input::size(input.content_length, &request.headers)?,
         headers: headers_of!(input, expires(&request.headers, &request.extensions)?),
         tags: input::tags(input.tagging.as_deref())?,
-        conditions: Preconditions::of(&request.headers, &request.extensions)?.of_write(),
+        conditions: ObjectPreconditions::from_request(&request.headers, &request.extensions)?.of_write(),
         algorithms: promised.algorithms.clone(),
     };
     let body = input::body(input.body.take());
@@ -294,9 +305,12 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
     Ok(S3Response::new(output))
 }
 
-pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
-    let target = Preconditions::of(&request.headers, &request.extensions)?.of_write();
-    let source = Preconditions::of_source(&request.headers, &request.extensions)?;
+pub(super) async fn copy(
+    front: &S3Frontend,
+    request: S3Request<CopyObjectInput>,
+) -> ObjectAnswer<CopyObjectOutput> {
+    let target = ObjectPreconditions::from_request(&request.headers, &request.extensions)?.of_write();
+    let source = ObjectPreconditions::read_source(&request.headers, &request.extensions)?;
     let expires = expires(&request.headers, &request.extensions)?;
     let input = request.input;
     let from = input::source(&input.copy_source)?;
@@ -344,21 +358,21 @@ pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> 
 }
 
 pub(super) async fn delete(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<DeleteObjectInput>,
-) -> Answer<DeleteObjectOutput> {
-    let asked = Preconditions::of(&request.headers, &request.extensions)?;
+) -> ObjectAnswer<DeleteObjectOutput> {
+    let asked = ObjectPreconditions::from_request(&request.headers, &request.extensions)?;
     let input = request.input;
     check_version(input.version_id.as_deref())?;
-    let conditions = Conditions {
+    let conditions = WriteConditions {
         size_bytes: input.if_match_size.map(size_condition),
         modified_s: input.if_match_last_modified_time.as_ref().map(|time| ms(time).div_euclid(1000)),
         // S3 has no other condition of a deletion.
         if_match: asked.of_write().if_match,
-        ..Conditions::default()
+        ..WriteConditions::default()
     };
     let outcome = front.engine.delete(&input.bucket, vec![(input.key, conditions)]).await.map_err(error)?;
-    outcome.into_iter().collect::<crate::errors::Result<Vec<()>>>().map_err(error)?;
+    outcome.into_iter().collect::<crate::errors::GatewayResult<Vec<()>>>().map_err(error)?;
     Ok(S3Response::with_status(DeleteObjectOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
 
@@ -368,10 +382,10 @@ fn size_condition(size: i64) -> u64 {
 }
 
 pub(super) async fn delete_many(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<DeleteObjectsInput>,
-) -> Answer<DeleteObjectsOutput> {
-    let (by, input) = (request.credentials, request.input);
+) -> ObjectAnswer<DeleteObjectsOutput> {
+    let (credentials, input) = (request.credentials, request.input);
     if input.delete.objects.len() > 1000 {
         return Err(S3Error::with_message(
             S3ErrorCode::MalformedXML,
@@ -389,15 +403,15 @@ pub(super) async fn delete_many(
     for object in input.delete.objects {
         let allowed = front
             .permissions
-            .write(by.as_ref(), &input.bucket, &object.key)
+            .write(credentials.as_ref(), &input.bucket, &object.key)
             .and_then(|()| check_version(object.version_id.as_deref()));
         match allowed {
             Ok(()) => {
-                let conditions = Conditions {
+                let conditions = WriteConditions {
                     if_match: object.e_tag.as_ref().map(|etag| etag.value().to_owned()),
                     size_bytes: object.size.map(size_condition),
                     modified_s: object.last_modified_time.as_ref().map(|time| ms(time).div_euclid(1000)),
-                    ..Conditions::default()
+                    ..WriteConditions::default()
                 };
                 keys.push((object.key, conditions));
             }
@@ -410,7 +424,7 @@ pub(super) async fn delete_many(
         match outcome {
             Ok(()) if is_quiet => {}
             Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
-            Err(why) => errors.push(failure(&key, error(why))),
+            Err(cause) => errors.push(failure(&key, error(cause))),
         }
     }
     Ok(S3Response::new(DeleteObjectsOutput {
@@ -424,9 +438,9 @@ pub(super) async fn delete_many(
 const ATTRIBUTES: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
 
 pub(super) async fn attributes(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<GetObjectAttributesInput>,
-) -> Answer<GetObjectAttributesOutput> {
+) -> ObjectAnswer<GetObjectAttributesOutput> {
     let input = request.input;
     check_version(input.version_id.as_deref())?;
     // A client may send them as one header, which s3s leaves as it is.
@@ -464,7 +478,7 @@ pub(super) async fn attributes(
 }
 
 /// S3's own, of a page.
-const MOST_PARTS_A_PAGE: i32 = 1000;
+const MAX_PARTS_PER_PAGE: i32 = 1000;
 
 /// A page of an object's parts.
 fn parts_of(
@@ -472,8 +486,8 @@ fn parts_of(
     marker: Option<i32>,
     most: Option<i32>,
 ) -> S3Result<GetObjectAttributesParts> {
-    let given = most.unwrap_or(MOST_PARTS_A_PAGE).min(MOST_PARTS_A_PAGE);
-    let most = usize::try_from(given).map_err(|_| super::answers::invalid("max-parts can't be negative"))?;
+    let limit = most.unwrap_or(MAX_PARTS_PER_PAGE).min(MAX_PARTS_PER_PAGE);
+    let most = usize::try_from(limit).map_err(|_| super::answers::invalid("max-parts can't be negative"))?;
     let skipped = usize::try_from(marker.unwrap_or(0)).unwrap_or(0);
     let parts: Vec<ObjectPart> = record
         .part_sizes_bytes
@@ -481,10 +495,10 @@ fn parts_of(
         .enumerate()
         .skip(skipped)
         .take(most)
-        .map(|(at, size_bytes)| {
-            let checksums = part_checksums(record, at).unwrap_or_default();
+        .map(|(index, size_bytes)| {
+            let checksums = part_checksums(record, index).unwrap_or_default();
             let mut part = ObjectPart {
-                part_number: i32::try_from(at + 1).ok(),
+                part_number: i32::try_from(index + 1).ok(),
                 size: i64::try_from(*size_bytes).ok(),
                 ..ObjectPart::default()
             };
@@ -496,7 +510,7 @@ fn parts_of(
     let next_part_number_marker = parts.last().and_then(|part| part.part_number).filter(|_| is_truncated);
     Ok(GetObjectAttributesParts {
         is_truncated: Some(is_truncated),
-        max_parts: Some(given),
+        max_parts: Some(limit),
         next_part_number_marker,
         part_number_marker: Some(marker.unwrap_or(0)),
         parts: Some(parts),

@@ -21,21 +21,21 @@ use s3s::xml::{Deserialize as _, Deserializer};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
 
-use super::access::{Note, Noted, Permissions, is_word_of_checksum};
-use super::addressing::{Addressing, Style};
+use super::access::{KeyPermissions, NotedRequest, RequestNote, is_word_of_checksum};
+use super::addressing::{AddressingStyle, BucketAddressing};
 use super::answers::{denied, error, invalid, invalid_request, ms};
-use super::input::{Promised, check_storage_class, check_tags, in_ascii, metadata};
+use super::input::{PromisedBody, check_storage_class, check_tags, encode_ascii, metadata};
 use super::object::encoding_of;
 use super::{acl, documents};
-use crate::digests::{ALGORITHMS, Algorithm};
-use crate::engine::{Conditions, Engine, PutRequest, Stored};
-use crate::errors::Error;
-use crate::form::{self, Form, MOST_HEAD_BYTES, Reader};
+use crate::digests::{ALGORITHMS, ChecksumKind};
+use crate::engine::{GatewayEngine, PutRequest, WriteConditions, WriteReceipt};
+use crate::errors::GatewayError;
+use crate::form::{self, FormReader, MAX_HEAD_BYTES, UploadForm};
 use crate::headers::read;
-use crate::model::{Checksums, Headers, now_ms};
+use crate::model::{ObjectChecksums, ObjectHeaders, now_ms};
 
 /// A file is kept in memory until all of it is there, since no form says how long it is.
-const MOST_FILE_BYTES: usize = 16 << 20;
+const MAX_FILE_BYTES: usize = 16 << 20;
 /// So many files at once: with the one above it bounds the memory.
 const FILES: usize = 4;
 /// Forms that are received at once, most of them from nobody knows whom: they have places of their own, so that they take none from others.
@@ -46,32 +46,32 @@ const FIELDS_IN: Duration = Duration::from_secs(30);
 const FILE_IN: Duration = Duration::from_secs(300);
 
 /// See the module.
-pub(crate) struct Forms {
-    engine: Arc<Engine>,
-    permissions: Arc<Permissions>,
-    addressing: Arc<Addressing>,
+pub(crate) struct PostForms {
+    engine: Arc<GatewayEngine>,
+    permissions: Arc<KeyPermissions>,
+    addressing: Arc<BucketAddressing>,
     places: Semaphore,
     files: Semaphore,
 }
 
 /// A body, and what has come of it.
-struct Incoming {
+struct IncomingBody {
     body: Body,
     buffer: BytesMut,
 }
 
-impl Incoming {
+impl IncomingBody {
     /// Whether more came.
     async fn more(&mut self) -> S3Result<bool> {
-        let broke_off = |why: String| error(Error::IncompleteBody(why));
+        let broke_off = |reason: String| error(GatewayError::IncompleteBody(reason));
         match tokio::time::timeout(SILENCE, self.body.next()).await {
             Ok(Some(Ok(piece))) => {
                 self.buffer.extend_from_slice(&piece);
                 Ok(true)
             }
             Ok(None) => Ok(false),
-            Ok(Some(Err(why))) => {
-                tracing::debug!("a form did not come whole: {why}");
+            Ok(Some(Err(reason))) => {
+                tracing::debug!("a form did not come whole: {reason}");
                 Err(broke_off("the form broke off before its end: send it again".to_owned()))
             }
             Err(_) => Err(broke_off(format!("nothing came of the form for {} s", SILENCE.as_secs()))),
@@ -79,19 +79,19 @@ impl Incoming {
     }
 
     /// Fields first. What is left in the buffer is the file's beginning.
-    async fn form(&mut self, boundary: &str) -> S3Result<Form> {
-        let mut reader = Reader::new(boundary);
+    async fn form(&mut self, boundary: &str) -> S3Result<UploadForm> {
+        let mut reader = FormReader::new(boundary);
         loop {
-            if let Some((form, at)) = reader.read(&self.buffer).map_err(malformed)? {
-                drop(self.buffer.split_to(at));
+            if let Some((form, end)) = reader.read(&self.buffer).map_err(malformed)? {
+                drop(self.buffer.split_to(end));
                 return Ok(form);
             }
-            if self.buffer.len() > MOST_HEAD_BYTES {
+            if self.buffer.len() > MAX_HEAD_BYTES {
                 let code = S3ErrorCode::MaxPostPreDataLengthExceededError;
                 return Err(S3Error::with_message(code, "a form has at most 64 KiB before its file"));
             }
             if !self.more().await? {
-                return Err(error(Error::IncompleteBody("the form ends before its file".to_owned())));
+                return Err(error(GatewayError::IncompleteBody("the form ends before its file".to_owned())));
             }
         }
     }
@@ -103,55 +103,55 @@ impl Incoming {
         let file = loop {
             // The mark may have begun in what was looked at.
             let from = looked_at.saturating_sub(end.len());
-            if let Some(at) = form::find(&self.buffer[from..], end.as_bytes()) {
-                break self.buffer.split_to(from + at).freeze();
+            if let Some(position) = form::find(&self.buffer[from..], end.as_bytes()) {
+                break self.buffer.split_to(from + position).freeze();
             }
             looked_at = self.buffer.len();
             if looked_at > most_bytes.saturating_add(end.len()) {
                 return Err(too_large());
             }
             if !self.more().await? {
-                return Err(error(Error::IncompleteBody("the form has no end".to_owned())));
+                return Err(error(GatewayError::IncompleteBody("the form has no end".to_owned())));
             }
         };
         if file.len() > most_bytes {
             return Err(too_large());
         }
-        while self.buffer.len() <= MOST_HEAD_BYTES && self.more().await? {}
+        while self.buffer.len() <= MAX_HEAD_BYTES && self.more().await? {}
         Ok(file)
     }
 }
 
 /// A body that is no form, which has a code of its own in S3.
-fn malformed(why: Error) -> S3Error {
-    S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, why.to_string())
+fn malformed(cause: GatewayError) -> S3Error {
+    S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, cause.to_string())
 }
 
 fn too_many() -> S3Error {
-    error(Error::Busy("too many forms are being received: try again".to_owned()))
+    error(GatewayError::Busy("too many forms are being received: try again".to_owned()))
 }
 
-async fn in_time<T>(limit: Duration, work: impl Future<Output = S3Result<T>>) -> S3Result<T> {
+async fn with_timeout<T>(limit: Duration, work: impl Future<Output = S3Result<T>>) -> S3Result<T> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        let why = format!("not all of the form came within {} s", limit.as_secs());
-        Err(error(Error::IncompleteBody(why)))
+        let message = format!("not all of the form came within {} s", limit.as_secs());
+        Err(error(GatewayError::IncompleteBody(message)))
     })
 }
 
 fn too_large() -> S3Error {
-    error(Error::TooLarge(
+    error(GatewayError::TooLarge(
         "the file is longer than the policy or this gateway (16 MiB by a form) lets it be".to_owned(),
     ))
 }
 
-impl Forms {
+impl PostForms {
     pub(crate) fn new(
-        engine: Arc<Engine>,
-        permissions: Arc<Permissions>,
-        addressing: Arc<Addressing>,
-    ) -> Forms {
+        engine: Arc<GatewayEngine>,
+        permissions: Arc<KeyPermissions>,
+        addressing: Arc<BucketAddressing>,
+    ) -> PostForms {
         let (places, files) = (Semaphore::new(FORMS), Semaphore::new(FILES));
-        Forms { engine, permissions, addressing, places, files }
+        PostForms { engine, permissions, addressing, places, files }
     }
 
     /// Whether no form would be received now, or no file of one.
@@ -163,7 +163,7 @@ impl Forms {
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
         match self.post(request).await {
             Ok(response) => response,
-            Err(why) => why.to_http_response().unwrap_or_else(|_| {
+            Err(refusal) => refusal.to_http_response().unwrap_or_else(|_| {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
                 response
@@ -175,10 +175,10 @@ impl Forms {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().trim_matches('/');
         let bucket = match self.addressing.style_in(&parts.headers)? {
-            Style::Virtual(bucket) if path.is_empty() => bucket,
+            AddressingStyle::Virtual(bucket) if path.is_empty() => bucket,
             // A form names its key itself.
-            Style::Virtual(_) => String::new(),
-            Style::Path => path.to_owned(),
+            AddressingStyle::Virtual(_) => String::new(),
+            AddressingStyle::Path => path.to_owned(),
         };
         if !s3s::path::check_bucket_name(&bucket) {
             return Err(S3Error::with_message(
@@ -188,17 +188,18 @@ impl Forms {
         }
         let length =
             parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if length.is_some_and(|length| length > (MOST_HEAD_BYTES + MOST_FILE_BYTES) as u64) {
+        if length.is_some_and(|length| length > (MAX_HEAD_BYTES + MAX_FILE_BYTES) as u64) {
             return Err(too_large());
         }
         let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let boundary = form::boundary_of(content_type.unwrap_or_default()).map_err(malformed)?;
-        let mut incoming = Incoming { body, buffer: BytesMut::new() };
+        let mut incoming = IncomingBody { body, buffer: BytesMut::new() };
         let Ok(_place) = self.places.try_acquire() else { return Err(too_many()) };
-        let form = in_time(FIELDS_IN, incoming.form(&boundary)).await?;
-        let by = signer(&self.permissions, &form)?;
-        if let Some(note) = parts.extensions.get::<Note>() {
-            *note.0.lock() = Noted { operation: "PostObject".to_owned(), key_id: by.access_key.clone() };
+        let form = with_timeout(FIELDS_IN, incoming.form(&boundary)).await?;
+        let credentials = signer(&self.permissions, &form)?;
+        if let Some(note) = parts.extensions.get::<RequestNote>() {
+            *note.0.lock() =
+                NotedRequest { operation: "PostObject".to_owned(), key_id: credentials.access_key.clone() };
         }
         let key = form.field("key").unwrap_or_default().replace("${filename}", &form.file_name);
         if key.is_empty() {
@@ -206,12 +207,12 @@ impl Forms {
         }
         let policy = policy_of(form.field("policy").unwrap_or_default())?;
         let most_bytes = check_policy(&policy, &form, &bucket, &key, now_ms())?;
-        self.permissions.write(Some(&by), &bucket, &key)?;
+        self.permissions.write(Some(&credentials), &bucket, &key)?;
         let (put, promised) = put_of(&form)?;
-        let success = Success::of(&form)?;
+        let success = PostSuccess::from_form(&form)?;
 
         let Ok(_room) = self.files.try_acquire() else { return Err(too_many()) };
-        let file = in_time(FILE_IN, incoming.file(&boundary, most_bytes.min(MOST_FILE_BYTES))).await?;
+        let file = with_timeout(FILE_IN, incoming.file(&boundary, most_bytes.min(MAX_FILE_BYTES))).await?;
         check_least(&policy, file.len())?;
         let put = PutRequest { size_bytes: file.len() as u64, ..put };
         let body = futures_util::stream::iter([Ok(file)]).boxed();
@@ -222,7 +223,7 @@ impl Forms {
 }
 
 /// Whose signature the form has. S3 takes those of version 2 here still: they cover the policy, which covers the form.
-fn signer(permissions: &Permissions, form: &Form) -> S3Result<Credentials> {
+fn signer(permissions: &KeyPermissions, form: &UploadForm) -> S3Result<Credentials> {
     let Some(policy) = form.field("policy") else {
         if ["x-amz-signature", "signature"].into_iter().any(|name| form.field(name).is_some()) {
             return Err(invalid("the form has a signature, and no field `policy`"));
@@ -268,14 +269,14 @@ fn signer(permissions: &Permissions, form: &Form) -> S3Result<Credentials> {
     }
 }
 
-fn secret_of(permissions: &Permissions, id: &str) -> S3Result<String> {
+fn secret_of(permissions: &KeyPermissions, id: &str) -> S3Result<String> {
     permissions.secret(id).ok_or_else(|| {
         S3Error::with_message(S3ErrorCode::InvalidAccessKeyId, "this gateway has no such access key")
     })
 }
 
 /// For the fuzzer: any form, as far as it is looked at before its file. A policy in clear becomes one as browsers send it.
-pub(super) fn read_any(mut form: Form, permissions: &Permissions) {
+pub(super) fn read_any(mut form: UploadForm, permissions: &KeyPermissions) {
     for (_, value) in
         form.fields.iter_mut().filter(|(name, value)| name == "policy" && value.starts_with('{'))
     {
@@ -298,10 +299,10 @@ pub(super) fn read_any(mut form: Form, permissions: &Permissions) {
         let _ = check_least(&policy, form.fields.len());
     }
     if let Ok((_, promised)) = put_of(&form) {
-        let _ = promised.verify()(&[0; 16], &Checksums::default());
+        let _ = promised.verify()(&[0; 16], &ObjectChecksums::default());
     }
-    let stored = Stored { etag: "e".to_owned(), checksums: Checksums::default(), modified_ms: 0 };
-    if let Ok(answer) = Success::of(&form)
+    let stored = WriteReceipt { etag: "e".to_owned(), checksums: ObjectChecksums::default(), modified_ms: 0 };
+    if let Ok(answer) = PostSuccess::from_form(&form)
         .and_then(|success| success.answer("lake", &key, "http://gateway/lake/key", &stored))
         && let Some(location) = answer.headers().get(LOCATION)
     {
@@ -310,11 +311,14 @@ pub(super) fn read_any(mut form: Form, permissions: &Permissions) {
 }
 
 fn policy_of(text: &str) -> S3Result<PostPolicy> {
-    let wrong = |why: String| {
-        S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("the policy can't be read: {why}"))
+    let wrong = |reason: String| {
+        S3Error::with_message(
+            S3ErrorCode::InvalidPolicyDocument,
+            format!("the policy can't be read: {reason}"),
+        )
     };
-    let policy = PostPolicy::from_base64(text).map_err(|why| {
-        tracing::debug!("a policy can't be read: {why}");
+    let policy = PostPolicy::from_base64(text).map_err(|reason| {
+        tracing::debug!("a policy can't be read: {reason}");
         wrong("expected the base64 of JSON with `expiration` and `conditions`".to_owned())
     })?;
     // `s3s` reads times that S3 does not.
@@ -333,23 +337,29 @@ fn policy_of(text: &str) -> S3Result<PostPolicy> {
 fn hmac(digest: MessageDigest, key: &[u8], text: &[u8]) -> S3Result<Vec<u8>> {
     PKey::hmac(key)
         .and_then(|key| Signer::new(digest, &key)?.sign_oneshot_to_vec(text))
-        .map_err(|why| error(Error::local("cannot verify a signature", why)))
+        .map_err(|cause| error(GatewayError::local("cannot verify a signature", cause)))
 }
 
 /// In a time that says nothing of how much of it is right.
-fn is_same(wanted: &str, given: &str) -> bool {
-    wanted.len() == given.len() && openssl::memcmp::eq(wanted.as_bytes(), given.as_bytes())
+fn is_same(wanted: &str, actual: &str) -> bool {
+    wanted.len() == actual.len() && openssl::memcmp::eq(wanted.as_bytes(), actual.as_bytes())
 }
 
 /// Whether the form is what its policy allows, and how long the file may be.
-fn check_policy(policy: &PostPolicy, form: &Form, bucket: &str, key: &str, now_ms: i64) -> S3Result<usize> {
+fn check_policy(
+    policy: &PostPolicy,
+    form: &UploadForm,
+    bucket: &str,
+    key: &str,
+    now_ms: i64,
+) -> S3Result<usize> {
     if ms(&policy.expiration) <= now_ms {
         return Err(denied("the policy of the form has expired"));
     }
-    let refused = |what: &str| {
+    let refused = |problem: &str| {
         S3Error::with_message(
             S3ErrorCode::AccessDenied,
-            format!("the form is not what its policy allows: {}", what.escape_debug()),
+            format!("the form is not what its policy allows: {}", problem.escape_debug()),
         )
     };
     let value_of = |field: &str| match field {
@@ -387,9 +397,9 @@ fn check_policy(policy: &PostPolicy, form: &Form, bucket: &str, key: &str, now_m
     if !named.contains(&"bucket") {
         return Err(refused("it names no bucket"));
     }
-    for (at, (name, _)) in form.fields.iter().enumerate() {
+    for (index, (name, _)) in form.fields.iter().enumerate() {
         // Of two fields with one name, the policy would speak of the one and S3 of the other.
-        if form.fields[..at].iter().any(|(other, _)| other == name) {
+        if form.fields[..index].iter().any(|(other, _)| other == name) {
             return Err(invalid(format!("the form has the field `{}` twice", name.escape_debug())));
         }
         if name == "bucket" && form.field("bucket") != Some(bucket) {
@@ -425,15 +435,16 @@ const UNKNOWN: [&str; 4] =
     ["x-amz-server-side-", "x-amz-website-redirect-", "x-amz-object-lock-", "x-amz-grant-"];
 
 /// The object that a form makes, without its size.
-fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
+fn put_of(form: &UploadForm) -> S3Result<(PutRequest, PromisedBody)> {
     acl::check_canned(form.field("acl"))?;
     check_storage_class(form.field("x-amz-storage-class"))?;
     // Browsers send UTF-8. S3 keeps it as the encoded words that a PUT has, and returns these.
-    let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned).map(in_ascii);
+    let text =
+        |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned).map(encode_ascii);
     if let Some((name, _)) =
         form.fields.iter().find(|(name, _)| UNKNOWN.iter().any(|start| name.starts_with(start)))
     {
-        return Err(error(Error::NotImplemented(format!(
+        return Err(error(GatewayError::NotImplemented(format!(
             "this gateway can't do what the form asks for: {name}"
         ))));
     }
@@ -450,11 +461,11 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
         .filter_map(|(name, value)| {
             Some((name.strip_prefix("x-amz-meta-")?.to_owned(), read(value).into_owned()))
         });
-    let headers = Headers {
-        content_type: text("content-type").or_else(|| form.file_type.clone().map(in_ascii)),
+    let headers = ObjectHeaders {
+        content_type: text("content-type").or_else(|| form.file_type.clone().map(encode_ascii)),
         cache_control: text("cache-control"),
         content_disposition: text("content-disposition"),
-        content_encoding: encoding_of(form.field("content-encoding")).map(in_ascii),
+        content_encoding: encoding_of(form.field("content-encoding")).map(encode_ascii),
         content_language: text("content-language"),
         expires: text("expires"),
         user: metadata(Some(user.collect())),
@@ -472,39 +483,39 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
             )?
         }
     };
-    let mut checksums = Checksums::default();
+    let mut checksums = ObjectChecksums::default();
     for algorithm in ALGORITHMS {
-        if let Some(value) = form.field(&Algorithm::header(algorithm)) {
+        if let Some(value) = form.field(&ChecksumKind::header(algorithm)) {
             checksums.set(algorithm, value.to_owned());
         }
     }
-    let promised = Promised::of(&hyper::HeaderMap::new(), form.field("content-md5"), checksums, None)?;
+    let promised = PromisedBody::new(&hyper::HeaderMap::new(), form.field("content-md5"), checksums, None)?;
     let put = PutRequest {
         size_bytes: 0,
         headers,
         tags,
-        conditions: Conditions::default(),
+        conditions: WriteConditions::default(),
         algorithms: promised.algorithms.clone(),
     };
     Ok((put, promised))
 }
 
 /// What the browser gets when it is done.
-enum Success {
+enum PostSuccess {
     Redirect(Url),
     Status(StatusCode),
 }
 
-impl Success {
-    fn of(form: &Form) -> S3Result<Success> {
+impl PostSuccess {
+    fn from_form(form: &UploadForm) -> S3Result<PostSuccess> {
         let redirect = form.field("success_action_redirect").or_else(|| form.field("redirect"));
         if let Some(text) = redirect.filter(|text| !text.is_empty()) {
             // S3 ignores what is no address of the web.
             if let Some(url) = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https")) {
-                return Ok(Success::Redirect(url));
+                return Ok(PostSuccess::Redirect(url));
             }
         }
-        Ok(Success::Status(match form.field("success_action_status") {
+        Ok(PostSuccess::Status(match form.field("success_action_status") {
             Some("200") => StatusCode::OK,
             Some("201") => StatusCode::CREATED,
             _ => StatusCode::NO_CONTENT,
@@ -512,11 +523,11 @@ impl Success {
     }
 
     /// `url` is the object's own.
-    fn answer(self, bucket: &str, key: &str, url: &str, stored: &Stored) -> S3Result<Response<Body>> {
+    fn answer(self, bucket: &str, key: &str, url: &str, stored: &WriteReceipt) -> S3Result<Response<Body>> {
         let etag = format!("\"{}\"", stored.etag);
         let mut response = Response::new(Body::empty());
         match self {
-            Success::Redirect(mut url) => {
+            PostSuccess::Redirect(mut url) => {
                 url.query_pairs_mut()
                     .append_pair("bucket", bucket)
                     .append_pair("key", key)
@@ -526,7 +537,7 @@ impl Success {
                     .map_err(|_| invalid("success_action_redirect is no address"))?;
                 response.headers_mut().insert(LOCATION, location);
             }
-            Success::Status(status) => {
+            PostSuccess::Status(status) => {
                 *response.status_mut() = status;
                 if let Ok(location) = HeaderValue::try_from(url) {
                     response.headers_mut().insert(LOCATION, location);
@@ -575,9 +586,9 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn form(fields: &[(&str, &str)]) -> Form {
+    fn form(fields: &[(&str, &str)]) -> UploadForm {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Form { fields, ..Form::default() }
+        UploadForm { fields, ..UploadForm::default() }
     }
 
     fn policy(conditions: &str) -> PostPolicy {
@@ -588,12 +599,13 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_has_to_speak_of_every_field() {
+    fn policy_must_cover_all_form_fields() {
         let rules = policy(
             r#"{"bucket": "lake"}, ["starts-with", "$key", "a/"], {"acl": "private"}, ["content-length-range", 1, 9]"#,
         );
         let ask = |fields: &[(&str, &str)], bucket: &str, key: &str| {
-            check_policy(&rules, &form(fields), bucket, key, 0).map_err(|why| why.code().as_str().to_owned())
+            check_policy(&rules, &form(fields), bucket, key, 0)
+                .map_err(|refusal| refusal.code().as_str().to_owned())
         };
         let fields = [("key", "a/b"), ("acl", "private"), ("policy", ""), ("x-ignore-me", "1")];
         assert_eq!(ask(&fields, "lake", "a/b"), Ok(9));
@@ -613,12 +625,12 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_form_has_the_checksum_of_the_file() {
-        let mut checksums = Checksums::default();
-        checksums.set(Algorithm::Crc32c, "8TDyHg==".to_owned());
-        let stored = Stored { etag: "e".to_owned(), checksums, modified_ms: 0 };
+    fn form_answer_has_file_checksum() {
+        let mut checksums = ObjectChecksums::default();
+        checksums.set(ChecksumKind::Crc32c, "8TDyHg==".to_owned());
+        let stored = WriteReceipt { etag: "e".to_owned(), checksums, modified_ms: 0 };
         for status in ["200", "201", "204"] {
-            let success = Success::of(&form(&[("success_action_status", status)])).unwrap();
+            let success = PostSuccess::from_form(&form(&[("success_action_status", status)])).unwrap();
             let answer = success.answer("lake", "a", "http://gateway/lake/a", &stored).unwrap();
             assert_eq!(answer.headers()["x-amz-checksum-crc32c"], "8TDyHg==", "{status}");
             assert!(!answer.headers().contains_key("x-amz-checksum-crc32"), "{status}");
@@ -626,15 +638,15 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_form_has_the_code_of_s3() {
+    fn malformed_form_body_has_s3_code() {
         let unnamed = "--b\r\nContent-Disposition: form-data\r\n\r\nvalue\r\n--b--\r\n";
         for body in ["no form", unnamed] {
-            let why = Reader::new("--b").read(body.as_bytes()).err().map(malformed).unwrap();
-            assert_eq!(why.code(), &S3ErrorCode::MalformedPOSTRequest, "{body}");
-            assert_eq!(why.status_code(), Some(StatusCode::BAD_REQUEST), "{body}");
+            let refusal = FormReader::new("--b").read(body.as_bytes()).err().map(malformed).unwrap();
+            assert_eq!(refusal.code(), &S3ErrorCode::MalformedPOSTRequest, "{body}");
+            assert_eq!(refusal.status_code(), Some(StatusCode::BAD_REQUEST), "{body}");
         }
-        let why = form::boundary_of("multipart/form-data").map_err(malformed).unwrap_err();
-        assert_eq!(why.code(), &S3ErrorCode::MalformedPOSTRequest);
+        let refusal = form::boundary_of("multipart/form-data").map_err(malformed).unwrap_err();
+        assert_eq!(refusal.code(), &S3ErrorCode::MalformedPOSTRequest);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use super::answers::{error, invalid, time};
 use super::http_dates;
 use super::rewriting::headers_with;
-use crate::engine::{Conditions, SourceConditions};
-use crate::errors::Error;
+use crate::engine::{SourceConditions, WriteConditions};
+use crate::errors::GatewayError;
 use crate::model::{ObjectRecord, now_ms};
 
 /// Stands for a list in which no tag is strong: no ETag is written so.
@@ -44,8 +44,8 @@ impl EntityTags {
             let (is_weak, tag) = rest.strip_prefix("W/").map_or((false, rest), |tag| (true, tag));
             let value = match tag.strip_prefix('"') {
                 Some(quoted) => {
-                    let (value, behind) = quoted.split_once('"')?;
-                    rest = behind;
+                    let (value, tail) = quoted.split_once('"')?;
+                    rest = tail;
                     value
                 }
                 None if is_weak => return None,
@@ -106,7 +106,7 @@ enum IfRange {
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Preconditions {
+pub(super) struct ObjectPreconditions {
     if_match: Option<EntityTags>,
     if_none_match: Option<EntityTags>,
     modified_since_s: Option<i64>,
@@ -114,12 +114,15 @@ pub(super) struct Preconditions {
     if_range: Option<IfRange>,
 }
 
-impl Preconditions {
+impl ObjectPreconditions {
     /// Those of a request.
     ///
     /// # Errors
     /// When an entity tag can't be read.
-    pub(super) fn of(headers: &HeaderMap, extensions: &Extensions) -> S3Result<Preconditions> {
+    pub(super) fn from_request(
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> S3Result<ObjectPreconditions> {
         let names = ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since"];
         let mut read = read(headers, extensions, names)?;
         // One that says nothing is no tag that the object has.
@@ -133,7 +136,7 @@ impl Preconditions {
     ///
     /// # Errors
     /// When an entity tag can't be read.
-    pub(super) fn of_source(headers: &HeaderMap, extensions: &Extensions) -> S3Result<SourceConditions> {
+    pub(super) fn read_source(headers: &HeaderMap, extensions: &Extensions) -> S3Result<SourceConditions> {
         let names = [
             "x-amz-copy-source-if-match",
             "x-amz-copy-source-if-none-match",
@@ -151,14 +154,14 @@ impl Preconditions {
     }
 
     /// Those that what is there has to meet before a write replaces it.
-    pub(super) fn of_write(&self) -> Conditions {
+    pub(super) fn to_write_conditions(&self) -> WriteConditions {
         let (if_none_match, unless_etag) = match &self.if_none_match {
             None => (false, None),
             Some(EntityTags::Any) => (true, None),
             Some(listed) => (false, Some(listed.text(false))),
         };
         let if_match = self.if_match.as_ref().map(|tags| tags.text(true));
-        Conditions { if_match, if_none_match, unless_etag, ..Conditions::default() }
+        WriteConditions { if_match, if_none_match, unless_etag, ..WriteConditions::default() }
     }
 
     /// Whether an answer may have no bytes at all.
@@ -188,15 +191,15 @@ impl Preconditions {
         // RFC 9110, section 13.2.2: an ETag outweighs a time.
         let fails = match (&self.if_match, self.unmodified_since_s) {
             (Some(wanted), _) => !wanted.has_strong(&record.etag),
-            (None, Some(since)) => modified_s > since,
+            (None, Some(limit_s)) => modified_s > limit_s,
             (None, None) => false,
         };
         if fails {
-            return Err(error(Error::PreconditionFailed));
+            return Err(error(GatewayError::PreconditionFailed));
         }
         let is_same = match (&self.if_none_match, self.modified_since_s) {
-            (Some(known), _) => known.has(&record.etag),
-            (None, Some(since)) => modified_s <= since,
+            (Some(tags), _) => tags.has(&record.etag),
+            (None, Some(limit_s)) => modified_s <= limit_s,
             (None, None) => false,
         };
         match is_same {
@@ -231,7 +234,7 @@ fn read(
     headers: &HeaderMap,
     extensions: &Extensions,
     [if_match, if_none_match, modified, unmodified]: [&str; 4],
-) -> S3Result<Preconditions> {
+) -> S3Result<ObjectPreconditions> {
     let text = |name: &str| text_in(headers_with(headers, extensions, name), name);
     let tags = |name: &str| match text(name) {
         None => Ok(None),
@@ -242,7 +245,7 @@ fn read(
     };
     // RFC 9110, sections 13.1.3 and 13.1.4: what is no date is ignored, and so are several of them.
     let seconds = |name: &str| date(&text(name)?);
-    Ok(Preconditions {
+    Ok(ObjectPreconditions {
         if_match: tags(if_match)?,
         if_none_match: tags(if_none_match)?,
         modified_since_s: seconds(modified),

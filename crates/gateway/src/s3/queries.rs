@@ -5,19 +5,19 @@ use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::{S3Error, S3ErrorCode};
 
-use super::addressing::{Level, Style};
+use super::addressing::{AddressingStyle, PathLevel};
 
 /// Names that a write may have, those of operations that the gateway does not have included: `s3s` knows these, and they answer `NotImplemented`.
-struct Row {
+struct QueryRow {
     method: Method,
-    level: Level,
+    level: PathLevel,
     names: &'static [&'static str],
 }
 
-const WRITES: [Row; 6] = [
-    Row {
+const WRITES: [QueryRow; 6] = [
+    QueryRow {
         method: Method::PUT,
-        level: Level::Bucket,
+        level: PathLevel::Bucket,
         names: &[
             "accelerate",
             "acl",
@@ -42,9 +42,9 @@ const WRITES: [Row; 6] = [
             "website",
         ],
     },
-    Row {
+    QueryRow {
         method: Method::DELETE,
-        level: Level::Bucket,
+        level: PathLevel::Bucket,
         names: &[
             "analytics",
             "cors",
@@ -63,16 +63,20 @@ const WRITES: [Row; 6] = [
             "website",
         ],
     },
-    Row { method: Method::POST, level: Level::Bucket, names: &["delete", "metadataTable"] },
-    Row {
+    QueryRow { method: Method::POST, level: PathLevel::Bucket, names: &["delete", "metadataTable"] },
+    QueryRow {
         method: Method::PUT,
-        level: Level::Object,
+        level: PathLevel::Object,
         names: &["acl", "legal-hold", "partNumber", "retention", "tagging", "uploadId", "versionId"],
     },
-    Row { method: Method::DELETE, level: Level::Object, names: &["tagging", "uploadId", "versionId"] },
-    Row {
+    QueryRow {
+        method: Method::DELETE,
+        level: PathLevel::Object,
+        names: &["tagging", "uploadId", "versionId"],
+    },
+    QueryRow {
         method: Method::POST,
-        level: Level::Object,
+        level: PathLevel::Object,
         names: &["restore", "select", "select-type", "uploadId", "uploads", "versionId"],
     },
 ];
@@ -130,7 +134,7 @@ fn is_of_request(name: &str) -> bool {
 }
 
 /// A request that asks for something that nobody here would see.
-pub(super) fn refused_query(method: &Method, uri: &Uri, style: &Style) -> Option<S3Error> {
+pub(super) fn refused_query(method: &Method, uri: &Uri, style: &AddressingStyle) -> Option<S3Error> {
     let level = style.level(uri.path())?;
     let query = uri.query().filter(|query| !query.is_empty())?;
     let url = Url::parse(&format!("http://gateway/?{query}")).ok()?;
@@ -149,11 +153,11 @@ pub(super) fn refused_query(method: &Method, uri: &Uri, style: &Style) -> Option
         return Some(not_implemented(name));
     }
     // A part has both: with one of them, it would be a PUT of the object.
-    let has = |wanted: &str| pairs.iter().any(|(name, _)| name == wanted);
-    let is_half = *method == Method::PUT && has("partNumber") != has("uploadId");
+    let has_parameter = |wanted: &str| pairs.iter().any(|(name, _)| name == wanted);
+    let is_half = *method == Method::PUT && has_parameter("partNumber") != has_parameter("uploadId");
     is_half.then(|| {
-        let why = "a part has `partNumber` and `uploadId`, and this request has one of them";
-        S3Error::with_message(S3ErrorCode::InvalidRequest, why)
+        let reason = "a part has `partNumber` and `uploadId`, and this request has one of them";
+        S3Error::with_message(S3ErrorCode::InvalidRequest, reason)
     })
 }
 
@@ -170,12 +174,12 @@ mod tests {
     use super::*;
 
     fn code(method: &Method, target: &str) -> Option<String> {
-        let refused = refused_query(method, &target.parse().unwrap(), &Style::Path);
+        let refused = refused_query(method, &target.parse().unwrap(), &AddressingStyle::Path);
         refused.map(|refused| refused.code().as_str().to_owned())
     }
 
     #[test]
-    fn what_nobody_would_see_is_refused() {
+    fn ignored_query_parameters_are_refused() {
         let unseen = Some("NotImplemented".to_owned());
         for target in [
             "/b/k?renameObject",
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_ask_for_is_let_through() {
+    fn known_client_queries_are_allowed() {
         for (method, targets) in [
             (
                 Method::GET,

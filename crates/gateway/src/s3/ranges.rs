@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_range_is_read_and_anything_else_is_none() {
+    fn single_range_is_parsed_and_others_are_none() {
         let from = |first, last| Some(Range::Int { first, last });
         let last = |length| Some(Range::Suffix { length });
         for (text, expected) in [
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_bytes_of_the_object_or_is_none() {
+    fn range_has_object_bytes_or_is_none() {
         let cut = |text: &str, size_bytes| within(&parse(text).unwrap(), size_bytes);
         assert_eq!(cut("bytes=3-", 10), Some(3..10));
         assert_eq!(cut("bytes=0-99", 10), Some(0..10));

@@ -17,15 +17,15 @@ use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
-use super::access::{Verified, check_signed};
-use super::addressing::{Addressing, Style};
+use super::access::{VerifiedSignature, check_signed};
+use super::addressing::{AddressingStyle, BucketAddressing};
 use super::answers::{error, invalid_request};
-use super::input::{self, Promised};
-use super::{MOST_DOCUMENT_BYTES, documents, ranges};
-use crate::digests::{ALGORITHMS, Algorithm, Digests};
-use crate::errors::Error;
+use super::input::{self, PromisedBody};
+use super::{MAX_DOCUMENT_BYTES, documents, ranges};
+use crate::digests::{ALGORITHMS, ChecksumKind, DigestSet};
+use crate::errors::GatewayError;
 use crate::form::find;
-use crate::model::Checksums;
+use crate::model::ObjectChecksums;
 
 /// In the query of a presigned URL.
 const OF_SIGNATURE: [&str; 7] = [
@@ -40,7 +40,7 @@ const OF_SIGNATURE: [&str; 7] = [
 
 /// How a header is written that `s3s` may not read as it is meant.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Writing {
+enum HeaderForm {
     Range,
     Tags,
     Date,
@@ -49,17 +49,17 @@ enum Writing {
     Metadata,
 }
 
-impl Writing {
-    fn of(name: &str) -> Option<Writing> {
+impl HeaderForm {
+    fn from_name(name: &str) -> Option<HeaderForm> {
         let of_source = name.strip_prefix("x-amz-copy-source-").filter(|rest| rest.starts_with("if-"));
         let name = of_source.unwrap_or(name);
         match name {
-            "range" => Some(Writing::Range),
-            "if-match" | "if-none-match" => Some(Writing::Tags),
-            "if-modified-since" | "if-unmodified-since" => Some(Writing::Date),
-            "x-amz-copy-source" => Some(Writing::Source),
-            "expires" => Some(Writing::Expires),
-            _ if name.starts_with("x-amz-meta-") => Some(Writing::Metadata),
+            "range" => Some(HeaderForm::Range),
+            "if-match" | "if-none-match" => Some(HeaderForm::Tags),
+            "if-modified-since" | "if-unmodified-since" => Some(HeaderForm::Date),
+            "x-amz-copy-source" => Some(HeaderForm::Source),
+            "expires" => Some(HeaderForm::Expires),
+            _ if name.starts_with("x-amz-meta-") => Some(HeaderForm::Metadata),
             _ => None,
         }
     }
@@ -67,34 +67,36 @@ impl Writing {
     /// Whether `s3s` reads this value as it is meant, or not at all, and nobody but us has to.
     fn is_usual(self, value: &HeaderValue) -> bool {
         // The characters of metadata are looked at elsewhere.
-        let Ok(text) = value.to_str() else { return self == Writing::Metadata };
+        let Ok(text) = value.to_str() else { return self == HeaderForm::Metadata };
         // `s3s` takes an empty header for none.
         text.is_empty()
             || match self {
-                Writing::Range => {
+                HeaderForm::Range => {
                     Range::parse(text).ok().is_some_and(|range| ranges::parse(text) == Some(range))
                 }
-                Writing::Tags => ETagCondition::parse_http_header(text.as_bytes()).is_ok(),
-                Writing::Date | Writing::Expires => Timestamp::parse(TimestampFormat::HttpDate, text).is_ok(),
-                Writing::Source => !text.contains('+'),
-                Writing::Metadata => true,
+                HeaderForm::Tags => ETagCondition::parse_http_header(text.as_bytes()).is_ok(),
+                HeaderForm::Date | HeaderForm::Expires => {
+                    Timestamp::parse(TimestampFormat::HttpDate, text).is_ok()
+                }
+                HeaderForm::Source => !text.contains('+'),
+                HeaderForm::Metadata => true,
             }
     }
 }
 
-/// Conditions and an `Expires` that `s3s` would not read, as they came. [`Preconditions`](super::preconditions::Preconditions) and
+/// Conditions and an `Expires` that `s3s` would not read, as they came. [`ObjectPreconditions`](super::preconditions::ObjectPreconditions) and
 /// `object::expires` read them.
 #[derive(Clone, Default)]
-struct Moved(HeaderMap);
+struct MovedConditions(HeaderMap);
 
 /// See the module.
-pub(super) struct Rewriting {
+pub(super) struct HeaderRewriter {
     pub(super) inner: S3Service,
-    pub(super) addressing: Arc<Addressing>,
+    pub(super) addressing: Arc<BucketAddressing>,
 }
 
 #[async_trait]
-impl S3Route for Rewriting {
+impl S3Route for HeaderRewriter {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
         has_odd_header(headers) || is_document(method, uri, headers, &self.addressing)
     }
@@ -124,16 +126,16 @@ impl S3Route for Rewriting {
             false => input,
         };
         extensions.insert(rewrite_headers(&mut headers));
-        extensions.insert(Verified { credentials, trailing_headers });
+        extensions.insert(VerifiedSignature { credentials, trailing_headers });
         headers.remove(AUTHORIZATION);
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = without_signature(&uri)?;
         *request.headers_mut() = headers;
         *request.extensions_mut() = extensions;
-        let response = self.inner.call(request).await.map_err(|why| {
-            let why: Box<dyn std::error::Error + Send + Sync> = why.into();
-            error(Error::local("cannot answer", why))
+        let response = self.inner.call(request).await.map_err(|cause| {
+            let cause: Box<dyn std::error::Error + Send + Sync> = cause.into();
+            error(GatewayError::local("cannot answer", cause))
         })?;
         let (parts, body) = response.into_parts();
         let mut response = S3Response::with_status(body, parts.status);
@@ -145,7 +147,7 @@ impl S3Route for Rewriting {
 
 /// Gives a request back what the first service took from it.
 pub(super) fn restore<T>(request: &mut S3Request<T>) {
-    if let Some(verified) = request.extensions.remove::<Verified>() {
+    if let Some(verified) = request.extensions.remove::<VerifiedSignature>() {
         request.credentials = verified.credentials;
         request.trailing_headers = verified.trailing_headers;
     }
@@ -157,7 +159,7 @@ pub(super) fn headers_with<'a>(
     extensions: &'a Extensions,
     name: &str,
 ) -> &'a HeaderMap {
-    match extensions.get::<Moved>() {
+    match extensions.get::<MovedConditions>() {
         Some(moved) if moved.0.contains_key(name) => &moved.0,
         _ => headers,
     }
@@ -165,7 +167,7 @@ pub(super) fn headers_with<'a>(
 
 fn has_odd_header(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| {
-        let Some(writing) = Writing::of(name.as_str()) else { return false };
+        let Some(writing) = HeaderForm::from_name(name.as_str()) else { return false };
         let mut values = headers.get_all(name).iter();
         let first = values.next().is_none_or(|value| writing.is_usual(value));
         !first || values.next().is_some()
@@ -173,10 +175,10 @@ fn has_odd_header(headers: &HeaderMap) -> bool {
 }
 
 /// Rewrites headers, and returns those that can't be.
-fn rewrite_headers(headers: &mut HeaderMap) -> Moved {
+fn rewrite_headers(headers: &mut HeaderMap) -> MovedConditions {
     let mut moved = HeaderMap::new();
     for name in headers.keys().cloned().collect::<Vec<_>>() {
-        let Some(writing) = Writing::of(name.as_str()) else { continue };
+        let Some(writing) = HeaderForm::from_name(name.as_str()) else { continue };
         let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
         if let [value] = values.as_slice()
             && writing.is_usual(value)
@@ -184,7 +186,7 @@ fn rewrite_headers(headers: &mut HeaderMap) -> Moved {
             continue;
         }
         match writing {
-            Writing::Range => {
+            HeaderForm::Range => {
                 headers.remove(&name);
                 // Of several headers, none counts.
                 if let [value] = values.as_slice()
@@ -194,7 +196,7 @@ fn rewrite_headers(headers: &mut HeaderMap) -> Moved {
                     headers.insert(name, value);
                 }
             }
-            Writing::Source => {
+            HeaderForm::Source => {
                 // As a form is read, which S3 does. Of several, `s3s` refuses all.
                 if let [value] = values.as_slice()
                     && let Ok(text) = value.to_str()
@@ -204,13 +206,13 @@ fn rewrite_headers(headers: &mut HeaderMap) -> Moved {
                 }
             }
             // User Guide, Working with object metadata: headers of one name are one.
-            Writing::Metadata => {
+            HeaderForm::Metadata => {
                 let text = values.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(&b","[..]);
                 if let Ok(value) = HeaderValue::from_bytes(&text) {
                     headers.insert(name, value);
                 }
             }
-            Writing::Tags | Writing::Date | Writing::Expires => {
+            HeaderForm::Tags | HeaderForm::Date | HeaderForm::Expires => {
                 headers.remove(&name);
                 for value in values {
                     moved.append(name.clone(), value);
@@ -218,11 +220,11 @@ fn rewrite_headers(headers: &mut HeaderMap) -> Moved {
             }
         }
     }
-    Moved(moved)
+    MovedConditions(moved)
 }
 
 /// Whether the body is an XML document that an operation here reads.
-fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &Addressing) -> bool {
+fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &BucketAddressing) -> bool {
     match *method {
         Method::POST => {
             // A browser's form is no document.
@@ -233,7 +235,7 @@ fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &Add
         Method::PUT if names(uri, &["tagging", "acl"]) => true,
         // CreateBucket. An object's bytes must never be taken for a document, so a path counts only if it can't have a key.
         Method::PUT => match addressing.style_in(headers) {
-            Ok(Style::Virtual(_)) => matches!(uri.path(), "" | "/"),
+            Ok(AddressingStyle::Virtual(_)) => matches!(uri.path(), "" | "/"),
             _ => {
                 let path = uri.path().strip_prefix('/').unwrap_or_default();
                 let bucket = path.strip_suffix('/').unwrap_or(path);
@@ -256,12 +258,12 @@ async fn rewrite_document(
     is_of_upload: bool,
     trailing: Option<TrailingHeaders>,
 ) -> S3Result<Body> {
-    let bytes = http_body_util::Limited::new(body, MOST_DOCUMENT_BYTES).collect().await.map_err(|why| {
-        if why.is::<http_body_util::LengthLimitError>() {
-            let why = format!("a document has at most {MOST_DOCUMENT_BYTES} bytes");
-            return S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, why);
+    let bytes = http_body_util::Limited::new(body, MAX_DOCUMENT_BYTES).collect().await.map_err(|reason| {
+        if reason.is::<http_body_util::LengthLimitError>() {
+            let reason = format!("a document has at most {MAX_DOCUMENT_BYTES} bytes");
+            return S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, reason);
         }
-        error(input::broken_off(&why.to_string()))
+        error(input::broken_off(&reason.to_string()))
     })?;
     let bytes = bytes.to_bytes();
     check_document(&bytes, headers, is_of_upload, trailing)?;
@@ -278,14 +280,14 @@ async fn rewrite_document(
 fn refuse_tags_of_bucket(document: &Body) -> S3Result<()> {
     let contains = |name: &[u8]| document.bytes().is_some_and(|bytes| find(&bytes, name).is_some());
     match contains(b"<CreateBucketConfiguration") && contains(b"<Tags") {
-        true => Err(error(Error::NotImplemented("this gateway keeps no tags of buckets".to_owned()))),
+        true => Err(error(GatewayError::NotImplemented("this gateway keeps no tags of buckets".to_owned()))),
         false => Ok(()),
     }
 }
 
 /// Whether anything but the signature vouches for the body.
 fn has_checksum(headers: &HeaderMap) -> bool {
-    let mut names = ALGORITHMS.into_iter().map(Algorithm::header);
+    let mut names = ALGORITHMS.into_iter().map(ChecksumKind::header);
     headers.contains_key("content-md5")
         || headers.contains_key("x-amz-trailer")
         || names.any(|name| headers.contains_key(name))
@@ -300,15 +302,15 @@ fn check_document(
     is_of_upload: bool,
     trailing: Option<TrailingHeaders>,
 ) -> S3Result<()> {
-    let mut checksums = Checksums::default();
+    let mut checksums = ObjectChecksums::default();
     for algorithm in ALGORITHMS {
         let value = headers.get(algorithm.header()).and_then(|value| value.to_str().ok());
         if let Some(value) = value.filter(|value| !is_of_upload && !value.is_empty()) {
             checksums.set(algorithm, value.to_owned());
         }
     }
-    let promised = Promised::of(headers, None, checksums, trailing)?;
-    let mut digests = Digests::new(&promised.algorithms).map_err(error)?;
+    let promised = PromisedBody::new(headers, None, checksums, trailing)?;
+    let mut digests = DigestSet::new(&promised.algorithms).map_err(error)?;
     digests.update(bytes).map_err(error)?;
     let sums = digests.finish().map_err(error)?;
     promised.verify()(&sums.md5, &sums.checksums).map_err(error)
@@ -318,16 +320,16 @@ fn check_document(
 fn without_signature(uri: &Uri) -> S3Result<Uri> {
     let wrong = || S3Error::with_message(S3ErrorCode::InvalidURI, "the URL of the request is not valid");
     let Some(query) = uri.query() else { return Ok(uri.clone()) };
-    let kept = query.split('&').filter(|pair| {
+    let pairs = query.split('&').filter(|pair| {
         let name = Url::parse(&format!("http://gateway/?{pair}"))
             .ok()
             .and_then(|url| url.query_pairs().next().map(|(name, _)| name.to_ascii_lowercase()));
         !name.is_some_and(|name| OF_SIGNATURE.contains(&name.as_str()))
     });
-    let kept: Vec<&str> = kept.collect();
-    let target = match kept.is_empty() {
+    let pairs: Vec<&str> = pairs.collect();
+    let target = match pairs.is_empty() {
         true => uri.path().to_owned(),
-        false => format!("{}?{}", uri.path(), kept.join("&")),
+        false => format!("{}?{}", uri.path(), pairs.join("&")),
     };
     target.parse().map_err(|_| wrong())
 }
@@ -337,7 +339,7 @@ pub(super) fn rewrite_any(mut headers: HeaderMap, uri: &Uri) -> (HeaderMap, Exte
     let moved = rewrite_headers(&mut headers);
     for name in ["range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since"] {
         for value in headers.get_all(name) {
-            assert!(Writing::of(name).is_some_and(|writing| writing.is_usual(value)), "{name}");
+            assert!(HeaderForm::from_name(name).is_some_and(|writing| writing.is_usual(value)), "{name}");
         }
     }
     let mut extensions = Extensions::new();
@@ -352,7 +354,7 @@ mod tests {
 
     #[test]
     fn only_documents_are_taken_for_documents() {
-        let addressing = Addressing::new(&["gateway.example".to_owned()], None, false);
+        let addressing = BucketAddressing::new(&["gateway.example".to_owned()], None, false);
         let is_document = |method: &str, target: &str, host: &'static str| {
             let headers = [(hyper::header::HOST, HeaderValue::from_static(host))].into_iter().collect();
             is_document(&method.parse().unwrap(), &target.parse().unwrap(), &headers, &addressing)
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_goes_on_without_its_signature() {
+    fn forwarded_url_has_no_signature() {
         let rest = |target: &str| without_signature(&target.parse().unwrap()).unwrap().to_string();
         assert_eq!(rest("/lake/a?X-Amz-Signature=0&x-id=GetObject&X-Amz-D%61te=1"), "/lake/a?x-id=GetObject");
         assert_eq!(rest("/lake/a?X-Amz-Signature=0"), "/lake/a");

@@ -2,7 +2,7 @@
 
 /// Why a body in chunks can't be read on. `s3s` hands these on as text, and `input::broken_off` finds them there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Spoiled {
+pub(crate) enum ChunkError {
     #[error("a chunk of the body does not begin with its length in up to 16 hexadecimal digits")]
     Line,
     #[error("a chunk of the body is longer or shorter than announced")]
@@ -17,10 +17,10 @@ pub(crate) enum Spoiled {
     Mismatch,
 }
 
-impl Spoiled {
+impl ChunkError {
     /// Which of these a text tells of.
-    pub(super) fn said_in(text: &str) -> Option<Spoiled> {
-        use Spoiled::*;
+    pub(super) fn said_in(text: &str) -> Option<ChunkError> {
+        use ChunkError::*;
         let all = [Line, Length, TooLong, NoEnd, LongTrailer, Mismatch];
         all.into_iter().find(|spoiled| text.contains(&spoiled.to_string()))
     }

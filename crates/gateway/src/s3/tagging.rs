@@ -3,16 +3,16 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::Front;
+use super::S3Frontend;
 use super::answers::error;
 use super::input::{check_tags, check_version};
 
-type Answer<T> = S3Result<S3Response<T>>;
+type TaggingAnswer<T> = S3Result<S3Response<T>>;
 
 pub(super) async fn get(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<GetObjectTaggingInput>,
-) -> Answer<GetObjectTaggingOutput> {
+) -> TaggingAnswer<GetObjectTaggingOutput> {
     let input = request.input;
     check_version(input.version_id.as_deref())?;
     let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
@@ -22,9 +22,9 @@ pub(super) async fn get(
 }
 
 pub(super) async fn put(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<PutObjectTaggingInput>,
-) -> Answer<PutObjectTaggingOutput> {
+) -> TaggingAnswer<PutObjectTaggingOutput> {
     let input = request.input;
     check_version(input.version_id.as_deref())?;
     let pairs = input.tagging.tag_set.into_iter();
@@ -35,9 +35,9 @@ pub(super) async fn put(
 }
 
 pub(super) async fn delete(
-    front: &Front,
+    front: &S3Frontend,
     request: S3Request<DeleteObjectTaggingInput>,
-) -> Answer<DeleteObjectTaggingOutput> {
+) -> TaggingAnswer<DeleteObjectTaggingOutput> {
     let input = request.input;
     check_version(input.version_id.as_deref())?;
     front.engine.set_tags(&input.bucket, &input.key, Vec::new()).await.map_err(error)?;

@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connection::Connections;
-use super::seats::{Scarce, Seats};
+use super::connection::ConnectionSet;
+use super::seats::{ConnectionSeats, ScarceResource};
 use super::tls;
 
 /// How often it is looked whose peer is too slow.
@@ -19,12 +19,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the place of one that is being closed before another one is.
 const PLACE_PAUSE: Duration = Duration::from_millis(50);
 /// What a socket keeps of an answer besides what is on its way.
-const MOST_UNSENT_BYTES: libc::c_int = 128 << 10;
+const MAX_UNSENT_BYTES: libc::c_int = 128 << 10;
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where connections come from: a port, or a simulation.
-pub(crate) trait Arrivals {
+pub(crate) trait ConnectionSource {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// The next one. A caller that stops waiting misses none.
@@ -34,7 +34,7 @@ pub(crate) trait Arrivals {
     fn prepare(_stream: &Self::Stream) {}
 }
 
-impl Arrivals for TcpListener {
+impl ConnectionSource for TcpListener {
     type Stream = TcpStream;
 
     async fn next(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
@@ -49,9 +49,9 @@ impl Arrivals for TcpListener {
 }
 
 pub(super) async fn accept_inner(
-    listener: Option<impl Arrivals>,
-    connections: &Arc<Connections>,
-    acceptor: Option<&tls::Front>,
+    listener: Option<impl ConnectionSource>,
+    connections: &Arc<ConnectionSet>,
+    acceptor: Option<&tls::TlsFrontend>,
     most: usize,
     graceful: &GracefulShutdown,
 ) {
@@ -63,9 +63,9 @@ pub(super) async fn accept_inner(
 
 /// Takes connections for as long as it is waited for, and gives up those whose peers are too slow.
 pub(super) async fn accept(
-    mut listener: impl Arrivals,
-    connections: &Arc<Connections>,
-    acceptor: Option<&tls::Front>,
+    mut listener: impl ConnectionSource,
+    connections: &Arc<ConnectionSet>,
+    acceptor: Option<&tls::TlsFrontend>,
     most: usize,
     graceful: &GracefulShutdown,
 ) {
@@ -83,7 +83,7 @@ pub(super) async fn accept(
             Ok((stream, peer)) => {
                 let place = place_for_one_more(&places, &connections.seats).await;
                 prepare_with(&listener, &stream);
-                connections.start(stream, peer, acceptor.map(tls::Front::acceptor), place, graceful);
+                connections.start(stream, peer, acceptor.map(tls::TlsFrontend::acceptor), place, graceful);
             }
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
@@ -93,19 +93,19 @@ pub(super) async fn accept(
     }
 }
 
-fn prepare_with<A: Arrivals>(_arrivals: &A, stream: &A::Stream) {
+fn prepare_with<A: ConnectionSource>(_arrivals: &A, stream: &A::Stream) {
     A::prepare(stream);
 }
 
 /// When all places are taken, closes the connection that has been idle longest, or that of the slowest client. Further connections wait in the
 /// kernel's queue meanwhile, and take none of our memory.
-async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSemaphorePermit {
+async fn place_for_one_more(places: &Arc<Semaphore>, seats: &ConnectionSeats) -> OwnedSemaphorePermit {
     loop {
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
             return place;
         }
         if !seats.close_idlest() {
-            seats.make_room(Scarce::Slot);
+            seats.make_room(ScarceResource::Slot);
         }
         seats.look();
         let next = tokio::time::timeout(PLACE_PAUSE, Arc::clone(places).acquire_owned()).await;
@@ -118,7 +118,7 @@ async fn place_for_one_more(places: &Arc<Semaphore>, seats: &Seats) -> OwnedSema
 /// The kernel keeps up to megabytes for a client that takes nothing, and counts them as ours.
 fn limit_unsent(stream: &TcpStream) {
     use std::os::fd::AsRawFd as _;
-    let bytes: libc::c_int = MOST_UNSENT_BYTES;
+    let bytes: libc::c_int = MAX_UNSENT_BYTES;
     let length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the descriptor is open for as long as the stream is borrowed, and the kernel reads `length` bytes of an integer that lives here.
     let set = unsafe {

@@ -12,10 +12,10 @@ use underlay_files::append;
 use underlay_sync::Mutex;
 
 use super::request_ids::RequestId;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Lines that wait to be written; what comes while so many wait is left out, and counted.
-const MOST_WAITING: usize = 10_000;
+const MAX_WAITING: usize = 10_000;
 
 /// See the module.
 pub(super) struct AccessLog {
@@ -29,20 +29,20 @@ pub(super) struct AccessLog {
 ///
 /// # Errors
 /// A mistake where the path is no place for a file, and otherwise what the disk says.
-pub(super) fn open_file(path: &Path) -> Result<File, Failure> {
+pub(super) fn open_file(path: &Path) -> Result<File, CommandFailure> {
     use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     append(path).map_err(|error| {
         let text = format!("the access log {}: {error}", path.display());
         match error.kind() {
             NotFound | NotADirectory | IsADirectory | PermissionDenied | ReadOnlyFilesystem => {
-                Failure::Mistake(text)
+                CommandFailure::Mistake(text)
             }
-            _ => Failure::Failed(text),
+            _ => CommandFailure::Failed(text),
         }
     })
 }
 
-pub(super) struct Line<'a> {
+pub(super) struct AccessLine<'a> {
     pub(super) id: &'a RequestId,
     pub(super) peer: SocketAddr,
     pub(super) key_id: &'a str,
@@ -58,17 +58,17 @@ pub(super) struct Line<'a> {
 
 impl AccessLog {
     /// One that nothing is written to.
-    pub(super) fn none() -> AccessLog {
+    pub(super) fn disabled() -> AccessLog {
         AccessLog { lines: None, next: Arc::default(), left_out: std::sync::atomic::AtomicU64::new(0) }
     }
 
     /// # Errors
     /// When the file can't be opened.
-    pub(super) fn open(path: Option<&Path>) -> Result<AccessLog, Failure> {
-        let Some(path) = path else { return Ok(AccessLog::none()) };
+    pub(super) fn open(path: Option<&Path>) -> Result<AccessLog, CommandFailure> {
+        let Some(path) = path else { return Ok(AccessLog::disabled()) };
         let (left_out, next) = (std::sync::atomic::AtomicU64::new(0), Arc::<Mutex<Option<File>>>::default());
         let mut file = open_file(path)?;
-        let (lines, waiting) = sync_channel::<String>(MOST_WAITING);
+        let (lines, waiting) = sync_channel::<String>(MAX_WAITING);
         let coming = Arc::clone(&next);
         underlay_sync::thread::ThreadBuilder::new()
             .name("access-log".to_owned())
@@ -96,7 +96,7 @@ impl AccessLog {
         self.lines.is_some()
     }
 
-    pub(super) fn write(&self, line: &Line<'_>) {
+    pub(super) fn write(&self, line: &AccessLine<'_>) {
         use std::sync::atomic::Ordering;
         let Some(lines) = &self.lines else { return };
         let text = serde_json::json!({

@@ -15,40 +15,40 @@ use tokio::sync::Semaphore;
 use underlay_files::{Access, read_given_secret};
 use underlay_record::{GatewayClusterStatus, GatewayStatus};
 
-use super::Readiness;
-use super::metrics::{self, Requests};
-use crate::cluster::Peers;
-use crate::config::Config;
-use crate::engine::{Engine, Progress};
-use crate::ownership::Ownership;
-use crate::supervision::Supervisor;
+use super::ReadyState;
+use super::metrics::{self, RequestMetrics};
+use crate::cluster::PeerClients;
+use crate::config::GatewayConfig;
+use crate::engine::{GatewayEngine, ImportProgress};
+use crate::ownership::SlotOwnership;
+use crate::supervision::LoopSupervisor;
 
 /// In the local directory, if the configuration names no other.
 const TOKEN_FILE: &str = "admin-token";
-const MOST_CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 
-pub(super) struct Admin {
-    pub(super) progress: Progress,
+pub(super) struct AdminService {
+    pub(super) progress: ImportProgress,
     /// Nothing as long as the gateway is being opened.
-    pub(super) opened: OnceLock<Opened>,
-    pub(super) requests: Arc<Requests>,
-    pub(super) readiness: Arc<Readiness>,
+    pub(super) opened: OnceLock<OpenGateway>,
+    pub(super) requests: Arc<RequestMetrics>,
+    pub(super) readiness: Arc<ReadyState>,
     pub(super) token: String,
     /// Of what runs whether the gateway is open or not.
-    pub(super) supervisor: Supervisor,
+    pub(super) supervisor: LoopSupervisor,
 }
 
 /// What there is to tell of once the gateway is open.
-pub(super) struct Opened {
-    engine: Arc<Engine>,
-    cluster: Option<(Arc<Ownership>, Arc<Peers>)>,
+pub(super) struct OpenGateway {
+    engine: Arc<GatewayEngine>,
+    cluster: Option<(Arc<SlotOwnership>, Arc<PeerClients>)>,
 }
 
 /// The token, which is made where there is none and `make` says so.
 ///
 /// # Errors
 /// When it can't be read, or others can.
-pub(crate) fn token_of(config: &Config, make: bool) -> Result<String, String> {
+pub(crate) fn token_of(config: &GatewayConfig, make: bool) -> Result<String, String> {
     let path: PathBuf = match &config.admin.token {
         Some(path) => path.clone(),
         None => config.local.directory.join(TOKEN_FILE),
@@ -71,8 +71,8 @@ fn said(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("the token for the admin port, {}: {error}", path.display())
 }
 
-pub(super) async fn serve(listener: Arc<TcpListener>, admin: Arc<Admin>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+pub(super) async fn serve(listener: Arc<TcpListener>, admin: Arc<AdminService>) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
@@ -97,11 +97,15 @@ pub(super) async fn serve(listener: Arc<TcpListener>, admin: Arc<Admin>) {
     }
 }
 
-impl Admin {
+impl AdminService {
     /// From now on there is a gateway to tell of.
-    pub(super) fn opens(&self, engine: Arc<Engine>, cluster: Option<(Arc<Ownership>, Arc<Peers>)>) {
+    pub(super) fn opens(
+        &self,
+        engine: Arc<GatewayEngine>,
+        cluster: Option<(Arc<SlotOwnership>, Arc<PeerClients>)>,
+    ) {
         // It is opened once.
-        let _ = self.opened.set(Opened { engine, cluster });
+        let _ = self.opened.set(OpenGateway { engine, cluster });
     }
 
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -126,7 +130,7 @@ impl Admin {
                     .to_owned(),
             ),
             ("/metrics", opened) => {
-                let mut text = metrics::of_opening(opened.is_none(), self.progress.listed());
+                let mut text = metrics::opening_text(opened.is_none(), self.progress.listed());
                 if let Some(opened) = opened {
                     text.push_str(&metrics::text(&self.status(opened), &self.requests));
                 }
@@ -159,7 +163,7 @@ impl Admin {
         }
     }
 
-    fn status(&self, opened: &Opened) -> GatewayStatus {
+    fn status(&self, opened: &OpenGateway) -> GatewayStatus {
         let mut status = opened.status(&self.requests);
         for (name, count) in self.supervisor.panics() {
             *status.panics.entry(name).or_default() += count;
@@ -173,16 +177,16 @@ impl Admin {
     }
 
     fn is_allowed(&self, request: &Request<Incoming>) -> bool {
-        let given = request.headers().get(hyper::header::AUTHORIZATION);
-        let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        let token = request.headers().get(hyper::header::AUTHORIZATION);
+        let token = token.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
         // How long it takes must not tell how much of it is right.
-        given.is_some_and(|given| {
-            given.len() == self.token.len() && openssl::memcmp::eq(given, self.token.as_bytes())
+        token.is_some_and(|token| {
+            token.len() == self.token.len() && openssl::memcmp::eq(token, self.token.as_bytes())
         })
     }
 }
 
-impl Opened {
+impl OpenGateway {
     /// Whether it can: in a cluster nothing is answered without a lease.
     fn can_serve(&self) -> bool {
         let has_lease = self.cluster.as_ref().is_none_or(|(ownership, _)| ownership.has_lease());
@@ -207,7 +211,7 @@ impl Opened {
         }
     }
 
-    fn status(&self, requests: &Requests) -> GatewayStatus {
+    fn status(&self, requests: &RequestMetrics) -> GatewayStatus {
         let cluster = self.cluster.as_ref().map(|(ownership, peers)| {
             let (served_slots, dirty_slots, nowhere_slots) = ownership.counts();
             GatewayClusterStatus {

@@ -20,20 +20,23 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_openssl::SslStream;
 
-use super::access_log::{AccessLog, Line};
-use super::metrics::Requests;
-use super::received::Received;
+use super::access_log::{AccessLine, AccessLog};
+use super::metrics::RequestMetrics;
+use super::received::RequestBody;
 use super::request_ids::{RequestId, RequestIds};
-use super::seats::{GivenUp, Kind, Paced, Room, Scarce, Seat, Seated, Seats};
-use crate::cluster::{Asked, Peers};
-use crate::engine::Engine;
-use crate::memory::Memory;
-use crate::ownership::Route;
-use crate::s3::{
-    Addressing, Forms, Note, Permissions, Rechunker, answer_of, make_well_formed, numbered, put_right,
-    refused_at_once,
+use super::seats::{
+    BodyKind, ConnectionSeat, ConnectionSeats, GivenUp, RoomAnswer, ScarceResource, SeatGuard,
+    TimedConnection,
 };
-use crate::supervision::Panicked;
+use crate::cluster::{PeerClients, PeerRequest};
+use crate::engine::GatewayEngine;
+use crate::memory::MemoryBudget;
+use crate::ownership::KeyRoute;
+use crate::s3::{
+    BucketAddressing, ChunkDecoder, KeyPermissions, PostForms, RequestNote, answer_of, make_well_formed,
+    numbered, put_right, refused_at_once,
+};
+use crate::supervision::CaughtPanic;
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
@@ -41,10 +44,10 @@ const HEADERS_IN: Duration = Duration::from_secs(30);
 const INNER_HEADERS_IN: Duration = Duration::from_secs(15);
 const HANDSHAKE_IN: Duration = Duration::from_secs(10);
 /// S3 takes 8 KiB of headers, of which 2 KiB may be user metadata: some 450 of the shortest, `x-amz-meta-a: b`. Presigned URLs are long.
-const MOST_HEADERS: usize = 512;
-const MOST_HEADER_BYTES: usize = 64 << 10;
+const MAX_HEADERS: usize = 512;
+const MAX_HEADER_BYTES: usize = 64 << 10;
 /// A key has 1024 bytes, of which most need no escape.
-const MOST_LOGGED_BYTES: usize = 2048;
+const MAX_LOGGED_BYTES: usize = 2048;
 /// How long a request waits for the place of one whose client is slow.
 const SLOT_IN: Duration = Duration::from_secs(4);
 /// How long a client that is to make room may take before another one is asked.
@@ -60,35 +63,35 @@ const SEALED_BYTES: usize = 64 << 10;
 const FORM: &[u8] = b"multipart/form-data";
 
 /// What all connections share.
-pub(super) struct Connections {
+pub(super) struct ConnectionSet {
     pub(super) service: S3Service,
     /// `None` where another gateway may have the key of a form.
-    pub(super) forms: Option<Forms>,
+    pub(super) forms: Option<PostForms>,
     pub(super) ids: RequestIds,
-    pub(super) requests: Arc<Requests>,
+    pub(super) requests: Arc<RequestMetrics>,
     pub(super) slots: Arc<Semaphore>,
     /// Those of questions of other gateways, which have to be answered also where clients have taken all others.
     pub(super) question_slots: Arc<Semaphore>,
     pub(super) ping_slots: Arc<Semaphore>,
-    pub(super) seats: Arc<Seats>,
+    pub(super) seats: Arc<ConnectionSeats>,
     /// Requests that wait for a slot.
     pub(super) slot_wishes: Arc<AtomicUsize>,
     /// Memory for documents, in KiB.
     pub(super) documents: Arc<Semaphore>,
     /// And for answers that are.
-    pub(super) answers: Memory,
+    pub(super) answers: MemoryBudget,
     /// Whose signatures chunks of bodies have.
-    pub(super) permissions: Arc<Permissions>,
+    pub(super) permissions: Arc<KeyPermissions>,
     pub(super) access_log: Arc<AccessLog>,
     /// The other gateways, where there are some.
-    pub(super) peers: Option<Arc<Peers>>,
-    pub(super) engine: Arc<Engine>,
-    pub(super) addressing: Arc<Addressing>,
+    pub(super) peers: Option<Arc<PeerClients>>,
+    pub(super) engine: Arc<GatewayEngine>,
+    pub(super) addressing: Arc<BucketAddressing>,
     /// Whether these connections are the other gateways'.
     pub(super) is_inner: bool,
 }
 
-impl Connections {
+impl ConnectionSet {
     /// Serves a connection in a task of its own.
     pub(super) fn start(
         self: &Arc<Self>,
@@ -142,10 +145,10 @@ impl Connections {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,
         watcher: hyper_util::server::graceful::Watcher,
-        seated: &Seated,
+        seated: &SeatGuard,
         is_sealed: bool,
     ) {
-        let (seat, stream) = (seated.seat(), Paced::new(stream, seated.seat()));
+        let (seat, stream) = (seated.seat(), TimedConnection::new(stream, seated.seat()));
         let headers_in = if self.is_inner { INNER_HEADERS_IN } else { HEADERS_IN };
         let service = service_fn(move |request| {
             let (connections, seat) = (Arc::clone(&self), Arc::clone(&seat));
@@ -155,8 +158,8 @@ impl Connections {
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(headers_in)
-            .max_headers(MOST_HEADERS)
-            .max_buf_size(MOST_HEADER_BYTES)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service);
         // A client that goes away in the middle is no news.
         if let Err(error) = watcher.watch(connection).await {
@@ -168,13 +171,13 @@ impl Connections {
         self: Arc<Self>,
         mut request: Request<Incoming>,
         peer: SocketAddr,
-        seat: Arc<Seat>,
+        seat: Arc<ConnectionSeat>,
         is_sealed: bool,
-    ) -> Result<Response<Answer>, HttpError> {
+    ) -> Result<Response<LoggedBody>, HttpError> {
         if !seat.request_begins() {
             return Err(HttpError::new("the connection has been given up".into()));
         }
-        let (begun, note) = (Instant::now(), Note::default());
+        let (begun, note) = (Instant::now(), RequestNote::default());
         request.extensions_mut().insert(note.clone());
         let method = request.method().clone();
         // A presigned URL has its signature in the query, which is as good as a password.
@@ -183,23 +186,24 @@ impl Connections {
         // `hyper` tells only those to go on who have a body to send. botocore asks also without one, and would take the answer for that to the next
         // request of the connection, whose own it would wait for.
         let is_told_nothing = request.body().is_end_stream() && request.headers().contains_key(EXPECT);
-        let received =
-            |body| Received::new(body, Arc::clone(&is_read), Arc::clone(&seat), Arc::clone(&self.documents));
+        let received = |body| {
+            RequestBody::new(body, Arc::clone(&is_read), Arc::clone(&seat), Arc::clone(&self.documents))
+        };
         let id = self.ids.draw();
         let number = id.as_str().to_owned();
         let (mut response, slot) = match (is_form(&request), &self.forms) {
             // They are received before anybody knows whose they are, and have places of their own.
             (true, Some(forms)) => {
                 if forms.are_full() {
-                    self.make_room(Scarce::Form, || forms.are_full()).await;
+                    self.make_room(ScarceResource::Form, || forms.are_full()).await;
                 }
                 let item = PathOf(request.uri().clone());
-                let request = request.map(|body| Body::http_body(received(body).of_kind(Kind::Form)));
+                let request = request.map(|body| Body::http_body(received(body).with_kind(BodyKind::Form)));
                 let answering = numbered(number, forms.answer(request));
                 let answered = self.engine.supervisor.shield("form", &item, answering).await;
                 (answered.unwrap_or_else(|panicked| broken_by(&panicked)), None)
             }
-            (true, None) => (no_forms(), None),
+            (true, None) => (refuse_form(), None),
             (false, _) => match self.slot_for(&request).await {
                 None => (too_many(), None),
                 Some(slot) => {
@@ -210,8 +214,8 @@ impl Connections {
             },
         };
         // What the handler made of a body that broke off says less.
-        if let Some(why) = seat.given_up() {
-            response = given_up(why);
+        if let Some(reason) = seat.given_up() {
+            response = given_up(reason);
         }
         make_well_formed(&note.0.lock().operation, &mut response);
         id.put_into(&mut response);
@@ -222,7 +226,7 @@ impl Connections {
         }
         let head_ns = begun.elapsed();
         self.requests.answered(&note.0.lock().operation, response.status(), head_ns);
-        Ok(response.map(|body| Answer {
+        Ok(response.map(|body| LoggedBody {
             status: None,
             body,
             sent_bytes: 0,
@@ -246,12 +250,12 @@ impl Connections {
     }
 }
 
-impl Connections {
+impl ConnectionSet {
     fn slots_for(&self, request: &Request<Incoming>) -> &Arc<Semaphore> {
         match (self.is_inner, request.uri()) {
             // Behind questions that wait for a store it would say that nothing moves here.
-            (true, uri) if Peers::is_ping(uri) => &self.ping_slots,
-            (true, uri) if Peers::is_question(uri) => &self.question_slots,
+            (true, uri) if PeerClients::is_ping(uri) => &self.ping_slots,
+            (true, uri) if PeerClients::is_question(uri) => &self.question_slots,
             _ => &self.slots,
         }
     }
@@ -262,41 +266,45 @@ impl Connections {
         if let Ok(slot) = Arc::clone(slots).try_acquire_owned() {
             return Some(slot);
         }
-        let _wish = Wish::begin(&self.slot_wishes);
-        let until = Instant::now() + SLOT_IN;
+        let _wish = SlotRequest::begin(&self.slot_wishes);
+        let deadline = Instant::now() + SLOT_IN;
         loop {
-            let pause = match self.seats.make_room(Scarce::Slot) {
-                Room::Coming => until.saturating_duration_since(Instant::now()),
-                Room::After(pause) => pause,
+            let pause = match self.seats.make_room(ScarceResource::Slot) {
+                RoomAnswer::Coming => deadline.saturating_duration_since(Instant::now()),
+                RoomAnswer::After(pause) => pause,
                 // Those give up their places as soon as they hear of the wish.
-                Room::None if !self.is_inner && self.engine.waiting_for_room() > 0 => ROOM_PAUSE,
-                Room::None => return Arc::clone(slots).try_acquire_owned().ok(),
+                RoomAnswer::None if !self.is_inner && self.engine.waiting_for_room() > 0 => ROOM_PAUSE,
+                RoomAnswer::None => return Arc::clone(slots).try_acquire_owned().ok(),
             };
             // In the order in which they came.
             if let Ok(slot) = tokio::time::timeout(pause, Arc::clone(slots).acquire_owned()).await {
                 return slot.ok();
             }
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return None;
             }
         }
     }
 
     /// Has a slow client give up what `is_full` says to be scarce, if there is one, and waits for that.
-    async fn make_room(&self, scarce: Scarce, is_full: impl Fn() -> bool) {
-        let until = Instant::now() + SLOT_IN;
-        while is_full() && self.seats.make_room(scarce) != Room::None && Instant::now() < until {
+    async fn make_room(&self, scarce: ScarceResource, is_full: impl Fn() -> bool) {
+        let deadline = Instant::now() + SLOT_IN;
+        while is_full() && self.seats.make_room(scarce) != RoomAnswer::None && Instant::now() < deadline {
             tokio::time::sleep(ROOM_PAUSE).await;
         }
     }
 
-    async fn here(&self, request: Request<Received>, note: &Note) -> Result<Response<Body>, HttpError> {
+    async fn here(
+        &self,
+        request: Request<RequestBody>,
+        note: &RequestNote,
+    ) -> Result<Response<Body>, HttpError> {
         let item = PathOf(request.uri().clone());
-        let rechunker = Rechunker::of(request.headers(), &self.permissions);
+        let rechunker = ChunkDecoder::from_headers(request.headers(), &self.permissions);
         let promised = request.headers().get("x-amz-decoded-content-length");
         let promised = promised.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
-        let whose = (note.clone(), Arc::clone(&self.seats));
-        let request = request.map(|body| Body::http_body(body.read_here(rechunker, promised, whose)));
+        let context = (note.clone(), Arc::clone(&self.seats));
+        let request = request.map(|body| Body::http_body(body.read_here(rechunker, promised, context)));
         let calling = self.service.call(request);
         let mut response = match self.engine.supervisor.shield("request", &item, calling).await {
             Ok(response) => response?,
@@ -318,7 +326,7 @@ impl Connections {
                 response
             }
             None => {
-                self.seats.make_room(Scarce::Answer);
+                self.seats.make_room(ScarceResource::Answer);
                 given_up(GivenUp::NoMemory)
             }
         }
@@ -327,28 +335,28 @@ impl Connections {
     /// Here, or by the gateway that has the key.
     async fn carry_out(
         &self,
-        mut request: Request<Received>,
-        note: &Note,
+        mut request: Request<RequestBody>,
+        note: &RequestNote,
     ) -> Result<Response<Body>, HttpError> {
-        let is_question = self.is_inner && Peers::is_question(request.uri());
+        let is_question = self.is_inner && PeerClients::is_question(request.uri());
         let (headers, addressing) = (request.headers(), &self.addressing);
         if !is_question
             && let Some(refused) = refused_at_once(request.method(), headers, request.uri(), addressing)
         {
-            return answer_of(refused, addressing.region()).map_err(|why| HttpError::new(Box::new(why)));
+            return answer_of(refused, addressing.region()).map_err(|cause| HttpError::new(Box::new(cause)));
         }
         let Some(peers) = &self.peers else { return self.here(request, note).await };
         if self.is_inner {
             return match peers.asked(&request) {
-                Asked::ByClient => {
-                    Peers::take_proof(&mut request);
+                PeerRequest::ByClient => {
+                    PeerClients::take_proof(&mut request);
                     self.here(request, note).await
                 }
-                Asked::Question => {
+                PeerRequest::Question => {
                     note.0.lock().operation = "Question".to_owned();
                     Ok(peers.answer(&self.engine, request).await)
                 }
-                Asked::ByStranger => {
+                PeerRequest::ByStranger => {
                     let text = "this port is for the gateways of the cluster";
                     let mut response = refused(StatusCode::FORBIDDEN, "AccessDenied", text);
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -356,14 +364,14 @@ impl Connections {
                 }
             };
         }
-        let busy = |why: &str| {
-            let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", why);
+        let busy = |reason: &str| {
+            let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", reason);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             response
         };
         match peers.route(&request, &self.addressing) {
-            Route::Here => self.here(request, note).await,
-            Route::There { owner, address } => {
+            KeyRoute::Here => self.here(request, note).await,
+            KeyRoute::There { owner, address } => {
                 note.0.lock().operation = "Forwarded".to_owned();
                 match peers.forward(&owner, &address, request).await {
                     Ok(response) => Ok(response),
@@ -371,14 +379,14 @@ impl Connections {
                 }
             }
             // Who is not let in is told of nothing else: the names of gateways are not for everybody.
-            Route::Nowhere(_) => Ok(busy(
+            KeyRoute::Nowhere(_) => Ok(busy(
                 "the gateway that has these keys is gone, and what it has acknowledged is with it: try again later",
             )),
         }
     }
 }
 
-fn no_forms() -> Response<Body> {
+fn refuse_form() -> Response<Body> {
     refused(
         StatusCode::NOT_IMPLEMENTED,
         "NotImplemented",
@@ -396,9 +404,9 @@ fn too_many() -> Response<Body> {
     response
 }
 
-fn given_up(why: GivenUp) -> Response<Body> {
-    let text = why.to_string();
-    match why {
+fn given_up(reason: GivenUp) -> Response<Body> {
+    let text = reason.to_string();
+    match reason {
         GivenUp::ManyTags => refused(StatusCode::BAD_REQUEST, "MaxMessageLengthExceeded", &text),
         GivenUp::TooSlow => refused(StatusCode::BAD_REQUEST, "RequestTimeout", &text),
         GivenUp::MadeRoom | GivenUp::NoMemory => {
@@ -410,7 +418,7 @@ fn given_up(why: GivenUp) -> Response<Body> {
 }
 
 /// To a request that has run into a bug.
-fn broken_by(panicked: &Panicked) -> Response<Body> {
+fn broken_by(panicked: &CaughtPanic) -> Response<Body> {
     refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &panicked.to_string())
 }
 
@@ -425,7 +433,7 @@ impl std::fmt::Display for PathOf {
 
 /// What is written down of a path: anybody may send a long one, signed or not.
 fn beginning(path: &str) -> String {
-    match path.char_indices().find(|(at, _)| *at >= MOST_LOGGED_BYTES) {
+    match path.char_indices().find(|(offset, _)| *offset >= MAX_LOGGED_BYTES) {
         Some((end, _)) => format!("{}...", &path[..end]),
         None => path.to_owned(),
     }
@@ -451,23 +459,23 @@ fn refused(status: StatusCode, code: &str, message: &str) -> Response<Body> {
 }
 
 /// A request that waits for a slot.
-struct Wish(Arc<AtomicUsize>);
+struct SlotRequest(Arc<AtomicUsize>);
 
-impl Wish {
-    fn begin(wishes: &Arc<AtomicUsize>) -> Wish {
+impl SlotRequest {
+    fn begin(wishes: &Arc<AtomicUsize>) -> SlotRequest {
         wishes.fetch_add(1, Ordering::Relaxed);
-        Wish(Arc::clone(wishes))
+        SlotRequest(Arc::clone(wishes))
     }
 }
 
-impl Drop for Wish {
+impl Drop for SlotRequest {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The body of an answer, which is written down when it has been sent.
-struct Answer {
+struct LoggedBody {
     status: Option<StatusCode>,
     body: Body,
     sent_bytes: u64,
@@ -477,17 +485,17 @@ struct Answer {
     method: hyper::Method,
     path: String,
     peer: SocketAddr,
-    note: Note,
-    seat: Arc<Seat>,
+    note: RequestNote,
+    seat: Arc<ConnectionSeat>,
     /// No frame is longer; what is left of one comes next.
     most_bytes: usize,
     rest: Bytes,
     /// Given back with the last byte.
     _slot: Option<OwnedSemaphorePermit>,
-    connections: Arc<Connections>,
+    connections: Arc<ConnectionSet>,
 }
 
-impl hyper::body::Body for Answer {
+impl hyper::body::Body for LoggedBody {
     type Data = Bytes;
     type Error = <Body as hyper::body::Body>::Error;
 
@@ -533,7 +541,7 @@ impl hyper::body::Body for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for LoggedBody {
     fn drop(&mut self) {
         self.seat.request_ends();
         self.connections.requests.sent(self.sent_bytes);
@@ -541,7 +549,7 @@ impl Drop for Answer {
             return;
         }
         let noted = self.note.0.lock().clone();
-        self.connections.access_log.write(&Line {
+        self.connections.access_log.write(&AccessLine {
             id: &self.id,
             peer: self.peer,
             key_id: &noted.key_id,
@@ -572,9 +580,9 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_is_cut_before_it_is_written_down() {
+    fn long_path_is_cut_in_log() {
         assert_eq!(beginning("/lake/a"), "/lake/a");
         let cut = beginning(&"é".repeat(60_000));
-        assert!(cut.len() <= MOST_LOGGED_BYTES + 5 && cut.ends_with("..."), "{}", cut.len());
+        assert!(cut.len() <= MAX_LOGGED_BYTES + 5 && cut.ends_with("..."), "{}", cut.len());
     }
 }

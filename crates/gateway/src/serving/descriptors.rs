@@ -9,7 +9,7 @@ const BESIDE_DIRECTORIES: u64 = 256;
 
 /// What takes a descriptor each.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct DescriptorUse {
     /// Of clients.
     pub(super) connections: usize,
     /// From and to other gateways.
@@ -24,8 +24,8 @@ pub(super) struct Taken {
 ///
 /// # Errors
 /// When that is less than the connections that are configured: a client would be refused without a word.
-pub(super) fn make_room_for(taken: Taken) -> Result<(), String> {
-    let Taken { connections, of_gateways, directories, cache_files } = taken;
+pub(super) fn make_room_for(needed: DescriptorUse) -> Result<(), String> {
+    let DescriptorUse { connections, of_gateways, directories, cache_files } = needed;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = (connections + of_gateways) as u64
         + cache_files

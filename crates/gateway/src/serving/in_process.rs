@@ -10,24 +10,26 @@ use futures_util::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
-use super::accepting::Arrivals;
+use super::accepting::ConnectionSource;
 use super::access_log::AccessLog;
-use super::metrics::Requests;
-use super::{Broken, Opened, Serving, setup_of};
+use super::metrics::RequestMetrics;
+use super::{GatewayFault, OpenEngine, ServingContext, setup_of};
 use crate::blocking;
-use crate::cluster::{self, Simulated};
-use crate::config::{Config, Secrets};
-use crate::engine::{OpenStore, Progress, Setup, lock_directory};
-use crate::s3::{Addressing, Permissions};
-use crate::supervision::Supervisor;
+use crate::cluster;
+use crate::config::{ConfigSecrets, GatewayConfig};
+use crate::engine::{EngineSetup, ImportProgress, OpenStore, lock_directory};
+use crate::s3::{BucketAddressing, KeyPermissions};
+use crate::supervision::LoopSupervisor;
 
-pub use crate::cluster::Simulated as SimulatedCluster;
-pub use crate::cluster::{Compare, ConnectPeer, EtcdError, EtcdResult, Kv, PeerStream, Put, Row};
+pub use crate::cluster::SimulatedCluster;
+pub use crate::cluster::{
+    ConnectPeer, EtcdError, EtcdKv, EtcdPut, EtcdResult, EtcdRow, PeerStream, TransactionGuard,
+};
 
 /// Connections that are handed over one by one.
-pub struct Handed<S>(pub mpsc::UnboundedReceiver<S>);
+pub struct HandedConnections<S>(pub mpsc::UnboundedReceiver<S>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Arrivals for Handed<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ConnectionSource for HandedConnections<S> {
     type Stream = S;
 
     async fn next(&mut self) -> io::Result<(S, SocketAddr)> {
@@ -45,14 +47,14 @@ pub fn simulate(delays: impl Fn() -> Duration + 'static) {
 
 /// Why a gateway did not start, or could not go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct GatewayFailure {
     pub why: String,
     pub is_bug: bool,
 }
 
-impl From<String> for Ended {
-    fn from(why: String) -> Ended {
-        Ended { why, is_bug: false }
+impl From<String> for GatewayFailure {
+    fn from(reason: String) -> GatewayFailure {
+        GatewayFailure { why: reason, is_bug: false }
     }
 }
 
@@ -61,29 +63,29 @@ impl From<String> for Ended {
 /// # Errors
 /// When something that it needs is not there, or it can't go on.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    config: Config,
+    config: GatewayConfig,
     open_store: Box<OpenStore>,
-    clients: Handed<S>,
-    others: Option<(Handed<S>, Simulated)>,
+    clients: HandedConnections<S>,
+    others: Option<(HandedConnections<S>, SimulatedCluster)>,
     ready: impl FnOnce(),
     terminate: impl Future<Output = ()>,
-) -> Result<bool, Ended> {
-    let secrets = Secrets::read(&config)?;
+) -> Result<bool, GatewayFailure> {
+    let secrets = ConfigSecrets::read(&config)?;
     let locked = lock_directory(&config.local.directory)?;
     let (arrivals, etcd, connect) = match others {
-        Some((arrivals, Simulated { etcd, connect })) => (Some(arrivals), Some(etcd), Some(connect)),
+        Some((arrivals, SimulatedCluster { etcd, connect })) => (Some(arrivals), Some(etcd), Some(connect)),
         None => (None, None, None),
     };
     let (sharing, peers) = cluster::sharing_of(&config, &secrets, connect)?.unzip();
-    let setup = Setup { open_store, ..setup_of(&config, &secrets, sharing) };
-    let progress = Progress::default();
+    let setup = EngineSetup { open_store, ..setup_of(&config, &secrets, sharing) };
+    let progress = ImportProgress::default();
     let opened =
-        Opened::open_locked((&config, &secrets), (setup, peers, etcd), locked, &progress, false).await?;
-    let front = Serving {
-        requests: Arc::new(Requests::default()),
-        permissions: Arc::new(Permissions::new(&config.keys, &secrets.of_clients)),
-        access_log: Arc::new(AccessLog::none()),
-        addressing: Arc::new(Addressing::new(&config.hosts, config.region.as_deref(), false)),
+        OpenEngine::open_locked((&config, &secrets), (setup, peers, etcd), locked, &progress, false).await?;
+    let front = ServingContext {
+        requests: Arc::new(RequestMetrics::default()),
+        permissions: Arc::new(KeyPermissions::new(&config.keys, &secrets.of_clients)),
+        access_log: Arc::new(AccessLog::disabled()),
+        addressing: Arc::new(BucketAddressing::new(&config.hosts, config.region.as_deref(), false)),
         most_requests: config.limits.requests,
     };
     let mut ready = Some(ready);
@@ -93,14 +95,14 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
     };
     let signals = futures_util::stream::once(terminate).chain(futures_util::stream::pending());
-    let (arrivals, no_other) = ((clients, arrivals), Supervisor::default());
+    let (arrivals, no_other) = ((clients, arrivals), LoopSupervisor::default());
     let running = opened.run(&config, &front, arrivals, None, &no_other, signals, is_serving);
     running.await.map_err(ended)
 }
 
-fn ended(broken: Broken) -> Ended {
+fn ended(broken: GatewayFault) -> GatewayFailure {
     match broken {
-        Broken::Failed(why) => Ended { why, is_bug: false },
-        Broken::Bug(why) => Ended { why, is_bug: true },
+        GatewayFault::Failed(reason) => GatewayFailure { why: reason, is_bug: false },
+        GatewayFault::Bug(reason) => GatewayFailure { why: reason, is_bug: true },
     }
 }

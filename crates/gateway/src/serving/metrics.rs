@@ -9,41 +9,41 @@ use hyper::StatusCode;
 use underlay_record::{GatewayFailing, GatewayPrefix, GatewayStatus};
 use underlay_sync::Mutex;
 
-use crate::engine::{Engine, Unstored};
+use crate::engine::{GatewayEngine, UnstoredName};
 use crate::model::now_ms;
 
 /// Upper bounds of the latency's buckets.
 const BOUNDS_S: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Names that fail to be stored, of which `/metrics` and `/status` speak.
-const MOST_FAILING: usize = 20;
+const MAX_FAILING_NAMES: usize = 20;
 
 /// Requests that were answered.
 #[derive(Default)]
-pub(crate) struct Requests {
-    by_operation: Mutex<BTreeMap<String, Operation>>,
+pub(crate) struct RequestMetrics {
+    by_operation: Mutex<BTreeMap<String, OperationMetrics>>,
     sent_bytes: AtomicU64,
 }
 
 #[derive(Clone, Default)]
-struct Operation {
+struct OperationMetrics {
     by_class: [u64; 6],
     buckets: [u64; BOUNDS_S.len()],
     seconds: f64,
     count: u64,
 }
 
-impl Requests {
+impl RequestMetrics {
     /// The time is that until the answer began.
     pub(crate) fn answered(&self, operation: &str, status: StatusCode, time: Duration) {
         let mut operations = self.by_operation.lock();
         let operation = match operation {
             // Refused before it was known what it is.
             "" => "none",
-            known => known,
+            name => name,
         };
         if !operations.contains_key(operation) {
-            operations.insert(operation.to_owned(), Operation::default());
+            operations.insert(operation.to_owned(), OperationMetrics::default());
         }
         let Some(counts) = operations.get_mut(operation) else { return };
         let seconds = time.as_secs_f64();
@@ -60,10 +60,10 @@ impl Requests {
     }
 }
 
-pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
-    let ((journal_bytes, journal_capacity_bytes), (pending, since)) =
+pub(crate) fn status(engine: &GatewayEngine, requests: &RequestMetrics) -> GatewayStatus {
+    let ((journal_bytes, journal_capacity_bytes), (pending, pending_since)) =
         (engine.journal_bytes(), engine.pending());
-    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let value_of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let prefixes = engine.bucket_states().into_iter().flat_map(|bucket| {
         bucket
             .rules
@@ -71,10 +71,10 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
             .map(|rule| GatewayPrefix {
                 bucket: bucket.name.clone(),
                 prefix: rule.rule.prefix.clone(),
-                hits: of(&rule.counts.hits),
-                misses: of(&rule.counts.misses),
-                joined: of(&rule.counts.joined),
-                fetched_bytes: of(&rule.counts.fetched_bytes),
+                hits: value_of(&rule.counts.hits),
+                misses: value_of(&rule.counts.misses),
+                joined: value_of(&rule.counts.joined),
+                fetched_bytes: value_of(&rule.counts.fetched_bytes),
             })
             .collect::<Vec<_>>()
     });
@@ -91,7 +91,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         journal_bytes,
         journal_capacity_bytes,
         pending_objects: pending as u64,
-        oldest_pending_s: since.map_or(0.0, age_s),
+        oldest_pending_s: pending_since.map_or(0.0, age_s),
         last_failure: engine.last_failure(),
         cached_bytes: engine.cached_bytes(),
         passes_flash_by,
@@ -99,23 +99,23 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         flash_block_s,
         store_block_s,
         ahead_bytes: engine.ahead_bytes(),
-        accepted_objects: of(&engine.counters.accepted_objects),
-        accepted_bytes: of(&engine.counters.accepted_bytes),
-        flushed_objects: of(&engine.counters.flushed_objects),
-        flushed_bytes: of(&engine.counters.flushed_bytes),
-        copied_in_store: of(&engine.counters.copied_in_store),
-        deleted_in_store: of(&engine.counters.deleted_in_store),
-        flush_failures: of(&engine.counters.flush_failures),
-        rescued_bytes: of(&engine.counters.rescued_bytes),
-        expired_uploads: of(&engine.counters.expired_uploads),
+        accepted_objects: value_of(&engine.counters.accepted_objects),
+        accepted_bytes: value_of(&engine.counters.accepted_bytes),
+        flushed_objects: value_of(&engine.counters.flushed_objects),
+        flushed_bytes: value_of(&engine.counters.flushed_bytes),
+        copied_in_store: value_of(&engine.counters.copied_in_store),
+        deleted_in_store: value_of(&engine.counters.deleted_in_store),
+        flush_failures: value_of(&engine.counters.flush_failures),
+        rescued_bytes: value_of(&engine.counters.rescued_bytes),
+        expired_uploads: value_of(&engine.counters.expired_uploads),
         unfinished_uploads: uploads,
         unfinished_upload_bytes: upload_bytes,
         oldest_upload_s: oldest_ms.map_or(0.0, age_s),
-        spilled_parts: of(&engine.counters.spilled_parts),
-        spilled_bytes: of(&engine.counters.spilled_bytes),
+        spilled_parts: value_of(&engine.counters.spilled_parts),
+        spilled_bytes: value_of(&engine.counters.spilled_bytes),
         unanswered_keys: engine.unanswered_keys(),
-        changed_by_others: of(&engine.counters.strangers),
-        withheld_by_store: of(&engine.counters.withheld),
+        changed_by_others: value_of(&engine.counters.strangers),
+        withheld_by_store: value_of(&engine.counters.withheld),
         away_stores: engine.away_stores(),
         local_free_bytes: engine.disk().free_bytes(),
         refused_for_room: engine.disk().refusals().counts(),
@@ -124,7 +124,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
             .into_iter()
             .map(|(cause, count)| (cause.word().to_owned(), count as u64))
             .collect(),
-        failing_long: engine.failing(MOST_FAILING).into_iter().filter_map(failing_of).collect(),
+        failing_long: engine.failing(MAX_FAILING_NAMES).into_iter().filter_map(failing_of).collect(),
         panics: engine.supervisor.panics(),
         sent_bytes: requests.sent_bytes.load(Ordering::Relaxed),
         requests: count,
@@ -134,7 +134,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
     }
 }
 
-fn failing_of(unstored: Unstored) -> Option<GatewayFailing> {
+fn failing_of(unstored: UnstoredName) -> Option<GatewayFailing> {
     let failed = unstored.failed?;
     Some(GatewayFailing {
         bucket: unstored.name.bucket,
@@ -146,7 +146,7 @@ fn failing_of(unstored: Unstored) -> Option<GatewayFailing> {
 }
 
 /// What there is to say before the gateway is open, and behind that as well.
-pub(crate) fn of_opening(is_opening: bool, listed: u64) -> String {
+pub(crate) fn opening_text(is_opening: bool, listed: u64) -> String {
     format!(
         "# HELP underlay_gateway_opening Whether the gateway is being opened still, and serves nothing.\n\
          # TYPE underlay_gateway_opening gauge\n\
@@ -159,7 +159,7 @@ pub(crate) fn of_opening(is_opening: bool, listed: u64) -> String {
 }
 
 /// Prometheus' text format, version 0.0.4.
-pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
+pub(crate) fn text(status: &GatewayStatus, requests: &RequestMetrics) -> String {
     let mut out = String::new();
     // Writing to a string can't fail.
     let mut figure = |name: &str, kind: &str, help: &str, value: f64| {
@@ -363,7 +363,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     }
     let _ = writeln!(
         out,
-        "# HELP underlay_gateway_failing_object_seconds How long names have failed to be stored: the first {MOST_FAILING} that have failed for over a minute.\n# TYPE underlay_gateway_failing_object_seconds gauge"
+        "# HELP underlay_gateway_failing_object_seconds How long names have failed to be stored: the first {MAX_FAILING_NAMES} that have failed for over a minute.\n# TYPE underlay_gateway_failing_object_seconds gauge"
     );
     for one in &status.failing_long {
         let _ = writeln!(
@@ -397,10 +397,10 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
         let _ =
             writeln!(out, "# HELP underlay_gateway_{name} {help}\n# TYPE underlay_gateway_{name} counter");
         for prefix in &status.prefixes {
-            let (bucket, at) = (label(&prefix.bucket), label(&prefix.prefix));
+            let (bucket, path) = (label(&prefix.bucket), label(&prefix.prefix));
             let _ = writeln!(
                 out,
-                "underlay_gateway_{name}{{bucket=\"{bucket}\",prefix=\"{at}\"}} {}",
+                "underlay_gateway_{name}{{bucket=\"{bucket}\",prefix=\"{path}\"}} {}",
                 value(prefix)
             );
         }
@@ -456,18 +456,18 @@ mod tests {
 
     /// Those of a cluster are shown by a cluster alone; the others are held against a running gateway's.
     #[test]
-    fn the_page_has_a_row_for_each_metric_of_a_cluster() {
+    fn page_documents_all_cluster_metrics() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gateway-operations.md");
         let page = std::fs::read_to_string(page).unwrap();
         let status =
             GatewayStatus { cluster: Some(GatewayClusterStatus::default()), ..GatewayStatus::default() };
-        let told = text(&status, &Requests::default());
-        let names: Vec<&str> = told
+        let metrics = text(&status, &RequestMetrics::default());
+        let names: Vec<&str> = metrics
             .lines()
             .filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next())
             .filter(|name| name.contains("_cluster_"))
             .collect();
-        assert!(names.len() >= 5, "{told}");
+        assert!(names.len() >= 5, "{metrics}");
         for name in &names {
             assert!(
                 page.contains(&format!("| `{name}` |")),
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_and_what_panics_is_told_of() {
+    fn failures_and_panics_are_in_metrics() {
         let failing = GatewayFailing {
             bucket: "lake".to_owned(),
             key: "a\"b\nc".to_owned(),
@@ -493,7 +493,7 @@ mod tests {
             panics: BTreeMap::from([("flusher".to_owned(), 2)]),
             ..GatewayStatus::default()
         };
-        let text = text(&status, &Requests::default());
+        let text = text(&status, &RequestMetrics::default());
         for line in [
             "underlay_gateway_failing_objects{cause=\"denied\"} 3\n",
             "underlay_gateway_failing_object_seconds{bucket=\"lake\",key=\"a\\\"b\\nc\",cause=\"denied\"} 90\n",

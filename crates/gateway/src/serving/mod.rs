@@ -34,39 +34,45 @@ use tokio::sync::Semaphore;
 use underlay_files::Folder;
 
 use crate::check::require_metadata;
-use crate::cluster::{self, Kv, Member, Peers};
-use crate::config::{Config, Machine, Secrets, StorePlace, check_sizes};
-use crate::engine::{Alone, Engine, Progress, Setup, Sharing, Wanted, lock_directory};
-use crate::failure::Failure;
-use crate::memory::Memory;
-use crate::ownership::Ownership;
-use crate::s3::{Addressing, Forms, Permissions, service};
-use crate::store::{self, Reached};
-use crate::supervision::Supervisor;
+use crate::cluster::{self, ClusterMember, EtcdKv, PeerClients};
+use crate::config::{ConfigSecrets, GatewayConfig, MachineSizes, StorePlace, check_sizes};
+use crate::engine::{
+    EngineSetup, GatewayEngine, ImportProgress, KeySharing, OfflineDrain, RoomKind, lock_directory,
+};
+use crate::failure::CommandFailure;
+use crate::memory::MemoryBudget;
+use crate::ownership::SlotOwnership;
+use crate::s3::{BucketAddressing, KeyPermissions, PostForms, service};
+use crate::store::{self, EndpointAccess};
+use crate::supervision::LoopSupervisor;
 use access_log::AccessLog;
-use connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
-use metrics::Requests;
+use connection::{ANSWERS_BYTES, ConnectionSet, DOCUMENTS_KIB};
+use metrics::RequestMetrics;
 use request_ids::RequestIds;
-use seats::Seats;
+use seats::ConnectionSeats;
 
 /// A drain waits so long at least for what a store refuses.
 const REFUSED_FOR: Duration = Duration::from_secs(20);
 /// Names that are not stored, of which the log speaks at the end.
-const MOST_SAID_UNSTORED: usize = 100;
+const MAX_LOGGED_UNSTORED: usize = 100;
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
-const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
+const MIN_SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 /// A broken gateway ends within this time, so that its supervisor can start it again.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// Unfinished uploads that the log names.
-const MOST_SAID: usize = 5;
+const MAX_LOGGED: usize = 5;
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What the engine is opened with, as the configuration says.
-pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Sharing>) -> Setup {
-    let reached = Reached { endpoint: config.s3.clone(), secret: secrets.of_store.clone() };
-    Setup {
+pub(crate) fn setup_of(
+    config: &GatewayConfig,
+    secrets: &ConfigSecrets,
+    sharing: Option<KeySharing>,
+) -> EngineSetup {
+    let reached = EndpointAccess { endpoint: config.s3.clone(), secret: secrets.of_store.clone() };
+    EngineSetup {
         local: config.local.clone(),
         patience: config.limits.patience,
         flushes: config.limits.flushes,
@@ -85,47 +91,54 @@ pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Shari
 }
 
 /// An engine, with those that it shares its stores with.
-pub(crate) struct Opened {
-    pub(crate) engine: Arc<Engine>,
-    member: Option<Member>,
-    ownership: Option<Arc<Ownership>>,
-    peers: Option<Arc<Peers>>,
+pub(crate) struct OpenEngine {
+    pub(crate) engine: Arc<GatewayEngine>,
+    member: Option<ClusterMember>,
+    ownership: Option<Arc<SlotOwnership>>,
+    peers: Option<Arc<PeerClients>>,
 }
 
-impl Opened {
-    /// Opens the engine for draining, also [into empty directories](Setup::into_empty), and joins the cluster, if there is one, where it is given
+impl OpenEngine {
+    /// Opens the engine for draining, also [into empty directories](EngineSetup::into_empty), and joins the cluster, if there is one, where it is given
     /// no keys.
     ///
     /// # Errors
     /// When either can't be.
     pub(crate) async fn to_drain(
-        config: &Config,
-        secrets: &Secrets,
+        config: &GatewayConfig,
+        secrets: &ConfigSecrets,
         into_empty: Vec<String>,
-    ) -> Result<Opened, String> {
+    ) -> Result<OpenEngine, String> {
         let locked = lock_directory(&config.local.directory)?;
         let (sharing, peers) = cluster::sharing_of(config, secrets, None)?.unzip();
-        let setup = Setup { into_empty, ..setup_of(config, secrets, sharing) };
-        Opened::open_locked((config, secrets), (setup, peers, None), locked, &Progress::default(), true).await
+        let setup = EngineSetup { into_empty, ..setup_of(config, secrets, sharing) };
+        OpenEngine::open_locked(
+            (config, secrets),
+            (setup, peers, None),
+            locked,
+            &ImportProgress::default(),
+            true,
+        )
+        .await
     }
 
     async fn open_locked(
-        (config, secrets): (&Config, &Secrets),
-        (setup, peers, etcd): (Setup, Option<Arc<Peers>>, Option<Box<dyn Kv>>),
+        (config, secrets): (&GatewayConfig, &ConfigSecrets),
+        (setup, peers, etcd): (EngineSetup, Option<Arc<PeerClients>>, Option<Box<dyn EtcdKv>>),
         locked: (Folder, std::fs::File),
-        progress: &Progress,
+        progress: &ImportProgress,
         only_draining: bool,
-    ) -> Result<Opened, String> {
+    ) -> Result<OpenEngine, String> {
         let ownership = setup.sharing.as_ref().map(|sharing| Arc::clone(&sharing.ownership));
-        let engine = Engine::open_locked(setup, locked, progress).await?;
+        let engine = GatewayEngine::open_locked(setup, locked, progress).await?;
         let member = match &ownership {
             None => None,
             Some(ownership) => {
                 let (engine, ownership) = (Arc::clone(&engine), Arc::clone(ownership));
-                Member::join((config, secrets), etcd, engine, ownership, only_draining).await?
+                ClusterMember::join((config, secrets), etcd, engine, ownership, only_draining).await?
             }
         };
-        Ok(Opened { engine, member, ownership, peers })
+        Ok(OpenEngine { engine, member, ownership, peers })
     }
 
     /// Opens the engine without the others, who are stopped, to store what is left in it.
@@ -133,48 +146,51 @@ impl Opened {
     /// # Errors
     /// When it can't be opened.
     pub(crate) async fn alone(
-        config: &Config,
-        secrets: &Secrets,
-        alone: Alone,
+        config: &GatewayConfig,
+        secrets: &ConfigSecrets,
+        alone: OfflineDrain,
         into_empty: Vec<String>,
-    ) -> Result<Opened, String> {
-        let setup = Setup { alone: Some(alone), into_empty, ..setup_of(config, secrets, None) };
-        let engine = Engine::open(setup).await?;
-        Ok(Opened { engine, member: None, ownership: None, peers: None })
+    ) -> Result<OpenEngine, String> {
+        let setup = EngineSetup { alone: Some(alone), into_empty, ..setup_of(config, secrets, None) };
+        let engine = GatewayEngine::open(setup).await?;
+        Ok(OpenEngine { engine, member: None, ownership: None, peers: None })
     }
 
     /// Stores everything, hands it to the others, and says what is left.
-    pub(crate) async fn finish(&self, until: Instant) -> Finished {
+    pub(crate) async fn finish(&self, deadline: Instant) -> ShutdownOutcome {
         self.engine.begin_drain();
         let leaving = async {
             let Some(member) = &self.member else { return true };
             // What it has to do takes some transactions, also when the time is over.
-            let left = until.saturating_duration_since(Instant::now()).max(LEAVE_AT_LEAST);
+            let left = deadline.saturating_duration_since(Instant::now()).max(MIN_SHUTDOWN_TIME);
             member.leave(tokio::time::Instant::now() + left).await
         };
         tokio::pin!(leaving);
         // At once: as long as others send requests on to slots of ours, there is always something to store.
-        let draining = drain(&self.engine, until);
+        let draining = drain(&self.engine, deadline);
         tokio::pin!(draining);
         let (is_clean, has_left) = tokio::select! {
             is_clean = &mut draining => {
                 // What the store refuses keeps its slots from being handed over.
-                let patience = if is_clean { None } else { Some(LEAVE_AT_LEAST) };
+                let patience = if is_clean { None } else { Some(MIN_SHUTDOWN_TIME) };
                 (is_clean, self.leave_within(patience, leaving).await)
             }
             has_left = &mut leaving => (draining.await, has_left),
         };
-        Finished { is_stored: is_clean && !self.keeps_back(), has_left }
+        ShutdownOutcome { is_stored: is_clean && !self.keeps_back(), has_left }
     }
 
     /// The same, where nobody else looks whether it can go on.
     ///
     /// # Errors
     /// When it can't.
-    pub(crate) async fn finish_unless_broken(&self, until: Instant) -> Result<Finished, Broken> {
-        let no_other = Supervisor::default();
+    pub(crate) async fn finish_unless_broken(
+        &self,
+        deadline: Instant,
+    ) -> Result<ShutdownOutcome, GatewayFault> {
+        let no_other = LoopSupervisor::default();
         tokio::select! {
-            finished = self.finish(until) => Ok(finished),
+            finished = self.finish(deadline) => Ok(finished),
             broken = self.breaks_down(&no_other) => {
                 say_what_is_left(&self.engine);
                 self.end_broken().await;
@@ -194,17 +210,17 @@ impl Opened {
     }
 
     /// Returns once the gateway can't go on, with the reason.
-    async fn breaks_down(&self, of_process: &Supervisor) -> Broken {
+    async fn breaks_down(&self, of_process: &LoopSupervisor) -> GatewayFault {
         loop {
             if self.engine.takes_no_more() {
-                return Broken::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: check the disk of [local], and start the gateway again".to_owned());
+                return GatewayFault::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: check the disk of [local], and start the gateway again".to_owned());
             }
             let supervisors = [&self.engine.supervisor, of_process];
-            if let Some(why) = supervisors.into_iter().find_map(Supervisor::failure) {
-                return Broken::Bug(why);
+            if let Some(reason) = supervisors.into_iter().find_map(LoopSupervisor::failure) {
+                return GatewayFault::Bug(reason);
             }
-            if self.member.as_ref().is_some_and(Member::has_broken_down) {
-                return Broken::Bug("a task of the gateway has ended, which is a bug: please report it with the lines above\n  what to do: start the gateway again".to_owned());
+            if self.member.as_ref().is_some_and(ClusterMember::has_broken_down) {
+                return GatewayFault::Bug("a task of the gateway has ended, which is a bug: please report it with the lines above\n  what to do: start the gateway again".to_owned());
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -243,7 +259,7 @@ impl Opened {
 
 /// What became of the end of a gateway.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Finished {
+pub(crate) struct ShutdownOutcome {
     /// Whether the stores have everything.
     pub(crate) is_stored: bool,
     /// Whether other gateways have all keys.
@@ -252,35 +268,35 @@ pub(crate) struct Finished {
 
 /// Why a gateway can't go on. Each kind has its exit code.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum GatewayFault {
     /// Something that it needs failed.
     Failed(String),
     /// A bug in the gateway.
     Bug(String),
 }
 
-impl From<String> for Broken {
-    fn from(why: String) -> Broken {
-        Broken::Failed(why)
+impl From<String> for GatewayFault {
+    fn from(reason: String) -> GatewayFault {
+        GatewayFault::Failed(reason)
     }
 }
 
-impl From<Broken> for Failure {
-    fn from(broken: Broken) -> Failure {
+impl From<GatewayFault> for CommandFailure {
+    fn from(broken: GatewayFault) -> CommandFailure {
         match broken {
-            Broken::Failed(why) => Failure::Failed(why),
-            Broken::Bug(why) => Failure::Bug(why),
+            GatewayFault::Failed(reason) => CommandFailure::Failed(reason),
+            GatewayFault::Bug(reason) => CommandFailure::Bug(reason),
         }
     }
 }
 
 /// Whether requests are served, for `/health/ready`.
 #[derive(Default)]
-pub(crate) struct Readiness {
+pub(crate) struct ReadyState {
     is_ready: AtomicBool,
 }
 
-impl Readiness {
+impl ReadyState {
     pub(crate) fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Relaxed)
     }
@@ -291,34 +307,34 @@ impl Readiness {
 }
 
 /// What connections of clients and of other gateways have in common.
-struct Serving {
-    requests: Arc<Requests>,
-    permissions: Arc<Permissions>,
+struct ServingContext {
+    requests: Arc<RequestMetrics>,
+    permissions: Arc<KeyPermissions>,
     access_log: Arc<AccessLog>,
-    addressing: Arc<Addressing>,
+    addressing: Arc<BucketAddressing>,
     most_requests: usize,
 }
 
-impl Serving {
-    fn connections(&self, opened: &Opened, is_inner: bool) -> Result<Arc<Connections>, String> {
+impl ServingContext {
+    fn connections(&self, opened: &OpenEngine, is_inner: bool) -> Result<Arc<ConnectionSet>, String> {
         let engine = &opened.engine;
         let (permissions, addressing) = (&self.permissions, &self.addressing);
         // Whose key a form is for stands in its body, so none can be sent on to the gateway that has it.
         let has_forms = opened.peers.is_none();
         let slots = || Arc::new(Semaphore::new(self.most_requests));
-        Ok(Arc::new(Connections {
+        Ok(Arc::new(ConnectionSet {
             service: service(Arc::clone(engine), Arc::clone(permissions), Arc::clone(addressing)),
             forms: has_forms
-                .then(|| Forms::new(Arc::clone(engine), Arc::clone(permissions), Arc::clone(addressing))),
+                .then(|| PostForms::new(Arc::clone(engine), Arc::clone(permissions), Arc::clone(addressing))),
             ids: RequestIds::new()?,
             requests: Arc::clone(&self.requests),
             slots: slots(),
             question_slots: slots(),
             ping_slots: slots(),
-            seats: Seats::new(is_inner),
+            seats: ConnectionSeats::new(is_inner),
             slot_wishes: Arc::default(),
             documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
-            answers: Memory::new(ANSWERS_BYTES),
+            answers: MemoryBudget::new(ANSWERS_BYTES),
             permissions: Arc::clone(permissions),
             access_log: Arc::clone(&self.access_log),
             peers: opened.peers.clone(),
@@ -330,23 +346,23 @@ impl Serving {
 }
 
 /// Has slow clients make room where the engine needs some.
-fn give_room(engine: &Engine, connections: &Connections) {
+fn give_room(engine: &GatewayEngine, connections: &ConnectionSet) {
     let (seats, wishes) = (Arc::clone(&connections.seats), Arc::clone(&connections.slot_wishes));
     engine.ask_for_room(move |wanted| {
-        if wanted == Wanted::Bytes {
+        if wanted == RoomKind::Bytes {
             seats.make_room_in_journal();
         }
         wishes.load(Ordering::Relaxed) > 0
     });
 }
 
-async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
+async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, CommandFailure> {
     TcpListener::bind(address).await.map_err(|error| {
         let text = format!("cannot listen on {address}: {error}");
         match error.kind() {
             // Ports below 1024 take a right that a new start does not bring.
-            std::io::ErrorKind::PermissionDenied => Failure::Mistake(text),
-            _ => Failure::Failed(text),
+            std::io::ErrorKind::PermissionDenied => CommandFailure::Mistake(text),
+            _ => CommandFailure::Failed(text),
         }
     })
 }
@@ -356,7 +372,7 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
 ///
 /// # Errors
 /// When something that it needs is not there, or it can't go on.
-pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> {
+pub(crate) async fn serve(config: GatewayConfig, path: &Path) -> Result<bool, CommandFailure> {
     // Before anything else: until somebody listens, this signal ends the process.
     let hangup = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
     // Other gateways have as many places as clients, and what is sent on to them takes a connection for each request.
@@ -364,20 +380,21 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
         config.cluster.as_ref().map_or(0, |_| config.limits.connections + config.limits.requests);
     let is_directory = |place: &StorePlace| matches!(place, StorePlace::Directory(_));
     let directories = config.buckets.iter().filter(|bucket| is_directory(&bucket.store)).count();
-    let taken = descriptors::Taken {
+    let needed = descriptors::DescriptorUse {
         connections: config.limits.connections,
         of_gateways,
         directories,
         cache_files: config.local.cache_files(),
     };
-    let machine = Machine::look(&config.local.directory);
-    for warning in check_sizes(&config.local, &machine).map_err(Failure::Mistake)? {
+    let machine = MachineSizes::look(&config.local.directory);
+    for warning in check_sizes(&config.local, &machine).map_err(CommandFailure::Mistake)? {
         tracing::warn!("{warning}");
     }
-    descriptors::make_room_for(taken).map_err(Failure::Mistake)?;
+    descriptors::make_room_for(needed).map_err(CommandFailure::Mistake)?;
     places::check(&config)?;
-    let secrets = Secrets::read(&config).map_err(Failure::Mistake)?;
-    let sealing = config.tls.as_ref().map(tls::Front::new).transpose().map_err(Failure::Mistake)?;
+    let secrets = ConfigSecrets::read(&config).map_err(CommandFailure::Mistake)?;
+    let sealing =
+        config.tls.as_ref().map(tls::TlsFrontend::new).transpose().map_err(CommandFailure::Mistake)?;
     let sealing = sealing.map(Arc::new);
     // Both are taken before the work begins: a port that is in use shows at once.
     let (listener, admin_listener) = (bind(config.listen).await?, bind(config.admin.listen).await?);
@@ -397,18 +414,18 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     let is_new = require_metadata(&config.local.directory).is_err();
     // Whose directory it is is settled before a token is made in it.
     let locked = lock_directory(&config.local.directory)?;
-    let (readiness, requests) = (Arc::new(Readiness::default()), Arc::new(Requests::default()));
-    let admin = Arc::new(admin::Admin {
-        progress: Progress::default(),
+    let (readiness, requests) = (Arc::new(ReadyState::default()), Arc::new(RequestMetrics::default()));
+    let admin = Arc::new(admin::AdminService {
+        progress: ImportProgress::default(),
         opened: OnceLock::new(),
         requests: Arc::clone(&requests),
         readiness: Arc::clone(&readiness),
-        token: token_of(&config, true).map_err(|why| match config.admin.token {
+        token: token_of(&config, true).map_err(|reason| match config.admin.token {
             // The gateway makes its own; one that is named has to be there.
-            Some(_) => Failure::Mistake(why),
-            None => Failure::Failed(why),
+            Some(_) => CommandFailure::Mistake(reason),
+            None => CommandFailure::Failed(reason),
         })?,
-        supervisor: Supervisor::default(),
+        supervisor: LoopSupervisor::default(),
     });
     // A large bucket may take hours to list, and a supervisor must not take the gateway for dead meanwhile.
     let (admin_listener, of_admin) = (Arc::new(admin_listener), Arc::clone(&admin));
@@ -425,7 +442,7 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     let (sharing, peers) = cluster::sharing_of(&config, &secrets, None)?.unzip();
     let setup = setup_of(&config, &secrets, sharing);
     let opening =
-        Opened::open_locked((&config, &secrets), (setup, peers, None), locked, &admin.progress, false);
+        OpenEngine::open_locked((&config, &secrets), (setup, peers, None), locked, &admin.progress, false);
     let opened = tokio::select! {
         opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.
@@ -435,16 +452,22 @@ pub(crate) async fn serve(config: Config, path: &Path) -> Result<bool, Failure> 
     let engine = Arc::clone(&opened.engine);
     // With those that clients have made.
     let directories = engine.count_directories();
-    if let Err(why) = descriptors::make_room_for(descriptors::Taken { directories, ..taken }) {
-        tracing::warn!("{why}");
+    if let Err(reason) = descriptors::make_room_for(descriptors::DescriptorUse { directories, ..needed }) {
+        tracing::warn!("{reason}");
     }
     admin.opens(Arc::clone(&engine), opened.ownership.clone().zip(opened.peers.clone()));
-    let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
+    let permissions = Arc::new(KeyPermissions::new(&config.keys, &secrets.of_clients));
     let access_log = Arc::new(access_log);
-    let addressing = Arc::new(Addressing::new(&config.hosts, config.region.as_deref(), config.tls.is_some()));
-    let front =
-        Serving { requests, permissions, access_log, addressing, most_requests: config.limits.requests };
-    let reloads = reload::Reloads {
+    let addressing =
+        Arc::new(BucketAddressing::new(&config.hosts, config.region.as_deref(), config.tls.is_some()));
+    let front = ServingContext {
+        requests,
+        permissions,
+        access_log,
+        addressing,
+        most_requests: config.limits.requests,
+    };
+    let reloads = reload::ReloadTargets {
         path: path.to_owned(),
         running: config.clone(),
         permissions: Arc::clone(&front.permissions),
@@ -494,11 +517,11 @@ fn ends_unopened(is_new: bool) -> bool {
 }
 
 /// Waits until the stores have everything, and says what it waits for. Returns whether they have.
-pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
+pub(crate) async fn drain(engine: &GatewayEngine, deadline: Instant) -> bool {
     let begun = Instant::now();
-    let mut said = begun;
+    let mut last_logged = begun;
     while !engine.is_clean() {
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             say_what_is_left(engine);
             return false;
         }
@@ -507,12 +530,12 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
             say_what_is_left(engine);
             return false;
         }
-        if said.elapsed() >= SAY_EVERY {
-            said = Instant::now();
+        if last_logged.elapsed() >= SAY_EVERY {
+            last_logged = Instant::now();
             let (count, _) = engine.pending();
             match engine.last_failure() {
-                Some((name, why)) => {
-                    tracing::info!("waiting for {count} objects to be stored; {name}: {why}")
+                Some((name, reason)) => {
+                    tracing::info!("waiting for {count} objects to be stored; {name}: {reason}")
                 }
                 None => tracing::info!("waiting for {count} objects to be stored"),
             }
@@ -520,7 +543,7 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tracing::info!("the stores have everything");
-    if let Ok((some, count)) = engine.some_uploads(MOST_SAID)
+    if let Ok((some, count)) = engine.some_uploads(MAX_LOGGED)
         && count > 0
     {
         let more = if count > some.len() { ", ..." } else { "" };
@@ -532,12 +555,12 @@ pub(crate) async fn drain(engine: &Engine, until: Instant) -> bool {
     true
 }
 
-fn say_what_is_left(engine: &Engine) {
+fn say_what_is_left(engine: &GatewayEngine) {
     let (count, _) = engine.pending();
     tracing::warn!(
         "{count} objects are not in their store yet: they are safe in the journal, and the next start goes on"
     );
-    let unstored = engine.unstored(MOST_SAID_UNSTORED);
+    let unstored = engine.unstored(MAX_LOGGED_UNSTORED);
     for one in &unstored {
         tracing::warn!("not stored: {one}");
     }

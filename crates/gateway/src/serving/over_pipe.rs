@@ -8,40 +8,47 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
 use super::access_log::AccessLog;
-use super::connection::{ANSWERS_BYTES, Connections, DOCUMENTS_KIB};
+use super::connection::{ANSWERS_BYTES, ConnectionSet, DOCUMENTS_KIB};
 use super::request_ids::RequestIds;
-use super::seats::Seats;
-use crate::engine::Engine;
-use crate::memory::Memory;
-use crate::s3::{Addressing, Forms, Permissions, service};
+use super::seats::ConnectionSeats;
+use crate::engine::GatewayEngine;
+use crate::memory::MemoryBudget;
+use crate::s3::{BucketAddressing, KeyPermissions, PostForms, service};
 
 const PEER: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 const REQUESTS: usize = 8;
 const PIPE_BYTES: usize = 64 << 10;
 
 /// See the module.
-pub(crate) struct OverPipe(Arc<Connections>);
+pub(crate) struct OverPipe(Arc<ConnectionSet>);
 
 impl OverPipe {
     /// # Errors
     /// When there are no random numbers.
-    pub(crate) fn new(engine: Arc<Engine>, permissions: Arc<Permissions>) -> Result<OverPipe, String> {
+    pub(crate) fn new(
+        engine: Arc<GatewayEngine>,
+        permissions: Arc<KeyPermissions>,
+    ) -> Result<OverPipe, String> {
         let slots = || Arc::new(Semaphore::new(REQUESTS));
-        let addressing = Arc::new(Addressing::default());
-        Ok(OverPipe(Arc::new(Connections {
+        let addressing = Arc::new(BucketAddressing::default());
+        Ok(OverPipe(Arc::new(ConnectionSet {
             service: service(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing)),
-            forms: Some(Forms::new(Arc::clone(&engine), Arc::clone(&permissions), Arc::clone(&addressing))),
+            forms: Some(PostForms::new(
+                Arc::clone(&engine),
+                Arc::clone(&permissions),
+                Arc::clone(&addressing),
+            )),
             ids: RequestIds::new()?,
             requests: Arc::default(),
             slots: slots(),
             question_slots: slots(),
             ping_slots: slots(),
-            seats: Seats::new(false),
+            seats: ConnectionSeats::new(false),
             slot_wishes: Arc::default(),
             documents: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
-            answers: Memory::new(ANSWERS_BYTES),
+            answers: MemoryBudget::new(ANSWERS_BYTES),
             permissions,
-            access_log: Arc::new(AccessLog::open(None).map_err(|why| why.text().to_owned())?),
+            access_log: Arc::new(AccessLog::open(None).map_err(|error| error.text().to_owned())?),
             peers: None,
             engine,
             addressing,

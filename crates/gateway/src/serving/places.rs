@@ -6,14 +6,14 @@ use std::path::Path;
 
 use underlay_files::{Access, Folder};
 
-use crate::config::{Config, StorePlace};
-use crate::failure::Failure;
+use crate::config::{GatewayConfig, StorePlace};
+use crate::failure::CommandFailure;
 
 /// Makes the local directory where it is missing, and looks whether those that are there are this user's alone.
 ///
 /// # Errors
 /// A mistake, where one can't be used as it is.
-pub(super) fn check(config: &Config) -> Result<(), Failure> {
+pub(super) fn check(config: &GatewayConfig) -> Result<(), CommandFailure> {
     let local = &config.local.directory;
     Folder::make(local, Access::Private).map_err(|error| failure("`directory` of [local]", local, &error))?;
     let of_buckets =
@@ -22,7 +22,7 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
     for (name, store) in of_buckets.chain(of_new) {
         if let StorePlace::Directory(place) = store
             && let Err(error) = Folder::open(place)
-            && let found @ Failure::Mistake(_) = failure(&name, place, &error)
+            && let found @ CommandFailure::Mistake(_) = failure(&name, place, &error)
         {
             return Err(found);
         }
@@ -30,13 +30,13 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-fn failure(name: &str, place: &Path, error: &Error) -> Failure {
+fn failure(name: &str, place: &Path, error: &Error) -> CommandFailure {
     let text = format!("{name}: {}: {error}", place.display());
     match error.kind() {
         ErrorKind::PermissionDenied
         | ErrorKind::NotADirectory
         | ErrorKind::AlreadyExists
-        | ErrorKind::ReadOnlyFilesystem => Failure::Mistake(text),
-        _ => Failure::Failed(text),
+        | ErrorKind::ReadOnlyFilesystem => CommandFailure::Mistake(text),
+        _ => CommandFailure::Failed(text),
     }
 }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::Semaphore;
 
-use super::seats::{GivenUp, Kind, Scarce, Seat, Seats};
-use crate::s3::{Note, Rechunker};
+use super::seats::{BodyKind, ConnectionSeat, ConnectionSeats, GivenUp, ScarceResource};
+use crate::s3::{ChunkDecoder, RequestNote};
 
 /// A document is put together from what comes in pieces of so many bytes: many small ones would take more memory than they have bytes.
 const GATHERED_BYTES: usize = 64 << 10;
@@ -19,23 +19,23 @@ const FREE_BYTES: u64 = 128 << 10;
 /// What an element of a document takes besides, once it has been read: a part of an upload some 250 bytes, and it has three elements or more.
 const ELEMENT_BYTES: u64 = 128;
 /// The parts of an upload, 10,000 of them, have some 80,000 tags.
-const MOST_TAGS: u64 = 120_000;
+const MAX_TAGS: u64 = 120_000;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// See the module.
-pub(super) struct Received {
+pub(super) struct RequestBody {
     body: Incoming,
     is_read: Arc<AtomicBool>,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionSeat>,
     documents: Arc<Semaphore>,
     /// What it is, once it is being read.
-    kind: Option<Kind>,
+    kind: Option<BodyKind>,
     /// Where it is read by this gateway: what tells the operation, and who may have to make room.
-    here: Option<(Note, Arc<Seats>)>,
+    here: Option<(RequestNote, Arc<ConnectionSeats>)>,
     /// What its head says of its length, where HTTP does not.
     promised_bytes: u64,
-    rechunker: Option<Rechunker>,
+    rechunker: Option<ChunkDecoder>,
     /// Of a document.
     gathered: Vec<u8>,
     tags: u64,
@@ -46,14 +46,14 @@ pub(super) struct Received {
     is_over: bool,
 }
 
-impl Received {
+impl RequestBody {
     pub(super) fn new(
         body: Incoming,
         is_read: Arc<AtomicBool>,
-        seat: Arc<Seat>,
+        seat: Arc<ConnectionSeat>,
         documents: Arc<Semaphore>,
-    ) -> Received {
-        Received {
+    ) -> RequestBody {
+        RequestBody {
             body,
             is_read,
             seat,
@@ -71,7 +71,7 @@ impl Received {
         }
     }
 
-    pub(super) fn of_kind(mut self, kind: Kind) -> Received {
+    pub(super) fn with_kind(mut self, kind: BodyKind) -> RequestBody {
         self.kind = Some(kind);
         self.seat.body_begins(kind);
         self
@@ -80,10 +80,10 @@ impl Received {
     /// One that no other gateway is sent.
     pub(super) fn read_here(
         mut self,
-        rechunker: Option<Rechunker>,
+        rechunker: Option<ChunkDecoder>,
         promised_bytes: u64,
-        (note, seats): (Note, Arc<Seats>),
-    ) -> Received {
+        (note, seats): (RequestNote, Arc<ConnectionSeats>),
+    ) -> RequestBody {
         (self.rechunker, self.here, self.promised_bytes) = (rechunker, Some((note, seats)), promised_bytes);
         self
     }
@@ -97,20 +97,20 @@ impl Received {
         let is_document = self.here.as_ref().is_some_and(|(note, _)| {
             !matches!(note.0.lock().operation.as_str(), "PutObject" | "UploadPart" | "Question")
         });
-        let kind = if is_document { Kind::Document } else { Kind::Upload(size_bytes) };
+        let kind = if is_document { BodyKind::Document } else { BodyKind::Upload(size_bytes) };
         self.kind = Some(kind);
         self.seat.body_begins(kind);
     }
 
     fn is_document(&self) -> bool {
-        self.kind == Some(Kind::Document)
+        self.kind == Some(BodyKind::Document)
     }
 
     /// Memory for these bytes of a document, and for what is parsed from them.
     fn reserve(&mut self, bytes: &[u8]) -> Result<(), GivenUp> {
         let tags = bytes.iter().filter(|byte| **byte == b'<').count() as u64;
         self.tags += tags;
-        if self.tags > MOST_TAGS {
+        if self.tags > MAX_TAGS {
             self.seat.give_up(GivenUp::ManyTags);
             return Err(GivenUp::ManyTags);
         }
@@ -130,7 +130,7 @@ impl Received {
             }
             Err(_) => {
                 if let Some((_, seats)) = &self.here {
-                    seats.make_room(Scarce::Document);
+                    seats.make_room(ScarceResource::Document);
                 }
                 self.seat.give_up(GivenUp::NoMemory);
                 Err(GivenUp::NoMemory)
@@ -141,7 +141,7 @@ impl Received {
     fn take(&mut self, bytes: Bytes) -> Result<(), BoxError> {
         match &mut self.rechunker {
             Some(rechunker) => rechunker.take(bytes)?,
-            None if self.kind != Some(Kind::Document) => {
+            None if self.kind != Some(BodyKind::Document) => {
                 self.ready.push_back(bytes);
                 return Ok(());
             }
@@ -151,7 +151,7 @@ impl Received {
     }
 
     fn take_rechunked(&mut self) -> Result<(), BoxError> {
-        while let Some(bytes) = self.rechunker.as_mut().and_then(Rechunker::next) {
+        while let Some(bytes) = self.rechunker.as_mut().and_then(ChunkDecoder::next) {
             if self.is_document() {
                 self.reserve(&bytes)?;
             }
@@ -182,7 +182,7 @@ impl Received {
     }
 }
 
-impl hyper::body::Body for Received {
+impl hyper::body::Body for RequestBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -206,7 +206,7 @@ impl hyper::body::Body for Received {
             let outcome = match polled {
                 Poll::Pending => match this.seat.body_is_awaited(context.waker()) {
                     Ok(()) => return Poll::Pending,
-                    Err(why) => Err(why.into()),
+                    Err(reason) => Err(reason.into()),
                 },
                 Poll::Ready(None) => this.seat.body_moves(0).map_err(Into::into).and_then(|()| this.end()),
                 Poll::Ready(Some(Err(error))) => Err(error.into()),

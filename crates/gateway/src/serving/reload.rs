@@ -10,38 +10,38 @@ use openssl::ssl::SslAcceptor;
 use tokio::signal::unix::Signal;
 
 use super::access_log::{AccessLog, open_file};
-use super::tls::{self, Front};
-use crate::config::{Config, Key, Secrets};
-use crate::failure::Failure;
-use crate::s3::Permissions;
+use super::tls::{self, TlsFrontend};
+use crate::config::{AccessKey, ConfigSecrets, GatewayConfig};
+use crate::failure::CommandFailure;
+use crate::s3::KeyPermissions;
 
 /// What there is to replace.
-pub(super) struct Reloads {
+pub(super) struct ReloadTargets {
     /// Of the configuration.
     pub(super) path: PathBuf,
     /// As it counts now: what needs a restart is held against this.
-    pub(super) running: Config,
-    pub(super) permissions: Arc<Permissions>,
-    pub(super) front: Option<Arc<Front>>,
+    pub(super) running: GatewayConfig,
+    pub(super) permissions: Arc<KeyPermissions>,
+    pub(super) front: Option<Arc<TlsFrontend>>,
     pub(super) access_log: Arc<AccessLog>,
 }
 
 /// Read whole and found right, before any of it is put in its place.
-struct Found {
-    config: Config,
+struct ReloadedFiles {
+    config: GatewayConfig,
     secrets: std::collections::HashMap<String, String>,
     acceptor: Option<SslAcceptor>,
 }
 
 /// Reads everything anew each time that the signal comes.
-pub(super) async fn on_hangup(hangup: &mut Signal, reloads: &mut Reloads) {
+pub(super) async fn on_hangup(hangup: &mut Signal, reloads: &mut ReloadTargets) {
     while hangup.recv().await.is_some() {
         // Files may lie on a disk that hangs.
-        let (path, was) = (reloads.path.clone(), reloads.running.clone());
+        let (path, current) = (reloads.path.clone(), reloads.running.clone());
         let read = crate::blocking::spawn_blocking(move || {
-            let found = find(&path, &was);
+            let found = find(&path, &current);
             let renamed = found.as_ref().ok().and_then(|found| found.config.access_log.clone());
-            let file = was.access_log.map(|before| open_file(&renamed.unwrap_or(before)));
+            let file = current.access_log.map(|before| open_file(&renamed.unwrap_or(before)));
             (found, file)
         });
         match read.await {
@@ -51,29 +51,33 @@ pub(super) async fn on_hangup(hangup: &mut Signal, reloads: &mut Reloads) {
     }
 }
 
-fn find(path: &Path, running: &Config) -> Result<Found, Failure> {
-    let config = Config::load(path)?;
-    let secrets = Secrets::of_clients(&config).map_err(Failure::Mistake)?;
+fn find(path: &Path, running: &GatewayConfig) -> Result<ReloadedFiles, CommandFailure> {
+    let config = GatewayConfig::load(path)?;
+    let secrets = ConfigSecrets::read_client_secrets(&config).map_err(CommandFailure::Mistake)?;
     let acceptor = match (&config.tls, &running.tls) {
-        (Some(tls), Some(_)) => Some(tls::acceptor(tls).map_err(Failure::Mistake)?),
+        (Some(tls), Some(_)) => Some(tls::acceptor(tls).map_err(CommandFailure::Mistake)?),
         _ => None,
     };
-    Ok(Found { config, secrets, acceptor })
+    Ok(ReloadedFiles { config, secrets, acceptor })
 }
 
-impl Reloads {
-    fn put_in_place(&mut self, found: Result<Found, Failure>, file: Option<Result<File, Failure>>) {
+impl ReloadTargets {
+    fn put_in_place(
+        &mut self,
+        found: Result<ReloadedFiles, CommandFailure>,
+        file: Option<Result<File, CommandFailure>>,
+    ) {
         match file {
             Some(Ok(file)) => self.access_log.go_on_in(file),
-            Some(Err(why)) => tracing::error!("SIGHUP: lines still go to the old file: {}", why.text()),
+            Some(Err(reason)) => tracing::error!("SIGHUP: lines still go to the old file: {}", reason.text()),
             None => {}
         }
-        let Found { config, secrets, acceptor } = match found {
+        let ReloadedFiles { config, secrets, acceptor } = match found {
             Ok(found) => found,
-            Err(why) => {
-                let why = why.text();
+            Err(reason) => {
+                let reason = reason.text();
                 tracing::error!(
-                    "SIGHUP: nothing is changed, and the settings that were loaded before stay: {why}"
+                    "SIGHUP: nothing is changed, and the settings that were loaded before stay: {reason}"
                 );
                 return;
             }
@@ -101,22 +105,22 @@ impl Reloads {
 }
 
 /// For the log: which ids are new, and which ones are gone.
-fn changed_keys(before: &[Key], after: &[Key]) -> String {
-    let missing_in = |some: &[Key], others: &[Key]| -> Vec<String> {
-        let is_there = |key: &&Key| others.iter().any(|other| other.id == key.id);
+fn changed_keys(before: &[AccessKey], after: &[AccessKey]) -> String {
+    let missing_in = |some: &[AccessKey], others: &[AccessKey]| -> Vec<String> {
+        let is_there = |key: &&AccessKey| others.iter().any(|other| other.id == key.id);
         some.iter().filter(|key| !is_there(key)).map(|key| key.id.clone()).collect()
     };
-    let (new, gone) = (missing_in(after, before), missing_in(before, after));
-    match (new.is_empty(), gone.is_empty()) {
+    let (new, removed) = (missing_in(after, before), missing_in(before, after));
+    match (new.is_empty(), removed.is_empty()) {
         (true, true) => "the same ids".to_owned(),
         (false, true) => format!("new: {}", new.join(", ")),
-        (true, false) => format!("gone: {}", gone.join(", ")),
-        (false, false) => format!("new: {}; gone: {}", new.join(", "), gone.join(", ")),
+        (true, false) => format!("gone: {}", removed.join(", ")),
+        (false, false) => format!("new: {}; gone: {}", new.join(", "), removed.join(", ")),
     }
 }
 
 /// Sections that differ and can't be changed while the gateway runs.
-fn waits_for_restart(running: &Config, new: &Config) -> Vec<&'static str> {
+fn waits_for_restart(running: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str> {
     let rows = [
         ("`listen`", running.listen != new.listen),
         ("`hosts`", running.hosts != new.hosts),
@@ -134,7 +138,7 @@ fn waits_for_restart(running: &Config, new: &Config) -> Vec<&'static str> {
     let mut waiting: Vec<&'static str> =
         rows.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect();
     // Whatever has no row here.
-    let reloaded = Config {
+    let reloaded = GatewayConfig {
         keys: new.keys.clone(),
         tls: new.tls.clone(),
         access_log: new.access_log.clone(),
@@ -150,17 +154,17 @@ fn waits_for_restart(running: &Config, new: &Config) -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    fn config(lines: &str, sections: &str) -> Config {
+    fn config(lines: &str, sections: &str) -> GatewayConfig {
         let text = format!(
             "listen = \"127.0.0.1:9000\"\n{lines}[local]\ndirectory = \"/var/lib/gateway\"\n\
              [bucket.lake]\nstore = \"/srv/objects\"\n\
              [key.one]\nid = \"ONE\"\nsecret_env = \"SECRET\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n{sections}"
         );
-        Config::parse("gateway.toml", &text).unwrap()
+        GatewayConfig::parse("gateway.toml", &text).unwrap()
     }
 
     #[test]
-    fn keys_certificates_and_the_log_need_no_restart_and_the_rest_is_named() {
+    fn reload_applies_supported_changes_and_names_others() {
         let running = config("access_log = \"/var/log/a\"\n", "[tls]\ncertificate = \"/a\"\nkey = \"/b\"\n");
         let key = "[key.two]\nid = \"TWO\"\nsecret_env = \"SECRET\"\nallow = [{ bucket = \"*\", may = [\"read\"] }]\n";
         let tls = "[tls]\ncertificate = \"/c\"\nkey = \"/d\"\n";

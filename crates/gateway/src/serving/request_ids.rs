@@ -68,10 +68,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_has_the_number_of_its_answer() {
+    fn error_has_request_id_of_its_answer() {
         let ids = RequestIds::new().unwrap();
-        let known = RequestIds { beginning: 0x0123_4567_89ab_cdef, count: AtomicU64::new(0) };
-        assert_eq!(known.draw().as_str(), "0123456789ABCDEF");
+        let fixed = RequestIds { beginning: 0x0123_4567_89ab_cdef, count: AtomicU64::new(0) };
+        assert_eq!(fixed.draw().as_str(), "0123456789ABCDEF");
         let (first, second) = (ids.draw(), ids.draw());
         assert_ne!(first.as_str(), second.as_str());
         assert_eq!(first.as_str().len(), 16);

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use futures_util::{Stream, StreamExt as _};
 use hyper_util::server::graceful::GracefulShutdown;
 
-use super::accepting::{Arrivals, accept, accept_inner};
-use super::connection::Connections;
-use super::{Broken, Opened, Serving, drain, give_room, say_what_is_left, tls};
-use crate::config::Config;
-use crate::engine::Engine;
-use crate::supervision::Supervisor;
+use super::accepting::{ConnectionSource, accept, accept_inner};
+use super::connection::ConnectionSet;
+use super::{GatewayFault, OpenEngine, ServingContext, drain, give_room, say_what_is_left, tls};
+use crate::config::GatewayConfig;
+use crate::engine::GatewayEngine;
+use crate::supervision::LoopSupervisor;
 
 /// How long requests of other gateways may take that came before the keys were another's.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// A connection that is broken off is gone as soon as its task has a turn.
 const BREAK_OFF_IN: Duration = Duration::from_secs(1);
 
-impl Opened {
+impl OpenEngine {
     /// Serves clients and the other gateways until the first of `signals`, and then until everything is in the
     /// stores, the time for that is over, or the second signal. `is_serving` hears when requests begin to be served,
     /// and when they end to be. Returns whether the stores have everything.
@@ -28,16 +28,16 @@ impl Opened {
     /// # Errors
     /// When it can't go on.
     #[allow(clippy::too_many_arguments, reason = "a process and a simulation have each of them")]
-    pub(super) async fn run<C: Arrivals, G: Arrivals>(
+    pub(super) async fn run<C: ConnectionSource, G: ConnectionSource>(
         &self,
-        config: &Config,
-        front: &Serving,
+        config: &GatewayConfig,
+        front: &ServingContext,
         (clients, gateways): (C, Option<G>),
-        acceptor: Option<&tls::Front>,
-        of_process: &Supervisor,
+        acceptor: Option<&tls::TlsFrontend>,
+        of_process: &LoopSupervisor,
         signals: impl Stream<Item = ()>,
         mut is_serving: impl FnMut(bool),
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, GatewayFault> {
         let mut signals = pin!(signals);
         let connections = front.connections(self, false)?;
         let inner_connections = front.connections(self, true)?;
@@ -106,7 +106,7 @@ impl Opened {
 }
 
 /// Waits for what is under way, and breaks off what takes longer.
-async fn end_requests(graceful: GracefulShutdown, limit: Duration, connections: &Connections, what: &str) {
+async fn end_requests(graceful: GracefulShutdown, limit: Duration, connections: &ConnectionSet, what: &str) {
     let mut ending = pin!(graceful.shutdown());
     if tokio::time::timeout(limit, &mut ending).await.is_err() {
         tracing::warn!("some {what} did not end in time and are broken off");
@@ -116,7 +116,7 @@ async fn end_requests(graceful: GracefulShutdown, limit: Duration, connections: 
 }
 
 /// At a second signal. Returns whether the stores have everything.
-fn ends_at_once(engine: &Engine) -> bool {
+fn ends_at_once(engine: &GatewayEngine) -> bool {
     let is_clean = engine.is_clean();
     if !is_clean {
         say_what_is_left(engine);

@@ -15,11 +15,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-/// A body has to bring [`LEAST_BYTES`] in so long,
+/// A body has to bring [`MIN_BYTES`] in so long,
 const BODY_WINDOW: Duration = Duration::from_secs(60);
 /// and a reader has to take as many in so long: some work on what they have read before they read on.
 const READER_WINDOW: Duration = Duration::from_secs(300);
-const LEAST_BYTES: u64 = 32 << 10;
+const MIN_BYTES: u64 = 32 << 10;
 /// A document is in memory as a whole, so all of it has to come in so long.
 const DOCUMENT_IN: Duration = Duration::from_secs(30);
 /// A connection without a request. `hyper` has a limit of its own for heads, and none for a peer that does not take the end of an answer.
@@ -50,7 +50,7 @@ pub(super) enum GivenUp {
 
 /// What a request's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BodyKind {
     /// Read into memory as a whole.
     Document,
     /// For the journal, which has kept room for so many bytes.
@@ -60,7 +60,7 @@ pub(super) enum Kind {
 
 /// What somebody needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scarce {
+pub(super) enum ScarceResource {
     /// A place among the requests.
     Slot,
     /// Room in the journal.
@@ -75,7 +75,7 @@ pub(super) enum Scarce {
 
 /// What became of a wish for something scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum RoomAnswer {
     /// Somebody is giving it up.
     Coming,
     /// Somebody may have to after so long.
@@ -86,13 +86,13 @@ pub(super) enum Room {
 
 /// How long a peer was waited for since its window began, and what it has brought or taken.
 #[derive(Clone, Copy, Debug, Default)]
-struct Wait {
+struct PeerWait {
     since: Option<Instant>,
     waited: Duration,
     moved_bytes: u64,
 }
 
-impl Wait {
+impl PeerWait {
     fn begins(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
@@ -104,7 +104,7 @@ impl Wait {
     }
 
     fn waited(&self, now: Instant) -> Duration {
-        self.waited + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        self.waited + self.since.map_or(Duration::ZERO, |start| now.saturating_duration_since(start))
     }
 
     fn bytes_a_second(&self, now: Instant) -> u64 {
@@ -117,26 +117,26 @@ impl Wait {
         if self.waited(now) < window {
             return false;
         }
-        if self.moved_bytes < LEAST_BYTES {
+        if self.moved_bytes < MIN_BYTES {
             return true;
         }
-        *self = Wait { since: self.since.map(|_| now), ..Wait::default() };
+        *self = PeerWait { since: self.since.map(|_| now), ..PeerWait::default() };
         false
     }
 }
 
 /// Of one connection.
-struct Pace {
+struct PeerPace {
     /// Since when there is no request.
     idle_since: Option<Instant>,
     has_slot: bool,
-    kind: Option<Kind>,
+    kind: Option<BodyKind>,
     /// When the body's first byte was asked for, and how many have come.
     body_begun: Option<Instant>,
     body_bytes: u64,
-    body: Wait,
+    body: PeerWait,
     waker: Option<Waker>,
-    writing: Wait,
+    writing: PeerWait,
     /// For the document that the request has brought.
     memory: Vec<OwnedSemaphorePermit>,
     given_up: Option<GivenUp>,
@@ -144,27 +144,27 @@ struct Pace {
 }
 
 /// See the module.
-pub(super) struct Seat {
-    pace: Mutex<Pace>,
+pub(super) struct ConnectionSeat {
+    pace: Mutex<PeerPace>,
     over: Notify,
 }
 
-impl Seat {
-    fn new(now: Instant) -> Seat {
-        let pace = Pace {
+impl ConnectionSeat {
+    fn new(now: Instant) -> ConnectionSeat {
+        let pace = PeerPace {
             idle_since: Some(now),
             has_slot: false,
             kind: None,
             body_begun: None,
             body_bytes: 0,
-            body: Wait::default(),
+            body: PeerWait::default(),
             waker: None,
-            writing: Wait::default(),
+            writing: PeerWait::default(),
             memory: Vec::new(),
             given_up: None,
             is_over: false,
         };
-        Seat { pace: Mutex::new(pace), over: Notify::new() }
+        ConnectionSeat { pace: Mutex::new(pace), over: Notify::new() }
     }
 
     /// A request has come. `false` if the connection has been given up: then nothing of it may be done.
@@ -175,7 +175,7 @@ impl Seat {
         }
         (pace.idle_since, pace.given_up, pace.kind) = (None, None, None);
         pace.memory = Vec::new();
-        (pace.body, pace.body_begun, pace.body_bytes) = (Wait::default(), None, 0);
+        (pace.body, pace.body_begun, pace.body_bytes) = (PeerWait::default(), None, 0);
         true
     }
 
@@ -197,7 +197,7 @@ impl Seat {
     }
 
     /// The body is read from now on, and is this.
-    pub(super) fn body_begins(&self, kind: Kind) {
+    pub(super) fn body_begins(&self, kind: BodyKind) {
         let mut pace = self.pace.lock();
         (pace.kind, pace.body_begun) = (Some(kind), Some(Instant::now()));
     }
@@ -208,11 +208,11 @@ impl Seat {
     /// When it has been.
     pub(super) fn body_is_awaited(&self, waker: &Waker) -> Result<(), GivenUp> {
         let mut pace = self.pace.lock();
-        if let Some(why) = pace.given_up {
-            return Err(why);
+        if let Some(reason) = pace.given_up {
+            return Err(reason);
         }
         pace.body.begins(Instant::now());
-        if !pace.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+        if !pace.waker.as_ref().is_some_and(|current| current.will_wake(waker)) {
             pace.waker = Some(waker.clone());
         }
         Ok(())
@@ -232,8 +232,8 @@ impl Seat {
     }
 
     /// Gives the body up: its reader's fault.
-    pub(super) fn give_up(&self, why: GivenUp) {
-        self.pace.lock().give_up(why);
+    pub(super) fn give_up(&self, reason: GivenUp) {
+        self.pace.lock().give_up(reason);
     }
 
     pub(super) fn given_up(&self) -> Option<GivenUp> {
@@ -253,7 +253,7 @@ impl Seat {
         }
     }
 
-    fn close(&self, pace: &mut Pace) {
+    fn close(&self, pace: &mut PeerPace) {
         pace.is_over = true;
         self.over.notify_waiters();
     }
@@ -261,13 +261,13 @@ impl Seat {
     /// Gives up a peer that is too slow.
     fn look(&self, now: Instant) {
         let mut pace = self.pace.lock();
-        let is_late = pace.kind == Some(Kind::Document)
+        let is_late = pace.kind == Some(BodyKind::Document)
             && pace.body.since.is_some()
             && pace.body_begun.is_some_and(|begun| now.saturating_duration_since(begun) >= DOCUMENT_IN);
         if (pace.body.since.is_some() && pace.body.fails(now, BODY_WINDOW)) || is_late {
             pace.give_up(GivenUp::TooSlow);
         }
-        let is_idle = pace.idle_since.is_some_and(|since| now.saturating_duration_since(since) >= IDLE);
+        let is_idle = pace.idle_since.is_some_and(|start| now.saturating_duration_since(start) >= IDLE);
         let takes_nothing = pace.writing.since.is_some() && pace.writing.fails(now, READER_WINDOW);
         // While it takes an answer's end, that is what counts.
         if takes_nothing || (is_idle && pace.writing.since.is_none()) {
@@ -276,10 +276,10 @@ impl Seat {
     }
 }
 
-impl Pace {
-    fn give_up(&mut self, why: GivenUp) {
+impl PeerPace {
+    fn give_up(&mut self, reason: GivenUp) {
         if self.given_up.is_none() {
-            self.given_up = Some(why);
+            self.given_up = Some(reason);
             if let Some(waker) = self.waker.take() {
                 waker.wake();
             }
@@ -287,7 +287,7 @@ impl Pace {
     }
 
     /// How fast a peer is that has what is scarce and is being waited for, and for how long that has been.
-    fn slowness(&self, scarce: Scarce, now: Instant) -> Option<(u64, Duration)> {
+    fn slowness(&self, scarce: ScarceResource, now: Instant) -> Option<(u64, Duration)> {
         if self.is_over || self.given_up.is_some() {
             return None;
         }
@@ -298,33 +298,33 @@ impl Pace {
         };
         let (speed, waited) = (wait.bytes_a_second(now), wait.waited(now));
         let is_slow = match (scarce, self.kind) {
-            (Scarce::Slot, _) => self.has_slot && speed < FAST_BYTES,
-            (Scarce::Journal, Some(Kind::Upload(size_bytes))) if self.body.since.is_some() => {
+            (ScarceResource::Slot, _) => self.has_slot && speed < FAST_BYTES,
+            (ScarceResource::Journal, Some(BodyKind::Upload(size_bytes))) if self.body.since.is_some() => {
                 let left = size_bytes.saturating_sub(self.body_bytes);
                 speed < FAST_BYTES.max(left / WHOLE_IN.as_secs())
             }
             // Who reads what is in the journal keeps it there.
-            (Scarce::Journal, _) => self.has_slot && self.body.since.is_none() && speed < FAST_BYTES,
-            (Scarce::Answer, _) => self.body.since.is_none() && speed < FAST_BYTES,
-            (Scarce::Document, kind) => kind == Some(Kind::Document) && speed < FAST_BYTES,
-            (Scarce::Form, kind) => kind == Some(Kind::Form) && speed < FAST_BYTES,
+            (ScarceResource::Journal, _) => self.has_slot && self.body.since.is_none() && speed < FAST_BYTES,
+            (ScarceResource::Answer, _) => self.body.since.is_none() && speed < FAST_BYTES,
+            (ScarceResource::Document, kind) => kind == Some(BodyKind::Document) && speed < FAST_BYTES,
+            (ScarceResource::Form, kind) => kind == Some(BodyKind::Form) && speed < FAST_BYTES,
         };
         is_slow.then_some((speed, waited))
     }
 
     /// What giving it up brings: the most room in the journal first, and else the slowest.
-    fn rank(&self, scarce: Scarce, speed: u64) -> (u64, u64) {
+    fn rank(&self, scarce: ScarceResource, speed: u64) -> (u64, u64) {
         match (scarce, self.kind) {
-            (Scarce::Journal, Some(Kind::Upload(size_bytes))) => (u64::MAX - size_bytes, speed),
-            (Scarce::Journal, _) => (u64::MAX, speed),
+            (ScarceResource::Journal, Some(BodyKind::Upload(size_bytes))) => (u64::MAX - size_bytes, speed),
+            (ScarceResource::Journal, _) => (u64::MAX, speed),
             _ => (0, speed),
         }
     }
 }
 
 /// All connections of a port.
-pub(super) struct Seats {
-    seats: Mutex<HashMap<u64, Arc<Seat>>>,
+pub(super) struct ConnectionSeats {
+    seats: Mutex<HashMap<u64, Arc<ConnectionSeat>>>,
     next_number: AtomicU64,
     /// When room in the journal was looked for last.
     asked_for_journal: Mutex<Option<Instant>>,
@@ -332,21 +332,21 @@ pub(super) struct Seats {
     is_of_gateways: bool,
 }
 
-impl Seats {
-    pub(super) fn new(is_of_gateways: bool) -> Arc<Seats> {
+impl ConnectionSeats {
+    pub(super) fn new(is_of_gateways: bool) -> Arc<ConnectionSeats> {
         let (seats, asked_for_journal) = (Mutex::default(), Mutex::default());
-        Arc::new(Seats { seats, next_number: AtomicU64::new(0), asked_for_journal, is_of_gateways })
+        Arc::new(ConnectionSeats { seats, next_number: AtomicU64::new(0), asked_for_journal, is_of_gateways })
     }
 
     /// For a connection that has been accepted.
-    pub(super) fn take(self: &Arc<Self>) -> Seated {
+    pub(super) fn take(self: &Arc<Self>) -> SeatGuard {
         let (number, seat) =
-            (self.next_number.fetch_add(1, Ordering::Relaxed), Arc::new(Seat::new(Instant::now())));
+            (self.next_number.fetch_add(1, Ordering::Relaxed), Arc::new(ConnectionSeat::new(Instant::now())));
         self.seats.lock().insert(number, Arc::clone(&seat));
-        Seated { seats: Arc::clone(self), number, seat }
+        SeatGuard { seats: Arc::clone(self), number, seat }
     }
 
-    fn all(&self) -> Vec<Arc<Seat>> {
+    fn all(&self) -> Vec<Arc<ConnectionSeat>> {
         self.seats.lock().values().cloned().collect()
     }
 
@@ -374,12 +374,12 @@ impl Seats {
             let pace = seat.pace.lock();
             // The end of its answer may be on its way.
             let takes_it =
-                pace.writing.since.is_some_and(|since| now.saturating_duration_since(since) < RIPE);
-            let since = pace.idle_since.filter(|_| !pace.is_over && !takes_it);
+                pace.writing.since.is_some_and(|start| now.saturating_duration_since(start) < RIPE);
+            let start = pace.idle_since.filter(|_| !pace.is_over && !takes_it);
             drop(pace);
-            since.map(|since| (since, seat))
+            start.map(|start| (start, seat))
         });
-        let Some((_, seat)) = idle.min_by_key(|(since, _)| *since) else { return false };
+        let Some((_, seat)) = idle.min_by_key(|(start, _)| *start) else { return false };
         let mut pace = seat.pace.lock();
         // A request may have come meanwhile.
         if pace.idle_since.is_some() {
@@ -389,7 +389,7 @@ impl Seats {
     }
 
     /// Has the slowest peer give up what somebody needs.
-    pub(super) fn make_room(&self, scarce: Scarce) -> Room {
+    pub(super) fn make_room(&self, scarce: ScarceResource) -> RoomAnswer {
         self.make_room_by(scarce, Instant::now())
     }
 
@@ -399,7 +399,7 @@ impl Seats {
         self.make_room_in_journal_by(Instant::now());
     }
 
-    fn make_room_in_journal_by(&self, now: Instant) -> Option<Room> {
+    fn make_room_in_journal_by(&self, now: Instant) -> Option<RoomAnswer> {
         {
             let mut asked = self.asked_for_journal.lock();
             if asked.is_some_and(|asked| now.saturating_duration_since(asked) < JOURNAL_PAUSE) {
@@ -407,12 +407,12 @@ impl Seats {
             }
             *asked = Some(now);
         }
-        Some(self.make_room_by(Scarce::Journal, now))
+        Some(self.make_room_by(ScarceResource::Journal, now))
     }
 
-    fn make_room_by(&self, scarce: Scarce, now: Instant) -> Room {
+    fn make_room_by(&self, scarce: ScarceResource, now: Instant) -> RoomAnswer {
         if self.is_of_gateways || is_planted(PlantedBug::NoSlowestPace) {
-            return Room::None;
+            return RoomAnswer::None;
         }
         let (mut soonest, mut slowest) = (None, None);
         for seat in self.all() {
@@ -428,7 +428,7 @@ impl Seats {
                 slowest = Some((rank, seat));
             }
         }
-        let Some((_, seat)) = slowest else { return soonest.map_or(Room::None, Room::After) };
+        let Some((_, seat)) = slowest else { return soonest.map_or(RoomAnswer::None, RoomAnswer::After) };
         let mut pace = seat.pace.lock();
         match pace.body.since.is_some() {
             true => pace.give_up(GivenUp::MadeRoom),
@@ -436,40 +436,40 @@ impl Seats {
             false if pace.writing.since.is_some() => seat.close(&mut pace),
             false => {}
         }
-        Room::Coming
+        RoomAnswer::Coming
     }
 }
 
 /// A seat that is taken.
-pub(super) struct Seated {
-    seats: Arc<Seats>,
+pub(super) struct SeatGuard {
+    seats: Arc<ConnectionSeats>,
     number: u64,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionSeat>,
 }
 
-impl Seated {
-    pub(super) fn seat(&self) -> Arc<Seat> {
+impl SeatGuard {
+    pub(super) fn seat(&self) -> Arc<ConnectionSeat> {
         Arc::clone(&self.seat)
     }
 }
 
-impl Drop for Seated {
+impl Drop for SeatGuard {
     fn drop(&mut self) {
         self.seats.seats.lock().remove(&self.number);
     }
 }
 
 /// A connection that says when its peer takes nothing.
-pub(super) struct Paced<S> {
+pub(super) struct TimedConnection<S> {
     stream: S,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionSeat>,
     /// Whether the peer has ever been waited for: most take all at once.
     has_waited: bool,
 }
 
-impl<S> Paced<S> {
-    pub(super) fn new(stream: S, seat: Arc<Seat>) -> Paced<S> {
-        Paced { stream, seat, has_waited: false }
+impl<S> TimedConnection<S> {
+    pub(super) fn new(stream: S, seat: Arc<ConnectionSeat>) -> TimedConnection<S> {
+        TimedConnection { stream, seat, has_waited: false }
     }
 
     fn note(&mut self, written: &Poll<io::Result<usize>>) {
@@ -486,7 +486,7 @@ impl<S> Paced<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedConnection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -496,7 +496,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedConnection<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -6,20 +6,20 @@ use openssl::x509::X509;
 use underlay_files::{read, read_given_secret};
 use underlay_sync::RwLock;
 
-use crate::config::Tls;
+use crate::config::TlsConfig;
 
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// What connections that come from now on are shaken hands with: another one, once the files have been read anew.
-pub(super) struct Front {
+pub(super) struct TlsFrontend {
     acceptor: RwLock<SslAcceptor>,
 }
 
-impl Front {
+impl TlsFrontend {
     /// # Errors
     /// As [`acceptor`].
-    pub(super) fn new(tls: &Tls) -> Result<Front, String> {
-        Ok(Front { acceptor: RwLock::new(acceptor(tls)?) })
+    pub(super) fn new(tls: &TlsConfig) -> Result<TlsFrontend, String> {
+        Ok(TlsFrontend { acceptor: RwLock::new(acceptor(tls)?) })
     }
 
     pub(super) fn acceptor(&self) -> SslAcceptor {
@@ -33,14 +33,15 @@ impl Front {
 
 /// # Errors
 /// When the files can't be read, others can read the key, or the two don't belong together.
-pub(super) fn acceptor(tls: &Tls) -> Result<SslAcceptor, String> {
-    let of =
+pub(super) fn acceptor(tls: &TlsConfig) -> Result<SslAcceptor, String> {
+    let describe =
         |path: &std::path::Path, error: &dyn std::fmt::Display| format!("[tls]: {}: {error}", path.display());
-    let chain = read(&tls.certificate, MOST_BYTES).map_err(|error| of(&tls.certificate, &error))?;
-    let key = read_given_secret(&tls.key, MOST_BYTES).map_err(|error| of(&tls.key, &error))?;
-    let key = PKey::private_key_from_pem(key.as_bytes()).map_err(|error| of(&tls.key, &error))?;
-    let mut chain = X509::stack_from_pem(&chain).map_err(|error| of(&tls.certificate, &error))?.into_iter();
-    let own = chain.next().ok_or_else(|| of(&tls.certificate, &"it has no certificate"))?;
+    let chain = read(&tls.certificate, MAX_BYTES).map_err(|error| describe(&tls.certificate, &error))?;
+    let key = read_given_secret(&tls.key, MAX_BYTES).map_err(|error| describe(&tls.key, &error))?;
+    let key = PKey::private_key_from_pem(key.as_bytes()).map_err(|error| describe(&tls.key, &error))?;
+    let mut chain =
+        X509::stack_from_pem(&chain).map_err(|error| describe(&tls.certificate, &error))?.into_iter();
+    let own = chain.next().ok_or_else(|| describe(&tls.certificate, &"it has no certificate"))?;
     let build = || -> Result<SslAcceptor, openssl::error::ErrorStack> {
         let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
         builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
@@ -52,5 +53,5 @@ pub(super) fn acceptor(tls: &Tls) -> Result<SslAcceptor, String> {
         builder.check_private_key()?;
         Ok(builder.build())
     };
-    build().map_err(|error| of(&tls.certificate, &error))
+    build().map_err(|error| describe(&tls.certificate, &error))
 }

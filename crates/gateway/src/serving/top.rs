@@ -7,16 +7,16 @@ use std::time::Duration;
 use underlay_config::units::format_bytes;
 use underlay_record::GatewayStatus;
 
-use crate::config::Config;
+use crate::config::GatewayConfig;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// Shows the status until interrupted, or once.
 ///
 /// # Errors
 /// When the gateway does not answer, or standard output is gone.
-pub(crate) fn top(config: &Config, once: bool, json: bool) -> Result<(), String> {
+pub(crate) fn top(config: &GatewayConfig, once: bool, json: bool) -> Result<(), String> {
     let token = super::token_of(config, false)?;
     let mut former: Option<GatewayStatus> = None;
     loop {
@@ -41,7 +41,7 @@ pub(crate) fn top(config: &Config, once: bool, json: bool) -> Result<(), String>
     }
 }
 
-fn ask(config: &Config, token: &str) -> Result<String, String> {
+fn ask(config: &GatewayConfig, token: &str) -> Result<String, String> {
     let address = config.admin.listen;
     let failed = |error: &dyn std::fmt::Display| {
         format!(
@@ -55,7 +55,7 @@ fn ask(config: &Config, token: &str) -> Result<String, String> {
     );
     stream.write_all(request.as_bytes()).map_err(|error| failed(&error))?;
     let mut answer = String::new();
-    stream.take(MOST_BYTES).read_to_string(&mut answer).map_err(|error| failed(&error))?;
+    stream.take(MAX_BYTES).read_to_string(&mut answer).map_err(|error| failed(&error))?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| failed(&"it broke off"))?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
@@ -78,8 +78,8 @@ fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
         status.pending_objects,
         status.oldest_pending_s
     );
-    if let Some((name, why)) = &status.last_failure {
-        text.push_str(&format!("          {name}: {why}\n"));
+    if let Some((name, reason)) = &status.last_failure {
+        text.push_str(&format!("          {name}: {reason}\n"));
     }
     text.push_str(&format!(
         "requests  {}/s, {} since the start, {} of them failed; {} a second sent\n",

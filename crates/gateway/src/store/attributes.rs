@@ -3,14 +3,14 @@
 use object_store::{Attribute, AttributeValue, Attributes, ObjectMeta};
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::{Found, Kind, wire};
+use super::{BackendKind, StoredInfo, wire};
 use crate::headers;
-use crate::model::Headers;
+use crate::model::ObjectHeaders;
 
 /// What a store is given with an object.
-pub(super) fn attributes(kind: Kind, headers: &Headers) -> Attributes {
+pub(super) fn attributes(kind: BackendKind, headers: &ObjectHeaders) -> Attributes {
     let mut attributes = Attributes::new();
-    if kind == Kind::Directory {
+    if kind == BackendKind::Directory {
         // It has no place for them. Where the gateway is the only one to write, its metadata has them.
         return attributes;
     }
@@ -48,7 +48,7 @@ pub(super) fn is_header_value(text: &str) -> bool {
     hyper::header::HeaderValue::from_str(text).is_ok()
 }
 
-pub(super) fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {
+pub(super) fn found(meta: &ObjectMeta, attributes: &Attributes) -> StoredInfo {
     let text = |attribute: Attribute| {
         attributes.get(&attribute).map(|value| wire::as_sent(value.as_ref()).into_owned())
     };
@@ -63,11 +63,11 @@ pub(super) fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {
         })
         .collect();
     user.sort();
-    Found {
+    StoredInfo {
         size_bytes: meta.size,
         etag: meta.e_tag.clone().filter(|etag| is_header_value(etag)),
         modified_ms: meta.last_modified.timestamp_millis(),
-        headers: Headers {
+        headers: ObjectHeaders {
             content_type: text(Attribute::ContentType),
             cache_control: text(Attribute::CacheControl),
             content_disposition: text(Attribute::ContentDisposition),
@@ -99,13 +99,13 @@ mod tests {
     /// What an earlier version acknowledged is stored all the same, as far as a request can carry it.
     #[test]
     fn headers_that_no_request_can_carry_stop_no_object() {
-        let headers = Headers {
+        let headers = ObjectHeaders {
             content_type: Some("image/png\u{1}".to_owned()),
             cache_control: Some("a\r\nb: c".to_owned()),
             user: vec![("a b".to_owned(), "c".to_owned()), ("d".to_owned(), "e\nf\0".to_owned())],
-            ..Headers::default()
+            ..ObjectHeaders::default()
         };
-        let attributes = attributes(Kind::S3, &headers);
+        let attributes = attributes(BackendKind::S3, &headers);
         assert_eq!(attributes.len(), 3);
         for (attribute, value) in &attributes {
             assert!(is_header_value(value), "{value:?}");
@@ -117,20 +117,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_to_a_store_is_found_again() {
-        let headers = Headers {
+    fn attributes_round_trip_through_store() {
+        let headers = ObjectHeaders {
             content_type: Some("text/plain".to_owned()),
             content_disposition: Some("attachment; filename=\"é =?UTF-8?B?w6k=?=\"".to_owned()),
             expires: Some("0".to_owned()),
             user: vec![("a".to_owned(), "é".to_owned()), ("b".to_owned(), "=?UTF-8?B?w6k=?=".to_owned())],
-            ..Headers::default()
+            ..ObjectHeaders::default()
         };
-        assert_eq!(found(&meta("e"), &attributes(Kind::S3, &headers)).headers, headers);
+        assert_eq!(found(&meta("e"), &attributes(BackendKind::S3, &headers)).headers, headers);
     }
 
     /// It would come back as a condition, in a header.
     #[test]
-    fn an_etag_that_no_request_can_carry_counts_as_none() {
+    fn etag_unfit_for_header_is_none() {
         assert_eq!(found(&meta("a\nb"), &Attributes::new()).etag, None);
         assert_eq!(found(&meta("\"a\""), &Attributes::new()).etag.as_deref(), Some("\"a\""));
     }

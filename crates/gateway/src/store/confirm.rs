@@ -11,9 +11,9 @@ use openssl::hash::{Hasher, MessageDigest};
 
 use super::late::may_land;
 use super::names::{EMPTY, NO_KEY, is_marker};
-use super::{Backend, Found, Kind, MayGoOn, PART_BYTES, failed, found, part_bytes};
+use super::{BackendKind, MayGoOn, PART_BYTES, StoreBackend, StoredInfo, failed, found, part_bytes};
 use crate::digests::{hex, multipart_etag};
-use crate::errors::{Error, Result};
+use crate::errors::{GatewayError, GatewayResult};
 use crate::model::now_ms;
 
 /// Some stores show a little later what was written. To ask again costs less than to send an object again.
@@ -23,7 +23,7 @@ const PAUSES: [Duration; 3] =
 const ASKED_FOR: Duration = Duration::from_secs(10);
 
 /// The ETag that S3 makes of bytes, which pass by: their MD5, or that of their parts' MD5s.
-pub(crate) struct Fingerprint {
+pub(crate) struct EtagFingerprint {
     /// `None` where one request takes the whole.
     part_bytes: Option<u64>,
     part: Hasher,
@@ -31,14 +31,14 @@ pub(crate) struct Fingerprint {
     sums: Vec<String>,
 }
 
-fn hashing(error: impl std::fmt::Display) -> Error {
-    Error::local("cannot compute a checksum", error)
+fn hashing(error: impl std::fmt::Display) -> GatewayError {
+    GatewayError::local("cannot compute a checksum", error)
 }
 
-impl Fingerprint {
-    /// Of an object of this size, as [`Backend::put`] would send it.
-    pub(crate) fn new(size_bytes: u64) -> Result<Fingerprint> {
-        Ok(Fingerprint {
+impl EtagFingerprint {
+    /// Of an object of this size, as [`StoreBackend::put`] would send it.
+    pub(crate) fn new(size_bytes: u64) -> GatewayResult<EtagFingerprint> {
+        Ok(EtagFingerprint {
             part_bytes: (size_bytes > PART_BYTES).then(|| part_bytes(size_bytes)),
             part: Hasher::new(MessageDigest::md5()).map_err(hashing)?,
             in_part: 0,
@@ -46,7 +46,7 @@ impl Fingerprint {
         })
     }
 
-    pub(crate) fn update(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) -> GatewayResult<()> {
         while let Some(part_bytes) = self.part_bytes
             && self.in_part + bytes.len() as u64 >= part_bytes
         {
@@ -59,13 +59,13 @@ impl Fingerprint {
         self.part.update(bytes).map_err(hashing)
     }
 
-    fn end_part(&mut self) -> Result<()> {
+    fn end_part(&mut self) -> GatewayResult<()> {
         self.in_part = 0;
         self.sums.push(hex(&self.part.finish().map_err(hashing)?));
         Ok(())
     }
 
-    pub(crate) fn etag(mut self) -> Result<String> {
+    pub(crate) fn etag(mut self) -> GatewayResult<String> {
         if self.part_bytes.is_none() {
             return Ok(hex(&self.part.finish().map_err(hashing)?));
         }
@@ -78,7 +78,7 @@ impl Fingerprint {
 
 /// What is known of a store's ETags: where it encrypts with keys of its own they look like MD5s and are none.
 #[derive(Debug, Default)]
-pub(super) struct Etags {
+pub(super) struct StoreEtags {
     whole: AtomicU8,
     in_parts: AtomicU8,
 }
@@ -89,8 +89,8 @@ const OF_BYTES: u8 = 1;
 /// They are not, as the bytes themselves have shown.
 const OF_ITS_OWN: u8 = 2;
 
-impl Etags {
-    fn of(&self, etag: &str) -> &AtomicU8 {
+impl StoreEtags {
+    fn kind_for(&self, etag: &str) -> &AtomicU8 {
         if etag.contains('-') { &self.in_parts } else { &self.whole }
     }
 }
@@ -110,19 +110,19 @@ fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
     matches!((one, other), (Some(one), Some(other)) if bare(one).eq_ignore_ascii_case(bare(other)))
 }
 
-fn described(found: &Found) -> String {
+fn described(found: &StoredInfo) -> String {
     let etag = found.etag.as_deref().map_or("no ETag", bare);
     format!("has {} bytes there, with {etag}", found.size_bytes)
 }
 
-impl Backend {
-    /// Asks what the store has at a key until it is `as_wanted`, a few times. The error begins with `what` it said.
+impl StoreBackend {
+    /// Asks what the store has at a key until it is `as_wanted`, a few times. The error begins with `claim` it said.
     async fn ask_until(
         &self,
         key: &str,
-        what: &str,
-        as_wanted: impl Fn(&Result<Found>) -> bool,
-    ) -> Result<Result<Found>> {
+        claim: &str,
+        as_wanted: impl Fn(&GatewayResult<StoredInfo>) -> bool,
+    ) -> GatewayResult<GatewayResult<StoredInfo>> {
         let (mut pauses, begun) = (PAUSES.iter(), tokio::time::Instant::now());
         loop {
             let found = self.look(key).await;
@@ -130,16 +130,16 @@ impl Backend {
                 return Ok(found);
             }
             let pause = match &found {
-                Err(error) if *error != Error::NoSuchKey && begun.elapsed() > ASKED_FOR => None,
+                Err(error) if *error != GatewayError::NoSuchKey && begun.elapsed() > ASKED_FOR => None,
                 _ => pauses.next(),
             };
             let Some(pause) = pause else {
-                let why = match found {
+                let reason = match found {
                     Ok(found) => described(&found),
-                    Err(Error::NoSuchKey) => "has nothing there".to_owned(),
+                    Err(GatewayError::NoSuchKey) => "has nothing there".to_owned(),
                     Err(error) => format!("does not say what is there ({error})"),
                 };
-                return Err(Error::Store(format!("the store said that it {what}, and {why}")));
+                return Err(GatewayError::Store(format!("the store said that it {claim}, and {reason}")));
             };
             tokio::time::sleep(*pause).await;
         }
@@ -156,32 +156,32 @@ impl Backend {
         size_bytes: u64,
         answered: Option<String>,
         made: Option<&str>,
-    ) -> Result<Found> {
-        let is_it = |found: &Found| {
+    ) -> GatewayResult<StoredInfo> {
+        let is_it = |found: &StoredInfo| {
             let is_known = answered.is_some() && found.etag.is_some();
             found.size_bytes == size_bytes
                 && (!is_known || is_same(answered.as_deref(), found.etag.as_deref()))
         };
-        let what = format!("has stored {}", key.escape_debug());
-        let found = match self.ask_until(key, &what, |found| found.as_ref().is_ok_and(is_it)).await {
+        let claim = format!("has stored {}", key.escape_debug());
+        let found = match self.ask_until(key, &claim, |found| found.as_ref().is_ok_and(is_it)).await {
             Ok(found) => found?,
             Err(error) => {
                 self.under_another_etag(key, size_bytes, answered.as_deref(), made).await?.ok_or(error)?
             }
         };
-        let found = Found { etag: found.etag.or(answered), ..found };
+        let found = StoredInfo { etag: found.etag.or(answered), ..found };
         if let (Some(made), Some(etag)) = (made, found.etag.as_deref().map(bare))
-            && self.kind == Kind::S3
+            && self.kind == BackendKind::S3
             && is_like(etag, made)
         {
-            let etags = self.etags.of(made);
+            let etags = self.etags.kind_for(made);
             if etag.eq_ignore_ascii_case(made) {
                 etags.store(OF_BYTES, Ordering::Relaxed);
             } else if etags.load(Ordering::Relaxed) != OF_ITS_OWN {
                 // Either the bytes are others, or the ETag is none of bytes: reading them is the only way to know.
                 if self.fingerprint(key, &found).await? != made {
-                    let what = format!("the store said that it has stored {}", key.escape_debug());
-                    return Err(Error::Store(format!("{what}, and has other bytes there")));
+                    let claim = format!("the store said that it has stored {}", key.escape_debug());
+                    return Err(GatewayError::Store(format!("{claim}, and has other bytes there")));
                 }
                 self.has_etags_of_its_own(etags);
             }
@@ -197,18 +197,18 @@ impl Backend {
         size_bytes: u64,
         answered: Option<&str>,
         made: Option<&str>,
-    ) -> Result<Option<Found>> {
+    ) -> GatewayResult<Option<StoredInfo>> {
         let found = match self.look(key).await {
             Ok(found) if found.size_bytes == size_bytes => found,
             _ => return Ok(None),
         };
         let is_it = match (self.kind, made) {
-            (Kind::Directory, _) => {
+            (BackendKind::Directory, _) => {
                 let inode = |etag: Option<&str>| Some(bare(etag?).split_once('-')?.0.to_owned());
                 inode(answered).is_some() && inode(answered) == inode(found.etag.as_deref())
             }
-            (Kind::S3, Some(made)) => self.fingerprint(key, &found).await? == made,
-            (Kind::S3, None) => false,
+            (BackendKind::S3, Some(made)) => self.fingerprint(key, &found).await? == made,
+            (BackendKind::S3, None) => false,
         };
         if is_it {
             tracing::info!(
@@ -229,20 +229,20 @@ impl Backend {
     }
 
     /// What S3 makes of the bytes that the store has.
-    async fn fingerprint(&self, key: &str, found: &Found) -> Result<String> {
-        let mut fingerprint = Fingerprint::new(found.size_bytes)?;
-        let mut at = 0;
-        while at < found.size_bytes {
-            let end = (at + PART_BYTES).min(found.size_bytes);
-            let (_, mut body) = self.get(key, found.etag.as_deref(), found.size_bytes, at..end).await?;
+    async fn fingerprint(&self, key: &str, found: &StoredInfo) -> GatewayResult<String> {
+        let mut fingerprint = EtagFingerprint::new(found.size_bytes)?;
+        let mut offset = 0;
+        while offset < found.size_bytes {
+            let end = (offset + PART_BYTES).min(found.size_bytes);
+            let (_, mut body) = self.get(key, found.etag.as_deref(), found.size_bytes, offset..end).await?;
             while let Some(piece) = body.next().await {
                 let piece = piece.map_err(|error| failed("GET", error))?;
-                at += piece.len() as u64;
+                offset += piece.len() as u64;
                 fingerprint.update(&piece)?;
             }
-            if at != end {
+            if offset != end {
                 let key = key.escape_debug();
-                return Err(Error::Store(format!("{key} is shorter or longer than the store said")));
+                return Err(GatewayError::Store(format!("{key} is shorter or longer than the store said")));
             }
         }
         fingerprint.etag()
@@ -259,48 +259,50 @@ impl Backend {
         to: &str,
         (size_bytes, made): (u64, &str),
         may_go_on: &MayGoOn<'_>,
-    ) -> Result<Found> {
-        let is_s3 = self.kind == Kind::S3;
+    ) -> GatewayResult<StoredInfo> {
+        let is_s3 = self.kind == BackendKind::S3;
         let is_plain = is_s3 && etag.is_some_and(|etag| is_md5(bare(etag)));
-        let known = self.etags.whole.load(Ordering::Relaxed);
+        let whole = self.etags.whole.load(Ordering::Relaxed);
         // Where the copy's ETag does not say what it is a copy of, it has to be another object than is there now, or of the same bytes.
-        let before = match is_s3 && !(is_plain && known == OF_BYTES) {
+        let before = match is_s3 && !(is_plain && whole == OF_BYTES) {
             false => None,
             true => match self.look(to).await {
-                Err(Error::NoSuchKey) => None,
+                Err(GatewayError::NoSuchKey) => None,
                 outcome => Some(outcome?),
             },
         };
         self.copy_object(from, to, may_go_on).await?;
         if may_land() {
             // Once it counts, the source may be overwritten, and a copy that is carried out after that would be one of other bytes.
-            return Err(Error::Store(
+            return Err(GatewayError::Store(
                 "a request to copy got no answer and may still be carried out: it is copied again once that is over".to_owned(),
             ));
         }
-        let is_of_source = |found: &Found| {
+        let is_of_source = |found: &StoredInfo| {
             let found = found.etag.as_deref();
             is_same(found, etag) || (is_s3 && is_same(found, Some(made)))
         };
         // In a directory a copy is another name of the same file, so its ETag is the source's.
-        let may_be = |found: &Found| is_s3 || etag.is_none() || found.etag.is_none();
-        let is_it = |found: &Found| found.size_bytes == size_bytes && (is_of_source(found) || may_be(found));
-        let what = format!("has copied {} to {}", from.escape_debug(), to.escape_debug());
-        let found = self.ask_until(to, &what, |found| found.as_ref().is_ok_and(is_it)).await??;
+        let may_be = |found: &StoredInfo| is_s3 || etag.is_none() || found.etag.is_none();
+        let is_it =
+            |found: &StoredInfo| found.size_bytes == size_bytes && (is_of_source(found) || may_be(found));
+        let claim = format!("has copied {} to {}", from.escape_debug(), to.escape_debug());
+        let found = self.ask_until(to, &claim, |found| found.as_ref().is_ok_and(is_it)).await??;
         if !is_s3 {
             // Its time is the file's, which may be older than what was there before.
-            return Ok(Found { modified_ms: found.modified_ms.max(now_ms()), ..found });
+            return Ok(StoredInfo { modified_ms: found.modified_ms.max(now_ms()), ..found });
         }
         if is_of_source(&found) {
             return Ok(found);
         }
-        let other = |why: &str| Error::Store(format!("the store said that it {what}, and {why}"));
+        let other =
+            |reason: &str| GatewayError::Store(format!("the store said that it {claim}, and {reason}"));
         let is_as_before = before.as_ref().is_some_and(|before| {
             is_same(before.etag.as_deref(), found.etag.as_deref()) && before.modified_ms == found.modified_ms
         });
         // A copy of the same bytes may have been there before, or nothing may have been copied.
-        if (is_plain && known != OF_ITS_OWN) || is_as_before {
-            let source = Found { etag: etag.map(str::to_owned), ..found.clone() };
+        if (is_plain && whole != OF_ITS_OWN) || is_as_before {
+            let source = StoredInfo { etag: etag.map(str::to_owned), ..found.clone() };
             if self.fingerprint(from, &source).await? != self.fingerprint(to, &found).await? {
                 return Err(other("has other bytes there"));
             }
@@ -321,21 +323,23 @@ impl Backend {
     ///
     /// # Errors
     /// When it has, or does not say.
-    pub(crate) async fn confirm_gone(&self, key: &str) -> Result<()> {
-        let what = format!("has deleted {}", key.escape_debug());
-        let is_gone = |found: &Result<Found>| matches!(found, Err(Error::NoSuchKey));
-        self.ask_until(key, &what, is_gone).await.map(drop)
+    pub(crate) async fn confirm_gone(&self, key: &str) -> GatewayResult<()> {
+        let claim = format!("has deleted {}", key.escape_debug());
+        let is_gone = |found: &GatewayResult<StoredInfo>| matches!(found, Err(GatewayError::NoSuchKey));
+        self.ask_until(key, &claim, is_gone).await.map(drop)
     }
 
     /// What the store has at a key. Where it denies to say so, that is no word about the object.
-    async fn look(&self, key: &str) -> Result<Found> {
+    async fn look(&self, key: &str) -> GatewayResult<StoredInfo> {
         let options = GetOptions { head: true, ..GetOptions::default() };
         let path = self.reach(key).await?;
         let asked = async {
             match self.store.get_opts(&path, options).await {
                 // S3 denies a missing object to a client that may not list the whole bucket, and an existing one to a client that may not
                 // read it. A listing of its part of the bucket tells which, if it is allowed; otherwise nobody knows.
-                Err(denied @ object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
+                Err(denied @ object_store::Error::PermissionDenied { .. })
+                    if self.kind == BackendKind::S3 =>
+                {
                     match self.is_listed(&path).await {
                         Ok(false) => Err(object_store::Error::NotFound {
                             path: path.to_string(),
@@ -355,7 +359,7 @@ impl Backend {
     ///
     /// # Errors
     /// When the store can't be listed.
-    pub(crate) async fn lists(&self, key: &str) -> Result<bool> {
+    pub(crate) async fn lists(&self, key: &str) -> GatewayResult<bool> {
         let path = self.locate(key)?;
         self.patiently("LIST", self.is_listed(&path)).await
     }
@@ -366,7 +370,7 @@ impl Backend {
         let mut listed = match is_marker(path) {
             // An S3 store has `a/` before all others below it.
             true => self.store.list(folder.as_ref()),
-            false => self.store.list_with_offset(folder.as_ref(), &before(path)?),
+            false => self.store.list_with_offset(folder.as_ref(), &path_before(path)?),
         };
         // These two come sooner than their paths would.
         let is_above = |found: &Path| {
@@ -391,7 +395,7 @@ pub(crate) fn bare(etag: &str) -> &str {
 }
 
 /// A path behind which a listing soon comes to this one, if it is there.
-fn before(path: &Path) -> object_store::Result<Path> {
+fn path_before(path: &Path) -> object_store::Result<Path> {
     let text = path.as_ref();
     let Some(last) = text.chars().next_back() else { return Ok(Path::ROOT) };
     let rest = &text[..text.len() - last.len_utf8()];
@@ -407,26 +411,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_what_s3_makes_of_the_parts_that_are_sent() {
-        let of = |size: usize, step: usize| {
-            let mut fingerprint = Fingerprint::new(size as u64).unwrap();
+    fn fingerprint_matches_s3_multipart_etag() {
+        let etag_of = |size: usize, step: usize| {
+            let mut fingerprint = EtagFingerprint::new(size as u64).unwrap();
             vec![7; size].chunks(step).for_each(|piece| fingerprint.update(piece).unwrap());
             fingerprint.etag().unwrap()
         };
-        assert_eq!(of(0, 1), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(etag_of(0, 1), "d41d8cd98f00b204e9800998ecf8427e");
         let (part, rest) = (PART_BYTES as usize, 100_000);
-        let whole = of(part, 1 << 20);
+        let whole = etag_of(part, 1 << 20);
         assert!(is_md5(&whole));
-        let parts = [whole.clone(), whole, of(rest, rest)];
+        let parts = [whole.clone(), whole, etag_of(rest, rest)];
         let expected = multipart_etag(parts.iter().map(String::as_str)).unwrap();
         for step in [part - 1, 1 << 20, 3 * part] {
-            assert_eq!(of(2 * part + rest, step), expected);
+            assert_eq!(etag_of(2 * part + rest, step), expected);
         }
-        assert!(expected.ends_with("-3") && of(2 * part, part).ends_with("-2"));
+        assert!(expected.ends_with("-3") && etag_of(2 * part, part).ends_with("-2"));
     }
 
     #[test]
-    fn a_listing_begins_shortly_before_what_is_looked_for() {
+    fn listing_starts_shortly_before_wanted_key() {
         for (path, expected) in [
             ("a/b/c", "a/b/b~~"),
             ("%underlay-cluster", "%underlay-clusteq~~"),
@@ -437,7 +441,7 @@ mod tests {
             ("a/\u{80}", "a"),
         ] {
             let path = Path::parse(path).unwrap();
-            let begin = before(&path).unwrap();
+            let begin = path_before(&path).unwrap();
             assert!(begin.as_ref() == expected && begin < path, "{begin}");
         }
     }

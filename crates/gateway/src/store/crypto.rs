@@ -8,12 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Crypto;
+pub(super) struct StoreCrypto;
 
-struct Hashing(Sha256, Vec<u8>);
-struct Authenticating(Hmac<Sha256>, Vec<u8>);
+struct Sha256Context(Sha256, Vec<u8>);
+struct HmacSha256Context(Hmac<Sha256>, Vec<u8>);
 
-impl DigestContext for Hashing {
+impl DigestContext for Sha256Context {
     fn update(&mut self, data: &[u8]) {
         self.0.update(data);
     }
@@ -24,7 +24,7 @@ impl DigestContext for Hashing {
     }
 }
 
-impl HmacContext for Authenticating {
+impl HmacContext for HmacSha256Context {
     fn update(&mut self, data: &[u8]) {
         self.0.update(data);
     }
@@ -35,14 +35,14 @@ impl HmacContext for Authenticating {
     }
 }
 
-fn unknown(what: impl std::fmt::Debug) -> object_store::Error {
-    object_store::Error::NotSupported { source: format!("{what:?}").into() }
+fn unknown(value: impl std::fmt::Debug) -> object_store::Error {
+    object_store::Error::NotSupported { source: format!("{value:?}").into() }
 }
 
-impl CryptoProvider for Crypto {
+impl CryptoProvider for StoreCrypto {
     fn digest(&self, algorithm: DigestAlgorithm) -> object_store::Result<Box<dyn DigestContext>> {
         match algorithm {
-            DigestAlgorithm::Sha256 => Ok(Box::new(Hashing(Sha256::new(), Vec::new()))),
+            DigestAlgorithm::Sha256 => Ok(Box::new(Sha256Context(Sha256::new(), Vec::new()))),
             other => Err(unknown(other)),
         }
     }
@@ -51,7 +51,7 @@ impl CryptoProvider for Crypto {
         match algorithm {
             DigestAlgorithm::Sha256 => {
                 let hmac = Hmac::new_from_slice(secret).map_err(unknown)?;
-                Ok(Box::new(Authenticating(hmac, Vec::new())))
+                Ok(Box::new(HmacSha256Context(hmac, Vec::new())))
             }
             other => Err(unknown(other)),
         }

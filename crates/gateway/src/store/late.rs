@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::{Backend, Kind};
-use crate::errors::{Error, Result};
-use crate::model::Headers;
+use super::{BackendKind, StoreBackend};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::model::ObjectHeaders;
 
 /// What a request does to a name. It is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Effect {
+pub(crate) enum RequestEffect {
     /// The name has these bytes and headers afterwards.
     Put {
         etag: String,
@@ -31,61 +31,61 @@ pub(crate) enum Effect {
     Copy,
 }
 
-impl Effect {
+impl RequestEffect {
     /// `etag` is that of the bytes as the gateway computes it.
-    pub(crate) fn put(etag: &str, size_bytes: u64, headers: &Headers) -> Effect {
-        Effect::Put { etag: etag.to_owned(), size_bytes, headers_hash: headers.hash_code() }
+    pub(crate) fn put(etag: &str, size_bytes: u64, headers: &ObjectHeaders) -> RequestEffect {
+        RequestEffect::Put { etag: etag.to_owned(), size_bytes, headers_hash: headers.hash_code() }
     }
 
-    fn may_follow(&self, earlier: &Effect) -> bool {
-        (*self != Effect::Copy && self == earlier) || is_planted(PlantedBug::NewerOvertakes)
+    fn may_follow(&self, earlier: &RequestEffect) -> bool {
+        (*self != RequestEffect::Copy && self == earlier) || is_planted(PlantedBug::NewerOvertakes)
     }
 }
 
 /// Why a request can't be sent yet: an earlier one may land until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waits {
+pub(crate) struct LateWait {
     pub(crate) until: Instant,
 }
 
 /// Names to which a request may still land.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct LateRequests {
     /// How long a store goes on with a request that it does not answer.
     within: Duration,
-    state: Mutex<State>,
+    state: Mutex<LateState>,
     notes: Mutex<Option<Arc<dyn SentNotes>>>,
 }
 
 /// Where requests are noted before they are sent, for a start after a kill.
 pub(crate) trait SentNotes: std::fmt::Debug + Send + Sync {
     /// Returns by what the note is known; `None` where there can be none.
-    fn begin(&self, key: &str, effect: &Effect) -> Option<u64>;
+    fn begin(&self, key: &str, effect: &RequestEffect) -> Option<u64>;
 
     /// The request was answered, or the next start knows of it otherwise.
     fn end(&self, note: u64);
 }
 
 #[derive(Debug, Default)]
-struct State {
-    names: HashMap<String, (Effect, Instant)>,
+struct LateState {
+    names: HashMap<String, (RequestEffect, Instant)>,
     /// When to look at a name again, in order.
     ends: VecDeque<(Instant, String)>,
-    /// Whether something has come that [`Late::to_keep`] has not returned yet.
+    /// Whether something has come that [`LateRequests::to_keep`] has not returned yet.
     is_news: bool,
     /// Notes of requests that may land, until the metadata have those. The second ones are about to be there.
     noted: Vec<u64>,
     being_kept: Vec<u64>,
-    /// Each [`Following`] that lives.
+    /// Each [`SendPermit`] that lives.
     followings: HashMap<u64, OnWay>,
     next_number: u64,
 }
 
-/// What a [`Following`] may have sent.
+/// What a [`SendPermit`] may have sent.
 #[derive(Debug)]
 struct OnWay {
     name: String,
-    effect: Effect,
+    effect: RequestEffect,
     seen: Arc<AtomicU8>,
     /// How often in a row a request was found on its way.
     looks: u8,
@@ -93,12 +93,12 @@ struct OnWay {
     is_kept: bool,
 }
 
-impl State {
+impl LateState {
     fn forget_over(&mut self, now: Instant) {
         while let Some((end, name)) = self.ends.front()
             && *end <= now
         {
-            if self.names.get(name).is_some_and(|(_, until)| *until <= now) {
+            if self.names.get(name).is_some_and(|(_, deadline)| *deadline <= now) {
                 self.names.remove(name);
             }
             self.ends.pop_front();
@@ -106,20 +106,24 @@ impl State {
     }
 }
 
-impl Late {
-    pub(crate) fn new(within: Duration) -> Late {
-        Late { within, state: Mutex::default(), notes: Mutex::default() }
+impl LateRequests {
+    pub(crate) fn new(within: Duration) -> LateRequests {
+        LateRequests { within, state: Mutex::default(), notes: Mutex::default() }
     }
 
     /// Lets a request be sent to `name`.
     ///
     /// # Errors
     /// When an earlier one of another effect may still land.
-    fn follow(self: &Arc<Self>, name: &str, effect: Effect) -> std::result::Result<Following, Waits> {
+    fn follow(
+        self: &Arc<Self>,
+        name: &str,
+        effect: RequestEffect,
+    ) -> std::result::Result<SendPermit, LateWait> {
         let mut state = self.state.lock();
         state.forget_over(Instant::now());
         match state.names.get(name) {
-            Some((earlier, until)) if !effect.may_follow(earlier) => Err(Waits { until: *until }),
+            Some((earlier, deadline)) if !effect.may_follow(earlier) => Err(LateWait { until: *deadline }),
             _ => {
                 let (late, seen) = (Arc::clone(self), Arc::new(AtomicU8::new(0)));
                 let number = state.next_number;
@@ -134,23 +138,23 @@ impl Late {
                 state.followings.insert(number, on_way);
                 drop(state);
                 let note = self.notes.lock().clone().and_then(|notes| notes.begin(name, &effect));
-                Ok(Following { late, number, name: name.to_owned(), effect, seen, note })
+                Ok(SendPermit { late, number, name: name.to_owned(), effect, seen, note })
             }
         }
     }
 
-    fn note(&self, name: &str, effect: &Effect) {
-        let until = Instant::now() + self.within;
+    fn note(&self, name: &str, effect: &RequestEffect) {
+        let deadline = Instant::now() + self.within;
         let mut state = self.state.lock();
         state.forget_over(Instant::now());
-        state.names.insert(name.to_owned(), (effect.clone(), until));
-        state.ends.push_back((until, name.to_owned()));
+        state.names.insert(name.to_owned(), (effect.clone(), deadline));
+        state.ends.push_back((deadline, name.to_owned()));
         state.is_news = true;
     }
 
     /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the last time. A request that is on
     /// its way counts from the second look on, or at once `at_end`: a start after a crash can't know whether it was answered.
-    pub(crate) fn to_keep(&self, at_end: bool) -> Option<Vec<(String, Effect, Duration)>> {
+    pub(crate) fn to_keep(&self, at_end: bool) -> Option<Vec<(String, RequestEffect, Duration)>> {
         let now = Instant::now();
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -165,21 +169,21 @@ impl Late {
         }
         state.forget_over(now);
         state.being_kept.append(&mut state.noted);
-        let left = |(name, (effect, until)): (&String, &(Effect, Instant))| {
-            (name.clone(), effect.clone(), until.saturating_duration_since(now))
+        let left = |(name, (effect, deadline)): (&String, &(RequestEffect, Instant))| {
+            (name.clone(), effect.clone(), deadline.saturating_duration_since(now))
         };
-        let mut kept: Vec<_> = state.names.iter().map(left).collect();
+        let mut unanswered: Vec<_> = state.names.iter().map(left).collect();
         let on_way = state.followings.values().filter(|on_way| on_way.is_kept);
         // Behind the others: of two for one name, the next start goes by the later one, which is that of the longer time as well.
-        kept.extend(on_way.map(|on_way| (on_way.name.clone(), on_way.effect.clone(), self.within)));
-        Some(kept)
+        unanswered.extend(on_way.map(|on_way| (on_way.name.clone(), on_way.effect.clone(), self.within)));
+        Some(unanswered)
     }
 
     /// What [`to_keep`](Self::to_keep) returned was not kept: it has to return it again.
     pub(crate) fn not_kept(&self) {
         let mut state = self.state.lock();
         state.is_news = true;
-        let State { noted, being_kept, .. } = &mut *state;
+        let LateState { noted, being_kept, .. } = &mut *state;
         noted.append(being_kept);
     }
 
@@ -201,14 +205,14 @@ impl Late {
     }
 
     /// What was kept by an earlier start. To be called before anything is sent.
-    pub(crate) fn recall(&self, kept: Vec<(String, Effect, Duration)>) {
+    pub(crate) fn recall(&self, kept: Vec<(String, RequestEffect, Duration)>) {
         let now = Instant::now();
         let mut ends: Vec<(Instant, String)> = Vec::new();
         let mut state = self.state.lock();
         for (name, effect, left) in kept {
-            let until = now + left.min(self.within);
-            ends.push((until, name.clone()));
-            state.names.insert(name, (effect, until));
+            let deadline = now + left.min(self.within);
+            ends.push((deadline, name.clone()));
+            state.names.insert(name, (effect, deadline));
         }
         ends.sort();
         state.ends.extend(ends);
@@ -243,30 +247,34 @@ const ON_ITS_WAY: u8 = 8;
 const LOOKS: u8 = 2;
 
 tokio::task_local! {
-    /// What is known of the requests that this task is sending for a [`Following`].
+    /// What is known of the requests that this task is sending for a [`SendPermit`].
     static SEEN: Arc<AtomicU8>;
 }
 
-fn mark(bits: u8, without: u8) {
-    // Outside of a `Following` nobody wants to know.
+fn mark(bits: u8, cleared: u8) {
+    // Outside of a `SendPermit` nobody wants to know.
     let _ = SEEN.try_with(|seen| {
-        seen.fetch_and(!without, Ordering::Relaxed);
+        seen.fetch_and(!cleared, Ordering::Relaxed);
         seen.fetch_or(bits, Ordering::Relaxed)
     });
 }
 
-impl Backend {
+impl StoreBackend {
     /// The same, of a store that carries out nothing later than this after it should have answered.
     #[must_use]
-    pub fn landing_within(self, time: Duration) -> Backend {
-        Backend { late: Arc::new(Late::new(time)), ..self }
+    pub fn landing_within(self, time: Duration) -> StoreBackend {
+        StoreBackend { late: Arc::new(LateRequests::new(time)), ..self }
     }
 
     /// Lets a request of this effect be sent to a key. Every request that changes what is there needs it.
     ///
     /// # Errors
     /// When an earlier one, of another effect, got no answer and may still be carried out.
-    pub(crate) fn follow(&self, key: &str, effect: Effect) -> std::result::Result<Following, Waits> {
+    pub(crate) fn follow(
+        &self,
+        key: &str,
+        effect: RequestEffect,
+    ) -> std::result::Result<SendPermit, LateWait> {
         self.late.follow(key, effect)
     }
 
@@ -277,16 +285,16 @@ impl Backend {
     pub(crate) async fn follow_within(
         &self,
         key: &str,
-        effect: Effect,
+        effect: RequestEffect,
         patience: Duration,
-    ) -> Result<Following> {
+    ) -> GatewayResult<SendPermit> {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             match self.follow(key, effect.clone()) {
                 Ok(following) => return Ok(following),
                 Err(waits) if waits.until <= deadline => tokio::time::sleep_until(waits.until).await,
                 Err(_) => {
-                    return Err(Error::Busy(
+                    return Err(GatewayError::Busy(
                         "the store has not answered an earlier write to this key and may still carry it out: try again later"
                             .to_owned(),
                     ));
@@ -296,18 +304,18 @@ impl Backend {
     }
 
     /// Requests without an answer.
-    pub(crate) fn late(&self) -> &Arc<Late> {
+    pub(crate) fn late(&self) -> &Arc<LateRequests> {
         &self.late
     }
 
     /// The same, where an earlier one at the same place had requests without an answer.
     #[must_use]
-    pub(crate) fn behind(self, late: Arc<Late>) -> Backend {
-        Backend { late, ..self }
+    pub(crate) fn behind(self, late: Arc<LateRequests>) -> StoreBackend {
+        StoreBackend { late, ..self }
     }
 }
 
-/// Whether a request that this task has sent for its [`Following`] may be carried out later.
+/// Whether a request that this task has sent for its [`SendPermit`] may be carried out later.
 pub(super) fn may_land() -> bool {
     SEEN.try_with(|seen| seen.load(Ordering::Relaxed) & MAY_LAND != 0).unwrap_or(false)
 }
@@ -315,16 +323,16 @@ pub(super) fn may_land() -> bool {
 /// The right to send a request of one effect to a name. If the outcome of what was sent is unknown when this goes, also since the caller
 /// was dropped, nothing else may follow for a while.
 #[must_use]
-pub(crate) struct Following {
-    late: Arc<Late>,
+pub(crate) struct SendPermit {
+    late: Arc<LateRequests>,
     number: u64,
     name: String,
-    effect: Effect,
+    effect: RequestEffect,
     seen: Arc<AtomicU8>,
     note: Option<u64>,
 }
 
-impl Following {
+impl SendPermit {
     /// Does the work that sends the request.
     pub(crate) async fn watch<T>(&self, work: impl Future<Output = T>) -> T {
         SEEN.scope(Arc::clone(&self.seen), work).await
@@ -336,7 +344,7 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for SendPermit {
     fn drop(&mut self) {
         let may_land = self.may_land();
         if may_land {
@@ -367,7 +375,7 @@ impl Drop for OnItsWay {
 /// Does one request that changes a name. One that is given up before its answer may land, and so may one whose answer does not say what became
 /// of it.
 pub(super) async fn sent<T>(
-    kind: Kind,
+    kind: BackendKind,
     request: impl Future<Output = object_store::Result<T>>,
 ) -> object_store::Result<T> {
     mark(ON_ITS_WAY, 0);
@@ -379,7 +387,7 @@ pub(super) async fn sent<T>(
         let seen = SEEN.try_with(|seen| seen.load(Ordering::Relaxed)).unwrap_or(0);
         let is_unclear = match error {
             // A directory has failed by the time it says so.
-            _ if kind == Kind::Directory => false,
+            _ if kind == BackendKind::Directory => false,
             // The status was fine, and what came with it was not.
             _ if seen & SEEN_ON_WIRE != 0 => seen & WELL != 0,
             object_store::Error::Generic { .. } | object_store::Error::JoinError { .. } => true,
@@ -396,11 +404,11 @@ pub(super) async fn sent<T>(
 /// without an object.
 pub(super) fn changes_object(request: &HttpRequest) -> bool {
     let query = request.uri().query().unwrap_or_default();
-    let has = |wanted: &str| query.split('&').any(|pair| pair.split('=').next() == Some(wanted));
+    let has_parameter = |wanted: &str| query.split('&').any(|pair| pair.split('=').next() == Some(wanted));
     match *request.method() {
-        Method::PUT => !has("partNumber"),
-        Method::POST => has("uploadId"),
-        Method::DELETE => !has("uploadId"),
+        Method::PUT => !has_parameter("partNumber"),
+        Method::POST => has_parameter("uploadId"),
+        Method::DELETE => !has_parameter("uploadId"),
         _ => false,
     }
 }
@@ -436,40 +444,40 @@ mod tests {
     /// Longer than any test.
     const LONG: Duration = Duration::from_secs(3600);
 
-    fn put(etag: &str) -> Effect {
-        Effect::put(etag, 1, &Headers::default())
+    fn put(etag: &str) -> RequestEffect {
+        RequestEffect::put(etag, 1, &ObjectHeaders::default())
     }
 
     fn generic() -> object_store::Error {
         object_store::Error::Generic { store: "stub", source: "no answer".into() }
     }
 
-    async fn lose_answer(late: &Arc<Late>, effect: Effect) {
+    async fn lose_answer(late: &Arc<LateRequests>, effect: RequestEffect) {
         let following = late.follow("a", effect).unwrap();
-        following.watch(sent(Kind::S3, async { Err::<(), _>(generic()) })).await.unwrap_err();
+        following.watch(sent(BackendKind::S3, async { Err::<(), _>(generic()) })).await.unwrap_err();
         assert!(following.may_land());
     }
 
     #[tokio::test]
     async fn only_the_same_request_follows_one_without_an_answer() {
-        let late = Arc::new(Late::new(LONG));
+        let late = Arc::new(LateRequests::new(LONG));
         lose_answer(&late, put("1")).await;
         assert!(late.follow("b", put("2")).is_ok());
-        for other in [put("2"), Effect::Delete, Effect::Copy] {
+        for other in [put("2"), RequestEffect::Delete, RequestEffect::Copy] {
             assert!(late.follow("a", other).is_err());
         }
         // The same one that succeeds does not make the first one harmless.
         let again = late.follow("a", put("1")).unwrap();
-        again.watch(sent(Kind::S3, async { Ok(()) })).await.unwrap();
+        again.watch(sent(BackendKind::S3, async { Ok(()) })).await.unwrap();
         drop(again);
         assert!(late.follow("a", put("2")).is_err());
         assert_eq!(late.names(), ["a"]);
     }
 
     #[tokio::test]
-    async fn behind_the_time_in_which_a_request_can_land_any_other_follows() {
-        let late = Arc::new(Late::new(Duration::ZERO));
-        for effect in [put("1"), Effect::Delete, Effect::Copy, put("2")] {
+    async fn request_follows_after_late_window() {
+        let late = Arc::new(LateRequests::new(Duration::ZERO));
+        for effect in [put("1"), RequestEffect::Delete, RequestEffect::Copy, put("2")] {
             lose_answer(&late, effect).await;
         }
         assert!(late.names().is_empty());
@@ -478,37 +486,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_without_an_answer_is_not_even_repeated() {
-        let late = Arc::new(Late::new(LONG));
-        lose_answer(&late, Effect::Copy).await;
-        assert!(late.follow("a", Effect::Copy).is_err());
+    async fn unanswered_copy_is_not_repeated() {
+        let late = Arc::new(LateRequests::new(LONG));
+        lose_answer(&late, RequestEffect::Copy).await;
+        assert!(late.follow("a", RequestEffect::Copy).is_err());
     }
 
     #[tokio::test]
-    async fn what_was_kept_is_known_again() {
-        let late = Arc::new(Late::new(LONG));
+    async fn recorded_unanswered_requests_are_recalled() {
+        let late = Arc::new(LateRequests::new(LONG));
         lose_answer(&late, put("1")).await;
-        let kept = late.to_keep(false).unwrap();
+        let unanswered = late.to_keep(false).unwrap();
         assert!(late.to_keep(false).is_none());
         // If it could not be written down, it is returned again.
         late.not_kept();
         // Some time has passed meanwhile.
-        let what = |kept: &[(String, Effect, Duration)]| -> Vec<(String, Effect)> {
-            kept.iter().map(|(name, effect, _)| (name.clone(), effect.clone())).collect()
-        };
-        assert_eq!(what(&late.to_keep(false).unwrap()), what(&kept));
-        let next = Arc::new(Late::new(LONG));
-        next.recall(kept);
-        assert!(next.follow("a", put("1")).is_ok() && next.follow("a", Effect::Delete).is_err());
+        let names_and_effects =
+            |unanswered: &[(String, RequestEffect, Duration)]| -> Vec<(String, RequestEffect)> {
+                unanswered.iter().map(|(name, effect, _)| (name.clone(), effect.clone())).collect()
+            };
+        assert_eq!(names_and_effects(&late.to_keep(false).unwrap()), names_and_effects(&unanswered));
+        let next = Arc::new(LateRequests::new(LONG));
+        next.recall(unanswered);
+        assert!(next.follow("a", put("1")).is_ok() && next.follow("a", RequestEffect::Delete).is_err());
         // A clock that was set back makes nothing wait for longer than a request can take.
-        let next = Arc::new(Late::new(Duration::ZERO));
-        next.recall(vec![("a".to_owned(), Effect::Delete, LONG)]);
+        let next = Arc::new(LateRequests::new(Duration::ZERO));
+        next.recall(vec![("a".to_owned(), RequestEffect::Delete, LONG)]);
         assert!(next.follow("a", put("1")).is_ok());
     }
 
     #[tokio::test]
-    async fn what_is_on_its_way_when_the_gateway_ends_is_kept_as_well() {
-        let late = Arc::new(Late::new(LONG));
+    async fn requests_in_flight_at_shutdown_are_recorded() {
+        let late = Arc::new(LateRequests::new(LONG));
         let expected = vec![("a".to_owned(), put("1"), LONG)];
         let following = late.follow("a", put("1")).unwrap();
         // Nothing has been sent yet.
@@ -518,13 +527,13 @@ mod tests {
             answered.await.unwrap();
             Ok(())
         };
-        let mut request = Box::pin(following.watch(sent(Kind::S3, request)));
+        let mut request = Box::pin(following.watch(sent(BackendKind::S3, request)));
         assert!(futures_util::poll!(&mut request).is_pending());
         // It may be answered soon; a crash in between is not known of.
         assert!(late.to_keep(false).is_none());
         assert_eq!(late.to_keep(false), Some(expected.clone()));
         assert!(late.to_keep(false).is_none() && late.to_keep(true).is_none());
-        let next = Arc::new(Late::new(LONG));
+        let next = Arc::new(LateRequests::new(LONG));
         next.recall(expected);
         assert!(next.follow("a", put("1")).is_ok() && next.follow("a", put("2")).is_err());
         // Once it is answered, nobody has to wait for it.
@@ -534,48 +543,48 @@ mod tests {
         drop(following);
         assert!(late.to_keep(true).is_none() && late.state.lock().followings.is_empty());
         // At the end there is no second look.
-        let following = late.follow("b", Effect::Delete).unwrap();
-        let waiting = sent(Kind::S3, std::future::pending::<object_store::Result<()>>());
+        let following = late.follow("b", RequestEffect::Delete).unwrap();
+        let waiting = sent(BackendKind::S3, std::future::pending::<object_store::Result<()>>());
         let mut request = Box::pin(following.watch(waiting));
         assert!(futures_util::poll!(&mut request).is_pending());
-        assert_eq!(late.to_keep(true), Some(vec![("b".to_owned(), Effect::Delete, LONG)]));
+        assert_eq!(late.to_keep(true), Some(vec![("b".to_owned(), RequestEffect::Delete, LONG)]));
     }
 
     #[tokio::test]
-    async fn what_is_given_up_on_its_way_may_land() {
-        for kind in [Kind::S3, Kind::Directory] {
-            let late = Arc::new(Late::new(LONG));
+    async fn abandoned_request_may_land() {
+        for kind in [BackendKind::S3, BackendKind::Directory] {
+            let late = Arc::new(LateRequests::new(LONG));
             let following = late.follow("a", put("1")).unwrap();
             let mut request =
                 Box::pin(following.watch(sent(kind, std::future::pending::<object_store::Result<()>>())));
             assert!(futures_util::poll!(&mut request).is_pending());
             drop(request);
             drop(following);
-            assert!(late.follow("a", Effect::Delete).is_err());
+            assert!(late.follow("a", RequestEffect::Delete).is_err());
         }
     }
 
     #[tokio::test]
-    async fn a_refusal_is_an_answer() {
-        let late = Arc::new(Late::new(LONG));
+    async fn refusal_counts_as_answer() {
+        let late = Arc::new(LateRequests::new(LONG));
         let refusals = [
             object_store::Error::PermissionDenied { path: String::new(), source: "no".into() },
             object_store::Error::Precondition { path: String::new(), source: "no".into() },
         ];
         for refusal in refusals {
             let following = late.follow("a", put("1")).unwrap();
-            following.watch(sent(Kind::S3, async { Err::<(), _>(refusal) })).await.unwrap_err();
+            following.watch(sent(BackendKind::S3, async { Err::<(), _>(refusal) })).await.unwrap_err();
         }
         // So is an error of a directory.
         let following = late.follow("a", put("1")).unwrap();
-        following.watch(sent(Kind::Directory, async { Err::<(), _>(generic()) })).await.unwrap_err();
+        following.watch(sent(BackendKind::Directory, async { Err::<(), _>(generic()) })).await.unwrap_err();
         drop(following);
-        assert!(late.follow("a", Effect::Delete).is_ok());
+        assert!(late.follow("a", RequestEffect::Delete).is_ok());
     }
 
     /// Whether nothing may land behind these answers, of which the store's client goes by the last.
     async fn is_over(method: Method, target: &str, statuses: &[u16]) -> bool {
-        let late = Arc::new(Late::new(LONG));
+        let late = Arc::new(LateRequests::new(LONG));
         let following = late.follow("a", put("1")).unwrap();
         let work = async {
             for status in statuses {
@@ -592,13 +601,13 @@ mod tests {
                 _ => Err(generic()),
             }
         };
-        let _ = following.watch(sent(Kind::S3, work)).await;
+        let _ = following.watch(sent(BackendKind::S3, work)).await;
         drop(following);
-        late.follow("a", Effect::Delete).is_ok()
+        late.follow("a", RequestEffect::Delete).is_ok()
     }
 
     #[tokio::test]
-    async fn the_wire_knows_what_a_client_that_repeats_does_not_tell() {
+    async fn transport_detects_unreported_repetitions() {
         for (method, target, statuses, expected) in [
             (Method::PUT, "/lake/a", &[200][..], true),
             (Method::PUT, "/lake/a", &[400], true),

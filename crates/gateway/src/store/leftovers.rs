@@ -15,13 +15,13 @@ use underlay_files::Folder;
 use super::one_name::TRIAL;
 
 /// So many are named.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED_LEFTOVERS: usize = 20;
 /// Keys have no more segments than bytes; what others have put deeper is not looked at.
-const MOST_DEPTH: usize = 600;
+const MAX_DEPTH: usize = 600;
 
 /// See the module.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Leftovers {
+pub(crate) struct LeftoverFiles {
     pub(crate) count: u64,
     /// On the disk.
     pub(crate) bytes: u64,
@@ -33,29 +33,29 @@ pub(crate) struct Leftovers {
 
 /// Who writes to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writers {
+pub(crate) enum DirectoryWriters {
     Gateways,
     Others,
 }
 
 /// Whether it is a name that `object_store` gives to a file that is not whole, and shows nobody.
 fn is_unfinished(name: &[u8]) -> bool {
-    let Some(at) = name.iter().position(|byte| *byte == b'#') else { return false };
-    let digits = &name[at + 1..];
+    let Some(position) = name.iter().position(|byte| *byte == b'#') else { return false };
+    let digits = &name[position + 1..];
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-struct Walk {
+struct LeftoverWalk {
     /// Only what was changed last before this.
     before: SystemTime,
     removes: bool,
-    writers: Writers,
-    found: Leftovers,
+    writers: DirectoryWriters,
+    found: LeftoverFiles,
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-impl Walk {
+impl LeftoverWalk {
     /// Whether the file is ours and old enough, and its room on the disk.
     fn weigh(&self, folder: &impl AsFd, name: &OsString) -> io::Result<Option<u64>> {
         let found = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -78,13 +78,13 @@ impl Walk {
     fn take(&mut self, folder: &impl AsFd, path: &Path, name: &OsString, is_trial: bool) -> io::Result<bool> {
         let Some(bytes) = self.weigh(folder, name)? else { return Ok(false) };
         // Other programs of this user may call files of their own so.
-        if self.writers == Writers::Others && !is_trial {
+        if self.writers == DirectoryWriters::Others && !is_trial {
             self.found.doubtful += 1;
             return Ok(false);
         }
         self.found.count += 1;
         self.found.bytes += bytes;
-        if self.found.examples.len() < MOST_NAMED {
+        if self.found.examples.len() < MAX_NAMED_LEFTOVERS {
             self.found.examples.push(path.join(name));
         }
         if self.removes {
@@ -108,7 +108,7 @@ impl Walk {
                     Ok(found) => FileType::from_raw_mode(found.st_mode),
                     Err(_) => continue,
                 },
-                known => known,
+                other => other,
             };
             match kind {
                 FileType::RegularFile if is_trial || is_unfinished(name) => files.push(name.to_vec()),
@@ -120,7 +120,7 @@ impl Walk {
         for name in files {
             has_removed |= self.take(folder, path, &OsString::from_vec(name), is_trial)?;
         }
-        for name in folders.into_iter().filter(|_| depth < MOST_DEPTH) {
+        for name in folders.into_iter().filter(|_| depth < MAX_DEPTH) {
             let name = OsString::from_vec(name);
             let inner = match openat(folder, &name, FOLDER, Mode::empty()) {
                 Ok(inner) => inner,
@@ -143,14 +143,14 @@ impl Walk {
 /// When the directory can't be trusted or read, or something in it can't be removed.
 pub(crate) fn look_through(
     root: &Path,
-    writers: Writers,
+    writers: DirectoryWriters,
     before: SystemTime,
     removes: bool,
-) -> io::Result<Leftovers> {
+) -> io::Result<LeftoverFiles> {
     // Others who can write there could have files of theirs removed elsewhere.
     let trusted = Folder::open(root)?;
     let folder = rustix::fs::open(trusted.path(), FOLDER, Mode::empty())?;
-    let mut walk = Walk { before, removes, writers, found: Leftovers::default() };
+    let mut walk = LeftoverWalk { before, removes, writers, found: LeftoverFiles::default() };
     walk.through(&folder, root, 0)?;
     Ok(walk.found)
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_broken_off_is_removed_and_nothing_else() {
+    fn only_interrupted_writes_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let file = |name: &str, mode: u32| {
@@ -193,16 +193,16 @@ mod tests {
         std::fs::hard_link(path("a/b/k"), path("a/b/k#0")).unwrap();
 
         let look_through =
-            |before, removes| look_through(directory.path(), Writers::Gateways, before, removes);
+            |before, removes| look_through(directory.path(), DirectoryWriters::Gateways, before, removes);
         let early = SystemTime::now() - Duration::from_secs(3600);
-        assert_eq!(look_through(early, true).unwrap(), Leftovers::default());
+        assert_eq!(look_through(early, true).unwrap(), LeftoverFiles::default());
         let late = SystemTime::now() + Duration::from_secs(10);
         let found = look_through(late, false).unwrap();
         assert_eq!((found.count, found.examples.len()), (5, 5), "{found:?}");
         assert!(found.bytes >= 40_000 && found.bytes < 100_000, "{found:?}");
         assert!(path("top#0").exists(), "looking removes nothing");
         assert_eq!(look_through(late, true).unwrap(), found);
-        assert_eq!(look_through(late, true).unwrap(), Leftovers::default());
+        assert_eq!(look_through(late, true).unwrap(), LeftoverFiles::default());
         for name in ["a/b/k", "trial/x", "a/theirs#1", "link", "link#1"] {
             assert!(path(name).symlink_metadata().is_ok(), "{name} is gone");
         }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn where_others_write_what_may_be_theirs_is_counted_and_stays() {
+    fn leftovers_in_shared_store_are_counted_and_kept() {
         let directory = tempfile::tempdir().unwrap();
         let trial = format!("{TRIAL}-1");
         std::fs::create_dir(directory.path().join(&trial)).unwrap();
@@ -224,7 +224,7 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         }
         let late = SystemTime::now() + Duration::from_secs(10);
-        let found = look_through(directory.path(), Writers::Others, late, true).unwrap();
+        let found = look_through(directory.path(), DirectoryWriters::Others, late, true).unwrap();
         assert_eq!((found.count, found.doubtful), (1, 1), "{found:?}");
         assert!(directory.path().join("issue#1").exists() && !directory.path().join(&trial).exists());
     }

@@ -8,31 +8,31 @@ use std::path::PathBuf;
 use object_store::path::Path;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::Backend;
-use crate::errors::{Error, Result};
+use super::StoreBackend;
+use crate::errors::{GatewayError, GatewayResult};
 
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 
 /// Refuses a path that leads through a link, or through a directory in which others could put one at any moment. What is not there
 /// yet is made by the gateway itself.
-pub(super) fn check(root: &std::path::Path, path: &Path) -> Result<()> {
-    let mut at = PathBuf::from(root);
+pub(super) fn check(root: &std::path::Path, path: &Path) -> GatewayResult<()> {
+    let mut current = PathBuf::from(root);
     for part in path.as_ref().split('/') {
-        at.push(part);
-        let found = match std::fs::symlink_metadata(&at) {
+        current.push(part);
+        let found = match std::fs::symlink_metadata(&current) {
             Ok(found) => found,
             // The operation itself says what it thinks of a file on the way.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(());
             }
-            Err(error) => return Err(Error::Store(format!("{}: {error}", at.display()))),
+            Err(error) => return Err(GatewayError::Store(format!("{}: {error}", current.display()))),
         };
-        let refused = |why: &str| {
-            let text = format!("{} {why}", at.display());
+        let refused = |reason: &str| {
+            let text = format!("{} {reason}", current.display());
             tracing::warn!("refused: {text}");
             // Where the store is, is not for clients.
-            Err(Error::AccessDenied(format!("the store's `{}` {why}", part.escape_debug())))
+            Err(GatewayError::AccessDenied(format!("the store's `{}` {reason}", part.escape_debug())))
         };
         if found.is_symlink() {
             return refused("is a link, and the gateway follows none");
@@ -48,7 +48,7 @@ pub(super) fn check(root: &std::path::Path, path: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Backend {
+impl StoreBackend {
     /// In a directory a copy is a link, which `object_store` makes beside its name and renames. A rename of one link to another link of the same
     /// file does nothing and succeeds, and the first one stays. So a copy that is there already is not made again.
     pub(super) async fn is_linked(&self, from: &Path, to: &Path) -> object_store::Result<bool> {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_links_are_one_file_and_two_files_with_the_same_bytes_are_not() {
+    fn hard_links_are_same_file_and_equal_copies_differ() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("a"), "x").unwrap();

@@ -17,14 +17,14 @@ mod turns;
 mod unfinished;
 mod wire;
 
-pub(crate) use confirm::{Fingerprint, bare};
-pub(crate) use late::{Effect, Late, SentNotes};
-pub(crate) use leftovers::{Writers, look_through};
+pub(crate) use confirm::{EtagFingerprint, bare};
+pub(crate) use late::{LateRequests, RequestEffect, SentNotes};
+pub(crate) use leftovers::{DirectoryWriters, look_through};
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
-pub use one_name::{MakeMedium, Medium};
-pub(crate) use open::{Reached, create_below, open};
-pub(crate) use root::Identity;
+pub use one_name::{MakeMedium, NameDirectory};
+pub(crate) use open::{EndpointAccess, create_below, open};
+pub(crate) use root::DirectoryIdentity;
 pub(crate) use said::read_any as read_any_error;
 pub(crate) use wire::read_any;
 
@@ -41,39 +41,39 @@ use object_store::{
 };
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use crate::errors::{Error, Refusal, Result};
-use crate::memory::Memory;
-use crate::model::Headers;
+use crate::errors::{GatewayError, GatewayResult, StoreRefusal};
+use crate::memory::MemoryBudget;
+use crate::model::ObjectHeaders;
 use attributes::{found, is_header_value};
 
 /// Objects up to this size are sent by one request, and longer ones in parts of this size or more.
 const PART_BYTES: u64 = 8 << 20;
 /// S3 takes no more parts than 10,000.
-const MOST_PARTS: u64 = 9_000;
+const MAX_PARTS: u64 = 9_000;
 /// For parts under way, where nobody says how much there is.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// After so long without an answer the store counts as failing, and the request is tried again later.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A read that goes on for longer is given up: nothing can come of it late.
-const READ_PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A look at a directory itself is short, unless what it lies on hangs.
-const LOOK_PATIENCE: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-const MOST_MARKER_BYTES: u64 = 1024;
+const MAX_MARKER_BYTES: u64 = 1024;
 
 /// S3's limit of a copy: what is longer is sent as bytes.
-const MOST_COPY_BYTES: u64 = 5 << 30;
+const MAX_COPY_BYTES: u64 = 5 << 30;
 
 /// S3's own limit, with the prefix of the bucket's objects.
-const MOST_S3_KEY_BYTES: usize = 1024;
+const MAX_S3_KEY_BYTES: usize = 1024;
 /// Linux takes 4096 bytes as a path: this is the part below the store's directory, with room for the names of unfinished files.
-const MOST_PATH_BYTES: usize = 3000;
+const MAX_PATH_BYTES: usize = 3000;
 
 /// What kind of store it is: they differ in what they can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BackendKind {
     S3,
     /// Keeps bytes only, and no name that is also the beginning of another's path.
     Directory,
@@ -81,19 +81,19 @@ pub enum Kind {
 
 /// What the store says of an object.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct StoredInfo {
     pub(crate) size_bytes: u64,
     pub(crate) etag: Option<String>,
     pub(crate) modified_ms: i64,
-    pub(crate) headers: Headers,
+    pub(crate) headers: ObjectHeaders,
 }
 
 /// Whether a request may still be begun: looking where it goes may have taken minutes.
-pub(crate) type MayGoOn<'a> = dyn Fn() -> Result<()> + Sync + 'a;
+pub(crate) type MayGoOn<'a> = dyn Fn() -> GatewayResult<()> + Sync + 'a;
 
 /// A condition that the store itself checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Only {
+pub(crate) enum StoreCondition {
     #[default]
     Always,
     IfAbsent,
@@ -102,33 +102,33 @@ pub(crate) enum Only {
 
 /// The store of one bucket.
 #[derive(Clone)]
-pub struct Backend {
+pub struct StoreBackend {
     store: Arc<dyn ObjectStore>,
-    pub kind: Kind,
+    pub kind: BackendKind,
     most_path_bytes: usize,
     /// Where it is reached, if not on this machine.
     endpoint: Option<Arc<str>>,
     /// Of a directory: there links have to be looked out for, and that it is still mounted.
-    root: Option<Arc<root::Root>>,
-    turns: turns::Turns,
-    late: Arc<late::Late>,
-    etags: Arc<confirm::Etags>,
+    root: Option<Arc<root::StoreRoot>>,
+    turns: turns::NameLocks,
+    late: Arc<late::LateRequests>,
+    etags: Arc<confirm::StoreEtags>,
     /// For bytes on their way there.
-    memory: Memory,
+    memory: MemoryBudget,
     /// Where names are tried, if not in the directory itself.
     medium: Option<Arc<MakeMedium>>,
 }
 
-impl Backend {
-    pub fn new(store: Arc<dyn ObjectStore>, kind: Kind) -> Backend {
+impl StoreBackend {
+    pub fn new(store: Arc<dyn ObjectStore>, kind: BackendKind) -> StoreBackend {
         let most_path_bytes = match kind {
-            Kind::S3 => MOST_S3_KEY_BYTES,
-            Kind::Directory => MOST_PATH_BYTES,
+            BackendKind::S3 => MAX_S3_KEY_BYTES,
+            BackendKind::Directory => MAX_PATH_BYTES,
         };
-        let (turns, etags) = (turns::Turns::default(), Arc::default());
-        let memory = Memory::new(MEMORY_BYTES);
-        let late = Arc::new(late::Late::new(PATIENCE));
-        Backend {
+        let (turns, etags) = (turns::NameLocks::default(), Arc::default());
+        let memory = MemoryBudget::new(MEMORY_BYTES);
+        let late = Arc::new(late::LateRequests::new(STORE_TIMEOUT));
+        StoreBackend {
             store,
             kind,
             most_path_bytes,
@@ -143,17 +143,17 @@ impl Backend {
     }
 
     /// The same, with this memory for what is on its way there: others may have a part of it.
-    pub(crate) fn with_memory(self, memory: Memory) -> Backend {
-        Backend { memory, ..self }
+    pub(crate) fn with_memory(self, memory: MemoryBudget) -> StoreBackend {
+        StoreBackend { memory, ..self }
     }
 
     /// # Errors
     /// When an object of this size would have to be sent in parts that there is no memory for.
-    pub(crate) fn check_size(&self, size_bytes: u64) -> Result<()> {
+    pub(crate) fn check_size(&self, size_bytes: u64) -> GatewayResult<()> {
         let (part, most) = (self.bytes_a_part(size_bytes), self.memory.bytes());
         match part <= most || is_planted(PlantedBug::WholeObjectInMemory) {
             true => Ok(()),
-            false => Err(Error::TooLarge(format!(
+            false => Err(GatewayError::TooLarge(format!(
                 "the store takes an object of {size_bytes} bytes in parts of {} MiB, and this gateway has {} MiB for parts, a fourth of `memory` in [local]: raise it",
                 part.div_ceil(1 << 20),
                 most >> 20
@@ -164,34 +164,38 @@ impl Backend {
     /// Of an object that is sent in parts. A directory takes any number of them.
     fn bytes_a_part(&self, size_bytes: u64) -> u64 {
         match self.kind {
-            Kind::S3 => part_bytes(size_bytes),
-            Kind::Directory => PART_BYTES,
+            BackendKind::S3 => part_bytes(size_bytes),
+            BackendKind::Directory => PART_BYTES,
         }
     }
 
     /// The same, below a prefix of so many bytes.
-    fn below(self, prefix_bytes: usize) -> Backend {
-        Backend { most_path_bytes: self.most_path_bytes.saturating_sub(prefix_bytes), ..self }
+    fn below(self, prefix_bytes: usize) -> StoreBackend {
+        StoreBackend { most_path_bytes: self.most_path_bytes.saturating_sub(prefix_bytes), ..self }
     }
 
     /// The same, in a directory of this machine, which has to stay the one that it is now.
     ///
     /// # Errors
     /// When it can't be opened.
-    pub fn at(self, root: &std::path::Path) -> std::io::Result<Backend> {
-        Ok(Backend { root: Some(Arc::new(root::Root::open(root)?)), ..self })
+    pub fn with_root(self, root: &std::path::Path) -> std::io::Result<StoreBackend> {
+        Ok(StoreBackend { root: Some(Arc::new(root::StoreRoot::open(root)?)), ..self })
     }
 
     /// As [`path`](Self::path), for a request to the store: one through a link is refused, and one to another directory than was opened.
-    async fn reach(&self, key: &str) -> Result<Path> {
+    async fn reach(&self, key: &str) -> GatewayResult<Path> {
         let path = self.locate(key)?;
         let looked_at = path.clone();
-        self.of_root(move |root| root.check().and_then(|()| links::check(root.path(), &looked_at))).await?;
+        self.check_root(move |root| root.check().and_then(|()| links::check(root.path(), &looked_at)))
+            .await?;
         Ok(path)
     }
 
     /// Looks at the store's directory, if it is one. Where a mount hangs, each look would keep a thread, and they would soon be all there are.
-    async fn of_root(&self, look: impl FnOnce(&root::Root) -> Result<()> + Send + 'static) -> Result<()> {
+    async fn check_root(
+        &self,
+        look: impl FnOnce(&root::StoreRoot) -> GatewayResult<()> + Send + 'static,
+    ) -> GatewayResult<()> {
         match &self.root {
             Some(root) if root.hangs() => Err(root::not_there()),
             Some(_) => self.look_at_root(look).await,
@@ -201,8 +205,8 @@ impl Backend {
 
     async fn look_at_root(
         &self,
-        look: impl FnOnce(&root::Root) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
+        look: impl FnOnce(&root::StoreRoot) -> GatewayResult<()> + Send + 'static,
+    ) -> GatewayResult<()> {
         let Some(root) = self.root.clone() else { return Ok(()) };
         let looking = async {
             let place = Arc::clone(&root.looks).acquire_owned().await;
@@ -213,11 +217,11 @@ impl Backend {
                 drop(place);
                 outcome
             });
-            looked
-                .await
-                .map_err(|error| Error::Store(format!("cannot look at the store's directory: {error}")))?
+            looked.await.map_err(|error| {
+                GatewayError::Store(format!("cannot look at the store's directory: {error}"))
+            })?
         };
-        match tokio::time::timeout(LOOK_PATIENCE, looking).await {
+        match tokio::time::timeout(CHECK_TIMEOUT, looking).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 root.note_hanging();
@@ -228,16 +232,16 @@ impl Backend {
 
     /// # Errors
     /// When the store is a directory that is not there now, or was exchanged.
-    pub(crate) async fn check_there(&self) -> Result<()> {
-        self.of_root(root::Root::check).await
+    pub(crate) async fn check_there(&self) -> GatewayResult<()> {
+        self.check_root(root::StoreRoot::check).await
     }
 
     /// The same for who looks now and then: also at one that hangs, since the thread that does may never come back.
     ///
     /// # Errors
     /// As there.
-    pub(crate) async fn watch(&self) -> Result<()> {
-        self.look_at_root(root::Root::check).await
+    pub(crate) async fn watch(&self) -> GatewayResult<()> {
+        self.look_at_root(root::StoreRoot::check).await
     }
 
     /// The directory that was opened is not the one that is expected: it counts as away until [`accept`](Self::accept).
@@ -253,7 +257,7 @@ impl Backend {
     ///
     /// # Errors
     /// When the path does not name this one.
-    pub(crate) fn accept(&self, identity: Identity) -> std::io::Result<()> {
+    pub(crate) fn accept(&self, identity: DirectoryIdentity) -> std::io::Result<()> {
         self.root.as_ref().map_or(Ok(()), |root| root.accept(identity))
     }
 
@@ -268,32 +272,32 @@ impl Backend {
     }
 
     /// Where its directory is, and which one.
-    pub(crate) fn root(&self) -> Option<(&std::path::Path, Identity)> {
+    pub(crate) fn root(&self) -> Option<(&std::path::Path, DirectoryIdentity)> {
         self.root.as_ref().map(|root| (root.path(), root.identity()))
     }
 
     /// Waits until nobody else of this process writes to the key.
-    pub(crate) async fn turn(&self, key: &str) -> turns::Turn {
+    pub(crate) async fn turn(&self, key: &str) -> turns::NameLock {
         self.turns.take(key).await
     }
 
     /// As [`path`](Self::path), also of a [part](crate::staged) that is kept in the store: only the gateway itself asks for one.
-    pub(crate) fn locate(&self, name: &str) -> Result<Path> {
+    pub(crate) fn locate(&self, name: &str) -> GatewayResult<Path> {
         match crate::staged::path_of(name) {
-            Some(path) => Path::parse(path).map_err(|error| Error::InvalidArgument(error.to_string())),
+            Some(path) => Path::parse(path).map_err(|error| GatewayError::InvalidArgument(error.to_string())),
             None => self.path(name),
         }
     }
 
     /// Where the object of this key is. An error means that the store could never take it.
-    pub(crate) fn path(&self, key: &str) -> Result<Path> {
+    pub(crate) fn path(&self, key: &str) -> GatewayResult<Path> {
         let path = path_of(key, self.kind).map_err(|error| match error {
-            NameError::TooLong(_) => Error::KeyTooLong(error.to_string()),
-            NameError::Unusable(_) => Error::InvalidArgument(error.to_string()),
+            NameError::TooLong(_) => GatewayError::KeyTooLong(error.to_string()),
+            NameError::Unusable(_) => GatewayError::InvalidArgument(error.to_string()),
         })?;
         let length = names::length_of(&path, self.kind);
         if length > self.most_path_bytes {
-            return Err(Error::KeyTooLong(format!(
+            return Err(GatewayError::KeyTooLong(format!(
                 "the store behind the bucket takes {} bytes at most here, and needs {length} for this key",
                 self.most_path_bytes
             )));
@@ -304,39 +308,43 @@ impl Backend {
     /// Waits for the store, but not for ever. What a directory says counts only if it is still the one that was opened.
     async fn patiently<T>(
         &self,
-        what: &str,
+        operation: &str,
         work: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<T> {
-        let patience = if matches!(what, "HEAD" | "GET") { READ_PATIENCE } else { PATIENCE };
+    ) -> GatewayResult<T> {
+        let patience = if matches!(operation, "HEAD" | "GET") { READ_TIMEOUT } else { STORE_TIMEOUT };
         let outcome = tokio::time::timeout(patience, work).await;
         self.check_there().await?;
         match outcome {
-            Ok(outcome) => outcome.map_err(|error| match what {
-                "HEAD" | "GET" | "LIST" => failed(what, error),
-                _ => self.failed_to_write(what, error),
+            Ok(outcome) => outcome.map_err(|error| match operation {
+                "HEAD" | "GET" | "LIST" => failed(operation, error),
+                _ => self.failed_to_write(operation, error),
             }),
-            Err(_) => Err(Error::Store(format!("{what}: no answer for {} s", patience.as_secs()))),
+            Err(_) => {
+                Err(GatewayError::Store(format!("{operation}: no answer for {} s", patience.as_secs())))
+            }
         }
     }
 
     /// The same as [`failed`] of a request that changes something, with what the store refuses told from what passes.
-    fn failed_to_write(&self, what: &str, error: object_store::Error) -> Error {
-        let refusal = match (&error, what) {
+    fn failed_to_write(&self, operation: &str, error: object_store::Error) -> GatewayError {
+        let refusal = match (&error, operation) {
             // What is written is not there yet, so it is the bucket that is missing.
             (object_store::Error::NotFound { .. }, "PUT" | "CreateMultipartUpload")
-                if self.kind == Kind::S3 =>
+                if self.kind == BackendKind::S3 =>
             {
-                Some(Refusal::NoBucket)
+                Some(StoreRefusal::NoBucket)
             }
             _ => refusals::refusal_of(self.kind, &error),
         };
         match refusal {
-            Some(refusal) => Error::Refused { refusal, text: format!("{what}: {}", said::text_of(&error)) },
-            None => failed(what, error),
+            Some(refusal) => {
+                GatewayError::Refused { refusal, text: format!("{operation}: {}", said::text_of(&error)) }
+            }
+            None => failed(operation, error),
         }
     }
 
-    pub(crate) async fn head(&self, key: &str) -> Result<Found> {
+    pub(crate) async fn head(&self, key: &str) -> GatewayResult<StoredInfo> {
         let options = GetOptions { head: true, ..GetOptions::default() };
         let path = self.reach(key).await?;
         let answer = self.patiently("HEAD", self.store.get_opts(&path, options)).await?;
@@ -351,7 +359,7 @@ impl Backend {
         etag: Option<&str>,
         size_bytes: u64,
         range: Range<u64>,
-    ) -> Result<(Found, BoxStream<'static, object_store::Result<Bytes>>)> {
+    ) -> GatewayResult<(StoredInfo, BoxStream<'static, object_store::Result<Bytes>>)> {
         // A directory's ETags have the time of change in them: good to compare, and `object_store` does.
         let if_match = etag.filter(|etag| is_header_value(etag)).map(str::to_owned);
         let asked = Some(GetRange::Bounded(range.clone()));
@@ -361,29 +369,34 @@ impl Backend {
         let is_of_other =
             matches!((etag, &answer.meta.e_tag), (Some(asked), Some(given)) if bare(asked) != bare(given));
         if is_of_other || answer.meta.size != size_bytes || answer.range != range {
-            return Err(Error::PreconditionFailed);
+            return Err(GatewayError::PreconditionFailed);
         }
         Ok((found(&answer.meta, &answer.attributes), answer.into_stream()))
     }
 
-    async fn check(&self, key: &str, only: &Only) -> Result<()> {
-        let there = match self.head(key).await {
+    async fn check(&self, key: &str, only: &StoreCondition) -> GatewayResult<()> {
+        let current = match self.head(key).await {
             Ok(found) => Some(found),
-            Err(Error::NoSuchKey) => None,
+            Err(GatewayError::NoSuchKey) => None,
             Err(error) => return Err(error),
         };
-        let holds = match only {
-            Only::Always => true,
-            Only::IfAbsent => there.is_none(),
-            Only::IfMatch(etag) => {
-                there.and_then(|found| found.etag).is_some_and(|found| bare(&found) == bare(etag))
+        let is_met = match only {
+            StoreCondition::Always => true,
+            StoreCondition::IfAbsent => current.is_none(),
+            StoreCondition::IfMatch(etag) => {
+                current.and_then(|found| found.etag).is_some_and(|found| bare(&found) == bare(etag))
             }
         };
-        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
+        if is_met { Ok(()) } else { Err(GatewayError::PreconditionFailed) }
     }
 
     /// Has the store copy an object itself, with its headers, if it may go on as for [`put`](Self::put). Returns the ETag of the copy.
-    pub(crate) async fn copy(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> Result<Option<String>> {
+    pub(crate) async fn copy(
+        &self,
+        from: &str,
+        to: &str,
+        may_go_on: &MayGoOn<'_>,
+    ) -> GatewayResult<Option<String>> {
         self.copy_object(from, to, may_go_on).await?;
         // The copy's answer is not handed on.
         Ok(self.head(to).await?.etag)
@@ -391,12 +404,12 @@ impl Backend {
 
     /// Whether the store may take a copy of an object of this size.
     pub(crate) fn can_copy(&self, size_bytes: u64) -> bool {
-        self.kind == Kind::Directory
-            || size_bytes <= MOST_COPY_BYTES
+        self.kind == BackendKind::Directory
+            || size_bytes <= MAX_COPY_BYTES
             || is_planted(PlantedBug::RefusalRetriedForEver)
     }
 
-    async fn copy_object(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
+    async fn copy_object(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         let (from, to) = (self.reach(from).await?, self.reach(to).await?);
         may_go_on()?;
         let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
@@ -410,7 +423,7 @@ impl Backend {
     }
 
     /// What [`mark`](Self::mark) has left here.
-    pub(crate) async fn marker(&self) -> Result<Option<String>> {
+    pub(crate) async fn marker(&self) -> GatewayResult<Option<String>> {
         // One that hangs is not asked: the thread that does would not come back.
         if self.root.as_ref().is_some_and(|root| root.hangs()) {
             return Err(root::not_there());
@@ -418,13 +431,13 @@ impl Backend {
         let path = marker_path()?;
         let read = async {
             match self.store.get(&path).await {
-                Ok(found) if found.meta.size > MOST_MARKER_BYTES => Ok(Some("no cluster's".to_owned())),
+                Ok(found) if found.meta.size > MAX_MARKER_BYTES => Ok(Some("no cluster's".to_owned())),
                 Ok(found) => {
                     found.bytes().await.map(|text| Some(String::from_utf8_lossy(&text).into_owned()))
                 }
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 // S3 says this of an object that does not exist, if the client may list only a part of the bucket.
-                Err(object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
+                Err(object_store::Error::PermissionDenied { .. }) if self.kind == BackendKind::S3 => {
                     Ok(self.is_listed(&path).await?.then(|| "no cluster's".to_owned()))
                 }
                 Err(error) => Err(error),
@@ -434,26 +447,26 @@ impl Backend {
     }
 
     /// Writes down which gateways the store belongs to, unless that stands there already.
-    pub(crate) async fn mark(&self, text: &str) -> Result<()> {
+    pub(crate) async fn mark(&self, text: &str) -> GatewayResult<()> {
         let path = marker_path()?;
         self.check_there().await?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = self.store.put_opts(&path, PutPayload::from(text.to_owned()), options);
         match self.patiently("PUT", async { put.await.map(drop) }).await {
-            Err(Error::PreconditionFailed) => Ok(()),
+            Err(GatewayError::PreconditionFailed) => Ok(()),
             outcome => outcome,
         }
     }
 
     /// It is no error when there is none. Nothing is begun once `may_go_on` says no.
-    pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
+    pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         let path = self.reach(key).await?;
         may_go_on()?;
         match self.patiently("DELETE", late::sent(self.kind, self.store.delete(&path))).await {
-            Err(Error::NoSuchKey) => Ok(()),
+            Err(GatewayError::NoSuchKey) => Ok(()),
             // No condition was set: the store is busy with something else there.
-            Err(Error::PreconditionFailed) => {
-                Err(Error::Store("DELETE: the store says 409 or 412".to_owned()))
+            Err(GatewayError::PreconditionFailed) => {
+                Err(GatewayError::Store("DELETE: the store says 409 or 412".to_owned()))
             }
             outcome => outcome,
         }
@@ -465,7 +478,7 @@ impl Backend {
         &self,
         prefix: &str,
         after: Option<&str>,
-    ) -> Result<BoxStream<'static, Result<(String, Found)>>> {
+    ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
         let folder = match prefix.rfind('/') {
             // Before the first of "/a" there is no folder.
             Some(0) | None => Path::ROOT,
@@ -473,7 +486,7 @@ impl Backend {
             Some(end) => self.path(&prefix[..end])?,
         };
         let folder = (folder != Path::ROOT).then_some(folder);
-        let listed = match after.filter(|_| self.kind == Kind::S3) {
+        let listed = match after.filter(|_| self.kind == BackendKind::S3) {
             Some(after) => {
                 let offset = names::offset_of(after);
                 self.store.list_with_offset(folder.as_ref(), &offset)
@@ -481,11 +494,11 @@ impl Backend {
             None => self.store.list(folder.as_ref()),
         };
         // A directory that was unmounted meanwhile has listed a part.
-        let looked = |backend: Backend| {
+        let looked = |backend: StoreBackend| {
             futures_util::stream::once(async move { backend.check_there().await.err().map(Err) })
                 .filter_map(std::future::ready)
         };
-        let (before, behind) = (looked(self.clone()), looked(self.clone()));
+        let (before, later) = (looked(self.clone()), looked(self.clone()));
         let (backend, mut is_told) = (self.clone(), false);
         let listed = listed
             .filter_map(move |entry| {
@@ -508,18 +521,18 @@ impl Backend {
                 });
                 std::future::ready(entry.transpose())
             });
-        Ok(before.chain(listed).chain(behind).boxed())
+        Ok(before.chain(listed).chain(later).boxed())
     }
 
     /// Whether no key leads to anything in the store.
-    pub(crate) async fn is_empty(&self) -> Result<bool> {
+    pub(crate) async fn is_empty(&self) -> GatewayResult<bool> {
         Ok(self.list("", None)?.next().await.transpose()?.is_none())
     }
 }
 
 /// Of an object that S3 is sent in parts.
 fn part_bytes(size_bytes: u64) -> u64 {
-    PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS))
+    PART_BYTES.max(size_bytes.div_ceil(MAX_PARTS))
 }
 
 /// Whether the gateway itself has put it there, and no client knows it.
@@ -528,24 +541,24 @@ fn is_own(path: &str) -> bool {
         || path.strip_prefix(crate::staged::FOLDER).is_some_and(|rest| rest.starts_with('/'))
 }
 
-fn marker_path() -> Result<Path> {
-    Path::parse(names::OWNERS).map_err(|error| Error::InvalidArgument(error.to_string()))
+fn marker_path() -> GatewayResult<Path> {
+    Path::parse(names::OWNERS).map_err(|error| GatewayError::InvalidArgument(error.to_string()))
 }
 
 /// What the store said, in our terms.
-pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
+pub(crate) fn failed(request: &str, error: object_store::Error) -> GatewayError {
     match error {
-        object_store::Error::NotFound { .. } => Error::NoSuchKey,
+        object_store::Error::NotFound { .. } => GatewayError::NoSuchKey,
         object_store::Error::Precondition { .. } | object_store::Error::AlreadyExists { .. } => {
-            Error::PreconditionFailed
+            GatewayError::PreconditionFailed
         }
-        object_store::Error::NotModified { .. } => Error::NotModified,
+        object_store::Error::NotModified { .. } => GatewayError::NotModified,
         object_store::Error::NotImplemented { operation, implementer } => {
             // Which store it is, is not for clients.
-            tracing::warn!("{what}: {implementer} can't do {operation}");
-            Error::NotImplemented("the store behind the bucket can't do what this needs".to_owned())
+            tracing::warn!("{request}: {implementer} can't do {operation}");
+            GatewayError::NotImplemented("the store behind the bucket can't do what this needs".to_owned())
         }
-        other => Error::Store(format!("{what}: {}", said::text_of(&other))),
+        other => GatewayError::Store(format!("{request}: {}", said::text_of(&other))),
     }
 }
 

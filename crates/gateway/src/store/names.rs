@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use object_store::path::Path;
 
-use super::Kind;
+use super::BackendKind;
 
 const MARK: &str = "%underlay-";
 pub(super) const EMPTY: &str = "%underlay-empty";
@@ -28,9 +28,9 @@ const ESCAPED: &str = "%underlay-escaped-";
 pub(crate) const OWNERS: &str = "%underlay-cluster";
 
 /// S3's own limit.
-const MOST_KEY_BYTES: usize = 1024;
+const MAX_KEY_BYTES: usize = 1024;
 /// Linux's file systems take 255 bytes as a name, and `object_store` writes it with `#` and a number first.
-const MOST_NAME_BYTES: usize = 250;
+const MAX_NAME_BYTES: usize = 250;
 
 /// Why a key can't be stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,10 +41,10 @@ pub enum NameError {
     Unusable(String),
 }
 
-fn segment_of(part: &str, kind: Kind) -> String {
+fn segment_of(part: &str, kind: BackendKind) -> String {
     match part {
         other if other.contains(|c: char| c.is_ascii_control()) => escaped(other),
-        other if kind == Kind::Directory && other.contains('#') => escaped(other),
+        other if kind == BackendKind::Directory && other.contains('#') => escaped(other),
         "" => EMPTY.to_owned(),
         "." => DOT.to_owned(),
         ".." => DOTS.to_owned(),
@@ -77,18 +77,18 @@ fn escaped(part: &str) -> String {
 fn unescaped(name: &str) -> String {
     let mut part = String::with_capacity(name.len());
     let mut rest = name;
-    while let Some((before, behind)) = rest.split_once('%') {
+    while let Some((before, tail)) = rest.split_once('%') {
         part.push_str(before);
-        let digits = behind.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let digits = tail.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let decoded = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
         match decoded.filter(|c| c.is_ascii_control() || matches!(c, '%' | '#')) {
             Some(c) => {
                 part.push(c);
-                rest = &behind[2..];
+                rest = &tail[2..];
             }
             None => {
                 part.push('%');
-                rest = behind;
+                rest = tail;
             }
         }
     }
@@ -98,7 +98,7 @@ fn unescaped(name: &str) -> String {
 
 /// A path behind which a listing goes on after this key; it need not be one that an object can have.
 pub(super) fn offset_of(key: &str) -> Path {
-    let segments: Vec<String> = key.split('/').map(|part| segment_of(part, Kind::S3)).collect();
+    let segments: Vec<String> = key.split('/').map(|part| segment_of(part, BackendKind::S3)).collect();
     Path::parse(segments.join("/")).unwrap_or(Path::ROOT)
 }
 
@@ -106,13 +106,13 @@ pub(super) fn offset_of(key: &str) -> Path {
 ///
 /// # Errors
 /// When the key is empty or too long, or has a character that can't be part of a name.
-pub fn path_of(key: &str, kind: Kind) -> Result<Path, NameError> {
+pub fn path_of(key: &str, kind: BackendKind) -> Result<Path, NameError> {
     if key.is_empty() {
         return Err(NameError::Unusable("a key can't be empty".to_owned()));
     }
-    if key.len() > MOST_KEY_BYTES {
+    if key.len() > MAX_KEY_BYTES {
         return Err(NameError::TooLong(format!(
-            "a key has at most {MOST_KEY_BYTES} bytes, and this one {}",
+            "a key has at most {MAX_KEY_BYTES} bytes, and this one {}",
             key.len()
         )));
     }
@@ -120,11 +120,11 @@ pub fn path_of(key: &str, kind: Kind) -> Result<Path, NameError> {
         return Err(NameError::Unusable("a key can't have a zero byte".to_owned()));
     }
     let segments: Vec<String> = key.split('/').map(|part| segment_of(part, kind)).collect();
-    if kind == Kind::Directory
-        && let Some(long) = segments.iter().find(|segment| segment.len() > MOST_NAME_BYTES)
+    if kind == BackendKind::Directory
+        && let Some(long) = segments.iter().find(|segment| segment.len() > MAX_NAME_BYTES)
     {
         return Err(NameError::TooLong(format!(
-            "the store behind is a directory, in which a name has at most {MOST_NAME_BYTES} bytes, and `{}...` has {}",
+            "the store behind is a directory, in which a name has at most {MAX_NAME_BYTES} bytes, and `{}...` has {}",
             long.chars().take(20).collect::<String>().escape_debug(),
             long.len()
         )));
@@ -135,12 +135,12 @@ pub fn path_of(key: &str, kind: Kind) -> Result<Path, NameError> {
 /// Whether an S3 store lists this key among others as its order has it: it has its own name there.
 pub(crate) fn has_own_name(key: &str) -> bool {
     let named = key.strip_suffix('/').unwrap_or(key);
-    named.split('/').all(|part| segment_of(part, Kind::S3) == part)
+    named.split('/').all(|part| segment_of(part, BackendKind::S3) == part)
 }
 
 /// How long the name of this path is in the store.
-pub(super) fn length_of(path: &Path, kind: Kind) -> usize {
-    let has_slash = kind == Kind::S3 && is_marker(path);
+pub(super) fn length_of(path: &Path, kind: BackendKind) -> usize {
+    let has_slash = kind == BackendKind::S3 && is_marker(path);
     path.as_ref().len() - if has_slash { EMPTY.len() } else { 0 }
 }
 
@@ -177,31 +177,31 @@ mod tests {
     proptest! {
         #[test]
         fn every_key_comes_back(key in "([a-c.#/%0-9é \\\\?*~\\x01\\t\\n\\r\\x7f-]|%underlay-|empty|literal-|escaped-){1,24}") {
-            for kind in [Kind::S3, Kind::Directory] {
+            for kind in [BackendKind::S3, BackendKind::Directory] {
                 let path = path_of(&key, kind).unwrap();
                 prop_assert_eq!(key_of(&path), key.clone());
                 // Nothing leads out of the store.
                 prop_assert!(path.as_ref().split('/').all(|part| !matches!(part, "" | "." | "..")));
                 // In a directory these are names of unfinished files.
-                prop_assert!(kind == Kind::S3 || !path.as_ref().contains('#'));
+                prop_assert!(kind == BackendKind::S3 || !path.as_ref().contains('#'));
             }
         }
 
         #[test]
         fn two_keys_have_two_paths(a in "[a./%#1\\t]{1,8}", b in "[a./%#1\\t]{1,8}") {
-            for kind in [Kind::S3, Kind::Directory] {
+            for kind in [BackendKind::S3, BackendKind::Directory] {
                 prop_assert_eq!(a == b, path_of(&a, kind).unwrap() == path_of(&b, kind).unwrap());
             }
         }
 
         #[test]
         fn no_key_panics(key in "\\PC{0,40}") {
-            let _ = path_of(&key, Kind::Directory);
+            let _ = path_of(&key, BackendKind::Directory);
         }
     }
 
     #[test]
-    fn most_keys_have_their_own_names_in_an_s3_store() {
+    fn ordinary_keys_keep_their_names_in_s3() {
         for key in ["a", "a/", "a/b", "a#b", "%underlay", "a%underlay-empty"] {
             assert!(has_own_name(key), "{key}");
         }
@@ -211,8 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_keys_stay_as_they_are_and_others_are_marked() {
-        let path = |key: &str| path_of(key, Kind::Directory).map(|path| path.to_string());
+    fn ordinary_keys_are_unchanged_and_others_escaped() {
+        let path = |key: &str| path_of(key, BackendKind::Directory).map(|path| path.to_string());
         assert_eq!(path("a/b c/d=1/part-0.parquet").unwrap(), "a/b c/d=1/part-0.parquet");
         assert_eq!(path("a/").unwrap(), "a/%underlay-empty");
         assert_eq!(path("/etc/passwd").unwrap(), "%underlay-empty/etc/passwd");
@@ -220,13 +220,13 @@ mod tests {
         assert_eq!(path("%underlay-dot").unwrap(), "%underlay-literal-%underlay-dot");
         assert_eq!(path("a#12").unwrap(), "%underlay-escaped-a%2312");
         assert_eq!(path("a\tb/c#%").unwrap(), "%underlay-escaped-a%09b/%underlay-escaped-c%23%25");
-        assert_eq!(path_of("\u{10}x", Kind::S3).unwrap().as_ref(), "%underlay-escaped-%10x");
+        assert_eq!(path_of("\u{10}x", BackendKind::S3).unwrap().as_ref(), "%underlay-escaped-%10x");
         assert_eq!(path("a%#b").unwrap(), "%underlay-escaped-a%25%23b");
-        assert_eq!(path_of("a#12", Kind::S3).unwrap().as_ref(), "%underlay-hash-a#12x");
+        assert_eq!(path_of("a#12", BackendKind::S3).unwrap().as_ref(), "%underlay-hash-a#12x");
         assert!(path(&"k".repeat(250)).is_ok() && path(&"k".repeat(251)).is_err());
         assert!(path("").is_err() && path("a\0b").is_err());
         assert!(matches!(path(&"k".repeat(256)), Err(NameError::TooLong(_))));
-        assert!(path_of(&"k".repeat(256), Kind::S3).is_ok());
-        assert!(path_of(&"k".repeat(1025), Kind::S3).is_err());
+        assert!(path_of(&"k".repeat(256), BackendKind::S3).is_ok());
+        assert!(path_of(&"k".repeat(1025), BackendKind::S3).is_err());
     }
 }

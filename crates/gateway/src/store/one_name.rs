@@ -11,30 +11,30 @@ use std::sync::Arc;
 use underlay_files::{Access, Folder};
 use underlay_sync::planted::{PlantedBug, is_planted};
 
-use super::Backend;
+use super::StoreBackend;
 
 /// What the folder is called by that names are tried in. No key leads there.
 pub(super) const TRIAL: &str = "%underlay-no-key-names";
 
 /// Two names that some directories take for one, and why.
-struct Pair {
+struct NamePair {
     names: [&'static str; 2],
     why: &'static str,
 }
 
-const PAIRS: [Pair; 8] = [
-    Pair { names: ["case", "CASE"], why: "does not tell small letters from capitals" },
-    Pair { names: ["\u{f6}", "\u{d6}"], why: "does not tell small letters from capitals beyond ASCII" },
-    Pair { names: ["\u{e9}", "e\u{301}"], why: "brings names to a normal form of Unicode" },
-    Pair { names: ["\u{fb01}x", "fix"], why: "brings names to a compatible form of Unicode" },
-    Pair { names: ["\u{df}y", "ssy"], why: "folds letters into others" },
-    Pair { names: ["join", "jo\u{200d}in"], why: "leaves out characters that are not seen" },
-    Pair { names: ["dot", "dot."], why: "leaves out dots at the end of names" },
-    Pair { names: ["blank", "blank "], why: "leaves out blanks at the end of names" },
+const PAIRS: [NamePair; 8] = [
+    NamePair { names: ["case", "CASE"], why: "does not tell small letters from capitals" },
+    NamePair { names: ["\u{f6}", "\u{d6}"], why: "does not tell small letters from capitals beyond ASCII" },
+    NamePair { names: ["\u{e9}", "e\u{301}"], why: "brings names to a normal form of Unicode" },
+    NamePair { names: ["\u{fb01}x", "fix"], why: "brings names to a compatible form of Unicode" },
+    NamePair { names: ["\u{df}y", "ssy"], why: "folds letters into others" },
+    NamePair { names: ["join", "jo\u{200d}in"], why: "leaves out characters that are not seen" },
+    NamePair { names: ["dot", "dot."], why: "leaves out dots at the end of names" },
+    NamePair { names: ["blank", "blank "], why: "leaves out blanks at the end of names" },
 ];
 
 /// A directory in which names can be tried.
-pub trait Medium: Send {
+pub trait NameDirectory: Send {
     /// Makes a file that is not there.
     fn make(&mut self, name: &str) -> io::Result<()>;
     /// All that are there.
@@ -42,22 +42,22 @@ pub trait Medium: Send {
 }
 
 /// Makes one that is empty.
-pub type MakeMedium = dyn Fn() -> Box<dyn Medium> + Send + Sync;
+pub type MakeMedium = dyn Fn() -> Box<dyn NameDirectory> + Send + Sync;
 
 /// Why two names would be one; `None` where all are told apart. A name that can't be created at all is no other name's.
 ///
 /// # Errors
 /// When nobody can tell.
-fn look(medium: &mut (impl Medium + ?Sized)) -> io::Result<Option<&'static str>> {
+fn look(medium: &mut (impl NameDirectory + ?Sized)) -> io::Result<Option<&'static str>> {
     if is_planted(PlantedBug::FoldedNamesAccepted) {
         return Ok(None);
     }
     let mut made = BTreeSet::new();
-    for Pair { names, why } in &PAIRS {
+    for NamePair { names, why: reason } in &PAIRS {
         for name in names {
             match medium.make(name) {
                 Ok(()) => drop(made.insert(OsString::from(name))),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Some(*why)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Some(*reason)),
                 // Some take no such name: an object of that name is then refused by the store itself.
                 Err(error) if is_about_name(&error) => {}
                 Err(error) => return Err(error),
@@ -75,21 +75,21 @@ fn is_about_name(error: &io::Error) -> bool {
 }
 
 /// A folder of its own in a directory. It goes with this.
-struct Trial {
+struct NameTrial {
     folder: Folder,
     path: PathBuf,
 }
 
-impl Trial {
-    fn make(directory: &Path) -> io::Result<Trial> {
+impl NameTrial {
+    fn make(directory: &Path) -> io::Result<NameTrial> {
         let name = underlay_files::unique_name(TRIAL);
         let folder = Folder::open(directory)?.make_inner(&name, Access::Private)?;
         let path = folder.path().to_owned();
-        Ok(Trial { folder, path })
+        Ok(NameTrial { folder, path })
     }
 }
 
-impl Drop for Trial {
+impl Drop for NameTrial {
     fn drop(&mut self) {
         if let Err(error) = underlay_files::remove_tree(&self.path) {
             tracing::warn!("cannot remove {}, which nobody needs: {error}", self.path.display());
@@ -97,7 +97,7 @@ impl Drop for Trial {
     }
 }
 
-impl Medium for Trial {
+impl NameDirectory for NameTrial {
     fn make(&mut self, name: &str) -> io::Result<()> {
         match self.folder.has(name) {
             true => Err(io::ErrorKind::AlreadyExists.into()),
@@ -118,12 +118,12 @@ impl Medium for Trial {
     }
 }
 
-impl Backend {
+impl StoreBackend {
     /// Why two keys could be one object in its directory; `None` where they can't. Blocks.
     ///
     /// # Errors
     /// When nothing can be tried there.
-    pub(crate) fn why_names_are_one(&self) -> io::Result<Option<&'static str>> {
+    pub(crate) fn find_alias_reason(&self) -> io::Result<Option<&'static str>> {
         match &self.medium {
             Some(medium) => look(&mut *medium()),
             None => self.root().map_or(Ok(None), |(root, _)| look_at(root)),
@@ -132,13 +132,13 @@ impl Backend {
 
     /// The same, whose names are tried in what this makes: a simulation has no file system that takes two names for one.
     #[must_use]
-    pub fn trying_names_in(self, medium: Arc<MakeMedium>) -> Backend {
-        Backend { medium: Some(medium), ..self }
+    pub fn trying_names_in(self, medium: Arc<MakeMedium>) -> StoreBackend {
+        StoreBackend { medium: Some(medium), ..self }
     }
 }
 
 fn look_at(directory: &Path) -> io::Result<Option<&'static str>> {
-    look(&mut Trial::make(directory)?)
+    look(&mut NameTrial::make(directory)?)
 }
 
 #[cfg(test)]
@@ -159,10 +159,10 @@ mod tests {
         }
     }
 
-    impl Medium for Folding {
+    impl NameDirectory for Folding {
         fn make(&mut self, name: &str) -> io::Result<()> {
             let folded = (self.fold)(name);
-            if self.names.iter().any(|(_, taken)| *taken == folded) {
+            if self.names.iter().any(|(_, existing)| *existing == folded) {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
             self.names.push((name.to_owned(), folded));
@@ -170,25 +170,26 @@ mod tests {
         }
 
         fn names(&mut self) -> io::Result<Vec<OsString>> {
-            let given = self.names.iter().map(|(name, folded)| if self.gives_folded { folded } else { name });
-            Ok(given.map(OsString::from).collect())
+            let listed =
+                self.names.iter().map(|(name, folded)| if self.gives_folded { folded } else { name });
+            Ok(listed.map(OsString::from).collect())
         }
     }
 
     #[test]
     fn directories_that_take_two_names_for_one_are_known() {
-        let said = |fold| look(&mut Folding::by(fold)).unwrap().unwrap_or_default();
+        let reason_for = |fold| look(&mut Folding::by(fold)).unwrap().unwrap_or_default();
         assert_eq!(look(&mut Folding::by(str::to_owned)).unwrap(), None);
-        assert!(said(|name| name.to_ascii_lowercase()).contains("capitals"));
+        assert!(reason_for(|name| name.to_ascii_lowercase()).contains("capitals"));
         let beyond_ascii: fn(&str) -> String =
             |name| if name.is_ascii() { name.to_owned() } else { name.to_lowercase() };
-        assert!(said(beyond_ascii).contains("beyond ASCII"));
-        assert!(said(|name| name.replace("e\u{301}", "\u{e9}")).contains("normal form"));
-        assert!(said(|name| name.replace('\u{fb01}', "fi")).contains("compatible form"));
-        assert!(said(|name| name.replace('\u{df}', "ss")).contains("into others"));
-        assert!(said(|name| name.replace('\u{200d}', "")).contains("not seen"));
-        assert!(said(|name| name.trim_end_matches('.').to_owned()).contains("dots"));
-        assert!(said(|name| name.trim_end().to_owned()).contains("blanks"));
+        assert!(reason_for(beyond_ascii).contains("beyond ASCII"));
+        assert!(reason_for(|name| name.replace("e\u{301}", "\u{e9}")).contains("normal form"));
+        assert!(reason_for(|name| name.replace('\u{fb01}', "fi")).contains("compatible form"));
+        assert!(reason_for(|name| name.replace('\u{df}', "ss")).contains("into others"));
+        assert!(reason_for(|name| name.replace('\u{200d}', "")).contains("not seen"));
+        assert!(reason_for(|name| name.trim_end_matches('.').to_owned()).contains("dots"));
+        assert!(reason_for(|name| name.trim_end().to_owned()).contains("blanks"));
         // One that tells them apart, and lists another name than it was given.
         let mut other = Folding { gives_folded: true, ..Folding::by(|name| format!("{name}'")) };
         assert!(look(&mut other).unwrap().unwrap().contains("another form"));
@@ -197,7 +198,7 @@ mod tests {
     /// A directory without a name that it can't have is as good as another.
     struct Strict(Vec<String>);
 
-    impl Medium for Strict {
+    impl NameDirectory for Strict {
         fn make(&mut self, name: &str) -> io::Result<()> {
             match name.contains('\u{200d}') {
                 true => Err(rustix::io::Errno::ILSEQ.into()),
@@ -214,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_can_not_be_made_is_no_other_s() {
+    fn impossible_name_is_not_folded() {
         assert_eq!(look(&mut Strict(Vec::new())).unwrap(), None);
     }
 
     #[test]
-    fn the_trial_leaves_nothing_behind() {
+    fn name_trial_leaves_nothing() {
         assert!(TRIAL.starts_with(crate::store::names::NO_KEY));
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(look_at(directory.path()).unwrap(), None, "a file system for tests tells names apart");

@@ -11,9 +11,9 @@ use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
 use openssl::x509::X509;
 use underlay_files::{Access, Folder, read};
 
-use super::crypto::Crypto;
-use super::wire::Wire;
-use super::{Backend, Kind, PATIENCE};
+use super::crypto::StoreCrypto;
+use super::wire::SigningTransport;
+use super::{BackendKind, STORE_TIMEOUT, StoreBackend};
 use crate::config::{S3Endpoint, StorePlace};
 
 /// Requests are tried again for so long before the caller hears of it: a flush tries again later anyway.
@@ -21,9 +21,9 @@ const RETRIES: usize = 3;
 const RETRY_FOR: Duration = Duration::from_secs(20);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Of a file of certificates.
-const MOST_CERTIFICATE_BYTES: u64 = 1 << 20;
+const MAX_CERTIFICATE_BYTES: u64 = 1 << 20;
 /// What Linux takes as a path, without what the objects in it may need.
-const MOST_DIRECTORY_BYTES: usize = 1000;
+const MAX_DIRECTORY_BYTES: usize = 1000;
 
 /// Why a store can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(crate) struct OpenError(pub(crate) String);
 
 /// How the stores of S3 endpoints are reached, with the secrets.
 #[derive(Clone, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct EndpointAccess {
     pub(crate) endpoint: S3Endpoint,
     pub(crate) secret: Option<String>,
 }
@@ -41,14 +41,14 @@ pub(crate) struct Reached {
 ///
 /// # Errors
 /// When the directory is not there or not ours alone, or the endpoint makes no sense.
-pub(crate) fn open(place: &StorePlace, reached: &Reached) -> Result<Backend, OpenError> {
+pub(crate) fn open(place: &StorePlace, reached: &EndpointAccess) -> Result<StoreBackend, OpenError> {
     match place {
         StorePlace::Directory(directory) => open_directory(directory),
         StorePlace::S3 { bucket, prefix } => open_s3(bucket, prefix, reached),
     }
 }
 
-fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
+fn open_directory(directory: &Path) -> Result<StoreBackend, OpenError> {
     let failed = |error: &dyn std::fmt::Display| OpenError(format!("{}: {error}", directory.display()));
     // Others who can write there could make the gateway write through a link of theirs.
     let folder = Folder::open(directory).map_err(|error| match error.kind() {
@@ -56,9 +56,9 @@ fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
         _ => failed(&error),
     })?;
     let length = directory.as_os_str().len();
-    if length > MOST_DIRECTORY_BYTES {
+    if length > MAX_DIRECTORY_BYTES {
         return Err(failed(&format_args!(
-            "the path has {length} bytes, and a store's may have {MOST_DIRECTORY_BYTES}"
+            "the path has {length} bytes, and a store's may have {MAX_DIRECTORY_BYTES}"
         )));
     }
     let store = LocalFileSystem::new_with_prefix(directory)
@@ -67,14 +67,16 @@ fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
         .with_fsync(true)
         // An empty directory would be in the way of an object of its name.
         .with_automatic_cleanup(true);
-    Backend::new(Arc::new(store), Kind::Directory).at(folder.path()).map_err(|error| failed(&error))
+    StoreBackend::new(Arc::new(store), BackendKind::Directory)
+        .with_root(folder.path())
+        .map_err(|error| failed(&error))
 }
 
-fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, OpenError> {
+fn open_s3(bucket: &str, prefix: &str, reached: &EndpointAccess) -> Result<StoreBackend, OpenError> {
     let endpoint = &reached.endpoint;
     // As long as a key's turn is held for a request: one that was given up sooner might yet be carried out over the next writer's.
     let mut options = ClientOptions::new()
-        .with_timeout(PATIENCE)
+        .with_timeout(STORE_TIMEOUT)
         .with_connect_timeout(CONNECT)
         .with_allow_http(endpoint.url.as_deref().is_some_and(|url| url.starts_with("http://")));
     if let Some(file) = &endpoint.authority {
@@ -92,7 +94,7 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
             base: 2.0,
         },
     };
-    let wire = Wire::default();
+    let wire = SigningTransport::default();
     let mut builder = AmazonS3Builder::new()
         .with_http_connector(wire.clone())
         .with_bucket_name(bucket)
@@ -103,7 +105,7 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
         .with_virtual_hosted_style_request(endpoint.has_virtual_hosts)
         // One key is deleted at a time, and not every store has DeleteObjects.
         .with_disable_bulk_delete(true)
-        .with_crypto_provider(Arc::new(Crypto));
+        .with_crypto_provider(Arc::new(StoreCrypto));
     if let Some(url) = &endpoint.url {
         builder = builder.with_endpoint(url);
     }
@@ -115,21 +117,21 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
     wire.sign_for(&store, &endpoint.region);
     let prefix = prefix.trim_matches('/');
     let backend = match prefix.is_empty() {
-        true => Backend::new(Arc::new(store), Kind::S3),
+        true => StoreBackend::new(Arc::new(store), BackendKind::S3),
         false => {
             let prefix = object_store::path::Path::from(prefix);
             let prefix_bytes = prefix.as_ref().len() + 1;
-            Backend::new(Arc::new(PrefixStore::new(store, prefix)), Kind::S3).below(prefix_bytes)
+            StoreBackend::new(Arc::new(PrefixStore::new(store, prefix)), BackendKind::S3).below(prefix_bytes)
         }
     };
     // Without an address of its own it is AWS, whose buckets are one name everywhere.
     Ok(backend.reached_at(endpoint.url.as_deref().unwrap_or("AWS")))
 }
 
-impl Backend {
+impl StoreBackend {
     /// The same, reached at this endpoint.
-    pub fn reached_at(self, endpoint: &str) -> Backend {
-        Backend { endpoint: Some(endpoint.into()), ..self }
+    pub fn reached_at(self, endpoint: &str) -> StoreBackend {
+        StoreBackend { endpoint: Some(endpoint.into()), ..self }
     }
 
     /// At another one there may be another store of the same name.
@@ -143,7 +145,7 @@ fn certificates(file: &Path) -> Result<Vec<Certificate>, OpenError> {
     let failed = |error: &dyn std::fmt::Display| {
         OpenError(format!("`authority` of [s3]: {}: {error}", file.display()))
     };
-    let text = read(file, MOST_CERTIFICATE_BYTES).map_err(|error| failed(&error))?;
+    let text = read(file, MAX_CERTIFICATE_BYTES).map_err(|error| failed(&error))?;
     let found = X509::stack_from_pem(&text).map_err(|error| failed(&error))?;
     if found.is_empty() {
         return Err(failed(&"it has no certificate (PEM begins with -----BEGIN CERTIFICATE-----)"));
@@ -179,23 +181,26 @@ mod tests {
     use futures_util::StreamExt as _;
 
     use super::*;
-    use crate::errors::{Error, Result};
-    use crate::model::Headers;
-    use crate::store::Only;
+    use crate::errors::{GatewayError, GatewayResult};
+    use crate::model::ObjectHeaders;
+    use crate::store::StoreCondition;
 
-    fn directory() -> (tempfile::TempDir, Backend) {
+    fn directory() -> (tempfile::TempDir, StoreBackend) {
         let directory = tempfile::tempdir().unwrap();
         let backend = open_directory(directory.path()).unwrap();
         (directory, backend)
     }
 
-    async fn put(backend: &Backend, key: &str) -> Result<()> {
+    async fn put(backend: &StoreBackend, key: &str) -> GatewayResult<()> {
         let body = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"x"))]).boxed();
-        backend.put(key, &Headers::default(), 1, &Only::Always, body, &|| Ok(())).await.map(drop)
+        backend
+            .put(key, &ObjectHeaders::default(), 1, &StoreCondition::Always, body, &|| Ok(()))
+            .await
+            .map(drop)
     }
 
     #[tokio::test]
-    async fn whatever_a_directory_says_it_takes_it_can_store() {
+    async fn accepted_directory_key_can_be_stored() {
         let (_directory, backend) = directory();
         for key in ["k".repeat(250), "/".repeat(100), format!("{}/b", "d#".repeat(50)), "a#b#1".to_owned()] {
             backend.path(&key).unwrap();
@@ -203,19 +208,20 @@ mod tests {
             backend.head(&key).await.unwrap();
         }
         for key in ["k".repeat(251), "/".repeat(1024)] {
-            assert!(matches!(backend.path(&key), Err(Error::KeyTooLong(_))), "{key}");
+            assert!(matches!(backend.path(&key), Err(GatewayError::KeyTooLong(_))), "{key}");
         }
-        let below = Backend::new(Arc::new(object_store::memory::InMemory::new()), Kind::S3).below(100);
+        let below =
+            StoreBackend::new(Arc::new(object_store::memory::InMemory::new()), BackendKind::S3).below(100);
         assert!(below.path(&"k".repeat(924)).is_ok());
-        assert!(matches!(below.path(&"k".repeat(925)), Err(Error::KeyTooLong(_))));
+        assert!(matches!(below.path(&"k".repeat(925)), Err(GatewayError::KeyTooLong(_))));
         // What stands for a slash at the end never gets there.
         assert!(below.path(&format!("{}/", "k".repeat(923))).is_ok());
-        assert!(matches!(below.path(&format!("{}/", "k".repeat(924))), Err(Error::KeyTooLong(_))));
+        assert!(matches!(below.path(&format!("{}/", "k".repeat(924))), Err(GatewayError::KeyTooLong(_))));
     }
 
     /// Threads that hang in it would soon be all there are.
     #[tokio::test]
-    async fn a_directory_that_does_not_answer_is_away_at_once() {
+    async fn unanswering_directory_is_away_at_once() {
         let (_directory, backend) = directory();
         let root = backend.root.clone().unwrap();
         let all = root.looks.available_permits() as u32;
@@ -223,7 +229,7 @@ mod tests {
         assert!(backend.check_there().await.is_err() && backend.is_away());
         // From now on nobody waits for it.
         let asked = futures_util::FutureExt::now_or_never(backend.check_there());
-        assert!(matches!(asked, Some(Err(Error::StoreAway(why))) if why.contains("is it mounted?")));
+        assert!(matches!(asked, Some(Err(GatewayError::StoreAway(why))) if why.contains("is it mounted?")));
         drop(hanging);
         backend.watch().await.unwrap();
         assert!(backend.check_there().await.is_ok() && !backend.is_away());
@@ -231,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_takes_the_place_of_a_directory_that_was_emptied() {
+    async fn object_replaces_emptied_directory() {
         let (_directory, backend) = directory();
         put(&backend, "a/b/c").await.unwrap();
         backend.delete("a/b/c", &|| Ok(())).await.unwrap();
@@ -241,7 +247,7 @@ mod tests {
 
     /// A second link to the same file beside its name would keep the bytes when both are deleted, and the directory as well.
     #[tokio::test]
-    async fn a_copy_that_is_made_again_leaves_nothing_beside_it() {
+    async fn repeated_copy_leaves_no_extra_file() {
         let (directory, backend) = directory();
         put(&backend, "from").await.unwrap();
         for _ in 0..3 {
@@ -268,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_key_leads_to_is_not_listed() {
+    async fn files_without_keys_are_not_listed() {
         let (directory, backend) = directory();
         put(&backend, "mine#1").await.unwrap();
         std::fs::write(directory.path().join("theirs#b"), "x").unwrap();
@@ -281,37 +287,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_the_limit_of_copies_is_none_in_s3() {
+    fn copies_above_size_limit_are_refused_for_s3() {
         let (_directory, directory) = directory();
-        let s3 = Backend::new(Arc::new(object_store::memory::InMemory::new()), Kind::S3);
+        let s3 = StoreBackend::new(Arc::new(object_store::memory::InMemory::new()), BackendKind::S3);
         assert!(s3.can_copy(5 << 30) && !s3.can_copy((5 << 30) + 1));
         assert!(directory.can_copy(1 << 50));
     }
 
     #[tokio::test]
-    async fn no_link_is_followed() {
+    async fn symbolic_links_are_not_followed() {
         let (directory, backend) = directory();
         let outside = tempfile::tempdir().unwrap();
         std::fs::write(outside.path().join("secret"), "not for you").unwrap();
         std::os::unix::fs::symlink(outside.path(), directory.path().join("sub")).unwrap();
         std::os::unix::fs::symlink(outside.path().join("secret"), directory.path().join("file")).unwrap();
         for key in ["sub/secret", "file"] {
-            assert!(matches!(backend.head(key).await, Err(Error::AccessDenied(_))), "{key}");
-            assert!(matches!(backend.get(key, None, 1, 0..1).await, Err(Error::AccessDenied(_))), "{key}");
-            assert!(matches!(put(&backend, key).await, Err(Error::AccessDenied(_))), "{key}");
-            assert!(matches!(backend.delete(key, &|| Ok(())).await, Err(Error::AccessDenied(_))), "{key}");
+            assert!(matches!(backend.head(key).await, Err(GatewayError::AccessDenied(_))), "{key}");
             assert!(
-                matches!(backend.copy(key, "copy", &|| Ok(())).await, Err(Error::AccessDenied(_))),
+                matches!(backend.get(key, None, 1, 0..1).await, Err(GatewayError::AccessDenied(_))),
+                "{key}"
+            );
+            assert!(matches!(put(&backend, key).await, Err(GatewayError::AccessDenied(_))), "{key}");
+            assert!(
+                matches!(backend.delete(key, &|| Ok(())).await, Err(GatewayError::AccessDenied(_))),
+                "{key}"
+            );
+            assert!(
+                matches!(backend.copy(key, "copy", &|| Ok(())).await, Err(GatewayError::AccessDenied(_))),
                 "{key}"
             );
         }
-        assert!(matches!(put(&backend, "sub/new").await, Err(Error::AccessDenied(_))));
+        assert!(matches!(put(&backend, "sub/new").await, Err(GatewayError::AccessDenied(_))));
         assert!(!outside.path().join("new").exists());
         // Nor is a directory passed through in which somebody else may put one.
         let open = directory.path().join("open");
         std::fs::create_dir(&open).unwrap();
         std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-        assert!(matches!(put(&backend, "open/a").await, Err(Error::AccessDenied(_))));
+        assert!(matches!(put(&backend, "open/a").await, Err(GatewayError::AccessDenied(_))));
         let listed = backend.list("", None).unwrap().map(|entry| entry.unwrap().0).collect::<Vec<_>>().await;
         assert!(listed.is_empty(), "{listed:?}");
     }

@@ -6,27 +6,27 @@ use object_store::{MultipartUpload, PutMode, PutMultipartOptions, PutOptions, Pu
 use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::attributes::{self, is_header_value};
-use super::unfinished::Unfinished;
-use super::{Backend, MayGoOn, Only, PART_BYTES, PATIENCE, late};
-use crate::errors::{Error, Result};
-use crate::memory::Hold;
-use crate::model::Headers;
+use super::unfinished::UnfinishedUpload;
+use super::{MayGoOn, PART_BYTES, STORE_TIMEOUT, StoreBackend, StoreCondition, late};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::memory::MemoryHold;
+use crate::model::ObjectHeaders;
 
 /// Parts of one object that are under way at the same time.
 const PARTS_AT_ONCE: usize = 3;
 
-impl Backend {
+impl StoreBackend {
     /// Stores an object of a known size. What was at that name stays until the new object is whole. No request begins once `may_go_on` says no: the
     /// name may be another gateway's by then. Returns the store's ETag.
     pub(crate) async fn put(
         &self,
         key: &str,
-        headers: &Headers,
+        headers: &ObjectHeaders,
         size_bytes: u64,
-        only: &Only,
-        mut body: BoxStream<'_, Result<Bytes>>,
+        only: &StoreCondition,
+        mut body: BoxStream<'_, GatewayResult<Bytes>>,
         may_go_on: &MayGoOn<'_>,
-    ) -> Result<Option<String>> {
+    ) -> GatewayResult<Option<String>> {
         let attributes = attributes::attributes(self.kind, headers);
         if size_bytes <= PART_BYTES {
             let _hold = match is_planted(PlantedBug::WholeObjectInMemory) {
@@ -39,11 +39,13 @@ impl Backend {
             }
             let path = self.reach(key).await?;
             let mode = match only {
-                Only::Always => PutMode::Overwrite,
-                Only::IfAbsent => PutMode::Create,
+                StoreCondition::Always => PutMode::Overwrite,
+                StoreCondition::IfAbsent => PutMode::Create,
                 // No store has such a one.
-                Only::IfMatch(etag) if !is_header_value(etag) => return Err(Error::PreconditionFailed),
-                Only::IfMatch(etag) => {
+                StoreCondition::IfMatch(etag) if !is_header_value(etag) => {
+                    return Err(GatewayError::PreconditionFailed);
+                }
+                StoreCondition::IfMatch(etag) => {
                     PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
                 }
             };
@@ -55,7 +57,7 @@ impl Backend {
                 .await?;
             return Ok(put.e_tag);
         }
-        if *only != Only::Always {
+        if *only != StoreCondition::Always {
             // `object_store` can't make its completion conditional; `head` before it is the best there is.
             self.check(key, only).await?;
         }
@@ -64,7 +66,7 @@ impl Backend {
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let upload =
             self.patiently("CreateMultipartUpload", self.store.put_multipart_opts(&path, options)).await?;
-        let mut unfinished = Unfinished::new(upload);
+        let mut unfinished = UnfinishedUpload::new(upload);
         match self.put_parts(unfinished.upload(), size_bytes, body, may_go_on).await {
             Ok(etag) => {
                 unfinished.finished();
@@ -81,9 +83,9 @@ impl Backend {
         &self,
         upload: &mut dyn MultipartUpload,
         size_bytes: u64,
-        mut body: BoxStream<'_, Result<Bytes>>,
+        mut body: BoxStream<'_, GatewayResult<Bytes>>,
         may_go_on: &MayGoOn<'_>,
-    ) -> Result<Option<String>> {
+    ) -> GatewayResult<Option<String>> {
         let part_bytes = self.bytes_a_part(size_bytes);
         let mut under_way = futures_util::stream::FuturesUnordered::new();
         // What has come and belongs to the next part.
@@ -103,7 +105,7 @@ impl Backend {
             }
             if gathered < length {
                 // The store would complete what it has; it is not what was promised.
-                return Err(Error::Store(
+                return Err(GatewayError::Store(
                     "an object's bytes ended early on their way to the store".to_owned(),
                 ));
             }
@@ -135,7 +137,7 @@ impl Backend {
         &self,
         bytes: u64,
         under_way: &mut futures_util::stream::FuturesUnordered<F>,
-    ) -> Result<Option<Hold>>
+    ) -> GatewayResult<Option<MemoryHold>>
     where
         F: Future<Output = object_store::Result<()>>,
     {
@@ -157,15 +159,17 @@ impl Backend {
     async fn next_of<F>(
         &self,
         parts: &mut futures_util::stream::FuturesUnordered<F>,
-    ) -> Result<Option<Result<()>>>
+    ) -> GatewayResult<Option<GatewayResult<()>>>
     where
         F: Future<Output = object_store::Result<()>>,
     {
-        match tokio::time::timeout(PATIENCE, parts.next()).await {
+        match tokio::time::timeout(STORE_TIMEOUT, parts.next()).await {
             Ok(next) => {
                 Ok(next.map(|outcome| outcome.map_err(|error| self.failed_to_write("UploadPart", error))))
             }
-            Err(_) => Err(Error::Store(format!("UploadPart: no answer for {} s", PATIENCE.as_secs()))),
+            Err(_) => {
+                Err(GatewayError::Store(format!("UploadPart: no answer for {} s", STORE_TIMEOUT.as_secs())))
+            }
         }
     }
 }

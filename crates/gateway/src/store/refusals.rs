@@ -6,17 +6,17 @@ use std::fmt;
 
 use hyper::StatusCode;
 
-use super::Kind;
-use crate::errors::Refusal;
+use super::BackendKind;
+use crate::errors::StoreRefusal;
 
 /// Of what a store says of an error.
-const MOST_SAID_CHARS: usize = 600;
+const MAX_MESSAGE_CHARS: usize = 600;
 
 /// An answer of an S3 store that refuses a request. It stands for the answer, since `object_store` shows no status to its callers.
 #[derive(Debug)]
 pub(super) struct RefusedAnswer {
     status: StatusCode,
-    refusal: Refusal,
+    refusal: StoreRefusal,
     said: String,
 }
 
@@ -47,16 +47,16 @@ const PASSING: [&str; 14] = [
 ];
 
 /// Codes that say more than their status does.
-const TELLING: [(&str, Refusal); 9] = [
-    ("EntityTooLarge", Refusal::TooLarge),
-    ("MetadataTooLarge", Refusal::TooLarge),
-    ("RequestHeaderSectionTooLarge", Refusal::TooLarge),
-    ("MaxMessageLengthExceeded", Refusal::TooLarge),
-    ("KeyTooLongError", Refusal::Name),
-    ("InvalidURI", Refusal::Name),
-    ("InvalidAccessKeyId", Refusal::Denied),
-    ("AccountProblem", Refusal::Denied),
-    ("NotImplemented", Refusal::NotSupported),
+const TELLING: [(&str, StoreRefusal); 9] = [
+    ("EntityTooLarge", StoreRefusal::TooLarge),
+    ("MetadataTooLarge", StoreRefusal::TooLarge),
+    ("RequestHeaderSectionTooLarge", StoreRefusal::TooLarge),
+    ("MaxMessageLengthExceeded", StoreRefusal::TooLarge),
+    ("KeyTooLongError", StoreRefusal::Name),
+    ("InvalidURI", StoreRefusal::Name),
+    ("InvalidAccessKeyId", StoreRefusal::Denied),
+    ("AccountProblem", StoreRefusal::Denied),
+    ("NotImplemented", StoreRefusal::NotSupported),
 ];
 
 /// Whether an answer with this status may be a refusal. Those that `object_store` has its own errors for are not among them.
@@ -71,32 +71,32 @@ pub(super) fn may_refuse(status: StatusCode) -> bool {
 pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
     let code = body
         .split_once("<Code>")
-        .and_then(|(_, behind)| behind.split_once("</Code>"))
+        .and_then(|(_, tail)| tail.split_once("</Code>"))
         .map_or("", |(code, _)| code.trim());
     if PASSING.contains(&code) {
         return None;
     }
-    let told = TELLING.iter().find(|(known, _)| *known == code).map(|(_, refusal)| *refusal);
-    let refusal = told.unwrap_or(match status.as_u16() {
-        413 | 431 => Refusal::TooLarge,
-        414 => Refusal::Name,
-        405 | 501 | 505 => Refusal::NotSupported,
-        _ => Refusal::Request,
+    let listed = TELLING.iter().find(|(name, _)| *name == code).map(|(_, refusal)| *refusal);
+    let refusal = listed.unwrap_or(match status.as_u16() {
+        413 | 431 => StoreRefusal::TooLarge,
+        414 => StoreRefusal::Name,
+        405 | 501 | 505 => StoreRefusal::NotSupported,
+        _ => StoreRefusal::Request,
     });
-    let said: String = body.chars().take(MOST_SAID_CHARS).collect();
-    Some(RefusedAnswer { status, refusal, said: said.escape_debug().to_string() })
+    let excerpt: String = body.chars().take(MAX_MESSAGE_CHARS).collect();
+    Some(RefusedAnswer { status, refusal, said: excerpt.escape_debug().to_string() })
 }
 
 /// Whether an error of a request that changes something is a refusal.
-pub(super) fn refusal_of(kind: Kind, error: &object_store::Error) -> Option<Refusal> {
+pub(super) fn refusal_of(kind: BackendKind, error: &object_store::Error) -> Option<StoreRefusal> {
     match error {
         object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
-            return Some(Refusal::Denied);
+            return Some(StoreRefusal::Denied);
         }
         object_store::Error::NotSupported { .. } | object_store::Error::NotImplemented { .. } => {
-            return Some(Refusal::NotSupported);
+            return Some(StoreRefusal::NotSupported);
         }
-        object_store::Error::InvalidPath { .. } => return Some(Refusal::Name),
+        object_store::Error::InvalidPath { .. } => return Some(StoreRefusal::Name),
         // What is there decides, and that changes.
         object_store::Error::NotFound { .. }
         | object_store::Error::AlreadyExists { .. }
@@ -107,12 +107,12 @@ pub(super) fn refusal_of(kind: Kind, error: &object_store::Error) -> Option<Refu
     let mut cause = error.source();
     while let Some(error) = cause {
         match kind {
-            Kind::S3 => {
+            BackendKind::S3 => {
                 if let Some(answer) = error.downcast_ref::<RefusedAnswer>() {
                     return Some(answer.refusal);
                 }
             }
-            Kind::Directory => {
+            BackendKind::Directory => {
                 if let Some(error) = error.downcast_ref::<std::io::Error>() {
                     return refusal_of_number(error.raw_os_error()?);
                 }
@@ -124,13 +124,13 @@ pub(super) fn refusal_of(kind: Kind, error: &object_store::Error) -> Option<Refu
 }
 
 /// Of what the kernel says of a file. Full disks and quotas are none: they pass.
-fn refusal_of_number(number: i32) -> Option<Refusal> {
+fn refusal_of_number(number: i32) -> Option<StoreRefusal> {
     Some(match number {
-        libc::EMLINK | libc::EXDEV => Refusal::Links,
-        libc::EACCES | libc::EPERM => Refusal::Denied,
-        libc::EROFS => Refusal::ReadOnly,
-        libc::EFBIG => Refusal::TooLarge,
-        libc::EOPNOTSUPP | libc::ENOSYS => Refusal::NotSupported,
+        libc::EMLINK | libc::EXDEV => StoreRefusal::Links,
+        libc::EACCES | libc::EPERM => StoreRefusal::Denied,
+        libc::EROFS => StoreRefusal::ReadOnly,
+        libc::EFBIG => StoreRefusal::TooLarge,
+        libc::EOPNOTSUPP | libc::ENOSYS => StoreRefusal::NotSupported,
         libc::ENAMETOOLONG
         | libc::EISDIR
         | libc::ENOTDIR
@@ -138,7 +138,7 @@ fn refusal_of_number(number: i32) -> Option<Refusal> {
         | libc::EEXIST
         | libc::ELOOP
         | libc::EILSEQ
-        | libc::EINVAL => Refusal::Name,
+        | libc::EINVAL => StoreRefusal::Name,
         _ => return None,
     })
 }
@@ -155,45 +155,45 @@ mod tests {
     #[test]
     fn refusals_are_told_from_what_passes() {
         let status = |code| StatusCode::from_u16(code).unwrap();
-        let of = |code: u16, body: &str| {
+        let refusal_of = |code: u16, body: &str| {
             refused(status(code), body).filter(|_| may_refuse(status(code))).map(|answer| answer.refusal)
         };
         for (code, body, refusal) in [
-            (400, "<Error><Code>InvalidRequest</Code></Error>", Some(Refusal::Request)),
-            (400, "", Some(Refusal::Request)),
+            (400, "<Error><Code>InvalidRequest</Code></Error>", Some(StoreRefusal::Request)),
+            (400, "", Some(StoreRefusal::Request)),
             (400, "<Error><Code>RequestTimeout</Code></Error>", None),
             (400, "<Error><Code>BadDigest</Code></Error>", None),
-            (400, "<Error><Code>KeyTooLongError</Code></Error>", Some(Refusal::Name)),
-            (400, "<Error><Code>MetadataTooLarge</Code></Error>", Some(Refusal::TooLarge)),
-            (405, "", Some(Refusal::NotSupported)),
-            (413, "", Some(Refusal::TooLarge)),
-            (501, "", Some(Refusal::NotSupported)),
+            (400, "<Error><Code>KeyTooLongError</Code></Error>", Some(StoreRefusal::Name)),
+            (400, "<Error><Code>MetadataTooLarge</Code></Error>", Some(StoreRefusal::TooLarge)),
+            (405, "", Some(StoreRefusal::NotSupported)),
+            (413, "", Some(StoreRefusal::TooLarge)),
+            (501, "", Some(StoreRefusal::NotSupported)),
             (500, "", None),
             (503, "<Error><Code>SlowDown</Code></Error>", None),
             (404, "", None),
             (408, "", None),
             (429, "", None),
         ] {
-            assert_eq!(of(code, body), refusal, "{code} {body}");
+            assert_eq!(refusal_of(code, body), refusal, "{code} {body}");
         }
     }
 
     #[test]
-    fn what_a_directory_can_never_take_is_a_refusal() {
+    fn permanent_directory_errors_are_refusals() {
         for (number, refusal) in [
-            (libc::EMLINK, Some(Refusal::Links)),
-            (libc::EXDEV, Some(Refusal::Links)),
-            (libc::EPERM, Some(Refusal::Denied)),
-            (libc::EROFS, Some(Refusal::ReadOnly)),
-            (libc::ENAMETOOLONG, Some(Refusal::Name)),
-            (libc::EISDIR, Some(Refusal::Name)),
+            (libc::EMLINK, Some(StoreRefusal::Links)),
+            (libc::EXDEV, Some(StoreRefusal::Links)),
+            (libc::EPERM, Some(StoreRefusal::Denied)),
+            (libc::EROFS, Some(StoreRefusal::ReadOnly)),
+            (libc::ENAMETOOLONG, Some(StoreRefusal::Name)),
+            (libc::EISDIR, Some(StoreRefusal::Name)),
             (libc::ENOSPC, None),
             (libc::EDQUOT, None),
             (libc::EIO, None),
         ] {
-            assert_eq!(refusal_of(Kind::Directory, &of_directory(number)), refusal, "{number}");
+            assert_eq!(refusal_of(BackendKind::Directory, &of_directory(number)), refusal, "{number}");
             // A connection that a firewall refuses has such numbers, too.
-            assert_eq!(refusal_of(Kind::S3, &of_directory(number)), None, "{number}");
+            assert_eq!(refusal_of(BackendKind::S3, &of_directory(number)), None, "{number}");
         }
     }
 }

@@ -11,33 +11,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Semaphore;
 use underlay_sync::Mutex;
 
-use crate::errors::{Error, Result};
+use crate::errors::{GatewayError, GatewayResult};
 
 /// What tells one directory from another: device and inode.
-pub(crate) type Identity = (u64, u64);
+pub(crate) type DirectoryIdentity = (u64, u64);
 
 /// Looks at one directory at the same time. Each takes a thread, and where a mount hangs, for as long as it does.
-const MOST_LOOKS: usize = 16;
+const MAX_CONCURRENT_CHECKS: usize = 16;
 
 #[derive(Debug)]
-struct Opened {
-    identity: Identity,
+struct OpenedRoot {
+    identity: DirectoryIdentity,
     /// Held open, so that its inode is given to no other one, and that nobody unmounts it by mistake.
     _file: File,
 }
 
-impl Opened {
-    fn of(path: &Path) -> io::Result<Opened> {
+impl OpenedRoot {
+    fn from_path(path: &Path) -> io::Result<OpenedRoot> {
         let file = File::open(path)?;
-        Ok(Opened { identity: identity_of(&file.metadata()?), _file: file })
+        Ok(OpenedRoot { identity: identity_of(&file.metadata()?), _file: file })
     }
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(super) struct StoreRoot {
     path: PathBuf,
-    opened: Mutex<Opened>,
+    opened: Mutex<OpenedRoot>,
     /// What was opened is not what is expected there, so all of it counts as away until another one [is accepted](Self::accept).
     is_awaited: AtomicBool,
     is_away: AtomicBool,
@@ -48,19 +48,19 @@ pub(super) struct Root {
     returns: AtomicU64,
 }
 
-fn identity_of(found: &Metadata) -> Identity {
+fn identity_of(found: &Metadata) -> DirectoryIdentity {
     (found.dev(), found.ino())
 }
 
-impl Root {
-    pub(super) fn open(path: &Path) -> io::Result<Root> {
-        Ok(Root {
+impl StoreRoot {
+    pub(super) fn open(path: &Path) -> io::Result<StoreRoot> {
+        Ok(StoreRoot {
             path: path.to_owned(),
-            opened: Mutex::new(Opened::of(path)?),
+            opened: Mutex::new(OpenedRoot::from_path(path)?),
             is_awaited: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
-            looks: Arc::new(Semaphore::new(MOST_LOOKS)),
+            looks: Arc::new(Semaphore::new(MAX_CONCURRENT_CHECKS)),
             returns: AtomicU64::new(0),
         })
     }
@@ -69,7 +69,7 @@ impl Root {
         &self.path
     }
 
-    pub(super) fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> DirectoryIdentity {
         self.opened.lock().identity
     }
 
@@ -110,8 +110,8 @@ impl Root {
     ///
     /// # Errors
     /// When it is not, or can't be opened.
-    pub(super) fn accept(&self, identity: Identity) -> io::Result<()> {
-        let opened = Opened::of(&self.path)?;
+    pub(super) fn accept(&self, identity: DirectoryIdentity) -> io::Result<()> {
+        let opened = OpenedRoot::from_path(&self.path)?;
         if opened.identity != identity {
             return Err(io::Error::other("it was exchanged again meanwhile"));
         }
@@ -130,12 +130,12 @@ impl Root {
     ///
     /// # Errors
     /// When the path names nothing, or another directory.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> GatewayResult<()> {
         if self.is_awaited() {
             return Err(not_there());
         }
         let identity = self.identity();
-        let why = match std::fs::metadata(&self.path) {
+        let reason = match std::fs::metadata(&self.path) {
             Ok(found) if identity_of(&found) == identity => {
                 if self.is_away.swap(false, Ordering::Relaxed) {
                     self.returns.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Root {
         };
         if !self.is_away.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "{}: {why}; nothing is read from there or stored there before the one that was opened is back\n  what to do: mount it again; if another one is to take its place, start the gateway again",
+                "{}: {reason}; nothing is read from there or stored there before the one that was opened is back\n  what to do: mount it again; if another one is to take its place, start the gateway again",
                 self.path.display()
             );
         }
@@ -157,7 +157,7 @@ impl Root {
 }
 
 #[cfg(test)]
-impl super::Backend {
+impl super::StoreBackend {
     /// As if a look had not come back in time.
     pub(crate) fn hang(&self) {
         self.root.iter().for_each(|root| root.note_hanging());
@@ -165,8 +165,8 @@ impl super::Backend {
 }
 
 /// Where the store is, is not for clients.
-pub(super) fn not_there() -> Error {
-    Error::StoreAway(
+pub(super) fn not_there() -> GatewayError {
+    GatewayError::StoreAway(
         "the directory behind the bucket is not there, or is another one than was opened: is it mounted?"
             .to_owned(),
     )
@@ -177,11 +177,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_in_the_place_of_another_is_not_taken_for_it() {
+    fn replacement_directory_is_not_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let (path, away) = (directory.path().join("store"), directory.path().join("away"));
         std::fs::create_dir(&path).unwrap();
-        let root = Root::open(&path).unwrap();
+        let root = StoreRoot::open(&path).unwrap();
         assert!(root.check().is_ok() && !root.is_away());
         std::fs::rename(&path, &away).unwrap();
         assert!(root.check().is_err() && root.is_away());
@@ -198,18 +198,18 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_awaited_is_away_until_it_is_accepted() {
+    fn awaited_directory_is_away_until_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store");
         std::fs::create_dir(&path).unwrap();
-        let root = Root::open(&path).unwrap();
+        let root = StoreRoot::open(&path).unwrap();
         let below = root.identity();
         root.await_another();
         assert!(root.check().is_err() && root.is_away());
         std::fs::rename(&path, directory.path().join("below")).unwrap();
         std::fs::create_dir(&path).unwrap();
         assert!(root.check().is_err() && root.accept(below).is_err() && root.is_away());
-        root.accept(Root::open(&path).unwrap().identity()).unwrap();
+        root.accept(StoreRoot::open(&path).unwrap().identity()).unwrap();
         assert!(root.check().is_ok() && !root.is_away() && root.identity() != below);
         assert_eq!(root.returns(), 1);
     }

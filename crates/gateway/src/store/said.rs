@@ -21,8 +21,8 @@ const HINTS: [(&[&str], &str); 7] = [
     (&["SlowDown", "ServiceUnavailable", "InternalError"], "the store is busy or has an internal fault"),
 ];
 /// A message is quoted up to here: nobody knows what a store may write into it.
-const MOST_MESSAGE_CHARACTERS: usize = 200;
-const MOST_TEXT_CHARACTERS: usize = 1000;
+const MAX_MESSAGE_CHARACTERS: usize = 200;
+const MAX_TEXT_CHARACTERS: usize = 1000;
 
 /// In one line, with the advice in front if there is some.
 pub(super) fn text_of(error: &object_store::Error) -> String {
@@ -63,7 +63,7 @@ fn document(text: &str) -> Option<String> {
 fn without_document(text: &str) -> String {
     let page = ["<!", "<html", "<HTML", "<?xml"].iter().filter_map(|begin| text.find(begin)).min();
     let text = text[..page.unwrap_or(text.len())].trim_end().trim_end_matches(':');
-    let text: String = text.chars().filter(|c| !c.is_control()).take(MOST_TEXT_CHARACTERS).collect();
+    let text: String = text.chars().filter(|c| !c.is_control()).take(MAX_TEXT_CHARACTERS).collect();
     match page {
         Some(_) => format!("{text} with a page that is not an S3 error: is `endpoint` of [s3] an S3 store?"),
         None => text,
@@ -74,7 +74,7 @@ fn without_document(text: &str) -> String {
 fn between(body: &str, name: &str) -> Option<String> {
     let (_, rest) = body.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
-    let text: String = text.chars().filter(|c| !c.is_control()).take(MOST_MESSAGE_CHARACTERS).collect();
+    let text: String = text.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE_CHARACTERS).collect();
     Some(text.trim().to_owned())
 }
 
@@ -84,13 +84,13 @@ fn innermost(error: &dyn std::error::Error) -> String {
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    let (text, said) = (error.to_string(), cause.to_string());
-    if text.contains(&said) { String::new() } else { format!(": {said}") }
+    let (text, cause_text) = (error.to_string(), cause.to_string());
+    if text.contains(&cause_text) { String::new() } else { format!(": {cause_text}") }
 }
 
 /// For the fuzzer: any text as a store's error. What is printed stays in one line and short, whatever it says.
 pub(crate) fn read_any(text: &str) {
-    let most = MOST_TEXT_CHARACTERS + 4 * MOST_MESSAGE_CHARACTERS;
+    let most = MAX_TEXT_CHARACTERS + 4 * MAX_MESSAGE_CHARACTERS;
     for printed in document(text).into_iter().chain([without_document(text)]) {
         assert!(printed.chars().count() <= most && !printed.chars().any(char::is_control), "{printed:?}");
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_secret_of_the_store_is_said_in_front_and_its_document_is_not_printed() {
+    fn wrong_store_secret_is_named_without_its_document() {
         let body = "<?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><Message>The request signature we calculated does not match</Message>\
                     <AWSAccessKeyId>AKIAEXAMPLE</AWSAccessKeyId><StringToSign>AWS4-HMAC-SHA256</StringToSign><StringToSignBytes>41 57 53 34</StringToSignBytes></Error>";
         let printed = format!(
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_store_writes_into_an_error_is_short_and_in_one_line() {
+    fn store_error_text_is_short_and_single_line() {
         let body =
             format!("<Error><Code>Odd</Code><Message>a\n\u{1b}[31m{}</Message></Error>", "x".repeat(5000));
         let text = document(&body).unwrap();

@@ -6,30 +6,30 @@ use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 use underlay_sync::Mutex;
 
-type Locks = Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>;
+type NameLockTable = Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>;
 
 /// The names that somebody is writing to.
 #[derive(Clone, Default)]
-pub(super) struct Turns(Arc<Locks>);
+pub(super) struct NameLocks(Arc<NameLockTable>);
 
 /// While it lives, nobody else of this process writes to the name.
-pub(crate) struct Turn {
-    turns: Turns,
+pub(crate) struct NameLock {
+    turns: NameLocks,
     key: String,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl Turns {
-    pub(super) async fn take(&self, key: &str) -> Turn {
+impl NameLocks {
+    pub(super) async fn take(&self, key: &str) -> NameLock {
         let lock = Arc::clone(self.0.lock().entry(key.to_owned()).or_default());
         // Made before the wait: one who gives up waiting cleans up as well.
-        let mut turn = Turn { turns: self.clone(), key: key.to_owned(), guard: None };
+        let mut turn = NameLock { turns: self.clone(), key: key.to_owned(), guard: None };
         turn.guard = Some(lock.lock_owned().await);
         turn
     }
 }
 
-impl Drop for Turn {
+impl Drop for NameLock {
     fn drop(&mut self) {
         let mut locks = self.turns.0.lock();
         self.guard = None;
@@ -45,8 +45,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_has_one_writer_and_leaves_nothing_behind() {
-        let turns = Turns::default();
+    async fn name_lock_has_a_single_holder_and_leaves_nothing() {
+        let turns = NameLocks::default();
         let first = turns.take("a").await;
         drop(turns.take("b").await);
         let mut second = Box::pin(turns.take("a"));

@@ -3,14 +3,14 @@
 use object_store::MultipartUpload;
 use tokio::runtime::Handle;
 
-use super::PATIENCE;
+use super::STORE_TIMEOUT;
 
 /// Aborts its upload when it is dropped, as when its caller has gone: otherwise its parts would stay in the store.
-pub(super) struct Unfinished(Option<Box<dyn MultipartUpload>>);
+pub(super) struct UnfinishedUpload(Option<Box<dyn MultipartUpload>>);
 
-impl Unfinished {
-    pub(super) fn new(upload: Box<dyn MultipartUpload>) -> Unfinished {
-        Unfinished(Some(upload))
+impl UnfinishedUpload {
+    pub(super) fn new(upload: Box<dyn MultipartUpload>) -> UnfinishedUpload {
+        UnfinishedUpload(Some(upload))
     }
 
     /// For what comes of it, which is up to the caller until it is [`finished`](Self::finished).
@@ -32,7 +32,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedUpload {
     fn drop(&mut self) {
         // Without a runtime the program ends.
         if let (Some(upload), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
@@ -42,7 +42,7 @@ impl Drop for Unfinished {
 }
 
 async fn abort(mut upload: Box<dyn MultipartUpload>) {
-    let _ = tokio::time::timeout(PATIENCE, upload.abort()).await;
+    let _ = tokio::time::timeout(STORE_TIMEOUT, upload.abort()).await;
 }
 
 #[cfg(test)]
@@ -73,9 +73,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_goes_away_in_the_middle_leaves_no_parts() {
+    async fn dropped_upload_leaves_no_parts() {
         let aborted = Arc::new(AtomicU64::new(0));
-        let one = || Unfinished::new(Box::new(Counted(Arc::clone(&aborted))));
+        let one = || UnfinishedUpload::new(Box::new(Counted(Arc::clone(&aborted))));
         one().finished();
         tokio::task::yield_now().await;
         assert_eq!(aborted.load(Ordering::SeqCst), 0);

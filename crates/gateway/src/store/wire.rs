@@ -25,7 +25,7 @@ use object_store::client::{
 };
 use underlay_sync::Mutex;
 
-use super::crypto::Crypto;
+use super::crypto::StoreCrypto;
 use super::late::{changes_object, seen_on_wire};
 use super::names::{EMPTY, EMPTY_ENCODED, NO_KEY};
 use super::refusals::{may_refuse, refused};
@@ -38,47 +38,47 @@ const EXPIRES_META: HeaderName = HeaderName::from_static("x-amz-meta-%underlay-e
 
 /// How a store is reached so. Its clones are one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wire {
+pub(super) struct SigningTransport {
     /// Belongs to the client that was made last, the store's own. Earlier clients ask for its credentials; holding those, they would keep each
     /// other alive for ever.
-    last: Arc<Mutex<Slot>>,
+    last: Arc<Mutex<StoreSlot>>,
 }
 
 /// Filled once the store has been made.
-type Slot = Arc<OnceLock<Signing>>;
+type StoreSlot = Arc<OnceLock<RequestSigner>>;
 
 #[derive(Debug)]
-struct Signing {
+struct RequestSigner {
     credentials: AwsCredentialProvider,
     region: String,
 }
 
 #[derive(Debug)]
-struct Service {
+struct SigningClient {
     client: HttpClient,
-    signing: Slot,
+    signing: StoreSlot,
 }
 
-impl Wire {
+impl SigningTransport {
     /// Has requests to this store signed as the store itself signs them.
     pub(super) fn sign_for(&self, store: &AmazonS3, region: &str) {
         let credentials = Arc::clone(store.credentials());
         // It is made once.
-        let _ = self.last.lock().set(Signing { credentials, region: region.to_owned() });
+        let _ = self.last.lock().set(RequestSigner { credentials, region: region.to_owned() });
     }
 }
 
-impl HttpConnector for Wire {
+impl HttpConnector for SigningTransport {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        let signing = Slot::default();
+        let signing = StoreSlot::default();
         *self.last.lock() = Arc::clone(&signing);
-        Ok(HttpClient::new(Service { client, signing }))
+        Ok(HttpClient::new(SigningClient { client, signing }))
     }
 }
 
 #[async_trait]
-impl HttpService for Service {
+impl HttpService for SigningClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let query = request.uri().query().unwrap_or_default();
         let lists = query.split('&').any(|part| part == "list-type=2");
@@ -139,13 +139,13 @@ async fn told_apart(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
 }
 
 /// Signs a request anew, whose digest is known.
-async fn sign(request: &mut HttpRequest, signing: &Signing) -> Result<(), HttpError> {
+async fn sign(request: &mut HttpRequest, signing: &RequestSigner) -> Result<(), HttpError> {
     let failed = |error: object_store::Error| HttpError::new(HttpErrorKind::Unknown, error);
     let credential = signing.credentials.get_credential().await.map_err(failed)?;
     let digest = request.headers().get(DIGEST).and_then(|hex| bytes_of(hex.to_str().ok()?));
     request.headers_mut().remove(AUTHORIZATION);
     AwsAuthorizer::new(&credential, "s3", &signing.region)
-        .with_crypto(&Crypto)
+        .with_crypto(&StoreCrypto)
         // Without a digest it was not signed before either.
         .with_sign_payload(digest.is_some())
         .try_authorize(request, digest.as_deref())
@@ -159,7 +159,7 @@ fn bytes_of(hex: &str) -> Option<Vec<u8>> {
 
 /// The request as the store is to have it; `None` if it is so already.
 fn rewritten(request: &HttpRequest) -> Option<HttpRequest> {
-    let by_key = by_key(request);
+    let by_key = strip_key_word(request);
     if !request.headers().contains_key(&EXPIRES_META) {
         return by_key;
     }
@@ -177,7 +177,7 @@ fn rename(headers: &mut HeaderMap, from: &HeaderName, to: &HeaderName) {
 }
 
 /// The same request for the key itself; `None` if it has no word at the end of a key.
-fn by_key(request: &HttpRequest) -> Option<HttpRequest> {
+fn strip_key_word(request: &HttpRequest) -> Option<HttpRequest> {
     let uri = request.uri();
     let path = without_word(uri.path(), "/");
     let query = uri.query().and_then(query_without_word);
@@ -242,16 +242,16 @@ pub(crate) fn read_any(listing: &str) {
 fn keys_with_words(xml: &str) -> Option<String> {
     const BEGIN: &str = "<Key>";
     let (mut made, mut rest, mut is_changed) = (String::new(), xml, false);
-    while let Some((before, behind)) = rest.split_once(BEGIN) {
-        let Some((key, after)) = behind.split_once("</Key>") else { break };
+    while let Some((before, tail)) = rest.split_once(BEGIN) {
+        let Some((key, after)) = tail.split_once("</Key>") else { break };
         made.push_str(before);
         made.push_str(BEGIN);
         let last = key.split('/').count() - 1;
-        for (at, segment) in key.split('/').enumerate() {
-            if at > 0 {
+        for (index, segment) in key.split('/').enumerate() {
+            if index > 0 {
                 made.push('/');
             }
-            is_changed |= push_segment(&mut made, segment, at == last);
+            is_changed |= push_segment(&mut made, segment, index == last);
         }
         made.push_str("</Key>");
         rest = after;
@@ -288,8 +288,8 @@ fn push_segment(made: &mut String, segment: &str, is_last: bool) -> bool {
 
 /// Whether this text of XML has a control character, written as it is or by its number.
 fn has_control(text: &str) -> bool {
-    let by_number = text.split("&#").skip(1).any(|behind| {
-        let Some((number, _)) = behind.split_once(';') else { return false };
+    let by_number = text.split("&#").skip(1).any(|tail| {
+        let Some((number, _)) = tail.split_once(';') else { return false };
         let code = match number.strip_prefix(['x', 'X']) {
             Some(hex) => u32::from_str_radix(hex, 16),
             None => number.parse(),
@@ -306,7 +306,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::store::{Kind, key_of, path_of};
+    use crate::store::{BackendKind, key_of, path_of};
 
     fn request(method: &str, target: &str) -> HttpRequest {
         let builder = hyper::Request::builder().method(method).uri(format!("http://store:9{target}"));
@@ -329,12 +329,12 @@ mod tests {
                 "/lake?list-type=2&prefix=a%2F&start-after=a%2F".to_owned(),
             ),
         ] {
-            let made = by_key(&request("GET", &asked)).unwrap();
+            let made = strip_key_word(&request("GET", &asked)).unwrap();
             assert_eq!(target_of(&made), expected, "{asked}");
         }
         let mut copy = request("PUT", "/lake/b");
         copy.headers_mut().insert(COPY_SOURCE, format!("/lake/a/{word}").parse().unwrap());
-        assert_eq!(by_key(&copy).unwrap().headers()[COPY_SOURCE], "/lake/a/");
+        assert_eq!(strip_key_word(&copy).unwrap().headers()[COPY_SOURCE], "/lake/a/");
         // These stay, and so do others' own names, whatever they look like.
         for target in [
             "/lake/a",
@@ -343,7 +343,7 @@ mod tests {
             "/lake/a/%25underlay-literal-%25underlay-empty",
             "/lake?list-type=2&prefix=a%2F%25underlay-empty",
         ] {
-            assert!(by_key(&request("GET", target)).is_none(), "{target}");
+            assert!(strip_key_word(&request("GET", target)).is_none(), "{target}");
         }
     }
 
@@ -377,16 +377,16 @@ mod tests {
         let listed = |keys: &[&str]| -> String {
             keys.iter().map(|key| format!("<Contents><Key>{key}</Key><Size>0</Size></Contents>")).collect()
         };
-        let of = |keys: &[&str]| keys_with_words(&listed(keys));
-        assert_eq!(of(&["a", "a/b&amp;c", "%underlay-empty/a"]), None);
-        assert_eq!(of(&["a", "a/"]), Some(listed(&["a", "a/%underlay-empty"])));
+        let words_of = |keys: &[&str]| keys_with_words(&listed(keys));
+        assert_eq!(words_of(&["a", "a/b&amp;c", "%underlay-empty/a"]), None);
+        assert_eq!(words_of(&["a", "a/"]), Some(listed(&["a", "a/%underlay-empty"])));
         // These are hidden, and the rest of the listing is not.
         for key in ["a//b", "/a", "a//", "a/./b", "..", "a&#10;b", "a&#xA;b", "a\u{7f}", "a/%underlay-empty"]
         {
-            let text = of(&[key]).unwrap();
+            let text = words_of(&[key]).unwrap();
             let location = text.split_once("<Key>").unwrap().1.split_once("</Key>").unwrap().0;
             let path = Path::parse(location.replace("&amp;", "&")).unwrap();
-            assert_ne!(path_of(&key_of(&path), Kind::S3).unwrap(), path, "{key}");
+            assert_ne!(path_of(&key_of(&path), BackendKind::S3).unwrap(), path, "{key}");
         }
         // A broken answer is for `object_store` to refuse.
         assert_eq!(keys_with_words("<Key>a"), None);
@@ -401,10 +401,10 @@ mod tests {
             let location = text.strip_prefix("<Key>").and_then(|text| text.strip_suffix("</Key>")).unwrap();
             let path = Path::parse(location).unwrap();
             let known = key_of(&path);
-            if path_of(&known, Kind::S3).is_ok_and(|found| found == path) {
+            if path_of(&known, BackendKind::S3).is_ok_and(|found| found == path) {
                 let target = format!("/lake/{}", path.as_ref().replace('%', "%25").replace(' ', "%20").replace('é', "%C3%A9"));
                 let asked = request("GET", &target);
-                let asked = target_of(&by_key(&asked).unwrap_or(asked));
+                let asked = target_of(&strip_key_word(&asked).unwrap_or(asked));
                 prop_assert_eq!(asked, format!("/lake/{}", key.replace('%', "%25").replace(' ', "%20").replace('é', "%C3%A9")));
             } else {
                 let is_odd = |part: &str| matches!(part, "" | "." | "..") || part.contains("%underlay-");

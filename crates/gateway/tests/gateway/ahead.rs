@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use object_store::{Attribute, Attributes, ObjectStore as _, ObjectStoreExt as _, PutOptions, PutPayload};
-use underlay_gateway::errors::Error;
-use underlay_gateway::store::Kind;
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::store::BackendKind;
 
 use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, get_short, in_memory};
 
@@ -15,7 +15,7 @@ fn text() -> Attributes {
 }
 
 #[test]
-fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
+fn range_scan_and_footer_are_read_ahead() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
@@ -25,7 +25,7 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
             let options = PutOptions { attributes: text(), ..PutOptions::default() };
             store.put_opts(&key.into(), PutPayload::from_bytes(content(1, size)), options).await.unwrap();
         }
-        let ground = Ground::new(store, Kind::S3);
+        let ground = Ground::new(store, BackendKind::S3);
         let engine = ground.open(&directory.path().join("local")).await;
         let gets = || ground.mood.gets.load(Ordering::Relaxed);
         let settled = async || {
@@ -39,8 +39,8 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
         };
         let before = gets();
         let step = BLOCK_BYTES / 2;
-        for at in 0..size as u64 / step {
-            let range = at * step..(at + 1) * step;
+        for index in 0..size as u64 / step {
+            let range = index * step..(index + 1) * step;
             assert_eq!(
                 get(&engine, "scan", Some(range.clone())).await.unwrap(),
                 content(1, size).slice(range.start as usize..range.end as usize)
@@ -57,8 +57,8 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
         drop(engine);
         let engine = ground.open(&directory.path().join("again")).await;
         let before = gets();
-        for at in 0..size as u64 / step {
-            let range = at * step..(at + 1) * step;
+        for index in 0..size as u64 / step {
+            let range = index * step..(index + 1) * step;
             let resolved = engine.resolve(BUCKET, "short").await.unwrap();
             assert!(engine.is_short(&range));
             let bytes = get_short(&engine, "short", resolved, range.clone()).await.unwrap();
@@ -76,8 +76,8 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
         assert_eq!(settled().await, before, "the footer was here");
 
         let before = gets();
-        for at in [30, 3, 50, 12] {
-            get(&engine, "jumps", Some(at * BLOCK_BYTES..at * BLOCK_BYTES + 100)).await.unwrap();
+        for index in [30, 3, 50, 12] {
+            get(&engine, "jumps", Some(index * BLOCK_BYTES..index * BLOCK_BYTES + 100)).await.unwrap();
         }
         // One for the headers, and one each.
         assert!(settled().await - before <= 5, "{}", gets() - before);
@@ -86,7 +86,7 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
 
 /// Of an object that only a listing has told of, headers and bytes come by one request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_read_of_a_listed_object_has_its_headers_and_its_bytes() {
+async fn first_read_of_listed_object_has_headers_and_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = in_memory();
     let size = 3 * BLOCK_BYTES as usize;
@@ -94,7 +94,7 @@ async fn a_first_read_of_a_listed_object_has_its_headers_and_its_bytes() {
         let options = PutOptions { attributes: text(), ..PutOptions::default() };
         store.put_opts(&key.into(), PutPayload::from_bytes(content(1, size)), options).await.unwrap();
     }
-    let ground = Ground::new(std::sync::Arc::clone(&store), Kind::S3);
+    let ground = Ground::new(std::sync::Arc::clone(&store), BackendKind::S3);
     let engine = ground.open(&directory.path().join("local")).await;
     let gets = || ground.mood.gets.load(Ordering::Relaxed);
     for round in 0..2 {
@@ -116,6 +116,6 @@ async fn a_first_read_of_a_listed_object_has_its_headers_and_its_bytes() {
     store.delete(&"c".into()).await.unwrap();
     let resolved = engine.resolve_to_read(BUCKET, "b", |_| 0).await.unwrap();
     assert_eq!(get_short(&engine, "b", resolved, 0..100).await.unwrap(), content(2, 100));
-    let gone = engine.resolve_to_read(BUCKET, "c", |_| 0).await.map(drop);
-    assert_eq!(gone, Err(Error::NoSuchKey));
+    let missing = engine.resolve_to_read(BUCKET, "c", |_| 0).await.map(drop);
+    assert_eq!(gone, Err(GatewayError::NoSuchKey));
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use underlay_gateway::at_rest::AtRest;
-use underlay_gateway::config::Write;
-use underlay_gateway::engine::Conditions;
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::WriteMode;
+use underlay_gateway::engine::WriteConditions;
+use underlay_gateway::store::BackendKind;
 
 use crate::rig::{Ground, get, in_memory, put};
 
@@ -38,11 +38,11 @@ fn object() -> bytes::Bytes {
 }
 
 #[test]
-fn the_journal_is_encrypted_and_knows_its_key() {
+fn journal_is_encrypted_and_bound_to_its_key() {
     let directory = tempfile::tempdir().unwrap();
     let local = directory.path().join("local");
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
     ground.at_rest = key('1');
     let open_and_close = |ground: &Ground, check: bool| {
         let runtime = runtime();
@@ -50,7 +50,7 @@ fn the_journal_is_encrypted_and_knows_its_key() {
             let engine = ground.open(&local).await;
             match check {
                 true => assert_eq!(get(&engine, "a", None).await.unwrap(), object()),
-                false => drop(put(&engine, "a", &object(), Conditions::default()).await.unwrap()),
+                false => drop(put(&engine, "a", &object(), WriteConditions::default()).await.unwrap()),
             }
             assert_eq!(
                 get(&engine, "a", Some(70_000..70_100)).await.unwrap(),
@@ -63,16 +63,16 @@ fn the_journal_is_encrypted_and_knows_its_key() {
     assert!(!has_secret(&local.join("journal")));
     open_and_close(&ground, true);
     let refused = |ground: &Ground, wanted: &str| {
-        let mut why = String::new();
+        let mut message = String::new();
         for _ in 0..200 {
-            why = runtime().block_on(async { ground.try_open(&local).await.map(drop) }).unwrap_err();
+            message = runtime().block_on(async { ground.try_open(&local).await.map(drop) }).unwrap_err();
             // The engine before may still be letting go.
-            if why.contains("journal in") {
+            if message.contains("journal in") {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert!(why.contains(wanted) && why.contains("what to do"), "{why}");
+        assert!(why.contains(wanted) && why.contains("what to do"), "{message}");
     };
     ground.at_rest = key('2');
     refused(&ground, "another key");
@@ -95,11 +95,11 @@ fn the_journal_is_encrypted_and_knows_its_key() {
 }
 
 #[test]
-fn the_cache_on_flash_is_encrypted_and_survives_a_restart() {
+fn flash_cache_is_encrypted_and_survives_restart() {
     let directory = tempfile::tempdir().unwrap();
     let local = directory.path().join("local");
     for at_rest in [key('1'), None] {
-        let mut ground = Ground::new(in_memory(), Kind::S3);
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
         ground.flash_bytes = 64 << 20;
         ground.at_rest = at_rest.clone();
         let local = local.join(if at_rest.is_some() { "sealed" } else { "open" });
@@ -107,7 +107,7 @@ fn the_cache_on_flash_is_encrypted_and_survives_a_restart() {
         let runtime_before = runtime();
         runtime_before.block_on(async {
             let engine = ground.open(&local).await;
-            put(&engine, "a", &object(), Conditions::default()).await.unwrap();
+            put(&engine, "a", &object(), WriteConditions::default()).await.unwrap();
             ground.drain(&engine).await;
             assert_eq!(get(&engine, "a", None).await.unwrap(), object());
             engine.close().await;
@@ -130,15 +130,15 @@ fn the_cache_on_flash_is_encrypted_and_survives_a_restart() {
 }
 
 #[test]
-fn what_lies_in_clear_goes_when_encryption_is_turned_on() {
+fn clear_data_is_removed_when_encryption_is_enabled() {
     let directory = tempfile::tempdir().unwrap();
     let local = directory.path().join("local");
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     ground.flash_bytes = 64 << 20;
     let before = runtime();
     before.block_on(async {
         let engine = ground.open(&local).await;
-        put(&engine, "a", &object(), Conditions::default()).await.unwrap();
+        put(&engine, "a", &object(), WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
         assert_eq!(get(&engine, "a", None).await.unwrap(), object());
         engine.close().await;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use underlay_gateway::config::Write;
-use underlay_gateway::engine::{CompletedPart, Conditions, Entry, ListRequest, SourceConditions};
-use underlay_gateway::errors::Error;
-use underlay_gateway::model::{Checksums, Headers};
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::WriteMode;
+use underlay_gateway::engine::{CompletedPart, ListEntry, ListRequest, SourceConditions, WriteConditions};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::model::{ObjectChecksums, ObjectHeaders};
+use underlay_gateway::store::BackendKind;
 
 use crate::rig::{BUCKET, Ground, body_of, content, delete, get, in_memory, put};
 
@@ -15,12 +15,12 @@ const MIB: usize = 1 << 20;
 
 /// Copies a range of an object as the only part of a new upload. Returns the upload and the part's ETag.
 async fn refer(
-    engine: &std::sync::Arc<underlay_gateway::engine::Engine>,
+    engine: &std::sync::Arc<underlay_gateway::engine::GatewayEngine>,
     key: &str,
     from: &str,
     range: Option<std::ops::Range<u64>>,
 ) -> (String, String) {
-    let upload = engine.create_upload(BUCKET, key, Headers::default(), Vec::new(), None).await.unwrap();
+    let upload = engine.create_upload(BUCKET, key, ObjectHeaders::default(), Vec::new(), None).await.unwrap();
     let source = (BUCKET, from);
     let part = engine
         .upload_part_copy(BUCKET, key, &upload, 1, source, SourceConditions::default(), range)
@@ -30,12 +30,12 @@ async fn refer(
 }
 
 async fn complete(
-    engine: &std::sync::Arc<underlay_gateway::engine::Engine>,
+    engine: &std::sync::Arc<underlay_gateway::engine::GatewayEngine>,
     key: &str,
     (upload, etag): (String, String),
 ) {
-    let part = CompletedPart { number: 1, etag, checksums: Checksums::default() };
-    let (conditions, checksums) = (Conditions::default(), Checksums::default());
+    let part = CompletedPart { number: 1, etag, checksums: ObjectChecksums::default() };
+    let (conditions, checksums) = (WriteConditions::default(), ObjectChecksums::default());
     engine.complete_upload(BUCKET, key, &upload, vec![part], conditions, checksums, None).await.unwrap();
 }
 
@@ -43,13 +43,13 @@ async fn complete(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_others_refer_to_leave_room_for_writes() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     ground.journal_bytes = 40 << 20;
     ground.patience = Duration::from_secs(20);
     let mut engine = ground.open(directory.path()).await;
     let sources: Vec<_> = (0..3).map(|seed| content(seed, 20 * MIB)).collect();
-    for (at, bytes) in sources.iter().enumerate() {
-        put(&engine, &format!("source{at}"), bytes, Conditions::default()).await.unwrap();
+    for (index, bytes) in sources.iter().enumerate() {
+        put(&engine, &format!("source{index}"), bytes, WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
     }
     let of_byte = refer(&engine, "byte", "source0", Some(7_000_000..7_000_001)).await;
@@ -58,8 +58,8 @@ async fn bytes_that_others_refer_to_leave_room_for_writes() {
     // An object refers to it as well, and is not stored yet.
     let of_copy = refer(&engine, "copy", "source2", Some(0..6_000_000)).await;
     complete(&engine, "copy", of_copy).await;
-    for at in 0..3 {
-        delete(&engine, &format!("source{at}")).await.unwrap();
+    for index in 0..3 {
+        delete(&engine, &format!("source{index}")).await.unwrap();
     }
     ground.drain(&engine).await;
     let keys: Vec<String> = ground.stored().await.into_iter().map(|(key, _)| key).collect();
@@ -67,7 +67,7 @@ async fn bytes_that_others_refer_to_leave_room_for_writes() {
     // Beside some 22 MiB that were fetched. It is known after a start as well whose they are.
     let large = content(9, 36 * MIB);
     for round in 0..2 {
-        put(&engine, "large", &large, Conditions::default()).await.unwrap();
+        put(&engine, "large", &large, WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
         if round == 0 {
             engine.close().await;
@@ -95,9 +95,9 @@ async fn bytes_that_others_refer_to_leave_room_for_writes() {
 
 /// As many bytes are fetched as the journal may have; then those of parts that nobody completes go to the store, and others follow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn uploads_that_were_left_behind_keep_no_room_for_fetched_bytes() {
+async fn abandoned_uploads_hold_no_fetched_bytes() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     ground.journal_bytes = 16 << 20;
     ground.patience = Duration::from_secs(60);
     let engine = ground.open(directory.path()).await;
@@ -112,7 +112,7 @@ async fn uploads_that_were_left_behind_keep_no_room_for_fetched_bytes() {
     for seed in 0..4 {
         let bytes = content(seed, 7 * MIB);
         let (source, key) = (format!("source{seed}"), format!("left{seed}"));
-        put(&engine, &source, &bytes, Conditions::default()).await.unwrap();
+        put(&engine, &source, &bytes, WriteConditions::default()).await.unwrap();
         is_clean().await;
         left.push((key.clone(), refer(&engine, &key, &source, None).await, bytes));
         delete(&engine, &source).await.unwrap();
@@ -127,18 +127,18 @@ async fn uploads_that_were_left_behind_keep_no_room_for_fetched_bytes() {
 
 /// A drain does not wait for parts, which are safe here, but for the room that they keep from what it waits for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_comes_to_its_end_where_fetched_parts_keep_the_room() {
+async fn drain_with_fetched_parts_finishes() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     ground.journal_bytes = 16 << 20;
     ground.patience = Duration::from_secs(60);
-    ground.write = Write::Through;
+    ground.write = WriteMode::Through;
     let engine = ground.open(directory.path()).await;
     let sources: Vec<_> = (0..4).map(|seed| content(seed, 7 * MIB)).collect();
     let mut left = Vec::new();
     for (seed, bytes) in sources.iter().enumerate() {
         let (source, key) = (format!("source{seed}"), format!("left{seed}"));
-        put(&engine, &source, bytes, Conditions::default()).await.unwrap();
+        put(&engine, &source, bytes, WriteConditions::default()).await.unwrap();
         left.push((key.clone(), refer(&engine, &key, &source, None).await));
     }
     engine.begin_drain();
@@ -162,55 +162,58 @@ async fn a_drain_comes_to_its_end_where_fetched_parts_keep_the_room() {
 
 /// Empty objects take no room in the journal, and each is a name that the gateway keeps in mind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_are_not_stored_are_as_many_as_memory_is_for() {
-    const MOST: usize = 16 << 10;
+async fn unstored_names_are_limited_by_memory() {
+    const MAX_NAMES: usize = 16 << 10;
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
     ground.patience = Duration::from_secs(2);
     let engine = ground.open(directory.path()).await;
     let empty = content(0, 0);
     let put_many = |from: usize, to: usize| {
         let (engine, empty) = (&engine, &empty);
         futures_util::stream::iter(from..to)
-            .map(move |at| async move {
-                put(engine, &format!("{at}"), empty, Conditions::default()).await.map(drop)
+            .map(move |index| async move {
+                put(engine, &format!("{index}"), empty, WriteConditions::default()).await.map(drop)
             })
             .buffer_unordered(512)
             .collect::<Vec<_>>()
     };
-    assert!(put_many(0, MOST).await.iter().all(Result::is_ok));
-    let refused = put(&engine, "more", &empty, Conditions::default()).await;
-    assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
+    assert!(put_many(0, MAX_NAMES).await.iter().all(Result::is_ok));
+    let refused = put(&engine, "more", &empty, WriteConditions::default()).await;
+    assert!(matches!(refused, Err(GatewayError::Busy(_))), "{refused:?}");
     // What is pending already can change, and what was never stored can go.
-    put(&engine, "7", &content(1, 10), Conditions::default()).await.unwrap();
+    put(&engine, "7", &content(1, 10), WriteConditions::default()).await.unwrap();
     delete(&engine, "8").await.unwrap();
-    put(&engine, "more", &empty, Conditions::default()).await.unwrap();
-    assert!(matches!(put(&engine, "8", &empty, Conditions::default()).await, Err(Error::Busy(_))));
-    assert_eq!(engine.pending().0, MOST);
+    put(&engine, "more", &empty, WriteConditions::default()).await.unwrap();
+    assert!(matches!(
+        put(&engine, "8", &empty, WriteConditions::default()).await,
+        Err(GatewayError::Busy(_))
+    ));
+    assert_eq!(engine.pending().0, MAX_NAMES);
 }
 
 /// A page of a listing has no room for what makes records long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listings_keep_no_lists_of_parts() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
     let engine = ground.open(directory.path()).await;
-    let upload = engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap();
+    let upload = engine.create_upload(BUCKET, "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
     let mut parts = Vec::new();
     for number in 1..=3 {
         let bytes = content(u64::from(number), 5 * MIB);
         let (body, size) = (body_of(&bytes), bytes.len() as u64);
-        let verify = Box::new(|_: &[u8; 16], _: &Checksums| Ok::<(), Error>(()));
+        let verify = Box::new(|_: &[u8; 16], _: &ObjectChecksums| Ok::<(), GatewayError>(()));
         let part = engine.upload_part(BUCKET, "a", &upload, number, size, &[], body, verify).await.unwrap();
-        parts.push(CompletedPart { number, etag: part.etag, checksums: Checksums::default() });
+        parts.push(CompletedPart { number, etag: part.etag, checksums: ObjectChecksums::default() });
     }
-    let (conditions, checksums) = (Conditions::default(), Checksums::default());
+    let (conditions, checksums) = (WriteConditions::default(), ObjectChecksums::default());
     engine.complete_upload(BUCKET, "a", &upload, parts, conditions, checksums, None).await.unwrap();
     assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record.part_sizes_bytes.len(), 3);
     let page = engine.list(BUCKET, &ListRequest { most: 10, ..ListRequest::default() }).await.unwrap();
-    let [Entry::Object(_, record)] = page.entries.as_slice() else { panic!("{:?}", page.entries) };
+    let [ListEntry::Object(_, record)] = page.entries.as_slice() else { panic!("{:?}", page.entries) };
     assert!(record.extents.is_empty() && record.part_sizes_bytes.is_empty());
     assert_eq!(record.size_bytes, 15 * MIB as u64);
 }
@@ -219,10 +222,10 @@ async fn listings_keep_no_lists_of_parts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_stand_still_keep_nobody_from_reading() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = Ground::new(in_memory(), Kind::S3);
+    let ground = Ground::new(in_memory(), BackendKind::S3);
     let engine = ground.open(directory.path()).await;
     let bytes = content(5, 12 * MIB);
-    put(&engine, "a", &bytes, Conditions::default()).await.unwrap();
+    put(&engine, "a", &bytes, WriteConditions::default()).await.unwrap();
     for is_stored in [false, true] {
         if is_stored {
             ground.drain(&engine).await;

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use underlay_gateway::config::{Consistency, Write};
-use underlay_gateway::engine::{Conditions, Engine, PutRequest, Stored};
-use underlay_gateway::errors::Error;
-use underlay_gateway::model::Headers;
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::{StoreConsistency, WriteMode};
+use underlay_gateway::engine::{GatewayEngine, PutRequest, WriteConditions, WriteReceipt};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::model::ObjectHeaders;
+use underlay_gateway::store::BackendKind;
 
 use crate::rig::{Ground, body_of, content, in_memory};
 
@@ -20,27 +20,28 @@ const LONG: Duration = Duration::from_secs(3600);
 const A_WHILE: Duration = Duration::from_millis(700);
 
 fn ground() -> Ground {
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     ground.takes_buckets = true;
     ground
 }
 
-async fn put(engine: &Arc<Engine>, key: &str, bytes: &Bytes) -> Result<Stored, Error> {
+async fn put(engine: &Arc<GatewayEngine>, key: &str, bytes: &Bytes) -> Result<WriteReceipt, GatewayError> {
     let request = PutRequest { size_bytes: bytes.len() as u64, ..PutRequest::default() };
     engine.put(MADE, key, request, body_of(bytes), Box::new(|_, _| Ok(()))).await
 }
 
-async fn get(engine: &Arc<Engine>, key: &str) -> Result<Bytes, Error> {
+async fn get(engine: &Arc<GatewayEngine>, key: &str) -> Result<Bytes, GatewayError> {
     use futures_util::StreamExt as _;
     let resolved = engine.resolve(MADE, key).await?;
     let size_bytes = resolved.record.size_bytes;
-    let pieces: Vec<Result<Bytes, Error>> = engine.body(MADE, key, resolved, 0..size_bytes).collect().await;
-    let pieces: Result<Vec<Bytes>, Error> = pieces.into_iter().collect();
+    let pieces: Vec<Result<Bytes, GatewayError>> =
+        engine.body(MADE, key, resolved, 0..size_bytes).collect().await;
+    let pieces: Result<Vec<Bytes>, GatewayError> = pieces.into_iter().collect();
     Ok(Bytes::from(pieces?.concat()))
 }
 
-async fn delete(engine: &Arc<Engine>, key: &str) {
-    let keys = vec![(key.to_owned(), Conditions::default())];
+async fn delete(engine: &Arc<GatewayEngine>, key: &str) {
+    let keys = vec![(key.to_owned(), WriteConditions::default())];
     engine.delete(MADE, keys).await.unwrap().remove(0).unwrap();
 }
 
@@ -69,8 +70,8 @@ async fn bucket_of_client_gone_at_commit_is_whole() {
     let engine = ground.open(directory.path()).await;
     for _ in 0..3 {
         go_away_once(engine.create_bucket(MADE), || engine.check_bucket(MADE).is_ok()).await;
-        assert_eq!(engine.create_bucket(MADE).await, Err(Error::BucketExists));
-        let is_free = || engine.check_bucket(MADE) == Err(Error::NoSuchBucket);
+        assert_eq!(engine.create_bucket(MADE).await, Err(GatewayError::BucketExists));
+        let is_free = || engine.check_bucket(MADE) == Err(GatewayError::NoSuchBucket);
         go_away_once(engine.delete_bucket(MADE), is_free).await;
         // Its name comes free as well.
         wait_until("the name stays taken", async || engine.create_bucket(MADE).await.is_ok()).await;
@@ -122,7 +123,7 @@ async fn bucket_with_failing_store_is_gone_for_clients() {
     ground.patience = Duration::from_secs(60);
     let engine = ground.open(directory.path()).await;
     engine.create_bucket(MADE).await.unwrap();
-    let upload = engine.create_upload(MADE, "a", Headers::default(), Vec::new(), None).await.unwrap();
+    let upload = engine.create_upload(MADE, "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
     for number in 1..=3 {
         let (bytes, verify) = (content(u64::from(number), 5 << 20), Box::new(|_: &_, _: &_| Ok(())));
         let body = body_of(&bytes);
@@ -131,11 +132,11 @@ async fn bucket_with_failing_store_is_gone_for_clients() {
     wait_until("no part has gone to the store", async || !ground.stored().await.is_empty()).await;
     ground.mood.failing.store(1000, Ordering::Relaxed);
     engine.delete_bucket(MADE).await.unwrap();
-    let is_gone = async |engine: &Arc<Engine>| {
-        assert_eq!(engine.check_bucket(MADE), Err(Error::NoSuchBucket));
+    let is_gone = async |engine: &Arc<GatewayEngine>| {
+        assert_eq!(engine.check_bucket(MADE), Err(GatewayError::NoSuchBucket));
         assert!(engine.list_buckets().iter().all(|(name, _)| name != MADE));
-        assert_eq!(put(engine, "b", &content(1, 10)).await, Err(Error::NoSuchBucket));
-        assert!(matches!(engine.create_bucket(MADE).await, Err(Error::Busy(_))));
+        assert_eq!(put(engine, "b", &content(1, 10)).await, Err(GatewayError::NoSuchBucket));
+        assert!(matches!(engine.create_bucket(MADE).await, Err(GatewayError::Busy(_))));
     };
     is_gone(&engine).await;
     engine.close().await;
@@ -145,7 +146,7 @@ async fn bucket_with_failing_store_is_gone_for_clients() {
     ground.mood.be_good();
     wait_until("its name stays taken", async || engine.create_bucket(MADE).await.is_ok()).await;
     assert!(ground.stored().await.is_empty());
-    assert_eq!(engine.upload(MADE, "a", &upload), Err(Error::NoSuchUpload));
+    assert_eq!(engine.upload(MADE, "a", &upload), Err(GatewayError::NoSuchUpload));
 }
 
 /// Where others write too, no row of the metadata keeps the bucket.
@@ -153,7 +154,7 @@ async fn bucket_with_failing_store_is_gone_for_clients() {
 async fn bucket_written_through_to_stays_until_write_ends() {
     let directory = tempfile::tempdir().unwrap();
     let mut ground = ground();
-    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    (ground.write, ground.consistency) = (WriteMode::Through, StoreConsistency::Revalidate);
     let engine = ground.open(directory.path()).await;
     engine.create_bucket(MADE).await.unwrap();
     ground.mood.holds_puts.store(true, Ordering::Relaxed);
@@ -170,9 +171,9 @@ async fn bucket_written_through_to_stays_until_write_ends() {
     assert!(!removing.is_finished() && engine.check_bucket(MADE).is_ok());
     ground.mood.holds_puts.store(false, Ordering::Relaxed);
     writing.await.unwrap().unwrap();
-    assert_eq!(removing.await.unwrap(), Err(Error::BucketNotEmpty));
+    assert_eq!(removing.await.unwrap(), Err(GatewayError::BucketNotEmpty));
     assert_eq!(get(&engine, "a").await.unwrap(), content(1, 10));
     delete(&engine, "a").await;
     engine.delete_bucket(MADE).await.unwrap();
-    assert_eq!(put(&engine, "a", &content(1, 10)).await, Err(Error::NoSuchBucket));
+    assert_eq!(put(&engine, "a", &content(1, 10)).await, Err(GatewayError::NoSuchBucket));
 }

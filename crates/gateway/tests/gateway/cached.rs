@@ -15,9 +15,9 @@ use object_store::{
     ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult,
     Result,
 };
-use underlay_gateway::config::{Consistency, Write};
-use underlay_gateway::engine::{Conditions, CopyRequest, Engine, ListRequest, Short};
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::{StoreConsistency, WriteMode};
+use underlay_gateway::engine::{CopyRequest, GatewayEngine, ListRequest, ShortRange, WriteConditions};
+use underlay_gateway::store::BackendKind;
 
 use crate::program::Program;
 use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, get_short, in_memory, put};
@@ -155,16 +155,16 @@ async fn store(store: &dyn ObjectStore, key: &str, bytes: &Bytes) {
 }
 
 /// Of a page with everything.
-async fn listed(engine: &Engine) -> Vec<String> {
+async fn listed(engine: &GatewayEngine) -> Vec<String> {
     let request = ListRequest { most: 1000, ..ListRequest::default() };
     let page = engine.list(BUCKET, &request).await.unwrap();
     page.entries.iter().map(|entry| entry.name().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_who_miss_the_same_block_cost_the_store_one_request() {
+async fn concurrent_misses_of_block_send_a_single_request() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = Ground::new(in_memory(), Kind::S3);
+    let ground = Ground::new(in_memory(), BackendKind::S3);
     let bytes = content(1, BLOCK_BYTES as usize);
     store(&*ground.store, "a", &bytes).await;
     let engine = ground.open(directory.path()).await;
@@ -192,12 +192,12 @@ async fn readers_who_miss_the_same_block_cost_the_store_one_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_begins_before_the_store_has_sent_all_of_it() {
+async fn answer_begins_before_store_finishes() {
     let directory = tempfile::tempdir().unwrap();
     let watched = Watched::over(in_memory());
     let bytes = content(2, 5 * BLOCK_BYTES as usize);
     store(&*watched, "a", &bytes).await;
-    let engine = Ground::new(Arc::clone(&watched) as _, Kind::S3).open(directory.path()).await;
+    let engine = Ground::new(Arc::clone(&watched) as _, BackendKind::S3).open(directory.path()).await;
     watched.holds_back.store(true, Ordering::Relaxed);
     let resolved = engine.resolve_to_read(BUCKET, "a", |_| 0).await.unwrap();
     let mut body = engine.body(BUCKET, "a", resolved, 0..bytes.len() as u64);
@@ -212,7 +212,7 @@ async fn an_answer_begins_before_the_store_has_sent_all_of_it() {
 
 /// A client that wants the beginning of a block need not wait for the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_short_answer_comes_as_its_block_does() {
+async fn short_answer_streams_with_its_block() {
     let directory = tempfile::tempdir().unwrap();
     let watched = Watched::over(in_memory());
     let bytes = content(2, BLOCK_BYTES as usize);
@@ -221,14 +221,15 @@ async fn a_short_answer_comes_as_its_block_does() {
     for key in ["a", "b", "c"] {
         store(&*watched, key, &bytes).await;
     }
-    let engine = Ground::new(Arc::clone(&watched) as _, Kind::S3).open(directory.path()).await;
+    let engine = Ground::new(Arc::clone(&watched) as _, BackendKind::S3).open(directory.path()).await;
     for (key, breaks_off) in [("a", false), ("b", true)] {
         watched.holds_back.store(true, Ordering::Relaxed);
         watched.breaks_off.store(breaks_off, Ordering::Relaxed);
         let asked = watched.asked();
         let resolved = engine.resolve_to_read(BUCKET, key, |_| 0).await.unwrap();
         let range = 10..BLOCK_BYTES - 10;
-        let Short::Coming(mut body) = engine.read(BUCKET, key, resolved, range.clone()).await.unwrap() else {
+        let ShortRange::Coming(mut body) = engine.read(BUCKET, key, resolved, range.clone()).await.unwrap()
+        else {
             panic!("it waited for the whole block");
         };
         let mut read = body.next().await.unwrap().unwrap().to_vec();
@@ -249,8 +250,8 @@ async fn a_short_answer_comes_as_its_block_does() {
         let engine = Arc::clone(&engine);
         async move { get_short(&engine, "c", resolved, 0..BLOCK_BYTES).await }
     });
-    let gone = watched.inner.delete(&"c".into()).await;
-    assert!(gone.is_ok(), "{gone:?}");
+    let deletion = watched.inner.delete(&"c".into()).await;
+    assert!(gone.is_ok(), "{deletion:?}");
     watched.holds_back.store(false, Ordering::Relaxed);
     assert!(reading.await.unwrap().is_err());
 }
@@ -258,17 +259,17 @@ async fn a_short_answer_comes_as_its_block_does() {
 /// Metadata are local where a prefix is ours alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn head_and_listings_ask_the_store_for_nothing() {
-    for kind in [Kind::S3, Kind::Directory] {
+    for kind in [BackendKind::S3, BackendKind::Directory] {
         let directory = tempfile::tempdir().unwrap();
         let watched = Watched::over(in_memory());
         for key in ["there/a", "there/b"] {
             store(&*watched, key, &content(3, 1000)).await;
         }
         let mut ground = Ground::new(Arc::clone(&watched) as _, kind);
-        ground.write = Write::Through;
+        ground.write = WriteMode::Through;
         let engine = ground.open(directory.path()).await;
         for key in ["ours/a", "ours/b", "ours/c"] {
-            put(&engine, key, &content(4, 1000), Conditions::default()).await.unwrap();
+            put(&engine, key, &content(4, 1000), WriteConditions::default()).await.unwrap();
         }
         let before = watched.asked();
         for round in 0..3 {
@@ -285,19 +286,19 @@ async fn head_and_listings_ask_the_store_for_nothing() {
                 assert_eq!(engine.resolve(BUCKET, key).await.unwrap().record.size_bytes, 1000, "{round}");
             }
         }
-        assert_eq!(watched.asked() - before, if kind == Kind::S3 { 2 } else { 0 }, "{kind:?}");
+        assert_eq!(watched.asked() - before, if kind == BackendKind::S3 { 2 } else { 0 }, "{kind:?}");
     }
 }
 
 /// What others write shows once the answer that the gateway has is too old, and not before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_write_shows_after_the_ttl() {
+async fn other_writes_show_after_ttl() {
     for (ttl, is_long) in [(Duration::from_secs(3600), true), (Duration::from_millis(300), false)] {
         let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
-        (ground.write, ground.consistency) = (Write::Through, Consistency::Ttl(ttl));
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
+        (ground.write, ground.consistency) = (WriteMode::Through, StoreConsistency::Ttl(ttl));
         let engine = ground.open(directory.path()).await;
-        put(&engine, "a", &content(5, 1000), Conditions::default()).await.unwrap();
+        put(&engine, "a", &content(5, 1000), WriteConditions::default()).await.unwrap();
         let first = engine.resolve(BUCKET, "a").await.unwrap().record.etag;
         store(&*ground.store, "a", &content(6, 2000)).await;
         if is_long {
@@ -305,7 +306,7 @@ async fn what_others_write_shows_after_the_ttl() {
                 assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record.etag, first);
             }
             // A write of our own ends that.
-            put(&engine, "a", &content(7, 3000), Conditions::default()).await.unwrap();
+            put(&engine, "a", &content(7, 3000), WriteConditions::default()).await.unwrap();
             assert_eq!(get(&engine, "a", None).await.unwrap(), content(7, 3000));
             continue;
         }
@@ -320,20 +321,20 @@ async fn what_others_write_shows_after_the_ttl() {
 
 /// Whatever the store calls its own objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_etag_stays_the_same_through_flush_copy_and_restart() {
+async fn etag_survives_flush_copy_and_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
     let engine = ground.open(directory.path()).await;
-    let told = put(&engine, "a", &content(8, 200_000), Conditions::default()).await.unwrap().etag;
-    let etags = async |engine: &Engine| {
+    let etag = put(&engine, "a", &content(8, 200_000), WriteConditions::default()).await.unwrap().etag;
+    let etags = async |engine: &GatewayEngine| {
         let mut found = Vec::new();
         for key in ["a", "copy"] {
             found.push(engine.resolve(BUCKET, key).await.unwrap().record.etag);
         }
         let page = engine.list(BUCKET, &ListRequest { most: 10, ..ListRequest::default() }).await.unwrap();
         for entry in page.entries {
-            if let underlay_gateway::engine::Entry::Object(_, record) = entry {
+            if let underlay_gateway::engine::ListEntry::Object(_, record) = entry {
                 found.push(record.etag);
             }
         }
@@ -355,22 +356,25 @@ async fn an_etag_stays_the_same_through_flush_copy_and_restart() {
 
 /// Blocks that are read again and again stay in memory while something four times as long as that goes by once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_drives_out_nothing_that_is_read_often() {
+async fn scan_evicts_no_frequently_read_block() {
     const OBJECT_BYTES: usize = 4 << 20;
     let directory = tempfile::tempdir().unwrap();
-    let ground = Ground::new(in_memory(), Kind::S3);
+    let ground = Ground::new(in_memory(), BackendKind::S3);
     let hot = content(9, 8 * BLOCK_BYTES as usize);
     store(&*ground.store, "hot", &hot).await;
     // The memory of the rig is 8 MiB.
-    for at in 0..8 {
-        store(&*ground.store, &format!("scan/{at}"), &content(10 + at, OBJECT_BYTES)).await;
+    for index in 0..8 {
+        store(&*ground.store, &format!("scan/{index}"), &content(10 + index, OBJECT_BYTES)).await;
     }
     let engine = ground.open(directory.path()).await;
     for _ in 0..3 {
         assert_eq!(get(&engine, "hot", None).await.unwrap(), hot);
     }
-    for at in 0..8 {
-        assert_eq!(get(&engine, &format!("scan/{at}"), None).await.unwrap(), content(10 + at, OBJECT_BYTES));
+    for index in 0..8 {
+        assert_eq!(
+            get(&engine, &format!("scan/{index}"), None).await.unwrap(),
+            content(10 + at, OBJECT_BYTES)
+        );
     }
     let before = ground.mood.gets.load(Ordering::Relaxed);
     assert_eq!(get(&engine, "hot", None).await.unwrap(), hot);
@@ -379,7 +383,7 @@ async fn a_scan_drives_out_nothing_that_is_read_often() {
 
 /// A line for each request that says who asked for what, and nothing that could be asked with again.
 #[test]
-fn the_access_log_has_a_line_for_each_request() {
+fn access_log_has_a_line_per_request() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir_all(&objects).unwrap();

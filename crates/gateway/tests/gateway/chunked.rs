@@ -126,17 +126,17 @@ const SPOILED_CHUNKS: [Spoiled; 9] = [
 ];
 
 #[test]
-fn chunks_that_are_not_as_they_were_signed_store_nothing() {
+fn spoiled_chunks_store_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (program, objects) = start(directory.path());
     let bytes = content(1, 3 * CHUNK_BYTES + 1000);
     let crc = STANDARD.encode(crc32c::crc32c(&bytes).to_be_bytes());
     let trailer = Some(("x-amz-checksum-crc32c", crc.as_str()));
     for trailer in [None, trailer] {
-        for (what, spoil) in SPOILED_CHUNKS {
+        for (label, spoil) in SPOILED_CHUNKS {
             let reply = put(&program, "spoiled", &bytes, trailer, spoil);
-            assert!(matches!(reply.status, 400 | 403), "{what}: {reply:?}");
-            assert_eq!(listed(&program), [""; 0], "{what}");
+            assert!(matches!(reply.status, 400 | 403), "{label}: {reply:?}");
+            assert_eq!(listed(&program), [""; 0], "{label}");
         }
     }
     let spoiled_trailers: [Spoiled; 5] = [
@@ -150,10 +150,10 @@ fn chunks_that_are_not_as_they_were_signed_store_nothing() {
         }),
         ("no trailer", |body| body.trailer = None),
     ];
-    for (what, spoil) in spoiled_trailers {
+    for (label, spoil) in spoiled_trailers {
         let reply = put(&program, "spoiled", &bytes, trailer, spoil);
-        assert!(matches!(reply.status, 400 | 403), "{what}: {reply:?}");
-        assert_eq!(listed(&program), [""; 0], "{what}");
+        assert!(matches!(reply.status, 400 | 403), "{label}: {reply:?}");
+        assert_eq!(listed(&program), [""; 0], "{label}");
     }
 
     for (key, trailer) in [("plain", None), ("trailed", trailer)] {
@@ -213,7 +213,7 @@ fn checksums_behind_the_body_are_compared() {
 
 /// What no PUT may have is refused before a byte of it comes, and takes no room.
 #[test]
-fn a_put_of_six_gigabytes_is_refused_before_it_comes() {
+fn put_of_six_gigabytes_is_refused_before_its_body() {
     const SIX_GIB: u64 = 6 << 30;
     let directory = tempfile::tempdir().unwrap();
     let (program, _) = start(directory.path());
@@ -248,9 +248,9 @@ fn names_that_lead_elsewhere_lead_nowhere() {
     let outside = directory.path().join("outside");
     std::fs::write(&outside, "not for you").unwrap();
     let hash: String = Sha256::digest(b"mine").iter().map(|byte| format!("{byte:02x}")).collect();
-    let nothing: String = Sha256::digest(b"").iter().map(|byte| format!("{byte:02x}")).collect();
+    let empty_hash: String = Sha256::digest(b"").iter().map(|byte| format!("{byte:02x}")).collect();
     let asks = |method: &str, target: &str, path: &str, body: &[u8]| {
-        let hash = if body.is_empty() { &nothing } else { &hash };
+        let hash = if body.is_empty() { &empty_hash } else { &hash };
         let signed = sign(program.address, (method, target, path), &[], hash, body.len() as u64);
         exchange(program.address, &signed.head, body).unwrap()
     };
@@ -317,7 +317,7 @@ fn documents_are_taken_up_to_a_size() {
     let (program, _) = start(directory.path());
     let folder = "d".repeat(203);
     let keys: Vec<String> = (0..1000)
-        .map(|at| format!("{}{at:04}", format!("{folder}/").repeat(5)))
+        .map(|index| format!("{}{index:04}", format!("{folder}/").repeat(5)))
         .inspect(|key| assert_eq!(key.len(), 1024))
         .collect();
     let objects: String = keys

@@ -63,10 +63,10 @@ const KEYS: [(&str, &str); 4] = [
     ("AWS_EC2_METADATA_DISABLED", "true"),
 ];
 
-fn assert_succeeded(program: &Program, what: &str, output: &Output) {
+fn assert_succeeded(program: &Program, label: &str, output: &Output) {
     assert!(
         output.status.success(),
-        "{what}\n{}{}\n{}",
+        "{label}\n{}{}\n{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
         std::fs::read_to_string(program.directory.join("gateway.toml.log")).unwrap_or_default()
@@ -175,7 +175,7 @@ fn duckdb(program: &Program, directory: &Path) {
 #[test]
 fn boto3_and_object_store_work_unchanged() {
     let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| {
+    let subdirectory = |name: &str| {
         let path = directory.path().join(name);
         std::fs::create_dir_all(&path).unwrap();
         path
@@ -186,12 +186,12 @@ fn boto3_and_object_store_work_unchanged() {
         at("new").display()
     );
     // Where a client will want a bucket is something already.
-    std::fs::write(at("new/not-empty").join("a"), "there before").unwrap();
-    let mut inner = Program::start(&at("inner"), &sections);
+    std::fs::write(subdirectory("new/not-empty").join("a"), "there before").unwrap();
+    let mut inner = Program::start(&subdirectory("inner"), &sections);
     run_script(&inner, "lake", "everything");
-    aws_cli(&inner, &at("aws"));
-    rclone(&inner, &at("rclone"));
-    duckdb(&inner, &at("duckdb"));
+    aws_cli(&inner, &subdirectory("aws"));
+    rclone(&inner, &subdirectory("rclone"));
+    duckdb(&inner, &subdirectory("duckdb"));
     run_script(&inner, "lake", "leave");
     inner.kill_and_start();
     run_script(&inner, "lake", "find");
@@ -207,7 +207,7 @@ fn boto3_and_object_store_work_unchanged() {
         inner.address,
         secret.display()
     );
-    let outer = Program::start(&at("outer"), &sections);
+    let outer = Program::start(&subdirectory("outer"), &sections);
     run_script(&outer, "lake", "objects");
     run_script(&outer, "through", "objects");
     run_script(&outer, "shared", "shared");
@@ -273,7 +273,7 @@ fn tls_in_front() {
 
 /// The store is another gateway. Its certificate is no authority's that this machine knows.
 #[test]
-fn a_store_by_tls_has_to_show_a_certificate_of_its_authority() {
+fn tls_store_must_present_trusted_certificate() {
     let [inner, outer, other] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let objects = inner.path().join("objects");
     std::fs::create_dir_all(&objects).unwrap();
@@ -298,12 +298,12 @@ fn a_store_by_tls_has_to_show_a_certificate_of_its_authority() {
         )
     };
     let naming = |file: &Path| format!("authority = \"{}\"\n", file.display());
-    let nothing = other.path().join("nothing.pem");
-    std::fs::write(&nothing, "no certificate\n").unwrap();
+    let invalid = other.path().join("nothing.pem");
+    std::fs::write(&invalid, "no certificate\n").unwrap();
     for (authority, expected) in [
         (String::new(), "certificate verify failed"),
         (naming(&certificate(other.path()).0), "certificate verify failed"),
-        (naming(&nothing), "nothing.pem: it has no certificate"),
+        (naming(&invalid), "nothing.pem: it has no certificate"),
         (naming(&other.path().join("missing.pem")), "missing.pem"),
     ] {
         let mut refused = Program::start_without_waiting(outer.path(), "", &sections(&authority));

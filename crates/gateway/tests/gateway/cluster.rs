@@ -14,7 +14,7 @@ use crate::signed::{Reply, ask, tags};
 /// A lease: short, so that its end is soon, and long enough for a machine that has other things to do.
 const TTL_S: u64 = 8;
 /// For what takes a lease or two.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// What a test's gateways share.
 struct Site {
@@ -75,8 +75,8 @@ fn insist(address: SocketAddr, method: &str, target: &str, headers: &[(&str, &st
         match ask(address, method, target, headers, body) {
             Ok(reply) if reply.status < 500 => return reply,
             outcome => {
-                let said = outcome.map(|reply| format!("{} {}", reply.status, reply.text()));
-                assert!(begun.elapsed() < PATIENCE, "{method} {target}: {said:?}");
+                let answer = outcome.map(|reply| format!("{} {}", reply.status, reply.text()));
+                assert!(begun.elapsed() < TIMEOUT, "{method} {target}: {answer:?}");
             }
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -120,22 +120,22 @@ fn list(address: SocketAddr, prefix: &str, delimiter: bool) -> Vec<String> {
 }
 
 fn keys() -> Vec<String> {
-    (0..60).map(|at| format!("dir{}/key{at}", at % 24)).collect()
+    (0..60).map(|index| format!("dir{}/key{index}", at % 24)).collect()
 }
 
 /// What a gateway says of itself.
-fn slots(program: &Program, what: &str) -> u64 {
+fn slots(program: &Program, field: &str) -> u64 {
     let header = format!("Authorization: Bearer {}\r\n", program.token());
     let answer = program.ask("/status", &header).unwrap_or_default();
-    let begin = format!("\"{what}\":");
+    let begin = format!("\"{field}\":");
     let rest = answer.split_once(&begin).map_or("", |(_, rest)| rest);
     rest.split([',', '}', '.']).next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(condition: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < TIMEOUT, "{condition}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -165,14 +165,14 @@ fn gateways_divide_the_keys_and_hand_them_over() {
         assert!(slots(gateway, "forwarded") > 0);
     }
     // From each directory to each other: some of these are of two owners.
-    for at in 0..8 {
-        let (from, to) = (format!("dir{at}/key{at}"), format!("copy{at}/x"));
+    for index in 0..8 {
+        let (from, to) = (format!("dir{index}/key{index}"), format!("copy{index}/x"));
         let source = format!("/lake/{from}");
         let reply = insist(a.address, "PUT", &format!("/lake/{to}"), &[("x-amz-copy-source", &source)], b"");
         assert_eq!(reply.status, 200, "{}", reply.text());
         assert!(reply.tag("ETag").is_some(), "{}", reply.text());
         let (copied, original) =
-            (insist(b.address, "GET", &format!("/lake/{to}"), &[], b""), content(&from, at + 1));
+            (insist(b.address, "GET", &format!("/lake/{to}"), &[], b""), content(&from, index + 1));
         assert!(copied.body == original, "{to}");
         let missing = insist(
             a.address,
@@ -184,8 +184,8 @@ fn gateways_divide_the_keys_and_hand_them_over() {
         assert_eq!(missing.status, 404, "{}", missing.text());
     }
     // An upload, with a part of another's object; it is listed wherever one asks.
-    for at in 0..4 {
-        let target = format!("/lake/upload{at}/x");
+    for index in 0..4 {
+        let target = format!("/lake/upload{index}/x");
         let upload =
             insist(a.address, "POST", &format!("{target}?uploads="), &[], b"").tag("UploadId").unwrap();
         let listed = insist(b.address, "GET", "/lake?uploads=", &[], b"");
@@ -206,9 +206,12 @@ fn gateways_divide_the_keys_and_hand_them_over() {
         assert!(insist(b.address, "GET", &target, &[], b"").body == content("dir3/key3", 4));
     }
     // Many at once, of several owners.
-    let gone: Vec<String> =
-        (0..8).map(|at| format!("copy{at}/x")).chain((0..4).map(|at| format!("upload{at}/x"))).collect();
-    let list_of: String = gone.iter().map(|key| format!("<Object><Key>{key}</Key></Object>")).collect();
+    let deleted_keys: Vec<String> = (0..8)
+        .map(|index| format!("copy{index}/x"))
+        .chain((0..4).map(|index| format!("upload{index}/x")))
+        .collect();
+    let list_of: String =
+        deleted_keys.iter().map(|key| format!("<Object><Key>{key}</Key></Object>")).collect();
     let body = format!("<Delete>{list_of}</Delete>");
     let md5 = {
         use base64::Engine as _;
@@ -282,30 +285,30 @@ struct Load {
 }
 
 impl Load {
-    fn key(at: usize) -> String {
-        format!("load{at}/key")
+    fn key(index: usize) -> String {
+        format!("load{index}/key")
     }
 
-    fn write(&self, at: usize, address: SocketAddr) {
-        let mut known = self.known[at].lock().unwrap();
-        known.next += 1;
-        let version = known.next;
-        let key = Load::key(at);
+    fn write(&self, index: usize, address: SocketAddr) {
+        let mut state = self.known[index].lock().unwrap();
+        state.next += 1;
+        let version = state.next;
+        let key = Load::key(index);
         match ask(address, "PUT", &format!("/lake/{key}"), &[], &content(&key, version)) {
-            Ok(reply) if reply.status == 200 => known.acknowledged = version,
+            Ok(reply) if reply.status == 200 => state.acknowledged = version,
             Ok(reply) if reply.status < 500 => panic!("{key}: {} {}", reply.status, reply.text()),
-            _ => drop(known.unknown.insert(version)),
+            _ => drop(state.unknown.insert(version)),
         }
     }
 
-    fn read(&self, at: usize, address: SocketAddr) {
-        let known = self.known[at].lock().unwrap();
-        let key = Load::key(at);
+    fn read(&self, index: usize, address: SocketAddr) {
+        let state = self.known[index].lock().unwrap();
+        let key = Load::key(index);
         if let Ok(reply) = ask(address, "GET", &format!("/lake/{key}"), &[], b"") {
             match reply.status {
                 200 => {
                     let found = version_of(&key, &reply.body);
-                    let is_possible = found == known.acknowledged || known.unknown.contains(&found);
+                    let is_possible = found == state.acknowledged || state.unknown.contains(&found);
                     assert!(
                         is_possible,
                         "{key}: found {found}, acknowledged {}, unknown {:?}",
@@ -325,13 +328,13 @@ impl Load {
                 scope.spawn(move || {
                     let mut turn = worker;
                     while !self.is_over.load(Ordering::Relaxed) {
-                        for at in (0..self.known.len()).filter(|at| at % 3 == worker) {
+                        for index in (0..self.known.len()).filter(|index| index % 3 == worker) {
                             turn += 1;
                             let address = addresses[turn % addresses.len()];
-                            if writes_all || at % 2 == 0 {
-                                self.write(at, address);
+                            if writes_all || index % 2 == 0 {
+                                self.write(index, address);
                             }
-                            self.read(at, addresses[(turn / 2) % addresses.len()]);
+                            self.read(index, addresses[(turn / 2) % addresses.len()]);
                         }
                     }
                 });
@@ -341,12 +344,12 @@ impl Load {
 
     /// Every key is what it has to be, at every gateway.
     fn compare(&self, addresses: &[SocketAddr]) {
-        for (at, known) in self.known.iter().enumerate() {
-            let (known, key) = (known.lock().unwrap(), Load::key(at));
+        for (index, state) in self.known.iter().enumerate() {
+            let (state, key) = (state.lock().unwrap(), Load::key(index));
             let found: BTreeSet<Option<u64>> = addresses.iter().map(|address| get(*address, &key)).collect();
             assert_eq!(found.len(), 1, "{key}: {found:?}");
             let found = found.into_iter().next().flatten().unwrap_or(0);
-            let is_possible = found == known.acknowledged || known.unknown.contains(&found);
+            let is_possible = found == state.acknowledged || state.unknown.contains(&found);
             assert!(
                 is_possible,
                 "{key}: found {found}, acknowledged {}, unknown {:?}",
@@ -357,7 +360,7 @@ impl Load {
 }
 
 #[test]
-fn whoever_is_killed_or_paused_loses_nothing_and_nothing_old_is_read() {
+fn killed_or_paused_gateways_lose_nothing() {
     let site = Site::new("write = \"back\"\nflush_after = \"100 ms\"");
     let (a, mut b) = (site.gateway("a"), site.gateway("b"));
     let addresses = [a.address, b.address];
@@ -386,12 +389,12 @@ fn whoever_is_killed_or_paused_loses_nothing_and_nothing_old_is_read() {
         running.join().unwrap();
     });
     load.compare(&addresses);
-    let acknowledged: u64 = load.known.iter().map(|known| known.lock().unwrap().acknowledged).sum();
+    let acknowledged: u64 = load.known.iter().map(|state| state.lock().unwrap().acknowledged).sum();
     assert!(acknowledged > 100, "{acknowledged}");
 }
 
 #[test]
-fn what_a_dead_gateway_has_alone_is_waited_for() {
+fn data_only_on_dead_gateway_is_waited_for() {
     let site = Site::new("write = \"back\"\nflush_after = \"3600 s\"");
     let (a, mut b) = (site.gateway("a"), site.gateway("b"));
     wait_until("both have a share", || {
@@ -430,8 +433,8 @@ fn what_a_dead_gateway_has_alone_is_waited_for() {
         .env("GATEWAY_SECRET", crate::program::SECRET)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&members.stdout).into_owned();
-    assert!(said.contains("b  gone") && said.contains(&format!("{dirty} of them with")), "{said}");
+    let printed = String::from_utf8_lossy(&members.stdout).into_owned();
+    assert!(said.contains("b  gone") && said.contains(&format!("{dirty} of them with")), "{printed}");
     b.start_again();
     for (key, version) in &waiting {
         assert_eq!(get(a.address, key), Some(*version), "{key}");
@@ -449,13 +452,13 @@ fn what_a_dead_gateway_has_alone_is_waited_for() {
             .unwrap();
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
-    let (code, said) = abandon("b");
-    assert!(code == Some(4) && said.contains("gateway b is there"), "{said}");
+    let (code, printed) = abandon("b");
+    assert!(code == Some(4) && said.contains("gateway b is there"), "{printed}");
     put(a.address, &waiting[0].0, 500);
     b.kill();
     wait_until("it is gone", || slots(&a, "nowhere_slots") > 0);
-    let (code, said) = abandon("b");
-    assert!(code == Some(0) && said.contains("are lost"), "{said}");
+    let (code, printed) = abandon("b");
+    assert!(code == Some(0) && said.contains("are lost"), "{printed}");
     wait_until("all is here", || slots(&a, "served_slots") == 256);
     // What the store had stays, and what it had not is lost, as was said.
     assert_eq!(get(a.address, &waiting[0].0), None);
@@ -467,7 +470,7 @@ fn what_a_dead_gateway_has_alone_is_waited_for() {
 }
 
 #[test]
-fn without_etcd_nothing_is_answered_for_long_and_nothing_is_lost() {
+fn cluster_without_etcd_stops_answering_and_loses_nothing() {
     let mut site = Site::new("write = \"back\"\nflush_after = \"200 ms\"");
     let (mut a, b) = (site.gateway("a"), site.gateway("b"));
     let addresses = [a.address, b.address];
@@ -545,16 +548,16 @@ fn without_etcd_nothing_is_answered_for_long_and_nothing_is_lost() {
             .unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = drain(&[]);
-    assert!(code == Some(4) && said.contains("repeat this with --not-abandoned"), "{said}");
-    let (code, said) = drain(&["--not-abandoned"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = drain(&[]);
+    assert!(code == Some(4) && said.contains("repeat this with --not-abandoned"), "{printed}");
+    let (code, printed) = drain(&["--not-abandoned"]);
+    assert_eq!(code, Some(0), "{printed}");
     assert!(site.objects.join("%underlay-cluster").exists());
 }
 
 /// An upload that was left behind keeps its slot here; the rest is handed over, and nobody waits for it.
 #[test]
-fn a_gateway_that_ends_does_not_wait_for_an_upload_that_was_left_behind() {
+fn stopping_gateway_ignores_abandoned_upload() {
     let site = Site::new("write = \"back\"");
     let sections = site.sections("a").replace("drain = \"60 s\"", "drain = \"1 h\"");
     let directory = site.directory.path().join("a");

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use underlay_gateway::config::Write;
-use underlay_gateway::engine::Conditions;
-use underlay_gateway::errors::Error;
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::WriteMode;
+use underlay_gateway::engine::WriteConditions;
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::store::BackendKind;
 
 use crate::program::{Program, command};
 use crate::rig::{Ground, content, delete, get, in_memory, put};
@@ -32,8 +32,8 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// A store that takes nothing before the test says so.
 fn waiting() -> Ground {
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
     ground
 }
 
@@ -54,28 +54,28 @@ fn offline_code(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
         directory.join("local").display()
     );
     std::fs::write(&config, text).unwrap();
-    let mut said = String::new();
+    let mut printed = String::new();
     // The engine that was open before may still be letting go.
     for _ in 0..100 {
         let output = command().args(arguments).arg(&config).output().unwrap();
-        said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        if !said.contains("another gateway is using") && !said.contains("already open") {
-            return (output.status.code(), said);
+        printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if !printed.contains("another gateway is using") && !printed.contains("already open") {
+            return (output.status.code(), printed);
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("{said}");
+    panic!("{printed}");
 }
 
 /// `check` or `repair`, and whether everything is in order afterwards.
 fn offline(directory: &Path, arguments: &[&str]) -> (bool, String) {
-    let (code, said) = offline_code(directory, arguments);
-    assert!(said.contains("older than the journal") || matches!(code, Some(0 | 1)), "{said}");
-    (code == Some(0), said)
+    let (code, printed) = offline_code(directory, arguments);
+    assert!(said.contains("older than the journal") || matches!(code, Some(0 | 1)), "{printed}");
+    (code == Some(0), printed)
 }
 
 #[test]
-fn a_torn_tail_is_cut_off_and_a_wrong_byte_is_found() {
+fn torn_tail_is_cut_and_wrong_byte_found() {
     let directory = tempfile::tempdir().unwrap();
     let local = directory.path().join("local");
     let ground = waiting();
@@ -83,7 +83,9 @@ fn a_torn_tail_is_cut_off_and_a_wrong_byte_is_found() {
     runtime_before.block_on(async {
         let engine = ground.open(&local).await;
         for key in 0..3_u64 {
-            put(&engine, &format!("key{key}"), &content(key, 200_000), Conditions::default()).await.unwrap();
+            put(&engine, &format!("key{key}"), &content(key, 200_000), WriteConditions::default())
+                .await
+                .unwrap();
         }
         engine.close().await;
     });
@@ -94,8 +96,8 @@ fn a_torn_tail_is_cut_off_and_a_wrong_byte_is_found() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&segment).unwrap();
     file.write_all_at(&[0xaa; 100_000], whole).unwrap();
     std::fs::write(local.join("journal/00000000000000ff.segment"), b"half of something").unwrap();
-    let (is_sound, said) = offline(directory.path(), &["check"]);
-    assert!(is_sound && said.contains("3 objects"), "{said}");
+    let (is_sound, printed) = offline(directory.path(), &["check"]);
+    assert!(is_sound && said.contains("3 objects"), "{printed}");
     // Looking changes nothing.
     assert_eq!(std::fs::metadata(&segment).unwrap().len(), whole + 100_000);
     assert_eq!(segments(&local).len(), 2);
@@ -108,27 +110,27 @@ fn a_torn_tail_is_cut_off_and_a_wrong_byte_is_found() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, 250_000).unwrap();
     file.write_all_at(&[byte[0] ^ 1], 250_000).unwrap();
-    let (is_sound, said) = offline(directory.path(), &["check"]);
+    let (is_sound, printed) = offline(directory.path(), &["check"]);
     assert!(
         !is_sound && said.contains("damaged: object lake/key1") && said.contains("wrong checksum"),
-        "{said}"
+        "{printed}"
     );
     let runtime_between = runtime();
     runtime_between.block_on(async {
         let engine = ground.open(&local).await;
         // It is told, and never served.
-        assert!(matches!(get(&engine, "key1", None).await, Err(Error::Local(_))));
+        assert!(matches!(get(&engine, "key1", None).await, Err(GatewayError::Local(_))));
         assert_eq!(get(&engine, "key2", None).await.unwrap(), content(2, 200_000));
         engine.close().await;
     });
     drop(runtime_between);
-    let (is_sound, said) = offline(directory.path(), &["repair"]);
-    assert!(!is_sound && said.contains("--drop-damaged"), "{said}");
-    let (is_sound, said) = offline(directory.path(), &["repair", "--drop-damaged"]);
-    assert!(is_sound && said.contains("gave up object lake/key1"), "{said}");
+    let (is_sound, printed) = offline(directory.path(), &["repair"]);
+    assert!(!is_sound && said.contains("--drop-damaged"), "{printed}");
+    let (is_sound, printed) = offline(directory.path(), &["repair", "--drop-damaged"]);
+    assert!(is_sound && said.contains("gave up object lake/key1"), "{printed}");
     runtime().block_on(async {
         let engine = ground.open(&local).await;
-        assert!(matches!(get(&engine, "key1", None).await, Err(Error::NoSuchKey)));
+        assert!(matches!(get(&engine, "key1", None).await, Err(GatewayError::NoSuchKey)));
         ground.drain(&engine).await;
         let keys: Vec<String> = ground.stored().await.into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, ["key0", "key2"]);
@@ -140,13 +142,15 @@ fn a_torn_tail_is_cut_off_and_a_wrong_byte_is_found() {
 fn metadata_that_do_not_fit_the_journal_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let local = directory.path().join("local");
-    let (metadata, kept) = (local.join("metadata.redb"), directory.path().join("kept"));
+    let (metadata, backup) = (local.join("metadata.redb"), directory.path().join("kept"));
     let ground = waiting();
-    for (key, copy) in [(0, directory.path().join("yesterday")), (1, kept.clone())] {
+    for (key, copy) in [(0, directory.path().join("yesterday")), (1, backup.clone())] {
         let runtime = runtime();
         runtime.block_on(async {
             let engine = ground.open(&local).await;
-            put(&engine, &format!("key{key}"), &content(key, 200_000), Conditions::default()).await.unwrap();
+            put(&engine, &format!("key{key}"), &content(key, 200_000), WriteConditions::default())
+                .await
+                .unwrap();
             engine.close().await;
         });
         drop(runtime);
@@ -157,8 +161,8 @@ fn metadata_that_do_not_fit_the_journal_are_refused() {
         // Also when it is tried again and again.
         for _ in 0..3 {
             let tried = runtime().block_on(async { ground.try_open(&local).await.map(drop) });
-            let why = tried.unwrap_err();
-            assert!(why.contains("metadata.redb") && why.contains("what to do"), "{why}");
+            let error = tried.unwrap_err();
+            assert!(why.contains("metadata.redb") && why.contains("what to do"), "{error}");
             assert_eq!(segments(&local), before);
         }
     };
@@ -168,9 +172,9 @@ fn metadata_that_do_not_fit_the_journal_are_refused() {
     refused();
     std::fs::copy(directory.path().join("yesterday"), &metadata).unwrap();
     refused();
-    let (_, said) = offline(directory.path(), &["check"]);
-    assert!(said.contains("older than the journal"), "{said}");
-    std::fs::copy(&kept, &metadata).unwrap();
+    let (_, printed) = offline(directory.path(), &["check"]);
+    assert!(said.contains("older than the journal"), "{printed}");
+    std::fs::copy(&backup, &metadata).unwrap();
     runtime().block_on(async {
         let engine = ground.open(&local).await;
         for key in 0..2 {
@@ -197,10 +201,10 @@ impl Harm {
         match self {
             Harm::CutAt(length) => file.set_len(length).unwrap(),
             Harm::Zeroed(page) => file.write_all_at(&[0; PAGE_BYTES as usize], page * PAGE_BYTES).unwrap(),
-            Harm::Flipped(at) => {
+            Harm::Flipped(offset) => {
                 let mut byte = [0];
-                file.read_exact_at(&mut byte, at).unwrap();
-                file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+                file.read_exact_at(&mut byte, offset).unwrap();
+                file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
             }
         }
     }
@@ -217,10 +221,10 @@ impl Harm {
         for (page, bytes) in bytes.chunks(PAGE_BYTES as usize).enumerate() {
             let begin = page as u64 * PAGE_BYTES;
             let used: Vec<u64> =
-                (begin..).zip(bytes).filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
+                (begin..).zip(bytes).filter(|(_, byte)| **byte != 0).map(|(offset, _)| offset).collect();
             if !used.is_empty() {
                 harms.push(Harm::Zeroed(page as u64));
-                harms.extend([0, used.len() / 2, used.len() - 1].map(|at| Harm::Flipped(used[at])));
+                harms.extend([0, used.len() / 2, used.len() - 1].map(|index| Harm::Flipped(used[index])));
             }
         }
         harms
@@ -243,7 +247,9 @@ fn metadata_that_were_altered_are_refused_or_harmless() {
     runtime_before.block_on(async {
         let engine = ground.open(&local).await;
         for key in 0..OBJECTS {
-            put(&engine, &format!("key{key}"), &content(key, 3_000), Conditions::default()).await.unwrap();
+            put(&engine, &format!("key{key}"), &content(key, 3_000), WriteConditions::default())
+                .await
+                .unwrap();
         }
         copy(&local, &killed);
         engine.close().await;
@@ -255,42 +261,45 @@ fn metadata_that_were_altered_are_refused_or_harmless() {
 
     let (mut refused, mut harmless) = (0, 0);
     for (is_killed, whole) in [(false, &stopped), (true, &killed)] {
-        for (at, harm) in Harm::of(&whole.join("metadata.redb")).into_iter().enumerate() {
+        for (index, harm) in Harm::of(&whole.join("metadata.redb")).into_iter().enumerate() {
             remove_all(&local);
             copy(whole, &local);
             harm.do_to(&local.join("metadata.redb"));
-            let is_torn = at % 4 == 3;
+            let is_torn = index % 4 == 3;
             let before = segments(&local);
             if is_torn {
                 let length = std::fs::metadata(&before[0]).unwrap().len();
                 Harm::CutAt(length / 2).do_to(&before[0]);
             }
-            let (code, said) = offline_code(directory.path(), &["check"]);
-            let what = format!("{harm:?}, killed: {is_killed}, torn: {is_torn}: {code:?} {said}");
+            let (code, printed) = offline_code(directory.path(), &["check"]);
+            let context = format!("{harm:?}, killed: {is_killed}, torn: {is_torn}: {code:?} {printed}");
             let tried = runtime().block_on(async {
                 let engine = ground.try_open(&local).await?;
                 let mut lost = 0;
                 for key in 0..OBJECTS {
                     match get(&engine, &format!("key{key}"), None).await {
-                        Ok(bytes) => assert!(bytes == content(key, 3_000), "other bytes: {what}"),
-                        Err(Error::Local(_)) if is_torn => lost += 1,
-                        Err(error) => panic!("{key}: {error}; {what}"),
+                        Ok(bytes) => assert!(bytes == content(key, 3_000), "other bytes: {context}"),
+                        Err(GatewayError::Local(_)) if is_torn => lost += 1,
+                        Err(error) => panic!("{key}: {error}; {context}"),
                     }
                 }
                 engine.close().await;
                 Ok::<u64, String>(lost)
             });
             match tried {
-                Err(why) => {
-                    assert!(why.contains("metadata.redb") && why.contains("what to do"), "{why}; {what}");
-                    assert!(code == Some(4) && said.contains("what to do"), "{what}");
-                    assert_eq!(segments(&local), before, "{what}");
+                Err(reason) => {
+                    assert!(
+                        why.contains("metadata.redb") && why.contains("what to do"),
+                        "{reason}; {context}"
+                    );
+                    assert!(code == Some(4) && said.contains("what to do"), "{context}");
+                    assert_eq!(segments(&local), before, "{context}");
                     refused += 1;
                 }
                 Ok(lost) => {
-                    assert_eq!(code, Some(i32::from(is_torn)), "{what}");
-                    assert_eq!(said.matches("damaged: object lake/key").count() as u64, lost, "{what}");
-                    assert_eq!(lost > 0, is_torn, "{what}");
+                    assert_eq!(code, Some(i32::from(is_torn)), "{context}");
+                    assert_eq!(said.matches("damaged: object lake/key").count() as u64, lost, "{context}");
+                    assert_eq!(lost > 0, is_torn, "{context}");
                     harmless += 1;
                 }
             }
@@ -303,38 +312,38 @@ fn metadata_that_were_altered_are_refused_or_harmless() {
 #[test]
 fn metadata_without_the_last_commit_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let (local, kept) = (directory.path().join("local"), directory.path().join("kept"));
+    let (local, backup) = (directory.path().join("local"), directory.path().join("kept"));
     let ground = waiting();
     let runtime_before = runtime();
     runtime_before.block_on(async {
         let engine = ground.open(&local).await;
-        put(&engine, "first", &content(1, 1000), Conditions::default()).await.unwrap();
-        std::fs::copy(local.join("metadata.redb"), &kept).unwrap();
-        put(&engine, "last", &content(2, 1000), Conditions::default()).await.unwrap();
+        put(&engine, "first", &content(1, 1000), WriteConditions::default()).await.unwrap();
+        std::fs::copy(local.join("metadata.redb"), &backup).unwrap();
+        put(&engine, "last", &content(2, 1000), WriteConditions::default()).await.unwrap();
         engine.close().await;
     });
     drop(runtime_before);
     offline(directory.path(), &["check"]);
-    std::fs::copy(&kept, local.join("metadata.redb")).unwrap();
+    std::fs::copy(&backup, local.join("metadata.redb")).unwrap();
     for _ in 0..2 {
-        let (code, said) = offline_code(directory.path(), &["check"]);
-        assert!(code == Some(4) && said.contains("lacks 1 commits"), "{code:?} {said}");
-        let why = runtime().block_on(async { ground.try_open(&local).await.map(drop) }).unwrap_err();
-        assert!(why.contains("lacks 1 commits") && why.contains("remove the file `commits`"), "{why}");
+        let (code, printed) = offline_code(directory.path(), &["check"]);
+        assert!(code == Some(4) && said.contains("lacks 1 commits"), "{code:?} {printed}");
+        let error = runtime().block_on(async { ground.try_open(&local).await.map(drop) }).unwrap_err();
+        assert!(why.contains("lacks 1 commits") && why.contains("remove the file `commits`"), "{error}");
     }
     std::fs::remove_file(local.join("journal/commits")).unwrap();
     runtime().block_on(async {
         let engine = ground.open(&local).await;
         assert_eq!(get(&engine, "first", None).await.unwrap(), content(1, 1000));
-        assert_eq!(get(&engine, "last", None).await, Err(Error::NoSuchKey));
-        put(&engine, "last", &content(2, 1000), Conditions::default()).await.unwrap();
+        assert_eq!(get(&engine, "last", None).await, Err(GatewayError::NoSuchKey));
+        put(&engine, "last", &content(2, 1000), WriteConditions::default()).await.unwrap();
         engine.close().await;
     });
 }
 
 /// As it ends where something is wrong.
 #[test]
-fn a_gateway_over_altered_metadata_ends_and_says_what_to_do() {
+fn gateway_with_altered_metadata_exits_with_advice() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("objects")).unwrap();
     let sections = format!(
@@ -344,10 +353,10 @@ fn a_gateway_over_altered_metadata_ends_and_says_what_to_do() {
     let mut program = Program::start(directory.path(), &sections);
     assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"kept").unwrap().status, 200);
     program.kill();
-    let (metadata, kept) = (directory.path().join("local/metadata.redb"), directory.path().join("kept"));
-    std::fs::copy(&metadata, &kept).unwrap();
+    let (metadata, backup) = (directory.path().join("local/metadata.redb"), directory.path().join("kept"));
+    std::fs::copy(&metadata, &backup).unwrap();
     for harm in [Harm::CutAt(PAGE_BYTES * 2), Harm::Zeroed(0), Harm::Flipped(3)] {
-        std::fs::copy(&kept, &metadata).unwrap();
+        std::fs::copy(&backup, &metadata).unwrap();
         harm.do_to(&metadata);
         // Also when whatever supervises it tries again.
         for _ in 0..2 {
@@ -359,7 +368,7 @@ fn a_gateway_over_altered_metadata_ends_and_says_what_to_do() {
             );
         }
     }
-    std::fs::copy(&kept, &metadata).unwrap();
+    std::fs::copy(&backup, &metadata).unwrap();
     program.start_again();
     assert_eq!(ask(program.address, "GET", "/lake/a", &[], b"").unwrap().text(), "kept");
 }
@@ -374,7 +383,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_refuses_and_loses_nothing() {
+fn full_disk_refuses_writes_and_loses_nothing() {
     if !rustix::process::geteuid().is_root() {
         // `scripts/test` runs this as root.
         return;
@@ -390,25 +399,31 @@ fn a_full_disk_refuses_and_loses_nothing() {
     runtime().block_on(async {
         let ground = waiting();
         let engine = ground.open(&directory.path().join("local")).await;
-        let mut kept = 0_u64;
+        let mut count = 0_u64;
         let refused = loop {
-            match put(&engine, &format!("key{kept:03}"), &content(kept, 1 << 20), Conditions::default()).await
+            match put(
+                &engine,
+                &format!("key{count:03}"),
+                &content(count, 1 << 20),
+                WriteConditions::default(),
+            )
+            .await
             {
-                Ok(_) => kept += 1,
+                Ok(_) => count += 1,
                 Err(error) => break error,
             }
             assert!(kept < 200);
         };
-        assert!(matches!(refused, Error::Busy(_)), "{refused}");
-        assert!(kept > 5, "{kept}");
+        assert!(matches!(refused, GatewayError::Busy(_)), "{refused}");
+        assert!(kept > 5, "{count}");
         // What takes no room goes on.
         delete(&engine, "key000").await.unwrap();
-        put(&engine, "empty", &content(0, 0), Conditions::default()).await.unwrap();
-        for key in 1..kept {
+        put(&engine, "empty", &content(0, 0), WriteConditions::default()).await.unwrap();
+        for key in 1..count {
             assert_eq!(get(&engine, &format!("key{key:03}"), None).await.unwrap(), content(key, 1 << 20));
         }
         ground.drain(&engine).await;
-        put(&engine, "again", &content(7, 1 << 20), Conditions::default()).await.unwrap();
+        put(&engine, "again", &content(7, 1 << 20), WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
         assert_eq!(ground.stored().await.len() as u64, kept - 1 + 2);
         assert_eq!(ground.mood.puts.load(Ordering::Relaxed), kept - 1 + 2);
@@ -418,7 +433,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
 
 /// Whatever supervises it is to start it again: it could neither store nor take anything more.
 #[test]
-fn a_gateway_whose_metadata_cannot_be_written_ends_and_the_next_start_goes_on() {
+fn gateway_with_unwritable_metadata_exits_and_restarts() {
     let directory = tempfile::tempdir().unwrap();
     let sections = format!(
         "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\nflush_after = \"1 h\"\n",
@@ -454,13 +469,13 @@ fn a_gateway_whose_metadata_cannot_be_written_ends_and_the_next_start_goes_on() 
 
 /// A file beside the segments, under a name that looks almost like one of theirs, keeps no gateway from starting.
 #[test]
-fn a_file_that_is_no_segment_is_left_alone() {
+fn foreign_file_in_journal_is_untouched() {
     runtime().block_on(async {
         let directory = tempfile::tempdir().unwrap();
         let local = directory.path().join("local");
         let ground = waiting();
         let engine = ground.open(&local).await;
-        put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+        put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap();
         engine.close().await;
         drop(engine);
         let names = ["7.segment", "000000000000000A.segment", "ffffffffffffffff.segment"];
@@ -468,7 +483,7 @@ fn a_file_that_is_no_segment_is_left_alone() {
             std::fs::write(local.join("journal").join(name), "not ours").unwrap();
         }
         let engine = ground.open(&local).await;
-        put(&engine, "b", &content(2, 1000), Conditions::default()).await.unwrap();
+        put(&engine, "b", &content(2, 1000), WriteConditions::default()).await.unwrap();
         for (key, seed) in [("a", 1), ("b", 2)] {
             assert_eq!(get(&engine, key, None).await.unwrap(), content(seed, 1000));
         }

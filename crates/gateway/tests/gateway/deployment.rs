@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use underlay_gateway::config::Config;
+use underlay_gateway::config::GatewayConfig;
 
 use crate::program::{Program, free};
 
@@ -43,7 +43,7 @@ fn toml_blocks(page: &str) -> Vec<String> {
 
 /// Whatever begins with `listen` is a whole configuration, which somebody will copy.
 #[test]
-fn every_configuration_that_the_pages_show_is_one() {
+fn documented_configurations_are_valid() {
     let mut found = 0;
     for (name, page) in pages() {
         for block in toml_blocks(&page) {
@@ -51,7 +51,8 @@ fn every_configuration_that_the_pages_show_is_one() {
                 continue;
             }
             found += 1;
-            let (_, notes) = Config::parse_with_notes(&name, &block).unwrap_or_else(|why| panic!("{why}"));
+            let (_, notes) =
+                GatewayConfig::parse_with_notes(&name, &block).unwrap_or_else(|error| panic!("{error}"));
             assert!(notes.is_empty(), "{notes}");
         }
     }
@@ -60,7 +61,7 @@ fn every_configuration_that_the_pages_show_is_one() {
 
 /// The full example has each section, so that a key that is renamed is noticed.
 #[test]
-fn the_full_example_has_every_section() {
+fn full_example_has_all_sections() {
     let page = text_of("docs/gateway-configuration.md");
     let full = toml_blocks(&page).into_iter().max_by_key(String::len).unwrap();
     for section in ["[tls]", "[local]", "[s3]", "[bucket.", "[[bucket.", "[key.", "[limits]", "[admin]"] {
@@ -76,25 +77,25 @@ fn metric_names(text: &str) -> BTreeSet<String> {
 
 /// Each metric has a row, and each row a metric. Those of a cluster are shown by a cluster alone.
 #[test]
-fn the_page_has_a_row_for_each_metric() {
+fn page_documents_all_metrics() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir(&objects).unwrap();
     let program =
         Program::start(directory.path(), &format!("[bucket.lake]\nstore = \"{}\"\n", objects.display()));
     let token = format!("Authorization: Bearer {}\r\n", program.token());
-    let told = metric_names(&program.ask("/metrics", &token).unwrap());
-    assert!(told.len() > 20, "{told:?}");
+    let exported = metric_names(&program.ask("/metrics", &token).unwrap());
+    assert!(told.len() > 20, "{exported:?}");
     let page = text_of("docs/gateway-operations.md");
     let rows: BTreeSet<String> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `underlay_gateway_")?.split_once('`').map(|(name, _)| name))
         .map(|name| format!("underlay_gateway_{name}"))
         .collect();
-    let missing: Vec<_> = told.difference(&rows).collect();
+    let missing: Vec<_> = exported.difference(&rows).collect();
     assert!(missing.is_empty(), "docs/gateway-operations.md has no row for {missing:?}");
     let of_cluster = |name: &&String| name.starts_with("underlay_gateway_cluster_");
-    let unknown: Vec<_> = rows.difference(&told).filter(|name| !of_cluster(name)).collect();
+    let unknown: Vec<_> = rows.difference(&exported).filter(|name| !of_cluster(name)).collect();
     assert!(unknown.is_empty(), "docs/gateway-operations.md has rows for {unknown:?}, which nothing tells");
 }
 
@@ -172,14 +173,14 @@ fn systemd_has_nothing_to_say_against_the_unit() {
     let file = directory.path().join("underlay-gateway.service");
     std::fs::write(&file, unit).unwrap();
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let ours: Vec<&str> = said.lines().filter(|line| line.contains("underlay-gateway")).collect();
-    assert!(ours.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let ours: Vec<&str> = stderr.lines().filter(|line| line.contains("underlay-gateway")).collect();
+    assert!(ours.is_empty(), "{stderr}");
 }
 
 /// The unit runs what the page shows: each path of the full example is one that the unit lets the gateway read or write.
 #[test]
-fn the_unit_lets_the_gateway_use_what_the_example_names() {
+fn systemd_unit_allows_paths_of_example() {
     let unit = text_of(UNIT);
     assert_eq!(directive(&unit, "User"), ["underlay-gateway"]);
     assert_eq!(
@@ -197,7 +198,7 @@ fn the_unit_lets_the_gateway_use_what_the_example_names() {
     writable.extend(directive(&unit, "LogsDirectory").iter().map(|name| Path::new("/var/log").join(name)));
     let page = text_of("docs/gateway-configuration.md");
     let full = toml_blocks(&page).into_iter().max_by_key(String::len).unwrap();
-    let config = Config::parse("full", &full).unwrap();
+    let config = GatewayConfig::parse("full", &full).unwrap();
     let mut written = vec![config.local.directory.clone()];
     written.extend(config.access_log.as_deref().and_then(Path::parent).map(Path::to_owned));
     let stores = config.buckets.iter().map(|bucket| &bucket.store);
@@ -216,7 +217,7 @@ fn the_unit_lets_the_gateway_use_what_the_example_names() {
 
 /// The manifest's configuration is one, and its probes ask where the gateway answers them.
 #[test]
-fn the_manifest_has_a_configuration_that_its_probes_fit() {
+fn manifest_configuration_fits_its_probes() {
     let manifest = text_of("deploy/kubernetes/gateway.yaml");
     let (_, rest) = manifest.split_once("  gateway.toml: |\n").expect("a ConfigMap with gateway.toml");
     let text: String = rest
@@ -224,7 +225,7 @@ fn the_manifest_has_a_configuration_that_its_probes_fit() {
         .take_while(|line| line.is_empty() || line.starts_with("    "))
         .map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line)))
         .collect();
-    let config = Config::parse("gateway.yaml", &text).unwrap_or_else(|why| panic!("{why}"));
+    let config = GatewayConfig::parse("gateway.yaml", &text).unwrap_or_else(|error| panic!("{error}"));
     let health = config.admin.health.expect("probes come from the node");
     assert!(health.ip().is_unspecified());
     assert!(manifest.contains(&format!("containerPort: {}", health.port())), "{health}");

@@ -14,7 +14,7 @@ fn over(store: &Path) -> String {
 
 /// A link hides from the configuration what the start finds out.
 #[test]
-fn a_store_in_the_gateway_s_own_directory_is_refused_at_the_start() {
+fn store_in_local_directory_is_refused_at_start() {
     for to in ["local", "local/journal", "local/store", "."] {
         let directory = tempfile::tempdir().unwrap();
         for name in ["local/journal", "local/store"] {
@@ -54,7 +54,7 @@ fn succeeds(command: &mut Command) -> bool {
 
 /// Where such a file system can be had; what it answers is tried in `store/one_name.rs` everywhere.
 #[test]
-fn a_directory_that_folds_case_is_refused() {
+fn case_folding_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (image, place) = (directory.path().join("image"), directory.path().join("disk"));
     std::fs::create_dir(&place).unwrap();
@@ -89,7 +89,7 @@ fn a_directory_that_folds_case_is_refused() {
 }
 
 #[test]
-fn what_writes_that_were_broken_off_have_left_is_counted_and_removed() {
+fn leftovers_of_interrupted_writes_are_counted_and_removed() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir(&objects).unwrap();
@@ -104,9 +104,9 @@ fn what_writes_that_were_broken_off_have_left_is_counted_and_removed() {
     }
     // What is as young as the look might still be written to.
     std::thread::sleep(Duration::from_millis(2100));
-    let said = |what: &str| {
+    let run = |subcommand: &str| {
         let output = command()
-            .arg(what)
+            .arg(subcommand)
             .arg(directory.path().join("gateway.toml"))
             .env("GATEWAY_SECRET", "x")
             .output();
@@ -115,10 +115,10 @@ fn what_writes_that_were_broken_off_have_left_is_counted_and_removed() {
         assert_eq!(output.status.code(), Some(0), "{text}");
         text
     };
-    let text = said("check");
+    let text = run("check");
     assert!(text.contains("2 files of writes that were broken off"), "{text}");
     assert!(objects.join("a/kept#1").exists(), "`check` changes nothing");
-    let text = said("repair");
+    let text = run("repair");
     assert!(text.contains("removed 2 files") && text.contains("a/kept#1"), "{text}");
     assert!(!objects.join("a/kept#1").exists() && !objects.join("gone").exists());
     assert!(!said("check").contains("broken off"));

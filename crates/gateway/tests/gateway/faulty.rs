@@ -120,7 +120,7 @@ pub(crate) struct Mood {
     former: Mutex<HashMap<Path, (ObjectMeta, Attributes, Bytes)>>,
     /// Names of writes that were acknowledged and not carried out.
     undone: Mutex<HashSet<Path>>,
-    /// From the ETags of the store to those of [`Etags`].
+    /// From the ETags of the store to those of [`StoreEtags`].
     renamed: Mutex<HashMap<String, String>>,
 }
 
@@ -257,7 +257,7 @@ impl Faulty {
     /// The lie of these that is told now. Of those that come by chance two are left out, since nobody could see them: a lost part where ETags say
     /// nothing of bytes, and a second lie that bears out a first one, as that nothing is where something should have been deleted.
     fn untrue(&self, location: &Path, lies: &[Lie]) -> Option<Lie> {
-        let told = match self.wanted(location, lies) {
+        let chosen = match self.wanted(location, lies) {
             Some(lie) => Some(lie),
             None if self.mood.happens(&self.mood.lying) => {
                 let lie = lies[(self.mood.draw() % lies.len() as u64) as usize];
@@ -273,8 +273,8 @@ impl Faulty {
         if matches!(told, Some(Lie::Put | Lie::Complete | Lie::Copy | Lie::Delete)) {
             self.mood.undone.lock().insert(location.clone());
         }
-        self.mood.lies.fetch_add(u64::from(told.is_some()), Ordering::Relaxed);
-        told
+        self.mood.lies.fetch_add(u64::from(chosen.is_some()), Ordering::Relaxed);
+        chosen
     }
 
     /// The lie of these that the test wants now.
@@ -364,8 +364,8 @@ impl Faulty {
         }
         // The store itself knows nothing of the names that its ETags have here.
         let (is_head, wanted) = (options.head, options.if_match.clone());
-        let knows = *self.mood.etags.lock() == Etags::OfTheStore;
-        let if_match = wanted.clone().filter(|_| knows);
+        let knows_etags = *self.mood.etags.lock() == Etags::OfTheStore;
+        let if_match = wanted.clone().filter(|_| knows_etags);
         let mut answer = self.inner.get_opts(location, GetOptions { if_match, ..options }).await?;
         answer.meta = self.shown(answer.meta);
         if is_head && self.wanted(location, &[Lie::SizeOfHead]).is_some() {
@@ -567,7 +567,9 @@ impl FaultyUpload {
         let sums: Vec<u8> = self
             .sums
             .iter()
-            .flat_map(|sum| (0..16).map(|at| u8::from_str_radix(&sum[at * 2..at * 2 + 2], 16).unwrap()))
+            .flat_map(|sum| {
+                (0..16).map(|index| u8::from_str_radix(&sum[index * 2..index * 2 + 2], 16).unwrap())
+            })
             .collect();
         format!("{}-{}", md5(&sums), self.sums.len())
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use object_store::{Attribute, GetOptions, ObjectStore as _, ObjectStoreExt as _};
-use underlay_gateway::config::Write;
-use underlay_gateway::engine::{Conditions, CopyRequest, Engine};
-use underlay_gateway::errors::Error;
-use underlay_gateway::model::Headers;
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::WriteMode;
+use underlay_gateway::engine::{CopyRequest, GatewayEngine, WriteConditions};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::model::ObjectHeaders;
+use underlay_gateway::store::BackendKind;
 
 use crate::program::Program;
 use crate::rig::{BUCKET, Ground, content, delete, get, in_memory, put};
@@ -69,23 +69,23 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// A store that takes nothing before the test says so, and a journal larger than the disk.
 fn waiting() -> Ground {
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
     ground.journal_bytes = 4 << 30;
     ground.patience = Duration::from_millis(200);
     ground
 }
 
 /// Writes rows without a body until they are refused.
-async fn fill_with_rows(engine: &Arc<Engine>) {
-    let headers = Headers { content_disposition: Some("x".repeat(6000)), ..Headers::default() };
+async fn fill_with_rows(engine: &Arc<GatewayEngine>) {
+    let headers = ObjectHeaders { content_disposition: Some("x".repeat(6000)), ..ObjectHeaders::default() };
     for _ in 0..400 {
         let begin = || engine.create_upload(BUCKET, "upload", headers.clone(), Vec::new(), None);
         let begun = futures_util::future::join_all((0..64).map(|_| begin())).await;
         for outcome in begun {
             match outcome {
                 Ok(_) => {}
-                Err(Error::Busy(_)) => return,
+                Err(GatewayError::Busy(_)) => return,
                 Err(error) => panic!("{error}"),
             }
         }
@@ -94,7 +94,7 @@ async fn fill_with_rows(engine: &Arc<Engine>) {
 }
 
 #[test]
-fn many_writers_at_once_and_rows_without_bodies_leave_room_for_the_metadata() {
+fn concurrent_writers_leave_room_for_metadata() {
     small_disks(|directory, kind| {
         runtime().block_on(async {
             let disk = directory.join("local");
@@ -105,40 +105,40 @@ fn many_writers_at_once_and_rows_without_bodies_leave_room_for_the_metadata() {
                 let engine = Arc::clone(&engine);
                 tokio::spawn(async move {
                     let bytes = content(key, 12 << 20);
-                    (key, put(&engine, &format!("key{key:02}"), &bytes, Conditions::default()).await)
+                    (key, put(&engine, &format!("key{key:02}"), &bytes, WriteConditions::default()).await)
                 })
             });
-            let mut taken = Vec::new();
+            let mut stored = Vec::new();
             for written in futures_util::future::join_all(writers).await {
                 match written.unwrap() {
-                    (key, Ok(_)) => taken.push(key),
-                    (_, Err(Error::Busy(_))) => {}
+                    (key, Ok(_)) => stored.push(key),
+                    (_, Err(GatewayError::Busy(_))) => {}
                     (key, Err(error)) => panic!("{kind} {key}: {error}"),
                 }
             }
-            assert!(!taken.is_empty() && taken.len() < 24, "{kind}: {taken:?}");
+            assert!(!taken.is_empty() && taken.len() < 24, "{kind}: {stored:?}");
             fill_with_rows(&engine).await;
             // What makes room goes on.
             for _ in 0..2 {
-                let gone = taken.pop().unwrap();
-                delete(&engine, &format!("key{gone:02}")).await.unwrap();
+                let deleted = stored.pop().unwrap();
+                delete(&engine, &format!("key{deleted:02}")).await.unwrap();
             }
-            put(&engine, "small", &content(7, 1000), Conditions::default()).await.unwrap();
+            put(&engine, "small", &content(7, 1000), WriteConditions::default()).await.unwrap();
             // Another one takes what is left, to the last byte.
             let filler = disk.join("filler");
             fill(&filler);
             assert!(matches!(
-                put(&engine, "more", &content(8, 10), Conditions::default()).await,
-                Err(Error::Busy(_))
+                put(&engine, "more", &content(8, 10), WriteConditions::default()).await,
+                Err(GatewayError::Busy(_))
             ));
-            let empty = put(&engine, "empty", &content(8, 0), Conditions::default()).await;
-            assert!(matches!(empty, Err(Error::Busy(_))), "{kind}: {empty:?}");
+            let empty = put(&engine, "empty", &content(8, 0), WriteConditions::default()).await;
+            assert!(matches!(empty, Err(GatewayError::Busy(_))), "{kind}: {empty:?}");
             engine.close().await;
             drop(engine);
 
             // It starts, and stores what it has.
             let engine = ground.open(&local).await;
-            for key in &taken {
+            for key in &stored {
                 assert_eq!(
                     get(&engine, &format!("key{key:02}"), None).await.unwrap(),
                     content(*key, 12 << 20)
@@ -149,7 +149,7 @@ fn many_writers_at_once_and_rows_without_bodies_leave_room_for_the_metadata() {
             std::fs::remove_file(&filler).unwrap();
             // Clients are served as soon as the metadata have their reserve again.
             let begun = Instant::now();
-            while put(&engine, "again", &content(9, 1000), Conditions::default()).await.is_err() {
+            while put(&engine, "again", &content(9, 1000), WriteConditions::default()).await.is_err() {
                 assert!(begun.elapsed() < Duration::from_secs(60), "{kind}: it stays full");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -164,11 +164,12 @@ fn headers_of_object_beyond_disk_are_stored() {
     small_disks(|directory, kind| {
         runtime().block_on(async {
             let mut ground = waiting();
-            ground.write = Write::Back { after: Duration::from_millis(5) };
+            ground.write = WriteMode::Back { after: Duration::from_millis(5) };
             let (bytes, path) = (content(1, 160 << 20), object_store::path::Path::from("a"));
             ground.store.put(&path, bytes.clone().into()).await.unwrap();
             let engine = ground.open(&directory.join("local/gateway")).await;
-            let headers = Headers { content_type: Some("text/new".to_owned()), ..Headers::default() };
+            let headers =
+                ObjectHeaders { content_type: Some("text/new".to_owned()), ..ObjectHeaders::default() };
             let itself = (BUCKET.to_owned(), "a".to_owned());
             let (from, to) = (itself.clone(), itself);
             let request = CopyRequest { from, to, headers: Some(headers.clone()), ..CopyRequest::default() };
@@ -198,7 +199,7 @@ fn fill(path: &Path) {
 }
 
 #[test]
-fn a_full_disk_is_told_of_in_the_log_the_metrics_and_the_readiness() {
+fn full_disk_shows_in_log_metrics_and_readiness() {
     small_disks(|directory, kind| {
         let sections = format!(
             "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\nflush_after = \"1 h\"\n",
@@ -232,9 +233,9 @@ fn a_full_disk_is_told_of_in_the_log_the_metrics_and_the_readiness() {
         assert!(ready_when_full.starts_with("HTTP/1.1 200"), "{ready_when_full}");
         assert!(ready_when_full.contains("the local disk is full"), "{ready_when_full}");
         let log = std::fs::read_to_string(directory.join("gateway.toml.log")).unwrap();
-        let told = log.lines().filter(|line| line.contains("answered with SlowDown")).count();
+        let count = log.lines().filter(|line| line.contains("answered with SlowDown")).count();
         // The first one, and one a minute.
-        assert!((1..10).contains(&told), "{told} of 49: {log}");
+        assert!((1..10).contains(&told), "{count} of 49: {log}");
         assert!(log.contains("local disk is full") && log.contains("what to do"), "{log}");
 
         std::fs::remove_file(&filler).unwrap();

@@ -235,8 +235,8 @@ fn greedy_clients_of_every_kind_shut_nobody_out() {
 
     // A listing of them has more than 100 KiB.
     let folder = "d".repeat(200);
-    for at in 0..150 {
-        served(address, "PUT", &format!("/lake/listed/{at}/{folder}/{folder}/{folder}"), b"");
+    for index in 0..150 {
+        served(address, "PUT", &format!("/lake/listed/{index}/{folder}/{folder}/{folder}"), b"");
     }
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -255,8 +255,8 @@ fn greedy_clients_of_every_kind_shut_nobody_out() {
         });
     }
 
-    let (since, mut rounds) = (Instant::now(), 0);
-    while rounds < 4 || since.elapsed() < Duration::from_secs(seconds as u64) {
+    let (loop_start, mut rounds) = (Instant::now(), 0);
+    while rounds < 4 || loop_start.elapsed() < Duration::from_secs(seconds as u64) {
         let bytes = content(rounds, 100_000);
         let target = format!("/lake/good/{rounds}");
         served(address, "PUT", &target, &bytes);
@@ -289,7 +289,7 @@ fn greedy_clients_of_every_kind_shut_nobody_out() {
 
 /// Places, and not of connections alone, are taken from who says nothing.
 #[test]
-fn a_document_that_stands_still_keeps_nobody_from_a_place() {
+fn stalled_document_blocks_no_client() {
     let directory = tempfile::tempdir().unwrap();
     let program = start(directory.path(), 100, 4);
     let address = program.address;
@@ -323,9 +323,9 @@ fn connections_without_a_request_make_room_for_new_ones() {
     let directory = tempfile::tempdir().unwrap();
     let program = start(directory.path(), 20, 8);
     let waiting: Vec<std::net::TcpStream> = (0..100)
-        .map(|at| {
+        .map(|index| {
             let mut stream = std::net::TcpStream::connect(program.address).unwrap();
-            if at % 2 == 0 {
+            if index % 2 == 0 {
                 let _ =
                     std::io::Write::write_all(&mut stream, b"GET /lake/a HTTP/1.1\r\nHost: test\r\nx-amz-");
             }
@@ -348,7 +348,7 @@ fn connections_without_a_request_make_room_for_new_ones() {
 
 /// One that is longer than the memory that there is, by a client that sends its whole body as one chunk.
 #[test]
-fn a_body_of_one_chunk_is_stored_in_little_memory() {
+fn single_chunk_body_is_stored_in_little_memory() {
     const LENGTH: usize = 192 << 20;
     let directory = tempfile::tempdir().unwrap();
     let program = start(directory.path(), 100, 8);
@@ -365,7 +365,7 @@ fn a_body_of_one_chunk_is_stored_in_little_memory() {
     let head = head_of(program.address, put, UNSIGNED, (Some(LENGTH as u64), body.len() as u64));
     let reply = exchange(program.address, &head, &body).unwrap();
     assert_eq!((reply.status, reply.header("x-amz-checksum-crc32c")), (200, Some(crc.as_str())), "{reply:?}");
-    let taken = peak_bytes(program.id()).saturating_sub(before);
+    let memory_bytes = peak_bytes(program.id()).saturating_sub(before);
     assert!(taken < LENGTH as u64 * 3 / 4, "{} MiB", taken >> 20);
     assert!(served(program.address, "GET", "/lake/one", b"") == bytes);
     // The checksum behind it counts as ever.
@@ -377,7 +377,7 @@ fn a_body_of_one_chunk_is_stored_in_little_memory() {
 
 /// The same, with a signature over all of it.
 #[test]
-fn a_body_of_one_signed_chunk_is_stored_if_it_is_as_signed() {
+fn single_signed_chunk_is_stored_only_if_valid() {
     const LENGTH: usize = 3 << 20;
     let directory = tempfile::tempdir().unwrap();
     let program = start(directory.path(), 100, 8);
@@ -393,8 +393,8 @@ fn a_body_of_one_signed_chunk_is_stored_if_it_is_as_signed() {
         let begin = body.len();
         body.extend_from_slice(&bytes);
         body.extend_from_slice(format!("\r\n0;chunk-signature={last}\r\n\r\n").as_bytes());
-        if let Some(at) = spoil {
-            body[begin + at] ^= 1;
+        if let Some(offset) = spoil {
+            body[begin + offset] ^= 1;
         }
         let head =
             signed.head.replace("content-length: 0\r\n", &format!("content-length: {}\r\n", body.len()));
@@ -402,9 +402,9 @@ fn a_body_of_one_signed_chunk_is_stored_if_it_is_as_signed() {
     };
     assert_eq!(put("right", None).status, 200);
     assert!(served(program.address, "GET", "/lake/right", b"") == bytes);
-    for at in [0, 200_000, LENGTH - 1] {
-        let reply = put("wrong", Some(at));
-        assert!(matches!(reply.status, 400 | 403), "{at}: {reply:?}");
+    for offset in [0, 200_000, LENGTH - 1] {
+        let reply = put("wrong", Some(offset));
+        assert!(matches!(reply.status, 400 | 403), "{offset}: {reply:?}");
     }
     let reply = ask(program.address, "GET", "/lake/wrong", &[], b"").unwrap();
     assert_eq!(reply.status, 404, "{reply:?}");

@@ -11,10 +11,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use underlay_gateway::engine::{CompletedPart, Conditions, CopyRequest, Engine, Entry, ListRequest};
-use underlay_gateway::errors::Error;
-use underlay_gateway::model::{Checksums, Headers};
-use underlay_gateway::store::Kind;
+use underlay_gateway::engine::{
+    CompletedPart, CopyRequest, GatewayEngine, ListEntry, ListRequest, WriteConditions,
+};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::model::{ObjectChecksums, ObjectHeaders};
+use underlay_gateway::store::BackendKind;
 use underlay_sync::Mutex;
 
 use crate::rig::{BUCKET, Ground, body_of, content, delete, get, in_directory, put};
@@ -46,8 +48,8 @@ fn has_long(round: u64) -> bool {
 }
 
 fn ground(store: &Path) -> Ground {
-    let mut ground = Ground::new(in_directory(store), Kind::Directory);
-    ground.write = underlay_gateway::config::Write::Back { after: Duration::from_millis(3) };
+    let mut ground = Ground::new(in_directory(store), BackendKind::Directory);
+    ground.write = underlay_gateway::config::WriteMode::Back { after: Duration::from_millis(3) };
     ground.journal_bytes = 1 << 30;
     // Who asks again for an object of many blocks need not have all of them anew.
     ground.memory_bytes = 64 << 20;
@@ -115,15 +117,15 @@ impl Seen {
     }
 
     /// Reads an object: it has to be what it is or becomes meanwhile. That the store gives nothing now is no answer, and no harm.
-    async fn check(&self, engine: &Arc<Engine>, key: u64) {
-        let since = self.with(key, |history| history.settled);
+    async fn check(&self, engine: &Arc<GatewayEngine>, key: u64) {
+        let settled_before = self.with(key, |history| history.settled);
         let found = match get(engine, &name(key), None).await {
             Ok(bytes) => Some(bytes),
-            Err(Error::NoSuchKey) => None,
-            Err(Error::Store(_) | Error::StoreAway(_)) => return,
+            Err(GatewayError::NoSuchKey) => None,
+            Err(GatewayError::Store(_) | GatewayError::StoreAway(_)) => return,
             Err(error) => return say(&format!("wrong {key}: {error}")),
         };
-        let possible = self.with(key, |history| history.states[since..].to_vec());
+        let possible = self.with(key, |history| history.states[settled_before..].to_vec());
         if !possible.iter().any(|state| bytes_of(*state) == found) {
             say(&format!("wrong {key}: {:?} bytes, of {possible:?}", found.map(|bytes| bytes.len())));
         }
@@ -180,22 +182,22 @@ fn seed_of(round: u64, task: u64) -> u64 {
     round.wrapping_mul(1000) + task
 }
 
-async fn operate(engine: &Arc<Engine>, seen: &Seen, worker: u64, has_long: bool, random: &mut Random) {
+async fn operate(engine: &Arc<GatewayEngine>, seen: &Seen, worker: u64, has_long: bool, random: &mut Random) {
     let mut key = || random.below(KEYS / 3) * 3 + worker;
-    let (at, other) = (key(), key());
-    let (name_at, name_other) = (name(at), name(other));
+    let (target, other) = (key(), key());
+    let (name_at, name_other) = (name(target), name(other));
     let sizes = [0, 100, 5000, 66_000, 200_000];
     let (seed, size) = (random.below(u64::MAX / 4), sizes[random.below(sizes.len() as u64) as usize]);
     let size = if has_long && random.below(3) == 0 { LONG } else { size };
     match random.below(10) {
         0..5 => {
             say(&format!("put {at} {seed} {size}"));
-            seen.begin(at, Some((seed, size)));
-            put(engine, &name_at, &content(seed, size), Conditions::default()).await.unwrap();
+            seen.begin(target, Some((seed, size)));
+            put(engine, &name_at, &content(seed, size), WriteConditions::default()).await.unwrap();
         }
-        5 | 6 if at != other => {
+        5 | 6 if target != other => {
             say(&format!("copy {at} {other}"));
-            let state = seen.now(at);
+            let state = seen.now(target);
             if state.is_some() {
                 seen.begin(other, state);
             }
@@ -206,7 +208,7 @@ async fn operate(engine: &Arc<Engine>, seen: &Seen, worker: u64, has_long: bool,
             };
             match engine.copy(request).await {
                 Ok(_) if state.is_some() => {}
-                Err(Error::NoSuchKey) if state.is_none() => return say(&format!("nothing {other}")),
+                Err(GatewayError::NoSuchKey) if state.is_none() => return say(&format!("nothing {other}")),
                 outcome => return say(&format!("wrong {at}: copied as {outcome:?}, and it is {state:?}")),
             }
             seen.done(other);
@@ -215,9 +217,11 @@ async fn operate(engine: &Arc<Engine>, seen: &Seen, worker: u64, has_long: bool,
         7 => {
             let size = if has_long { LONG } else { 5 << 20 };
             say(&format!("put {at} {seed} {size}"));
-            seen.begin(at, Some((seed, size)));
-            let upload =
-                engine.create_upload(BUCKET, &name_at, Headers::default(), Vec::new(), None).await.unwrap();
+            seen.begin(target, Some((seed, size)));
+            let upload = engine
+                .create_upload(BUCKET, &name_at, ObjectHeaders::default(), Vec::new(), None)
+                .await
+                .unwrap();
             let bytes = content(seed, size);
             let stored = engine
                 .upload_part(
@@ -232,28 +236,29 @@ async fn operate(engine: &Arc<Engine>, seen: &Seen, worker: u64, has_long: bool,
                 )
                 .await
                 .unwrap();
-            let parts = vec![CompletedPart { number: 1, etag: stored.etag, checksums: Checksums::default() }];
+            let parts =
+                vec![CompletedPart { number: 1, etag: stored.etag, checksums: ObjectChecksums::default() }];
             engine
                 .complete_upload(
                     BUCKET,
                     &name_at,
                     &upload,
                     parts,
-                    Conditions::default(),
-                    Checksums::default(),
+                    WriteConditions::default(),
+                    ObjectChecksums::default(),
                     None,
                 )
                 .await
                 .unwrap();
         }
-        8 => return seen.check(engine, at).await,
+        8 => return seen.check(engine, target).await,
         _ => {
             say(&format!("delete {at}"));
-            seen.begin(at, None);
+            seen.begin(target, None);
             delete(engine, &name_at).await.unwrap();
         }
     }
-    seen.done(at);
+    seen.done(target);
     say(&format!("done {at}"));
 }
 
@@ -268,8 +273,8 @@ impl Known {
     fn read(&mut self, line: &str) {
         let Some(line) = line.strip_prefix('@') else { return };
         let words: Vec<&str> = line.split(' ').collect();
-        let number = |at: usize| words[at].parse::<u64>().unwrap();
-        let now = |known: &Known, key: u64| known.acknowledged.get(&key).copied().flatten();
+        let number = |index: usize| words[index].parse::<u64>().unwrap();
+        let now = |model: &Known, key: u64| model.acknowledged.get(&key).copied().flatten();
         match words[0] {
             "put" => drop(self.under_way.insert(number(1), Some((number(2), number(3) as usize)))),
             "delete" => drop(self.under_way.insert(number(1), None)),
@@ -289,7 +294,7 @@ impl Known {
     }
 
     /// What was found is what was, from now on.
-    async fn compare(&mut self, engine: &Arc<Engine>, may_fail: bool, round: u64) {
+    async fn compare(&mut self, engine: &Arc<GatewayEngine>, may_fail: bool, round: u64) {
         for key in 0..KEYS {
             let acknowledged = self.acknowledged.get(&key).copied().flatten();
             let possible = match self.under_way.get(&key) {
@@ -300,8 +305,10 @@ impl Known {
             let found = loop {
                 match get(engine, &name(key), None).await {
                     Ok(bytes) => break Some(bytes),
-                    Err(Error::NoSuchKey) => break None,
-                    Err(Error::Store(_) | Error::StoreAway(_)) if may_fail && tries < 1000 => tries += 1,
+                    Err(GatewayError::NoSuchKey) => break None,
+                    Err(GatewayError::Store(_) | GatewayError::StoreAway(_)) if may_fail && tries < 1000 => {
+                        tries += 1
+                    }
                     Err(error) => panic!("round {round}, {}: {error}", name(key)),
                 }
             };
@@ -320,14 +327,14 @@ impl Known {
     }
 
     /// LIST and HEAD say the same as GET.
-    async fn compare_names(&self, engine: &Arc<Engine>, round: u64) {
+    async fn compare_names(&self, engine: &Arc<GatewayEngine>, round: u64) {
         let listing =
             engine.list(BUCKET, &ListRequest { most: 1000, ..ListRequest::default() }).await.unwrap();
         let listed: BTreeMap<String, u64> = listing
             .entries
             .iter()
             .map(|entry| match entry {
-                Entry::Object(key, record) => (key.clone(), record.size_bytes),
+                ListEntry::Object(key, record) => (key.clone(), record.size_bytes),
                 other => panic!("round {round}: {}", other.name()),
             })
             .collect();
@@ -343,19 +350,19 @@ impl Known {
 
     /// For the next child.
     fn write(&self, path: &Path) {
-        let known = self.acknowledged.iter();
+        let entries = self.acknowledged.iter();
         let lines =
-            known.filter_map(|(key, state)| state.map(|(seed, size)| format!("{key} {seed} {size}\n")));
+            entries.filter_map(|(key, state)| state.map(|(seed, size)| format!("{key} {seed} {size}\n")));
         std::fs::write(path, lines.collect::<String>()).unwrap();
     }
 }
 
 #[test]
-fn whatever_was_acknowledged_survives_kills() {
+fn acknowledged_writes_survive_kills() {
     let kills: u64 = std::env::var(KILLS).ok().map_or(12, |text| text.parse().expect("a number of kills"));
     let directory = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let (mut known, mut random) = (Known::default(), Random(42));
+    let (mut model, mut random) = (Known::default(), Random(42));
     for round in 0..kills {
         let argument = format!("{}:{round}", directory.path().display());
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -383,7 +390,7 @@ fn whatever_was_acknowledged_survives_kills() {
         child.wait().unwrap();
         let mut line = String::new();
         while lines.read_line(&mut line).unwrap() > 0 && line.ends_with('\n') {
-            known.read(line.trim_end());
+            model.read(line.trim_end());
             line.clear();
         }
         runtime.block_on(async {
@@ -392,17 +399,17 @@ fn whatever_was_acknowledged_survives_kills() {
             ground.mood.failing.store(100, Ordering::Relaxed);
             ground.mood.lying.store(if is_lying(round) { 100 } else { 0 }, Ordering::Relaxed);
             let engine = ground.open(&directory.path().join("local")).await;
-            known.compare(&engine, true, round).await;
+            model.compare(&engine, true, round).await;
             engine.close().await;
         });
-        known.write(&directory.path().join(KNOWN));
+        model.write(&directory.path().join(KNOWN));
     }
     runtime.block_on(async {
         let ground = ground(&directory.path().join("store"));
         let engine = ground.open(&directory.path().join("local")).await;
         ground.drain(&engine).await;
-        known.compare(&engine, false, kills).await;
-        let expected: BTreeMap<String, Bytes> = known
+        model.compare(&engine, false, kills).await;
+        let expected: BTreeMap<String, Bytes> = model
             .acknowledged
             .iter()
             .filter_map(|(key, state)| Some((name(*key), bytes_of(*state)?)))

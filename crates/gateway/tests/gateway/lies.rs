@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use object_store::{Attribute, Attributes, ObjectStore as _, ObjectStoreExt as _, PutOptions};
 use underlay_gateway::engine::{
-    CompletedPart, Conditions, CopyRequest, Engine, ListRequest, PutRequest, SourceConditions,
+    CompletedPart, CopyRequest, GatewayEngine, ListRequest, PutRequest, SourceConditions, WriteConditions,
 };
-use underlay_gateway::errors::Error;
-use underlay_gateway::model::{Checksums, Headers};
-use underlay_gateway::store::Kind;
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::model::{ObjectChecksums, ObjectHeaders};
+use underlay_gateway::store::BackendKind;
 
 use crate::faulty::{Etags, Lie};
 use crate::rig::{BLOCK_BYTES, BUCKET, Ground, body_of, content, delete, get, in_directory, in_memory, put};
@@ -24,50 +24,50 @@ const IN_PARTS: usize = 20 << 20;
 fn grounds(directory: &Path) -> Vec<(Ground, std::path::PathBuf)> {
     let mut grounds = Vec::new();
     for etags in [Etags::OfTheStore, Etags::Md5, Etags::LikeMd5] {
-        let ground = Ground::new(in_memory(), Kind::S3);
+        let ground = Ground::new(in_memory(), BackendKind::S3);
         *ground.mood.etags.lock() = etags;
         grounds.push((ground, directory.join(format!("{etags:?}"))));
     }
     let files = in_directory(&directory.join("store"));
-    grounds.push((Ground::new(files, Kind::Directory), directory.join("files")));
+    grounds.push((Ground::new(files, BackendKind::Directory), directory.join("files")));
     grounds
 }
 
-async fn stored(engine: &Arc<Engine>, key: &str, bytes: &Bytes) {
-    put(engine, key, bytes, Conditions::default()).await.unwrap();
+async fn stored(engine: &Arc<GatewayEngine>, key: &str, bytes: &Bytes) {
+    put(engine, key, bytes, WriteConditions::default()).await.unwrap();
 }
 
-async fn copy(engine: &Arc<Engine>, from: &str, to: &str) {
+async fn copy(engine: &Arc<GatewayEngine>, from: &str, to: &str) {
     let (from, to) = ((BUCKET.to_owned(), from.to_owned()), (BUCKET.to_owned(), to.to_owned()));
     engine.copy(CopyRequest { from, to, ..CopyRequest::default() }).await.unwrap();
 }
 
 /// With nothing in its cache.
-async fn reopened(ground: &Ground, engine: Arc<Engine>, local: &Path) -> Arc<Engine> {
+async fn reopened(ground: &Ground, engine: Arc<GatewayEngine>, local: &Path) -> Arc<GatewayEngine> {
     engine.close().await;
     drop(engine);
     ground.open(local).await
 }
 
-async fn names(engine: &Engine) -> Vec<String> {
+async fn names(engine: &GatewayEngine) -> Vec<String> {
     let listing = engine.list(BUCKET, &ListRequest { most: 1000, ..ListRequest::default() }).await.unwrap();
     listing.entries.iter().map(|entry| entry.name().to_owned()).collect()
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+async fn until(condition: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{condition}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-fn is_withheld(read: &Result<Bytes, Error>, why: &str) -> bool {
-    matches!(read, Err(Error::StoreAway(text)) if text.contains(why) && text.contains("stays known"))
+fn is_withheld(read: &Result<Bytes, GatewayError>, reason: &str) -> bool {
+    matches!(read, Err(GatewayError::StoreAway(text)) if text.contains(why) && text.contains("stays known"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_stored_here_is_not_forgotten_since_the_store_has_nothing_for_a_while() {
+async fn stored_object_survives_transient_absence_from_store() {
     let directory = tempfile::tempdir().unwrap();
     for (ground, local) in grounds(directory.path()) {
         let engine = ground.open(&local).await;
@@ -99,7 +99,7 @@ async fn what_was_stored_here_is_not_forgotten_since_the_store_has_nothing_for_a
         let engine = reopened(&ground, engine, &local).await;
         assert!(is_withheld(&get(&engine, "short", None).await, "has nothing there"));
         delete(&engine, "short").await.unwrap();
-        assert_eq!(get(&engine, "short", None).await, Err(Error::NoSuchKey));
+        assert_eq!(get(&engine, "short", None).await, Err(GatewayError::NoSuchKey));
         stored(&engine, "long", &short).await;
         ground.drain(&engine).await;
         assert_eq!(ground.stored().await, [("copy".to_owned(), long), ("long".to_owned(), short)]);
@@ -107,7 +107,7 @@ async fn what_was_stored_here_is_not_forgotten_since_the_store_has_nothing_for_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_version_is_nobody_elses_change() {
+async fn older_version_in_store_is_no_foreign_change() {
     let directory = tempfile::tempdir().unwrap();
     for (ground, local) in grounds(directory.path()) {
         let engine = ground.open(&local).await;
@@ -127,7 +127,10 @@ async fn an_older_version_is_nobody_elses_change() {
         // What somebody has written there since is taken as it is, as ever.
         ground.store.put(&"a".into(), theirs.clone().into()).await.unwrap();
         let engine = reopened(&ground, engine, &local).await;
-        assert!(matches!(get(&engine, "a", None).await, Err(Error::Store(_) | Error::StoreAway(_))));
+        assert!(matches!(
+            get(&engine, "a", None).await,
+            Err(GatewayError::Store(_) | GatewayError::StoreAway(_))
+        ));
         assert_eq!(get(&engine, "a", None).await, Ok(theirs));
     }
 }
@@ -154,7 +157,7 @@ async fn is_sent_again(ground: &Ground, local: &Path, lies: &[Lie], before: &Byt
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_store_says_it_has_taken_and_has_not_is_sent_again() {
+async fn falsely_acknowledged_put_is_sent_again() {
     let directory = tempfile::tempdir().unwrap();
     let short = [content(1, 5000), content(2, 5000)];
     let long = [content(3, IN_PARTS), content(4, IN_PARTS)];
@@ -169,7 +172,7 @@ async fn what_the_store_says_it_has_taken_and_has_not_is_sent_again() {
 async fn bytes_that_changed_on_their_way_are_sent_again() {
     let directory = tempfile::tempdir().unwrap();
     for etags in [Etags::Md5, Etags::LikeMd5] {
-        let ground = Ground::new(in_memory(), Kind::S3);
+        let ground = Ground::new(in_memory(), BackendKind::S3);
         *ground.mood.etags.lock() = etags;
         let local = directory.path().join(format!("{etags:?}"));
         let engine = ground.open(&local).await;
@@ -182,7 +185,7 @@ async fn bytes_that_changed_on_their_way_are_sent_again() {
         assert_eq!(ground.stored().await, [("a".to_owned(), bytes)]);
         engine.close().await;
     }
-    let ground = Ground::new(in_memory(), Kind::S3);
+    let ground = Ground::new(in_memory(), BackendKind::S3);
     *ground.mood.etags.lock() = Etags::Md5;
     let local = directory.path().join("in parts");
     is_sent_again(&ground, &local, &[Lie::Part], &content(1, 10), &content(2, IN_PARTS)).await;
@@ -190,17 +193,17 @@ async fn bytes_that_changed_on_their_way_are_sent_again() {
 
 /// One object of each kind is read, which tells that the ETags are no sums; from then on sizes and the store's word have to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etags_that_only_look_like_sums_are_found_out_once() {
+async fn checksum_like_etags_are_detected_once() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = Ground::new(in_memory(), Kind::S3);
+    let ground = Ground::new(in_memory(), BackendKind::S3);
     let bodies = || ground.mood.bodies.load(Ordering::Relaxed);
     for (etags, asked) in [(Etags::LikeMd5, 1 + 3), (Etags::Md5, 0), (Etags::OfTheStore, 0)] {
         *ground.mood.etags.lock() = etags;
         let engine = ground.open(&directory.path().join(format!("{etags:?}"))).await;
         let before = bodies();
-        for (at, size) in [(1, 1000), (2, IN_PARTS), (3, 2000), (4, IN_PARTS + 1), (5, 0)] {
-            let key = format!("{etags:?}/{at}");
-            stored(&engine, &key, &content(at, size)).await;
+        for (seed, size) in [(1, 1000), (2, IN_PARTS), (3, 2000), (4, IN_PARTS + 1), (5, 0)] {
+            let key = format!("{etags:?}/{seed}");
+            stored(&engine, &key, &content(seed, size)).await;
             ground.drain(&engine).await;
         }
         // The store looks for its owner's name, which is a GET as well.
@@ -213,7 +216,7 @@ async fn etags_that_only_look_like_sums_are_found_out_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deletion_that_was_not_carried_out_is_asked_for_again() {
+async fn falsely_acknowledged_deletion_is_repeated() {
     let directory = tempfile::tempdir().unwrap();
     for (ground, local) in grounds(directory.path()) {
         let engine = ground.open(&local).await;
@@ -222,16 +225,16 @@ async fn a_deletion_that_was_not_carried_out_is_asked_for_again() {
         ground.mood.tell(&[Lie::Delete]);
         delete(&engine, "a").await.unwrap();
         until("it is not asked for again", || ground.mood.deletes.load(Ordering::Relaxed) >= 2).await;
-        assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(Error::NoSuchKey)));
+        assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(GatewayError::NoSuchKey)));
         let engine = reopened(&ground, engine, &local).await;
-        assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(Error::NoSuchKey)));
+        assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(GatewayError::NoSuchKey)));
         ground.drain(&engine).await;
         assert!(ground.stored().await.is_empty());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_was_not_made_is_made_again() {
+async fn falsely_acknowledged_copy_is_repeated() {
     let directory = tempfile::tempdir().unwrap();
     for (ground, local) in grounds(directory.path()) {
         for size in [5000, IN_PARTS] {
@@ -257,7 +260,7 @@ async fn a_copy_that_was_not_made_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_of_another_length_is_neither_served_nor_kept() {
+async fn body_of_wrong_length_is_not_served_or_cached() {
     let directory = tempfile::tempdir().unwrap();
     let size = 5 * BLOCK_BYTES as usize + 100;
     for (ground, local) in grounds(directory.path()) {
@@ -272,12 +275,15 @@ async fn a_body_of_another_length_is_neither_served_nor_kept() {
             for range in [None, Some(0..10), Some(size as u64 - 10..size as u64)] {
                 let read = get(&engine, "a", range.clone()).await;
                 assert!(
-                    matches!(read, Err(Error::Store(_) | Error::StoreAway(_))),
+                    matches!(read, Err(GatewayError::Store(_) | GatewayError::StoreAway(_))),
                     "{lie:?} {range:?}: {read:?}"
                 );
             }
             assert!(
-                matches!(get(&engine, "small", None).await, Err(Error::Store(_) | Error::StoreAway(_))),
+                matches!(
+                    get(&engine, "small", None).await,
+                    Err(GatewayError::Store(_) | GatewayError::StoreAway(_))
+                ),
                 "{lie:?}"
             );
             ground.mood.be_good();
@@ -289,11 +295,14 @@ async fn a_body_of_another_length_is_neither_served_nor_kept() {
 }
 
 /// What a reader gets who asks until he does: a request that was under way may fail still.
-async fn read_at_last(engine: &Arc<Engine>, key: &str) -> Bytes {
+async fn read_at_last(engine: &Arc<GatewayEngine>, key: &str) -> Bytes {
     for _ in 0..200 {
         match get(engine, key, None).await {
             Ok(bytes) => return bytes,
-            Err(error) => assert!(matches!(error, Error::Store(_) | Error::StoreAway(_)), "{key}: {error}"),
+            Err(error) => assert!(
+                matches!(error, GatewayError::Store(_) | GatewayError::StoreAway(_)),
+                "{key}: {error}"
+            ),
         }
     }
     panic!("{key} can't be read");
@@ -301,7 +310,7 @@ async fn read_at_last(engine: &Arc<Engine>, key: &str) -> Bytes {
 
 /// Parts that fail, answers that are lost, bodies and listings that break off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_in_parts_gets_there_through_failures() {
+async fn multipart_object_arrives_despite_failures() {
     let directory = tempfile::tempdir().unwrap();
     for (mut ground, local) in grounds(directory.path()) {
         // Who asks again need not have all of it anew.
@@ -325,23 +334,23 @@ async fn an_object_in_parts_gets_there_through_failures() {
 
 /// Neither the ETag that its client knows nor the store's says what a copy's is: where the same bytes are there already, only they do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_of_parts_onto_the_same_bytes_is_settled() {
+async fn multipart_copy_onto_equal_bytes_is_settled() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = Ground::new(in_memory(), Kind::S3);
+    let ground = Ground::new(in_memory(), BackendKind::S3);
     *ground.mood.etags.lock() = Etags::Md5;
     let engine = ground.open(&directory.path().join("local")).await;
     let piece = content(1, 6 << 20);
     stored(&engine, "piece", &piece).await;
-    let upload = engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap();
+    let upload = engine.create_upload(BUCKET, "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
     let mut parts = Vec::new();
     for number in [1, 2] {
         let from = (BUCKET, "piece");
         let part =
             engine.upload_part_copy(BUCKET, "a", &upload, number, from, SourceConditions::default(), None);
         let etag = part.await.unwrap().etag;
-        parts.push(CompletedPart { number, etag, checksums: Checksums::default() });
+        parts.push(CompletedPart { number, etag, checksums: ObjectChecksums::default() });
     }
-    let (conditions, checksums) = (Conditions::default(), Checksums::default());
+    let (conditions, checksums) = (WriteConditions::default(), ObjectChecksums::default());
     engine.complete_upload(BUCKET, "a", &upload, parts, conditions, checksums, None).await.unwrap();
     ground.drain(&engine).await;
     let whole = [&piece[..], &piece[..]].concat();
@@ -365,16 +374,18 @@ async fn there(ground: &Ground, key: &str, bytes: &Bytes) {
 
 /// A gateway may have put it there and acknowledged it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_a_listing_told_of_is_not_forgotten_either() {
+async fn listed_object_survives_transient_absence_from_store() {
     let directory = tempfile::tempdir().unwrap();
     let files = in_directory(&directory.path().join("store"));
-    for ground in [Ground::new(in_memory(), Kind::S3), Ground::new(files, Kind::Directory)] {
+    for ground in [Ground::new(in_memory(), BackendKind::S3), Ground::new(files, BackendKind::Directory)] {
         let local = directory.path().join(format!("{:?}", ground.kind));
         let (older, newer, theirs) = (content(1, 200_000), content(2, 200_000), content(3, 70_000));
         for (key, bytes) in [("a", &older), ("b", &newer), ("empty", &Bytes::new())] {
             match ground.kind {
-                Kind::S3 => there(&ground, key, bytes).await,
-                Kind::Directory => drop(ground.store.put(&key.into(), bytes.clone().into()).await.unwrap()),
+                BackendKind::S3 => there(&ground, key, bytes).await,
+                BackendKind::Directory => {
+                    drop(ground.store.put(&key.into(), bytes.clone().into()).await.unwrap())
+                }
             }
         }
         let engine = ground.open(&local).await;
@@ -385,7 +396,7 @@ async fn what_only_a_listing_told_of_is_not_forgotten_either() {
                 assert!(is_withheld(&read, "has nothing there"), "{key}: {read:?}");
             }
             // A directory has no headers that it would be asked for.
-            let is_asked = ground.kind == Kind::S3;
+            let is_asked = ground.kind == BackendKind::S3;
             assert_eq!(engine.resolve(BUCKET, "empty").await.is_err(), is_asked);
             ground.mood.be_good();
         }
@@ -395,13 +406,16 @@ async fn what_only_a_listing_told_of_is_not_forgotten_either() {
         }
         // One answer of another's change is not believed, and two are.
         let engine = reopened(&ground, engine, &local).await;
-        let known = engine.resolve(BUCKET, "a").await.unwrap().record;
+        let original = engine.resolve(BUCKET, "a").await.unwrap().record;
         tokio::time::sleep(Duration::from_millis(3)).await;
         ground.store.put(&"a".into(), theirs.clone().into()).await.unwrap();
         ground.mood.tell_once(Lie::SizeOfHead);
         // One request: of several, each asks for itself.
         let contradiction = get(&engine, "a", Some(0..10)).await;
-        assert!(matches!(contradiction, Err(Error::Store(_) | Error::StoreAway(_))), "{contradiction:?}");
+        assert!(
+            matches!(contradiction, Err(GatewayError::Store(_) | GatewayError::StoreAway(_))),
+            "{contradiction:?}"
+        );
         assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record, known);
         assert!(get(&engine, "a", None).await.is_err());
         assert_eq!(get(&engine, "a", None).await, Ok(theirs));
@@ -411,9 +425,9 @@ async fn what_only_a_listing_told_of_is_not_forgotten_either() {
 
 /// Else what was deleted before it would be back for good. What somebody has read stays known.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_listing_that_was_behind_told_of_is_not_there() {
+async fn object_of_stale_listing_is_absent() {
     let directory = tempfile::tempdir().unwrap();
-    let (ground, local) = (Ground::new(in_memory(), Kind::S3), directory.path().join("local"));
+    let (ground, local) = (Ground::new(in_memory(), BackendKind::S3), directory.path().join("local"));
     let bytes = content(1, 70_000);
     for key in ["gone", "read", "unsaid"] {
         there(&ground, key, &bytes).await;
@@ -427,10 +441,13 @@ async fn what_a_listing_that_was_behind_told_of_is_not_there() {
     }
     // As long as the store can't be listed it may be anything.
     ground.mood.denies_lists.store(true, Ordering::Relaxed);
-    assert!(matches!(get(&engine, "gone", None).await, Err(Error::Store(_) | Error::StoreAway(_))));
+    assert!(matches!(
+        get(&engine, "gone", None).await,
+        Err(GatewayError::Store(_) | GatewayError::StoreAway(_))
+    ));
     ground.mood.be_good();
     for key in ["gone", "empty"] {
-        assert_eq!(get(&engine, key, None).await, Err(Error::NoSuchKey), "{key}");
+        assert_eq!(get(&engine, key, None).await, Err(GatewayError::NoSuchKey), "{key}");
     }
     assert!(is_withheld(&get(&engine, "read", None).await, "has nothing there"));
     // The store may be what is behind.
@@ -444,19 +461,19 @@ async fn what_a_listing_that_was_behind_told_of_is_not_there() {
 
 /// What an answer lacks was not taken away: headers that are known stay, and those that are not are asked for twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_without_headers_takes_none_away() {
+async fn answer_without_headers_keeps_known_headers() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = Ground::new(in_memory(), Kind::S3);
+    let ground = Ground::new(in_memory(), BackendKind::S3);
     let bytes = content(1, 70_000);
     for key in ["head", "get"] {
         there(&ground, key, &bytes).await;
     }
     ground.store.put(&"none".into(), bytes.clone().into()).await.unwrap();
     let engine = ground.open(directory.path()).await;
-    let headers = Headers {
+    let headers = ObjectHeaders {
         content_type: Some("text/html".to_owned()),
         user: vec![("origin".to_owned(), "here".to_owned())],
-        ..Headers::default()
+        ..ObjectHeaders::default()
     };
     let request =
         PutRequest { size_bytes: bytes.len() as u64, headers: headers.clone(), ..PutRequest::default() };
@@ -464,7 +481,7 @@ async fn an_answer_without_headers_takes_none_away() {
     ground.drain(&engine).await;
     let engine = reopened(&ground, engine, directory.path()).await;
 
-    let type_of = async |engine: &Arc<Engine>, key: &str| {
+    let type_of = async |engine: &Arc<GatewayEngine>, key: &str| {
         let record = engine.resolve(BUCKET, key).await.unwrap().record;
         record.headers.content_type.clone().map(|kind| (kind, record.headers.user.len()))
     };
@@ -493,9 +510,9 @@ async fn an_answer_without_headers_takes_none_away() {
 
 /// S3 answers 403 for a missing object if the client may not list the bucket: neither a deletion nor an absence follows from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_denied_is_neither_there_nor_gone() {
+async fn denied_object_is_neither_present_nor_absent() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = Ground::new(in_memory(), Kind::S3);
+    let ground = Ground::new(in_memory(), BackendKind::S3);
     let bytes = content(1, 70_000);
     there(&ground, "listed", &bytes).await;
     let engine = ground.open(directory.path()).await;
@@ -508,7 +525,7 @@ async fn what_is_denied_is_neither_there_nor_gone() {
     ground.mood.denies_all_reads.store(true, Ordering::Relaxed);
     for key in ["listed", "a"] {
         let read = get(&engine, key, None).await;
-        assert!(matches!(&read, Err(Error::Store(why)) if why.contains("s3:ListBucket")), "{read:?}");
+        assert!(matches!(&read, Err(GatewayError::Store(why)) if why.contains("s3:ListBucket")), "{read:?}");
     }
     ground.mood.be_good();
     assert_eq!(names(&engine).await, ["a", "b", "dir/c", "dir/d", "listed"]);
@@ -536,7 +553,7 @@ async fn what_is_denied_is_neither_there_nor_gone() {
     ground.mood.denies_lists.store(true, Ordering::Relaxed);
     delete(&engine, "dir/c").await.unwrap();
     until("it is not said why", || {
-        engine.last_failure().is_some_and(|(_, why)| why.contains("s3:ListBucket"))
+        engine.last_failure().is_some_and(|(_, reason)| reason.contains("s3:ListBucket"))
     })
     .await;
     assert_eq!(engine.pending().0, 1);

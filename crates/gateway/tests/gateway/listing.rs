@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use underlay_gateway::config::{Consistency, Write};
-use underlay_gateway::engine::{Conditions, Engine, ListRequest};
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::{StoreConsistency, WriteMode};
+use underlay_gateway::engine::{GatewayEngine, ListRequest, WriteConditions};
+use underlay_gateway::store::BackendKind;
 
 use crate::rig::{BUCKET, Ground, content, in_memory, put};
 
@@ -17,25 +17,25 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// An engine with these keys.
 async fn with_keys(
-    consistency: Consistency,
+    consistency: StoreConsistency,
     local: &std::path::Path,
     keys: &BTreeSet<String>,
-) -> Arc<Engine> {
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+) -> Arc<GatewayEngine> {
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     ground.consistency = consistency;
     ground.write = match consistency {
-        Consistency::Exclusive => Write::Back { after: Duration::from_secs(3600) },
-        _ => Write::Through,
+        StoreConsistency::Exclusive => WriteMode::Back { after: Duration::from_secs(3600) },
+        _ => WriteMode::Through,
     };
     let engine = ground.open(local).await;
     for key in keys {
-        put(&engine, key, &content(1, 3), Conditions::default()).await.unwrap();
+        put(&engine, key, &content(1, 3), WriteConditions::default()).await.unwrap();
     }
     engine
 }
 
 /// All pages of a listing.
-async fn listed(engine: &Engine, prefix: &str, delimiter: Option<&str>, page: usize) -> Vec<String> {
+async fn listed(engine: &GatewayEngine, prefix: &str, delimiter: Option<&str>, page: usize) -> Vec<String> {
     let (mut names, mut after) = (Vec::new(), None);
     loop {
         let request = ListRequest {
@@ -70,10 +70,10 @@ fn expected(keys: &BTreeSet<String>, prefix: &str, delimiter: Option<&str>) -> V
     names
 }
 
-const MODES: [Consistency; 2] = [Consistency::Exclusive, Consistency::Revalidate];
+const MODES: [StoreConsistency; 2] = [StoreConsistency::Exclusive, StoreConsistency::Revalidate];
 
 #[test]
-fn a_key_with_the_largest_character_hides_nothing_behind_it() {
+fn key_with_largest_character_hides_no_later_key() {
     let keys: BTreeSet<String> =
         ["a/1", "a/\u{10ffff}", "a/\u{10ffff}x", "a/\u{10ffff}\u{10ffff}", "b/1", "c", "\u{10ffff}/x"]
             .map(str::to_owned)

@@ -57,22 +57,22 @@ fn drain(program: &mut Program) {
 }
 
 #[test]
-fn keys_that_end_in_a_slash_are_the_same_for_whoever_asks_the_store() {
+fn keys_ending_in_slash_are_equal_through_store() {
     let directory = tempfile::tempdir().unwrap();
     let folder = |name: &str| {
         let folder = directory.path().join(name);
         std::fs::create_dir(&folder).unwrap();
         folder
     };
-    let behind = inner(&folder("inner"));
-    let store = behind.address;
+    let backend = inner(&folder("inner"));
+    let store = backend.address;
     put(store, "/lake/behind/old/", b"");
     put(store, "/lake/behind/old/file", b"file");
     put(store, "/lake/behind/full/", b"bytes");
     // Not every store tells these from other keys, so they are not served. The rest of the bucket is.
     put(store, "/lake/behind/x//y", b"deep");
     put(store, "/lake/behind/./y", b"dot");
-    let mut front = outer(&folder("outer"), &behind);
+    let mut front = outer(&folder("outer"), &backend);
     let gateway = front.address;
 
     assert_eq!(keys(gateway, "/lake?list-type=2"), ["full/", "old/", "old/file"]);

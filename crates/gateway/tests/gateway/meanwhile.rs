@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use object_store::ObjectStoreExt as _;
-use underlay_gateway::config::{Consistency, Rule, Write};
-use underlay_gateway::engine::{CompletedPart, Conditions, CopyRequest, SourceConditions};
-use underlay_gateway::model::{Checksums, Headers};
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::{PrefixRule, StoreConsistency, WriteMode};
+use underlay_gateway::engine::{CompletedPart, CopyRequest, SourceConditions, WriteConditions};
+use underlay_gateway::model::{ObjectChecksums, ObjectHeaders};
+use underlay_gateway::store::BackendKind;
 
 use crate::rig::{BUCKET, Ground, content, get, in_memory, put};
 
@@ -19,14 +19,14 @@ fn new_headers_whose_answer_is_lost_cost_no_bytes() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let ground = Ground::new(in_memory(), Kind::S3);
+        let ground = Ground::new(in_memory(), BackendKind::S3);
         let local = directory.path().join("local");
         let engine = ground.open(&local).await;
-        put(&engine, "a", &content(1, 200_000), Conditions::default()).await.unwrap();
+        put(&engine, "a", &content(1, 200_000), WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
         let before = ground.mood.puts.load(Ordering::Relaxed);
         ground.mood.loses_answers.store(true, Ordering::Relaxed);
-        let headers = Headers { content_type: Some("text/new".to_owned()), ..Headers::default() };
+        let headers = ObjectHeaders { content_type: Some("text/new".to_owned()), ..ObjectHeaders::default() };
         let request = CopyRequest {
             from: (BUCKET.to_owned(), "a".to_owned()),
             to: (BUCKET.to_owned(), "a".to_owned()),
@@ -55,9 +55,9 @@ fn readers_of_what_is_overwritten_are_waited_for() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let engine = Ground::new(in_memory(), Kind::S3).open(&directory.path().join("local")).await;
+        let engine = Ground::new(in_memory(), BackendKind::S3).open(&directory.path().join("local")).await;
         let size = 300_000;
-        put(&engine, "a", &content(0, size), Conditions::default()).await.unwrap();
+        put(&engine, "a", &content(0, size), WriteConditions::default()).await.unwrap();
         let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let readers: Vec<_> = (0..4)
             .map(|_| {
@@ -83,12 +83,12 @@ fn readers_of_what_is_overwritten_are_waited_for() {
                 0 => {
                     let from = (BUCKET.to_owned(), "a".to_owned());
                     let text = format!("text/{round}");
-                    let headers = Headers { content_type: Some(text), ..Headers::default() };
+                    let headers = ObjectHeaders { content_type: Some(text), ..ObjectHeaders::default() };
                     let (to, headers) = (from.clone(), Some(headers));
                     engine.copy(CopyRequest { from, to, headers, ..CopyRequest::default() }).await.unwrap();
                 }
                 _ => {
-                    put(&engine, "a", &content(round, size), Conditions::default()).await.unwrap();
+                    put(&engine, "a", &content(round, size), WriteConditions::default()).await.unwrap();
                 }
             }
             tokio::time::sleep(Duration::from_millis(round % 12)).await;
@@ -102,21 +102,21 @@ fn readers_of_what_is_overwritten_are_waited_for() {
 
 /// A reader that stops half-way, of an object that no cache holds all of, still gets the rest of what it began.
 #[test]
-fn a_reader_that_pauses_gets_the_rest_of_what_was_overwritten_meanwhile() {
+fn paused_reader_gets_rest_of_overwritten_object() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let ground = Ground::new(in_memory(), Kind::S3);
+        let ground = Ground::new(in_memory(), BackendKind::S3);
         // Four times what the memory for blocks holds.
         let before = content(1, 32 << 20);
         let engine = ground.open(&directory.path().join("first")).await;
-        put(&engine, "a", &before, Conditions::default()).await.unwrap();
+        put(&engine, "a", &before, WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
         let resolved = engine.resolve(BUCKET, "a").await.unwrap();
         let mut body = engine.body(BUCKET, "a", resolved, 0..before.len() as u64);
         let mut read = body.next().await.unwrap().unwrap().to_vec();
         let flushed = ground.mood.puts.load(Ordering::Relaxed);
-        put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+        put(&engine, "a", &content(2, 1000), WriteConditions::default()).await.unwrap();
         // Flushes are due after 5 ms.
         tokio::time::sleep(Duration::from_millis(300)).await;
         while let Some(piece) = body.next().await {
@@ -134,18 +134,18 @@ fn a_reader_that_pauses_gets_the_rest_of_what_was_overwritten_meanwhile() {
 
 /// Objects whose bytes a copy elsewhere consists of are not handed to others.
 #[test]
-fn a_prefix_that_copies_need_stays_exclusive() {
+fn prefix_needed_by_copies_stays_exclusive() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
         let local = directory.path().join("local");
-        let mut ground = Ground::new(in_memory(), Kind::S3);
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
         let engine = ground.open(&local).await;
-        put(&engine, "a/x", &content(1, 200_000), Conditions::default()).await.unwrap();
+        put(&engine, "a/x", &content(1, 200_000), WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
         engine.close().await;
         drop(engine);
-        ground.write = Write::Back { after: Duration::from_secs(3600) };
+        ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
         let engine = ground.open(&local).await;
         let request = CopyRequest {
             from: (BUCKET.to_owned(), "a/x".to_owned()),
@@ -155,18 +155,18 @@ fn a_prefix_that_copies_need_stays_exclusive() {
         engine.copy(request).await.unwrap();
         engine.close().await;
         drop(engine);
-        let (write, consistency) = (Write::Through, Consistency::Revalidate);
-        ground.rules = vec![Rule { prefix: "a/".to_owned(), write, consistency }];
-        let mut why = String::new();
+        let (write, consistency) = (WriteMode::Through, StoreConsistency::Revalidate);
+        ground.rules = vec![PrefixRule { prefix: "a/".to_owned(), write, consistency }];
+        let mut message = String::new();
         for _ in 0..400 {
-            why = ground.try_open(&local).await.map(drop).unwrap_err();
+            message = ground.try_open(&local).await.map(drop).unwrap_err();
             // The engine before may still be letting go.
-            if why.contains("no longer exclusive") {
+            if message.contains("no longer exclusive") {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(why.contains("copies") && why.contains("drain"), "{why}");
+        assert!(why.contains("copies") && why.contains("drain"), "{message}");
         let rules = std::mem::take(&mut ground.rules);
         let engine = ground.open(&local).await;
         ground.drain(&engine).await;
@@ -174,21 +174,22 @@ fn a_prefix_that_copies_need_stays_exclusive() {
         drop(engine);
         ground.rules = rules;
         let engine = ground.open(&local).await;
-        put(&engine, "a/x", &content(2, 100), Conditions::default()).await.unwrap();
+        put(&engine, "a/x", &content(2, 100), WriteConditions::default()).await.unwrap();
         assert_eq!(get(&engine, "b/y", None).await.unwrap(), content(1, 200_000));
     });
 }
 
 /// What the store said before a write of our own is not kept beyond it, however late its answer comes.
 #[test]
-fn a_late_answer_is_not_kept() {
+fn late_answer_is_not_cached() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
-        (ground.write, ground.consistency) = (Write::Through, Consistency::Ttl(Duration::from_secs(3600)));
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
+        (ground.write, ground.consistency) =
+            (WriteMode::Through, StoreConsistency::Ttl(Duration::from_secs(3600)));
         let engine = ground.open(&directory.path().join("local")).await;
-        put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+        put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap();
         let before = ground.mood.gets.load(Ordering::Relaxed);
         ground.mood.holds_answers.store(true, Ordering::Relaxed);
         let asking = Arc::clone(&engine);
@@ -196,7 +197,7 @@ fn a_late_answer_is_not_kept() {
         while ground.mood.gets.load(Ordering::Relaxed) == before {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        put(&engine, "a", &content(2, 2000), Conditions::default()).await.unwrap();
+        put(&engine, "a", &content(2, 2000), WriteConditions::default()).await.unwrap();
         ground.mood.holds_answers.store(false, Ordering::Relaxed);
         assert_eq!(late.await.unwrap(), 1000);
         assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 2000));
@@ -205,14 +206,14 @@ fn a_late_answer_is_not_kept() {
 
 /// S3 answers 403 for a missing object if the client may not list the whole bucket. The owner of the store shows all the same.
 #[test]
-fn a_store_that_denies_what_is_not_there_tells_whose_it_is() {
+fn store_denying_absent_keys_reveals_its_owner() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let ground = Ground::new(in_memory(), Kind::S3);
+        let ground = Ground::new(in_memory(), BackendKind::S3);
         ground.mood.denies_reads.store(true, Ordering::Relaxed);
         let engine = ground.open(&directory.path().join("local")).await;
-        put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+        put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
         let marker = object_store::path::Path::parse("%underlay-cluster").unwrap();
         ground.store.put(&marker, "cluster 1\n".into()).await.unwrap();
@@ -227,19 +228,19 @@ fn a_store_that_denies_what_is_not_there_tells_whose_it_is() {
 /// Below a prefix that others write to as well: what has been sent to the store comes to its end before the next one writes there, even when
 /// its sender has gone.
 #[test]
-fn who_goes_away_keeps_the_turn_until_the_store_has_answered() {
+fn dropped_write_keeps_name_lock_until_store_answers() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
-        ground.consistency = Consistency::Revalidate;
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
+        ground.consistency = StoreConsistency::Revalidate;
         let engine = ground.open(&directory.path().join("local")).await;
         let puts = || ground.mood.puts.load(Ordering::Relaxed);
         let (older, newer) = (content(1, 1_000), content(2, 1_000));
         ground.mood.holds_puts.store(true, Ordering::Relaxed);
         let write = |bytes: &bytes::Bytes| {
             let (engine, bytes) = (Arc::clone(&engine), bytes.clone());
-            tokio::spawn(async move { put(&engine, "a", &bytes, Conditions::default()).await })
+            tokio::spawn(async move { put(&engine, "a", &bytes, WriteConditions::default()).await })
         };
         let first = write(&older);
         while puts() == 0 {
@@ -261,17 +262,17 @@ fn who_goes_away_keeps_the_turn_until_the_store_has_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shared_deletions_are_sent_several_at_once() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    (ground.write, ground.consistency) = (WriteMode::Through, StoreConsistency::Revalidate);
     let engine = ground.open(directory.path()).await;
     let keys: Vec<String> = (0..60).map(|number| format!("{number:02}")).collect();
     for key in &keys {
-        put(&engine, key, &content(1, 10), Conditions::default()).await.unwrap();
+        put(&engine, key, &content(1, 10), WriteConditions::default()).await.unwrap();
     }
     ground.mood.holds_deletes.store(true, Ordering::Relaxed);
     let deleting = {
         let (engine, keys) = (Arc::clone(&engine), keys.clone());
-        let keys = keys.into_iter().map(|key| (key, Conditions::default())).collect();
+        let keys = keys.into_iter().map(|key| (key, WriteConditions::default())).collect();
         tokio::spawn(async move { engine.delete(BUCKET, keys).await })
     };
     let deletes = || ground.mood.deletes.load(Ordering::Relaxed);
@@ -289,21 +290,21 @@ async fn shared_deletions_are_sent_several_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn awaited_overwrite_of_copied_bytes_is_stored() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
-    let (write, consistency) = (Write::Through, Consistency::Exclusive);
-    ground.rules = vec![Rule { prefix: "through/".to_owned(), write, consistency }];
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
+    let (write, consistency) = (WriteMode::Through, StoreConsistency::Exclusive);
+    ground.rules = vec![PrefixRule { prefix: "through/".to_owned(), write, consistency }];
     let engine = ground.open(directory.path()).await;
     let (older, newer) = (content(1, 200_000), content(2, 1000));
-    put(&engine, "through/a", &older, Conditions::default()).await.unwrap();
-    let upload = engine.create_upload(BUCKET, "b", Headers::default(), Vec::new(), None).await.unwrap();
+    put(&engine, "through/a", &older, WriteConditions::default()).await.unwrap();
+    let upload = engine.create_upload(BUCKET, "b", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
     let (from, conditions) = ((BUCKET, "through/a"), SourceConditions::default());
     let part = engine.upload_part_copy(BUCKET, "b", &upload, 1, from, conditions, None).await.unwrap();
-    put(&engine, "c", &newer, Conditions::default()).await.unwrap();
-    put(&engine, "through/a", &newer, Conditions::default()).await.unwrap();
+    put(&engine, "c", &newer, WriteConditions::default()).await.unwrap();
+    put(&engine, "through/a", &newer, WriteConditions::default()).await.unwrap();
     assert_eq!(ground.stored().await, [("through/a".to_owned(), newer)]);
-    let part = CompletedPart { number: 1, etag: part.etag, checksums: Checksums::default() };
-    let (conditions, none) = (Conditions::default(), Checksums::default());
+    let part = CompletedPart { number: 1, etag: part.etag, checksums: ObjectChecksums::default() };
+    let (conditions, none) = (WriteConditions::default(), ObjectChecksums::default());
     engine.complete_upload(BUCKET, "b", &upload, vec![part], conditions, none, None).await.unwrap();
     assert_eq!(get(&engine, "b", None).await.unwrap(), older);
 }

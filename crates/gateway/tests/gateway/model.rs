@@ -10,13 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::{Attribute, ObjectStoreExt as _};
 use proptest::prelude::*;
-use underlay_gateway::config::{Consistency, Write};
+use underlay_gateway::config::{StoreConsistency, WriteMode};
 use underlay_gateway::engine::{
-    CompletedPart, Conditions, CopyRequest, Engine, Entry, ListRequest, PutRequest, SourceConditions,
+    CompletedPart, CopyRequest, GatewayEngine, ListEntry, ListRequest, PutRequest, SourceConditions,
+    WriteConditions,
 };
-use underlay_gateway::errors::Error;
-use underlay_gateway::model::{Checksums, Headers};
-use underlay_gateway::store::{Kind, path_of};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::model::{ObjectChecksums, ObjectHeaders};
+use underlay_gateway::store::{BackendKind, path_of};
 
 use crate::faulty::Etags;
 use crate::rig::{BUCKET, Ground, body_of, content, delete, get, in_memory};
@@ -130,7 +131,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Clone, Debug)]
 struct Object {
     bytes: Bytes,
-    headers: Headers,
+    headers: ObjectHeaders,
     tags: Vec<(String, String)>,
     /// Where it is not the store's.
     etag: Option<String>,
@@ -141,13 +142,13 @@ type Model = BTreeMap<String, Object>;
 const OTHER_ETAG: &str = "0123456789abcdef";
 
 /// Some have none.
-fn headers_of(seed: u64) -> Headers {
+fn headers_of(seed: u64) -> ObjectHeaders {
     match seed % 3 {
-        0 => Headers::default(),
-        _ => Headers {
+        0 => ObjectHeaders::default(),
+        _ => ObjectHeaders {
             content_type: Some(format!("text/{seed}")),
             user: vec![("by".to_owned(), format!("step {seed}")), ("of".to_owned(), "model".to_owned())],
-            ..Headers::default()
+            ..ObjectHeaders::default()
         },
     }
 }
@@ -158,14 +159,14 @@ fn md5(bytes: &[u8]) -> String {
 }
 
 /// Whether reads may fail, since the store does.
-fn same(found: Result<Bytes, Error>, expected: Option<&Bytes>, may_fail: bool, what: &str) {
+fn same(found: Result<Bytes, GatewayError>, expected: Option<&Bytes>, may_fail: bool, label: &str) {
     match (found, expected) {
         (Ok(found), Some(expected)) => {
-            assert!(found == *expected, "{what}: {} and {} bytes", found.len(), expected.len())
+            assert!(found == *expected, "{label}: {} and {} bytes", found.len(), expected.len())
         }
-        (Err(Error::NoSuchKey), None) => {}
-        (Err(Error::Store(_) | Error::StoreAway(_)), Some(_)) if may_fail => {}
-        (found, expected) => panic!("{what}: {found:?}, expected {:?}", expected.map(Bytes::len)),
+        (Err(GatewayError::NoSuchKey), None) => {}
+        (Err(GatewayError::Store(_) | GatewayError::StoreAway(_)), Some(_)) if may_fail => {}
+        (found, expected) => panic!("{label}: {found:?}, expected {:?}", expected.map(Bytes::len)),
     }
 }
 
@@ -188,13 +189,13 @@ struct Run<'a> {
     ground: &'a Ground,
     directory: &'a Path,
     /// None only while it is closed.
-    open: Option<Arc<Engine>>,
+    open: Option<Arc<GatewayEngine>>,
     model: Model,
     seed: u64,
 }
 
 impl Run<'_> {
-    fn engine(&self) -> &Arc<Engine> {
+    fn engine(&self) -> &Arc<GatewayEngine> {
         self.open.as_ref().unwrap()
     }
 
@@ -204,7 +205,7 @@ impl Run<'_> {
     }
 
     fn is_exclusive(&self) -> bool {
-        self.ground.consistency == Consistency::Exclusive
+        self.ground.consistency == StoreConsistency::Exclusive
     }
 
     /// Where others write there is no place for any.
@@ -216,7 +217,12 @@ impl Run<'_> {
     }
 
     /// Puts an object of this step, with headers and tags.
-    async fn put(&self, key: &str, size: usize, conditions: Conditions) -> (Result<(), Error>, Object) {
+    async fn put(
+        &self,
+        key: &str,
+        size: usize,
+        conditions: WriteConditions,
+    ) -> (Result<(), GatewayError>, Object) {
         let bytes = content(self.seed, size);
         let (headers, tags) = (headers_of(self.seed), self.tags_of(self.seed));
         let etag = self.is_exclusive().then(|| md5(&bytes));
@@ -235,44 +241,44 @@ impl Run<'_> {
     }
 
     /// Everything that is said of an object without its bytes.
-    async fn head(&self, key: &str, what: &str) {
+    async fn head(&self, key: &str, label: &str) {
         match (self.engine().resolve(BUCKET, key).await, self.model.get(key)) {
             (Ok(resolved), Some(object)) => {
                 let record = resolved.record;
-                assert_eq!(record.size_bytes, object.bytes.len() as u64, "{what}");
-                assert_eq!((&record.headers, &record.tags), (&object.headers, &object.tags), "{what}");
-                assert!(object.etag.as_ref().is_none_or(|etag| *etag == record.etag), "{what}");
+                assert_eq!(record.size_bytes, object.bytes.len() as u64, "{label}");
+                assert_eq!((&record.headers, &record.tags), (&object.headers, &object.tags), "{label}");
+                assert!(object.etag.as_ref().is_none_or(|etag| *etag == record.etag), "{label}");
             }
-            (Err(Error::NoSuchKey), None) => {}
+            (Err(GatewayError::NoSuchKey), None) => {}
             (found, expected) => {
-                panic!("{what}: {:?}, expected {expected:?}", found.map(|found| found.record))
+                panic!("{label}: {:?}, expected {expected:?}", found.map(|found| found.record))
             }
         }
     }
 
     /// Written through, a write that the store did not take is an error, and stands.
-    fn stands(&self, outcome: Result<(), Error>, what: &str) {
+    fn stands(&self, outcome: Result<(), GatewayError>, label: &str) {
         match outcome {
             Ok(()) => {}
-            Err(Error::Store(_) | Error::StoreAway(_) | Error::Busy(_))
-                if self.ground.write == Write::Through => {}
-            Err(error) => panic!("{what}: {error}"),
+            Err(GatewayError::Store(_) | GatewayError::StoreAway(_) | GatewayError::Busy(_))
+                if self.ground.write == WriteMode::Through => {}
+            Err(error) => panic!("{label}: {error}"),
         }
     }
 
     async fn step(&mut self, step: &Step) {
         self.seed += 1;
-        let what = format!("{step:?}");
+        let label = format!("{step:?}");
         match step {
             Step::Put { key, size, if_absent } => {
                 let key = KEYS[*key];
-                let conditions = Conditions { if_none_match: *if_absent, ..Conditions::default() };
+                let conditions = WriteConditions { if_none_match: *if_absent, ..WriteConditions::default() };
                 let (outcome, object) = self.put(key, *size, conditions).await;
                 if *if_absent && self.model.contains_key(key) {
-                    assert_eq!(outcome, Err(Error::PreconditionFailed), "{what}");
+                    assert_eq!(outcome, Err(GatewayError::PreconditionFailed), "{label}");
                     return;
                 }
-                self.stands(outcome, &what);
+                self.stands(outcome, &label);
                 self.model.insert(key.to_owned(), object);
             }
             Step::PutIfMatch { key, size, right } => {
@@ -281,62 +287,62 @@ impl Run<'_> {
                     Ok(resolved) if *right => resolved.record.etag,
                     _ => OTHER_ETAG.to_owned(),
                 };
-                let conditions = Conditions { if_match: Some(etag), ..Conditions::default() };
+                let conditions = WriteConditions { if_match: Some(etag), ..WriteConditions::default() };
                 let (outcome, object) = self.put(key, *size, conditions).await;
                 match self.model.contains_key(key) {
-                    false => assert_eq!(outcome, Err(Error::NoSuchKey), "{what}"),
-                    true if !*right => assert_eq!(outcome, Err(Error::PreconditionFailed), "{what}"),
+                    false => assert_eq!(outcome, Err(GatewayError::NoSuchKey), "{label}"),
+                    true if !*right => assert_eq!(outcome, Err(GatewayError::PreconditionFailed), "{label}"),
                     true => {
-                        self.stands(outcome, &what);
+                        self.stands(outcome, &label);
                         self.model.insert(key.to_owned(), object);
                     }
                 }
             }
             Step::Copy { from, to, replace, only } => {
-                self.copy(KEYS[*from], KEYS[*to], *replace, *only, &what).await;
+                self.copy(KEYS[*from], KEYS[*to], *replace, *only, &label).await;
             }
             Step::Swap { a, b } if a != b => {
                 let (a, b) = (KEYS[*a], KEYS[*b]);
                 if !self.model.contains_key(a) || !self.model.contains_key(b) {
                     return;
                 }
-                self.copy(a, "swap", false, Only::Anything, &what).await;
-                self.copy(b, a, false, Only::Anything, &what).await;
-                self.copy("swap", b, false, Only::Anything, &what).await;
-                self.stands(delete(self.engine(), "swap").await, &what);
+                self.copy(a, "swap", false, Only::Anything, &label).await;
+                self.copy(b, a, false, Only::Anything, &label).await;
+                self.copy("swap", b, false, Only::Anything, &label).await;
+                self.stands(delete(self.engine(), "swap").await, &label);
                 self.model.remove("swap");
             }
             Step::Swap { .. } => {}
             Step::Delete { key } => {
-                self.stands(delete(self.engine(), KEYS[*key]).await, &what);
+                self.stands(delete(self.engine(), KEYS[*key]).await, &label);
                 self.model.remove(KEYS[*key]);
             }
             Step::DeleteMany { keys } => {
                 let keys: Vec<String> = keys.iter().map(|key| KEYS[*key].to_owned()).collect();
-                let asked = keys.iter().map(|key| (key.clone(), Conditions::default())).collect();
+                let asked = keys.iter().map(|key| (key.clone(), WriteConditions::default())).collect();
                 for outcome in self.engine().delete(BUCKET, asked).await.unwrap() {
-                    self.stands(outcome, &what);
+                    self.stands(outcome, &label);
                 }
                 keys.iter().for_each(|key| drop(self.model.remove(key)));
             }
             Step::Multipart { key, copy_from, is_aborted } => {
-                self.multipart(KEYS[*key], copy_from.map(|from| KEYS[from]), *is_aborted, &what).await;
+                self.multipart(KEYS[*key], copy_from.map(|from| KEYS[from]), *is_aborted, &label).await;
             }
-            Step::Read { key, at, length } => {
+            Step::Read { key, at: offset, length } => {
                 let key = KEYS[*key];
                 let whole = self.model.get(key).map(|object| &object.bytes);
                 let size = whole.map_or(1, |bytes| bytes.len() as u64);
-                let (at, length) = (u64::from(*at) % size.max(1), u64::from(*length));
-                let range = at.min(size)..(at + length).min(size);
+                let (offset, length) = (u64::from(*offset) % size.max(1), u64::from(*length));
+                let range = offset.min(size)..(offset + length).min(size);
                 let expected = whole.map(|bytes| bytes.slice(range.start as usize..range.end as usize));
-                same(get(self.engine(), key, Some(range)).await, expected.as_ref(), self.failing(), &what);
+                same(get(self.engine(), key, Some(range)).await, expected.as_ref(), self.failing(), &label);
             }
-            Step::Head { key } => self.head(KEYS[*key], &what).await,
+            Step::Head { key } => self.head(KEYS[*key], &label).await,
             Step::SetTags { key } => {
                 let (key, tags) = (KEYS[*key], vec![("set".to_owned(), self.seed.to_string())]);
                 let outcome = self.engine().set_tags(BUCKET, key, tags.clone()).await;
                 match self.model.get_mut(key) {
-                    None => assert_eq!(outcome, Err(Error::NoSuchKey), "{what}"),
+                    None => assert_eq!(outcome, Err(GatewayError::NoSuchKey), "{label}"),
                     Some(object) => {
                         outcome.unwrap();
                         object.tags = tags;
@@ -358,7 +364,7 @@ impl Run<'_> {
         }
     }
 
-    async fn copy(&mut self, from: &str, to: &str, replace: bool, only: Only, what: &str) {
+    async fn copy(&mut self, from: &str, to: &str, replace: bool, only: Only, label: &str) {
         let headers = headers_of(self.seed);
         let etag = self.engine().resolve(BUCKET, from).await.map(|resolved| resolved.record.etag);
         let etag = etag.unwrap_or_else(|_| OTHER_ETAG.to_owned());
@@ -382,22 +388,22 @@ impl Run<'_> {
         let outcome = self.engine().copy(request).await.map(drop);
         match self.model.get(from).cloned() {
             _ if from == to && !replace => {
-                assert!(matches!(outcome, Err(Error::InvalidArgument(_))), "{what}")
+                assert!(matches!(outcome, Err(GatewayError::InvalidArgument(_))), "{label}")
             }
-            None => assert_eq!(outcome, Err(Error::NoSuchKey), "{what}"),
+            None => assert_eq!(outcome, Err(GatewayError::NoSuchKey), "{label}"),
             Some(_) if matches!(only, Only::AnotherThanThis | Only::Other) => {
-                assert_eq!(outcome, Err(Error::PreconditionFailed), "{what}");
+                assert_eq!(outcome, Err(GatewayError::PreconditionFailed), "{label}");
             }
             Some(object) => {
-                self.stands(outcome, what);
+                self.stands(outcome, label);
                 let headers = if replace { headers } else { object.headers };
                 self.model.insert(to.to_owned(), Object { headers, ..object });
-                self.head(to, what).await;
+                self.head(to, label).await;
             }
         }
     }
 
-    async fn multipart(&mut self, key: &str, copy_from: Option<&str>, is_aborted: bool, what: &str) {
+    async fn multipart(&mut self, key: &str, copy_from: Option<&str>, is_aborted: bool, label: &str) {
         let (headers, tags) = (headers_of(self.seed), self.tags_of(self.seed));
         let upload =
             self.engine().create_upload(BUCKET, key, headers.clone(), tags.clone(), None).await.unwrap();
@@ -408,7 +414,8 @@ impl Run<'_> {
             .upload_part(BUCKET, key, &upload, 1, size, &[], body_of(&first), Box::new(|_, _| Ok(())))
             .await
             .unwrap();
-        let mut parts = vec![CompletedPart { number: 1, etag: part.etag, checksums: Checksums::default() }];
+        let mut parts =
+            vec![CompletedPart { number: 1, etag: part.etag, checksums: ObjectChecksums::default() }];
         let mut whole = first.to_vec();
         if let Some(from) = copy_from
             && let Some(Object { bytes: source, .. }) = self.model.get(from)
@@ -427,34 +434,42 @@ impl Run<'_> {
                 )
                 .await
                 .unwrap();
-            parts.push(CompletedPart { number: 7, etag: part.etag, checksums: Checksums::default() });
+            parts.push(CompletedPart { number: 7, etag: part.etag, checksums: ObjectChecksums::default() });
             whole.extend_from_slice(&source[range.map_or(0, |range| range.start as usize)..]);
         }
         // A page each.
         let mut after = 0;
-        for (at, expected) in parts.iter().enumerate() {
+        for (index, expected) in parts.iter().enumerate() {
             let (found, is_truncated) = self.engine().list_parts(BUCKET, key, &upload, after, 1).unwrap();
             let sizes = [size, whole.len() as u64 - size];
-            let [part] = found.as_slice() else { panic!("{what}: {found:?}") };
+            let [part] = found.as_slice() else { panic!("{label}: {found:?}") };
             assert_eq!(
                 (part.number, &part.etag, part.size_bytes),
                 (expected.number, &expected.etag, sizes[at]),
-                "{what}"
+                "{label}"
             );
-            assert_eq!(is_truncated, at + 1 < parts.len(), "{what}");
+            assert_eq!(is_truncated, at + 1 < parts.len(), "{label}");
             after = part.number;
         }
         if is_aborted {
             self.engine().abort_upload(BUCKET, key, &upload).await.unwrap();
-            assert!(matches!(self.engine().upload(BUCKET, key, &upload), Err(Error::NoSuchUpload)));
+            assert!(matches!(self.engine().upload(BUCKET, key, &upload), Err(GatewayError::NoSuchUpload)));
             return;
         }
         let completed = self
             .engine()
-            .complete_upload(BUCKET, key, &upload, parts, Conditions::default(), Checksums::default(), None)
+            .complete_upload(
+                BUCKET,
+                key,
+                &upload,
+                parts,
+                WriteConditions::default(),
+                ObjectChecksums::default(),
+                None,
+            )
             .await;
         let etag = completed.as_ref().ok().filter(|_| self.is_exclusive()).map(|stored| stored.etag.clone());
-        self.stands(completed.map(drop), what);
+        self.stands(completed.map(drop), label);
         let object = Object { bytes: Bytes::from(whole), headers, tags, etag };
         self.model.insert(key.to_owned(), object);
     }
@@ -471,7 +486,7 @@ impl Run<'_> {
             let listing = self.engine().list(BUCKET, &request).await.unwrap();
             assert!(listing.entries.len() <= page);
             for entry in &listing.entries {
-                if let Entry::Object(key, record) = entry {
+                if let ListEntry::Object(key, record) = entry {
                     let object = &self.model[key];
                     assert_eq!(record.size_bytes, object.bytes.len() as u64);
                     assert!(object.etag.as_ref().is_none_or(|etag| *etag == record.etag), "{key}");
@@ -487,11 +502,11 @@ impl Run<'_> {
     }
 }
 
-fn check(steps: &[Step], write: Write, consistency: Consistency, etags: Etags) {
+fn check(steps: &[Step], write: WriteMode, consistency: StoreConsistency, etags: Etags) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
         (ground.write, ground.consistency) = (write, consistency);
         *ground.mood.etags.lock() = etags;
         let engine = ground.open(&directory.path().join("local")).await;
@@ -512,12 +527,12 @@ fn check(steps: &[Step], write: Write, consistency: Consistency, etags: Etags) {
             run.head(key, key).await;
             let Some(object) = object else { continue };
             // Others who read the store find the headers there, too.
-            let path = path_of(key, Kind::S3).unwrap();
+            let path = path_of(key, BackendKind::S3).unwrap();
             let attributes = ground.store.get(&path).await.unwrap().attributes;
-            let kept =
+            let stored_attribute =
                 |attribute: Attribute| attributes.get(&attribute).map(|value| value.as_ref().to_owned());
             assert_eq!(kept(Attribute::ContentType), object.headers.content_type, "{key}");
-            let by = object.headers.user.first().map(|(_, value)| value.clone());
+            let user_value = object.headers.user.first().map(|(_, value)| value.clone());
             assert_eq!(kept(Attribute::Metadata("by".into())), by, "{key}");
         }
         let stored = ground.stored().await;
@@ -535,13 +550,13 @@ proptest! {
 
     #[test]
     fn written_back_it_is_as_s3_would_have_it(steps in steps()) {
-        let write = Write::Back { after: Duration::from_millis(5) };
-        check(&steps, write, Consistency::Exclusive, Etags::OfTheStore);
+        let write = WriteMode::Back { after: Duration::from_millis(5) };
+        check(&steps, write, StoreConsistency::Exclusive, Etags::OfTheStore);
     }
 
     #[test]
     fn written_through_it_is_as_s3_would_have_it(steps in steps()) {
-        check(&steps, Write::Through, Consistency::Exclusive, Etags::Md5);
+        check(&steps, WriteMode::Through, StoreConsistency::Exclusive, Etags::Md5);
     }
 
     #[test]
@@ -550,7 +565,7 @@ proptest! {
         let plain =
             |step: &Step| !matches!(step, Step::Fail { .. } | Step::Lie { .. } | Step::PutIfMatch { .. } | Step::SetTags { .. });
         let steps: Vec<Step> = steps.into_iter().filter(plain).collect();
-        check(&steps, Write::Through, Consistency::Revalidate, Etags::OfTheStore);
-        check(&steps, Write::Through, Consistency::Ttl(Duration::from_secs(60)), Etags::OfTheStore);
+        check(&steps, WriteMode::Through, StoreConsistency::Revalidate, Etags::OfTheStore);
+        check(&steps, WriteMode::Through, StoreConsistency::Ttl(Duration::from_secs(60)), Etags::OfTheStore);
     }
 }

@@ -3,34 +3,34 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use underlay_gateway::config::{Consistency, Write};
-use underlay_gateway::engine::{Conditions, CopyRequest, ListRequest};
-use underlay_gateway::errors::Error;
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::{StoreConsistency, WriteMode};
+use underlay_gateway::engine::{CopyRequest, ListRequest, WriteConditions};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::store::BackendKind;
 
 use crate::rig::{BUCKET, Ground, content, delete, get, in_directory, in_memory, put};
 
 /// Renaming a directory costs the store one upload for each object, and nothing before the flush.
 #[test]
-fn a_rename_before_the_flush_uploads_each_object_once() {
+fn rename_before_flush_uploads_each_object_once() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
-        ground.write = Write::Back { after: Duration::from_secs(3600) };
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
+        ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
         let engine = ground.open(&directory.path().join("local")).await;
-        for at in 0..100_u64 {
-            let temporary = format!("out/_temporary/0/task/part-{at:03}");
-            put(&engine, &temporary, &content(at, 1000), Conditions::default()).await.unwrap();
+        for index in 0..100_u64 {
+            let temporary = format!("out/_temporary/0/task/part-{index:03}");
+            put(&engine, &temporary, &content(index, 1000), WriteConditions::default()).await.unwrap();
             let request = CopyRequest {
                 from: (BUCKET.to_owned(), temporary.clone()),
-                to: (BUCKET.to_owned(), format!("out/part-{at:03}")),
+                to: (BUCKET.to_owned(), format!("out/part-{index:03}")),
                 ..CopyRequest::default()
             };
             engine.copy(request).await.unwrap();
             delete(&engine, &temporary).await.unwrap();
         }
-        put(&engine, "gone", &content(1, 5000), Conditions::default()).await.unwrap();
+        put(&engine, "gone", &content(1, 5000), WriteConditions::default()).await.unwrap();
         delete(&engine, "gone").await.unwrap();
         assert_eq!(ground.mood.puts.load(Ordering::Relaxed), 0);
         assert_eq!(engine.pending().0, 100);
@@ -58,15 +58,15 @@ fn a_rename_before_the_flush_uploads_each_object_once() {
 
 /// What was in the store before the gateway came is renamed by the store itself.
 #[test]
-fn what_was_there_before_is_taken_over_and_renamed_without_its_bytes() {
+fn existing_objects_are_imported_and_renamed_without_bytes() {
     use object_store::ObjectStoreExt as _;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        for kind in [Kind::S3, Kind::Directory] {
+        for kind in [BackendKind::S3, BackendKind::Directory] {
             let store = match kind {
-                Kind::S3 => in_memory(),
-                Kind::Directory => in_directory(&directory.path().join("store")),
+                BackendKind::S3 => in_memory(),
+                BackendKind::Directory => in_directory(&directory.path().join("store")),
             };
             let ground = Ground::new(store, kind);
             ground
@@ -92,41 +92,41 @@ fn what_was_there_before_is_taken_over_and_renamed_without_its_bytes() {
 }
 
 #[test]
-fn a_full_journal_makes_writers_wait_and_then_says_so() {
+fn full_journal_delays_writers_and_then_refuses() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
         ground.journal_bytes = 3 << 20;
         let engine = ground.open(&directory.path().join("local")).await;
         ground.mood.failing.store(1000, Ordering::Relaxed);
         let megabyte = content(1, 1 << 20);
-        put(&engine, "a", &megabyte, Conditions::default()).await.unwrap();
-        put(&engine, "b", &megabyte, Conditions::default()).await.unwrap();
-        let refused = put(&engine, "c", &megabyte, Conditions::default()).await;
-        assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
-        let too_large = put(&engine, "d", &content(2, 4 << 20), Conditions::default()).await;
-        assert!(matches!(too_large, Err(Error::TooLarge(_))), "{too_large:?}");
+        put(&engine, "a", &megabyte, WriteConditions::default()).await.unwrap();
+        put(&engine, "b", &megabyte, WriteConditions::default()).await.unwrap();
+        let refused = put(&engine, "c", &megabyte, WriteConditions::default()).await;
+        assert!(matches!(refused, Err(GatewayError::Busy(_))), "{refused:?}");
+        let too_large = put(&engine, "d", &content(2, 4 << 20), WriteConditions::default()).await;
+        assert!(matches!(too_large, Err(GatewayError::TooLarge(_))), "{too_large:?}");
         // What was acknowledged is readable whatever the store does.
         assert_eq!(get(&engine, "b", None).await.unwrap(), megabyte);
         ground.mood.failing.store(0, Ordering::Relaxed);
         // As soon as the store works again there is room.
-        put(&engine, "c", &megabyte, Conditions::default()).await.unwrap();
+        put(&engine, "c", &megabyte, WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
         assert_eq!(ground.stored().await.len(), 3);
     });
 }
 
 #[test]
-fn others_writes_show_where_the_store_is_asked_each_time() {
+fn other_writes_show_with_revalidation() {
     use object_store::ObjectStoreExt as _;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
-        (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+        let mut ground = Ground::new(in_memory(), BackendKind::S3);
+        (ground.write, ground.consistency) = (WriteMode::Through, StoreConsistency::Revalidate);
         let engine = ground.open(&directory.path().join("local")).await;
-        put(&engine, "dir/a", &content(1, 200_000), Conditions::default()).await.unwrap();
+        put(&engine, "dir/a", &content(1, 200_000), WriteConditions::default()).await.unwrap();
         assert_eq!(get(&engine, "dir/a", None).await.unwrap(), content(1, 200_000));
         let theirs = object_store::path::Path::from("dir/a");
         ground.store.put(&theirs, content(2, 200_000).into()).await.unwrap();
@@ -142,8 +142,8 @@ fn others_writes_show_where_the_store_is_asked_each_time() {
             .map(|entry| entry.name().to_owned())
             .collect();
         assert_eq!(names, ["dir/", "new"]);
-        let absent = Conditions { if_none_match: true, ..Conditions::default() };
-        assert_eq!(put(&engine, "new", &content(4, 10), absent).await, Err(Error::PreconditionFailed));
+        let absent = WriteConditions { if_none_match: true, ..WriteConditions::default() };
+        assert_eq!(put(&engine, "new", &content(4, 10), absent).await, Err(GatewayError::PreconditionFailed));
         delete(&engine, "new").await.unwrap();
         assert_eq!(ground.stored().await.len(), 1);
     });

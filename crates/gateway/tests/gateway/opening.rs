@@ -7,29 +7,29 @@ use crate::program::{Program, command};
 use crate::signed::ask;
 
 /// Waits for something that takes a while on a busy machine.
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+fn wait_for(condition: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{condition}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// A large bucket takes hours to list: the gateway tells its supervisor that it is alive, and how far it has got.
 #[test]
-fn a_gateway_that_is_being_opened_says_so() {
+fn opening_gateway_reports_its_progress() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(2 * PAGE + 1);
     let mut program =
         Program::start_without_waiting(directory.path(), "", &store.sections(directory.path(), ""));
-    let says = |path: &str, header: &str, text: &str| {
+    let shows = |path: &str, header: &str, text: &str| {
         program.ask(path, header).is_some_and(|answer| answer.contains(text))
     };
     wait_for("it does not open its admin port", || {
-        says("/health/ready", "", "opening: stores have listed 0 objects")
+        shows("/health/ready", "", "opening: stores have listed 0 objects")
     });
     store.may_list(1);
-    wait_for("it does not say how far it is", || says("/health/ready", "", "have listed 3 objects so far"));
+    wait_for("it does not say how far it is", || shows("/health/ready", "", "have listed 3 objects so far"));
     for (path, status) in [("/health/ready", 503), ("/health/live", 200), ("/metrics", 401), ("/status", 401)]
     {
         assert!(says(path, "", &format!("HTTP/1.1 {status}")), "{path}");
@@ -40,8 +40,8 @@ fn a_gateway_that_is_being_opened_says_so() {
         assert!(says("/metrics", &token, line), "{line}");
     }
     let top = command().args(["top", "--once"]).arg(program.config()).output().unwrap();
-    let said = String::from_utf8_lossy(&top.stderr).into_owned();
-    assert!(!top.status.success() && said.contains("opening"), "{said}");
+    let stderr = String::from_utf8_lossy(&top.stderr).into_owned();
+    assert!(!top.status.success() && said.contains("opening"), "{stderr}");
     store.may_list(usize::MAX);
     program.wait_ready();
     let metrics = program.ask("/metrics", &token).unwrap();
@@ -58,7 +58,7 @@ fn a_gateway_that_is_being_opened_says_so() {
 }
 
 #[test]
-fn a_gateway_that_is_being_opened_ends_when_it_is_told_to() {
+fn opening_gateway_ends_on_signal() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(1);
     let program = Program::start_without_waiting(directory.path(), "", &store.sections(directory.path(), ""));
@@ -71,7 +71,7 @@ fn a_gateway_that_is_being_opened_ends_when_it_is_told_to() {
 
 /// On SIGTERM it says what it waits for, and in the end whether anything is left; and the next start goes on.
 #[test]
-fn a_drain_says_what_it_waits_for_and_what_is_left() {
+fn drain_reports_progress_and_remainder() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(0);
     store.may_list(usize::MAX);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::free;
 
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// An etcd of the test's own.
 pub(crate) struct Etcd {
@@ -45,7 +45,7 @@ impl Etcd {
         self.child = Some(child);
         let begun = Instant::now();
         while TcpStream::connect(self.client).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "etcd does not start");
+            assert!(begun.elapsed() < TIMEOUT, "etcd does not start");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -98,7 +98,7 @@ impl Etcd {
             });
             // It has no leader at first.
             done += u64::from(asked.is_ok() && answer.starts_with("HTTP/1.1 200"));
-            assert!(begun.elapsed() < PATIENCE, "{answer}");
+            assert!(begun.elapsed() < TIMEOUT, "{answer}");
         }
     }
 }

@@ -40,7 +40,7 @@ impl OwnS3 {
     pub(crate) fn start(objects: usize) -> OwnS3 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let objects = (0..objects).map(|at| (format!("there/{at:03}"), vec![b'x'; 10 + at])).collect();
+        let objects = (0..objects).map(|index| (format!("there/{index:03}"), vec![b'x'; 10 + at])).collect();
         let state = Arc::new((Mutex::new(State { objects, ..State::default() }), Condvar::new()));
         let shared = Arc::clone(&state);
         // Both end with the process of the test.
@@ -103,7 +103,7 @@ impl OwnS3 {
 fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let (mut first, mut length, mut range) = (String::new(), 0, None);
-    let (mut kept, mut is_copy) = (Vec::new(), false);
+    let (mut metadata, mut is_copy) = (Vec::new(), false);
     reader.read_line(&mut first)?;
     loop {
         let mut line = String::new();
@@ -118,7 +118,7 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
         } else if name.eq_ignore_ascii_case("x-amz-copy-source") {
             is_copy = true;
         } else if name.starts_with("x-amz-meta-") || KEPT.contains(&name) {
-            kept.push(line.trim_end().as_bytes().to_vec());
+            metadata.push(line.trim_end().as_bytes().to_vec());
         }
     }
     let mut body = vec![0; length];
@@ -135,14 +135,14 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
             let mut state = shared.0.lock().unwrap();
             if is_copy {
                 state.copies += 1;
-                let why = b"<Error><Code>InvalidRequest</Code></Error>".to_vec();
-                ("400 Bad Request", Vec::new(), why)
+                let error = b"<Error><Code>InvalidRequest</Code></Error>".to_vec();
+                ("400 Bad Request", Vec::new(), error)
             } else if state.refuses_puts {
                 ("403 Forbidden", Vec::new(), b"<Error><Code>AccessDenied</Code></Error>".to_vec())
             } else {
                 let etag = etag_of(&body);
                 state.objects.insert(key.to_owned(), body);
-                state.headers.insert(key.to_owned(), kept);
+                state.headers.insert(key.to_owned(), metadata);
                 ("200 OK", vec![etag], Vec::new())
             }
         }

@@ -10,55 +10,55 @@ use bytes::Bytes;
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
 use openssl::sign::Signer;
-use underlay_gateway::engine::{Conditions, CopyRequest, Engine};
-use underlay_gateway::store::Kind;
+use underlay_gateway::engine::{CopyRequest, GatewayEngine, WriteConditions};
+use underlay_gateway::store::BackendKind;
 
 use crate::own_s3::OwnS3;
 use crate::program::{KEY, Program, SECRET, command};
 use crate::rig::{BUCKET, Ground, content, delete, get, in_directory, in_memory, put};
 use crate::signed::{Reply, ask, exchange};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+async fn until(condition: &str, is_so: impl AsyncFn() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < TIMEOUT, "{condition}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+fn wait_for(condition: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < TIMEOUT, "{condition}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-async fn is_pending(engine: &Engine, count: usize) -> bool {
+async fn is_pending(engine: &GatewayEngine, count: usize) -> bool {
     engine.pending().0 == count
 }
 
 /// More names panic than there are flushers. Each is set aside, all others are stored, and nothing is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_in_the_stores_client_stops_no_flusher() {
+async fn panic_in_store_client_stops_no_flusher() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = Ground::new(in_memory(), Kind::S3);
-    let poisoned: Vec<String> = (0..9).map(|at| format!("poisoned/{at}")).collect();
+    let ground = Ground::new(in_memory(), BackendKind::S3);
+    let poisoned: Vec<String> = (0..9).map(|index| format!("poisoned/{index}")).collect();
     let bytes = content(1, 1000);
     {
         let engine = ground.open(directory.path()).await;
-        put(&engine, "poisoned/0", &bytes, Conditions::default()).await.unwrap();
+        put(&engine, "poisoned/0", &bytes, WriteConditions::default()).await.unwrap();
         until("the first object is stored", async || engine.is_clean()).await;
         ground.mood.panics_at.lock().extend(poisoned.iter().cloned());
         for key in &poisoned {
-            put(&engine, key, &bytes, Conditions::default()).await.unwrap();
+            put(&engine, key, &bytes, WriteConditions::default()).await.unwrap();
         }
         // Deletions are flushed by the same loops.
         delete(&engine, "poisoned/0").await.unwrap();
-        for at in 0..20 {
-            put(&engine, &format!("good/{at}"), &bytes, Conditions::default()).await.unwrap();
+        for index in 0..20 {
+            put(&engine, &format!("good/{index}"), &bytes, WriteConditions::default()).await.unwrap();
         }
         until("the others are stored", async || is_pending(&engine, poisoned.len()).await).await;
         until("what panics is told of", async || engine.last_failure().is_some()).await;
@@ -68,12 +68,12 @@ async fn a_panic_in_the_stores_client_stops_no_flusher() {
     }
     // The next start meets the same names first.
     let engine = ground.open(directory.path()).await;
-    put(&engine, "later", &bytes, Conditions::default()).await.unwrap();
+    put(&engine, "later", &bytes, WriteConditions::default()).await.unwrap();
     until("what comes later is stored", async || is_pending(&engine, poisoned.len()).await).await;
     ground.drain(&engine).await;
     let mut expected: Vec<(String, Bytes)> =
         poisoned[1..].iter().map(|key| (key.clone(), bytes.clone())).collect();
-    expected.extend((0..20).map(|at| (format!("good/{at}"), bytes.clone())));
+    expected.extend((0..20).map(|index| (format!("good/{index}"), bytes.clone())));
     expected.push(("later".to_owned(), bytes.clone()));
     expected.sort();
     assert_eq!(ground.stored().await, expected);
@@ -81,12 +81,12 @@ async fn a_panic_in_the_stores_client_stops_no_flusher() {
 
 /// A directory can't give every file a second name (another file system, too many links): then the copy is stored from its bytes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_that_a_directory_refuses_is_stored_from_its_bytes() {
+async fn copy_refused_by_directory_is_stored_as_bytes() {
     let (directory, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let ground = Ground::new(in_directory(store.path()), Kind::Directory);
+    let ground = Ground::new(in_directory(store.path()), BackendKind::Directory);
     let engine = ground.open(directory.path()).await;
     let bytes = content(2, 300_000);
-    put(&engine, "from", &bytes, Conditions::default()).await.unwrap();
+    put(&engine, "from", &bytes, WriteConditions::default()).await.unwrap();
     until("the source is stored", async || engine.is_clean()).await;
     ground.mood.refuses_copies.store(true, Ordering::Relaxed);
     let request = CopyRequest {
@@ -102,7 +102,7 @@ async fn a_copy_that_a_directory_refuses_is_stored_from_its_bytes() {
 
 /// So AWS answers a copy of an object above 5 GiB.
 #[test]
-fn a_copy_that_an_s3_store_refuses_is_stored_from_its_bytes() {
+fn copy_refused_by_s3_is_stored_as_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(0);
     store.may_list(usize::MAX);
@@ -211,7 +211,7 @@ fn send_form(address: SocketAddr, fields: &[(&str, &str)], file_type: &[u8]) -> 
 
 /// Browsers send UTF-8. The store and clients get what a PUT would have said.
 #[test]
-fn headers_of_a_form_that_are_not_ascii_become_encoded_words() {
+fn non_ascii_form_headers_become_encoded_words() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(0);
     store.may_list(usize::MAX);
@@ -289,7 +289,7 @@ fn headers_that_no_store_takes_are_refused_everywhere() {
 
 /// The figures and the log show what can't be stored and why, and the exit code warns before the machine is taken away.
 #[test]
-fn what_a_store_refuses_is_shown_and_ends_with_exit_code_1() {
+fn refused_objects_are_shown_and_drain_exits_1() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(0);
     store.may_list(usize::MAX);
@@ -306,8 +306,8 @@ fn what_a_store_refuses_is_shown_and_ends_with_exit_code_1() {
         metrics.contains("underlay_gateway_failing_objects{cause=\"denied\"} 2\n")
     });
     let top = command().args(["top", "--once"]).arg(program.config()).output().unwrap();
-    let said = String::from_utf8_lossy(&top.stdout).into_owned();
-    assert!(said.contains("2 objects fail to be stored: denied"), "{said}");
+    let printed = String::from_utf8_lossy(&top.stdout).into_owned();
+    assert!(said.contains("2 objects fail to be stored: denied"), "{printed}");
     program.terminate();
     let (status, log) = program.wait_end();
     assert_eq!(status.code(), Some(1), "{log}");
@@ -317,11 +317,11 @@ fn what_a_store_refuses_is_shown_and_ends_with_exit_code_1() {
         drain.output().unwrap()
     };
     let drained = drain("2");
-    let said = String::from_utf8_lossy(&drained.stderr).into_owned();
-    assert_eq!(drained.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8_lossy(&drained.stderr).into_owned();
+    assert_eq!(drained.status.code(), Some(1), "{printed}");
     assert!(
         said.contains("not stored: lake/a: denied") && said.contains("not stored: lake/b: denied"),
-        "{said}"
+        "{printed}"
     );
     store.refuse_puts(false);
     let drained = drain("60");
@@ -331,7 +331,7 @@ fn what_a_store_refuses_is_shown_and_ends_with_exit_code_1() {
 
 /// It is what one runs before a machine is taken away: a typing error must not say that all is well.
 #[test]
-fn a_drain_of_a_directory_that_is_no_gateways_is_refused() {
+fn drain_of_foreign_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir_all(&objects).unwrap();
@@ -349,9 +349,12 @@ fn a_drain_of_a_directory_that_is_no_gateways_is_refused() {
             std::fs::create_dir(&wrong_place).unwrap();
         }
         let drain = command().arg("drain").arg(&wrong).env("GATEWAY_SECRET", SECRET).output().unwrap();
-        let said = String::from_utf8_lossy(&drain.stderr).into_owned();
-        assert_eq!(drain.status.code(), Some(4), "{said}");
-        assert!(said.contains("has no metadata of a gateway") && !said.contains("have everything"), "{said}");
+        let printed = String::from_utf8_lossy(&drain.stderr).into_owned();
+        assert_eq!(drain.status.code(), Some(4), "{printed}");
+        assert!(
+            said.contains("has no metadata of a gateway") && !said.contains("have everything"),
+            "{printed}"
+        );
     }
     assert!(std::fs::read_dir(&wrong_place).unwrap().next().is_none(), "nothing was made there");
     let drain = command().arg("drain").arg(program.config()).env("GATEWAY_SECRET", SECRET).output().unwrap();

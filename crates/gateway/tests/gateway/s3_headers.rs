@@ -8,7 +8,7 @@ use crate::signed::{REGION, ask, exchange, sign_for};
 
 /// RFC 9111 takes what is no date for a time that has passed, and S3 keeps any text.
 #[test]
-fn expires_is_any_text_and_comes_back_as_it_was() {
+fn expires_with_any_text_round_trips() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let put = |key: &str, headers: &[(&str, &str)]| {
@@ -16,12 +16,12 @@ fn expires_is_any_text_and_comes_back_as_it_was() {
         assert_eq!(reply.status, 200, "{key}: {}", reply.text());
     };
     let expires = |key: &str| {
-        let of = |method: &str| {
+        let expires_of = |method: &str| {
             let reply = ask(program.address, method, key, &[], b"").unwrap();
             assert_eq!(reply.status, 200, "{key}: {}", reply.text());
             reply.header("expires").map(str::to_owned)
         };
-        let (get, head) = (of("GET"), of("HEAD"));
+        let (get, head) = (expires_of("GET"), expires_of("HEAD"));
         assert_eq!(get, head, "{key}");
         get
     };
@@ -56,7 +56,7 @@ fn expires_is_any_text_and_comes_back_as_it_was() {
 #[test]
 fn expires_reaches_the_store_and_comes_back_from_it() {
     let (far, near) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let behind = Program::start_over_directory(far.path(), "");
+    let backend = Program::start_over_directory(far.path(), "");
     let secret = near.path().join("store-secret");
     std::fs::write(&secret, SECRET).unwrap();
     std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -71,7 +71,7 @@ fn expires_reaches_the_store_and_comes_back_from_it() {
         let (bytes, path) = (vec![7; size_bytes], format!("/lake/{key}"));
         let headers = [("expires", "0"), ("x-amz-meta-a", "b")];
         assert_eq!(ask(program.address, "PUT", &path, &headers, &bytes).unwrap().status, 200);
-        let stored = ask(behind.address, "HEAD", &path, &[], b"").unwrap();
+        let stored = ask(backend.address, "HEAD", &path, &[], b"").unwrap();
         assert_eq!((stored.status, stored.header("expires")), (200, Some("0")), "{key}: {}", stored.head);
         assert_eq!(stored.header("x-amz-meta-a"), Some("b"));
         assert!(!stored.head.contains("underlay"), "{}", stored.head);
@@ -85,13 +85,13 @@ fn expires_reaches_the_store_and_comes_back_from_it() {
         assert_eq!((found.header("expires"), found.header("x-amz-meta-a")), (Some("0"), Some("b")));
         assert!(!found.head.contains("underlay"), "{}", found.head);
     }
-    let taken = [("x-amz-meta-%underlay-expires", "0")];
-    let refused = ask(program.address, "PUT", "/lake/taken", &taken, b"").unwrap();
+    let reserved = [("x-amz-meta-%underlay-expires", "0")];
+    let refused = ask(program.address, "PUT", "/lake/taken", &reserved, b"").unwrap();
     assert_eq!((refused.status, refused.code().as_str()), (400, "InvalidArgument"));
 }
 
 #[test]
-fn what_others_stored_with_expires_is_served_with_it() {
+fn foreign_object_with_expires_is_served_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(0);
     store.put_directly("direct", b"bytes", &[b"Expires: 0", b"x-amz-meta-%underlay-expires: 7"]);
@@ -103,7 +103,7 @@ fn what_others_stored_with_expires_is_served_with_it() {
 }
 
 #[test]
-fn head_and_get_take_the_headers_that_a_request_asks_for() {
+fn head_and_get_return_requested_headers() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let stored = [("cache-control", "no-store"), ("content-type", "a/b"), ("expires", "0")];
@@ -136,7 +136,7 @@ fn head_and_get_take_the_headers_that_a_request_asks_for() {
 fn two_kib_of_the_shortest_metadata_are_taken() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
-    let names: Vec<String> = (0..400).map(|at| format!("x-amz-meta-{at:03}")).collect();
+    let names: Vec<String> = (0..400).map(|index| format!("x-amz-meta-{index:03}")).collect();
     let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v")).collect();
     let put = ask(program.address, "PUT", "/lake/a", &headers, b"").unwrap();
     assert_eq!(put.status, 200, "{}", put.text());
@@ -145,7 +145,7 @@ fn two_kib_of_the_shortest_metadata_are_taken() {
 }
 
 #[test]
-fn a_deletion_of_many_needs_a_checksum() {
+fn multi_delete_needs_checksum() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"").unwrap().status, 200);

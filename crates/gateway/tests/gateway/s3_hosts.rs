@@ -38,7 +38,7 @@ fn buckets(program: &Program) -> Vec<String> {
 }
 
 #[test]
-fn requests_in_virtual_hosted_style_are_served_where_the_host_is_known() {
+fn virtual_hosted_requests_of_known_host_are_served() {
     let directory = tempfile::tempdir().unwrap();
     let program = start(directory.path(), HOSTS);
     let port = program.address.port();
@@ -76,7 +76,7 @@ fn requests_in_virtual_hosted_style_are_served_where_the_host_is_known() {
 }
 
 #[test]
-fn a_host_that_may_be_a_bucket_is_refused_and_nothing_is_done_to_another_one() {
+fn ambiguous_host_is_refused_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     for lines in ["", HOSTS] {
         let program = start(directory.path(), lines);
@@ -136,7 +136,7 @@ fn a_host_that_may_be_a_bucket_is_refused_and_nothing_is_done_to_another_one() {
 }
 
 #[test]
-fn answers_name_an_object_by_a_url_in_the_style_of_the_request() {
+fn answer_urls_follow_request_style() {
     let directory = tempfile::tempdir().unwrap();
     let program = start(directory.path(), HOSTS);
     for (host, begin) in [
@@ -173,16 +173,16 @@ fn answers_name_an_object_by_a_url_in_the_style_of_the_request() {
 }
 
 #[test]
-fn hosts_and_regions_that_no_client_can_mean_are_mistakes_in_the_configuration() {
+fn impossible_hosts_and_regions_are_configuration_errors() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("gateway.toml");
     let text = "listen = \"127.0.0.1:0\"\nhosts = [\"gateway.example:9000\", \"http://gateway\", \"10.0.0.1\", \"\"]\nregion = \"EU\"\n";
     std::fs::write(&config, text).unwrap();
     let output = crate::program::command().arg("serve").arg(&config).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert_eq!(said.matches("the name of a host without a port").count(), 4, "{said}");
-    assert!(said.contains("expected lowercase letters, digits and hyphens"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(said.matches("the name of a host without a port").count(), 4, "{stderr}");
+    assert!(said.contains("expected lowercase letters, digits and hyphens"), "{stderr}");
 }
 
 /// A form for `lake`, signed.

@@ -35,7 +35,7 @@ fn start_behind(directory: &Path, inner: &Program) -> Program {
 }
 
 #[test]
-fn keys_may_have_control_characters_over_both_kinds_of_stores() {
+fn keys_with_control_characters_work_over_both_stores() {
     let [inner_directory, outer_directory] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let inner = Program::start_over_directory(inner_directory.path(), "");
     let outer = start_behind(outer_directory.path(), &inner);
@@ -84,7 +84,7 @@ fn keys_may_have_control_characters_over_both_kinds_of_stores() {
 
 /// What an object has in it is nobody's to put right.
 #[test]
-fn bytes_of_an_object_that_says_it_is_xml_stay_as_they_are() {
+fn bytes_of_xml_object_are_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let bytes = b"<a>\r\n\x01</a>";
@@ -99,7 +99,7 @@ fn bytes_of_an_object_that_says_it_is_xml_stay_as_they_are() {
 }
 
 #[test]
-fn a_plus_in_the_source_of_a_copy_is_a_blank() {
+fn plus_in_copy_source_is_a_blank() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     put(&program, "/lake/w/a%20b", b"with blank");

@@ -27,11 +27,11 @@ fn functions(directory: &Path) -> HashSet<String> {
 }
 
 #[test]
-fn every_test_that_the_page_names_is_there() {
+fn tests_named_by_page_exist() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(here.join("../../docs/gateway-s3.md")).unwrap();
-    let mut there = functions(&here.join("tests/gateway"));
-    there.extend(functions(&here.join("src")));
+    let mut defined = functions(&here.join("tests/gateway"));
+    defined.extend(functions(&here.join("src")));
     let named = named(&page);
     assert!(named.len() > 60, "only {} tests are named", named.len());
     for name in named {

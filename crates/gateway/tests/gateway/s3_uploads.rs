@@ -53,7 +53,7 @@ fn page(program: &Program, query: &str) -> (Vec<String>, Vec<String>, Option<(St
 }
 
 #[test]
-fn uploads_are_listed_by_prefix_and_delimiter_page_by_page() {
+fn uploads_are_listed_in_pages_by_prefix_and_delimiter() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let keys = ["a", "b/1", "b/2", "b/c/3", "d", "d", "e/f/1", "g%09h"];
@@ -98,7 +98,7 @@ fn uploads_are_listed_by_prefix_and_delimiter_page_by_page() {
 }
 
 #[test]
-fn a_part_that_is_listed_twice_is_a_mistake_unless_it_was_sent_again() {
+fn part_listed_twice_is_refused_unless_resent() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let upload = begin(&program, "/lake/twice", &[]);
@@ -111,12 +111,12 @@ fn a_part_that_is_listed_twice_is_a_mistake_unless_it_was_sent_again() {
 }
 
 #[test]
-fn a_composite_checksum_is_taken_with_and_without_the_number_of_parts() {
+fn composite_checksum_is_accepted_with_and_without_part_count() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let sum = crc32c(b"part");
     let of_parts = crc32c(&STANDARD.decode(&sum).unwrap());
-    for (key, given, status, code) in [
+    for (key, checksum, status, code) in [
         ("suffix", format!("{of_parts}-1"), 200, ""),
         ("bare", of_parts.clone(), 200, ""),
         ("more", format!("{of_parts}-2"), 400, "BadDigest"),
@@ -131,7 +131,7 @@ fn a_composite_checksum_is_taken_with_and_without_the_number_of_parts() {
             &program,
             &target,
             &upload,
-            &[("x-amz-checksum-crc32c", given.as_str())],
+            &[("x-amz-checksum-crc32c", checksum.as_str())],
             &listed(1, &sent),
         );
         assert_eq!((done.status, done.code().as_str()), (status, code), "{key}: {done:?}");
@@ -142,7 +142,7 @@ fn a_composite_checksum_is_taken_with_and_without_the_number_of_parts() {
 }
 
 #[test]
-fn an_upload_is_completed_with_the_type_of_checksum_that_it_was_begun_with() {
+fn upload_completes_only_with_its_checksum_type() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let of_whole = [("x-amz-checksum-algorithm", "CRC32C"), ("x-amz-checksum-type", "FULL_OBJECT")];
@@ -168,7 +168,7 @@ fn an_upload_is_completed_with_the_type_of_checksum_that_it_was_begun_with() {
 }
 
 #[test]
-fn a_part_has_the_checksum_that_its_upload_was_begun_with() {
+fn part_must_have_checksum_of_its_upload() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start_over_directory(directory.path(), "");
     let upload = begin(&program, "/lake/a", &[("x-amz-checksum-algorithm", "CRC32C")]);

@@ -72,13 +72,13 @@ pub(crate) struct Signed {
 
 impl Signed {
     /// Of a chunk (`PAYLOAD`) or the trailer (`TRAILER`), behind what has this signature.
-    pub(crate) fn sign_next(&self, what: &str, former: &str, bytes: &[u8]) -> String {
-        let empty = match what {
+    pub(crate) fn sign_next(&self, kind: &str, former: &str, bytes: &[u8]) -> String {
+        let empty = match kind {
             "PAYLOAD" => format!("{}\n", hex(&Sha256::digest(b""))),
             _ => String::new(),
         };
         let text = format!(
-            "AWS4-HMAC-SHA256-{what}\n{}\n{}\n{former}\n{empty}{}",
+            "AWS4-HMAC-SHA256-{kind}\n{}\n{}\n{former}\n{empty}{}",
             self.date,
             self.scope,
             hex(&Sha256::digest(bytes))
@@ -188,7 +188,7 @@ pub(crate) fn ask(
 
 /// The same with another key.
 pub(crate) fn ask_as(
-    by: (&str, &str),
+    credentials: (&str, &str),
     address: SocketAddr,
     method: &str,
     target: &str,
@@ -204,7 +204,7 @@ pub(crate) fn ask_as(
         headers.push(("x-amz-checksum-sha256", &sum));
     }
     let signed = sign_as(
-        by,
+        credentials,
         (&address.to_string(), REGION),
         (method, target, path),
         &headers,

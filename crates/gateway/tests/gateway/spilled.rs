@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use underlay_gateway::config::{Consistency, Write};
-use underlay_gateway::engine::{CompletedPart, Conditions, Engine, ListRequest, SourceConditions};
-use underlay_gateway::errors::Error;
-use underlay_gateway::model::{Checksums, Headers};
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::{StoreConsistency, WriteMode};
+use underlay_gateway::engine::{
+    CompletedPart, GatewayEngine, ListRequest, SourceConditions, WriteConditions,
+};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::model::{ObjectChecksums, ObjectHeaders};
+use underlay_gateway::store::BackendKind;
 
 use crate::program::{Program, command};
 use crate::rig::{BUCKET, Ground, body_of, content, get, in_directory, in_memory, put};
@@ -22,10 +24,10 @@ const JOURNAL_BYTES: u64 = 16 << 20;
 /// Where the store keeps parts.
 const FOLDER: &str = "%underlay-parts/";
 
-fn ground(kind: Kind, directory: &std::path::Path) -> Ground {
+fn ground(kind: BackendKind, directory: &std::path::Path) -> Ground {
     let store = match kind {
-        Kind::S3 => in_memory(),
-        Kind::Directory => in_directory(&directory.join("objects")),
+        BackendKind::S3 => in_memory(),
+        BackendKind::Directory => in_directory(&directory.join("objects")),
     };
     let mut ground = Ground::new(store, kind);
     ground.journal_bytes = JOURNAL_BYTES;
@@ -33,8 +35,8 @@ fn ground(kind: Kind, directory: &std::path::Path) -> Ground {
     ground
 }
 
-async fn begin(engine: &Engine, key: &str) -> String {
-    engine.create_upload(BUCKET, key, Headers::default(), Vec::new(), None).await.unwrap()
+async fn begin(engine: &GatewayEngine, key: &str) -> String {
+    engine.create_upload(BUCKET, key, ObjectHeaders::default(), Vec::new(), None).await.unwrap()
 }
 
 /// The bytes of a part: each has others.
@@ -43,23 +45,27 @@ fn part_of(seed: u64, number: u16) -> Bytes {
 }
 
 async fn send(
-    engine: &Engine,
+    engine: &GatewayEngine,
     (key, upload): (&str, &str),
     number: u16,
     bytes: &Bytes,
-) -> Result<CompletedPart, Error> {
+) -> Result<CompletedPart, GatewayError> {
     let (size, verify) = (bytes.len() as u64, Box::new(|_: &_, _: &_| Ok(())));
     let part = engine.upload_part(BUCKET, key, upload, number, size, &[], body_of(bytes), verify).await?;
-    Ok(CompletedPart { number, etag: part.etag, checksums: Checksums::default() })
+    Ok(CompletedPart { number, etag: part.etag, checksums: ObjectChecksums::default() })
 }
 
-async fn complete(engine: &Arc<Engine>, (key, upload): (&str, &str), parts: Vec<CompletedPart>) -> String {
-    let (conditions, none) = (Conditions::default(), Checksums::default());
+async fn complete(
+    engine: &Arc<GatewayEngine>,
+    (key, upload): (&str, &str),
+    parts: Vec<CompletedPart>,
+) -> String {
+    let (conditions, none) = (WriteConditions::default(), ObjectChecksums::default());
     engine.complete_upload(BUCKET, key, upload, parts, conditions, none, None).await.unwrap().etag
 }
 
 /// An upload of so many parts, from its beginning to its end. Returns what the object has to be.
-async fn upload(engine: &Arc<Engine>, key: &str, seed: u64, parts: u16) -> Vec<u8> {
+async fn upload(engine: &Arc<GatewayEngine>, key: &str, seed: u64, parts: u16) -> Vec<u8> {
     let begun = begin(engine, key).await;
     let (mut listed, mut whole) = (Vec::new(), Vec::new());
     for number in 1..=parts {
@@ -77,17 +83,17 @@ async fn staged(ground: &Ground) -> usize {
     ground.stored().await.iter().filter(|(key, _)| key.starts_with(FOLDER)).count()
 }
 
-async fn wait_until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+async fn wait_until(condition: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{condition}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_several_times_as_large_as_the_journal_becomes_one_object() {
-    for kind in [Kind::S3, Kind::Directory] {
+async fn upload_larger_than_journal_becomes_an_object() {
+    for kind in [BackendKind::S3, BackendKind::Directory] {
         let directory = tempfile::tempdir().unwrap();
         let (ground, local) = (ground(kind, directory.path()), directory.path().join("local"));
         let engine = ground.open(&local).await;
@@ -105,9 +111,9 @@ async fn an_upload_several_times_as_large_as_the_journal_becomes_one_object() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_uploads_that_do_not_fit_together_both_come_to_their_end() {
+async fn concurrent_uploads_above_journal_size_both_complete() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = ground(Kind::S3, directory.path());
+    let ground = ground(BackendKind::S3, directory.path());
     let engine = ground.open(&directory.path().join("local")).await;
     let (one, other) = tokio::join!(upload(&engine, "one", 1, 4), upload(&engine, "other", 2, 4));
     ground.drain(&engine).await;
@@ -117,9 +123,9 @@ async fn two_uploads_that_do_not_fit_together_both_come_to_their_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_was_left_behind_blocks_nobody() {
+async fn abandoned_upload_blocks_nobody() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = ground(Kind::S3, directory.path());
+    let ground = ground(BackendKind::S3, directory.path());
     let engine = ground.open(&directory.path().join("local")).await;
     let left = begin(&engine, "left").await;
     for number in 1..=4 {
@@ -130,7 +136,7 @@ async fn an_upload_that_was_left_behind_blocks_nobody() {
     // Neither other uploads nor whole objects of nearly the journal's size.
     let whole = upload(&engine, "a", 2, 4).await;
     let object = content(3, 14 << 20);
-    put(&engine, "b", &object, Conditions::default()).await.unwrap();
+    put(&engine, "b", &object, WriteConditions::default()).await.unwrap();
     ground.drain(&engine).await;
     assert!(
         get(&engine, "a", None).await.unwrap() == whole && get(&engine, "b", None).await.unwrap() == object
@@ -141,7 +147,11 @@ async fn an_upload_that_was_left_behind_blocks_nobody() {
         .unwrap()
         .0
         .into_iter()
-        .map(|part| CompletedPart { number: part.number, etag: part.etag, checksums: Checksums::default() })
+        .map(|part| CompletedPart {
+            number: part.number,
+            etag: part.etag,
+            checksums: ObjectChecksums::default(),
+        })
         .collect();
     complete(&engine, ("left", &left), parts).await;
     let expected: Vec<u8> = (1..=4).flat_map(|number| part_of(1, number)).collect();
@@ -151,8 +161,8 @@ async fn an_upload_that_was_left_behind_blocks_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parts_in_the_store_are_nobodys_objects_and_go_when_their_upload_is_given_up() {
-    for kind in [Kind::S3, Kind::Directory] {
+async fn spilled_parts_are_hidden_and_removed_with_upload() {
+    for kind in [BackendKind::S3, BackendKind::Directory] {
         let directory = tempfile::tempdir().unwrap();
         let (mut ground, local) = (ground(kind, directory.path()), directory.path().join("local"));
         let engine = ground.open(&local).await;
@@ -171,10 +181,10 @@ async fn parts_in_the_store_are_nobodys_objects_and_go_when_their_upload_is_give
         // Neither by their path nor by a name with a zero byte can a client get at them.
         let number = path.strip_prefix(FOLDER).unwrap();
         for key in [path.clone(), format!("\0{number}a"), format!("\0{number}b"), format!("\0{number}")] {
-            assert_eq!(get(&engine, &key, None).await, Err(Error::NoSuchKey), "{key:?}");
+            assert_eq!(get(&engine, &key, None).await, Err(GatewayError::NoSuchKey), "{key:?}");
             if key.starts_with('\0') {
-                let refused = put(&engine, &key, &content(1, 10), Conditions::default()).await;
-                assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
+                let refused = put(&engine, &key, &content(1, 10), WriteConditions::default()).await;
+                assert!(matches!(refused, Err(GatewayError::InvalidArgument(_))), "{refused:?}");
             }
         }
         engine.abort_upload(BUCKET, "a", &given_up).await.unwrap();
@@ -187,15 +197,15 @@ async fn parts_in_the_store_are_nobodys_objects_and_go_when_their_upload_is_give
             engine.is_clean() && ground.stored().await.is_empty()
         })
         .await;
-        assert_eq!(engine.upload(BUCKET, "b", &expires), Err(Error::NoSuchUpload));
+        assert_eq!(engine.upload(BUCKET, "b", &expires), Err(GatewayError::NoSuchUpload));
     }
 }
 
 /// The store has the part, its answer is lost, and the gateway is killed: nothing but the metadata knows that something may be there.
 #[test]
-fn a_part_that_was_on_its_way_when_the_gateway_was_killed_leaves_nothing() {
+fn part_in_flight_at_kill_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let (ground, local) = (ground(Kind::S3, directory.path()), directory.path().join("local"));
+    let (ground, local) = (ground(BackendKind::S3, directory.path()), directory.path().join("local"));
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let killed = runtime();
@@ -220,7 +230,7 @@ fn a_part_that_was_on_its_way_when_the_gateway_was_killed_leaves_nothing() {
             listed.push(CompletedPart {
                 number: part.number,
                 etag: part.etag,
-                checksums: Checksums::default(),
+                checksums: ObjectChecksums::default(),
             });
         }
         assert_eq!(listed.len(), 2);
@@ -237,9 +247,9 @@ fn a_part_that_was_on_its_way_when_the_gateway_was_killed_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parts_survive_restarts_and_a_store_that_fails() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut ground, local) = (ground(Kind::S3, directory.path()), directory.path().join("local"));
+    let (mut ground, local) = (ground(BackendKind::S3, directory.path()), directory.path().join("local"));
     // Nothing is flushed before the end.
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
     ground.mood.failing.store(100, Ordering::Relaxed);
     let begun = begin(&*ground.open(&local).await, "a").await;
     let mut listed = Vec::new();
@@ -261,7 +271,7 @@ async fn parts_survive_restarts_and_a_store_that_fails() {
         .await
         .unwrap();
     crate::rig::delete(&engine, "a").await.unwrap();
-    let part = CompletedPart { number: 1, etag: part.etag, checksums: Checksums::default() };
+    let part = CompletedPart { number: 1, etag: part.etag, checksums: ObjectChecksums::default() };
     complete(&engine, ("b", &other), vec![part]).await;
     let tail = expected.split_off(1000);
     ground.mood.be_good();
@@ -274,10 +284,10 @@ async fn parts_survive_restarts_and_a_store_that_fails() {
 
 /// Where others write, the end of an upload sends the object at once, from wherever its parts are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_upload_where_others_write_is_sent_from_its_parts() {
+async fn large_shared_upload_is_sent_from_its_parts() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = ground(Kind::S3, directory.path());
-    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    let mut ground = ground(BackendKind::S3, directory.path());
+    (ground.write, ground.consistency) = (WriteMode::Through, StoreConsistency::Revalidate);
     let engine = ground.open(&directory.path().join("local")).await;
     let begun = begin(&engine, "a").await;
     let mut listed = Vec::new();
@@ -294,7 +304,7 @@ async fn a_large_upload_where_others_write_is_sent_from_its_parts() {
 }
 
 /// Sends a part, and goes away once the metadata have it and nobody has heard of that yet.
-async fn send_and_go_away(engine: &Engine, (key, upload): (&str, &str), number: u16, bytes: &Bytes) {
+async fn send_and_go_away(engine: &GatewayEngine, (key, upload): (&str, &str), number: u16, bytes: &Bytes) {
     let is_there = || {
         let listed = engine.list_parts(BUCKET, key, upload, number - 1, 1).unwrap().0;
         listed.iter().any(|part| part.number == number)
@@ -310,7 +320,7 @@ async fn send_and_go_away(engine: &Engine, (key, upload): (&str, &str), number: 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn part_of_client_gone_at_commit_reaches_store() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = ground(Kind::S3, directory.path());
+    let ground = ground(BackendKind::S3, directory.path());
     let engine = ground.open(&directory.path().join("local")).await;
     let begun = begin(&engine, "a").await;
     let mut whole = Vec::new();
@@ -326,7 +336,7 @@ async fn part_of_client_gone_at_commit_reaches_store() {
     let listed = parts.into_iter().map(|part| CompletedPart {
         number: part.number,
         etag: part.etag,
-        checksums: Checksums::default(),
+        checksums: ObjectChecksums::default(),
     });
     complete(&engine, ("a", &begun), listed.collect()).await;
     ground.drain(&engine).await;
@@ -336,13 +346,13 @@ async fn part_of_client_gone_at_commit_reaches_store() {
 
 /// A part that could never be taken is refused before it is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_part_larger_than_the_journal_has_room_for_is_too_large() {
+async fn part_larger_than_journal_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let ground = ground(Kind::S3, directory.path());
+    let ground = ground(BackendKind::S3, directory.path());
     let engine = ground.open(&directory.path().join("local")).await;
     let begun = begin(&engine, "a").await;
     let refused = send(&engine, ("a", &begun), 1, &content(1, 15 << 20)).await;
-    assert!(matches!(refused, Err(Error::TooLarge(_))), "{refused:?}");
+    assert!(matches!(refused, Err(GatewayError::TooLarge(_))), "{refused:?}");
 }
 
 #[test]
@@ -353,7 +363,7 @@ fn unfinished_uploads_are_counted() {
     let sections = format!("[bucket.lake]\nstore = \"{}\"\n", objects.display());
     let program = Program::start(directory.path(), &sections);
     let header = format!("Authorization: Bearer {}\r\n", program.token());
-    let says = |count: u64, bytes: u64| {
+    let assert_counts = |count: u64, bytes: u64| {
         let metrics = program.ask("/metrics", &header).unwrap();
         for line in [
             format!("underlay_gateway_unfinished_uploads {count}\n"),
@@ -366,14 +376,14 @@ fn unfinished_uploads_are_counted() {
         let shown = String::from_utf8_lossy(&top.stdout).into_owned();
         assert_eq!(shown.contains(&format!("uploads   {count} unfinished")), count > 0, "{shown}");
     };
-    says(0, 0);
+    assert_counts(0, 0);
     let begun = ask(program.address, "POST", "/lake/a?uploads=", &[], b"").unwrap();
     let upload = begun.tag("UploadId").unwrap();
-    says(1, 0);
+    assert_counts(1, 0);
     let part = format!("/lake/a?partNumber=1&uploadId={upload}");
     assert_eq!(ask(program.address, "PUT", &part, &[], &[7; 1000]).unwrap().status, 200);
-    says(1, 1000);
+    assert_counts(1, 1000);
     let given_up = ask(program.address, "DELETE", &format!("/lake/a?uploadId={upload}"), &[], b"").unwrap();
     assert_eq!(given_up.status, 204);
-    says(0, 0);
+    assert_counts(0, 0);
 }

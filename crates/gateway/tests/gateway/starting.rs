@@ -23,7 +23,7 @@ fn mode(path: &Path) -> u32 {
 
 /// The two commands of the page's quick start.
 #[test]
-fn init_writes_a_configuration_that_starts_and_takes_an_object() {
+fn init_configuration_starts_and_stores_an_object() {
     let directory = tempfile::tempdir().unwrap();
     let home = directory.path().join("first gateway");
     let (address, admin) = (free(), free());
@@ -58,15 +58,15 @@ fn init_writes_a_configuration_that_starts_and_takes_an_object() {
 #[test]
 fn init_overwrites_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    for there in ["gateway.toml", "client.secret", "objects", "local"] {
-        let home = directory.path().join(there.replace('.', "-"));
+    for file in ["gateway.toml", "client.secret", "objects", "local"] {
+        let home = directory.path().join(file.replace('.', "-"));
         std::fs::create_dir(&home).unwrap();
         // A link counts, wherever it leads.
-        std::os::unix::fs::symlink("/nowhere", home.join(there)).unwrap();
+        std::os::unix::fs::symlink("/nowhere", home.join(file)).unwrap();
         let output = init(&home, &[]);
         let text = said(&output);
-        assert!(output.status.code() == Some(2) && text.contains("is there already"), "{there}: {text}");
-        assert_eq!(std::fs::read_dir(&home).unwrap().count(), 1, "{there}");
+        assert!(output.status.code() == Some(2) && text.contains("is there already"), "{file}: {text}");
+        assert_eq!(std::fs::read_dir(&home).unwrap().count(), 1, "{file}");
     }
 }
 
@@ -92,7 +92,7 @@ fn init_takes_a_bucket_an_address_and_a_store() {
         init(&home, &[&s3[..], &["--store-key-id", "minioadmin", "--store-secret-file", secret]].concat());
     assert!(output.status.success(), "{}", said(&output));
     let text = std::fs::read_to_string(home.join("gateway.toml")).unwrap();
-    let config = underlay_gateway::config::Config::parse("gateway.toml", &text).unwrap();
+    let config = underlay_gateway::config::GatewayConfig::parse("gateway.toml", &text).unwrap();
     assert_eq!(config.buckets[0].name, "sea.two");
     assert_eq!(config.buckets[0].store.to_string(), "s3://company/sea");
     assert_eq!((config.s3.region.as_str(), config.s3.url.as_deref()), ("eu-1", Some("http://10.0.0.5:9000")));
@@ -118,7 +118,7 @@ fn init_takes_a_bucket_an_address_and_a_store() {
 
 /// A restart does not help before somebody has changed something: the unit must not try for ever.
 #[test]
-fn faults_of_the_configuration_and_of_what_it_names_end_with_2() {
+fn configuration_faults_exit_with_2() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir(&objects).unwrap();
@@ -160,7 +160,7 @@ fn faults_of_the_configuration_and_of_what_it_names_end_with_2() {
 
 /// What is not there may have to be mounted; what is there and somebody else's stays so.
 #[test]
-fn directories_that_can_not_be_used_end_with_2_and_missing_ones_with_4() {
+fn unusable_directories_exit_with_2_and_missing_with_4() {
     let directory = tempfile::tempdir().unwrap();
     let place = |name: &str| directory.path().join(name);
     std::fs::write(place("file"), "no directory").unwrap();
@@ -219,7 +219,7 @@ fn sizes_that_can_not_work_are_refused_at_once() {
 
 /// The unit's limit is as much a mistake as the number of connections: only somebody who changes one of them helps.
 #[test]
-fn too_few_open_files_for_the_connections_end_with_2() {
+fn too_few_open_files_exit_with_2() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir(&objects).unwrap();
@@ -239,7 +239,7 @@ fn too_few_open_files_for_the_connections_end_with_2() {
 
 /// A name that is misspelt in `allow` is no mistake where clients create buckets, and very likely one where they can't.
 #[test]
-fn what_may_not_be_meant_is_shown_when_it_starts() {
+fn suspicious_configuration_is_shown_at_start() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir(&objects).unwrap();
@@ -255,14 +255,14 @@ fn what_may_not_be_meant_is_shown_when_it_starts() {
 
 /// MinIO's first secret has ten characters: how long the store's is, is the store's business.
 #[test]
-fn a_store_s_secret_may_be_short() {
+fn short_store_secret_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     let secret = directory.path().join("store.secret");
     std::fs::write(&secret, "minioadmin").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let nobody = free();
+    let address = free();
     let sections = format!(
-        "[s3]\nendpoint = \"http://{nobody}\"\nkey_id = \"minioadmin\"\nsecret_file = \"{}\"\n[bucket.lake]\nstore = \"s3://company\"\n",
+        "[s3]\nendpoint = \"http://{address}\"\nkey_id = \"minioadmin\"\nsecret_file = \"{}\"\n[bucket.lake]\nstore = \"s3://company\"\n",
         secret.display()
     );
     let mut program = Program::start_without_waiting(directory.path(), "", &sections);
@@ -373,7 +373,7 @@ fn sighup_loads_keys_and_opens_the_access_log_again() {
 
 /// A faulty file must not take anything away from those who are served.
 #[test]
-fn sighup_with_a_faulty_file_keeps_everything_as_it_was() {
+fn sighup_with_faulty_file_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir(&objects).unwrap();
@@ -415,7 +415,7 @@ fn shown_certificate(program: &Program) -> Vec<u8> {
 }
 
 #[test]
-fn sighup_shows_the_renewed_certificate_and_a_faulty_one_never() {
+fn sighup_applies_renewed_certificate_and_ignores_faulty_one() {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     std::fs::create_dir(&objects).unwrap();
@@ -455,7 +455,7 @@ fn sighup_shows_the_renewed_certificate_and_a_faulty_one_never() {
 
 /// An operator reads what is wrong in front, and neither the document nor what was signed.
 #[test]
-fn a_wrong_secret_of_the_store_is_said_in_one_line() {
+fn wrong_store_secret_is_reported_in_a_line() {
     let [inner, outer] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let objects = inner.path().join("objects");
     std::fs::create_dir(&objects).unwrap();

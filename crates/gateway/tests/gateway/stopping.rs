@@ -4,10 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use underlay_gateway::config::Write;
-use underlay_gateway::engine::Conditions;
-use underlay_gateway::errors::Error;
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::WriteMode;
+use underlay_gateway::engine::WriteConditions;
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::store::BackendKind;
 
 use crate::own_s3::OwnS3;
 use crate::program::Program;
@@ -17,14 +17,14 @@ use crate::signed::{ask, sign};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn put_behind_close_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    ground.write = WriteMode::Back { after: Duration::from_secs(3600) };
     let engine = ground.open(directory.path()).await;
-    put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+    put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap();
     engine.close().await;
-    let refused = put(&engine, "b", &content(2, 1000), Conditions::default()).await;
-    assert!(matches!(&refused, Err(Error::Busy(why)) if why.contains("stopping")), "{refused:?}");
-    assert_eq!(get(&engine, "b", None).await, Err(Error::NoSuchKey));
+    let refused = put(&engine, "b", &content(2, 1000), WriteConditions::default()).await;
+    assert!(matches!(&refused, Err(GatewayError::Busy(why)) if why.contains("stopping")), "{refused:?}");
+    assert_eq!(get(&engine, "b", None).await, Err(GatewayError::NoSuchKey));
     // What came before counts, and is there.
     assert!(!engine.is_clean() && engine.pending().0 == 1);
     assert_eq!(get(&engine, "a", None).await.unwrap(), content(1, 1000));

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use underlay_gateway::config::{Consistency, Write};
-use underlay_gateway::engine::{Conditions, CopyRequest, Engine};
-use underlay_gateway::errors::Error;
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::{StoreConsistency, WriteMode};
+use underlay_gateway::engine::{CopyRequest, GatewayEngine, WriteConditions};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::store::BackendKind;
 
 use crate::own_s3::OwnS3;
 use crate::program::Program;
@@ -20,15 +20,15 @@ const LONG: Duration = Duration::from_secs(3600);
 const A_WHILE: Duration = Duration::from_millis(700);
 
 fn ground(landing: Duration) -> Ground {
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     ground.landing = landing;
     ground
 }
 
-async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+async fn wait_until(condition: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{condition}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -43,25 +43,25 @@ async fn lose(ground: &Ground, count: impl Fn() -> u64, change: impl Future<Outp
     wait_until("it was not tried again", || count() > before + 1).await;
 }
 
-async fn clean(engine: &Arc<Engine>) {
+async fn clean(engine: &Arc<GatewayEngine>) {
     wait_until("it is not flushed", || engine.is_clean()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newer_version_does_not_follow_while_an_older_one_may_land() {
+async fn newer_version_waits_while_older_may_land() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(LONG);
     let engine = ground.open(directory.path()).await;
     let (older, newer) = (content(1, 1000), content(2, 1000));
     let puts = || ground.mood.puts.load(Ordering::Relaxed);
-    let writing = async { drop(put(&engine, "a", &older, Conditions::default()).await.unwrap()) };
+    let writing = async { drop(put(&engine, "a", &older, WriteConditions::default()).await.unwrap()) };
     lose(&ground, puts, writing).await;
     ground.mood.lands_late.store(false, Ordering::Relaxed);
     // The same again succeeds at once.
     clean(&engine).await;
     assert_eq!(ground.stored().await, [("a".to_owned(), older.clone())]);
     let before = puts();
-    put(&engine, "a", &newer, Conditions::default()).await.unwrap();
+    put(&engine, "a", &newer, WriteConditions::default()).await.unwrap();
     tokio::time::sleep(A_WHILE).await;
     assert_eq!((puts(), engine.pending().0), (before, 1), "the newer one was sent");
     assert_eq!(get(&engine, "a", None).await.unwrap(), newer);
@@ -71,19 +71,20 @@ async fn a_newer_version_does_not_follow_while_an_older_one_may_land() {
     assert_eq!((ground.mood.deletes.load(Ordering::Relaxed), engine.pending().0), (0, 1));
     // Now it lands, and harms nothing.
     assert!(ground.mood.land(&ground.store).await > 0);
-    assert_eq!(get(&engine, "a", None).await, Err(Error::NoSuchKey));
+    assert_eq!(get(&engine, "a", None).await, Err(GatewayError::NoSuchKey));
     // Other names are not concerned.
-    put(&engine, "b", &newer, Conditions::default()).await.unwrap();
+    put(&engine, "b", &newer, WriteConditions::default()).await.unwrap();
     wait_until("another name waits as well", || engine.pending().0 == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_knows_what_the_one_before_got_no_answer_to() {
+async fn start_recalls_unanswered_requests_of_former_process() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(LONG);
     let engine = ground.open(directory.path()).await;
     let puts = || ground.mood.puts.load(Ordering::Relaxed);
-    let writing = async { drop(put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap()) };
+    let writing =
+        async { drop(put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap()) };
     lose(&ground, puts, writing).await;
     ground.mood.lands_late.store(false, Ordering::Relaxed);
     clean(&engine).await;
@@ -91,7 +92,7 @@ async fn a_start_knows_what_the_one_before_got_no_answer_to() {
     drop(engine);
     let engine = ground.open(directory.path()).await;
     let before = puts();
-    put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+    put(&engine, "a", &content(2, 1000), WriteConditions::default()).await.unwrap();
     tokio::time::sleep(A_WHILE).await;
     assert_eq!((puts(), engine.pending().0), (before, 1), "the newer one was sent");
     ground.mood.land(&ground.store).await;
@@ -113,7 +114,7 @@ fn copy_all(from: &std::path::Path, to: &std::path::Path) {
 
 /// Also what was sent a moment before, of which the metadata do not know yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_after_a_kill_knows_what_was_just_sent() {
+async fn start_after_kill_recalls_sent_requests() {
     let directory = tempfile::tempdir().unwrap();
     let (killed, next) = (directory.path().join("killed"), directory.path().join("next"));
     let mut ground = ground(LONG);
@@ -121,7 +122,7 @@ async fn a_start_after_a_kill_knows_what_was_just_sent() {
     let engine = ground.open(&killed).await;
     let puts = || ground.mood.puts.load(Ordering::Relaxed);
     ground.mood.holds_puts.store(true, Ordering::Relaxed);
-    put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+    put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap();
     wait_until("nothing was sent", || puts() > 0).await;
     copy_all(&killed, &next);
     engine.close().await;
@@ -131,8 +132,8 @@ async fn a_start_after_a_kill_knows_what_was_just_sent() {
     for round in 0..2 {
         let engine = ground.open(&next).await;
         let newer = content(2 + round, 1000);
-        put(&engine, "b", &newer, Conditions::default()).await.unwrap();
-        put(&engine, "a", &newer, Conditions::default()).await.unwrap();
+        put(&engine, "b", &newer, WriteConditions::default()).await.unwrap();
+        put(&engine, "a", &newer, WriteConditions::default()).await.unwrap();
         wait_until("another name waits as well", || engine.pending().0 == 1).await;
         let before = puts();
         tokio::time::sleep(A_WHILE).await;
@@ -143,39 +144,40 @@ async fn a_start_after_a_kill_knows_what_was_just_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_knows_what_was_on_its_way_when_the_one_before_ended() {
+async fn start_recalls_in_flight_requests_of_stopped_process() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(LONG);
     let engine = ground.open(directory.path()).await;
     let puts = || ground.mood.puts.load(Ordering::Relaxed);
     ground.mood.holds_puts.store(true, Ordering::Relaxed);
-    put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+    put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap();
     wait_until("nothing was sent", || puts() > 0).await;
     engine.close().await;
     drop(engine);
     ground.mood.holds_puts.store(false, Ordering::Relaxed);
     let engine = ground.open(directory.path()).await;
     let newer = content(2, 1000);
-    put(&engine, "b", &newer, Conditions::default()).await.unwrap();
+    put(&engine, "b", &newer, WriteConditions::default()).await.unwrap();
     clean(&engine).await;
     let before = puts();
-    put(&engine, "a", &newer, Conditions::default()).await.unwrap();
+    put(&engine, "a", &newer, WriteConditions::default()).await.unwrap();
     tokio::time::sleep(A_WHILE).await;
     assert_eq!((puts(), engine.pending().0), (before, 1), "the newer one was sent");
     assert_eq!(get(&engine, "a", None).await.unwrap(), newer);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn once_nothing_can_land_any_more_the_newer_version_follows() {
+async fn newer_version_follows_after_late_window() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(Duration::from_secs(5));
     let engine = ground.open(directory.path()).await;
     let newer = content(2, 1000);
     let puts = || ground.mood.puts.load(Ordering::Relaxed);
-    let writing = async { drop(put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap()) };
+    let writing =
+        async { drop(put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap()) };
     lose(&ground, puts, writing).await;
     ground.mood.lands_late.store(false, Ordering::Relaxed);
-    put(&engine, "a", &newer, Conditions::default()).await.unwrap();
+    put(&engine, "a", &newer, WriteConditions::default()).await.unwrap();
     ground.mood.land(&ground.store).await;
     ground.drain(&engine).await;
     assert_eq!(ground.stored().await, [("a".to_owned(), newer.clone())]);
@@ -183,18 +185,18 @@ async fn once_nothing_can_land_any_more_the_newer_version_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_does_not_come_to_where_a_deletion_may_land() {
+async fn object_is_not_sent_while_deletion_may_land() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(LONG);
     let engine = ground.open(directory.path()).await;
-    put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+    put(&engine, "a", &content(1, 1000), WriteConditions::default()).await.unwrap();
     clean(&engine).await;
     let deletes = || ground.mood.deletes.load(Ordering::Relaxed);
     lose(&ground, deletes, async { delete(&engine, "a").await.unwrap() }).await;
     ground.mood.lands_late.store(false, Ordering::Relaxed);
     clean(&engine).await;
     let before = ground.mood.puts.load(Ordering::Relaxed);
-    put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+    put(&engine, "a", &content(2, 1000), WriteConditions::default()).await.unwrap();
     tokio::time::sleep(A_WHILE).await;
     assert_eq!((ground.mood.puts.load(Ordering::Relaxed), engine.pending().0), (before, 1));
     ground.mood.land(&ground.store).await;
@@ -203,12 +205,12 @@ async fn an_object_does_not_come_to_where_a_deletion_may_land() {
 
 /// A copy that lands late is one of what its source has then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_may_land_keeps_its_source_as_it_is() {
+async fn copy_possibly_landing_keeps_its_source() {
     let directory = tempfile::tempdir().unwrap();
     let ground = ground(LONG);
     let engine = ground.open(directory.path()).await;
     let first = content(1, 1000);
-    put(&engine, "a", &first, Conditions::default()).await.unwrap();
+    put(&engine, "a", &first, WriteConditions::default()).await.unwrap();
     clean(&engine).await;
     ground.mood.lands_late.store(true, Ordering::Relaxed);
     let request = CopyRequest {
@@ -220,7 +222,7 @@ async fn a_copy_that_may_land_keeps_its_source_as_it_is() {
     let copies = || ground.mood.copies.load(Ordering::Relaxed);
     wait_until("nothing was copied", || copies() == 1).await;
     ground.mood.lands_late.store(false, Ordering::Relaxed);
-    put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+    put(&engine, "a", &content(2, 1000), WriteConditions::default()).await.unwrap();
     tokio::time::sleep(A_WHILE).await;
     // Neither is it repeated, nor is its source overwritten.
     assert_eq!((copies(), ground.stored().await), (1, vec![("a".to_owned(), first.clone())]));
@@ -231,30 +233,30 @@ async fn a_copy_that_may_land_keeps_its_source_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_others_write_a_client_is_told_to_come_again_later() {
+async fn shared_write_behind_late_request_asks_client_to_retry() {
     let directory = tempfile::tempdir().unwrap();
     let mut ground = ground(LONG);
-    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    (ground.write, ground.consistency) = (WriteMode::Through, StoreConsistency::Revalidate);
     let engine = ground.open(directory.path()).await;
     let (older, newer) = (content(1, 1000), content(2, 1000));
     ground.mood.lands_late.store(true, Ordering::Relaxed);
-    let lost = put(&engine, "a", &older, Conditions::default()).await;
-    assert!(matches!(lost, Err(Error::Store(_) | Error::StoreAway(_))), "{lost:?}");
+    let lost = put(&engine, "a", &older, WriteConditions::default()).await;
+    assert!(matches!(lost, Err(GatewayError::Store(_) | GatewayError::StoreAway(_))), "{lost:?}");
     ground.mood.lands_late.store(false, Ordering::Relaxed);
     for round in 0..2 {
-        let refused = put(&engine, "a", &newer, Conditions::default()).await;
-        assert!(matches!(refused, Err(Error::Busy(_))), "{round}: {refused:?}");
+        let refused = put(&engine, "a", &newer, WriteConditions::default()).await;
+        assert!(matches!(refused, Err(GatewayError::Busy(_))), "{round}: {refused:?}");
         let refused = delete(&engine, "a").await;
-        assert!(matches!(refused, Err(Error::Busy(_))), "{round}: {refused:?}");
+        assert!(matches!(refused, Err(GatewayError::Busy(_))), "{round}: {refused:?}");
         // The same again is no newer one.
-        put(&engine, "a", &older, Conditions::default()).await.unwrap();
+        put(&engine, "a", &older, WriteConditions::default()).await.unwrap();
     }
-    put(&engine, "b", &newer, Conditions::default()).await.unwrap();
+    put(&engine, "b", &newer, WriteConditions::default()).await.unwrap();
 }
 
 /// What a store says of itself when it fails has its address, its paths and its keys in it.
 #[test]
-fn a_client_is_not_told_what_the_store_says() {
+fn store_errors_are_not_sent_to_clients() {
     let directory = tempfile::tempdir().unwrap();
     let store = OwnS3::start(0);
     store.may_list(usize::MAX);

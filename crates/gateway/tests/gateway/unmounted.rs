@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use underlay_gateway::engine::{Conditions, Engine};
-use underlay_gateway::errors::Error;
-use underlay_gateway::store::Kind;
+use underlay_gateway::engine::{GatewayEngine, WriteConditions};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::store::BackendKind;
 
 use crate::program::{Program, SECRET, command};
 use crate::rig::{Ground, content, delete, get, in_directory, put};
@@ -76,10 +76,10 @@ fn sections(disk: &Disk, write: &str) -> String {
     format!("[bucket.lake]\nstore = \"{}\"\n{write}\n", disk.objects.display())
 }
 
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+fn wait_for(condition: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{condition}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -94,7 +94,7 @@ fn is_readable(program: &Program, key: &str, text: &str) {
 }
 
 #[test]
-fn nothing_is_stored_in_the_place_of_a_directory_that_is_away() {
+fn away_directory_gets_no_objects_in_its_place() {
     for is_mounted in ways() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::new(directory.path(), is_mounted);
@@ -163,22 +163,22 @@ fn nothing_is_stored_in_the_place_of_a_directory_that_is_away() {
 
 /// Two faults: it goes while an object is being stored there, and the gateway starts again before it is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_stored_when_it_went_is_confirmed_where_it_is() {
+async fn objects_stored_before_unmount_are_confirmed_after_mount() {
     let directory = tempfile::tempdir().unwrap();
     let (disk, local) = (Disk::new(directory.path(), false), directory.path().join("local"));
-    let mut ground = Ground::new(in_directory(&disk.objects), Kind::Directory);
+    let mut ground = Ground::new(in_directory(&disk.objects), BackendKind::Directory);
     ground.root = Some(disk.objects.clone());
     let engine = ground.open(&local).await;
     let bytes = content(1, 70_000);
     // What is stored there tells it from any other.
-    put(&engine, "z", &bytes, Conditions::default()).await.unwrap();
+    put(&engine, "z", &bytes, WriteConditions::default()).await.unwrap();
     while !engine.is_clean() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let (puts, gets) = (&ground.mood.puts, &ground.mood.gets);
     ground.mood.holds_puts.store(true, Ordering::Relaxed);
     let before = puts.load(Ordering::Relaxed);
-    put(&engine, "a", &bytes, Conditions::default()).await.unwrap();
+    put(&engine, "a", &bytes, WriteConditions::default()).await.unwrap();
     while puts.load(Ordering::Relaxed) == before {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -221,16 +221,16 @@ async fn what_was_stored_when_it_went_is_confirmed_where_it_is() {
     disk.take_away();
     ground.mood.holds_answers.store(false, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(Error::NoSuchKey)));
+    assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(GatewayError::NoSuchKey)));
     disk.bring_back();
     ground.drain(&engine).await;
     assert_eq!(ground.stored().await, [("z".to_owned(), bytes)]);
     engine.close().await;
 }
 
-async fn until_it_says(engine: &Engine, what: &str) {
+async fn until_it_says(engine: &GatewayEngine, message: &str) {
     let begun = Instant::now();
-    while !engine.last_failure().is_some_and(|(_, why)| why.contains(what)) {
+    while !engine.last_failure().is_some_and(|(_, reason)| reason.contains(message)) {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", engine.last_failure());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -253,7 +253,7 @@ fn flush_after(program: &Program, from: &str, to: &str) {
 }
 
 #[test]
-fn a_bucket_whose_directory_is_away_at_the_start_is_there_once_it_is_mounted() {
+fn bucket_away_at_start_returns_after_mount() {
     for is_mounted in ways() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::new(directory.path(), is_mounted);
@@ -306,10 +306,10 @@ fn a_bucket_whose_directory_is_away_at_the_start_is_there_once_it_is_mounted() {
         program.kill_and_start();
         assert!(metrics(&program).contains("_away_stores 0\n"));
         let (_, log) = program.stop();
-        for said in
+        for message in
             ["lake/a is recorded in", "the directory is empty: is it mounted?", "what to do: mount it"]
         {
-            assert!(log.contains(said), "{said} is not in {log}");
+            assert!(log.contains(said), "{message} is not in {log}");
         }
         assert!(log.contains("has nothing of what was stored there: is it mounted?"), "{log}");
     }
@@ -317,7 +317,7 @@ fn a_bucket_whose_directory_is_away_at_the_start_is_there_once_it_is_mounted() {
 
 /// What others delete is withheld one by one; it is no reason to take the directory for another one.
 #[test]
-fn a_directory_that_others_have_emptied_is_the_same_one() {
+fn directory_emptied_by_others_is_still_accepted() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::new(directory.path(), false);
     let mut program =
@@ -337,7 +337,7 @@ fn a_directory_that_others_have_emptied_is_the_same_one() {
 
 /// Nothing tells of that at the first start; at the next one it shows. What was done before counts more, and gets there: a deletion as well.
 #[test]
-fn what_an_empty_directory_is_exchanged_for_is_listed() {
+fn replacement_of_empty_directory_is_listed() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::new(directory.path(), false);
     for key in ["a", "b", "c"] {
@@ -371,7 +371,7 @@ fn what_an_empty_directory_is_exchanged_for_is_listed() {
 
 /// A name alone makes no other directory the one that is recorded: what it has besides would never be known.
 #[test]
-fn a_directory_with_another_file_of_the_same_name_is_listed() {
+fn directory_with_different_file_of_recorded_name_is_listed() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::new(directory.path(), false);
     let mut program =
@@ -390,7 +390,7 @@ fn a_directory_with_another_file_of_the_same_name_is_listed() {
 
 /// What is lost for good keeps nobody from what is in the journal, and from going on with the directory as it is.
 #[test]
-fn a_drain_into_an_empty_directory_takes_it_as_it_is() {
+fn drain_into_empty_directory_accepts_it() {
     let directory = tempfile::tempdir().unwrap();
     let (disk, second) = (Disk::new(directory.path(), false), directory.path().join("second"));
     std::fs::create_dir(&second).unwrap();
@@ -422,19 +422,19 @@ fn a_drain_into_an_empty_directory_takes_it_as_it_is() {
         let output = output.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = drain(&["--timeout", "5"]);
-    assert!(code == Some(1) && said.contains("is it mounted?"), "{code:?} {said}");
+    let (code, printed) = drain(&["--timeout", "5"]);
+    assert!(code == Some(1) && said.contains("is it mounted?"), "{code:?} {printed}");
     assert_eq!(Disk::files(&disk.objects), [""; 0]);
-    let (code, said) = drain(&["--into-empty", "sea"]);
-    assert!(code == Some(2) && said.contains("there is no [bucket.sea]"), "{code:?} {said}");
-    let (code, said) = drain(&["--timeout", "5", "--into-empty", "lake"]);
-    assert!(code == Some(1) && said.contains("lake/lost is recorded in"), "{code:?} {said}");
+    let (code, printed) = drain(&["--into-empty", "sea"]);
+    assert!(code == Some(2) && said.contains("there is no [bucket.sea]"), "{code:?} {printed}");
+    let (code, printed) = drain(&["--timeout", "5", "--into-empty", "lake"]);
+    assert!(code == Some(1) && said.contains("lake/lost is recorded in"), "{code:?} {printed}");
     assert_eq!(Disk::files(&disk.objects), ["left"]);
     assert_eq!(Disk::files(&other.objects), [""; 0]);
     std::fs::remove_dir(&other.objects).unwrap();
     std::fs::rename(&other.away, &other.objects).unwrap();
-    let (code, said) = drain(&[]);
-    assert!(code == Some(0), "{code:?} {said}");
+    let (code, printed) = drain(&[]);
+    assert!(code == Some(0), "{code:?} {printed}");
     assert_eq!(Disk::files(&other.objects), ["left", "lost"]);
     program.start_again();
     assert!(metrics(&program).contains("_away_stores 0\n"));
@@ -447,7 +447,7 @@ fn a_drain_into_an_empty_directory_takes_it_as_it_is() {
 
 /// It would be made on what lies below.
 #[test]
-fn no_bucket_is_made_while_the_directory_above_is_away() {
+fn bucket_creation_under_away_directory_is_refused() {
     for is_mounted in ways() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::new(directory.path(), is_mounted);
@@ -473,7 +473,7 @@ fn no_bucket_is_made_while_the_directory_above_is_away() {
 
 /// Below the gateway, while it is stopped: the same files on another disk, as a backup brings them back, and single ones that are lost.
 #[test]
-fn files_on_another_disk_are_the_same_and_lost_ones_stay_known() {
+fn files_moved_to_another_disk_stay_known() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::new(directory.path(), false);
     let mut program = Program::start(directory.path(), &sections(&disk, "write = \"through\""));

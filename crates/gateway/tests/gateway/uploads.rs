@@ -1,24 +1,24 @@
 //! Uploads beside what else happens to their objects.
 
-use underlay_gateway::config::{Consistency, Write};
-use underlay_gateway::engine::{CompletedPart, Conditions, SourceConditions};
-use underlay_gateway::errors::Error;
-use underlay_gateway::model::{Checksums, Headers};
-use underlay_gateway::store::Kind;
+use underlay_gateway::config::{StoreConsistency, WriteMode};
+use underlay_gateway::engine::{CompletedPart, SourceConditions, WriteConditions};
+use underlay_gateway::errors::GatewayError;
+use underlay_gateway::model::{ObjectChecksums, ObjectHeaders};
+use underlay_gateway::store::BackendKind;
 
 use crate::rig::{BUCKET, Ground, content, get, in_memory, put};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_part_copied_from_a_whole_is_whole_while_it_is_overwritten() {
+async fn part_copied_from_overwritten_object_is_consistent() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = Ground::new(in_memory(), Kind::S3).open(directory.path()).await;
+    let engine = Ground::new(in_memory(), BackendKind::S3).open(directory.path()).await;
     let (short, long) = (content(1, 1000), content(2, 3000));
     for round in 0..30 {
-        put(&engine, "source", &short, Conditions::default()).await.unwrap();
+        put(&engine, "source", &short, WriteConditions::default()).await.unwrap();
         let upload =
-            engine.create_upload(BUCKET, "target", Headers::default(), Vec::new(), None).await.unwrap();
+            engine.create_upload(BUCKET, "target", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
         let (stored, part) = tokio::join!(
-            put(&engine, "source", &long, Conditions::default()),
+            put(&engine, "source", &long, WriteConditions::default()),
             engine.upload_part_copy(
                 BUCKET,
                 "target",
@@ -30,15 +30,16 @@ async fn a_part_copied_from_a_whole_is_whole_while_it_is_overwritten() {
             )
         );
         stored.unwrap();
-        let part = CompletedPart { number: 1, etag: part.unwrap().etag, checksums: Checksums::default() };
+        let part =
+            CompletedPart { number: 1, etag: part.unwrap().etag, checksums: ObjectChecksums::default() };
         engine
             .complete_upload(
                 BUCKET,
                 "target",
                 &upload,
                 vec![part],
-                Conditions::default(),
-                Checksums::default(),
+                WriteConditions::default(),
+                ObjectChecksums::default(),
                 None,
             )
             .await
@@ -50,16 +51,17 @@ async fn a_part_copied_from_a_whole_is_whole_while_it_is_overwritten() {
 
 /// An object with its own end behind it, again and again: each piece by reference would make a list that doubles for a few bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_of_pieces_of_itself_stays_in_few_pieces() {
+async fn object_copied_from_its_pieces_stays_compact() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     // A flush would put the pieces together.
-    ground.write = Write::Back { after: std::time::Duration::from_secs(600) };
+    ground.write = WriteMode::Back { after: std::time::Duration::from_secs(600) };
     let engine = ground.open(directory.path()).await;
     let mut expected = content(3, 5 << 20).to_vec();
-    put(&engine, "a", &expected.clone().into(), Conditions::default()).await.unwrap();
+    put(&engine, "a", &expected.clone().into(), WriteConditions::default()).await.unwrap();
     for round in 0..14 {
-        let upload = engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap();
+        let upload =
+            engine.create_upload(BUCKET, "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
         // Twice as many pieces as in the round before, were they all by reference.
         let tail = expected.len() as u64 - (1 << round)..expected.len() as u64;
         let mut parts = Vec::new();
@@ -69,10 +71,18 @@ async fn an_object_of_pieces_of_itself_stays_in_few_pieces() {
                 .upload_part_copy(BUCKET, "a", &upload, number, (BUCKET, "a"), conditions, range)
                 .await
                 .unwrap();
-            parts.push(CompletedPart { number, etag: part.etag, checksums: Checksums::default() });
+            parts.push(CompletedPart { number, etag: part.etag, checksums: ObjectChecksums::default() });
         }
         engine
-            .complete_upload(BUCKET, "a", &upload, parts, Conditions::default(), Checksums::default(), None)
+            .complete_upload(
+                BUCKET,
+                "a",
+                &upload,
+                parts,
+                WriteConditions::default(),
+                ObjectChecksums::default(),
+                None,
+            )
             .await
             .unwrap();
         expected.extend_from_within(tail.start as usize..);
@@ -84,17 +94,17 @@ async fn an_object_of_pieces_of_itself_stays_in_few_pieces() {
 
 /// A directory can't check an ETag as it writes: the gateway does, for one client at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_clients_that_replace_one_version_where_others_write_one_succeeds() {
+async fn concurrent_conditional_replacements_in_shared_prefix_have_a_winner() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::Directory);
-    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    let mut ground = Ground::new(in_memory(), BackendKind::Directory);
+    (ground.write, ground.consistency) = (WriteMode::Through, StoreConsistency::Revalidate);
     let engine = ground.open(directory.path()).await;
     for round in 0..20 {
-        let first = put(&engine, "a", &content(round, 100), Conditions::default()).await.unwrap();
+        let first = put(&engine, "a", &content(round, 100), WriteConditions::default()).await.unwrap();
         let rivals = (0..8).map(|rival| {
             let (engine, etag) = (std::sync::Arc::clone(&engine), first.etag.clone());
             tokio::spawn(async move {
-                let conditions = Conditions { if_match: Some(etag), ..Conditions::default() };
+                let conditions = WriteConditions { if_match: Some(etag), ..WriteConditions::default() };
                 put(&engine, "a", &content(1000 + rival, 100), conditions).await
             })
         });
@@ -102,7 +112,7 @@ async fn of_clients_that_replace_one_version_where_others_write_one_succeeds() {
         for outcome in futures_util::future::join_all(rivals).await {
             match outcome.unwrap() {
                 Ok(_) => won += 1,
-                Err(error) => assert_eq!(error, Error::PreconditionFailed),
+                Err(error) => assert_eq!(error, GatewayError::PreconditionFailed),
             }
         }
         assert_eq!(won, 1, "round {round}");
@@ -113,27 +123,28 @@ async fn of_clients_that_replace_one_version_where_others_write_one_succeeds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_uploads_leave_room_and_expire() {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
     ground.journal_bytes = 16 << 20;
     ground.patience = std::time::Duration::from_millis(50);
     let part = content(5, 3 << 20);
-    let begin = async |engine: &std::sync::Arc<underlay_gateway::engine::Engine>| {
-        engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap()
+    let begin = async |engine: &std::sync::Arc<underlay_gateway::engine::GatewayEngine>| {
+        engine.create_upload(BUCKET, "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap()
     };
-    let send = async |engine: &std::sync::Arc<underlay_gateway::engine::Engine>, upload: &str, number| {
-        let body = crate::rig::body_of(&part);
-        let size = part.len() as u64;
-        let verify = Box::new(|_: &_, _: &_| Ok(()));
-        engine.upload_part(BUCKET, "a", upload, number, size, &[], body, verify).await
-    };
+    let send =
+        async |engine: &std::sync::Arc<underlay_gateway::engine::GatewayEngine>, upload: &str, number| {
+            let body = crate::rig::body_of(&part);
+            let size = part.len() as u64;
+            let verify = Box::new(|_: &_, _: &_| Ok(()));
+            engine.upload_part(BUCKET, "a", upload, number, size, &[], body, verify).await
+        };
     let engine = ground.open(directory.path()).await;
     ground.mood.failing.store(1000, std::sync::atomic::Ordering::Relaxed);
     let upload = begin(&engine).await;
     for number in 1..=4 {
         send(&engine, &upload, number).await.unwrap();
     }
-    assert!(matches!(send(&engine, &upload, 5).await, Err(Error::Busy(_))));
-    put(&engine, "b", &content(6, 3 << 20), Conditions::default()).await.unwrap();
+    assert!(matches!(send(&engine, &upload, 5).await, Err(GatewayError::Busy(_))));
+    put(&engine, "b", &content(6, 3 << 20), WriteConditions::default()).await.unwrap();
     assert_eq!(get(&engine, "b", None).await.unwrap(), content(6, 3 << 20));
     engine.close().await;
     drop(engine);
@@ -145,43 +156,43 @@ async fn unfinished_uploads_leave_room_and_expire() {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not expire");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert_eq!(engine.upload(BUCKET, "a", &upload), Err(Error::NoSuchUpload));
+    assert_eq!(engine.upload(BUCKET, "a", &upload), Err(GatewayError::NoSuchUpload));
     let upload = begin(&engine).await;
     send(&engine, &upload, 1).await.unwrap();
 }
 
 /// The answer to a completion may be lost; the client asks again then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_was_completed_can_be_completed_again() {
-    for consistency in [Consistency::Exclusive, Consistency::Revalidate] {
+async fn completed_upload_can_be_completed_again() {
+    for consistency in [StoreConsistency::Exclusive, StoreConsistency::Revalidate] {
         completes_again(consistency).await;
     }
 }
 
-async fn completes_again(consistency: Consistency) {
+async fn completes_again(consistency: StoreConsistency) {
     let directory = tempfile::tempdir().unwrap();
-    let mut ground = Ground::new(in_memory(), Kind::S3);
-    (ground.write, ground.consistency) = (Write::Through, consistency);
+    let mut ground = Ground::new(in_memory(), BackendKind::S3);
+    (ground.write, ground.consistency) = (WriteMode::Through, consistency);
     let engine = ground.open(directory.path()).await;
     let bytes = content(9, 5000);
-    let upload = engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap();
+    let upload = engine.create_upload(BUCKET, "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
     let body = crate::rig::body_of(&bytes);
     let verify = Box::new(|_: &_, _: &_| Ok(()));
     let part = engine.upload_part(BUCKET, "a", &upload, 1, 5000, &[], body, verify).await.unwrap();
     let complete = async |parts: Vec<CompletedPart>| {
-        let (conditions, none) = (Conditions::default(), Checksums::default());
+        let (conditions, none) = (WriteConditions::default(), ObjectChecksums::default());
         engine.complete_upload(BUCKET, "a", &upload, parts, conditions, none, None).await
     };
     let listed = |etag: &str| {
-        vec![CompletedPart { number: 1, etag: etag.to_owned(), checksums: Checksums::default() }]
+        vec![CompletedPart { number: 1, etag: etag.to_owned(), checksums: ObjectChecksums::default() }]
     };
     // A client that did not wait for the first answer asks twice at once.
     let (first, second) = tokio::join!(complete(listed(&part.etag)), complete(listed(&part.etag)));
     let first = first.unwrap();
     assert_eq!(second.unwrap(), first);
     assert_eq!(complete(listed(&part.etag)).await.unwrap(), first);
-    assert_eq!(complete(listed("00000000000000000000000000000000")).await, Err(Error::NoSuchUpload));
-    assert_eq!(complete(Vec::new()).await, Err(Error::NoSuchUpload));
-    put(&engine, "a", &bytes, Conditions::default()).await.unwrap();
-    assert_eq!(complete(listed(&part.etag)).await, Err(Error::NoSuchUpload));
+    assert_eq!(complete(listed("00000000000000000000000000000000")).await, Err(GatewayError::NoSuchUpload));
+    assert_eq!(complete(Vec::new()).await, Err(GatewayError::NoSuchUpload));
+    put(&engine, "a", &bytes, WriteConditions::default()).await.unwrap();
+    assert_eq!(complete(listed(&part.etag)).await, Err(GatewayError::NoSuchUpload));
 }

@@ -5,46 +5,46 @@ use std::fmt;
 use async_trait::async_trait;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
-use super::{Reached, joined};
+use super::{GatewayStore, joined};
 
-pub(super) struct Upload {
-    reached: Reached,
+pub(super) struct GatewayUpload {
+    reached: GatewayStore,
     key: String,
     number: u64,
     parts: usize,
 }
 
-impl fmt::Debug for Upload {
+impl fmt::Debug for GatewayUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "upload {} of {}", self.number, self.key)
     }
 }
 
-impl Upload {
-    pub(super) fn new(reached: Reached, key: String, number: u64) -> Upload {
-        Upload { reached, key, number, parts: 0 }
+impl GatewayUpload {
+    pub(super) fn new(reached: GatewayStore, key: String, number: u64) -> GatewayUpload {
+        GatewayUpload { reached, key, number, parts: 0 }
     }
 }
 
 #[async_trait]
-impl MultipartUpload for Upload {
+impl MultipartUpload for GatewayUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let (reached, number, part) = (self.reached.clone(), self.number, self.parts);
         self.parts += 1;
         let bytes = joined(&data);
-        let held = self.reached.stores().hold(self.reached.gateway(), bytes.len() as u64);
-        let what = format!("UploadPart {part} of {:?}, {} bytes", self.key, bytes.len());
+        let guard = self.reached.stores().hold(self.reached.gateway(), bytes.len() as u64);
+        let label = format!("UploadPart {part} of {:?}, {} bytes", self.key, bytes.len());
         Box::pin(async move {
-            let _held = held;
-            reached.change(what, move |objects, _| objects.put_part(number, part, bytes)).await
+            let _held = guard;
+            reached.change(label, move |objects, _| objects.put_part(number, part, bytes)).await
         })
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
         let (number, parts) = (self.number, self.parts);
-        let what = format!("CompleteMultipartUpload of {:?}", self.key);
+        let label = format!("CompleteMultipartUpload of {:?}", self.key);
         let etag =
-            self.reached.change(what, move |objects, now| objects.complete(number, parts, now)).await?;
+            self.reached.change(label, move |objects, now| objects.complete(number, parts, now)).await?;
         Ok(PutResult { e_tag: Some(etag), version: None, extensions: Default::default() })
     }
 

@@ -1,14 +1,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ownership::Peer;
+use crate::ownership::VisiblePeer;
 
-fn peers(secret: &str) -> Peers {
-    Peers {
+fn peers(secret: &str) -> PeerClients {
+    PeerClients {
         secret: secret.as_bytes().to_vec(),
         connector: None,
         simulated: None,
-        ownership: Arc::new(Ownership::new(1)),
+        ownership: Arc::new(SlotOwnership::new(1)),
         kept: Mutex::new(HashMap::new()),
         forwarded: AtomicU64::new(0),
         standstill: STANDSTILL,
@@ -17,52 +17,52 @@ fn peers(secret: &str) -> Peers {
 
 #[test]
 fn only_who_has_the_secret_is_of_the_cluster() {
-    let (us, them) = (peers("one secret of sixteen"), peers("another of sixteen.."));
-    let request = |by: &Peers, target: &str, body: &str| {
+    let (us, others) = (peers("one secret of sixteen"), peers("another of sixteen.."));
+    let request = |signer: &PeerClients, target: &str, body: &str| {
         let mut request = Request::new(());
         *request.uri_mut() = target.parse().unwrap();
-        request.headers_mut().insert(PROOF, by.signed(&Method::GET, target, body).unwrap());
+        request.headers_mut().insert(PROOF, signer.signed(&Method::GET, target, body).unwrap());
         request
     };
     let right = request(&us, "/lake/a?x=1", "client");
-    assert!(matches!(us.asked(&right), Asked::ByClient));
-    assert!(matches!(us.asked(&request(&them, "/lake/a", "client")), Asked::ByStranger));
+    assert!(matches!(us.asked(&right), PeerRequest::ByClient));
+    assert!(matches!(us.asked(&request(&others, "/lake/a", "client")), PeerRequest::ByStranger));
     // Of another request, of another time, twice, or not at all.
     let mut other = right.clone();
     *other.uri_mut() = "/lake/b?x=1".parse().unwrap();
-    assert!(matches!(us.asked(&other), Asked::ByStranger));
+    assert!(matches!(us.asked(&other), PeerRequest::ByStranger));
     let mut late = right.clone();
-    let time_ms = now_ms() - MOST_SKEW_MS - 1000;
+    let time_ms = now_ms() - MAX_SKEW_MS - 1000;
     let proof = us.proof(&Method::GET, "/lake/a?x=1", time_ms, "client").unwrap();
     late.headers_mut().insert(PROOF, format!("{time_ms} client {proof}").parse().unwrap());
-    assert!(matches!(us.asked(&late), Asked::ByStranger));
+    assert!(matches!(us.asked(&late), PeerRequest::ByStranger));
     let mut twice = right.clone();
     let value = twice.headers()[&PROOF].clone();
     twice.headers_mut().append(PROOF, value);
-    assert!(matches!(us.asked(&twice), Asked::ByStranger));
+    assert!(matches!(us.asked(&twice), PeerRequest::ByStranger));
     let mut bare = right;
-    Peers::take_proof(&mut bare);
-    assert!(matches!(us.asked(&bare), Asked::ByStranger));
+    PeerClients::take_proof(&mut bare);
+    assert!(matches!(us.asked(&bare), PeerRequest::ByStranger));
 }
 
 /// It takes connections, and closes all but the first. On that it says what there is to say, the last of it after many standstills.
 async fn forwarded_to_one_that(
-    says: &'static [u8],
+    beginning: &'static [u8],
     finally: &'static [u8],
     standstill: Duration,
     pong: bool,
-) -> Result<Response<s3s::Body>> {
+) -> GatewayResult<Response<s3s::Body>> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        stream.write_all(says).await.unwrap();
+        stream.write_all(beginning).await.unwrap();
         for _ in 0..3 {
             let (mut question, _) = listener.accept().await.unwrap();
             if pong {
                 let _ = question.read(&mut [0; 1024]).await;
-                let answer = postcard::to_allocvec(&Ok::<_, Error>(Answer::Pong)).unwrap();
+                let answer = postcard::to_allocvec(&Ok::<_, GatewayError>(PeerAnswer::Pong)).unwrap();
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
                     answer.len()
@@ -77,18 +77,18 @@ async fn forwarded_to_one_that(
     });
     let mut us = peers("one secret of sixteen");
     us.standstill = standstill;
-    let other = Peer { address: address.clone() };
+    let other = VisiblePeer { address: address.clone() };
     us.ownership.learn(HashMap::from([("other".to_owned(), other)]), Vec::new());
     let request = Request::builder().uri("/lake/a").body(Full::new(Bytes::new())).unwrap();
     us.forward("other", &address, request).await
 }
 
 #[tokio::test]
-async fn a_gateway_that_hangs_keeps_no_client_for_ever() {
+async fn hanging_peer_times_out() {
     let soon = Duration::from_millis(50);
     let outcome = forwarded_to_one_that(b"", b"", soon, false).await;
     let Err(error) = outcome else { panic!("it has answered") };
-    assert!(matches!(error, Error::Busy(_)), "{error}");
+    assert!(matches!(error, GatewayError::Busy(_)), "{error}");
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na";
     // Long enough for the head to arrive on a busy machine.
     let answer = forwarded_to_one_that(head, b"", Duration::from_secs(5), false).await.unwrap();
@@ -99,27 +99,27 @@ async fn a_gateway_that_hangs_keeps_no_client_for_ever() {
 
 /// As it does while it stores a large object.
 #[tokio::test]
-async fn a_gateway_that_says_that_it_is_there_is_waited_for() {
+async fn slow_peer_with_pings_is_waited_for() {
     let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
     let answer = forwarded_to_one_that(b"", whole, Duration::from_millis(20), true).await.unwrap();
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "abc");
 }
 
 #[test]
-fn a_key_is_read_from_a_path_as_s3s_does() {
-    let of = |path: &str| name_of(path).map(|(bucket, key)| format!("{bucket} {key}"));
-    assert_eq!(of("/lake/a/b%20c").as_deref(), Some("lake a/b c"));
-    assert_eq!(of("/lake/%2e%2e/a//b").as_deref(), Some("lake ../a//b"));
-    assert_eq!(of("/lake%2Fa").as_deref(), Some("lake a"));
-    assert_eq!(of("/lake/100%").as_deref(), Some("lake 100%"));
+fn key_from_path_matches_s3s() {
+    let pair_of = |path: &str| name_of(path).map(|(bucket, key)| format!("{bucket} {key}"));
+    assert_eq!(pair_of("/lake/a/b%20c").as_deref(), Some("lake a/b c"));
+    assert_eq!(pair_of("/lake/%2e%2e/a//b").as_deref(), Some("lake ../a//b"));
+    assert_eq!(pair_of("/lake%2Fa").as_deref(), Some("lake a"));
+    assert_eq!(pair_of("/lake/100%").as_deref(), Some("lake 100%"));
     for none in ["/", "/lake", "/lake/", "", "lake/a", "/lake/%ff"] {
-        assert_eq!(of(none), None, "{none}");
+        assert_eq!(pair_of(none), None, "{none}");
     }
 }
 
 #[test]
-fn a_bucket_in_the_host_belongs_to_the_same_gateway_as_one_in_the_path() {
-    let addressing = Addressing::new(&["gateway.example".to_owned()], None, false);
+fn bucket_in_host_and_path_has_same_owner() {
+    let addressing = BucketAddressing::new(&["gateway.example".to_owned()], None, false);
     let named = |host: &str, target: &str| {
         let request = Request::builder().uri(target).header(HOST, host).body(()).unwrap();
         name_in(&request, &addressing).map(|(bucket, key)| format!("{bucket} {key}"))
@@ -142,7 +142,7 @@ proptest! {
         if let Ok(value) = HeaderValue::from_str(&value) {
             request.headers_mut().insert(PROOF, value);
         }
-        prop_assert!(matches!(us.asked(&request), Asked::ByStranger));
+        prop_assert!(matches!(us.asked(&request), PeerRequest::ByStranger));
         let _ = name_of(&path);
     }
 }

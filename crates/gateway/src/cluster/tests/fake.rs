@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use underlay_sync::Mutex;
 
-use crate::cluster::etcd::{Compare, EtcdError, Kv, Put, Result, Row};
-use crate::cluster::records::{Keys, SlotRecord};
+use crate::cluster::etcd::{EtcdError, EtcdKv, EtcdPut, EtcdResult, EtcdRow, TransactionGuard};
+use crate::cluster::records::{EtcdKeys, SlotRecord};
 use crate::placement::SLOTS;
 
 pub(super) const PREFIX: &str = "/test";
@@ -44,25 +44,27 @@ pub(super) struct Fake {
     model: Mutex<Model>,
     /// Of the next transactions that are about slots.
     fates: Mutex<VecDeque<Fate>>,
-    late: Mutex<Vec<(Vec<Compare>, Vec<Put>)>>,
+    late: Mutex<Vec<(Vec<TransactionGuard>, Vec<EtcdPut>)>>,
 }
 
 /// As a member sees it.
 pub(super) struct At(pub(super) Arc<Fake>);
 
 impl Model {
-    fn holds(&self, compare: &Compare) -> bool {
+    fn holds(&self, compare: &TransactionGuard) -> bool {
         match compare {
-            Compare::Absent(key) => !self.rows.contains_key(key),
-            Compare::Present(key) => self.rows.contains_key(key),
-            Compare::Unchanged(key, revision) => {
+            TransactionGuard::Absent(key) => !self.rows.contains_key(key),
+            TransactionGuard::Present(key) => self.rows.contains_key(key),
+            TransactionGuard::Unchanged(key, revision) => {
                 self.rows.get(key).is_some_and(|value| value.mod_revision == *revision)
             }
-            Compare::Leased(key, lease) => self.rows.get(key).is_some_and(|value| value.lease == *lease),
+            TransactionGuard::Leased(key, lease) => {
+                self.rows.get(key).is_some_and(|value| value.lease == *lease)
+            }
         }
     }
 
-    fn transact(&mut self, compares: &[Compare], puts: &[Put]) -> Result<Option<u64>> {
+    fn transact(&mut self, compares: &[TransactionGuard], puts: &[EtcdPut]) -> EtcdResult<Option<u64>> {
         if !compares.iter().all(|compare| self.holds(compare)) {
             return Ok(None);
         }
@@ -106,7 +108,7 @@ impl Fake {
 
     /// Ends the lease that a gateway had before.
     pub(super) fn expire_member(&self, id: &str) {
-        let lease = self.model.lock().rows.get(&Keys::new(PREFIX).member(id)).map(|value| value.lease);
+        let lease = self.model.lock().rows.get(&EtcdKeys::new(PREFIX).member(id)).map(|value| value.lease);
         if let Some(lease) = lease {
             self.expire(lease);
         }
@@ -131,7 +133,7 @@ impl Fake {
 
     pub(super) fn find_slot(&self, slot: u16) -> Option<SlotRecord> {
         let model = self.model.lock();
-        let value = model.rows.get(&Keys::new(PREFIX).slot(slot))?;
+        let value = model.rows.get(&EtcdKeys::new(PREFIX).slot(slot))?;
         Some(serde_json::from_slice(&value.bytes).unwrap())
     }
 
@@ -142,11 +144,11 @@ impl Fake {
     pub(super) fn change_slot(&self, slot: u16, change: impl FnOnce(&mut SlotRecord)) {
         let mut record = self.slot(slot);
         change(&mut record);
-        let put = crate::cluster::records::put(Keys::new(PREFIX).slot(slot), &record, 0);
+        let put = crate::cluster::records::put(EtcdKeys::new(PREFIX).slot(slot), &record, 0);
         self.model.lock().transact(&[], &[put]).unwrap();
     }
 
-    pub(super) fn write(&self, put: Put) {
+    pub(super) fn write(&self, put: EtcdPut) {
         self.model.lock().transact(&[], &[put]).unwrap();
     }
 
@@ -157,11 +159,11 @@ impl Fake {
 }
 
 #[async_trait]
-impl Kv for At {
-    async fn range(&self, prefix: &str) -> Result<(Vec<Row>, u64)> {
+impl EtcdKv for At {
+    async fn range(&self, prefix: &str) -> EtcdResult<(Vec<EtcdRow>, u64)> {
         let model = self.0.model.lock();
         let of_it = model.rows.iter().filter(|(key, _)| key.starts_with(prefix));
-        let rows = of_it.map(|(key, value)| Row {
+        let rows = of_it.map(|(key, value)| EtcdRow {
             key: key.clone(),
             value: value.bytes.clone(),
             mod_revision: value.mod_revision,
@@ -170,7 +172,7 @@ impl Kv for At {
         Ok((rows.collect(), model.revision.max(1)))
     }
 
-    async fn transact(&self, compares: &[Compare], puts: &[Put]) -> Result<Option<u64>> {
+    async fn transact(&self, compares: &[TransactionGuard], puts: &[EtcdPut]) -> EtcdResult<Option<u64>> {
         let is_of_slots = puts.iter().any(|put| put.key.contains("/slots/"));
         let fate = if is_of_slots { self.0.fates.lock().pop_front() } else { None };
         let outcome = match fate {
@@ -185,7 +187,7 @@ impl Kv for At {
         outcome.and(Err(EtcdError::unknown("no answer in time")))
     }
 
-    async fn grant(&self, ttl: Duration) -> Result<(i64, Duration)> {
+    async fn grant(&self, ttl: Duration) -> EtcdResult<(i64, Duration)> {
         let mut model = self.0.model.lock();
         model.next_lease += 1;
         // A restored etcd must not give one again that somebody still believes to have.
@@ -194,11 +196,11 @@ impl Kv for At {
         Ok((lease, ttl))
     }
 
-    async fn keep_alive(&self, lease: i64) -> Result<Option<Duration>> {
+    async fn keep_alive(&self, lease: i64) -> EtcdResult<Option<Duration>> {
         Ok(self.0.model.lock().leases.contains(&lease).then_some(Duration::from_secs(3600)))
     }
 
-    async fn revoke(&self, lease: i64) -> Result<()> {
+    async fn revoke(&self, lease: i64) -> EtcdResult<()> {
         self.0.expire(lease);
         Ok(())
     }

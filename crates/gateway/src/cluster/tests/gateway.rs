@@ -15,18 +15,21 @@ use tokio::sync::Notify;
 use underlay_sync::Mutex;
 
 use super::fake::{At, Fake, PREFIX};
-use crate::cluster::control::Control;
-use crate::cluster::etcd::Kv as _;
+use crate::cluster::control::ClusterControl;
+use crate::cluster::etcd::EtcdKv as _;
 use crate::cluster::operate::alone_by;
-use crate::cluster::records::{Keys, MemberRecord, View};
-use crate::cluster::{Refusal, Shared};
-use crate::config::{Bucket, Consistency, Local, Rule, StorePlace, Write};
-use crate::engine::{Alone, Answer, Elsewhere, Engine, Held, PutRequest, Question, Setup, Sharing};
-use crate::errors::{Error, Result};
-use crate::model::{Checksums, Headers, ObjectRecord};
-use crate::ownership::{Owned, Ownership, Peer};
+use crate::cluster::records::{ClusterView, EtcdKeys, MemberRecord};
+use crate::cluster::{MemberRefusal, MemberShared};
+use crate::config::{BucketConfig, LocalConfig, PrefixRule, StoreConsistency, StorePlace, WriteMode};
+use crate::engine::{
+    EngineSetup, GatewayEngine, HeldSlot, KeySharing, OfflineDrain, PeerAnswer, PeerQueries, PeerQuestion,
+    PutRequest,
+};
+use crate::errors::{GatewayError, GatewayResult};
+use crate::model::{ObjectChecksums, ObjectHeaders, ObjectRecord};
+use crate::ownership::{OwnedSlot, SlotOwnership, VisiblePeer};
 use crate::placement::SLOTS;
-use crate::store::{Backend, Kind};
+use crate::store::{BackendKind, StoreBackend};
 
 pub(super) const BUCKET: &str = "lake";
 /// Over a directory, where a site has one.
@@ -34,13 +37,13 @@ pub(super) const FILES: &str = "files";
 /// None of a test ends by itself.
 const TTL: Duration = Duration::from_secs(3600);
 /// For what takes some steps.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What gateways share.
 pub(super) struct Site {
     pub(super) etcd: Arc<Fake>,
     pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) consistency: Consistency,
+    pub(super) consistency: StoreConsistency,
     /// Where the store is said to be reached.
     pub(super) endpoint: &'static str,
     /// Whether there is another bucket, over a directory.
@@ -53,11 +56,11 @@ pub(super) struct Site {
 pub(super) struct Others(Mutex<Option<ObjectRecord>>);
 
 pub(super) struct Gateway {
-    pub(super) engine: Arc<Engine>,
-    pub(super) ownership: Arc<Ownership>,
-    pub(super) control: Control,
+    pub(super) engine: Arc<GatewayEngine>,
+    pub(super) ownership: Arc<SlotOwnership>,
+    pub(super) control: ClusterControl,
     pub(super) elsewhere: Arc<Others>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<MemberShared>,
 }
 
 impl Others {
@@ -68,9 +71,9 @@ impl Others {
             etag: etag.to_owned(),
             modified_ms: 0,
             extents: Vec::new(),
-            headers: Headers::default(),
+            headers: ObjectHeaders::default(),
             tags: Vec::new(),
-            checksums: Checksums::default(),
+            checksums: ObjectChecksums::default(),
             part_sizes_bytes: Vec::new(),
             part_checksums: Vec::new(),
             only_listed: false,
@@ -79,13 +82,13 @@ impl Others {
 }
 
 #[async_trait]
-impl Elsewhere for Others {
-    async fn ask(&self, _: &str, question: &Question) -> Result<Answer> {
+impl PeerQueries for Others {
+    async fn ask(&self, _: &str, question: &PeerQuestion) -> GatewayResult<PeerAnswer> {
         match (question, &*self.0.lock()) {
-            (Question::Look { .. }, Some(record)) => Ok(Answer::Object(Box::new(record.clone()))),
+            (PeerQuestion::Look { .. }, Some(record)) => Ok(PeerAnswer::Object(Box::new(record.clone()))),
             // It was replaced since.
-            (Question::Read { .. }, Some(_)) => Err(Error::PreconditionFailed),
-            _ => Err(Error::Busy("there is nobody".to_owned())),
+            (PeerQuestion::Read { .. }, Some(_)) => Err(GatewayError::PreconditionFailed),
+            _ => Err(GatewayError::Busy("there is nobody".to_owned())),
         }
     }
 }
@@ -103,25 +106,30 @@ impl Site {
 
     fn over(store: Arc<dyn ObjectStore>) -> Site {
         let directory = tempfile::tempdir().unwrap();
-        let (consistency, endpoint) = (Consistency::Exclusive, "http://store");
+        let (consistency, endpoint) = (StoreConsistency::Exclusive, "http://store");
         Site { etcd: Arc::default(), store, consistency, endpoint, has_files: false, directory }
     }
 
-    fn setup(&self, directory: &str, sharing: Option<Sharing>, alone: Option<Alone>) -> Setup {
-        let backend = Backend::new(Arc::clone(&self.store), Kind::S3).reached_at(self.endpoint);
+    fn setup(
+        &self,
+        directory: &str,
+        sharing: Option<KeySharing>,
+        alone: Option<OfflineDrain>,
+    ) -> EngineSetup {
+        let backend = StoreBackend::new(Arc::clone(&self.store), BackendKind::S3).reached_at(self.endpoint);
         // Nothing is flushed before a test says so.
-        let write = Write::Back { after: Duration::from_secs(3600) };
-        let rules = vec![Rule { prefix: String::new(), write, consistency: self.consistency }];
+        let write = WriteMode::Back { after: Duration::from_secs(3600) };
+        let rules = vec![PrefixRule { prefix: String::new(), write, consistency: self.consistency }];
         let of_files = StorePlace::Directory("/the/files/of/the/test".into());
-        let lake = Bucket {
+        let lake = BucketConfig {
             name: BUCKET.to_owned(),
             store: StorePlace::Directory("/the/store/of/the/test".into()),
             rules: rules.clone(),
         };
-        let files = Bucket { name: FILES.to_owned(), store: of_files.clone(), rules };
-        let files_backend = Backend::new(Arc::new(InMemory::new()), Kind::Directory);
-        Setup {
-            local: Local {
+        let files = BucketConfig { name: FILES.to_owned(), store: of_files.clone(), rules };
+        let files_backend = StoreBackend::new(Arc::new(InMemory::new()), BackendKind::Directory);
+        EngineSetup {
+            local: LocalConfig {
                 directory: self.directory.path().join(directory),
                 journal_bytes: 64 << 20,
                 memory_bytes: 8 << 20,
@@ -149,16 +157,16 @@ impl Site {
     async fn engine(
         &self,
         directory: &str,
-        sharing: Option<Sharing>,
-        alone: Option<Alone>,
-    ) -> std::result::Result<Arc<Engine>, String> {
+        sharing: Option<KeySharing>,
+        alone: Option<OfflineDrain>,
+    ) -> std::result::Result<Arc<GatewayEngine>, String> {
         let begun = Instant::now();
         loop {
-            match Engine::open(self.setup(directory, sharing.clone(), alone.clone())).await {
+            match GatewayEngine::open(self.setup(directory, sharing.clone(), alone.clone())).await {
                 // The one before may still be letting go.
-                Err(why)
-                    if (why.contains("using this directory") || why.contains("already open"))
-                        && begun.elapsed() < PATIENCE =>
+                Err(reason)
+                    if (reason.contains("using this directory") || reason.contains("already open"))
+                        && begun.elapsed() < TIMEOUT =>
                 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -173,16 +181,16 @@ impl Site {
 
     /// A gateway of this name, with that directory.
     pub(super) async fn start_as(&self, name: &str, directory: &str) -> std::result::Result<Gateway, String> {
-        let (ownership, elsewhere) = (Arc::new(Ownership::new(1)), Arc::new(Others::default()));
-        let others = Arc::clone(&elsewhere) as Arc<dyn Elsewhere>;
-        let sharing = Sharing { ownership: Arc::clone(&ownership), others };
+        let (ownership, peers) = (Arc::new(SlotOwnership::new(1)), Arc::new(Others::default()));
+        let others = Arc::clone(&peers) as Arc<dyn PeerQueries>;
+        let sharing = KeySharing { ownership: Arc::clone(&ownership), others };
         let engine = self.engine(directory, Some(sharing), None).await?;
         let address = format!("{name}:1");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(MemberShared {
             engine: Arc::clone(&engine),
             ownership: Arc::clone(&ownership),
             etcd: Box::new(At(Arc::clone(&self.etcd))),
-            keys: Keys::new(PREFIX),
+            keys: EtcdKeys::new(PREFIX),
             name: name.to_owned(),
             member: MemberRecord {
                 name: name.to_owned(),
@@ -204,8 +212,8 @@ impl Site {
             has_only_uploads: AtomicBool::new(false),
             came_round: Mutex::new(tokio::time::Instant::now()),
         });
-        let control = Control::new(Arc::clone(&shared));
-        let gateway = Gateway { engine, ownership, control, elsewhere, shared };
+        let control = ClusterControl::new(Arc::clone(&shared));
+        let gateway = Gateway { engine, ownership, control, elsewhere: peers, shared };
         self.etcd.expire_member(gateway.ownership.id());
         gateway.register().await?;
         Ok(gateway)
@@ -244,7 +252,7 @@ impl Site {
     }
 
     /// A gateway that knows of no other.
-    pub(super) async fn single(&self, directory: &str) -> std::result::Result<Arc<Engine>, String> {
+    pub(super) async fn single(&self, directory: &str) -> std::result::Result<Arc<GatewayEngine>, String> {
         self.engine(directory, None, None).await
     }
 
@@ -254,14 +262,14 @@ impl Site {
         directory: &str,
         is_trusted: bool,
     ) -> std::result::Result<usize, String> {
-        let (rows, revision) = At(Arc::clone(&self.etcd)).range(&Keys::new(PREFIX).all()).await.unwrap();
-        let view = View::read(&Keys::new(PREFIX), &rows, revision).unwrap();
+        let (rows, revision) = At(Arc::clone(&self.etcd)).range(&EtcdKeys::new(PREFIX).all()).await.unwrap();
+        let view = ClusterView::read(&EtcdKeys::new(PREFIX), &rows, revision).unwrap();
         let alone = alone_by(Some(&view), 1, is_trusted)?;
         let engine = self.engine(directory, None, Some(alone)).await?;
         engine.begin_drain();
         let begun = Instant::now();
         while !engine.is_clean() {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", engine.last_failure());
+            assert!(begun.elapsed() < TIMEOUT, "{:?}", engine.last_failure());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         engine.close().await;
@@ -277,7 +285,7 @@ impl Site {
     /// What a gateway may do by what it believes, it may do by what etcd says.
     pub(super) fn check(&self, gateways: &[&Gateway]) {
         for gateway in gateways {
-            let known = gateway.engine.known_slots().unwrap();
+            let known_slots = gateway.engine.known_slots().unwrap();
             for slot in 0..SLOTS {
                 let record = self.etcd.find_slot(slot);
                 let is_owner = record.as_ref().is_some_and(|record| record.owner == gateway.ownership.id());
@@ -286,7 +294,7 @@ impl Site {
                     let is_dirty = record.as_ref().is_some_and(|record| record.is_dirty);
                     assert!(is_owner && is_dirty, "{name} may flush {slot}: {record:?}");
                 }
-                let epoch = known.get(&slot).map_or(0, Held::epoch);
+                let epoch = known_slots.get(&slot).map_or(0, HeldSlot::epoch);
                 if gateway.ownership.read_slots(vec![(slot, epoch)]).is_ok() {
                     assert!(is_owner, "{name} answers for {slot}: {record:?}");
                 }
@@ -295,16 +303,16 @@ impl Site {
     }
 }
 
-pub(super) async fn put_to(engine: &Arc<Engine>, key: &str, text: &str) -> Result<()> {
+pub(super) async fn put_to(engine: &Arc<GatewayEngine>, key: &str, text: &str) -> GatewayResult<()> {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     let request = PutRequest { size_bytes: bytes.len() as u64, ..PutRequest::default() };
     let body = futures_util::stream::iter([Ok(bytes)]).boxed();
     engine.put(BUCKET, key, request, body, Box::new(|_, _| Ok(()))).await.map(drop)
 }
 
-pub(super) async fn get_from(engine: &Arc<Engine>, key: &str) -> Result<Option<String>> {
+pub(super) async fn get_from(engine: &Arc<GatewayEngine>, key: &str) -> GatewayResult<Option<String>> {
     let resolved = match engine.resolve(BUCKET, key).await {
-        Err(Error::NoSuchKey) => return Ok(None),
+        Err(GatewayError::NoSuchKey) => return Ok(None),
         outcome => outcome?,
     };
     let size_bytes = resolved.record.size_bytes;
@@ -321,9 +329,9 @@ impl Gateway {
         for _ in 0..5 {
             match self.shared.register().await {
                 Ok(()) => return Ok(()),
-                Err(Refusal::Wrong(why)) => return Err(why),
+                Err(MemberRefusal::Wrong(reason)) => return Err(reason),
                 // The cluster is new.
-                Err(Refusal::NotYet(_)) => {}
+                Err(MemberRefusal::NotYet(_)) => {}
             }
         }
         Err("not yet".to_owned())
@@ -341,7 +349,7 @@ impl Gateway {
     pub(super) async fn pass_until(&mut self, is_so: impl Fn(&Gateway) -> bool) {
         let begun = Instant::now();
         while !is_so(self) {
-            assert!(begun.elapsed() < PATIENCE, "it does not come to that");
+            assert!(begun.elapsed() < TIMEOUT, "it does not come to that");
             let _ = self.control.pass().await;
             // What a pass sets off, it does not wait for.
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -359,7 +367,7 @@ impl Gateway {
         matches!(tokio::time::timeout(Duration::from_millis(300), put).await, Ok(Ok(_)))
     }
 
-    pub(super) async fn get(&self, key: &str) -> Result<Option<String>> {
+    pub(super) async fn get(&self, key: &str) -> GatewayResult<Option<String>> {
         get_from(&self.engine, key).await
     }
 
@@ -371,7 +379,7 @@ impl Gateway {
     pub(super) async fn flushed(&self) {
         let begun = Instant::now();
         while !self.engine.is_clean() {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", self.engine.last_failure());
+            assert!(begun.elapsed() < TIMEOUT, "{:?}", self.engine.last_failure());
             self.hasten();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -379,10 +387,11 @@ impl Gateway {
 
     /// Another gateway is said to have the slot.
     pub(super) fn say_elsewhere(&self, slot: u16) {
-        let peers = [("them".to_owned(), Peer { address: "x:1".to_owned() })].into();
-        let owned = |owner: &str| Some(Owned { owner: owner.to_owned(), name: owner.to_owned(), epoch: 9 });
+        let peers = [("them".to_owned(), VisiblePeer { address: "x:1".to_owned() })].into();
+        let owned =
+            |owner: &str| Some(OwnedSlot { owner: owner.to_owned(), name: owner.to_owned(), epoch: 9 });
         let us = self.ownership.id();
-        let slots = (0..SLOTS).map(|at| owned(if at == slot { "them" } else { us })).collect();
+        let slots = (0..SLOTS).map(|number| owned(if number == slot { "them" } else { us })).collect();
         self.ownership.learn(peers, slots);
     }
 }

@@ -44,32 +44,32 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 10..50)
 }
 
-fn key(at: usize) -> String {
-    format!("t{at}/x")
+fn key(index: usize) -> String {
+    format!("t{index}/x")
 }
 
 /// What a key may be: the last that was acknowledged, and what nobody knows the outcome of since.
 type Possible = BTreeMap<usize, BTreeSet<Option<String>>>;
 
-async fn compare(gateway: &Gateway, at: usize, possible: &Possible) {
-    if let Ok(found) = gateway.get(&key(at)).await {
-        assert!(possible[&at].contains(&found), "{}: {found:?} of {:?}", key(at), possible[&at]);
+async fn compare(gateway: &Gateway, index: usize, possible: &Possible) {
+    if let Ok(found) = gateway.get(&key(index)).await {
+        assert!(possible[&index].contains(&found), "{}: {found:?} of {:?}", key(index), possible[&index]);
     }
 }
 
 async fn run(steps: &[Step]) {
     let site = Site::new();
     let mut gateways: [Option<Gateway>; 3] = [None, None, None];
-    let mut possible: Possible = (0..KEYS).map(|at| (at, BTreeSet::from([None]))).collect();
+    let mut possible: Possible = (0..KEYS).map(|index| (index, BTreeSet::from([None]))).collect();
     for (number, step) in steps.iter().enumerate() {
         match *step {
-            Step::Pass(at) => {
-                if let Some(gateway) = &mut gateways[at] {
+            Step::Pass(index) => {
+                if let Some(gateway) = &mut gateways[index] {
                     let _ = gateway.control.pass().await;
                 }
             }
-            Step::Put(at, key_at) => {
-                if let Some(gateway) = &mut gateways[at] {
+            Step::Put(index, key_at) => {
+                if let Some(gateway) = &mut gateways[index] {
                     let value = Some(format!("value {number}"));
                     let of_key = possible.get_mut(&key_at).unwrap();
                     match gateway.put(&key(key_at), value.as_deref().unwrap()).await {
@@ -78,33 +78,33 @@ async fn run(steps: &[Step]) {
                     }
                 }
             }
-            Step::Get(at, key_at) => {
-                if let Some(gateway) = &gateways[at] {
+            Step::Get(index, key_at) => {
+                if let Some(gateway) = &gateways[index] {
                     compare(gateway, key_at, &possible).await;
                 }
             }
-            Step::Flush(at) => {
-                if let Some(gateway) = &gateways[at] {
+            Step::Flush(index) => {
+                if let Some(gateway) = &gateways[index] {
                     gateway.hasten();
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
             Step::Faults(fate, count) => site.etcd.will(&vec![fate; count]),
             Step::CarryOutLate => site.etcd.carry_out_late(),
-            Step::Lapse(at) => {
-                if let Some(gateway) = &gateways[at] {
+            Step::Lapse(index) => {
+                if let Some(gateway) = &gateways[index] {
                     site.lapse(gateway);
                 }
             }
-            Step::Kill(at) => {
-                if let Some(gateway) = gateways[at].take() {
+            Step::Kill(index) => {
+                if let Some(gateway) = gateways[index].take() {
                     site.kill(gateway);
                 }
             }
-            Step::Start(at) => start(&site, &mut gateways[at], NAMES[at]).await,
+            Step::Start(index) => start(&site, &mut gateways[index], NAMES[index]).await,
         }
-        let there: Vec<&Gateway> = gateways.iter().flatten().collect();
-        site.check(&there);
+        let running: Vec<&Gateway> = gateways.iter().flatten().collect();
+        site.check(&running);
     }
     // No faults any more, and everybody comes back: everything is there, once.
     site.etcd.will(&[]);
@@ -116,13 +116,13 @@ async fn run(steps: &[Step]) {
     Site::settle(&mut all).await;
     let served: usize = all.iter().map(|gateway| gateway.served()).sum();
     assert_eq!(served, SLOTS as usize);
-    for at in 0..KEYS {
+    for index in 0..KEYS {
         let mut answers = 0;
         for gateway in &all {
-            compare(gateway, at, &possible).await;
-            answers += usize::from(gateway.get(&key(at)).await.is_ok());
+            compare(gateway, index, &possible).await;
+            answers += usize::from(gateway.get(&key(index)).await.is_ok());
         }
-        assert_eq!(answers, 1, "{}", key(at));
+        assert_eq!(answers, 1, "{}", key(index));
     }
 }
 

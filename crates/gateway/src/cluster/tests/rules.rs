@@ -3,11 +3,11 @@
 use object_store::ObjectStoreExt as _;
 
 use super::gateway::{Site, get_from};
-use crate::config::Consistency;
+use crate::config::StoreConsistency;
 use crate::placement::SLOTS;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_exclusive_again_is_listed_anew_in_slots_that_never_moved() {
+async fn exclusive_again_prefix_is_relisted_in_unmoved_slots() {
     let mut site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
@@ -16,14 +16,14 @@ async fn what_is_exclusive_again_is_listed_anew_in_slots_that_never_moved() {
     a.pass_until(|_| site.etcd.dirty() == 0).await;
     site.kill(a);
 
-    site.consistency = Consistency::Revalidate;
+    site.consistency = StoreConsistency::Revalidate;
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
     site.store.put(&"t/2".into(), "theirs".into()).await.unwrap();
     assert_eq!(a.get("t/2").await.unwrap().as_deref(), Some("theirs"));
     site.kill(a);
 
-    site.consistency = Consistency::Exclusive;
+    site.consistency = StoreConsistency::Exclusive;
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;
     for (key, text) in [("t/1", "ours"), ("t/2", "theirs")] {
@@ -33,7 +33,7 @@ async fn what_is_exclusive_again_is_listed_anew_in_slots_that_never_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_at_another_endpoint_is_listed_anew() {
+async fn store_at_new_endpoint_is_relisted() {
     let mut site = Site::new();
     site.single("single").await.unwrap().close().await;
     site.store.put(&"t/1".into(), "theirs".into()).await.unwrap();

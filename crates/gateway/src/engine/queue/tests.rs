@@ -1,19 +1,19 @@
 use futures_util::FutureExt as _;
 
 use super::*;
-use crate::errors::{Error, Refusal};
+use crate::errors::{GatewayError, StoreRefusal};
 
-fn take(queue: &Queue) -> Option<Name> {
+fn take(queue: &FlushQueue) -> Option<ObjectName> {
     queue.state.lock().take(Instant::now()).ok().map(|turn| turn.name)
 }
 
-fn apply(queue: &Queue, name: &Name, since_ms: Option<i64>, delay: Duration) {
+fn apply(queue: &FlushQueue, name: &ObjectName, since_ms: Option<i64>, delay: Duration) {
     queue.apply(vec![(name.clone(), since_ms)], &[], |_| delay);
 }
 
 #[test]
-fn a_name_that_comes_anew_waits_for_its_flusher() {
-    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+fn requeued_name_waits_for_its_flusher() {
+    let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
     apply(&queue, &name, Some(1), Duration::ZERO);
     assert_eq!(take(&queue), Some(name.clone()));
     // The flusher's commit settles the first version, and a second one comes before the flusher says that it is through.
@@ -22,64 +22,68 @@ fn a_name_that_comes_anew_waits_for_its_flusher() {
     apply(&queue, &name, Some(2), Duration::ZERO);
     drop(queue.hasten(&name));
     assert_eq!(take(&queue), None);
-    queue.finish(&name, Attempt::Done);
+    queue.finish(&name, AttemptOutcome::Done);
     assert_eq!(take(&queue), Some(name.clone()));
     assert_eq!(take(&queue), None);
     apply(&queue, &name, None, Duration::ZERO);
-    queue.finish(&name, Attempt::Done);
+    queue.finish(&name, AttemptOutcome::Done);
     assert_eq!((take(&queue), queue.summary().0), (None, 0));
 }
 
-fn fail(queue: &Queue, name: &Name, error: &Error) {
+fn fail(queue: &FlushQueue, name: &ObjectName, error: &GatewayError) {
     queue.hasten_those(|_| true);
     assert_eq!(take(queue), Some(name.clone()));
-    queue.finish(name, Attempt::Failed(error.clone().into()));
+    queue.finish(name, AttemptOutcome::Failed(error.clone().into()));
 }
 
-fn refused() -> Error {
-    Error::Refused { refusal: Refusal::Denied, text: "as the test wants it".to_owned() }
+fn refused() -> GatewayError {
+    GatewayError::Refused { refusal: StoreRefusal::Denied, text: "as the test wants it".to_owned() }
 }
 
 #[test]
-fn what_fails_is_listed_until_it_is_stored() {
-    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+fn failing_name_is_listed_until_stored() {
+    let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
     apply(&queue, &name, Some(1), Duration::ZERO);
-    fail(&queue, &name, &Error::Store("as the test wants it".to_owned()));
+    fail(&queue, &name, &GatewayError::Store("as the test wants it".to_owned()));
     let since_ms = queue.failing(i64::MAX, 9)[0].failed.as_ref().unwrap().since_ms;
     assert!(queue.failing(since_ms - 1, 9).is_empty(), "it has not failed for so long");
     fail(&queue, &name, &refused());
     let listed = queue.failing(since_ms, 9);
-    let failed =
-        Failed { since_ms, cause: Cause::Refused(Refusal::Denied), why: "as the test wants it".to_owned() };
-    assert_eq!(listed, [Unstored { name: name.clone(), failed: Some(failed) }]);
+    let failed = FailingName {
+        since_ms,
+        cause: FailureCause::Refused(StoreRefusal::Denied),
+        why: "as the test wants it".to_owned(),
+    };
+    assert_eq!(listed, [UnstoredName { name: name.clone(), failed: Some(failed) }]);
     assert_eq!((queue.unstored(9), queue.failing_counts().len()), (listed, 1));
     apply(&queue, &name, None, Duration::ZERO);
     assert!(queue.failing(i64::MAX, 9).is_empty() && queue.failing_counts().is_empty());
 }
 
 #[test]
-fn a_copy_that_is_refused_is_sent_as_bytes_until_there_is_something_else_to_store() {
-    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+fn refused_copy_is_sent_as_bytes_until_next_version() {
+    let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
     let wants_bytes = || {
         queue.hasten_those(|_| true);
         let turn = queue.state.lock().take(Instant::now()).ok().unwrap();
         turn.wants_bytes
     };
     apply(&queue, &name, Some(1), Duration::ZERO);
-    for _ in 0..MOST_REFUSED_COPIES {
+    for _ in 0..MAX_REFUSED_COPIES {
         assert!(!wants_bytes());
-        queue.finish(&name, Attempt::Failed(refused().into()));
+        queue.finish(&name, AttemptOutcome::Failed(refused().into()));
     }
     assert!(wants_bytes());
     // A client overwrites it meanwhile, and that is another matter.
     apply(&queue, &name, Some(1), Duration::ZERO);
-    queue.finish(&name, Attempt::Failed(refused().into()));
+    queue.finish(&name, AttemptOutcome::Failed(refused().into()));
     assert!(!wants_bytes());
 }
 
 #[test]
-fn nobody_waits_for_what_is_refused_again_and_again() {
-    let (queue, name, other) = (Queue::default(), Name::new("lake", "a"), Name::new("lake", "b"));
+fn repeatedly_refused_name_is_not_waited_for() {
+    let (queue, name, other) =
+        (FlushQueue::default(), ObjectName::new("lake", "a"), ObjectName::new("lake", "b"));
     apply(&queue, &name, Some(1), Duration::ZERO);
     for _ in 0..9 {
         fail(&queue, &name, &refused());
@@ -96,9 +100,9 @@ fn nobody_waits_for_what_is_refused_again_and_again() {
 }
 
 #[tokio::test]
-async fn no_more_names_are_pending_than_may_be() {
-    let queue = Arc::new(Queue::new(2));
-    let name = |key: &str| Name::new("lake", key);
+async fn pending_names_stay_below_limit() {
+    let queue = Arc::new(FlushQueue::new(2));
+    let name = |key: &str| ObjectName::new("lake", key);
     let first = queue.reserve(&[name("a")]).await;
     apply(&queue, &name("b"), Some(1), Duration::ZERO);
     assert!(queue.reserve(&[name("c")]).now_or_never().is_none());
@@ -110,7 +114,7 @@ async fn no_more_names_are_pending_than_may_be() {
     let second = queue.reserve(&[name("c")]).await;
     let waiting = tokio::spawn({
         let queue = Arc::clone(&queue);
-        async move { queue.reserve(&[Name::new("lake", "d")]).await }
+        async move { queue.reserve(&[ObjectName::new("lake", "d")]).await }
     });
     tokio::task::yield_now().await;
     apply(&queue, &name("b"), None, Duration::ZERO);
@@ -121,34 +125,34 @@ async fn no_more_names_are_pending_than_may_be() {
 
 /// And no more than twice as many names are pending, whatever the stores refuse.
 #[tokio::test]
-async fn names_that_are_refused_for_good_leave_room_for_as_many_others() {
-    let queue = Arc::new(Queue::new(2));
-    let name = |key: &str| Name::new("lake", key);
+async fn permanently_refused_names_leave_room_for_others() {
+    let queue = Arc::new(FlushQueue::new(2));
+    let name = |key: &str| ObjectName::new("lake", key);
     for (key, error) in [("a", refused()), ("b", refused()), ("c", refused()), ("d", refused())] {
         let reserved = queue.reserve(&[name(key)]).now_or_never();
         assert!(reserved.is_some(), "{key}");
         apply(&queue, &name(key), Some(1), Duration::ZERO);
         drop(reserved);
         while let Some(turn) = take(&queue) {
-            queue.finish(&turn, Attempt::Failed(error.clone().into()));
+            queue.finish(&turn, AttemptOutcome::Failed(error.clone().into()));
         }
     }
     assert!(queue.reserve(&[name("e")]).now_or_never().is_none());
     // What passes takes places as before.
-    let queue = Arc::new(Queue::new(2));
+    let queue = Arc::new(FlushQueue::new(2));
     for key in ["a", "b"] {
         apply(&queue, &name(key), Some(1), Duration::ZERO);
         while let Some(turn) = take(&queue) {
-            queue.finish(&turn, Attempt::Failed(Error::Store("no".to_owned()).into()));
+            queue.finish(&turn, AttemptOutcome::Failed(GatewayError::Store("no".to_owned()).into()));
         }
     }
     assert!(queue.reserve(&[name("c")]).now_or_never().is_none());
 }
 
 #[test]
-fn an_attempt_that_fails_is_no_word_about_a_version_that_came_meanwhile() {
-    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
-    let failed = || Attempt::Failed(Error::Store("no".to_owned()).into());
+fn failed_attempt_says_nothing_about_newer_version() {
+    let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
+    let failed = || AttemptOutcome::Failed(GatewayError::Store("no".to_owned()).into());
     apply(&queue, &name, Some(1), Duration::ZERO);
     assert_eq!(take(&queue), Some(name.clone()));
     // It may be sent already when its writer begins to wait.
@@ -165,25 +169,25 @@ fn an_attempt_that_fails_is_no_word_about_a_version_that_came_meanwhile() {
 }
 
 #[test]
-fn a_name_to_which_something_may_land_waits_until_it_can_no_longer() {
-    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+fn name_with_late_request_waits_for_its_end() {
+    let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
     apply(&queue, &name, Some(1), Duration::ZERO);
     let mut waiter = queue.hasten(&name);
     assert_eq!(take(&queue), Some(name.clone()));
-    queue.finish(&name, Attempt::Waits(Instant::now() + Duration::from_secs(3600)));
+    queue.finish(&name, AttemptOutcome::Waits(Instant::now() + Duration::from_secs(3600)));
     assert_eq!((take(&queue), queue.summary().0), (None, 1));
     // Nothing has failed: the waiter for the store keeps waiting.
     assert!(waiter.try_recv().is_err());
 }
 
 #[test]
-fn a_version_that_came_under_way_may_wait_as_long_as_its_rule_says() {
-    let (queue, name) = (Queue::default(), Name::new("lake", "a"));
+fn version_queued_during_flush_keeps_its_delay() {
+    let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
     apply(&queue, &name, Some(1), Duration::ZERO);
     assert_eq!(take(&queue), Some(name.clone()));
     apply(&queue, &name, None, Duration::ZERO);
     apply(&queue, &name, Some(2), Duration::from_secs(3600));
-    queue.finish(&name, Attempt::Done);
+    queue.finish(&name, AttemptOutcome::Done);
     assert_eq!(take(&queue), None);
     drop(queue.hasten(&name));
     assert_eq!(take(&queue), Some(name));
@@ -191,11 +195,11 @@ fn a_version_that_came_under_way_may_wait_as_long_as_its_rule_says() {
 
 #[test]
 fn hasten_of_bucket_leaves_failed_and_waiting_names() {
-    let queue = Queue::default();
-    let name = |key: &str| Name::new("lake", key);
+    let queue = FlushQueue::default();
+    let name = |key: &str| ObjectName::new("lake", key);
     for (key, attempt) in [
-        ("failed", Attempt::Failed(refused().into())),
-        ("waits", Attempt::Waits(Instant::now() + Duration::from_secs(3600))),
+        ("failed", AttemptOutcome::Failed(refused().into())),
+        ("waits", AttemptOutcome::Waits(Instant::now() + Duration::from_secs(3600))),
     ] {
         apply(&queue, &name(key), Some(1), Duration::ZERO);
         assert_eq!(take(&queue), Some(name(key)));
@@ -203,7 +207,7 @@ fn hasten_of_bucket_leaves_failed_and_waiting_names() {
     }
     let later = Duration::from_secs(3600);
     apply(&queue, &name("new"), Some(1), later);
-    apply(&queue, &Name::new("other", "a"), Some(1), later);
+    apply(&queue, &ObjectName::new("other", "a"), Some(1), later);
     // A failure may be tried again after a tenth of a second.
     queue.state.lock().set_due(&name("failed"), Instant::now() + later);
     queue.hasten_new_in("lake");
@@ -214,14 +218,15 @@ fn hasten_of_bucket_leaves_failed_and_waiting_names() {
 
 #[test]
 fn blocked_name_with_waiter_is_stuck_next_turn() {
-    let (queue, name, other) = (Queue::default(), Name::new("lake", "a"), Name::new("lake", "b"));
+    let (queue, name, other) =
+        (FlushQueue::default(), ObjectName::new("lake", "a"), ObjectName::new("lake", "b"));
     // There is something else to do.
     apply(&queue, &other, Some(1), Duration::from_secs(3600));
     apply(&queue, &name, Some(1), Duration::ZERO);
     let is_stuck = || {
         queue.state.lock().set_due(&name, Instant::now());
         let turn = queue.state.lock().take(Instant::now()).ok().unwrap();
-        queue.finish(&name, Attempt::Blocked);
+        queue.finish(&name, AttemptOutcome::Blocked);
         turn.is_stuck
     };
     assert!(!is_stuck() && !is_stuck(), "it may be blocked no more soon");

@@ -10,10 +10,10 @@ use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{BoxStream, FuturesOrdered};
 
-use super::{Pieces, Resolved, pieces};
-use crate::engine::Engine;
-use crate::errors::Result;
-use crate::meta::Name;
+use super::{RangePieces, ResolvedObject, pieces};
+use crate::engine::GatewayEngine;
+use crate::errors::GatewayResult;
+use crate::meta::ObjectName;
 
 /// Pieces of one answer that are fetched ahead of the client.
 const AHEAD: usize = 4;
@@ -21,28 +21,34 @@ const AHEAD: usize = 4;
 pub(in crate::engine) const UNCOUNTED_BYTES: u64 = 64 << 10;
 
 /// See the module.
-pub(super) struct Reading {
-    engine: Arc<Engine>,
-    name: Name,
-    resolved: Arc<Resolved>,
-    pieces: Pieces,
-    ahead: FuturesOrdered<BoxFuture<'static, Result<Vec<Bytes>>>>,
+pub(super) struct ObjectReader {
+    engine: Arc<GatewayEngine>,
+    name: ObjectName,
+    resolved: Arc<ResolvedObject>,
+    pieces: RangePieces,
+    ahead: FuturesOrdered<BoxFuture<'static, GatewayResult<Vec<Bytes>>>>,
     ready: VecDeque<Bytes>,
 }
 
-impl Reading {
-    pub(super) fn new(engine: Arc<Engine>, name: Name, resolved: Resolved, range: Range<u64>) -> Reading {
+impl ObjectReader {
+    pub(super) fn new(
+        engine: Arc<GatewayEngine>,
+        name: ObjectName,
+        resolved: ResolvedObject,
+        range: Range<u64>,
+    ) -> ObjectReader {
         let pieces = pieces(&range, engine.blocks.block_bytes());
         let (ahead, ready) = (FuturesOrdered::new(), VecDeque::new());
-        Reading { engine, name, resolved: Arc::new(resolved), pieces, ahead, ready }
+        ObjectReader { engine, name, resolved: Arc::new(resolved), pieces, ahead, ready }
     }
 
-    pub(super) fn boxed(self) -> BoxStream<'static, Result<Bytes>> {
-        let next = |mut reading: Reading| async move { reading.next().await.map(|item| (item, reading)) };
+    pub(super) fn boxed(self) -> BoxStream<'static, GatewayResult<Bytes>> {
+        let next =
+            |mut reading: ObjectReader| async move { reading.next().await.map(|item| (item, reading)) };
         futures_util::stream::unfold(self, next).boxed()
     }
 
-    async fn next(&mut self) -> Option<Result<Bytes>> {
+    async fn next(&mut self) -> Option<GatewayResult<Bytes>> {
         loop {
             self.read_ahead();
             if let Some(bytes) = self.ready.pop_front() {
@@ -85,7 +91,7 @@ impl Reading {
         }
     }
 
-    fn read(&self, piece: Range<u64>) -> impl Future<Output = Result<Vec<Bytes>>> + Send + 'static {
+    fn read(&self, piece: Range<u64>) -> impl Future<Output = GatewayResult<Vec<Bytes>>> + Send + 'static {
         let (engine, name) = (Arc::clone(&self.engine), self.name.clone());
         let resolved = Arc::clone(&self.resolved);
         async move { engine.piece_apart(&name, &resolved, piece).await }

@@ -1,16 +1,16 @@
 use super::*;
 
 fn holder(upload: &str, number: u16) -> Holder {
-    Holder { name: Name::new("lake", "a"), upload: upload.to_owned(), number }
+    Holder { name: ObjectName::new("lake", "a"), upload: upload.to_owned(), number }
 }
 
-fn next(spills: &Spills, share_bytes: u64, now: Instant) -> Option<u64> {
+fn next(spills: &SpillQueue, share_bytes: u64, now: Instant) -> Option<u64> {
     spills.state.lock().next((share_bytes, 30), now).ok().map(|(content, _)| content.0)
 }
 
 #[tokio::test]
-async fn the_oldest_parts_go_as_long_as_they_take_more_than_their_share() {
-    let spills = Spills::default();
+async fn oldest_parts_are_spilled_above_their_share() {
+    let spills = SpillQueue::default();
     let now = Instant::now();
     for number in [3, 1, 2] {
         spills.park(ContentId(u64::from(number)), 10, holder("u", number));
@@ -26,8 +26,8 @@ async fn the_oldest_parts_go_as_long_as_they_take_more_than_their_share() {
 }
 
 #[tokio::test]
-async fn parts_make_room_for_whoever_waits_where_they_are_what_the_journal_is_full_of() {
-    let spills = Spills::default();
+async fn parts_filling_journal_make_room_for_waiters() {
+    let spills = SpillQueue::default();
     spills.park(ContentId(1), 10, holder("u", 1));
     let now = Instant::now();
     let next = |used_bytes| spills.state.lock().next((100, used_bytes), now);
@@ -42,8 +42,8 @@ async fn parts_make_room_for_whoever_waits_where_they_are_what_the_journal_is_fu
 }
 
 #[tokio::test]
-async fn one_that_failed_lets_others_go_first() {
-    let spills = Spills::default();
+async fn failed_spill_lets_others_go_first() {
+    let spills = SpillQueue::default();
     for number in [1, 2] {
         spills.park(ContentId(u64::from(number)), 10, holder("u", number));
     }
@@ -52,13 +52,13 @@ async fn one_that_failed_lets_others_go_first() {
     parked.not_before = now + AGAIN_AFTER;
     spills.state.lock().insert(content, parked);
     assert_eq!(next(&spills, 0, now), Some(2));
-    let until = spills.state.lock().next((0, 30), now).unwrap_err();
-    assert_eq!((until, next(&spills, 0, until)), (now + AGAIN_AFTER, Some(1)));
+    let deadline = spills.state.lock().next((0, 30), now).unwrap_err();
+    assert_eq!((deadline, next(&spills, 0, deadline)), (now + AGAIN_AFTER, Some(1)));
 }
 
 #[tokio::test]
-async fn parts_that_come_again_and_again_take_no_more_memory() {
-    let spills = Spills::default();
+async fn repeated_parts_take_no_more_memory() {
+    let spills = SpillQueue::default();
     for _ in 0..3 {
         spills.park(ContentId(1), 10, holder("u", 1));
         spills.park(ContentId(1), 10, holder("u", 2));
@@ -66,14 +66,14 @@ async fn parts_that_come_again_and_again_take_no_more_memory() {
     assert_eq!(spills.state.lock().parked[&ContentId(1)].holders.len(), 2);
     // One that is uploaded anew has another content, and the former one leaves the journal.
     spills.park(ContentId(2), 20, holder("u", 1));
-    let released = Released { content: ContentId(1), segment: 0, offset_bytes: 0, size_bytes: 10 };
+    let released = ReleasedRange { content: ContentId(1), segment: 0, offset_bytes: 0, size_bytes: 10 };
     spills.apply(Vec::new(), &[], &[released]);
     assert_eq!((spills.journal_bytes(), spills.state.lock().parked.len()), (20, 1));
 }
 
 #[tokio::test]
-async fn what_a_flush_needs_room_of_goes_first() {
-    let spills = Spills::default();
+async fn content_blocking_a_flush_is_spilled_first() {
+    let spills = SpillQueue::default();
     for number in [1, 2, 3] {
         spills.park(ContentId(number), 10, holder("u", 1));
     }
@@ -97,8 +97,8 @@ async fn what_a_flush_needs_room_of_goes_first() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_over_holds_nothing() {
-    let spills = Spills::default();
+async fn finished_upload_holds_no_content() {
+    let spills = SpillQueue::default();
     spills.park(ContentId(1), 10, holder("u", 1));
     spills.park(ContentId(2), 10, holder("u", 2));
     spills.park(ContentId(2), 10, holder("v", 1));
@@ -112,7 +112,7 @@ async fn an_upload_that_is_over_holds_nothing() {
 
 #[tokio::test]
 async fn spill_that_fails_keeps_the_parts_that_came_meanwhile() {
-    let spills = Spills::default();
+    let spills = SpillQueue::default();
     spills.park(ContentId(1), 10, holder("u", 1));
     let (content, parked) = spills.state.lock().next((0, 30), Instant::now()).unwrap();
     // A copy of the part comes while its content is on its way to the store.

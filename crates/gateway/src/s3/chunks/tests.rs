@@ -7,9 +7,9 @@ use super::*;
 const SEED: &str = "5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed";
 const AUTHORIZATION: &str = "AWS4-HMAC-SHA256 Credential=A/KEY/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed";
 
-fn chain() -> Chain {
+fn chain() -> SignatureChain {
     let secret = |id: &str| (id == "A/KEY").then(|| "secret".to_owned());
-    Chain::of(AUTHORIZATION, "20260101T000000Z", secret).unwrap()
+    SignatureChain::from_authorization(AUTHORIZATION, "20260101T000000Z", secret).unwrap()
 }
 
 /// These bytes in chunks of these lengths, and a trailer, as a client sends them.
@@ -45,8 +45,8 @@ fn framed(bytes: &[u8], lengths: &[usize], is_signed: bool, trailer: &[(&str, &s
 }
 
 /// Has a body go through in steps of so many bytes.
-fn rechunked(is_signed: bool, promised: u64, body: &[u8], step: usize) -> Result<Vec<u8>, Spoiled> {
-    let mut rechunker = Rechunker::new(is_signed.then(chain), promised);
+fn rechunked(is_signed: bool, promised: u64, body: &[u8], step: usize) -> Result<Vec<u8>, ChunkError> {
+    let mut rechunker = ChunkDecoder::new(is_signed.then(chain), promised);
     let mut out = Vec::new();
     for piece in body.chunks(step) {
         rechunker.take(Bytes::copy_from_slice(piece))?;
@@ -91,13 +91,13 @@ fn read(mut out: &[u8], is_signed: bool) -> (Vec<u8>, usize, Vec<(String, String
 }
 
 fn content(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
+    (0..length).map(|index| (index * 7 + index / 251) as u8).collect()
 }
 
 const TRAILER: [(&str, &str); 2] = [("x-amz-checksum-crc32c", "AAAAAA=="), ("x-other", "b")];
 
 #[test]
-fn one_chunk_of_any_length_comes_out_in_pieces() {
+fn single_chunk_of_any_length_is_split() {
     let bytes = content(3 << 20);
     for is_signed in [false, true] {
         for trailer in [&TRAILER[..], &[]] {
@@ -137,7 +137,7 @@ fn chunks_of_a_byte_come_out_together() {
 }
 
 #[test]
-fn a_long_chunk_that_is_not_as_signed_is_refused() {
+fn long_chunk_with_wrong_signature_is_refused() {
     let bytes = content(1 << 20);
     let body = framed(&bytes, &[400_000, 70_000], true, &TRAILER);
     assert!(rechunked(true, 1 << 20, &body, 5000).is_ok());
@@ -149,15 +149,15 @@ fn a_long_chunk_that_is_not_as_signed_is_refused() {
         let mut other = body.clone();
         other[place] ^= 1;
         let refused = rechunked(true, 1 << 20, &other, 5000).unwrap_err();
-        assert!(matches!(refused, Spoiled::Mismatch | Spoiled::Line), "{place}: {refused}");
+        assert!(matches!(refused, ChunkError::Mismatch | ChunkError::Line), "{place}: {refused}");
     }
-    let other = Chain { key: [1; 32], ..chain() };
-    let mut rechunker = Rechunker::new(Some(other), u64::MAX);
-    assert_eq!(rechunker.take(Bytes::from(body)), Err(Spoiled::Mismatch));
+    let other = SignatureChain { key: [1; 32], ..chain() };
+    let mut rechunker = ChunkDecoder::new(Some(other), u64::MAX);
+    assert_eq!(rechunker.take(Bytes::from(body)), Err(ChunkError::Mismatch));
 }
 
 #[test]
-fn lengths_of_more_than_eight_digits_are_read_or_refused() {
+fn chunk_length_with_many_digits_is_parsed_or_refused() {
     for (line, size) in [
         ("100000000\r\n", Some(1 << 32)),
         ("0000000000000010\r\n", Some(16)),
@@ -173,29 +173,29 @@ fn lengths_of_more_than_eight_digits_are_read_or_refused() {
     ] {
         assert_eq!(parse_line(line.as_bytes()).map(|(size, _)| size), size, "{line:?}");
     }
-    assert_eq!(rechunked(false, 10, b"f0000000\r\n0123456789", 100), Err(Spoiled::TooLong));
+    assert_eq!(rechunked(false, 10, b"f0000000\r\n0123456789", 100), Err(ChunkError::TooLong));
     assert_eq!(
         rechunked(false, 10, b"8\r\n01234567\r\n8\r\n01234567\r\n0\r\n\r\n", 100),
-        Err(Spoiled::TooLong)
+        Err(ChunkError::TooLong)
     );
 }
 
 #[test]
-fn a_body_that_stops_or_goes_on_where_it_should_not_is_refused() {
-    for (body, why) in [
-        ("4\r\n0123\r\n", Spoiled::NoEnd),
-        ("4\r\n01", Spoiled::NoEnd),
-        ("4\r\n0123", Spoiled::NoEnd),
-        ("4", Spoiled::NoEnd),
-        ("4\r\n01234\r\n0\r\n\r\n", Spoiled::Length),
-        ("4\r\n0123\n0\r\n\r\n", Spoiled::Length),
-        ("four\r\n0123\r\n0\r\n\r\n", Spoiled::Line),
+fn truncated_or_overlong_body_is_refused() {
+    for (body, expected) in [
+        ("4\r\n0123\r\n", ChunkError::NoEnd),
+        ("4\r\n01", ChunkError::NoEnd),
+        ("4\r\n0123", ChunkError::NoEnd),
+        ("4", ChunkError::NoEnd),
+        ("4\r\n01234\r\n0\r\n\r\n", ChunkError::Length),
+        ("4\r\n0123\n0\r\n\r\n", ChunkError::Length),
+        ("four\r\n0123\r\n0\r\n\r\n", ChunkError::Line),
     ] {
         for step in [1, 100] {
-            assert_eq!(rechunked(false, 100, body.as_bytes(), step), Err(why), "{body:?}");
+            assert_eq!(rechunked(false, 100, body.as_bytes(), step), Err(expected), "{body:?}");
         }
     }
-    assert_eq!(rechunked(false, 100, &[b'1'; 3000], 100), Err(Spoiled::Line));
+    assert_eq!(rechunked(false, 100, &[b'1'; 3000], 100), Err(ChunkError::Line));
     assert!(rechunked(false, 0, b"", 1).is_ok());
 }
 

@@ -7,7 +7,7 @@ fn s(seconds: u64) -> Duration {
 }
 
 /// A request of whose body nothing is here, and that has a place.
-fn awaited(seats: &Arc<Seats>, kind: Kind) -> Seated {
+fn awaited(seats: &Arc<ConnectionSeats>, kind: BodyKind) -> SeatGuard {
     let seated = seats.take();
     assert!(seated.seat.request_begins());
     seated.seat.has_slot();
@@ -17,7 +17,7 @@ fn awaited(seats: &Arc<Seats>, kind: Kind) -> Seated {
 }
 
 /// One whose peer does not take its answer.
-fn unread(seats: &Arc<Seats>) -> Seated {
+fn unread(seats: &Arc<ConnectionSeats>) -> SeatGuard {
     let seated = seats.take();
     assert!(seated.seat.request_begins());
     seated.seat.has_slot();
@@ -26,16 +26,16 @@ fn unread(seats: &Arc<Seats>) -> Seated {
 }
 
 #[test]
-fn a_body_has_to_bring_something_in_every_window() {
-    let seats = Seats::new(false);
+fn body_without_bytes_in_a_window_is_refused() {
+    let seats = ConnectionSeats::new(false);
     let (silent, trickling, moving) = (
-        awaited(&seats, Kind::Upload(1 << 30)),
-        awaited(&seats, Kind::Upload(1 << 30)),
-        awaited(&seats, Kind::Upload(1 << 30)),
+        awaited(&seats, BodyKind::Upload(1 << 30)),
+        awaited(&seats, BodyKind::Upload(1 << 30)),
+        awaited(&seats, BodyKind::Upload(1 << 30)),
     );
-    trickling.seat.body_moves(LEAST_BYTES - 1).unwrap();
+    trickling.seat.body_moves(MIN_BYTES - 1).unwrap();
     trickling.seat.body_is_awaited(Waker::noop()).unwrap();
-    moving.seat.body_moves(LEAST_BYTES).unwrap();
+    moving.seat.body_moves(MIN_BYTES).unwrap();
     moving.seat.body_is_awaited(Waker::noop()).unwrap();
     let now = Instant::now();
     for seated in [&silent, &trickling, &moving] {
@@ -53,21 +53,21 @@ fn a_body_has_to_bring_something_in_every_window() {
 }
 
 #[test]
-fn a_gateway_that_is_slow_itself_blames_nobody() {
-    let seats = Seats::new(false);
-    let seated = awaited(&seats, Kind::Upload(1 << 30));
+fn slow_gateway_blames_no_peer() {
+    let seats = ConnectionSeats::new(false);
+    let seated = awaited(&seats, BodyKind::Upload(1 << 30));
     // It came, and nobody asks for more.
     seated.seat.body_moves(1).unwrap();
     let later = Instant::now() + s(1000);
     seated.seat.look(later);
     assert_eq!(seated.seat.given_up(), None);
-    assert_eq!(seats.make_room_by(Scarce::Slot, later), Room::None);
+    assert_eq!(seats.make_room_by(ScarceResource::Slot, later), RoomAnswer::None);
 }
 
 #[test]
-fn all_of_a_document_has_to_come_in_time() {
-    let seats = Seats::new(false);
-    let seated = awaited(&seats, Kind::Document);
+fn document_must_arrive_in_time() {
+    let seats = ConnectionSeats::new(false);
+    let seated = awaited(&seats, BodyKind::Document);
     seated.seat.body_moves(1 << 20).unwrap();
     seated.seat.body_is_awaited(Waker::noop()).unwrap();
     let now = Instant::now();
@@ -78,11 +78,11 @@ fn all_of_a_document_has_to_come_in_time() {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_closed() {
-    let seats = Seats::new(false);
+fn peer_that_reads_nothing_is_closed() {
+    let seats = ConnectionSeats::new(false);
     let (stalled, reading) = (unread(&seats), unread(&seats));
     let now = Instant::now();
-    reading.seat.pace.lock().writing.ends(now, LEAST_BYTES);
+    reading.seat.pace.lock().writing.ends(now, MIN_BYTES);
     reading.seat.pace.lock().writing.begins(now);
     // The slot went with the last byte that was handed on, and the peer still takes none.
     stalled.seat.request_ends();
@@ -94,12 +94,12 @@ fn a_peer_that_takes_nothing_is_closed() {
 }
 
 #[test]
-fn a_connection_without_a_request_is_closed_after_a_while_and_the_idlest_first() {
-    let seats = Seats::new(false);
+fn idle_connections_are_closed_longest_idle_first() {
+    let seats = ConnectionSeats::new(false);
     let (first, busy, second) = (seats.take(), seats.take(), seats.take());
     assert!(busy.seat.request_begins());
     first.seat.pace.lock().idle_since = Some(Instant::now() - s(2));
-    let is_over = |seated: &Seated| seated.seat.pace.lock().is_over;
+    let is_over = |seated: &SeatGuard| seated.seat.pace.lock().is_over;
     assert!(seats.close_idlest());
     assert!(is_over(&first) && !is_over(&second));
     assert!(seats.close_idlest());
@@ -114,68 +114,71 @@ fn a_connection_without_a_request_is_closed_after_a_while_and_the_idlest_first()
 }
 
 #[test]
-fn the_slowest_makes_room_once_it_was_waited_for() {
-    let seats = Seats::new(false);
-    let (slow, slower) = (awaited(&seats, Kind::Upload(10)), awaited(&seats, Kind::Document));
-    let fast = awaited(&seats, Kind::Upload(1 << 30));
+fn slowest_peer_makes_room_after_waiting() {
+    let seats = ConnectionSeats::new(false);
+    let (slow, slower) = (awaited(&seats, BodyKind::Upload(10)), awaited(&seats, BodyKind::Document));
+    let fast = awaited(&seats, BodyKind::Upload(1 << 30));
     fast.seat.body_moves(FAST_BYTES * 10).unwrap();
     fast.seat.body_is_awaited(Waker::noop()).unwrap();
     slow.seat.body_moves(1000).unwrap();
     slow.seat.body_is_awaited(Waker::noop()).unwrap();
     let now = Instant::now();
-    assert!(matches!(seats.make_room_by(Scarce::Slot, now), Room::After(pause) if pause <= RIPE));
+    assert!(
+        matches!(seats.make_room_by(ScarceResource::Slot, now), RoomAnswer::After(pause) if pause <= RIPE)
+    );
     let later = now + RIPE + s(1);
-    assert_eq!(seats.make_room_by(Scarce::Slot, later), Room::Coming);
+    assert_eq!(seats.make_room_by(ScarceResource::Slot, later), RoomAnswer::Coming);
     assert_eq!((slower.seat.given_up(), slow.seat.given_up()), (Some(GivenUp::MadeRoom), None));
-    assert_eq!(seats.make_room_by(Scarce::Slot, later), Room::Coming);
+    assert_eq!(seats.make_room_by(ScarceResource::Slot, later), RoomAnswer::Coming);
     assert_eq!(slow.seat.given_up(), Some(GivenUp::MadeRoom));
-    assert_eq!(seats.make_room_by(Scarce::Slot, later), Room::None);
+    assert_eq!(seats.make_room_by(ScarceResource::Slot, later), RoomAnswer::None);
     assert_eq!(fast.seat.given_up(), None);
     // One that reads nothing has had the head of its answer.
     let unread = unread(&seats);
-    assert_eq!(seats.make_room_by(Scarce::Slot, Instant::now() + RIPE + s(1)), Room::Coming);
+    assert_eq!(seats.make_room_by(ScarceResource::Slot, Instant::now() + RIPE + s(1)), RoomAnswer::Coming);
     assert!(unread.seat.pace.lock().is_over);
 }
 
 #[test]
-fn room_in_the_journal_comes_from_what_would_take_long() {
-    let seats = Seats::new(false);
-    let (short, long) = (awaited(&seats, Kind::Upload(1 << 20)), awaited(&seats, Kind::Upload(5 << 30)));
+fn journal_room_comes_from_slow_bodies() {
+    let seats = ConnectionSeats::new(false);
+    let (short, long) =
+        (awaited(&seats, BodyKind::Upload(1 << 20)), awaited(&seats, BodyKind::Upload(5 << 30)));
     // Faster than others have to be, and still hours from its end.
     long.seat.body_moves(FAST_BYTES * 10).unwrap();
     long.seat.body_is_awaited(Waker::noop()).unwrap();
-    let (reader, document) = (unread(&seats), awaited(&seats, Kind::Document));
+    let (reader, document) = (unread(&seats), awaited(&seats, BodyKind::Document));
     let later = Instant::now() + RIPE + s(1);
-    let given_up = |seated: &Seated| seated.seat.given_up().is_some() || seated.seat.pace.lock().is_over;
+    let given_up = |seated: &SeatGuard| seated.seat.given_up().is_some() || seated.seat.pace.lock().is_over;
     for next in [&long, &short, &reader] {
         assert!(!given_up(next));
-        assert_eq!(seats.make_room_by(Scarce::Journal, later), Room::Coming);
+        assert_eq!(seats.make_room_by(ScarceResource::Journal, later), RoomAnswer::Coming);
         assert!(given_up(next));
     }
-    assert_eq!(seats.make_room_by(Scarce::Journal, later), Room::None);
+    assert_eq!(seats.make_room_by(ScarceResource::Journal, later), RoomAnswer::None);
     assert!(!given_up(&document));
 }
 
 #[test]
 fn other_gateways_are_left_their_pace() {
-    let seats = Seats::new(true);
-    let seated = awaited(&seats, Kind::Upload(1 << 30));
+    let seats = ConnectionSeats::new(true);
+    let seated = awaited(&seats, BodyKind::Upload(1 << 30));
     seats.look();
-    assert_eq!(seats.make_room_by(Scarce::Slot, Instant::now() + s(1000)), Room::None);
+    assert_eq!(seats.make_room_by(ScarceResource::Slot, Instant::now() + s(1000)), RoomAnswer::None);
     assert_eq!(seated.seat.given_up(), None);
 }
 
 #[test]
-fn many_who_wait_for_the_journal_take_it_from_one_peer_at_a_time() {
-    let seats = Seats::new(false);
-    let slow: Vec<Seated> = (0..3).map(|_| awaited(&seats, Kind::Upload(1 << 20))).collect();
+fn journal_waiters_displace_a_single_peer_at_once() {
+    let seats = ConnectionSeats::new(false);
+    let slow: Vec<SeatGuard> = (0..3).map(|_| awaited(&seats, BodyKind::Upload(1 << 20))).collect();
     let given_up = || slow.iter().filter(|seated| seated.seat.given_up().is_some()).count();
     let later = Instant::now() + RIPE + s(1);
-    assert_eq!(seats.make_room_in_journal_by(later), Some(Room::Coming));
+    assert_eq!(seats.make_room_in_journal_by(later), Some(RoomAnswer::Coming));
     for _ in 0..10 {
         assert_eq!(seats.make_room_in_journal_by(later + JOURNAL_PAUSE / 2), None);
     }
     assert_eq!(given_up(), 1);
-    assert_eq!(seats.make_room_in_journal_by(later + JOURNAL_PAUSE), Some(Room::Coming));
+    assert_eq!(seats.make_room_in_journal_by(later + JOURNAL_PAUSE), Some(RoomAnswer::Coming));
     assert_eq!(given_up(), 2);
 }
