@@ -165,8 +165,8 @@ impl ModelState {
         found
     }
 
-    /// Below a prefix that others write to, ETags are the store's. For objects in parts, only answers show them, also of
-    /// copies to or from such a prefix. `keys` are those of the object and of its source.
+    /// Below a prefix that others write to, ETags are the store's. For objects in parts, only answers show them; also
+    /// for copies to or from such a prefix. `keys` are those of the object and of its source.
     fn with_foreseen_etag(&self, keys: &[&str], version: ObjectVersion) -> ObjectVersion {
         let has_parts = version.content.size() > MAX_SENT_WHOLE_BYTES
             || version.etag.as_ref().is_some_and(|etag| etag.contains('-'));

@@ -561,7 +561,7 @@ impl Drop for ScriptRun {
 mod tests {
     use super::*;
 
-    /// 22 ms for each of a page's 18 requests, 80 ms for each name: what seed 96 took.
+    /// As seed 96 needs it, estimated: 22 ms for each of a page's 18 requests, and 80 ms for each name.
     #[test]
     fn verification_limit_many_names_grows_with_names_and_pages() {
         assert_eq!(verification_limit(0, 0), VERIFIED_WITHIN);

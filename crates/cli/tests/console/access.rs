@@ -263,18 +263,18 @@ fn refused_visitor_sees_next_step() {
     let place = without_query(&url);
     let is_styled = "getComputedStyle(document.querySelector('main')).borderRadius === '14px'";
     browser.go(place);
-    assert!(browser.text().contains("underlay console --new-address"), "{}", browser.text());
+    browser.wait_for_text("underlay console --new-address");
     assert_eq!(browser.value(is_styled), true);
     keep(&mut browser, "no-session");
     browser.go(&format!("{place}/?token=wrong"));
-    assert!(browser.text().contains("is no longer valid"), "{}", browser.text());
+    browser.wait_for_text("is no longer valid");
     assert_eq!(browser.value(is_styled), true);
     keep(&mut browser, "wrong-address");
     // The right token at the wrong name: the page leads on, and opens the console.
     let (name, rest) = url.split_once("://").unwrap().1.split_once(':').unwrap();
     browser.go(&format!("http://127.0.0.1:{rest}"));
-    assert!(browser.text().contains(name), "{}", browser.text());
+    browser.wait_for_text(name);
     keep(&mut browser, "wrong-name");
     browser.follow("main a");
-    assert!(browser.text().contains("There is no run"), "{}", browser.text());
+    browser.wait_for_text("There is no run");
 }

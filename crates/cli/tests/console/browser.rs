@@ -238,7 +238,14 @@ impl Browser {
     }
 
     pub(crate) fn text(&mut self) -> String {
-        self.value("document.body.innerText").as_str().unwrap_or_default().to_owned()
+        // A page that leads on by itself has no body for a moment.
+        self.wait_for("document.readyState === 'complete' && document.body !== null");
+        self.try_value("document.body?.innerText").as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Waits until the page shows a text, also where other pages come before it.
+    pub(crate) fn wait_for_text(&mut self, text: &str) {
+        self.wait_for(&format!("document.body?.innerText.includes({})", json!(text)));
     }
 
     /// From now on the page is this wide, and `light` or `dark`.

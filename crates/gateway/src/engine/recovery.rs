@@ -138,7 +138,7 @@ pub(super) fn recover(
         crate::journal::forget_remembered(&folder, &ranges).map_err(failed)?;
     }
     let journal = Journal::open(folder, capacity_bytes, &ranges, framing).map_err(failed)?;
-    Ok(Arc::new(journal.on(disk)))
+    Ok(Arc::new(journal.with_disk(disk)))
 }
 
 #[cfg(test)]

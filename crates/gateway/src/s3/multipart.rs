@@ -167,7 +167,8 @@ pub(super) async fn complete(
     front: &S3Frontend,
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> MultipartAnswer<CompleteMultipartUploadOutput> {
-    let asked = ObjectPreconditions::from_request(&request.headers, &request.extensions)?.of_write();
+    let asked =
+        ObjectPreconditions::from_request(&request.headers, &request.extensions)?.to_write_conditions();
     let input = request.input;
     let mut parts: Vec<Listed> = Vec::new();
     for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {

@@ -293,7 +293,8 @@ pub(super) async fn put(
         size_bytes: input::size(input.content_length, &request.headers)?,
         headers: headers_of!(input, expires(&request.headers, &request.extensions)?),
         tags: input::tags(input.tagging.as_deref())?,
-        conditions: ObjectPreconditions::from_request(&request.headers, &request.extensions)?.of_write(),
+        conditions: ObjectPreconditions::from_request(&request.headers, &request.extensions)?
+            .to_write_conditions(),
         algorithms: promised.algorithms.clone(),
     };
     let body = input::body(input.body.take());
@@ -309,7 +310,8 @@ pub(super) async fn copy(
     front: &S3Frontend,
     request: S3Request<CopyObjectInput>,
 ) -> ObjectAnswer<CopyObjectOutput> {
-    let target = ObjectPreconditions::from_request(&request.headers, &request.extensions)?.of_write();
+    let target =
+        ObjectPreconditions::from_request(&request.headers, &request.extensions)?.to_write_conditions();
     let source = ObjectPreconditions::read_source(&request.headers, &request.extensions)?;
     let expires = expires(&request.headers, &request.extensions)?;
     let input = request.input;
@@ -368,7 +370,7 @@ pub(super) async fn delete(
         size_bytes: input.if_match_size.map(size_condition),
         modified_s: input.if_match_last_modified_time.as_ref().map(|time| ms(time).div_euclid(1000)),
         // S3 has no other condition of a deletion.
-        if_match: asked.of_write().if_match,
+        if_match: asked.to_write_conditions().if_match,
         ..WriteConditions::default()
     };
     let outcome = front.engine.delete(&input.bucket, vec![(input.key, conditions)]).await.map_err(error)?;
