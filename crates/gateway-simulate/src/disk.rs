@@ -717,7 +717,7 @@ mod tests {
             disks.cut_power(0);
             let found = std::fs::read(&path).unwrap();
             let (changed, unchanged) = found.split_at(PAGES / 2 * PAGE_BYTES);
-            assert!(kept.iter().all(|byte| *byte == 1));
+            assert!(unchanged.iter().all(|byte| *byte == 1));
             assert!(changed.contains(&1) && changed.contains(&2));
             let is_torn = |page: &[u8]| page.contains(&1) && page.contains(&2);
             assert!(changed.chunks(PAGE_BYTES).any(is_torn));

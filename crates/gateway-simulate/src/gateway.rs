@@ -304,7 +304,7 @@ impl SimulatedGateway {
             Ok(Err(GatewayFailure { why: reason, .. }))
                 if self.may_not_end && had_room && is_ready.load(Ordering::Relaxed) =>
             {
-                ProcessEnd::Failed { why: format!("without a reason: {why}"), is_bug: true }
+                ProcessEnd::Failed { why: format!("without a reason: {reason}"), is_bug: true }
             }
             Ok(Err(GatewayFailure { why: reason, is_bug })) => ProcessEnd::Failed { why: reason, is_bug },
             Err(error) => ProcessEnd::Failed { why: error.to_string(), is_bug: true },

@@ -171,7 +171,7 @@ fn play_here(script: &SimulationScript, scratch: std::path::PathBuf, keeps_notes
     report.notes = world
         .notes()
         .into_iter()
-        .map(|(time, event)| format!("{:10.3} {event}", when.as_secs_f64()))
+        .map(|(time, event)| format!("{:10.3} {event}", time.as_secs_f64()))
         .collect();
     report
 }
@@ -295,7 +295,7 @@ impl ScriptRun {
         self.ends[number] = Some(end.clone());
         match end {
             ProcessEnd::Failed { why: reason, is_bug: true } => {
-                Err(format!("gateway {number} ended by a bug: {why}"))
+                Err(format!("gateway {number} ended by a bug: {reason}"))
             }
             ProcessEnd::Failed { why: reason, .. } => {
                 // An operator restores the former configuration, and drains first.
@@ -545,7 +545,7 @@ fn said(end: &ProcessEnd, scratch: &std::path::Path) -> String {
         ProcessEnd::Stopped { is_stored } => format!("stopped, everything stored: {is_stored}"),
         ProcessEnd::Failed { why: reason, is_bug } => {
             let kind = if *is_bug { "a bug" } else { "a failure" };
-            format!("{kind}: {}", why.replace(&*scratch.to_string_lossy(), "..."))
+            format!("{kind}: {}", reason.replace(&*scratch.to_string_lossy(), "..."))
         }
         ProcessEnd::Killed => "killed".to_owned(),
     }

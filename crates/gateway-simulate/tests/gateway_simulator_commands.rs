@@ -12,7 +12,7 @@ fn check(arguments: &[&str], code: i32, words: &str) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let printed = text(&output.stdout) + &text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{printed}");
-    assert!(said.contains(words), "{printed}");
+    assert!(printed.contains(words), "{printed}");
     text(&output.stdout)
 }
 

@@ -118,7 +118,7 @@ pub(super) async fn list(session: &ClientSession, prefix: &str, has_delimiter: b
             return false;
         }
     }
-    session.model.fail(format!("LIST {prefix:?} has more than {MOST_PAGES} pages"));
+    session.model.fail(format!("LIST {prefix:?} has more than {MAX_PAGES} pages"));
     false
 }
 

@@ -79,7 +79,10 @@ mod tests {
         assert_eq!((whole.len(), content.size()), (133, 133));
         for (offset, size) in [(0, 133), (3, 20), (95, 10), (100, 33), (131, 100), (140, 1), (5, 0)] {
             let end = (offset + size).min(133);
-            assert_eq!(content.range(at, size).bytes(), whole.slice(at.min(end) as usize..end as usize));
+            assert_eq!(
+                content.range(offset, size).bytes(),
+                whole.slice(offset.min(end) as usize..end as usize)
+            );
         }
         assert_ne!(ObjectContent::new(7, 16).bytes(), ObjectContent::new(8, 16).bytes());
         assert!(ObjectContent::new(7, 0).bytes().is_empty());

@@ -51,7 +51,7 @@ impl KeyRegister {
             gone_since: None,
             gateway: 0,
         };
-        KeyRegister { writes: vec![nothing], seen: None }
+        KeyRegister { writes: vec![initial], seen: None }
     }
 
     /// Ends what is open by its time. Returns whether something still is.

@@ -103,14 +103,16 @@ mod tests {
             change(&mut script);
             SimulationScript::parse(&serde_json::to_string(&script).unwrap()).unwrap_err()
         };
-        assert!(said(|script| script.setup.gateways = 0).contains("1 or more"));
-        assert!(said(|script| script.setup.clients = 1_000_000).contains("setup.clients is more than 64"));
+        assert!(error_of(|script| script.setup.gateways = 0).contains("1 or more"));
         assert!(
-            said(|script| script.steps[0] = ScriptStep::Wait { ms: u64::MAX })
+            error_of(|script| script.setup.clients = 1_000_000).contains("setup.clients is more than 64")
+        );
+        assert!(
+            error_of(|script| script.steps[0] = ScriptStep::Wait { ms: u64::MAX })
                 .contains("steps[0]: ms is more")
         );
         assert!(
-            said(|script| script.steps[0] = ScriptStep::JumpClock { gateway: 0, ms: i64::MIN })
+            error_of(|script| script.steps[0] = ScriptStep::JumpClock { gateway: 0, ms: i64::MIN })
                 .contains("ms is")
         );
         let put = |script: &mut SimulationScript| {
@@ -119,6 +121,6 @@ mod tests {
                 operation: ClientOperation::Others { key: 0, size: Some(u32::MAX) },
             };
         };
-        assert!(said(put).contains("size is more"));
+        assert!(error_of(put).contains("size is more"));
     }
 }

@@ -89,7 +89,7 @@ impl Connection {
     fn receive(&mut self) {
         let mut bytes = [0; 16 << 10];
         let length = self.stream.read(&mut bytes).unwrap();
-        assert!(taken > 0, "the server hung up: {}", String::from_utf8_lossy(&self.buffer));
+        assert!(length > 0, "the server hung up: {}", String::from_utf8_lossy(&self.buffer));
         self.buffer.extend_from_slice(&bytes[..length]);
     }
 }

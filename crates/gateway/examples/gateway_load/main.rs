@@ -144,7 +144,7 @@ fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8], wanted: O
         let most = (buffer.len() as u64).min(left) as usize;
         // Nothing is copied: the kernel drops what has come.
         let (_, received) = rustix::net::recv(&*stream, &mut buffer[..most], RecvFlags::TRUNC).unwrap();
-        assert!(taken > 0, "the server hung up");
+        assert!(received > 0, "the server hung up");
         left -= received as u64;
     }
     length
@@ -157,7 +157,7 @@ fn read_head(stream: &mut TcpStream, buffer: &mut [u8]) -> (usize, usize) {
         // Little, so that not much of a body is copied.
         let room = (filled + 2048).min(buffer.len());
         let received = stream.read(&mut buffer[filled..room]).unwrap();
-        assert!(taken > 0, "the server hung up: {}", String::from_utf8_lossy(&buffer[..filled]));
+        assert!(received > 0, "the server hung up: {}", String::from_utf8_lossy(&buffer[..filled]));
         filled += received;
         if let Some(position) = buffer[..filled].windows(4).position(|four| four == b"\r\n\r\n") {
             return (filled, position + 4);
@@ -250,9 +250,9 @@ fn report(mut latencies: Vec<u32>, each_bytes: u64, duration: Duration) {
         "{{\"requests\": {}, \"bytes\": {}, \"seconds\": {}, \"p50_us\": {}, \"p99_us\": {}}}",
         latencies.len(),
         latencies.len() as u64 * each_bytes,
-        took.as_secs_f64(),
-        at(0.5),
-        at(0.99)
+        duration.as_secs_f64(),
+        percentile(0.5),
+        percentile(0.99)
     );
 }
 

@@ -117,5 +117,5 @@ async fn first_read_of_listed_object_has_headers_and_bytes() {
     let resolved = engine.resolve_to_read(BUCKET, "b", |_| 0).await.unwrap();
     assert_eq!(get_short(&engine, "b", resolved, 0..100).await.unwrap(), content(2, 100));
     let missing = engine.resolve_to_read(BUCKET, "c", |_| 0).await.map(drop);
-    assert_eq!(gone, Err(GatewayError::NoSuchKey));
+    assert_eq!(missing, Err(GatewayError::NoSuchKey));
 }

@@ -72,7 +72,7 @@ fn journal_is_encrypted_and_bound_to_its_key() {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert!(why.contains(wanted) && why.contains("what to do"), "{message}");
+        assert!(message.contains(wanted) && message.contains("what to do"), "{message}");
     };
     ground.at_rest = key('2');
     refused(&ground, "another key");

@@ -251,7 +251,7 @@ async fn short_answer_streams_with_its_block() {
         async move { get_short(&engine, "c", resolved, 0..BLOCK_BYTES).await }
     });
     let deletion = watched.inner.delete(&"c".into()).await;
-    assert!(gone.is_ok(), "{deletion:?}");
+    assert!(deletion.is_ok(), "{deletion:?}");
     watched.holds_back.store(false, Ordering::Relaxed);
     assert!(reading.await.unwrap().is_err());
 }
@@ -342,16 +342,16 @@ async fn etag_survives_flush_copy_and_restart() {
     };
     let name = |key: &str| (BUCKET.to_owned(), key.to_owned());
     let request = CopyRequest { from: name("a"), to: name("copy"), ..CopyRequest::default() };
-    assert_eq!(engine.copy(request).await.unwrap().etag, told);
-    assert_eq!(etags(&engine).await, [&*told; 4]);
+    assert_eq!(engine.copy(request).await.unwrap().etag, etag);
+    assert_eq!(etags(&engine).await, [&*etag; 4]);
     ground.drain(&engine).await;
-    assert_eq!(etags(&engine).await, [&*told; 4]);
+    assert_eq!(etags(&engine).await, [&*etag; 4]);
     let theirs = ground.store.head(&"a".into()).await.unwrap().e_tag;
-    assert_ne!(theirs.as_deref(), Some(&*told), "the store's is no other one, so this shows nothing");
+    assert_ne!(theirs.as_deref(), Some(&*etag), "the store's is no other one, so this shows nothing");
     engine.close().await;
     drop(engine);
     let engine = ground.open(directory.path()).await;
-    assert_eq!(etags(&engine).await, [&*told; 4]);
+    assert_eq!(etags(&engine).await, [&*etag; 4]);
 }
 
 /// Blocks that are read again and again stay in memory while something four times as long as that goes by once.
@@ -373,7 +373,7 @@ async fn scan_evicts_no_frequently_read_block() {
     for index in 0..8 {
         assert_eq!(
             get(&engine, &format!("scan/{index}"), None).await.unwrap(),
-            content(10 + at, OBJECT_BYTES)
+            content(10 + index, OBJECT_BYTES)
         );
     }
     let before = ground.mood.gets.load(Ordering::Relaxed);

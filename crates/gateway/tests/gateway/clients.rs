@@ -182,8 +182,8 @@ fn boto3_and_object_store_work_unchanged() {
     };
     let sections = format!(
         "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\nflush_after = \"10 ms\"\n[new_buckets]\nstore = \"{}\"\nwrite = \"back\"\n",
-        at("objects").display(),
-        at("new").display()
+        subdirectory("objects").display(),
+        subdirectory("new").display()
     );
     // Where a client will want a bucket is something already.
     std::fs::write(subdirectory("new/not-empty").join("a"), "there before").unwrap();

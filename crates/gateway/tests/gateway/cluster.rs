@@ -120,7 +120,7 @@ fn list(address: SocketAddr, prefix: &str, delimiter: bool) -> Vec<String> {
 }
 
 fn keys() -> Vec<String> {
-    (0..60).map(|index| format!("dir{}/key{index}", at % 24)).collect()
+    (0..60).map(|index| format!("dir{}/key{index}", index % 24)).collect()
 }
 
 /// What a gateway says of itself.
@@ -219,7 +219,7 @@ fn gateways_divide_the_keys_and_hand_them_over() {
         base64::engine::general_purpose::STANDARD.encode(digest)
     };
     let deleted = insist(b.address, "POST", "/lake?delete=", &[("content-md5", &md5)], body.as_bytes());
-    assert_eq!(tags(&deleted.text(), "Deleted").len(), gone.len(), "{}", deleted.text());
+    assert_eq!(tags(&deleted.text(), "Deleted").len(), deleted_keys.len(), "{}", deleted.text());
     assert_eq!(list(a.address, "", false), expected);
     // Tags can't move with a slot, so nobody is told that they are kept.
     assert_eq!(
@@ -312,10 +312,10 @@ impl Load {
                     assert!(
                         is_possible,
                         "{key}: found {found}, acknowledged {}, unknown {:?}",
-                        known.acknowledged, known.unknown
+                        state.acknowledged, state.unknown
                     );
                 }
-                404 => assert_eq!(known.acknowledged, 0, "{key} is not there"),
+                404 => assert_eq!(state.acknowledged, 0, "{key} is not there"),
                 500.. => {}
                 status => panic!("{key}: {status} {}", reply.text()),
             }
@@ -353,7 +353,7 @@ impl Load {
             assert!(
                 is_possible,
                 "{key}: found {found}, acknowledged {}, unknown {:?}",
-                known.acknowledged, known.unknown
+                state.acknowledged, state.unknown
             );
         }
     }
@@ -434,7 +434,7 @@ fn data_only_on_dead_gateway_is_waited_for() {
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&members.stdout).into_owned();
-    assert!(said.contains("b  gone") && said.contains(&format!("{dirty} of them with")), "{printed}");
+    assert!(printed.contains("b  gone") && printed.contains(&format!("{dirty} of them with")), "{printed}");
     b.start_again();
     for (key, version) in &waiting {
         assert_eq!(get(a.address, key), Some(*version), "{key}");
@@ -453,12 +453,12 @@ fn data_only_on_dead_gateway_is_waited_for() {
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
     let (code, printed) = abandon("b");
-    assert!(code == Some(4) && said.contains("gateway b is there"), "{printed}");
+    assert!(code == Some(4) && printed.contains("gateway b is there"), "{printed}");
     put(a.address, &waiting[0].0, 500);
     b.kill();
     wait_until("it is gone", || slots(&a, "nowhere_slots") > 0);
     let (code, printed) = abandon("b");
-    assert!(code == Some(0) && said.contains("are lost"), "{printed}");
+    assert!(code == Some(0) && printed.contains("are lost"), "{printed}");
     wait_until("all is here", || slots(&a, "served_slots") == 256);
     // What the store had stays, and what it had not is lost, as was said.
     assert_eq!(get(a.address, &waiting[0].0), None);
@@ -549,7 +549,7 @@ fn cluster_without_etcd_stops_answering_and_loses_nothing() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, printed) = drain(&[]);
-    assert!(code == Some(4) && said.contains("repeat this with --not-abandoned"), "{printed}");
+    assert!(code == Some(4) && printed.contains("repeat this with --not-abandoned"), "{printed}");
     let (code, printed) = drain(&["--not-abandoned"]);
     assert_eq!(code, Some(0), "{printed}");
     assert!(site.objects.join("%underlay-cluster").exists());

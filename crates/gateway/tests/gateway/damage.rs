@@ -70,7 +70,7 @@ fn offline_code(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 /// `check` or `repair`, and whether everything is in order afterwards.
 fn offline(directory: &Path, arguments: &[&str]) -> (bool, String) {
     let (code, printed) = offline_code(directory, arguments);
-    assert!(said.contains("older than the journal") || matches!(code, Some(0 | 1)), "{printed}");
+    assert!(printed.contains("older than the journal") || matches!(code, Some(0 | 1)), "{printed}");
     (code == Some(0), printed)
 }
 
@@ -97,7 +97,7 @@ fn torn_tail_is_cut_and_wrong_byte_found() {
     file.write_all_at(&[0xaa; 100_000], whole).unwrap();
     std::fs::write(local.join("journal/00000000000000ff.segment"), b"half of something").unwrap();
     let (is_sound, printed) = offline(directory.path(), &["check"]);
-    assert!(is_sound && said.contains("3 objects"), "{printed}");
+    assert!(is_sound && printed.contains("3 objects"), "{printed}");
     // Looking changes nothing.
     assert_eq!(std::fs::metadata(&segment).unwrap().len(), whole + 100_000);
     assert_eq!(segments(&local).len(), 2);
@@ -112,7 +112,7 @@ fn torn_tail_is_cut_and_wrong_byte_found() {
     file.write_all_at(&[byte[0] ^ 1], 250_000).unwrap();
     let (is_sound, printed) = offline(directory.path(), &["check"]);
     assert!(
-        !is_sound && said.contains("damaged: object lake/key1") && said.contains("wrong checksum"),
+        !is_sound && printed.contains("damaged: object lake/key1") && printed.contains("wrong checksum"),
         "{printed}"
     );
     let runtime_between = runtime();
@@ -125,9 +125,9 @@ fn torn_tail_is_cut_and_wrong_byte_found() {
     });
     drop(runtime_between);
     let (is_sound, printed) = offline(directory.path(), &["repair"]);
-    assert!(!is_sound && said.contains("--drop-damaged"), "{printed}");
+    assert!(!is_sound && printed.contains("--drop-damaged"), "{printed}");
     let (is_sound, printed) = offline(directory.path(), &["repair", "--drop-damaged"]);
-    assert!(is_sound && said.contains("gave up object lake/key1"), "{printed}");
+    assert!(is_sound && printed.contains("gave up object lake/key1"), "{printed}");
     runtime().block_on(async {
         let engine = ground.open(&local).await;
         assert!(matches!(get(&engine, "key1", None).await, Err(GatewayError::NoSuchKey)));
@@ -162,7 +162,7 @@ fn metadata_that_do_not_fit_the_journal_are_refused() {
         for _ in 0..3 {
             let tried = runtime().block_on(async { ground.try_open(&local).await.map(drop) });
             let error = tried.unwrap_err();
-            assert!(why.contains("metadata.redb") && why.contains("what to do"), "{error}");
+            assert!(error.contains("metadata.redb") && error.contains("what to do"), "{error}");
             assert_eq!(segments(&local), before);
         }
     };
@@ -173,7 +173,7 @@ fn metadata_that_do_not_fit_the_journal_are_refused() {
     std::fs::copy(directory.path().join("yesterday"), &metadata).unwrap();
     refused();
     let (_, printed) = offline(directory.path(), &["check"]);
-    assert!(said.contains("older than the journal"), "{printed}");
+    assert!(printed.contains("older than the journal"), "{printed}");
     std::fs::copy(&backup, &metadata).unwrap();
     runtime().block_on(async {
         let engine = ground.open(&local).await;
@@ -289,16 +289,16 @@ fn metadata_that_were_altered_are_refused_or_harmless() {
             match tried {
                 Err(reason) => {
                     assert!(
-                        why.contains("metadata.redb") && why.contains("what to do"),
+                        reason.contains("metadata.redb") && reason.contains("what to do"),
                         "{reason}; {context}"
                     );
-                    assert!(code == Some(4) && said.contains("what to do"), "{context}");
+                    assert!(code == Some(4) && printed.contains("what to do"), "{context}");
                     assert_eq!(segments(&local), before, "{context}");
                     refused += 1;
                 }
                 Ok(lost) => {
                     assert_eq!(code, Some(i32::from(is_torn)), "{context}");
-                    assert_eq!(said.matches("damaged: object lake/key").count() as u64, lost, "{context}");
+                    assert_eq!(printed.matches("damaged: object lake/key").count() as u64, lost, "{context}");
                     assert_eq!(lost > 0, is_torn, "{context}");
                     harmless += 1;
                 }
@@ -327,9 +327,9 @@ fn metadata_without_the_last_commit_are_refused() {
     std::fs::copy(&backup, local.join("metadata.redb")).unwrap();
     for _ in 0..2 {
         let (code, printed) = offline_code(directory.path(), &["check"]);
-        assert!(code == Some(4) && said.contains("lacks 1 commits"), "{code:?} {printed}");
+        assert!(code == Some(4) && printed.contains("lacks 1 commits"), "{code:?} {printed}");
         let error = runtime().block_on(async { ground.try_open(&local).await.map(drop) }).unwrap_err();
-        assert!(why.contains("lacks 1 commits") && why.contains("remove the file `commits`"), "{error}");
+        assert!(error.contains("lacks 1 commits") && error.contains("remove the file `commits`"), "{error}");
     }
     std::fs::remove_file(local.join("journal/commits")).unwrap();
     runtime().block_on(async {
@@ -412,10 +412,10 @@ fn full_disk_refuses_writes_and_loses_nothing() {
                 Ok(_) => count += 1,
                 Err(error) => break error,
             }
-            assert!(kept < 200);
+            assert!(count < 200);
         };
         assert!(matches!(refused, GatewayError::Busy(_)), "{refused}");
-        assert!(kept > 5, "{count}");
+        assert!(count > 5, "{count}");
         // What takes no room goes on.
         delete(&engine, "key000").await.unwrap();
         put(&engine, "empty", &content(0, 0), WriteConditions::default()).await.unwrap();
@@ -425,8 +425,8 @@ fn full_disk_refuses_writes_and_loses_nothing() {
         ground.drain(&engine).await;
         put(&engine, "again", &content(7, 1 << 20), WriteConditions::default()).await.unwrap();
         ground.drain(&engine).await;
-        assert_eq!(ground.stored().await.len() as u64, kept - 1 + 2);
-        assert_eq!(ground.mood.puts.load(Ordering::Relaxed), kept - 1 + 2);
+        assert_eq!(ground.stored().await.len() as u64, count - 1 + 2);
+        assert_eq!(ground.mood.puts.load(Ordering::Relaxed), count - 1 + 2);
         engine.close().await;
     });
 }

@@ -85,7 +85,7 @@ fn page_documents_all_metrics() {
         Program::start(directory.path(), &format!("[bucket.lake]\nstore = \"{}\"\n", objects.display()));
     let token = format!("Authorization: Bearer {}\r\n", program.token());
     let exported = metric_names(&program.ask("/metrics", &token).unwrap());
-    assert!(told.len() > 20, "{exported:?}");
+    assert!(exported.len() > 20, "{exported:?}");
     let page = text_of("docs/gateway-operations.md");
     let rows: BTreeSet<String> = page
         .lines()

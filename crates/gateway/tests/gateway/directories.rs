@@ -121,7 +121,7 @@ fn leftovers_of_interrupted_writes_are_counted_and_removed() {
     let text = run("repair");
     assert!(text.contains("removed 2 files") && text.contains("a/kept#1"), "{text}");
     assert!(!objects.join("a/kept#1").exists() && !objects.join("gone").exists());
-    assert!(!said("check").contains("broken off"));
+    assert!(!run("check").contains("broken off"));
     program.start_again();
     assert_eq!(ask(program.address, "GET", "/lake/a/kept", &[], b"").unwrap().text(), "kept");
     // The name of the directory that had nothing else is free.

@@ -270,7 +270,7 @@ impl Faulty {
             }
             None => None,
         };
-        if matches!(told, Some(Lie::Put | Lie::Complete | Lie::Copy | Lie::Delete)) {
+        if matches!(chosen, Some(Lie::Put | Lie::Complete | Lie::Copy | Lie::Delete)) {
             self.mood.undone.lock().insert(location.clone());
         }
         self.mood.lies.fetch_add(u64::from(chosen.is_some()), Ordering::Relaxed);

@@ -116,7 +116,7 @@ fn concurrent_writers_leave_room_for_metadata() {
                     (key, Err(error)) => panic!("{kind} {key}: {error}"),
                 }
             }
-            assert!(!taken.is_empty() && taken.len() < 24, "{kind}: {stored:?}");
+            assert!(!stored.is_empty() && stored.len() < 24, "{kind}: {stored:?}");
             fill_with_rows(&engine).await;
             // What makes room goes on.
             for _ in 0..2 {
@@ -145,7 +145,7 @@ fn concurrent_writers_leave_room_for_metadata() {
                 );
             }
             ground.drain(&engine).await;
-            assert_eq!(ground.stored().await.len(), taken.len() + 1, "{kind}");
+            assert_eq!(ground.stored().await.len(), stored.len() + 1, "{kind}");
             std::fs::remove_file(&filler).unwrap();
             // Clients are served as soon as the metadata have their reserve again.
             let begun = Instant::now();
@@ -235,7 +235,7 @@ fn full_disk_shows_in_log_metrics_and_readiness() {
         let log = std::fs::read_to_string(directory.join("gateway.toml.log")).unwrap();
         let count = log.lines().filter(|line| line.contains("answered with SlowDown")).count();
         // The first one, and one a minute.
-        assert!((1..10).contains(&told), "{count} of 49: {log}");
+        assert!((1..10).contains(&count), "{count} of 49: {log}");
         assert!(log.contains("local disk is full") && log.contains("what to do"), "{log}");
 
         std::fs::remove_file(&filler).unwrap();

@@ -191,12 +191,12 @@ async fn operate(engine: &Arc<GatewayEngine>, seen: &Seen, worker: u64, has_long
     let size = if has_long && random.below(3) == 0 { LONG } else { size };
     match random.below(10) {
         0..5 => {
-            say(&format!("put {at} {seed} {size}"));
+            say(&format!("put {target} {seed} {size}"));
             seen.begin(target, Some((seed, size)));
             put(engine, &name_at, &content(seed, size), WriteConditions::default()).await.unwrap();
         }
         5 | 6 if target != other => {
-            say(&format!("copy {at} {other}"));
+            say(&format!("copy {target} {other}"));
             let state = seen.now(target);
             if state.is_some() {
                 seen.begin(other, state);
@@ -209,14 +209,16 @@ async fn operate(engine: &Arc<GatewayEngine>, seen: &Seen, worker: u64, has_long
             match engine.copy(request).await {
                 Ok(_) if state.is_some() => {}
                 Err(GatewayError::NoSuchKey) if state.is_none() => return say(&format!("nothing {other}")),
-                outcome => return say(&format!("wrong {at}: copied as {outcome:?}, and it is {state:?}")),
+                outcome => {
+                    return say(&format!("wrong {target}: copied as {outcome:?}, and it is {state:?}"));
+                }
             }
             seen.done(other);
             return say(&format!("done {other}"));
         }
         7 => {
             let size = if has_long { LONG } else { 5 << 20 };
-            say(&format!("put {at} {seed} {size}"));
+            say(&format!("put {target} {seed} {size}"));
             seen.begin(target, Some((seed, size)));
             let upload = engine
                 .create_upload(BUCKET, &name_at, ObjectHeaders::default(), Vec::new(), None)
@@ -253,13 +255,13 @@ async fn operate(engine: &Arc<GatewayEngine>, seen: &Seen, worker: u64, has_long
         }
         8 => return seen.check(engine, target).await,
         _ => {
-            say(&format!("delete {at}"));
+            say(&format!("delete {target}"));
             seen.begin(target, None);
             delete(engine, &name_at).await.unwrap();
         }
     }
     seen.done(target);
-    say(&format!("done {at}"));
+    say(&format!("done {target}"));
 }
 
 /// What is known from the child's lines: what was acknowledged, and what may have been done besides.

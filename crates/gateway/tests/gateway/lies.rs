@@ -63,7 +63,7 @@ async fn until(condition: &str, is_so: impl Fn() -> bool) {
 }
 
 fn is_withheld(read: &Result<Bytes, GatewayError>, reason: &str) -> bool {
-    matches!(read, Err(GatewayError::StoreAway(text)) if text.contains(why) && text.contains("stays known"))
+    matches!(read, Err(GatewayError::StoreAway(text)) if text.contains(reason) && text.contains("stays known"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -416,7 +416,7 @@ async fn listed_object_survives_transient_absence_from_store() {
             matches!(contradiction, Err(GatewayError::Store(_) | GatewayError::StoreAway(_))),
             "{contradiction:?}"
         );
-        assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record, known);
+        assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record, original);
         assert!(get(&engine, "a", None).await.is_err());
         assert_eq!(get(&engine, "a", None).await, Ok(theirs));
         engine.close().await;

@@ -166,7 +166,7 @@ fn prefix_needed_by_copies_stays_exclusive() {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(why.contains("copies") && why.contains("drain"), "{message}");
+        assert!(message.contains("copies") && message.contains("drain"), "{message}");
         let rules = std::mem::take(&mut ground.rules);
         let engine = ground.open(&local).await;
         ground.drain(&engine).await;

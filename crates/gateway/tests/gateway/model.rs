@@ -445,10 +445,10 @@ impl Run<'_> {
             let [part] = found.as_slice() else { panic!("{label}: {found:?}") };
             assert_eq!(
                 (part.number, &part.etag, part.size_bytes),
-                (expected.number, &expected.etag, sizes[at]),
+                (expected.number, &expected.etag, sizes[index]),
                 "{label}"
             );
-            assert_eq!(is_truncated, at + 1 < parts.len(), "{label}");
+            assert_eq!(is_truncated, index + 1 < parts.len(), "{label}");
             after = part.number;
         }
         if is_aborted {
@@ -531,9 +531,9 @@ fn check(steps: &[Step], write: WriteMode, consistency: StoreConsistency, etags:
             let attributes = ground.store.get(&path).await.unwrap().attributes;
             let stored_attribute =
                 |attribute: Attribute| attributes.get(&attribute).map(|value| value.as_ref().to_owned());
-            assert_eq!(kept(Attribute::ContentType), object.headers.content_type, "{key}");
+            assert_eq!(stored_attribute(Attribute::ContentType), object.headers.content_type, "{key}");
             let user_value = object.headers.user.first().map(|(_, value)| value.clone());
-            assert_eq!(kept(Attribute::Metadata("by".into())), by, "{key}");
+            assert_eq!(stored_attribute(Attribute::Metadata("by".into())), user_value, "{key}");
         }
         let stored = ground.stored().await;
         let expected: Vec<(String, Bytes)> =

@@ -32,16 +32,16 @@ fn opening_gateway_reports_its_progress() {
     wait_for("it does not say how far it is", || shows("/health/ready", "", "have listed 3 objects so far"));
     for (path, status) in [("/health/ready", 503), ("/health/live", 200), ("/metrics", 401), ("/status", 401)]
     {
-        assert!(says(path, "", &format!("HTTP/1.1 {status}")), "{path}");
+        assert!(shows(path, "", &format!("HTTP/1.1 {status}")), "{path}");
     }
     let token = format!("Authorization: Bearer {}\r\n", program.token());
-    assert!(says("/status", &token, "HTTP/1.1 503"));
+    assert!(shows("/status", &token, "HTTP/1.1 503"));
     for line in ["underlay_gateway_opening 1\n", "underlay_gateway_taken_over_objects_total 3\n"] {
-        assert!(says("/metrics", &token, line), "{line}");
+        assert!(shows("/metrics", &token, line), "{line}");
     }
     let top = command().args(["top", "--once"]).arg(program.config()).output().unwrap();
     let stderr = String::from_utf8_lossy(&top.stderr).into_owned();
-    assert!(!top.status.success() && said.contains("opening"), "{stderr}");
+    assert!(!top.status.success() && stderr.contains("opening"), "{stderr}");
     store.may_list(usize::MAX);
     program.wait_ready();
     let metrics = program.ask("/metrics", &token).unwrap();

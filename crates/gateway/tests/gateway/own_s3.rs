@@ -40,7 +40,8 @@ impl OwnS3 {
     pub(crate) fn start(objects: usize) -> OwnS3 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let objects = (0..objects).map(|index| (format!("there/{index:03}"), vec![b'x'; 10 + at])).collect();
+        let objects =
+            (0..objects).map(|index| (format!("there/{index:03}"), vec![b'x'; 10 + index])).collect();
         let state = Arc::new((Mutex::new(State { objects, ..State::default() }), Condvar::new()));
         let shared = Arc::clone(&state);
         // Both end with the process of the test.

@@ -307,7 +307,7 @@ fn refused_objects_are_shown_and_drain_exits_1() {
     });
     let top = command().args(["top", "--once"]).arg(program.config()).output().unwrap();
     let printed = String::from_utf8_lossy(&top.stdout).into_owned();
-    assert!(said.contains("2 objects fail to be stored: denied"), "{printed}");
+    assert!(printed.contains("2 objects fail to be stored: denied"), "{printed}");
     program.terminate();
     let (status, log) = program.wait_end();
     assert_eq!(status.code(), Some(1), "{log}");
@@ -320,7 +320,7 @@ fn refused_objects_are_shown_and_drain_exits_1() {
     let printed = String::from_utf8_lossy(&drained.stderr).into_owned();
     assert_eq!(drained.status.code(), Some(1), "{printed}");
     assert!(
-        said.contains("not stored: lake/a: denied") && said.contains("not stored: lake/b: denied"),
+        printed.contains("not stored: lake/a: denied") && printed.contains("not stored: lake/b: denied"),
         "{printed}"
     );
     store.refuse_puts(false);
@@ -352,7 +352,7 @@ fn drain_of_foreign_directory_is_refused() {
         let printed = String::from_utf8_lossy(&drain.stderr).into_owned();
         assert_eq!(drain.status.code(), Some(4), "{printed}");
         assert!(
-            said.contains("has no metadata of a gateway") && !said.contains("have everything"),
+            printed.contains("has no metadata of a gateway") && !printed.contains("have everything"),
             "{printed}"
         );
     }

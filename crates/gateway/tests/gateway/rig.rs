@@ -107,7 +107,7 @@ impl Ground {
                     Ok(StoreBackend::new(store, BackendKind::S3).landing_within(landing))
                 }
                 None => Ok(backend.clone()),
-                Some(root) => backend.clone().at(root).map_err(|error| error.to_string()),
+                Some(root) => backend.clone().with_root(root).map_err(|error| error.to_string()),
             }),
             create_place: Box::new(move |_, _| match takes_buckets {
                 true => Ok(made.clone()),

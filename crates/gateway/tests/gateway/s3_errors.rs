@@ -216,7 +216,7 @@ fn copy_has_requested_checksum() {
     let downloaded =
         ask(program.address, "GET", "/lake/b", &[("x-amz-checksum-mode", "ENABLED")], b"").unwrap();
     assert_eq!(
-        (known.body.as_slice(), known.header("x-amz-checksum-sha256")),
+        (downloaded.body.as_slice(), downloaded.header("x-amz-checksum-sha256")),
         (&b"bytes"[..], Some(sha256.as_str()))
     );
     let headers = [("x-amz-checksum-algorithm", "MD4"), ("x-amz-copy-source", "/lake/a")];

@@ -62,7 +62,7 @@ fn expires_reaches_the_store_and_comes_back_from_it() {
     std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let sections = format!(
         "[s3]\nendpoint = \"http://{}\"\nkey_id = \"{KEY}\"\nsecret_file = \"{}\"\n[bucket.lake]\nstore = \"s3://lake\"\nwrite = \"through\"\n",
-        behind.address,
+        backend.address,
         secret.display()
     );
     let mut program = Program::start(near.path(), &sections);

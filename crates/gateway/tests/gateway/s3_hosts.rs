@@ -181,8 +181,8 @@ fn impossible_hosts_and_regions_are_configuration_errors() {
     let output = crate::program::command().arg("serve").arg(&config).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert_eq!(said.matches("the name of a host without a port").count(), 4, "{stderr}");
-    assert!(said.contains("expected lowercase letters, digits and hyphens"), "{stderr}");
+    assert_eq!(stderr.matches("the name of a host without a port").count(), 4, "{stderr}");
+    assert!(stderr.contains("expected lowercase letters, digits and hyphens"), "{stderr}");
 }
 
 /// A form for `lake`, signed.

@@ -35,6 +35,6 @@ fn tests_named_by_page_exist() {
     let named = named(&page);
     assert!(named.len() > 60, "only {} tests are named", named.len());
     for name in named {
-        assert!(there.contains(&name), "docs/gateway-s3.md names the test `{name}`, which is not there");
+        assert!(defined.contains(&name), "docs/gateway-s3.md names the test `{name}`, which is not there");
     }
 }

@@ -309,7 +309,7 @@ fn bucket_away_at_start_returns_after_mount() {
         for message in
             ["lake/a is recorded in", "the directory is empty: is it mounted?", "what to do: mount it"]
         {
-            assert!(log.contains(said), "{message} is not in {log}");
+            assert!(log.contains(message), "{message} is not in {log}");
         }
         assert!(log.contains("has nothing of what was stored there: is it mounted?"), "{log}");
     }
@@ -423,12 +423,12 @@ fn drain_into_empty_directory_accepts_it() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, printed) = drain(&["--timeout", "5"]);
-    assert!(code == Some(1) && said.contains("is it mounted?"), "{code:?} {printed}");
+    assert!(code == Some(1) && printed.contains("is it mounted?"), "{code:?} {printed}");
     assert_eq!(Disk::files(&disk.objects), [""; 0]);
     let (code, printed) = drain(&["--into-empty", "sea"]);
-    assert!(code == Some(2) && said.contains("there is no [bucket.sea]"), "{code:?} {printed}");
+    assert!(code == Some(2) && printed.contains("there is no [bucket.sea]"), "{code:?} {printed}");
     let (code, printed) = drain(&["--timeout", "5", "--into-empty", "lake"]);
-    assert!(code == Some(1) && said.contains("lake/lost is recorded in"), "{code:?} {printed}");
+    assert!(code == Some(1) && printed.contains("lake/lost is recorded in"), "{code:?} {printed}");
     assert_eq!(Disk::files(&disk.objects), ["left"]);
     assert_eq!(Disk::files(&other.objects), [""; 0]);
     std::fs::remove_dir(&other.objects).unwrap();
