@@ -388,7 +388,7 @@ impl Run<'_> {
         let outcome = self.engine().copy(request).await.map(drop);
         match self.model.get(from).cloned() {
             _ if from == to && !replace => {
-                assert!(matches!(outcome, Err(GatewayError::InvalidArgument(_))), "{label}")
+                assert!(matches!(outcome, Err(GatewayError::InvalidRequest(_))), "{label}")
             }
             None => assert_eq!(outcome, Err(GatewayError::NoSuchKey), "{label}"),
             Some(_) if matches!(only, Only::AnotherThanThis | Only::Other) => {
