@@ -1,8 +1,9 @@
 //! The disk of each simulated gateway: what the kernel remembers of its files, and what the disk itself has.
 //!
-//! The files are real ones in a scratch directory, and have what the kernel remembers: a kill leaves them as they are. Of each page that was written
-//! since its last sync, this module keeps what the disk has instead. A power cut gives back that, or half of it, or nothing, as the seed will have
-//! it. A sync that fails has the kernel take the pages for written all the same, as Linux does: they are read until they are forgotten.
+//! The files are real ones in a scratch directory, and have what the kernel remembers: a kill leaves them as they are.
+//! Of each page that was written since its last sync, this module keeps what the disk has instead. A power cut gives
+//! back that, or half of it, or nothing, as the seed will have it. A sync that fails has the kernel take the pages for
+//! written all the same, as Linux does: they are read until they are forgotten.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

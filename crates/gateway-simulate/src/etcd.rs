@@ -1,4 +1,5 @@
-//! An etcd of the world: keys with revisions, leases in virtual time, requests that get no answer, and transactions that are carried out late.
+//! An etcd of the world: keys with revisions, leases in virtual time, requests that get no answer, and transactions
+//! that are carried out late.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

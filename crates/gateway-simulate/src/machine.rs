@@ -1,8 +1,9 @@
 //! The machine that a simulated process believes to be on: its clocks, its random numbers and its disk.
 //!
-//! The gateway is the one that is shipped, and so are the libraries below it; what they ask the operating system for passes through libc. So the
-//! simulator's program has its own functions of these names, which the linker prefers to libc's (std documents that for `getrandom`; `rustix` is
-//! built to call libc here as well). On a thread that plays a script they answer from the simulation. On any other thread they are system calls.
+//! The gateway is the one that is shipped, and so are the libraries below it; what they ask the operating system for
+//! passes through libc. So the simulator's program has its own functions of these names, which the linker prefers to
+//! libc's (std documents that for `getrandom`; `rustix` is built to call libc here as well). On a thread that plays a
+//! script they answer from the simulation. On any other thread they are system calls.
 //!
 //! They never call libc's function of the same name, only system calls, and take no lock that a caller may hold.
 

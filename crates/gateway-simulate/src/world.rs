@@ -1,7 +1,7 @@
 //! Virtual time, random numbers that follow the seed, and what happens outside of every simulated process.
 //!
-//! The world is a handle: cheap to clone, and the same everywhere. All of a run happens on one thread, so its locks are never contended; they are
-//! there because traits such as `ObjectStore` ask for `Send` and `Sync`.
+//! The world is a handle: cheap to clone, and the same everywhere. All of a run happens on one thread, so its locks are
+//! never contended; they are there because traits such as `ObjectStore` ask for `Send` and `Sync`.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -1,5 +1,5 @@
-//! A bucket with as many objects as one wants, for `benches/gateway`: `many_objects fill|open DIRECTORY COUNT`. `fill` takes over a store
-//! that lists so many and ends by SIGKILL; `open` opens what that left. Each prints a line of JSON.
+//! A bucket with as many objects as one wants, for `benches/gateway`: `many_objects fill|open DIRECTORY COUNT`. `fill`
+//! takes over a store that lists so many and ends by SIGKILL; `open` opens what that left. Each prints a line of JSON.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Encryption of what lies on the local disk: chunks of the journal and blocks of the cache, by AES-256-GCM.
 //!
-//! Each content and each block has a key of its own, derived from the one in the configuration, and each chunk a random nonce that is stored
-//! with it. So two chunks share a nonce and a key only by chance, of some 80,000 among 2^96. Whose chunk it is, is authenticated as well.
+//! Each content and each block has a key of its own, derived from the one in the configuration, and each chunk a random
+//! nonce that is stored with it. So two chunks share a nonce and a key only by chance, of some 80,000 among 2^96. Whose
+//! chunk it is, is authenticated as well.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};

@@ -1,6 +1,7 @@
 //! Work that may wait for a disk, beside the tasks.
 //!
-//! A simulation has one thread, and its own time: there such work is a task as well, which begins a little later than it was asked for.
+//! A simulation has one thread, and its own time: there such work is a task as well, which begins a little later than
+//! it was asked for.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! The cache: blocks of objects in memory and on flash. A block is known by whose bytes it has and its number, so another
-//! version's is never taken for it. A reader that misses a block already on its way waits for that one.
+//! The cache: blocks of objects in memory and on flash. A block is known by whose bytes it has and its number, so
+//! another version's is never taken for it. A reader that misses a block already on its way waits for that one.
 
 mod admission;
 mod arriving;
@@ -70,7 +70,8 @@ pub(crate) struct BlockOrigin {
     pub(crate) size_bytes: u64,
     pub(crate) whose: BlockOwner,
     pub(crate) counts: Arc<BlockCounts>,
-    /// A block that was fetched for this very reader: it counts as a miss, also if it is here by the time that it is read.
+    /// A block that was fetched for this very reader: it counts as a miss, also if it is here by the time that it is
+    /// read.
     pub(crate) missed: Option<u64>,
 }
 
@@ -332,7 +333,8 @@ impl BlockCache {
         }
     }
 
-    /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and from the store.
+    /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and
+    /// from the store.
     pub(crate) fn bypass(&self) -> (bool, u64, f64, f64) {
         let bypass = self.bypass.lock();
         let (flash_s, store_s) = bypass.seconds();
@@ -353,7 +355,8 @@ impl BlockCache {
         }
     }
 
-    /// Has the block come that this byte is in, and hands it on as soon as it begins to come. `None` if the block is here or on its way already.
+    /// Has the block come that this byte is in, and hands it on as soon as it begins to come. `None` if the block is
+    /// here or on its way already.
     ///
     /// # Errors
     /// What the store said.
@@ -444,8 +447,8 @@ impl BlockCache {
         Ok(answer)
     }
 
-    /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of which tells `teller`
-    /// what the store says of the object and hands on the first block as it comes.
+    /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of
+    /// which tells `teller` what the store says of the object and hands on the first block as it comes.
     fn claim(
         self: &Arc<Self>,
         origin: &BlockOrigin,
@@ -544,8 +547,8 @@ impl BlockCache {
             let _ = teller.found.send(Ok(found));
             HandedOn::new(teller.pieces)
         });
-        // As long as the block will be: the cache counts bytes, and of a small object it must not keep a large one's room. Copied as they come,
-        // since a part keeps all that was received with it.
+        // As long as the block will be: the cache counts bytes, and of a small object it must not keep a large one's
+        // room. Copied as they come, since a part keeps all that was received with it.
         let room_at = |offset: u64| Vec::<u8>::with_capacity(self.block_bytes.min(end - offset) as usize);
         let (mut offset, mut gathered) = (begin, room_at(begin));
         let mut publish = |block: Bytes| {
@@ -560,7 +563,8 @@ impl BlockCache {
             self.under_way.lock().remove(&key);
             sender.send_replace(Some(Ok(block)));
         };
-        // The last block is nobody's before the body has ended where it should: one that goes on is not what was asked for.
+        // The last block is nobody's before the body has ended where it should: one that goes on is not what was asked
+        // for.
         let mut is_longer = false;
         while let Some(piece) = body.next().await {
             let mut piece = piece.map_err(|error| failed("GET", error))?;

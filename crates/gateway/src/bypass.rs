@@ -1,5 +1,5 @@
-//! Whether blocks are worth reading from flash. A disk that is worn, shared or throttled may be slower than the store behind; then it is
-//! left alone, but for a look now and then, until it is faster again.
+//! Whether blocks are worth reading from flash. A disk that is worn, shared or throttled may be slower than the store
+//! behind; then it is left alone, but for a look now and then, until it is faster again.
 
 use std::time::Duration;
 

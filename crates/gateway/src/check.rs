@@ -1,5 +1,5 @@
-//! Offline: whether the local directory is in order, and putting it right. It trusts the lists of extents of objects and parts, and
-//! compares everything else with them.
+//! Offline: whether the local directory is in order, and putting it right. It trusts the lists of extents of objects
+//! and parts, and compares everything else with them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -22,7 +22,8 @@ use crate::store::{DirectoryWriters, look_through};
 /// Bytes of the journal that are read at once.
 const STEP_BYTES: u64 = 4 << 20;
 const METADATA_CACHE_BYTES: usize = 64 << 20;
-/// Where others, or other gateways, write to a store as well, what was changed within this time may be a write that is under way.
+/// Where others, or other gateways, write to a store as well, what was changed within this time may be a write that is
+/// under way.
 const OTHERS_TAKE: Duration = Duration::from_secs(3600);
 
 /// What was found, and what was done about it.
@@ -244,8 +245,8 @@ fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File),
 }
 
 /// # Errors
-/// When the directory has no gateway's metadata. A new one there would answer in place of the right one, as after a typing error in the
-/// configuration.
+/// When the directory has no gateway's metadata. A new one there would answer in place of the right one, as after a
+/// typing error in the configuration.
 pub(crate) fn require_metadata(directory: &Path) -> Result<(), String> {
     match directory.join(crate::meta::FILE).exists() {
         true => Ok(()),

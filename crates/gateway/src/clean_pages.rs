@@ -1,7 +1,7 @@
 //! Memory that is allocated by whole pages is zeroed first.
 //!
-//! The cache's library writes such pages to flash as they are, with what the memory had before where nothing has been put: a part of an object,
-//! or a key, in clear beside blocks that are sealed. Other memory is handed out as it comes.
+//! The cache's library writes such pages to flash as they are, with what the memory had before where nothing has been
+//! put: a part of an object, or a key, in clear beside blocks that are sealed. Other memory is handed out as it comes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 

@@ -79,7 +79,8 @@ enum GatewayCommand {
     Repair {
         /// gateway.toml
         config: PathBuf,
-        /// Give up objects and parts whose bytes are damaged: they are gone for clients, or are again what the store has
+        /// Give up objects and parts whose bytes are damaged: they are gone for clients, or are again what the store
+        /// has
         #[arg(long)]
         drop_damaged: bool,
     },
@@ -90,14 +91,16 @@ enum GatewayCommand {
         /// How long to try, in seconds: 90 or 90s
         #[arg(long, default_value = "3600", value_parser = seconds)]
         timeout: u64,
-        /// Of several gateways, when etcd has lost its data and all of them are stopped: store what this one has, without asking etcd
+        /// Of several gateways, when etcd has lost its data and all of them are stopped: store what this one has,
+        /// without asking etcd
         #[arg(long)]
         without_etcd: bool,
-        /// With --without-etcd, where etcd can't say it: you know that `abandon` has not given this gateway's keys to others
+        /// With --without-etcd, where etcd can't say it: you know that `abandon` has not given this gateway's keys to
+        /// others
         #[arg(long, requires = "without_etcd")]
         not_abandoned: bool,
-        /// A bucket whose directory has nothing of what was stored there: you know that it is mounted, and that those objects are lost. May be
-        /// given several times
+        /// A bucket whose directory has nothing of what was stored there: you know that it is mounted, and that those
+        /// objects are lost. May be given several times
         #[arg(long, value_name = "BUCKET")]
         into_empty: Vec<String>,
     },
@@ -106,7 +109,8 @@ enum GatewayCommand {
         /// gateway.toml
         config: PathBuf,
     },
-    /// Give the keys of a gateway that does not come back to the others. What it acknowledged and the store does not have is lost
+    /// Give the keys of a gateway that does not come back to the others. What it acknowledged and the store does not
+    /// have is lost
     Abandon {
         /// gateway.toml of another one
         config: PathBuf,
@@ -169,8 +173,8 @@ fn start_log(level: &str) {
     use tracing_subscriber::layer::SubscriberExt as _;
     use tracing_subscriber::util::SubscriberInitExt as _;
     let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
-    // What s3s logs of a request that it refuses is the client's business, and stands in the access log. Below warnings it logs whole
-    // requests with their signatures, and a presigned URL is as good as a password.
+    // What s3s logs of a request that it refuses is the client's business, and stands in the access log. Below warnings
+    // it logs whole requests with their signatures, and a presigned URL is as good as a password.
     let targets = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target("underlay_gateway", level)

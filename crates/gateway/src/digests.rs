@@ -65,8 +65,8 @@ impl ChecksumKind {
         }
     }
 
-    /// Whether this text has the form of such a checksum: base64 of the right number of bytes. A truncated one counts as well-formed but wrong:
-    /// Ceph's s3-tests want that.
+    /// Whether this text has the form of such a checksum: base64 of the right number of bytes. A truncated one counts
+    /// as well-formed but wrong: Ceph's s3-tests want that.
     pub(crate) fn has_form_of(self, text: &str) -> bool {
         let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
         match STANDARD.decode(text) {

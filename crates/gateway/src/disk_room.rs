@@ -1,8 +1,8 @@
-//! Room on the local disk. Clients are refused while the gateway itself still has some: it can store what it has acknowledged, and
-//! so make room again, only while it can write to its metadata.
+//! Room on the local disk. Clients are refused while the gateway itself still has some: it can store what it has
+//! acknowledged, and so make room again, only while it can write to its metadata.
 //!
-//! A part of that room is a file, the reserve, which nobody else on the disk can take. When the metadata find the disk full all the same, the
-//! reserve is given up, and clients are refused until there is room to make it again.
+//! A part of that room is a file, the reserve, which nobody else on the disk can take. When the metadata find the disk
+//! full all the same, the reserve is given up, and clients are refused until there is room to make it again.
 
 use std::fs::File;
 use std::io;

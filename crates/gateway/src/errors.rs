@@ -66,7 +66,8 @@ pub enum GatewayError {
     /// Of a chunk of a body, or of what comes behind it.
     #[error("the signature of a part of the body is wrong: {0}")]
     WrongSignature(String),
-    /// The store is not there, or does not give what it has taken. The words are the gateway's own: clients may read them.
+    /// The store is not there, or does not give what it has taken. The words are the gateway's own: clients may read
+    /// them.
     #[error("{0}")]
     StoreAway(String),
     /// It contradicts itself, or what it is about.

@@ -3,7 +3,8 @@
 /// What ended a command.
 #[derive(Debug)]
 pub(crate) enum CommandFailure {
-    /// An argument, the configuration, or a file that it names (a secret, a certificate): a restart does not help before somebody has corrected it.
+    /// An argument, the configuration, or a file that it names (a secret, a certificate): a restart does not help
+    /// before somebody has corrected it.
     Mistake(String),
     /// Something that the gateway needs failed: a disk, a store, etcd, a port. A restart may help.
     Failed(String),

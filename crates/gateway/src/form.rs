@@ -53,7 +53,8 @@ pub fn boundary_of(content_type: &str) -> GatewayResult<String> {
     }
 }
 
-/// Reads a form as it comes. It goes on where it stopped: a client that sends one byte at a time costs no more than another.
+/// Reads a form as it comes. It goes on where it stopped: a client that sends one byte at a time costs no more than
+/// another.
 pub struct FormReader {
     first: String,
     between: String,
@@ -80,7 +81,8 @@ impl FormReader {
         }
     }
 
-    /// `bytes` are all that came, from the beginning on. Nothing as long as the file has not begun, and then where that begins.
+    /// `bytes` are all that came, from the beginning on. Nothing as long as the file has not begun, and then where that
+    /// begins.
     ///
     /// # Errors
     /// When it is no form.

@@ -1,8 +1,9 @@
 //! What the disk has of a file, and not what the kernel remembers of it.
 //!
-//! When a sync fails, the kernel takes the pages that it could not write for written, and goes on giving them to readers. A process that
-//! opens the file again would find everything as it should be, and build on what the next power cut takes away. So a file whose last user has not
-//! said that all its syncs had succeeded is read from the disk itself before it is believed.
+//! When a sync fails, the kernel takes the pages that it could not write for written, and goes on giving them to
+//! readers. A process that opens the file again would find everything as it should be, and build on what the next power
+//! cut takes away. So a file whose last user has not said that all its syncs had succeeded is read from the disk itself
+//! before it is believed.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +20,8 @@ const STEP_BYTES: usize = 1 << 20;
 /// What reads around the kernel's memory have to be aligned to: no disk has larger sectors.
 const ALIGNMENT: usize = 4096;
 
-/// A page that is being written, or that somebody else reads, is not forgotten at once. And what the user before has begun to write may still come.
+/// A page that is being written, or that somebody else reads, is not forgotten at once. And what the user before has
+/// begun to write may still come.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 

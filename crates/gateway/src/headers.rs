@@ -1,7 +1,8 @@
 //! Headers that objects keep: which are taken from clients, and how those are written that are not ASCII.
 //!
-//! S3 keeps text. User metadata that are not ASCII come and go as encoded words (RFC 2047; "Working with object metadata" in the S3 User
-//! Guide). `s3s` encodes them for clients, and this module for stores. Other headers that are not ASCII are UTF-8, as S3 takes them.
+//! S3 keeps text. User metadata that are not ASCII come and go as encoded words (RFC 2047; "Working with object
+//! metadata" in the S3 User Guide). `s3s` encodes them for clients, and this module for stores. Other headers that are
+//! not ASCII are UTF-8, as S3 takes them.
 
 use std::borrow::Cow;
 
@@ -15,9 +16,11 @@ use crate::model::ObjectHeaders;
 
 /// S3's limit of user metadata: the bytes of names and values in UTF-8.
 const MAX_USER_BYTES: usize = 2048;
-/// S3 takes 8 KiB of headers with a request. What the gateway itself adds to a request (who signed it, when, for which host) has the rest.
+/// S3 takes 8 KiB of headers with a request. What the gateway itself adds to a request (who signed it, when, for which
+/// host) has the rest.
 const MAX_HEADER_BYTES: usize = 7 << 10;
-/// The name that `Expires` has among the user metadata, for `object_store`, which does not know it. No client can give metadata such a name.
+/// The name that `Expires` has among the user metadata, for `object_store`, which does not know it. No client can give
+/// metadata such a name.
 pub(crate) const EXPIRES: &str = "%underlay-expires";
 const USER_PREFIX: &str = "x-amz-meta-";
 /// What a word of RFC 2047 begins and ends with, and how long it may be.
@@ -40,7 +43,8 @@ impl ObjectHeaders {
         ]
     }
 
-    /// Whether every store can keep them. Call this before accepting an object with them: nothing would ever store what no request can carry.
+    /// Whether every store can keep them. Call this before accepting an object with them: nothing would ever store what
+    /// no request can carry.
     ///
     /// # Errors
     /// When they are too long, or a name or value is none that HTTP has.
@@ -88,7 +92,8 @@ pub(crate) fn is_user_name(name: &str) -> bool {
     !name.is_empty() && HeaderName::from_bytes(format!("{USER_PREFIX}{name}").as_bytes()).is_ok()
 }
 
-/// A value of user metadata as it is written in a header: as encoded words where it is not plain ASCII, or would be taken for such a word.
+/// A value of user metadata as it is written in a header: as encoded words where it is not plain ASCII, or would be
+/// taken for such a word.
 pub(crate) fn written(value: &str) -> Cow<'_, str> {
     let is_plain = value.bytes().all(|byte| (b' '..0x7f).contains(&byte))
         && value.trim() == value

@@ -1,5 +1,5 @@
-//! `init`: a directory with a small configuration and a secret, so that a first bucket is two commands away. What it writes is read back by the
-//! program's own reader first; nothing that is there is overwritten.
+//! `init`: a directory with a small configuration and a secret, so that a first bucket is two commands away. What it
+//! writes is read back by the program's own reader first; nothing that is there is overwritten.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,8 +1,9 @@
 //! What the gateway knows of buckets, objects and their bytes: plain data, as it is kept in the metadata store.
 //!
-//! An *object* is a name with headers and a list of *extents*; an extent is a range of a *content*; a content is a run of bytes
-//! that never changes and has one place, in the journal or in an object of the store. So a copy is a second list of the
-//! same extents, and a rename moves no byte. A content counts how many extents use it, and is gone with the last.
+//! An *object* is a name with headers and a list of *extents*; an extent is a range of a *content*; a content is a run
+//! of bytes that never changes and has one place, in the journal or in an object of the store. So a copy is a second
+//! list of the same extents, and a rename moves no byte. A content counts how many extents use it, and is gone with the
+//! last.
 
 use serde::{Deserialize, Serialize};
 
@@ -98,15 +99,17 @@ pub struct ContentRecord {
     /// Extents of objects and of parts that use it.
     pub references: u64,
     pub place: ContentPlace,
-    /// Of what this gateway has stored, and has looked that the store has it, or has found in a listing: since when, by the store's own clock (since
-    /// 1970). What was changed by others has none, nor has what an earlier version wrote: the field is the last one, and such a row ends before it.
-    /// Of bytes in the journal only what was fetched from the store has one.
+    /// Of what this gateway has stored, and has looked that the store has it, or has found in a listing: since when, by
+    /// the store's own clock (since 1970). What was changed by others has none, nor has what an earlier version wrote:
+    /// the field is the last one, and such a row ends before it. Of bytes in the journal only what was fetched from the
+    /// store has one.
     #[serde(deserialize_with = "or_none")]
     pub confirmed_ms: Option<i64>,
 }
 
 impl ContentRecord {
-    /// Whether the journal has it although no client has written it there: it was fetched from the store, which had confirmed it before.
+    /// Whether the journal has it although no client has written it there: it was fetched from the store, which had
+    /// confirmed it before.
     pub fn was_fetched(&self) -> bool {
         matches!(self.place, ContentPlace::Local { .. }) && self.confirmed_ms.is_some()
     }

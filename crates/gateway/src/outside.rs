@@ -1,5 +1,5 @@
-//! Everything that parses bytes which somebody else may have written or a disk may have spoiled, in one place for the fuzzer
-//! (`fuzz/fuzz_targets/gateway_*.rs`): no bytes at all make it panic or take much memory.
+//! Everything that parses bytes which somebody else may have written or a disk may have spoiled, in one place for the
+//! fuzzer (`fuzz/fuzz_targets/gateway_*.rs`): no bytes at all make it panic or take much memory.
 
 mod request;
 
@@ -11,7 +11,8 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use crate::engine::{PeerAnswer, PeerQuestion};
 use crate::errors::GatewayResult;
 
-/// Has every parser look at the bytes: records and keys of the metadata, blocks on flash, what gateways ask each other, and what etcd answers.
+/// Has every parser look at the bytes: records and keys of the metadata, blocks on flash, what gateways ask each other,
+/// and what etcd answers.
 pub fn read(data: &[u8]) {
     crate::meta::read_any(data);
     crate::blocks::read_any(data);
@@ -53,7 +54,8 @@ pub fn read_head(data: &[u8]) {
     crate::cluster::read_any_head(&headers);
 }
 
-/// Takes a form as it comes in pieces, the first byte saying how long they are, and looks at it as far as that is done before its file.
+/// Takes a form as it comes in pieces, the first byte saying how long they are, and looks at it as far as that is done
+/// before its file.
 pub fn read_form(data: &[u8]) {
     let [step, form @ ..] = data else { return };
     let whole = crate::form::read(form, BOUNDARY);

@@ -1,9 +1,10 @@
-//! Which keys are this gateway's, where several share a store. Keys belong to *slots* by their beginning, and a slot has one owner. Here is
-//! what the gateway believes of that, and what it may do by it; [`cluster`](crate::cluster) keeps it in step with etcd.
+//! Which keys are this gateway's, where several share a store. Keys belong to *slots* by their beginning, and a slot
+//! has one owner. Here is what the gateway believes of that, and what it may do by it; [`cluster`](crate::cluster)
+//! keeps it in step with etcd.
 //!
-//! Two things keep two gateways apart. Nothing is written before etcd has the slot down as *dirty*, and nobody takes over a dirty slot
-//! whose owner is gone. So writes and flushes need no clock to be safe. Reads do: they are answered only while the lease lasts by
-//! our own clock, which began before etcd's and ends sooner.
+//! Two things keep two gateways apart. Nothing is written before etcd has the slot down as *dirty*, and nobody takes
+//! over a dirty slot whose owner is gone. So writes and flushes need no clock to be safe. Reads do: they are answered
+//! only while the lease lasts by our own clock, which began before etcd's and ends sooner.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

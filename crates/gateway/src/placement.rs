@@ -22,7 +22,8 @@ pub(crate) fn slot_of(bucket: &str, key: &str, segments: usize) -> u16 {
     u16::from_be_bytes([digest[0], digest[1]]) % SLOTS
 }
 
-/// Which of these members a slot should be with: rendezvous hashing, so that a member that comes or goes moves only its own share.
+/// Which of these members a slot should be with: rendezvous hashing, so that a member that comes or goes moves only its
+/// own share.
 pub(crate) fn chosen<'a>(members: impl Iterator<Item = &'a str>, slot: u16) -> Option<&'a str> {
     let weight = |member: &str| {
         let mut hash = Sha256::new();

@@ -1,5 +1,5 @@
-//! Writes that are refused for want of room: counted by cause, and logged. Thousands may be refused in a second, so the log has the first of
-//! each cause, and then one a minute.
+//! Writes that are refused for want of room: counted by cause, and logged. Thousands may be refused in a second, so the
+//! log has the first of each cause, and then one a minute.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Names of parts that the store keeps until their upload is over, since the journal has no room for them. A client can't name one:
-//! each begins with a zero byte, which no key of S3 has here.
+//! Names of parts that the store keeps until their upload is over, since the journal has no room for them. A client
+//! can't name one: each begins with a zero byte, which no key of S3 has here.
 
 /// The folder of a store where such parts are. No key has a path in it.
 pub(crate) const FOLDER: &str = "%underlay-parts";

@@ -1,6 +1,6 @@
-//! What runs for as long as the gateway: each loop has a task of its own, and a panic in one never goes unnoticed. It is caught, counted and logged
-//! with what the loop was working on; that item is set aside, and the loop goes on. Too many panics end the process; its next start may
-//! help, or shows the bug again.
+//! What runs for as long as the gateway: each loop has a task of its own, and a panic in one never goes unnoticed. It
+//! is caught, counted and logged with what the loop was working on; that item is set aside, and the loop goes on. Too
+//! many panics end the process; its next start may help, or shows the bug again.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,8 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 const COUNTED_FOR: Duration = Duration::from_secs(600);
 /// So many of a loop itself, outside of any item, show that it can't do its work.
 const MAX_LOOP_PANICS: usize = 10;
-/// Items are set aside one by one, so that many of them do not stop the others. So many in a row show that the fault is not in the items.
+/// Items are set aside one by one, so that many of them do not stop the others. So many in a row show that the fault is
+/// not in the items.
 const MAX_ITEM_PANICS: usize = 1_000;
 /// Before a loop that panicked begins anew.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);

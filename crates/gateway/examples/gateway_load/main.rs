@@ -1,7 +1,9 @@
-//! The client of `benches/gateway`: signed requests over connections that stay open, with as little work for each as can be, so that
-//! what is measured is the server. Each request is signed once and sent again and again, which a signature of version 4 allows for 15 minutes.
+//! The client of `benches/gateway`: signed requests over connections that stay open, with as little work for each as
+//! can be, so that what is measured is the server. Each request is signed once and sent again and again, which a
+//! signature of version 4 allows for 15 minutes.
 //!
-//! `gateway_load WORD NAME=VALUE...`, with one of the words in `main`; the secret is in `GATEWAY_SECRET`. Prints a line of JSON.
+//! `gateway_load WORD NAME=VALUE...`, with one of the words in `main`; the secret is in `GATEWAY_SECRET`. Prints a line
+//! of JSON.
 
 mod answers;
 mod writes;
@@ -117,7 +119,8 @@ fn connect(settings: &Settings) -> TcpStream {
     stream
 }
 
-/// Sends a request, and reads its answer to the end. The body is thrown away by the kernel unless `wanted` says what it has to be.
+/// Sends a request, and reads its answer to the end. The body is thrown away by the kernel unless `wanted` says what it
+/// has to be.
 fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8], wanted: Option<&[u8]>) -> u64 {
     stream.write_all(request).unwrap();
     let (filled, head) = read_head(stream, buffer);

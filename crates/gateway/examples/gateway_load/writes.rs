@@ -1,7 +1,7 @@
 //! What writers ask for: PUTs, a rename and a commit as Hadoop's S3A client does them, and the disk's own `fdatasync`.
 //!
-//! Keys are told by `root` (the URL's path of the bucket), `base` (what all keys in it begin with) and `copy_root` (the bucket as a copy's source
-//! names it), since Alluxio takes the directories of a bucket for buckets.
+//! Keys are told by `root` (the URL's path of the bucket), `base` (what all keys in it begin with) and `copy_root` (the
+//! bucket as a copy's source names it), since Alluxio takes the directories of a bucket for buckets.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -176,7 +176,8 @@ fn escape(text: &str) -> String {
     text.bytes().map(escaped).collect()
 }
 
-/// Commits as S3A's magic committer does: the tasks have uploaded each file as an upload of one part, and the job completes them.
+/// Commits as S3A's magic committer does: the tasks have uploaded each file as an upload of one part, and the job
+/// completes them.
 pub(super) fn commit(settings: &Settings) {
     let body = pattern(2, 0, settings.number("size") as usize);
     let paths: Vec<String> = (0..settings.number("objects"))

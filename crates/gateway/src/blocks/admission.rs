@@ -1,5 +1,5 @@
-//! Which blocks are written to flash. Once it is full, each that comes drives another one out: so only those come that were asked for before,
-//! and a scan, which asks for each once, drives out nothing.
+//! Which blocks are written to flash. Once it is full, each that comes drives another one out: so only those come that
+//! were asked for before, and a scan, which asks for each once, drives out nothing.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;

@@ -18,12 +18,13 @@ pub(crate) struct ArrivingBlock {
     pub(crate) found: StoredInfo,
     /// Where the block begins in the object.
     pub(crate) begins: u64,
-    /// Its bytes in order. They end too early if the store's answer does, or has more or fewer bytes than it should: the last ones come when that
-    /// is known. What waits here is a block at most.
+    /// Its bytes in order. They end too early if the store's answer does, or has more or fewer bytes than it should:
+    /// the last ones come when that is known. What waits here is a block at most.
     pub(crate) pieces: mpsc::UnboundedReceiver<Bytes>,
 }
 
-/// The bytes of a block that somebody reads while they come, all but the last: those are held back until nothing can be wrong with them.
+/// The bytes of a block that somebody reads while they come, all but the last: those are held back until nothing can be
+/// wrong with them.
 pub(super) struct HandedOn {
     to: mpsc::UnboundedSender<Bytes>,
     last: Option<Bytes>,

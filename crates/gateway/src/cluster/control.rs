@@ -27,8 +27,9 @@ pub(super) struct ClusterControl {
     /// Since when each other member has been there.
     seen_since: HashMap<String, Instant>,
     closed_since: HashMap<u16, Instant>,
-    /// Slots of which nobody knows whether they were given away or marked as clean, nor whether that is still to come, with the revision that
-    /// they had before. They stay closed until it has changed: then what is on its way finds another one, and does nothing.
+    /// Slots of which nobody knows whether they were given away or marked as clean, nor whether that is still to come,
+    /// with the revision that they had before. They stay closed until it has changed: then what is on its way finds
+    /// another one, and does nothing.
     unsure: HashMap<u16, u64>,
     /// Marks that slots were to get, of which nobody knows whether they have.
     marks: HashMap<u16, u64>,
@@ -131,7 +132,8 @@ impl ClusterControl {
             self.closed_since.clear();
         }
         (self.view, self.lease) = (view, Some(lease));
-        // A mark that etcd has stands for one time that the slot was dirty, also where the answer that it was written is lost.
+        // A mark that etcd has stands for one time that the slot was dirty, also where the answer that it was written
+        // is lost.
         let view = &self.view;
         self.marks.retain(|slot, mark| view.slot(*slot).is_none_or(|(record, _)| record.mark != *mark));
         let now = Instant::now();
@@ -166,7 +168,8 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// Finds out what became of slots of which that is not known: their revision has changed, or is changed now, by writing what is there.
+    /// Finds out what became of slots of which that is not known: their revision has changed, or is changed now, by
+    /// writing what is there.
     async fn settle_unsure(&mut self) -> Result<(), String> {
         let view = &self.view;
         let is_still = |slot: &u16, revision: &mut u64| view.revision_of(*slot) == *revision;
@@ -193,8 +196,8 @@ impl ClusterControl {
     /// Tells the rest of the gateway what is ours, and sets off what follows from it.
     async fn learn(&mut self) -> Result<(), String> {
         let ownership = Arc::clone(&self.shared.ownership);
-        // Asked before what is known: what a mover that ends behind this look has taken would be taken again, and forgotten before that while it is
-        // served already.
+        // Asked before what is known: what a mover that ends behind this look has taken would be taken again, and
+        // forgotten before that while it is served already.
         let is_moving = self.mover.as_ref().is_some_and(|mover| !mover.is_finished());
         let known_slots = self.shared.engine.known_slots().map_err(|error| error.to_string())?;
         let is_new = |(slot, record): (u16, &SlotRecord)| !record.is_dirty && ownership.is_foreign(slot);
@@ -215,7 +218,8 @@ impl ClusterControl {
                     Some((record, _)) => {
                         let is_known = super::is_known(known_slots.get(&slot), record);
                         if (record.is_dirty && !is_known) || (!record.is_dirty && unsettled.contains(&slot)) {
-                            // Etcd or the local directory is not what it was: whichever it is, nothing good comes of going on.
+                            // Etcd or the local directory is not what it was: whichever it is, nothing good comes of
+                            // going on.
                             ownership.set_foreign(slot);
                             strange += 1;
                             continue;
@@ -290,8 +294,8 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// As [`change`](Self::change), where to believe the opposite of what etcd says would be dangerous: slots of which nobody knows
-    /// what became are unsure.
+    /// As [`change`](Self::change), where to believe the opposite of what etcd says would be dangerous: slots of which
+    /// nobody knows what became are unsure.
     async fn change_surely(
         &mut self,
         changes: Vec<(u16, SlotRecord)>,

@@ -1,5 +1,5 @@
-//! etcd by its JSON gateway, which every server of version 3 has on its client port. We need six requests of it; the library with
-//! gRPC would take longer to build than the rest of the gateway.
+//! etcd by its JSON gateway, which every server of version 3 has on its client port. We need six requests of it; the
+//! library with gRPC would take longer to build than the rest of the gateway.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -41,8 +41,8 @@ pub trait EtcdKv: Send + Sync {
     /// All keys with a prefix, as they are now, and the revision that etcd has as a whole.
     async fn range(&self, prefix: &str) -> EtcdResult<(Vec<EtcdRow>, u64)>;
 
-    /// If everything was so, everything is written, and this is the revision it has then. An error may say that nobody knows whether it
-    /// was carried out, nor whether it yet will be.
+    /// If everything was so, everything is written, and this is the revision it has then. An error may say that nobody
+    /// knows whether it was carried out, nor whether it yet will be.
     async fn transact(&self, compares: &[TransactionGuard], puts: &[EtcdPut]) -> EtcdResult<Option<u64>>;
 
     /// A lease, with how long it holds from when etcd answered.
@@ -214,8 +214,9 @@ impl EtcdClient {
         Ok(Some(token.to_owned()))
     }
 
-    /// Asks the endpoint that answered last, and then each of the others. What must not be done twice is not asked for again once it
-    /// may have been: the second answer would say nothing of the first request, which may still be on its way.
+    /// Asks the endpoint that answered last, and then each of the others. What must not be done twice is not asked for
+    /// again once it may have been: the second answer would say nothing of the first request, which may still be on its
+    /// way.
     async fn ask(&self, path: &str, body: &Value, twice: RetryPolicy) -> EtcdResult<Value> {
         let first = self.current.load(Ordering::Relaxed);
         let mut last_error = EtcdError::not_done("[cluster] names no endpoint");

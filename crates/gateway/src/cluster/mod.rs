@@ -1,7 +1,8 @@
-//! Several gateways over one store: who is there and who has which keys, kept in etcd. `docs/gateway.md` says what that guarantees.
+//! Several gateways over one store: who is there and who has which keys, kept in etcd. `docs/gateway.md` says what that
+//! guarantees.
 //!
-//! A slot's record stays when its owner goes; the owner's own key goes with its lease. Every change of a slot is a transaction that
-//! compares the record, our lease, and that the former owner is gone or the next one there.
+//! A slot's record stays when its owner goes; the owner's own key goes with its lease. Every change of a slot is a
+//! transaction that compares the record, our lease, and that the former owner is gone or the next one there.
 
 mod control;
 mod etcd;
@@ -254,11 +255,12 @@ impl ClusterMember {
         !self.shared.has_left.load(Ordering::Acquire) && self.tasks.iter().any(JoinHandle::is_finished)
     }
 
-    /// Joins the cluster, and goes on in tasks of its own. One that is `only_leaving` gives away what it has, and is given nothing.
+    /// Joins the cluster, and goes on in tasks of its own. One that is `only_leaving` gives away what it has, and is
+    /// given nothing.
     ///
     /// # Errors
-    /// When it would be wrong to: the cluster is another one, or this gateway has what was given up. While etcd does not answer, it is
-    /// waited for. `etcd` is another one than the configuration names.
+    /// When it would be wrong to: the cluster is another one, or this gateway has what was given up. While etcd does
+    /// not answer, it is waited for. `etcd` is another one than the configuration names.
     pub(crate) async fn join(
         (config, secrets): (&GatewayConfig, &ConfigSecrets),
         etcd: Option<Box<dyn EtcdKv>>,
@@ -312,7 +314,8 @@ impl ClusterMember {
             }
         }
         *shared.came_round.lock() = Instant::now();
-        // After a restart these tasks would not know what is still on its way to etcd, so a panic of either ends the gateway.
+        // After a restart these tasks would not know what is still on its way to etcd, so a panic of either ends the
+        // gateway.
         let supervisor = &shared.engine.supervisor;
         let tasks = [
             supervisor.run_vital("holder of the cluster's lease", Arc::clone(&shared).hold()),
@@ -321,7 +324,8 @@ impl ClusterMember {
         Ok(Some(ClusterMember { shared, tasks }))
     }
 
-    /// Hands everything to the other members, as far as the stores have it, and takes its leave. Returns whether they have all.
+    /// Hands everything to the other members, as far as the stores have it, and takes its leave. Returns whether they
+    /// have all.
     pub(crate) async fn leave(&self, deadline: Instant) -> bool {
         self.shared.leaving.notify_one();
         while !self.shared.has_left.load(Ordering::Acquire) {
@@ -445,7 +449,8 @@ impl MemberShared {
         }
     }
 
-    /// Whether the cluster in etcd is that of the local directory and of the stores. It is made if there is none and never was.
+    /// Whether the cluster in etcd is that of the local directory and of the stores. It is made if there is none and
+    /// never was.
     async fn check_cluster(&self, view: &ClusterView, unsettled: usize) -> Result<(), MemberRefusal> {
         let joined = self.engine.membership().map_err(wrong)?.map(|membership| membership.cluster);
         if joined.is_none() {

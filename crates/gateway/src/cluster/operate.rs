@@ -66,8 +66,8 @@ pub(crate) async fn members(config: &GatewayConfig) -> Result<String, String> {
     Ok(text)
 }
 
-/// For a gateway that is to store what it has without joining: what etcd can say, if it says anything. `is_trusted` if the administrator
-/// vouches for the rest.
+/// For a gateway that is to store what it has without joining: what etcd can say, if it says anything. `is_trusted` if
+/// the administrator vouches for the rest.
 ///
 /// # Errors
 /// When etcd knows of a gateway that is there, or the configuration is not that of the cluster.

@@ -1,5 +1,5 @@
-//! From one gateway to another: requests of clients as they came, with the client's own signature, and questions of the engine. Both
-//! carry a proof that a gateway of the cluster sent them.
+//! From one gateway to another: requests of clients as they came, with the client's own signature, and questions of the
+//! engine. Both carry a proof that a gateway of the cluster sent them.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -52,8 +52,8 @@ const CHANGE: Duration = Duration::from_secs(300);
 const QUESTION: Duration = Duration::from_secs(30);
 /// A connection that has been idle for longer may be closed at the other end.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(10);
-/// A client's request in which nothing has moved for so long, either way, is given up, unless its owner says that it is there: it may have a large
-/// object to store before it answers.
+/// A client's request in which nothing has moved for so long, either way, is given up, unless its owner says that it is
+/// there: it may have a large object to store before it answers.
 const STANDSTILL: Duration = Duration::from_secs(15 * 60);
 /// After so many pings without an answer in a row nothing moves any more.
 const MAX_PINGS: u32 = 3;
@@ -358,7 +358,8 @@ impl PeerClients {
         let bytes = postcard::to_allocvec(question).map_err(|error| failed(address, error))?;
         let path = if matches!(question, PeerQuestion::Ping) { PINGS } else { QUESTIONS };
         let of_body = hex(&Sha256::digest(&bytes));
-        // A connection that was kept may be closed by now. Only what changes nothing is asked again, and the rest on a connection of its own.
+        // A connection that was kept may be closed by now. Only what changes nothing is asked again, and the rest on a
+        // connection of its own.
         let (reads, mut last_error) = (question.only_reads(), None);
         let limit = if reads { READ } else { CHANGE };
         for _ in 0..if reads { 2 } else { 1 } {
@@ -471,7 +472,8 @@ impl<S: futures_util::Stream<Item = GatewayResult<Frame<Bytes>>>> Body for Sized
     }
 }
 
-/// Has the kernel break off what leads to a host that is out of reach: without this it would wait for a quarter of an hour, or for ever.
+/// Has the kernel break off what leads to a host that is out of reach: without this it would wait for a quarter of an
+/// hour, or for ever.
 fn watch(stream: &TcpStream) -> std::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -524,8 +526,8 @@ fn name_in<B>(request: &Request<B>, addressing: &BucketAddressing) -> Option<(St
     }
 }
 
-/// Bucket and key of a path, as `s3s` reads it: percent-decoded as a whole, and then cut. Where the two should ever differ, the
-/// gateway that gets the request says that the key is not its own.
+/// Bucket and key of a path, as `s3s` reads it: percent-decoded as a whole, and then cut. Where the two should ever
+/// differ, the gateway that gets the request says that the key is not its own.
 pub(super) fn name_of(path: &str) -> Option<(String, String)> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();

@@ -47,8 +47,8 @@ pub(super) struct SlotRecord {
     pub(super) epoch: u64,
     /// Whether the owner may have what the store does not have.
     pub(super) is_dirty: bool,
-    /// Random, another one each time that the slot becomes dirty; 0 before the first. An older copy of the owner's directory does
-    /// not know it.
+    /// Random, another one each time that the slot becomes dirty; 0 before the first. An older copy of the owner's
+    /// directory does not know it.
     pub(super) mark: u64,
 }
 

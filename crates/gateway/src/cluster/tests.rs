@@ -1,4 +1,5 @@
-//! Members step by step, over an etcd that loses answers, carries out transactions late, and forgets; and what two such faults do together.
+//! Members step by step, over an etcd that loses answers, carries out transactions late, and forgets; and what two such
+//! faults do together.
 
 mod fake;
 mod gateway;
@@ -24,8 +25,8 @@ use gateway::{BUCKET, FILES, Gateway, Site, get_from, put_to};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_possibly_becoming_clean_takes_no_write() {
-    // The transaction that marks it as clean gets no answer, and is carried out after one or two more looks, or never; the one that is to
-    // settle it has an answer, or none either.
+    // The transaction that marks it as clean gets no answer, and is carried out after one or two more looks, or never;
+    // the one that is to settle it has an answer, or none either.
     for (fates, looks) in [
         (vec![Fate::Late], 0),
         (vec![Fate::Late], 1),
@@ -101,7 +102,8 @@ async fn slot_possibly_handed_on_is_not_used() {
     }
 }
 
-/// The transaction that marks a slot as dirty is carried out, and its answer is lost. By the next mark an older copy of the directory is recognised.
+/// The transaction that marks a slot as dirty is carried out, and its answer is lost. By the next mark an older copy of
+/// the directory is recognised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_mark_is_new_for_each_dirty_period() {
     let site = Site::new();
@@ -218,8 +220,8 @@ async fn etcd_rollback_stops_all_gateways() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_rollback_with_later_progress_is_detected() {
-    // What is lost: that the slot became dirty, or that it did and was clean again, so that etcd says the same of it as before. Who looks
-    // first: the one that wrote it, or the other, that has only seen it.
+    // What is lost: that the slot became dirty, or that it did and was clean again, so that etcd says the same of it as
+    // before. Who looks first: the one that wrote it, or the other, that has only seen it.
     for (is_flushed, is_other) in [(false, false), (false, true), (true, false), (true, true)] {
         let site = Site::new();
         let mut a = site.start("a").await.unwrap();
@@ -399,7 +401,8 @@ async fn started_store_request_is_awaited_at_lease_end() {
     a.flushed().await;
 }
 
-/// One slot keeps it from going: its object is not stored yet. What it has given away until then is the other's for good.
+/// One slot keeps it from going: its object is not stored yet. What it has given away until then is the other's for
+/// good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_of_leaving_gateway_do_not_return() {
     let site = Site::new();

@@ -1,6 +1,6 @@
-//! Whether etcd still has what it had. Its revision alone does not tell: an etcd with older data gets as far again by what others write. So
-//! this gateway writes a number of its own with whatever it changes, and the next look has to find the last one; and what others have
-//! written has to be there still, or to have been changed since.
+//! Whether etcd still has what it had. Its revision alone does not tell: an etcd with older data gets as far again by
+//! what others write. So this gateway writes a number of its own with whatever it changes, and the next look has to
+//! find the last one; and what others have written has to be there still, or to have been changed since.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,8 @@ pub(super) enum EtcdContradiction {
 }
 
 impl EtcdRollbackGuard {
-    /// A transaction is to be sent that writes this serial. Returns what it has to find: one that is late finds another revision.
+    /// A transaction is to be sent that writes this serial. Returns what it has to find: one that is late finds another
+    /// revision.
     pub(super) fn begin(&mut self, home: String, serial: u64) -> Option<TransactionGuard> {
         self.possible.push(serial);
         self.known.map(|(revision, _)| TransactionGuard::Unchanged(home, revision))
@@ -51,7 +52,8 @@ impl EtcdRollbackGuard {
         self.possible.clear();
     }
 
-    /// Holds what etcd has against all that. `home` is our own record, with its revision, and `token` is this process's.
+    /// Holds what etcd has against all that. `home` is our own record, with its revision, and `token` is this
+    /// process's.
     pub(super) fn look(
         &mut self,
         keys: &EtcdKeys,

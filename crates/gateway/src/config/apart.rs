@@ -1,5 +1,5 @@
-//! What must not lie in each other: the stores, the gateway's own directory, and its files. What lies in a store is an object, which clients
-//! read and write.
+//! What must not lie in each other: the stores, the gateway's own directory, and its files. What lies in a store is an
+//! object, which clients read and write.
 
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};

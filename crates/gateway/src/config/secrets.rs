@@ -30,7 +30,8 @@ pub(crate) struct ConfigSecrets {
 }
 
 impl ConfigSecrets {
-    /// Reads them all, and checks that the authorities' certificates exist: so mistakes show at once, and not at the first use.
+    /// Reads them all, and checks that the authorities' certificates exist: so mistakes show at once, and not at the
+    /// first use.
     ///
     /// # Errors
     /// When one is not where the configuration says, or others can read its file.

@@ -1,4 +1,5 @@
-//! Whether the sizes of `[local]` fit this machine: what can't work is refused before anything is made, and not by whatever breaks first.
+//! Whether the sizes of `[local]` fit this machine: what can't work is refused before anything is made, and not by
+//! whatever breaks first.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Reading ahead of clients that ask for ranges: of one that goes through an object from front to back, the next blocks; of one that looks
-//! at an object's end, as a reader of Parquet or ORC does first, what is before it.
+//! Reading ahead of clients that ask for ranges: of one that goes through an object from front to back, the next
+//! blocks; of one that looks at an object's end, as a reader of Parquet or ORC does first, what is before it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,7 +19,8 @@ const MAX_READERS: usize = 4096;
 const A_SCAN: u32 = 2;
 /// The most that is fetched ahead of one reader.
 const MAX_AHEAD_BYTES: u64 = 8 << 20;
-/// And the part of the memory for blocks that it may take: what is fetched and gone before it is read was fetched in vain.
+/// And the part of the memory for blocks that it may take: what is fetched and gone before it is read was fetched in
+/// vain.
 const PART_OF_MEMORY: u64 = 16;
 /// A range that begins in the last bytes of an object is a reader's of its footer.
 const FOOTER_BYTES: u64 = 64 << 10;
@@ -43,15 +44,15 @@ struct SequentialReader {
 }
 
 /// See the module.
-pub(super) struct ReadAhead {
+pub(super) struct ObjectReadAhead {
     readers: Mutex<SequentialReaders>,
     fetches: Arc<Semaphore>,
     pub(super) bytes: AtomicU64,
 }
 
-impl Default for ReadAhead {
-    fn default() -> ReadAhead {
-        ReadAhead {
+impl Default for ObjectReadAhead {
+    fn default() -> ObjectReadAhead {
+        ObjectReadAhead {
             readers: Mutex::default(),
             fetches: Arc::new(Semaphore::new(FETCHES)),
             bytes: AtomicU64::new(0),

@@ -1,4 +1,5 @@
-//! One of several gateways that is to store what is left in it, while etcd can't be relied on and all the others are stopped.
+//! One of several gateways that is to store what is left in it, while etcd can't be relied on and all the others are
+//! stopped.
 
 use std::collections::HashSet;
 
@@ -36,7 +37,8 @@ impl RecordedCluster {
 }
 
 impl OfflineDrain {
-    /// Slots that others have got after this local directory had them. What it has there may be older than what they have stored.
+    /// Slots that others have got after this local directory had them. What it has there may be older than what they
+    /// have stored.
     ///
     /// # Errors
     /// When nobody knows.

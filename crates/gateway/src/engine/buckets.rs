@@ -115,7 +115,8 @@ impl GatewayEngine {
         Ok(())
     }
 
-    /// Opens the directory below which clients make buckets. It is made only where nothing was made in it yet: later it is one to be mounted.
+    /// Opens the directory below which clients make buckets. It is made only where nothing was made in it yet: later it
+    /// is one to be mounted.
     fn open_under(&self, has_created: bool) {
         let Some(new) = &self.setup.new_buckets else { return };
         let StorePlace::Directory(directory) = &new.under else { return };

@@ -22,8 +22,8 @@ pub enum ShortRange {
 }
 
 impl GatewayEngine {
-    /// The bytes of a short range: as they come from the store where it lies in a block that is on its way for this reader, and at once where
-    /// not.
+    /// The bytes of a short range: as they come from the store where it lies in a block that is on its way for this
+    /// reader, and at once where not.
     ///
     /// # Errors
     /// When they can't be had, or have been replaced meanwhile.

@@ -1,4 +1,5 @@
-//! The end of an upload below a prefix that others write to: the store gets the object at once, and no record of ours speaks of it.
+//! The end of an upload below a prefix that others write to: the store gets the object at once, and no record of ours
+//! speaks of it.
 
 use std::sync::Arc;
 

@@ -51,7 +51,8 @@ impl WriteConditions {
     }
 }
 
-/// Whether this is any ETag at all (`*`), this one, or a list of several in quotes with this one among them: `"a", "b"`.
+/// Whether this is any ETag at all (`*`), this one, or a list of several in quotes with this one among them: `"a",
+/// "b"`.
 pub(super) fn names_one_of(wanted: &str, etag: &str) -> bool {
     match is_list(wanted) {
         false => wanted == "*" || bare(wanted) == etag,

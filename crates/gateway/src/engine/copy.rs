@@ -165,7 +165,8 @@ impl GatewayEngine {
                     etag
                 };
                 match to_its_end(copy).await {
-                    // If the store can't copy an object itself, it gets the bytes: a directory has no hard links to another file system, for example.
+                    // If the store can't copy an object itself, it gets the bytes: a directory has no hard links to
+                    // another file system, for example.
                     Err(GatewayError::Refused { .. }) => {}
                     outcome => {
                         let etag = outcome?.map_or(record.etag, |etag| bare(&etag).to_owned());

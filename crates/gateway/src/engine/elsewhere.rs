@@ -1,5 +1,5 @@
-//! What other gateways have. Requests for one key go to its owner as they are; here is what takes several: listings, deletions of many
-//! keys, and copies from another's objects.
+//! What other gateways have. Requests for one key go to its owner as they are; here is what takes several: listings,
+//! deletions of many keys, and copies from another's objects.
 
 use std::ops::Range;
 use std::sync::Arc;

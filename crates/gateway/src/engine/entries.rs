@@ -1,5 +1,5 @@
-//! Limits on what takes no room in the journal: names that the store does not have yet, which are in memory, and unfinished uploads
-//! with their parts, which are in the metadata.
+//! Limits on what takes no room in the journal: names that the store does not have yet, which are in memory, and
+//! unfinished uploads with their parts, which are in the metadata.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -17,9 +17,9 @@ const PAUSE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=D
 
 const EXPIRY: &str = "expiry of uploads";
 
-/// The time of day as it is at least. A clock that jumps ahead must not end what somebody is at: what counts is no more than
-/// the time at our start and how long that is ago. One that has been ahead for as long as an upload may rest was wrong at our start, and
-/// is right: whatever was left before it jumped has expired by then.
+/// The time of day as it is at least. A clock that jumps ahead must not end what somebody is at: what counts is no more
+/// than the time at our start and how long that is ago. One that has been ahead for as long as an upload may rest was
+/// wrong at our start, and is right: whatever was left before it jumped has expired by then.
 pub(super) struct WallClock {
     since_start: Box<dyn Fn() -> Duration + Send + Sync>,
     believed_after: Duration,

@@ -1,4 +1,5 @@
-//! Names that can't be stored: why, for how long, and how it is shown. Failures that pass are tried again soon; refusals by a store ever more seldom.
+//! Names that can't be stored: why, for how long, and how it is shown. Failures that pass are tried again soon;
+//! refusals by a store ever more seldom.
 
 use std::fmt;
 use std::sync::Arc;

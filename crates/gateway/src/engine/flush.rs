@@ -1,9 +1,9 @@
-//! Bringing the store up to date. One name at a time: what the metadata say of it now is what the store gets, however often it
-//! changed meanwhile, so what was overwritten, renamed away or deleted in time never leaves this machine.
+//! Bringing the store up to date. One name at a time: what the metadata say of it now is what the store gets, however
+//! often it changed meanwhile, so what was overwritten, renamed away or deleted in time never leaves this machine.
 //!
-//! A name's object in the store may be where the bytes of *other* objects lie: those that were copied from it. It is not
-//! touched before they have bytes of their own, which comes by itself when they are flushed. Where they wait for each
-//! other (two objects that swapped names), the bytes are fetched into the journal first.
+//! A name's object in the store may be where the bytes of *other* objects lie: those that were copied from it. It is
+//! not touched before they have bytes of their own, which comes by itself when they are flushed. Where they wait for
+//! each other (two objects that swapped names), the bytes are fetched into the journal first.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,8 +46,9 @@ enum FlushTask {
         source: (ContentId, ContentPlace),
     },
     Upload(ObjectRecord),
-    /// Only the headers of what the store has are new. It takes them with the bytes, which have to be here first: once the
-    /// object is replaced, the store's has another ETag, and would no longer be taken for what the metadata speak of.
+    /// Only the headers of what the store has are new. It takes them with the bytes, which have to be here first: once
+    /// the object is replaced, the store's has another ETag, and would no longer be taken for what the metadata speak
+    /// of.
     Fetch(ContentId),
 }
 
@@ -110,8 +111,8 @@ impl GatewayEngine {
         })
     }
 
-    /// What is not ours now is left alone. The name stays under way until the store has answered, or has been given up: a request that
-    /// has been sent goes on without us.
+    /// What is not ours now is left alone. The name stays under way until the store has answered, or has been given up:
+    /// a request that has been sent goes on without us.
     async fn flush_ours(&self, turn: &FlushTurn) -> AttemptOutcome {
         // A part that is on its way to the store is pending, in case that nothing comes of it.
         if !self.may_flush(&turn.name) || self.spills.is_under_way(&turn.name) {
@@ -193,8 +194,8 @@ impl GatewayEngine {
         Ok(AttemptOutcome::Done)
     }
 
-    /// Waits for those who are reading what the store has at this name. Nobody begins to any more: the metadata say that it is
-    /// no object's.
+    /// Waits for those who are reading what the store has at this name. Nobody begins to any more: the metadata say
+    /// that it is no object's.
     async fn wait_for_readers(&self, name: &ObjectName) {
         let formers = self.queue.take_formers(name);
         let start = tokio::time::Instant::now();
@@ -301,8 +302,8 @@ impl GatewayEngine {
             .await
     }
 
-    /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being stored, and
-    /// the power fail, the next start deletes it.
+    /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being
+    /// stored, and the power fail, the next start deletes it.
     async fn announce(&self, name: &ObjectName, fence: CommitFence) -> GatewayResult<()> {
         let target = name.clone();
         self.committer
@@ -380,9 +381,9 @@ impl GatewayEngine {
         self.enter_stored(name, record, found, (content, content), (None, fence)).await
     }
 
-    /// The store has this version now, as it has `found`: the object's bytes are there, and the journal's are free. If they were copied in the store,
-    /// then from a `source` that must still be where it was: what was moved away meanwhile may have been overwritten before
-    /// the store read it.
+    /// The store has this version now, as it has `found`: the object's bytes are there, and the journal's are free. If
+    /// they were copied in the store, then from a `source` that must still be where it was: what was moved away
+    /// meanwhile may have been overwritten before the store read it.
     async fn enter_stored(
         &self,
         name: &ObjectName,

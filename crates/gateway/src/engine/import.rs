@@ -1,4 +1,5 @@
-//! Taking over what is in a store already: a prefix that is ours alone is listed once, and from then on the metadata are the truth.
+//! Taking over what is in a store already: a prefix that is ours alone is listed once, and from then on the metadata
+//! are the truth.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,8 +35,8 @@ impl ImportProgress {
 }
 
 impl GatewayEngine {
-    /// Brings the metadata in line with the rules: prefixes that are new to us are listed, and those that are no longer ours alone
-    /// are forgotten.
+    /// Brings the metadata in line with the rules: prefixes that are new to us are listed, and those that are no longer
+    /// ours alone are forgotten.
     pub(super) async fn take_over(&self, progress: &ImportProgress) -> std::result::Result<(), String> {
         for state in self.bucket_states().into_iter().filter(|state| !state.is_going()) {
             self.forget_rest(&state).await?;
@@ -58,7 +59,8 @@ impl GatewayEngine {
         Ok(())
     }
 
-    /// A store that is reached at another endpoint than before may be another one of the same name: what it has is listed anew.
+    /// A store that is reached at another endpoint than before may be another one of the same name: what it has is
+    /// listed anew.
     async fn check_endpoint(&self, state: &BucketState) -> std::result::Result<(), String> {
         let Some(endpoint) = state.backend.endpoint().map(str::to_owned) else { return Ok(()) };
         let (bucket, key) = (state.name.clone(), format!("endpoint {}", state.name).into_bytes());
@@ -78,8 +80,8 @@ impl GatewayEngine {
         checked.await.map_err(|error| error.to_string())
     }
 
-    /// Whether what the rules have made ours is listed at all. Several gateways list what they take, slot by slot: only what one has already
-    /// lacks it.
+    /// Whether what the rules have made ours is listed at all. Several gateways list what they take, slot by slot: only
+    /// what one has already lacks it.
     fn lists_missing(&self) -> std::result::Result<bool, String> {
         let held_slots = slots::held_of(&self.metadata).map_err(|error| error.to_string())?;
         Ok(self.setup.sharing.is_none() || !held_slots.is_empty())
@@ -192,7 +194,8 @@ impl GatewayEngine {
         }
     }
 
-    /// How many contents that lie in the store under names of `predicate` are used by objects of other names, or by parts.
+    /// How many contents that lie in the store under names of `predicate` are used by objects of other names, or by
+    /// parts.
     pub(super) fn needed_elsewhere(&self, predicate: impl Fn(&ObjectName) -> bool) -> GatewayResult<usize> {
         let view = self.metadata.view()?;
         let mut used = HashMap::new();
@@ -251,7 +254,8 @@ impl GatewayEngine {
                 ));
             }
         }
-        // Noted first: whatever ends this half-way, they are listed before they count again, and the next start forgets the rest before that.
+        // Noted first: whatever ends this half-way, they are listed before they count again, and the next start forgets
+        // the rest before that.
         let (bucket, wanted) = (state.name.clone(), PrefixRegions::wanted(&state.rules));
         let prefix = prefix.key.clone();
         let noted = self.committer.commit(Vec::new(), move |change| {
@@ -266,7 +270,8 @@ impl GatewayEngine {
         self.forget_rest(state).await
     }
 
-    /// Forgets what is left of what was being forgotten. By now the rule may be back, and others may have written there meanwhile.
+    /// Forgets what is left of what was being forgotten. By now the rule may be back, and others may have written there
+    /// meanwhile.
     async fn forget_rest(&self, state: &BucketState) -> std::result::Result<(), String> {
         let failed = |error: GatewayError| error.to_string();
         let (prefixes, regions) = {

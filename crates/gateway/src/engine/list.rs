@@ -15,8 +15,9 @@ use crate::model::{ObjectHeaders, ObjectRecord};
 use crate::ownership::OwnerShare;
 use crate::store::{BackendKind, StoredInfo, has_own_name};
 
-/// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that prefix, and never behind
-/// a key without it. It is a character that keys may have, so a listing that goes on from there may still meet the same prefix.
+/// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that
+/// prefix, and never behind a key without it. It is a character that keys may have, so a listing that goes on from
+/// there may still meet the same prefix.
 const LAST: char = '\u{10ffff}';
 
 /// Groups keys that come in order.
@@ -250,8 +251,8 @@ impl GatewayEngine {
         {
             after.push(LAST);
         }
-        // Keys that have other names there come in another order than all others, which would be passed over if a page ended with such a key. So
-        // these are only told of where the page has room for all.
+        // Keys that have other names there come in another order than all others, which would be passed over if a page
+        // ended with such a key. So these are only told of where the page has room for all.
         let mut out_of_order = Vec::new();
         loop {
             let mut listed = state.backend.list(&request.prefix, after.as_deref())?;
@@ -273,8 +274,8 @@ impl GatewayEngine {
                     break;
                 }
                 if let Some(group) = grouping.group_of(&key) {
-                    // The rest of the group is skipped by asking behind it. What comes even behind that is passed over one by one: each
-                    // request begins behind the one before, or the listing would never end.
+                    // The rest of the group is skipped by asking behind it. What comes even behind that is passed over
+                    // one by one: each request begins behind the one before, or the listing would never end.
                     let next = format!("{group}{LAST}");
                     let is_behind = after.as_ref().is_none_or(|after| next > *after);
                     if is_behind || is_planted(PlantedBug::LastCharacterHides) {

@@ -10,7 +10,8 @@ use crate::store::{BackendKind, StoredInfo, bare};
 /// Objects of one commit.
 pub(super) const BATCH: usize = 2_000;
 
-/// Enters an object from a listing: it stays known from now on, whatever the store says about it later, unless that is newer.
+/// Enters an object from a listing: it stays known from now on, whatever the store says about it later, unless that is
+/// newer.
 pub(super) fn enter_listed(
     change: &mut MetadataChange<'_>,
     name: &ObjectName,
@@ -22,8 +23,8 @@ pub(super) fn enter_listed(
     change.confirm_content(ContentId(numbers.1), found.modified_ms)
 }
 
-/// Enters an object that is in the store and that the metadata don't have. Of one in an S3 store the headers are asked for when
-/// somebody wants them; a directory has none.
+/// Enters an object that is in the store and that the metadata don't have. Of one in an S3 store the headers are asked
+/// for when somebody wants them; a directory has none.
 pub(super) fn enter(
     change: &mut MetadataChange<'_>,
     name: &ObjectName,

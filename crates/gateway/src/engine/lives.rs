@@ -1,5 +1,6 @@
-//! The cache goes with the metadata. It knows its blocks by the numbers of contents. Older metadata count on from an older number:
-//! with metadata of yesterday and the cache of today, new contents would get numbers under which the cache has other bytes.
+//! The cache goes with the metadata. It knows its blocks by the numbers of contents. Older metadata count on from an
+//! older number: with metadata of yesterday and the cache of today, new contents would get numbers under which the
+//! cache has other bytes.
 //!
 //! So each start leaves a random number in both. Where they differ, the cache is emptied.
 

@@ -130,7 +130,7 @@ pub struct GatewayEngine {
     spills: Arc<spill::SpillQueue>,
     sent: Arc<sent::SentLog>,
     served: Arc<ServedBuckets>,
-    ahead: ahead::ReadAhead,
+    ahead: ahead::ObjectReadAhead,
     clock: expiry::WallClock,
     setup: EngineSetup,
     /// Of this local directory: blocks of another one's are not ours.
@@ -227,7 +227,8 @@ pub(crate) struct RuleState {
     pub(crate) rule: PrefixRule,
     pub(crate) counts: Arc<BlockCounts>,
     pub(crate) fresh: Mutex<FreshEntry>,
-    /// Uploads that became objects lately below a prefix that others write to, whose objects no record of ours speaks of.
+    /// Uploads that became objects lately below a prefix that others write to, whose objects no record of ours speaks
+    /// of.
     pub(crate) completed: Mutex<VecDeque<CompletedUpload>>,
 }
 
@@ -259,8 +260,8 @@ impl BucketState {
         self.rule(key).rule.consistency == StoreConsistency::Exclusive
     }
 
-    /// Deletes from the store. A directory is asked to remember it: `object_store` does so for what it writes, and not for
-    /// what it deletes, which would be back after a power cut.
+    /// Deletes from the store. A directory is asked to remember it: `object_store` does so for what it writes, and not
+    /// for what it deletes, which would be back after a power cut.
     pub(crate) async fn delete_durably(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
@@ -316,10 +317,12 @@ pub(crate) fn lock_directory(
 }
 
 impl GatewayEngine {
-    /// Opens the local directory, recovers what a crash left, and takes over what is in stores that are new. Flushing begins at once.
+    /// Opens the local directory, recovers what a crash left, and takes over what is in stores that are new. Flushing
+    /// begins at once.
     ///
     /// # Errors
-    /// When the directory or a store can't be used, or the configuration would lose something that is not in a store yet.
+    /// When the directory or a store can't be used, or the configuration would lose something that is not in a store
+    /// yet.
     pub async fn open(setup: EngineSetup) -> std::result::Result<Arc<GatewayEngine>, String> {
         let locked = lock_directory(&setup.local.directory)?;
         GatewayEngine::open_locked(setup, locked, &ImportProgress::default()).await
@@ -355,7 +358,8 @@ impl GatewayEngine {
         check_seal(&metadata, sealed_by, &setup.local.directory)?;
         let is_anew = is_sealed_anew(&metadata, sealed_by).map_err(|error| error.to_string())?;
         if is_anew && folder.has(CACHE) {
-            // What lies there in clear has to go, and what another key has sealed is of no use. The key is noted after this.
+            // What lies there in clear has to go, and what another key has sealed is of no use. The key is noted after
+            // this.
             let cache = folder.path().join(CACHE);
             underlay_files::remove_tree(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
         }
@@ -447,7 +451,7 @@ impl GatewayEngine {
             spills,
             sent: Arc::new(sent),
             served,
-            ahead: ahead::ReadAhead::default(),
+            ahead: ahead::ObjectReadAhead::default(),
             clock: expiry::WallClock::new(setup.uploads_expire),
             setup,
             identity,
@@ -514,7 +518,8 @@ impl GatewayEngine {
         &self.disk
     }
 
-    /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and from the store.
+    /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and
+    /// from the store.
     pub(crate) fn bypass(&self) -> (bool, u64, f64, f64) {
         self.blocks.bypass()
     }
@@ -544,7 +549,8 @@ impl GatewayEngine {
         self.committer.is_broken()
     }
 
-    /// Whether nothing can be written to the metadata any more. One failed change is another matter: the next may succeed.
+    /// Whether nothing can be written to the metadata any more. One failed change is another matter: the next may
+    /// succeed.
     pub(crate) fn takes_no_more(&self) -> bool {
         self.committer.has_ended()
     }

@@ -1,5 +1,5 @@
-//! Directories as stores: whether one is mounted that should be. While the gateway runs, the store itself looks ([`StoreBackend::check_there`]);
-//! here it is looked at the start, and for one that comes back.
+//! Directories as stores: whether one is mounted that should be. While the gateway runs, the store itself looks
+//! ([`StoreBackend::check_there`]); here it is looked at the start, and for one that comes back.
 
 use std::collections::HashMap;
 use std::fs::Metadata as FileMetadata;
@@ -22,7 +22,8 @@ use crate::store::{DirectoryIdentity, OWNERS, STORE_TIMEOUT, StoreBackend, Store
 /// How often it is looked whether a directory is there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const MOUNTS_LOOK: &str = "look at directories";
-/// What takes long to look at is looked at less often: a pause is so many times as long as the look, and no longer than this.
+/// What takes long to look at is looked at less often: a pause is so many times as long as the look, and no longer than
+/// this.
 const PAUSE_BY: u32 = 10;
 const MAX_PAUSE: Duration = Duration::from_secs(300);
 /// Files that are looked for in a directory before it is no longer asked for more.
@@ -52,7 +53,8 @@ enum MountVerdict {
 }
 
 impl RecordedMount {
-    /// `is_listed_anyway`: of several gateways each lists what it takes from another, and what is recorded may be older than what is there.
+    /// `is_listed_anyway`: of several gateways each lists what it takes from another, and what is recorded may be older
+    /// than what is there.
     fn verdict(&self, former: Option<DirectoryIdentity>, is_listed_anyway: bool) -> MountVerdict {
         let exchanged = match former.is_some() && !is_listed_anyway {
             true => MountVerdict::Another,
@@ -121,9 +123,10 @@ fn look(
 }
 
 impl GatewayEngine {
-    /// At the start: a directory with nothing of what was stored there is most likely one that something has to be mounted on. To go on would
-    /// store into it, and take what is deleted meanwhile for deleted there. So its bucket is away until it is mounted, unless
-    /// [`EngineSetup::into_empty`](super::EngineSetup::into_empty) says that it is right; the others are none the worse for it.
+    /// At the start: a directory with nothing of what was stored there is most likely one that something has to be
+    /// mounted on. To go on would store into it, and take what is deleted meanwhile for deleted there. So its bucket is
+    /// away until it is mounted, unless [`EngineSetup::into_empty`](super::EngineSetup::into_empty) says that it is
+    /// right; the others are none the worse for it.
     ///
     /// # Errors
     /// When the metadata can't be read or written.
@@ -253,7 +256,8 @@ impl GatewayEngine {
             return Ok(false);
         }
         self.check_suitable(&state.name, &backend).await?;
-        // It is listed before anything of the bucket goes there or comes from there: what is deleted meanwhile would come back.
+        // It is listed before anything of the bucket goes there or comes from there: what is deleted meanwhile would
+        // come back.
         if verdict == MountVerdict::Another
             && state.rules.iter().any(|rule| rule.rule.consistency == StoreConsistency::Exclusive)
         {
@@ -302,7 +306,8 @@ impl GatewayEngine {
         });
     }
 
-    /// Looks at each directory now and then, for as long as the engine lives. What waits for one that has come back goes there at once.
+    /// Looks at each directory now and then, for as long as the engine lives. What waits for one that has come back
+    /// goes there at once.
     pub(super) fn start_watching(self: &Arc<Self>) {
         for state in self.bucket_states().into_iter().filter(|state| state.backend.is_awaited()) {
             self.start_waiting_for(state);

@@ -1,5 +1,5 @@
-//! Whose a store is. One that this gateway believes to be its own alone may have been taken over by several that share it: they say so in
-//! the store, and here it is looked for, at the start and now and then.
+//! Whose a store is. One that this gateway believes to be its own alone may have been taken over by several that share
+//! it: they say so in the store, and here it is looked for, at the start and now and then.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

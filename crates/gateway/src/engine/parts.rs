@@ -10,8 +10,8 @@ use crate::store::bare;
 
 /// S3's limit, for every part but the last.
 const MIN_PART_BYTES: u64 = 5 << 20;
-/// A part that is copied may take so many over from its source, and more if they are long: else parts of parts of objects would
-/// become lists without end.
+/// A part that is copied may take so many over from its source, and more if they are long: else parts of parts of
+/// objects would become lists without end.
 const FEW_EXTENTS: usize = 64;
 const SHORT_EXTENT_BYTES: u64 = 1 << 20;
 
@@ -86,7 +86,8 @@ fn is_elsewhere(now: &PartRecord, before: &PartRecord) -> bool {
     now.extents != before.extents && PartRecord { extents: before.extents.clone(), ..now.clone() } == *before
 }
 
-/// The checksum of the whole, if the upload was begun with one and every part has it. What is expected has to be compared.
+/// The checksum of the whole, if the upload was begun with one and every part has it. What is expected has to be
+/// compared.
 pub(super) fn whole_checksums(
     begun: &UploadRecord,
     parts: &[(u16, PartRecord)],

@@ -1,4 +1,5 @@
-//! Names that are to be flushed, and when. The metadata have the same names durably; this is how the flushers wait for them.
+//! Names that are to be flushed, and when. The metadata have the same names durably; this is how the flushers wait for
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -108,8 +109,8 @@ impl FlushQueue {
         FlushQueue { most: Some(most), ..FlushQueue::default() }
     }
 
-    /// Places for those of the names that are not pending, waited for where there are none. What the stores refuse again and again may stay for
-    /// ever: it has as many places of its own, so that new names still have theirs.
+    /// Places for those of the names that are not pending, waited for where there are none. What the stores refuse
+    /// again and again may stay for ever: it has as many places of its own, so that new names still have theirs.
     pub(super) async fn reserve(self: &Arc<Self>, names: &[ObjectName]) -> ReservedNames {
         loop {
             let changed = self.changed.notified();

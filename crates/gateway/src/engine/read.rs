@@ -91,8 +91,8 @@ impl GatewayEngine {
         resolved
     }
 
-    /// As [`resolve`](Self::resolve), for a caller that reads its bytes next, from where `from` says for its size: where the store has to be
-    /// asked for headers, they come with the first block.
+    /// As [`resolve`](Self::resolve), for a caller that reads its bytes next, from where `from` says for its size:
+    /// where the store has to be asked for headers, they come with the first block.
     ///
     /// # Errors
     /// As there.
@@ -136,8 +136,8 @@ impl GatewayEngine {
         resolved
     }
 
-    /// Has the block come that this byte is in, and the object's headers with it. `None` where they don't: the block is here or on its way
-    /// already, or the store has another object by now.
+    /// Has the block come that this byte is in, and the object's headers with it. `None` where they don't: the block is
+    /// here or on its way already, or the store has another object by now.
     async fn fetch_first(
         &self,
         resolved: &mut ResolvedObject,
@@ -285,7 +285,8 @@ impl GatewayEngine {
         Ok(runs)
     }
 
-    /// A listing told of the object only: asks the store for its headers. `None` if it has another one by now, which is taken.
+    /// A listing told of the object only: asks the store for its headers. `None` if it has another one by now, which is
+    /// taken.
     async fn ask_headers(
         &self,
         state: &BucketState,
@@ -494,7 +495,8 @@ fn has_same_bytes(one: &ObjectRecord, other: &ObjectRecord) -> bool {
     one.version == other.version || (one.etag == other.etag && one.size_bytes == other.size_bytes)
 }
 
-/// Cuts a range where blocks end, into pieces that grow. A long object has millions, so they are cut as they are needed.
+/// Cuts a range where blocks end, into pieces that grow. A long object has millions, so they are cut as they are
+/// needed.
 pub(super) struct RangePieces {
     range: Range<u64>,
     block_bytes: u64,

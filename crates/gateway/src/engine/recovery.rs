@@ -13,8 +13,8 @@ use crate::journal::{Journal, KnownRange};
 use crate::meta::{MetadataLocation, MetadataStore};
 use crate::model::ContentPlace;
 
-/// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them would remove
-/// what clients were told is safe.
+/// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them
+/// would remove what clients were told is safe.
 pub(crate) fn open_metadata(
     folder: &Folder,
     journal: &Folder,
@@ -26,7 +26,8 @@ pub(crate) fn open_metadata(
     let noted = crate::journal::noted(journal).map_err(failed)?;
     // Made by us, for us alone: the metadata store itself would go by the umask.
     let file = folder.file(crate::meta::FILE).map_err(failed)?;
-    // A start that ended while it made them, on a full disk or by a power cut, has left something that can't be opened, and nothing to keep.
+    // A start that ended while it made them, on a full disk or by a power cut, has left something that can't be opened,
+    // and nothing to keep.
     if noted.epoch == 0 && crate::meta::is_unfinished(&file).map_err(failed)? {
         tracing::info!("{} was not finished, and is begun anew", path.display());
         file.set_len(0).map_err(failed)?;

@@ -1,5 +1,6 @@
-//! Which keys of a bucket the metadata speak for: those of exclusive prefixes. The rules decide that, and they may change between two
-//! starts. So the metadata note the rules under which they were written, and a start lists what has become exclusive since.
+//! Which keys of a bucket the metadata speak for: those of exclusive prefixes. The rules decide that, and they may
+//! change between two starts. So the metadata note the rules under which they were written, and a start lists what has
+//! become exclusive since.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! Bytes that copies and unfinished uploads consist of, in an object of the store that is to be replaced or deleted: they are fetched
-//! into the journal first. They have room of their own there, so that no client's writes wait for them. Of a long object, only what is
-//! in use is fetched. What the local disk has no room for, the store keeps [under another name](super::staging).
+//! Bytes that copies and unfinished uploads consist of, in an object of the store that is to be replaced or deleted:
+//! they are fetched into the journal first. They have room of their own there, so that no client's writes wait for
+//! them. Of a long object, only what is in use is fetched. What the local disk has no room for, the store keeps [under
+//! another name](super::staging).
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -47,8 +48,8 @@ struct FetchedRange {
 }
 
 impl GatewayEngine {
-    /// Fetches a content from the store into the journal, or what is in use of it, since its object is to be overwritten or deleted while others
-    /// still need the bytes.
+    /// Fetches a content from the store into the journal, or what is in use of it, since its object is to be
+    /// overwritten or deleted while others still need the bytes.
     pub(super) async fn rescue(&self, content: ContentId) -> GatewayResult<()> {
         let waited = tokio::time::Instant::now();
         while self.journal.pin_count(content) > 0 && waited.elapsed() < READERS_GET {
@@ -150,8 +151,8 @@ impl GatewayEngine {
     }
 }
 
-/// Which objects consist of a content, and of which ranges; `None` if it is better fetched whole: most of it is in use, or not all its users are
-/// found. The users are parts of unfinished uploads, and objects that are to be flushed.
+/// Which objects consist of a content, and of which ranges; `None` if it is better fetched whole: most of it is in use,
+/// or not all its users are found. The users are parts of unfinished uploads, and objects that are to be flushed.
 fn wanted_of(
     view: &MetadataView,
     content: ContentId,

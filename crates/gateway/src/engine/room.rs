@@ -1,4 +1,5 @@
-//! Waiting for room. A waiting request has a place among the requests, and gives it up if others need one: its client gets `SlowDown`.
+//! Waiting for room. A waiting request has a place among the requests, and gives it up if others need one: its client
+//! gets `SlowDown`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,8 +72,8 @@ impl GatewayEngine {
         reserved.ok_or_else(|| self.disk.refusals().refuse(RefusalCause::Names))
     }
 
-    /// Waits for as long as `patience` says. `None` if that is over, or others need the waiter's place. It keeps its turn meanwhile, as it
-    /// polls the same future all the time.
+    /// Waits for as long as `patience` says. `None` if that is over, or others need the waiter's place. It keeps its
+    /// turn meanwhile, as it polls the same future all the time.
     pub(super) async fn wait_for<T>(&self, wanted: RoomKind, room: impl Future<Output = T>) -> Option<T> {
         let deadline = Instant::now() + self.setup.patience;
         tokio::pin!(room);

@@ -1,5 +1,6 @@
-//! Which requests are on their way to stores, noted before each is sent. The note does not wait for the disk, as that of [commits] doesn't: a
-//! kill leaves it exact, and a power cut may take it. It costs some microseconds, where a commit of the metadata would cost a sync of the disk.
+//! Which requests are on their way to stores, noted before each is sent. The note does not wait for the disk, as that
+//! of [commits] doesn't: a kill leaves it exact, and a power cut may take it. It costs some microseconds, where a
+//! commit of the metadata would cost a sync of the disk.
 //!
 //! [commits]: crate::journal
 
@@ -61,7 +62,8 @@ fn read_slot(slot: &[u8]) -> Option<SentRequest> {
 }
 
 impl SentLog {
-    /// Returns what an earlier start had sent and heard no answer to. It stays noted until it is [cleared](Self::clear).
+    /// Returns what an earlier start had sent and heard no answer to. It stays noted until it is
+    /// [cleared](Self::clear).
     ///
     /// # Errors
     /// When the file can't be made or read.

@@ -175,8 +175,8 @@ impl GatewayEngine {
     }
 }
 
-/// The condition that the store is to check as it writes. What it can't, is checked here: the caller has the key's turn, so
-/// no other client of this gateway comes between.
+/// The condition that the store is to check as it writes. What it can't, is checked here: the caller has the key's
+/// turn, so no other client of this gateway comes between.
 pub(super) async fn only_of(
     state: &BucketState,
     key: &str,

@@ -1,5 +1,5 @@
-//! Slots that come and go, where several gateways share a store: objects of one that comes are listed from the store, and those of one
-//! that has gone are forgotten. A slot moves only when its store has everything.
+//! Slots that come and go, where several gateways share a store: objects of one that comes are listed from the store,
+//! and those of one that has gone are forgotten. A slot moves only when its store has everything.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,8 +23,8 @@ const CLUSTER: &[u8] = b"cluster";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterMembership {
     pub(crate) cluster: u64,
-    /// What etcd may have as this directory's token: the one that it was last told of, and those of attempts that nobody knows the
-    /// outcome of.
+    /// What etcd may have as this directory's token: the one that it was last told of, and those of attempts that
+    /// nobody knows the outcome of.
     pub(crate) tokens: Vec<u64>,
     /// Whether etcd has had one of them for sure.
     pub(crate) is_registered: bool,
@@ -83,8 +83,8 @@ pub(super) fn is_held(change: &MetadataChange<'_>, slot: u16) -> GatewayResult<b
     Ok(epoch_of(change, slot)? > 0)
 }
 
-/// What a change of the metadata still has to find when it is carried out. Its caller may have waited while a slot went to another
-/// gateway and came back.
+/// What a change of the metadata still has to find when it is carried out. Its caller may have waited while a slot went
+/// to another gateway and came back.
 #[derive(Clone)]
 pub(super) struct CommitFence(Vec<(u16, u64)>);
 
@@ -146,8 +146,8 @@ impl GatewayEngine {
         held_of(&self.metadata)
     }
 
-    /// Notes that each of these slots may get another mark, in the place of the one that etcd has now; and how far etcd was then. It is
-    /// durable before etcd is told.
+    /// Notes that each of these slots may get another mark, in the place of the one that etcd has now; and how far etcd
+    /// was then. It is durable before etcd is told.
     ///
     /// # Errors
     /// When it can't be written, or one of them is not known here.
@@ -194,7 +194,8 @@ impl GatewayEngine {
         Ok(CommitFence(vec![(slot, held_slot.map_or(0, |held| held.epoch))]))
     }
 
-    /// Objects with something that neither the store nor several gateways could keep: with the first that is listed anew it is gone.
+    /// Objects with something that neither the store nor several gateways could keep: with the first that is listed
+    /// anew it is gone.
     ///
     /// # Errors
     /// When the metadata can't be read.
@@ -217,7 +218,8 @@ impl GatewayEngine {
         sharing.is_none_or(|sharing| sharing.ownership.may_flush(self.slot_of(name)))
     }
 
-    /// The same, before each step of it. What is under way goes on to its end: to drop it would not take it back from the store.
+    /// The same, before each step of it. What is under way goes on to its end: to drop it would not take it back from
+    /// the store.
     ///
     /// # Errors
     /// When it may not.
@@ -242,8 +244,8 @@ impl GatewayEngine {
         Ok(markers)
     }
 
-    /// Has each store that says nothing of a cluster say that it belongs to this one. A directory that has said so to this gateway before
-    /// and does not any more is not the one that it was.
+    /// Has each store that says nothing of a cluster say that it belongs to this one. A directory that has said so to
+    /// this gateway before and does not any more is not the one that it was.
     ///
     /// # Errors
     /// When a store does not take it.
@@ -293,8 +295,8 @@ impl GatewayEngine {
         Ok(slots)
     }
 
-    /// Slots that can't be another's yet: those, and what the store may still do for us without having answered. The next owner must not be
-    /// overtaken by that.
+    /// Slots that can't be another's yet: those, and what the store may still do for us without having answered. The
+    /// next owner must not be overtaken by that.
     ///
     /// # Errors
     /// When the metadata can't be read.

@@ -1,9 +1,10 @@
-//! Parts of uploads that the journal has no room for. A part is in the journal when it is acknowledged. When parts take more than their share of
-//! it, when somebody waits for room, or when a part has lain there for long, the oldest go to the store, each as an object under a
-//! [name](crate::staged) that no client knows. The object that is made of them is flushed from there like any other, and the parts are deleted
-//! once nothing consists of them.
+//! Parts of uploads that the journal has no room for. A part is in the journal when it is acknowledged. When parts take
+//! more than their share of it, when somebody waits for room, or when a part has lain there for long, the oldest go to
+//! the store, each as an object under a [name](crate::staged) that no client knows. The object that is made of them is
+//! flushed from there like any other, and the parts are deleted once nothing consists of them.
 //!
-//! The name is pending from before the first byte is sent until the part counts there. So whatever a crash leaves is deleted at the next start.
+//! The name is pending from before the first byte is sent until the part counts there. So whatever a crash leaves is
+//! deleted at the next start.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use crate::meta::{Holder, MetadataChange, MetadataView, ObjectName, PartContent}
 use crate::model::{ContentExtent, ContentId, ContentPlace};
 use crate::store::StoredInfo;
 
-/// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet. Those of an upload that is soon
-/// completed are better kept: they go to the store once.
+/// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet. Those of
+/// an upload that is soon completed are better kept: they go to the store once.
 const SHARE: u64 = 2;
 /// A part that is still in the journal behind this goes, too: its upload may never be completed.
 const LAIN_FOR: Duration = Duration::from_secs(600);
@@ -302,8 +303,8 @@ impl GatewayEngine {
                         // On a full disk, whatever is here is in the way, and nobody waits for it any more.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
                         let now = Instant::now();
-                        // A draining gateway takes no more parts, and must not wait for those that are safe here, but for those whose room what it waits
-                        // for needs.
+                        // A draining gateway takes no more parts, and must not wait for those that are safe here, but
+                        // for those whose room what it waits for needs.
                         let next = match engine.served.is_draining.load(Ordering::Relaxed) {
                             true => spills.state.lock().next_in_the_way(now).ok_or(now + LOOK_EVERY),
                             false => spills.state.lock().next((share_bytes, used_bytes), now),
@@ -433,8 +434,8 @@ impl GatewayEngine {
         Ok(SpillOutcome::Stored)
     }
 
-    /// Writes a content of the journal to the store, and looks whether it is there. Returns where it was here; `None` if it is in the journal no
-    /// more.
+    /// Writes a content of the journal to the store, and looks whether it is there. Returns where it was here; `None`
+    /// if it is in the journal no more.
     async fn store_part(
         &self,
         state: &BucketState,
@@ -457,10 +458,12 @@ impl GatewayEngine {
         Ok(Some((record.place, found, record.size_bytes)))
     }
 
-    /// Room in the journal. Parts get theirs one after the other, so the one that has waited longest is not overtaken for ever.
+    /// Room in the journal. Parts get theirs one after the other, so the one that has waited longest is not overtaken
+    /// for ever.
     ///
     /// # Errors
-    /// `Busy` if it stays full, or others need the place of this request, and as [`Journal::reserve`](crate::journal::Journal::reserve).
+    /// `Busy` if it stays full, or others need the place of this request, and as
+    /// [`Journal::reserve`](crate::journal::Journal::reserve).
     pub(super) async fn make_room(
         &self,
         content: ContentId,
@@ -495,7 +498,8 @@ impl GatewayEngine {
         }
     }
 
-    /// How many uploads are unfinished, how many bytes of them are in the journal, and when the oldest was begun (since 1970).
+    /// How many uploads are unfinished, how many bytes of them are in the journal, and when the oldest was begun (since
+    /// 1970).
     ///
     /// # Errors
     /// When the metadata can't be read.

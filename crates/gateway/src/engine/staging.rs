@@ -1,7 +1,6 @@
-//! Contents that a store keeps under a [name](crate::staged) that no client knows: parts that the journal has no room
-//! for, and bytes that copies need, of an object that is to be replaced and is longer than the local disk has room
-//! for. What consists of them is flushed from there like anything else, and they are deleted once nothing consists of
-//! them.
+//! Contents that a store keeps under a [name](crate::staged) that no client knows. Some are parts that the journal has
+//! no room for. Others are bytes that copies need, of an object that will be replaced and doesn't fit on the local disk.
+//! Objects that consist of them are flushed from there like others. Once none does, they are deleted.
 //!
 //! The name is pending from before the first byte is sent until the content counts there. So whatever a crash leaves
 //! is deleted at the next start.

@@ -1,4 +1,5 @@
-//! Requests that a store has not answered and may still carry out, kept for the next start, which must not send anything newer either.
+//! Requests that a store has not answered and may still carry out, kept for the next start, which must not send
+//! anything newer either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use crate::errors::{GatewayError, GatewayResult};
 use crate::model::now_ms;
 use crate::store::{LateRequests, RequestEffect, STORE_TIMEOUT};
 
-/// How often what is new is made durable, and what is on its way looked at. What a power cut finds sent for less than twice this, the next start
-/// may not know of. After a kill it knows, by the [notes](super::sent) of what was sent.
+/// How often what is new is made durable, and what is on its way looked at. What a power cut finds sent for less than
+/// twice this, the next start may not know of. After a kill it knows, by the [notes](super::sent) of what was sent.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// A request by its key and effect, and until when it may be carried out (since 1970).

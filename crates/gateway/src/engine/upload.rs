@@ -1,5 +1,5 @@
-//! Multipart uploads. Parts are contents of the journal, which [go to the store](super::spill) where there are many, or by reference ranges of
-//! other objects; completing one writes a list of extents.
+//! Multipart uploads. Parts are contents of the journal, which [go to the store](super::spill) where there are many, or
+//! by reference ranges of other objects; completing one writes a list of extents.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -190,7 +190,8 @@ impl GatewayEngine {
         Ok(stored)
     }
 
-    /// Takes a range of an object as a part: by reference if the object's prefix is ours alone and the range not in too many pieces.
+    /// Takes a range of an object as a part: by reference if the object's prefix is ours alone and the range not in too
+    /// many pieces.
     ///
     /// # Errors
     /// When there is no such upload or object, or the range is not within it.
@@ -247,8 +248,8 @@ impl GatewayEngine {
                 if range.end > source.size_bytes {
                     return Err(GatewayError::PreconditionFailed);
                 }
-                // The MD5 of the bytes would need the bytes. Its substitute differs whenever they differ, also in a copy of the local
-                // directory that gives the same versions to other objects.
+                // The MD5 of the bytes would need the bytes. Its substitute differs whenever they differ, also in a
+                // copy of the local directory that gives the same versions to other objects.
                 let text = format!("{life:016x}:{}:{}:{}", source.version, range.start, range.end);
                 let mut digests = crate::digests::DigestSet::new(&[])?;
                 digests.update(text.as_bytes())?;
@@ -274,8 +275,8 @@ impl GatewayEngine {
     /// Makes an object of the listed parts.
     ///
     /// # Errors
-    /// When a part is missing, too small or another one, the order is wrong, the object's checksum is not `expected`, or as for
-    /// [`put`](Self::put).
+    /// When a part is missing, too small or another one, the order is wrong, the object's checksum is not `expected`,
+    /// or as for [`put`](Self::put).
     #[allow(clippy::too_many_arguments, reason = "S3's own, all of them")]
     pub async fn complete_upload(
         self: &Arc<Self>,
@@ -472,7 +473,8 @@ impl GatewayEngine {
         Ok((uploads, is_truncated))
     }
 
-    /// The same, grouped: the uploads of all keys that have the delimiter at the same place behind the prefix are one entry.
+    /// The same, grouped: the uploads of all keys that have the delimiter at the same place behind the prefix are one
+    /// entry.
     ///
     /// # Errors
     /// When the bucket is not there.
@@ -553,7 +555,8 @@ impl GatewayEngine {
     }
 }
 
-/// A client whose answer was lost asks again. If the object is what the parts make, it was this upload that made it, or one just like it.
+/// A client whose answer was lost asks again. If the object is what the parts make, it was this upload that made it, or
+/// one just like it.
 fn completed_before(record: Option<ObjectRecord>, parts: &[CompletedPart]) -> GatewayResult<WriteReceipt> {
     let record = record.filter(|_| !parts.is_empty()).ok_or(GatewayError::NoSuchUpload)?;
     // An ETag that no MD5 can be is one of another upload.

@@ -1,4 +1,5 @@
-//! What the store does not give as the metadata have it, below a prefix that is ours alone: changed by others, or withheld.
+//! What the store does not give as the metadata have it, below a prefix that is ours alone: changed by others, or
+//! withheld.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,7 +22,8 @@ enum StoreMeaning {
     AsKnown,
     /// Somebody else has changed or deleted it.
     Changed,
-    /// It has nothing there, where only a listing told of something that nobody has asked for since: that listing may have been behind.
+    /// It has nothing there, where only a listing told of something that nobody has asked for since: that listing may
+    /// have been behind.
     Unseen,
     /// It was stored there, and the store says something that nobody else's change would explain.
     Withheld(&'static str),
@@ -49,8 +51,8 @@ fn is_alike(one: &StoredInfo, other: &StoredInfo) -> bool {
     (one.size_bytes, &one.etag, one.modified_ms) == (other.size_bytes, &other.etag, other.modified_ms)
 }
 
-/// Whether a directory has the same file under another inode, as after it was moved to another disk, or mounted anew: an ETag there is
-/// inode, time of change in microseconds and size.
+/// Whether a directory has the same file under another inode, as after it was moved to another disk, or mounted anew:
+/// an ETag there is inode, time of change in microseconds and size.
 pub(super) fn is_same_file(content: &ContentRecord, found: &StoredInfo) -> bool {
     let ContentPlace::Remote { etag, .. } = &content.place else { return false };
     let without_inode = |etag: &Option<String>| Some(bare(etag.as_deref()?).split_once('-')?.1.to_owned());
@@ -67,10 +69,10 @@ fn with_etag(place: &ContentPlace, found: &StoredInfo) -> ContentPlace {
 }
 
 impl GatewayEngine {
-    /// The store does not give what the metadata have of this version of an object. If others have changed it, it is taken as it is now, once the
-    /// store has said so twice. Where the store has nothing, or what is older, it stays known, however: to forget it since a store is not mounted,
-    /// is another one, or is a little behind, would lose it for good. An object known
-    /// only from a listing is answered with 404 if another listing lacks it.
+    /// The store does not give what the metadata have of this version of an object. If others have changed it, it is
+    /// taken as it is now, once the store has said so twice. Where the store has nothing, or what is older, it stays
+    /// known, however: to forget it since a store is not mounted, is another one, or is a little behind, would lose it
+    /// for good. An object known only from a listing is answered with 404 if another listing lacks it.
     ///
     /// # Errors
     /// When it is withheld, or the store does not say what it has.
@@ -96,7 +98,8 @@ impl GatewayEngine {
                 StoreMeaning::Unseen if state.backend.lists(&name.key).await? => {
                     return Err(self.withheld(name, content, "has nothing there"));
                 }
-                // It stays known: a store that is behind may have it again, and a deletion through the gateway takes it away.
+                // It stays known: a store that is behind may have it again, and a deletion through the gateway takes it
+                // away.
                 StoreMeaning::Unseen => return Err(GatewayError::NoSuchKey),
                 StoreMeaning::AsKnown => return Ok(()),
                 StoreMeaning::Changed if is_sure => {

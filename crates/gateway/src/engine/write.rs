@@ -22,8 +22,8 @@ use crate::model::{ContentExtent, ContentId, ObjectChecksums, ObjectHeaders, Obj
 use crate::ownership::{KeyRoute, WritePass};
 use crate::store::{BackendKind, STORE_TIMEOUT};
 
-/// A body that brings nothing for so long gives up its room in the journal. The pace of clients is looked after where their bytes come in; here
-/// they come in pieces, the slowest of which take minutes.
+/// A body that brings nothing for so long gives up its room in the journal. The pace of clients is looked after where
+/// their bytes come in; here they come in pieces, the slowest of which take minutes.
 const SILENCE: Duration = Duration::from_secs(300);
 /// One part in so many of the journal is for whole objects alone. They leave by being flushed; parts may never do, and
 /// must not shut everybody else out.
@@ -69,8 +69,9 @@ impl GatewayEngine {
     /// Puts an object. Once this returns it is as safe as the rule of its prefix says, and visible.
     ///
     /// # Errors
-    /// When `verify` says so, a condition does not hold, or it can't be kept. Then nothing of it is visible, unless it is written
-    /// through and the store failed at the end: it will be stored later then, and the client knows that it may have been.
+    /// When `verify` says so, a condition does not hold, or it can't be kept. Then nothing of it is visible, unless it
+    /// is written through and the store failed at the end: it will be stored later then, and the client knows that it
+    /// may have been.
     pub async fn put(
         self: &Arc<Self>,
         bucket: &str,

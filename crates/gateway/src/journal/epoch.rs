@@ -9,7 +9,8 @@ use super::{commits, numbers_in};
 /// How often the metadata had been opened when the journal was opened last.
 const EPOCH: &str = "epoch";
 
-/// How far the metadata must have got, at least. If they have less, they are an older copy, or have lost acknowledged changes.
+/// How far the metadata must have got, at least. If they have less, they are an older copy, or have lost acknowledged
+/// changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NotedEpoch {
     pub(crate) epoch: u64,

@@ -1,6 +1,6 @@
-//! How a content lies in a segment: chunks of 64 KiB, each followed by a checksum that also covers whose chunk it is. So a
-//! chunk at the wrong place, or left there by an older content, is found out as surely as one with a wrong bit. Where the
-//! journal is encrypted, each chunk is sealed instead, which says as much.
+//! How a content lies in a segment: chunks of 64 KiB, each followed by a checksum that also covers whose chunk it is.
+//! So a chunk at the wrong place, or left there by an older content, is found out as surely as one with a wrong bit.
+//! Where the journal is encrypted, each chunk is sealed instead, which says as much.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ fn checksum(content: ContentId, index: u64, chunk: &[u8]) -> [u8; 4] {
     crc32c::crc32c_append(crc32c::crc32c(&location), chunk).to_le_bytes()
 }
 
-/// Where a range of a content lies: whole chunks with their checksums, counted from the content's first byte in the segment.
+/// Where a range of a content lies: whole chunks with their checksums, counted from the content's first byte in the
+/// segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameSpan {
     pub first_chunk: u64,

@@ -1,7 +1,8 @@
 //! The journal: bytes that clients were told are safe and that the store does not have yet.
 //!
 //! It holds bytes only. What is in it is said by the metadata, and nothing else: a content counts from the commit that
-//! enters it, which comes after its bytes are durable. So a torn tail is what no commit speaks of, and is cut off at the next start.
+//! enters it, which comes after its bytes are durable. So a torn tail is what no commit speaks of, and is cut off at
+//! the next start.
 
 mod commits;
 mod epoch;
@@ -94,8 +95,8 @@ pub(crate) struct ReleasedRange {
 }
 
 impl Journal {
-    /// Opens the journal and removes whatever no content of `known_ranges` points to: what a crash left half-written. Nothing is appended
-    /// to a segment that is there already.
+    /// Opens the journal and removes whatever no content of `known_ranges` points to: what a crash left half-written.
+    /// Nothing is appended to a segment that is there already.
     ///
     /// # Errors
     /// When the folder can't be used. A content whose segment is missing is no error here: reading it will be.
@@ -201,8 +202,8 @@ impl Journal {
         self.capacity_bytes
     }
 
-    /// Room for a content within the first `most_bytes` of the journal, and a wait while that is taken. A caller that gives up waiting drops this
-    /// and [refuses](Self::refuse).
+    /// Room for a content within the first `most_bytes` of the journal, and a wait while that is taken. A caller that
+    /// gives up waiting drops this and [refuses](Self::refuse).
     ///
     /// # Errors
     /// `TooLarge` for what never fits, and when the disk has no room.
@@ -238,8 +239,8 @@ impl Journal {
         }
     }
 
-    /// Room besides the limit for what clients write, for bytes that are about to be overwritten in the store. Of these there may be as many as
-    /// the limit says, or one content that is longer.
+    /// Room besides the limit for what clients write, for bytes that are about to be overwritten in the store. Of these
+    /// there may be as many as the limit says, or one content that is longer.
     ///
     /// # Errors
     /// `Busy` while others have that room, or when the disk has none that clients' writes don't need.
@@ -280,8 +281,8 @@ impl Journal {
         stored.fold(0, u64::saturating_add) <= self.capacity_bytes
     }
 
-    /// Whether this share of the journal has room, and the disk as well. To be asked under the lock: what others have been given by now is no longer
-    /// free, or counted in the state.
+    /// Whether this share of the journal has room, and the disk as well. To be asked under the lock: what others have
+    /// been given by now is no longer free, or counted in the state.
     fn has_room(&self, state: &JournalState, share: JournalShare, stored: u64) -> GatewayResult<bool> {
         let is_within = match share {
             JournalShare::First(most_bytes) if is_planted(PlantedBug::RescuedWithoutLimit) => {
@@ -333,7 +334,8 @@ impl Journal {
                 Some(segment) => Arc::clone(segment),
                 None => {
                     let number = state.next_number;
-                    // Even if this fails: a name that could not be made durable is not tried again, since a later sync would say nothing about it.
+                    // Even if this fails: a name that could not be made durable is not tried again, since a later sync
+                    // would say nothing about it.
                     state.next_number += 1;
                     let file = self.folder.file(&file_name(number)).map_err(|error| failed(&error))?;
                     // The name has to be durable before anything in it counts.
@@ -406,8 +408,8 @@ impl Journal {
         }
     }
 
-    /// Calls `look` and keeps the contents that it returns from being freed. A commit that comes in between either shows in what
-    /// `look` sees, or its release comes after the pins.
+    /// Calls `look` and keeps the contents that it returns from being freed. A commit that comes in between either
+    /// shows in what `look` sees, or its release comes after the pins.
     pub(crate) fn pin<T>(
         self: &Arc<Self>,
         look: impl FnOnce() -> GatewayResult<(Vec<ContentId>, T)>,
@@ -468,15 +470,16 @@ fn numbers_in(folder: &Folder) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Of a segment, by its file's name. What is written in another way is no file of ours, and neither is one that would leave no number for the
-/// next.
+/// Of a segment, by its file's name. What is written in another way is no file of ours, and neither is one that would
+/// leave no number for the next.
 fn number_in(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(EXTENSION)?.strip_suffix('.')?, 16).ok()?;
     (file_name(number) == name && number < u64::MAX / 2).then_some(number)
 }
 
-/// Has the kernel forget what it remembers of the segments that these lie in: later reads get what the disk has, and its checksums say
-/// whether that is what was written. Call this if the last user of the journal ended without closing it.
+/// Has the kernel forget what it remembers of the segments that these lie in: later reads get what the disk has, and
+/// its checksums say whether that is what was written. Call this if the last user of the journal ended without closing
+/// it.
 ///
 /// # Errors
 /// When one can't be opened.

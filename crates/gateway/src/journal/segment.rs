@@ -1,5 +1,5 @@
-//! One file of the journal. Contents are written at ranges that were reserved for them, in any order and at the same time;
-//! the metadata says which ranges hold something.
+//! One file of the journal. Contents are written at ranges that were reserved for them, in any order and at the same
+//! time; the metadata says which ranges hold something.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -88,8 +88,8 @@ impl JournalSegment {
         Ok(Some(ReservedRange { offset_bytes: offset, is_allocated }))
     }
 
-    /// Nothing lies from here on. What was set aside before the disk was full stays so in some file systems, and would keep it full: a file that
-    /// becomes shorter gives back also what lies behind its end.
+    /// Nothing lies from here on. What was set aside before the disk was full stays so in some file systems, and would
+    /// keep it full: a file that becomes shorter gives back also what lies behind its end.
     fn give_back_from(&self, offset_bytes: u64, length_bytes: u64) {
         let _ = self.file.set_len(offset_bytes + length_bytes.max(1));
         if let Err(error) = self.file.set_len(offset_bytes) {

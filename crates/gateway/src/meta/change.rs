@@ -1,5 +1,5 @@
-//! One transaction's changes. Every method keeps the tables in step with each other: references with extents, `stored` with contents,
-//! and what becomes free with what the journal is told.
+//! One transaction's changes. Every method keeps the tables in step with each other: references with extents, `stored`
+//! with contents, and what becomes free with what the journal is told.
 
 use std::ops::Bound;
 
@@ -198,7 +198,8 @@ impl<'t> MetadataChange<'t> {
         Ok(found)
     }
 
-    /// Puts an object in the place of the one of this name, or removes that one. The contents of the new one must be there.
+    /// Puts an object in the place of the one of this name, or removes that one. The contents of the new one must be
+    /// there.
     pub(crate) fn set_object(
         &mut self,
         name: &ObjectName,

@@ -1,5 +1,5 @@
-//! The one thread that writes (in a simulation a task): first the journal's bytes are made durable, then everything that waits goes into one
-//! transaction, then each caller hears what became of its change.
+//! The one thread that writes (in a simulation a task): first the journal's bytes are made durable, then everything
+//! that waits goes into one transaction, then each caller hears what became of its change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +56,8 @@ enum TransactionOutcome {
     Stopped(GatewayError),
     /// The disk failed while it was made durable: the next start may find it or not, so what it points to has to stay.
     Unknown(GatewayError),
-    /// Nothing of it is there, and the metadata take no more before they are opened again, as behind an error of the disk, a read's as well.
+    /// Nothing of it is there, and the metadata take no more before they are opened again, as behind an error of the
+    /// disk, a read's as well.
     Over(GatewayError),
 }
 
@@ -151,9 +152,9 @@ impl MetadataCommitter {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Carries out a change and returns once it is durable, with the bytes of `written` before it. Those are kept if the change was
-    /// made, and given back if not, also when the caller has gone away meanwhile. A closure that returns an error must not have
-    /// changed anything.
+    /// Carries out a change and returns once it is durable, with the bytes of `written` before it. Those are kept if
+    /// the change was made, and given back if not, also when the caller has gone away meanwhile. A closure that returns
+    /// an error must not have changed anything.
     ///
     /// # Errors
     /// The closure's, or when the metadata can't be written: then nothing of it is.

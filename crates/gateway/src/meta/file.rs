@@ -1,7 +1,8 @@
 //! The file that the metadata are in, as redb uses it.
 //!
-//! A full disk would end redb for good, so the room that is set aside is given up first. And when the file is closed it is noted that every sync
-//! has succeeded: a process that opens it without that note can't believe what the kernel remembers of it.
+//! A full disk would end redb for good, so the room that is set aside is given up first. And when the file is closed it
+//! is noted that every sync has succeeded: a process that opens it without that note can't believe what the kernel
+//! remembers of it.
 
 use std::io;
 use std::ops::Bound;

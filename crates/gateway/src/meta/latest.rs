@@ -1,4 +1,5 @@
-//! The database, with a view of its last commit that readers share: to begin a transaction of redb's takes longer than to look a row up.
+//! The database, with a view of its last commit that readers share: to begin a transaction of redb's takes longer than
+//! to look a row up.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The metadata store: one transactional file (redb) that says which objects there are and where their bytes lie.
 //!
-//! Callers change it by handing a closure to the one thread that commits ([`committer`]); many closures share one commit. Readers
-//! see the last commit, without waiting.
+//! Callers change it by handing a closure to the one thread that commits ([`committer`]); many closures share one
+//! commit. Readers see the last commit, without waiting.
 
 mod change;
 mod committer;
@@ -69,7 +69,8 @@ pub(crate) fn read_any(data: &[u8]) {
     let _ = (tables::decode::<PartRecord>(data), tables::decode::<u64>(data));
 }
 
-/// Whether a file of metadata was begun and never finished: the library writes its mark last, where there are zeros before.
+/// Whether a file of metadata was begun and never finished: the library writes its mark last, where there are zeros
+/// before.
 ///
 /// # Errors
 /// When it can't be read.
@@ -124,11 +125,13 @@ impl MetadataStore {
         MetadataStore::open_in(MetadataLocation::default(), path, cache_bytes, noted)
     }
 
-    /// Opens the file, or makes it, and looks at the checksum of each of its pages. Metadata that have not got as far as the journal beside
-    /// it has `noted` are an older copy, which knows nothing of what clients were told since, or have lost a commit.
+    /// Opens the file, or makes it, and looks at the checksum of each of its pages. Metadata that have not got as far
+    /// as the journal beside it has `noted` are an older copy, which knows nothing of what clients were told since, or
+    /// have lost a commit.
     ///
     /// # Errors
-    /// When it can't be opened, is damaged, has not got so far, another version of the gateway made it, or nobody knows what the disk has of it.
+    /// When it can't be opened, is damaged, has not got so far, another version of the gateway made it, or nobody knows
+    /// what the disk has of it.
     pub(crate) fn open_in(
         surroundings: MetadataLocation,
         path: &Path,

@@ -1,5 +1,5 @@
-//! The tables and their keys. A key begins with its bucket and a zero byte, so the keys of a bucket are neighbours in the
-//! order that S3 lists them in.
+//! The tables and their keys. A key begins with its bucket and a zero byte, so the keys of a bucket are neighbours in
+//! the order that S3 lists them in.
 
 use redb::TableDefinition;
 use serde::Serialize;

@@ -78,7 +78,8 @@ impl Disk {
     fn after_a_failed_sync() -> Disk {
         let disk = Disk::default();
         let metadata = disk.open().unwrap();
-        // So many that what a start writes is not in the page of what the failed sync wrote: it would be written again with it.
+        // So many that what a start writes is not in the page of what the failed sync wrote: it would be written again
+        // with it.
         let transaction = metadata.database.begin_write().unwrap();
         for number in 0..2_000 {
             MetadataChange::begin(&transaction)

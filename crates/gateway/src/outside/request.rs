@@ -94,8 +94,8 @@ impl GatewayClient {
         Ok(GatewayClient { runtime, pipe })
     }
 
-    /// Takes a method and a target, behind them a header a line, and behind an empty line a body; signs that, unless it begins with a space, and
-    /// returns the answer. Nothing for what is no request at all.
+    /// Takes a method and a target, behind them a header a line, and behind an empty line a body; signs that, unless it
+    /// begins with a space, and returns the answer. Nothing for what is no request at all.
     pub fn ask(&self, data: &[u8]) -> Option<Vec<u8>> {
         let (data, is_signed) = match data {
             [b' ', rest @ ..] => (rest, false),

@@ -1,5 +1,5 @@
-//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration. An operation's row in the
-//! [table of operations](super) says which right it needs.
+//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration. An
+//! operation's row in the [table of operations](super) says which right it needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -150,7 +150,8 @@ impl S3Access for SignedAccess {
     }
 }
 
-/// Whether a request has a kind of signature that this gateway takes, over everything that it has to cover. `s3s` has verified it already.
+/// Whether a request has a kind of signature that this gateway takes, over everything that it has to cover. `s3s` has
+/// verified it already.
 pub(super) fn check_signed(
     credentials: Option<&Credentials>,
     headers: &HeaderMap,
@@ -175,9 +176,9 @@ pub(super) fn check_signed(
 /// A week, as of S3.
 const MAX_LIFETIME_S: u32 = 604_800;
 
-/// Why a request is refused before anything else is looked at: a host that may be somebody's bucket, a method that S3 does not have, a signature that
-/// nobody can verify, a body of no known length, which S3 does not implement either, a document that is too long, or a presigned URL that is good for
-/// no time that S3 knows.
+/// Why a request is refused before anything else is looked at: a host that may be somebody's bucket, a method that S3
+/// does not have, a signature that nobody can verify, a body of no known length, which S3 does not implement either, a
+/// document that is too long, or a presigned URL that is good for no time that S3 knows.
 pub(crate) fn refused_at_once(
     method: &Method,
     headers: &HeaderMap,
@@ -306,11 +307,12 @@ fn refused_lifetime(uri: &Uri) -> Option<S3Error> {
     })
 }
 
-/// Whether the signature covers what decides what the request does: the host, and every `x-amz-` header. `s3s` verifies the headers
-/// that the signature names and lets others be added: `x-amz-copy-source` would make a presigned upload a copy of anything
-/// that its signer may read.
+/// Whether the signature covers what decides what the request does: the host, and every `x-amz-` header. `s3s` verifies
+/// the headers that the signature names and lets others be added: `x-amz-copy-source` would make a presigned upload a
+/// copy of anything that its signer may read.
 fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
-    // As `s3s` reads it: names may be encoded as well. Most requests have no query, and parsing one takes longer than the rest of this.
+    // As `s3s` reads it: names may be encoded as well. Most requests have no query, and parsing one takes longer than
+    // the rest of this.
     let query = uri.query().map(|query| Url::parse(&format!("http://gateway/?{query}"))).transpose();
     let query = query.map_err(|_| denied("the query of the request makes no sense"))?;
     let values_of = |wanted: &str| -> Vec<String> {

@@ -1,7 +1,8 @@
-//! How clients address the gateway: which bucket the `Host` of a request names, and the URL and region that answers give.
+//! How clients address the gateway: which bucket the `Host` of a request names, and the URL and region that answers
+//! give.
 //!
-//! `Host` is signed, so what a client meant is known. A name that is not the gateway's own may stand for a bucket; the path then begins with a
-//! key. Such a request is refused, since it would be carried out on another bucket.
+//! `Host` is signed, so what a client meant is known. A name that is not the gateway's own may stand for a bucket; the
+//! path then begins with a key. Such a request is refused, since it would be carried out on another bucket.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};

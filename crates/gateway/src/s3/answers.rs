@@ -23,7 +23,8 @@ fn request_id() -> String {
     REQUEST_ID.try_with(String::clone).unwrap_or_default()
 }
 
-/// The code that clients know for an error. What went wrong with the store behind or with the gateway's own disk stays in its log.
+/// The code that clients know for an error. What went wrong with the store behind or with the gateway's own disk stays
+/// in its log.
 pub(super) fn error(error: GatewayError) -> S3Error {
     let text = error.to_string();
     let size_bytes = match error {
@@ -96,7 +97,8 @@ pub(super) fn invalid_request(text: impl Into<String>) -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidRequest, text.into())
 }
 
-/// An error that is answered before `s3s` sees the request. A client that signed for another region signs again, for the one that this names.
+/// An error that is answered before `s3s` sees the request. A client that signed for another region signs again, for
+/// the one that this names.
 pub(crate) fn answer_of(error: S3Error, region: &str) -> s3s::S3Result<hyper::Response<s3s::Body>> {
     let is_about_region = *error.code() == S3ErrorCode::AuthorizationHeaderMalformed;
     let mut response = error.to_http_response()?;
@@ -116,8 +118,8 @@ fn set_text(response: &mut hyper::Response<s3s::Body>, text: impl Into<Vec<u8>>)
     *response.body_mut() = s3s::Body::from(text.into());
 }
 
-/// Corrects what `s3s` writes differently from S3: it quotes every ETag, while GetObjectAttributes has no quotes; and it answers 200 to HEAD of
-/// a part.
+/// Corrects what `s3s` writes differently from S3: it quotes every ETag, while GetObjectAttributes has no quotes; and
+/// it answers 200 to HEAD of a part.
 pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if operation == "GetObjectAttributes"
         && response.status().is_success()
@@ -133,8 +135,8 @@ pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Bod
     }
 }
 
-/// Makes sure that a client can parse the answer, whatever characters the names in it have. The bytes of an object stay as they are, whatever
-/// their type.
+/// Makes sure that a client can parse the answer, whatever characters the names in it have. The bytes of an object stay
+/// as they are, whatever their type.
 pub(crate) fn make_well_formed(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if response.status().is_success() && matches!(operation, "" | "GetObject" | "Forwarded" | "Question") {
         return;

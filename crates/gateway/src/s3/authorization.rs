@@ -1,5 +1,5 @@
-//! Signatures that can't be verified, and requests that S3 does not have: the gateway answers them before `s3s` looks. By the error code, SDKs
-//! decide whether to sign again or give up.
+//! Signatures that can't be verified, and requests that S3 does not have: the gateway answers them before `s3s` looks.
+//! By the error code, SDKs decide whether to sign again or give up.
 
 use std::collections::HashMap;
 

@@ -90,7 +90,8 @@ pub(super) async fn create(
         input.create_bucket_configuration.as_ref().and_then(|asked| asked.location_constraint.as_ref());
     check_place(front, constraint.map(BucketLocationConstraint::as_str))?;
     match front.engine.create_bucket(&bucket).await {
-        // As in S3's first region, which has no name either: who owns a bucket may create it again, and it stays as it is.
+        // As in S3's first region, which has no name either: who owns a bucket may create it again, and it stays as it
+        // is.
         Ok(()) | Err(GatewayError::BucketExists) => {}
         Err(cause) => return Err(error(cause)),
     }

@@ -1,6 +1,7 @@
-//! Bodies in `aws-chunked`, cut anew. `s3s` gathers a whole chunk before it hands on a byte of it, and a client decides how long a chunk is: 4 GiB
-//! if it likes. So what reaches `s3s` comes in pieces of [`PIECE_BYTES`] at most. Unsigned chunks can be cut anywhere. A signed chunk is verified
-//! here as it comes, and its pieces are signed with the same key; `s3s` verifies those. A body whose chunks have ordinary lengths passes as it is.
+//! Bodies in `aws-chunked`, cut anew. `s3s` gathers a whole chunk before it hands on a byte of it, and a client decides
+//! how long a chunk is: 4 GiB if it likes. So what reaches `s3s` comes in pieces of [`PIECE_BYTES`] at most. Unsigned
+//! chunks can be cut anywhere. A signed chunk is verified here as it comes, and its pieces are signed with the same
+//! key; `s3s` verifies those. A body whose chunks have ordinary lengths passes as it is.
 
 use std::collections::VecDeque;
 

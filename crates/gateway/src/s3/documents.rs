@@ -1,5 +1,5 @@
-//! Rewrites XML documents of requests in the one form that `s3s` reads: without CDATA, which it would drop, and without prefixes of names,
-//! which it would take for a part of them.
+//! Rewrites XML documents of requests in the one form that `s3s` reads: without CDATA, which it would drop, and without
+//! prefixes of names, which it would take for a part of them.
 
 use std::borrow::Cow;
 
@@ -62,7 +62,8 @@ fn rewritten(document: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Writes numeric character references as plain characters: `s3s` does not accept all planes, nor control characters, which S3's keys may have.
+/// Writes numeric character references as plain characters: `s3s` does not accept all planes, nor control characters,
+/// which S3's keys may have.
 fn resolve(mut rest: &[u8], text: &mut Vec<u8>) {
     while let Some(begin) = find(rest, b"&#") {
         text.extend_from_slice(&rest[..begin]);
@@ -130,8 +131,8 @@ fn escape(data: &[u8], text: &mut Vec<u8>) {
     }
 }
 
-/// Makes an answer XML that parses. XML 1.0 has no control characters but three, not even escaped: they become U+FFFD. One of the three, a carriage
-/// return, comes back as a line feed unless it is escaped.
+/// Makes an answer XML that parses. XML 1.0 has no control characters but three, not even escaped: they become U+FFFD.
+/// One of the three, a carriage return, comes back as a line feed unless it is escaped.
 pub(super) fn well_formed(answer: &[u8]) -> Option<Vec<u8>> {
     let is_odd = |(place, byte): (usize, &u8)| match byte {
         b'\t' | b'\n' => false,

@@ -162,7 +162,8 @@ impl PromisedBody {
     }
 }
 
-/// Looks at checksums in headers before the body comes: each has to be one, at least in its form. `s3s` takes an empty header for none.
+/// Looks at checksums in headers before the body comes: each has to be one, at least in its form. `s3s` takes an empty
+/// header for none.
 ///
 /// # Errors
 /// As S3 answers: `InvalidRequest`.
@@ -199,8 +200,8 @@ pub(super) fn check_storage_class(class: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// The size of a body. One that comes in HTTP's own chunks has no `Content-Length`, as boto3 sends them by TLS: then S3's header
-/// for the size without framing says it.
+/// The size of a body. One that comes in HTTP's own chunks has no `Content-Length`, as boto3 sends them by TLS: then
+/// S3's header for the size without framing says it.
 pub(super) fn size(content_length: Option<i64>, headers: &HeaderMap) -> S3Result<u64> {
     let decoded = || headers.get("x-amz-decoded-content-length")?.to_str().ok()?.parse().ok();
     let length = content_length.and_then(|length| u64::try_from(length).ok()).or_else(decoded);

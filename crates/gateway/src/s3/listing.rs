@@ -37,7 +37,8 @@ impl NameEncoding {
         }
     }
 
-    /// In the first form of a listing clients expect the prefix as they sent it; what XML can't have is encoded all the same.
+    /// In the first form of a listing clients expect the prefix as they sent it; what XML can't have is encoded all the
+    /// same.
     fn prefix(&self, text: String) -> String {
         match text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n')) {
             true => self.name(text),

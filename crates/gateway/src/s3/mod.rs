@@ -1,5 +1,5 @@
-//! S3 in front of the [engine](crate::engine): `s3s` parses requests, verifies signatures and writes answers; here is what each
-//! operation means. What has no method here answers `NotImplemented`.
+//! S3 in front of the [engine](crate::engine): `s3s` parses requests, verifies signatures and writes answers; here is
+//! what each operation means. What has no method here answers `NotImplemented`.
 
 mod access;
 mod acl;
@@ -83,8 +83,9 @@ pub(crate) fn read_any_form(form: UploadForm) {
     post::read_any(form, &KeyPermissions::new(&[key], &secrets));
 }
 
-/// The longest document of a request, which is read into memory as a whole. The parts of an upload, 10,000 of them, take some 250 bytes each with a
-/// checksum, and 1000 keys to delete 1024 bytes each with what stands around them: both are below 3 MiB.
+/// The longest document of a request, which is read into memory as a whole. The parts of an upload, 10,000 of them,
+/// take some 250 bytes each with a checksum, and 1000 keys to delete 1024 bytes each with what stands around them: both
+/// are below 3 MiB.
 const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// See the module.
@@ -151,14 +152,15 @@ macro_rules! require {
     ($front:expr, $by:expr, $input:expr, own) => {
         $front.permissions.own($by, &$input.bucket)?
     };
-    // The operation is about many names, and gets the client's identity: it leaves out or refuses each name that the client may not use.
+    // The operation is about many names, and gets the client's identity: it leaves out or refuses each name that the
+    // client may not use.
     ($front:expr, $by:expr, $input:expr, each) => {
         $front.permissions.known($by)?
     };
 }
 
-/// One row an operation: what it takes and gives, who may do it, and which headers or parameters it refuses since they ask for what is not done
-/// here. Both come before anything else of it.
+/// One row an operation: what it takes and gives, who may do it, and which headers or parameters it refuses since they
+/// ask for what is not done here. Both come before anything else of it.
 macro_rules! operations {
     ($(
         $name:ident($input:ident) -> $output:ident = $module:ident::$function:ident,

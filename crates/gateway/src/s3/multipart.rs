@@ -176,8 +176,8 @@ pub(super) async fn complete(
             return Err(malformed("a part is listed without its number or its ETag"));
         };
         let (number, etag) = (part_number(number)?, etag.value().to_owned());
-        // A client that sent a part again, with other bytes, may list both: the later one counts. The same part twice is a mistake, which the
-        // order shows.
+        // A client that sent a part again, with other bytes, may list both: the later one counts. The same part twice
+        // is a mistake, which the order shows.
         parts.pop_if(|last| last.number == number && last.etag != etag);
         parts.push(Listed { number, etag, checksums: checksums_of!(part) });
     }

@@ -42,7 +42,8 @@ macro_rules! headers_of {
 
 pub(super) use headers_of;
 
-/// The `Expires` of a request. S3 keeps any text: what is no date counts as a time that has passed (RFC 9111, section 5.3).
+/// The `Expires` of a request. S3 keeps any text: what is no date counts as a time that has passed (RFC 9111, section
+/// 5.3).
 pub(super) fn expires(headers: &HeaderMap, extensions: &Extensions) -> S3Result<Option<String>> {
     let values = headers_with(headers, extensions, EXPIRES.as_str()).get_all(EXPIRES);
     let texts = values.iter().map(|value| std::str::from_utf8(value.as_bytes()));

@@ -1,5 +1,5 @@
-//! PostObject: an upload by a browser's form. Its signature covers a policy, and the policy every field. Both are looked at before a
-//! byte of the file is taken.
+//! PostObject: an upload by a browser's form. Its signature covers a policy, and the policy every field. Both are
+//! looked at before a byte of the file is taken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,11 @@ use crate::model::{ObjectChecksums, ObjectHeaders, now_ms};
 const MAX_FILE_BYTES: usize = 16 << 20;
 /// So many files at once: with the one above it bounds the memory.
 const FILES: usize = 4;
-/// Forms that are received at once, most of them from nobody knows whom: they have places of their own, so that they take none from others.
+/// Forms that are received at once, most of them from nobody knows whom: they have places of their own, so that they
+/// take none from others.
 const FORMS: usize = 32;
-/// A client that sends nothing for so long is given up, and so is one whose fields or whose file are not there after so long.
+/// A client that sends nothing for so long is given up, and so is one whose fields or whose file are not there after so
+/// long.
 const SILENCE: Duration = Duration::from_secs(30);
 const FIELDS_IN: Duration = Duration::from_secs(30);
 const FILE_IN: Duration = Duration::from_secs(300);
@@ -96,7 +98,8 @@ impl IncomingBody {
         }
     }
 
-    /// The file, up to the boundary behind it. Fields behind that don't count; they are read, so that the connection can be used again.
+    /// The file, up to the boundary behind it. Fields behind that don't count; they are read, so that the connection
+    /// can be used again.
     async fn file(&mut self, boundary: &str, most_bytes: usize) -> S3Result<Bytes> {
         let end = format!("\r\n{boundary}");
         let mut looked_at = 0_usize;
@@ -275,7 +278,8 @@ fn secret_of(permissions: &KeyPermissions, id: &str) -> S3Result<String> {
     })
 }
 
-/// For the fuzzer: any form, as far as it is looked at before its file. A policy in clear becomes one as browsers send it.
+/// For the fuzzer: any form, as far as it is looked at before its file. A policy in clear becomes one as browsers send
+/// it.
 pub(super) fn read_any(mut form: UploadForm, permissions: &KeyPermissions) {
     for (_, value) in
         form.fields.iter_mut().filter(|(name, value)| name == "policy" && value.starts_with('{'))

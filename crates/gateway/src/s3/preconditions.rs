@@ -1,5 +1,5 @@
-//! Conditions of requests: RFC 9110, section 13, and S3's own headers for the source of a copy. They are read here from the headers themselves, since
-//! `s3s` knows neither lists of entity tags nor all forms of dates.
+//! Conditions of requests: RFC 9110, section 13, and S3's own headers for the source of a copy. They are read here from
+//! the headers themselves, since `s3s` knows neither lists of entity tags nor all forms of dates.
 
 use hyper::header::{CACHE_CONTROL, ETAG, EXPIRES, HeaderMap, HeaderValue, LAST_MODIFIED};
 use hyper::http::Extensions;
@@ -172,7 +172,8 @@ impl ObjectPreconditions {
             || self.unmodified_since_s.is_some()
     }
 
-    /// Whether the part that a client asks for belongs to what it has. If not, it gets the whole: RFC 9110, section 13.1.5.
+    /// Whether the part that a client asks for belongs to what it has. If not, it gets the whole: RFC 9110, section
+    /// 13.1.5.
     pub(super) fn range_holds(&self, record: &ObjectRecord) -> bool {
         match &self.if_range {
             None => true,

@@ -1,5 +1,6 @@
-//! Names in the query of a request, by what the path names and by method. `s3s` passes over those that it does not know, and carries out what is left:
-//! a PUT of an object's annotation would be a PUT of the object, and a DELETE of its ACL a deletion of it.
+//! Names in the query of a request, by what the path names and by method. `s3s` passes over those that it does not
+//! know, and carries out what is left: a PUT of an object's annotation would be a PUT of the object, and a DELETE of
+//! its ACL a deletion of it.
 
 use hyper::{Method, Uri};
 use reqwest::Url;
@@ -7,7 +8,8 @@ use s3s::{S3Error, S3ErrorCode};
 
 use super::addressing::{AddressingStyle, PathLevel};
 
-/// Names that a write may have, those of operations that the gateway does not have included: `s3s` knows these, and they answer `NotImplemented`.
+/// Names that a write may have, those of operations that the gateway does not have included: `s3s` knows these, and
+/// they answer `NotImplemented`.
 struct QueryRow {
     method: Method,
     level: PathLevel,

@@ -1,4 +1,5 @@
-//! The `Range` header: RFC 9110, section 14. Anything but a range of bytes is ignored, and so are several ranges at once, as in S3.
+//! The `Range` header: RFC 9110, section 14. Anything but a range of bytes is ignored, and so are several ranges at
+//! once, as in S3.
 
 use s3s::dto::Range;
 

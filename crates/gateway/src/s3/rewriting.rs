@@ -1,6 +1,7 @@
-//! Rewrites requests so that `s3s` reads them as their clients meant them. `s3s` refuses headers that RFC 9110 says to ignore (malformed ranges and
-//! dates), and misreads others (a `+` in the source of a copy, CDATA). The signature covers what the client wrote. So a first service of `s3s`
-//! verifies it, and its route, which is here, hands the rewritten request to a second one. Only requests that need it go this way.
+//! Rewrites requests so that `s3s` reads them as their clients meant them. `s3s` refuses headers that RFC 9110 says to
+//! ignore (malformed ranges and dates), and misreads others (a `+` in the source of a copy, CDATA). The signature
+//! covers what the client wrote. So a first service of `s3s` verifies it, and its route, which is here, hands the
+//! rewritten request to a second one. Only requests that need it go this way.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -84,8 +85,8 @@ impl HeaderForm {
     }
 }
 
-/// Conditions and an `Expires` that `s3s` would not read, as they came. [`ObjectPreconditions`](super::preconditions::ObjectPreconditions) and
-/// `object::expires` read them.
+/// Conditions and an `Expires` that `s3s` would not read, as they came.
+/// [`ObjectPreconditions`](super::preconditions::ObjectPreconditions) and `object::expires` read them.
 #[derive(Clone, Default)]
 struct MovedConditions(HeaderMap);
 
@@ -233,7 +234,8 @@ fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &Buc
             !headers.get(CONTENT_TYPE).is_some_and(is_form)
         }
         Method::PUT if names(uri, &["tagging", "acl"]) => true,
-        // CreateBucket. An object's bytes must never be taken for a document, so a path counts only if it can't have a key.
+        // CreateBucket. An object's bytes must never be taken for a document, so a path counts only if it can't have a
+        // key.
         Method::PUT => match addressing.style_in(headers) {
             Ok(AddressingStyle::Virtual(_)) => matches!(uri.path(), "" | "/"),
             _ => {

@@ -97,8 +97,8 @@ fn prepare_with<A: ConnectionSource>(_arrivals: &A, stream: &A::Stream) {
     A::prepare(stream);
 }
 
-/// When all places are taken, closes the connection that has been idle longest, or that of the slowest client. Further connections wait in the
-/// kernel's queue meanwhile, and take none of our memory.
+/// When all places are taken, closes the connection that has been idle longest, or that of the slowest client. Further
+/// connections wait in the kernel's queue meanwhile, and take none of our memory.
 async fn place_for_one_more(places: &Arc<Semaphore>, seats: &ConnectionSeats) -> OwnedSemaphorePermit {
     loop {
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {

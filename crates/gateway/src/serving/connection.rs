@@ -43,7 +43,8 @@ const HEADERS_IN: Duration = Duration::from_secs(30);
 /// Another gateway keeps a connection for less than this, and strangers hold none for longer.
 const INNER_HEADERS_IN: Duration = Duration::from_secs(15);
 const HANDSHAKE_IN: Duration = Duration::from_secs(10);
-/// S3 takes 8 KiB of headers, of which 2 KiB may be user metadata: some 450 of the shortest, `x-amz-meta-a: b`. Presigned URLs are long.
+/// S3 takes 8 KiB of headers, of which 2 KiB may be user metadata: some 450 of the shortest, `x-amz-meta-a: b`.
+/// Presigned URLs are long.
 const MAX_HEADERS: usize = 512;
 const MAX_HEADER_BYTES: usize = 64 << 10;
 /// A key has 1024 bytes, of which most need no escape.
@@ -152,7 +153,8 @@ impl ConnectionSet {
         let headers_in = if self.is_inner { INNER_HEADERS_IN } else { HEADERS_IN };
         let service = service_fn(move |request| {
             let (connections, seat) = (Arc::clone(&self), Arc::clone(&seat));
-            // On the heap, and only while there is a request: what an answer keeps would count for each idle connection too.
+            // On the heap, and only while there is a request: what an answer keeps would count for each idle connection
+            // too.
             Box::pin(async move { connections.answer(request, peer, seat, is_sealed).await })
         });
         let connection = hyper::server::conn::http1::Builder::new()
@@ -183,8 +185,8 @@ impl ConnectionSet {
         // A presigned URL has its signature in the query, which is as good as a password.
         let path = beginning(&self.addressing.path_of(request.headers(), request.uri().path()));
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
-        // `hyper` tells only those to go on who have a body to send. botocore asks also without one, and would take the answer for that to the next
-        // request of the connection, whose own it would wait for.
+        // `hyper` tells only those to go on who have a body to send. botocore asks also without one, and would take the
+        // answer for that to the next request of the connection, whose own it would wait for.
         let is_told_nothing = request.body().is_end_stream() && request.headers().contains_key(EXPECT);
         let received = |body| {
             RequestBody::new(body, Arc::clone(&is_read), Arc::clone(&seat), Arc::clone(&self.documents))
@@ -220,8 +222,8 @@ impl ConnectionSet {
         make_well_formed(&note.0.lock().operation, &mut response);
         id.put_into(&mut response);
         if is_told_nothing || !is_read.load(Ordering::Acquire) {
-            // A client that waits for `100 Continue` sends no body now, and one that doesn't sends it: what comes next may be either. Taken
-            // for the rest of the body it would cut off the beginning of the next request.
+            // A client that waits for `100 Continue` sends no body now, and one that doesn't sends it: what comes next
+            // may be either. Taken for the rest of the body it would cut off the beginning of the next request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let head_ns = begun.elapsed();
@@ -439,7 +441,8 @@ fn beginning(path: &str) -> String {
     }
 }
 
-/// Whether it is an upload by a browser's form. `s3s` would take the whole form into memory before it looks for a signature.
+/// Whether it is an upload by a browser's form. `s3s` would take the whole form into memory before it looks for a
+/// signature.
 fn is_form<T>(request: &Request<T>) -> bool {
     request.method() == hyper::Method::POST
         && request.headers().get_all(CONTENT_TYPE).iter().any(|value| {

@@ -1,5 +1,6 @@
-//! The port for probes that come from other hosts (`health_listen`): load balancers, and the kubelet. Anybody may reach it, so it says whether the
-//! gateway is well and nothing else, and clients that hold connections open keep nobody else from asking.
+//! The port for probes that come from other hosts (`health_listen`): load balancers, and the kubelet. Anybody may reach
+//! it, so it says whether the gateway is well and nothing else, and clients that hold connections open keep nobody else
+//! from asking.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,7 +16,8 @@ use tokio::task::AbortHandle;
 
 use super::admin::AdminService;
 
-/// Beyond these the oldest connection goes. A probe asks at once and is answered at once; one that is still there says nothing.
+/// Beyond these the oldest connection goes. A probe asks at once and is answered at once; one that is still there says
+/// nothing.
 const MAX_CONNECTIONS: usize = 64;
 /// All of a connection. Probes give up sooner.
 const WHOLE_IN: Duration = Duration::from_secs(5);

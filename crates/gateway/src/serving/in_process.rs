@@ -1,5 +1,5 @@
-//! A gateway inside another program: without ports, signals and an operator. Connections are whatever that program has for them, and it says where
-//! the stores are. Everything else is what [`serve`](super::serve) does. For simulations.
+//! A gateway inside another program: without ports, signals and an operator. Connections are whatever that program has
+//! for them, and it says where the stores are. Everything else is what [`serve`](super::serve) does. For simulations.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +40,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ConnectionSource for Ha
     }
 }
 
-/// From here on, whatever this thread does for a gateway it does itself, and each piece of work that may block begins after a delay that `delays` says.
+/// From here on, whatever this thread does for a gateway it does itself, and each piece of work that may block begins
+/// after a delay that `delays` says.
 pub fn simulate(delays: impl Fn() -> Duration + 'static) {
     blocking::simulate(delays);
 }
@@ -58,7 +59,8 @@ impl From<String> for GatewayFailure {
     }
 }
 
-/// With `others`, of a cluster, come their connections. Serves until `terminate` is done, and then until everything is in the stores or the time for that is over. Returns whether it is.
+/// With `others`, of a cluster, come their connections. Serves until `terminate` is done, and then until everything is
+/// in the stores or the time for that is over. Returns whether it is.
 ///
 /// # Errors
 /// When something that it needs is not there, or it can't go on.

@@ -99,8 +99,8 @@ pub(crate) struct OpenEngine {
 }
 
 impl OpenEngine {
-    /// Opens the engine for draining, also [into empty directories](EngineSetup::into_empty), and joins the cluster, if there is one, where it is given
-    /// no keys.
+    /// Opens the engine for draining, also [into empty directories](EngineSetup::into_empty), and joins the cluster, if
+    /// there is one, where it is given no keys.
     ///
     /// # Errors
     /// When either can't be.
@@ -226,7 +226,8 @@ impl OpenEngine {
         }
     }
 
-    /// Takes the gateway from the cluster at once, whatever it still has, and closes what can be closed: its disk may hang as well.
+    /// Takes the gateway from the cluster at once, whatever it still has, and closes what can be closed: its disk may
+    /// hang as well.
     async fn end_broken(&self) {
         let end = async {
             if let Some(member) = &self.member {
@@ -367,8 +368,8 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, CommandFailu
     })
 }
 
-/// Serves until a signal comes, and then until everything is in the stores or the time for that is over. Returns whether it is. SIGHUP has it read
-/// `path` anew, which the configuration is from.
+/// Serves until a signal comes, and then until everything is in the stores or the time for that is over. Returns
+/// whether it is. SIGHUP has it read `path` anew, which the configuration is from.
 ///
 /// # Errors
 /// When something that it needs is not there, or it can't go on.

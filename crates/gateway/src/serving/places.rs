@@ -1,5 +1,6 @@
-//! Directories that the configuration names, checked before anything is opened. A directory of somebody else's, or something that is no
-//! directory, is a mistake in the configuration, and a restart would not help. A missing directory may have to be mounted, so the store reports it.
+//! Directories that the configuration names, checked before anything is opened. A directory of somebody else's, or
+//! something that is no directory, is a mistake in the configuration, and a restart would not help. A missing directory
+//! may have to be mounted, so the store reports it.
 
 use std::io::{Error, ErrorKind};
 use std::path::Path;

@@ -12,11 +12,13 @@ use tokio::sync::Semaphore;
 use super::seats::{BodyKind, ConnectionSeat, ConnectionSeats, GivenUp, ScarceResource};
 use crate::s3::{ChunkDecoder, RequestNote};
 
-/// A document is put together from what comes in pieces of so many bytes: many small ones would take more memory than they have bytes.
+/// A document is put together from what comes in pieces of so many bytes: many small ones would take more memory than
+/// they have bytes.
 const GATHERED_BYTES: usize = 64 << 10;
 /// Every request may have as much of a document in memory.
 const FREE_BYTES: u64 = 128 << 10;
-/// What an element of a document takes besides, once it has been read: a part of an upload some 250 bytes, and it has three elements or more.
+/// What an element of a document takes besides, once it has been read: a part of an upload some 250 bytes, and it has
+/// three elements or more.
 const ELEMENT_BYTES: u64 = 128;
 /// The parts of an upload, 10,000 of them, have some 80,000 tags.
 const MAX_TAGS: u64 = 120_000;

@@ -21,9 +21,9 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const BREAK_OFF_IN: Duration = Duration::from_secs(1);
 
 impl OpenEngine {
-    /// Serves clients and the other gateways until the first of `signals`, and then until everything is in the
-    /// stores, the time for that is over, or the second signal. `is_serving` hears when requests begin to be served,
-    /// and when they end to be. Returns whether the stores have everything.
+    /// Serves clients and the other gateways until the first of `signals`. Then it drains, until the stores have
+    /// everything, the time for that is over, or a second signal comes. `is_serving` reports when serving begins and
+    /// ends. Returns whether the stores have everything.
     ///
     /// # Errors
     /// When it can't go on.

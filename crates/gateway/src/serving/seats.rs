@@ -1,6 +1,7 @@
-//! The pace of peers. A peer that connects takes something that others may need: a connection, a place among the requests, journal room, memory.
-//! A *seat* says of each connection how long the gateway has been waiting for its peer, and what that has brought. A peer that brings or takes too
-//! little is given up. Where something is scarce, the slowest peer loses it to one that needs it.
+//! The pace of peers. A peer that connects takes something that others may need: a connection, a place among the
+//! requests, journal room, memory. A *seat* says of each connection how long the gateway has been waiting for its peer,
+//! and what that has brought. A peer that brings or takes too little is given up. Where something is scarce, the
+//! slowest peer loses it to one that needs it.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -22,7 +23,8 @@ const READER_WINDOW: Duration = Duration::from_secs(300);
 const MIN_BYTES: u64 = 32 << 10;
 /// A document is in memory as a whole, so all of it has to come in so long.
 const DOCUMENT_IN: Duration = Duration::from_secs(30);
-/// A connection without a request. `hyper` has a limit of its own for heads, and none for a peer that does not take the end of an answer.
+/// A connection without a request. `hyper` has a limit of its own for heads, and none for a peer that does not take the
+/// end of an answer.
 const IDLE: Duration = Duration::from_secs(35);
 /// Nobody loses anything before it was waited for so long,
 const RIPE: Duration = Duration::from_secs(1);
@@ -393,8 +395,8 @@ impl ConnectionSeats {
         self.make_room_by(scarce, Instant::now())
     }
 
-    /// The same of room in the journal. Hundreds may wait for it, and each asks again and again: they must not take it from more peers than they
-    /// need it of, nor look at all connections each time.
+    /// The same of room in the journal. Hundreds may wait for it, and each asks again and again: they must not take it
+    /// from more peers than they need it of, nor look at all connections each time.
     pub(super) fn make_room_in_journal(&self) {
         self.make_room_in_journal_by(Instant::now());
     }

@@ -1,5 +1,5 @@
-//! Whether the store has done what it says. Its word alone frees no byte of the journal: it is asked what it has, and that is held against
-//! what it was sent.
+//! Whether the store has done what it says. Its word alone frees no byte of the journal: it is asked what it has, and
+//! that is held against what it was sent.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -145,8 +145,8 @@ impl StoreBackend {
         }
     }
 
-    /// What the store has at this key, which it said it has stored, answering this ETag: an object of that size and ETag, and, as far as its ETags
-    /// say something of bytes, of those that were sent. `made` is what S3 makes of them.
+    /// What the store has at this key, which it said it has stored, answering this ETag: an object of that size and
+    /// ETag, and, as far as its ETags say something of bytes, of those that were sent. `made` is what S3 makes of them.
     ///
     /// # Errors
     /// When it has not, or does not say.
@@ -189,8 +189,9 @@ impl StoreBackend {
         Ok(found)
     }
 
-    /// What the store has if only the ETag differs from its answer: some stores change an object's ETag a moment later, and some file systems
-    /// a file's time when it is closed. The store is asked until something shows that it is the same: in S3 its bytes, in a directory its inode.
+    /// What the store has if only the ETag differs from its answer: some stores change an object's ETag a moment later,
+    /// and some file systems a file's time when it is closed. The store is asked until something shows that it is the
+    /// same: in S3 its bytes, in a directory its inode.
     async fn under_another_etag(
         &self,
         key: &str,
@@ -248,8 +249,8 @@ impl StoreBackend {
         fingerprint.etag()
     }
 
-    /// Has the store copy an object of this size and ETag, whose bytes have the ETag `made` here, and looks whether it has. Nothing is begun
-    /// once `may_go_on` says no.
+    /// Has the store copy an object of this size and ETag, whose bytes have the ETag `made` here, and looks whether it
+    /// has. Nothing is begun once `may_go_on` says no.
     ///
     /// # Errors
     /// When the copy is not there, or may be one of something else.
@@ -263,7 +264,8 @@ impl StoreBackend {
         let is_s3 = self.kind == BackendKind::S3;
         let is_plain = is_s3 && etag.is_some_and(|etag| is_md5(bare(etag)));
         let whole = self.etags.whole.load(Ordering::Relaxed);
-        // Where the copy's ETag does not say what it is a copy of, it has to be another object than is there now, or of the same bytes.
+        // Where the copy's ETag does not say what it is a copy of, it has to be another object than is there now, or of
+        // the same bytes.
         let before = match is_s3 && !(is_plain && whole == OF_BYTES) {
             false => None,
             true => match self.look(to).await {
@@ -273,7 +275,8 @@ impl StoreBackend {
         };
         self.copy_object(from, to, may_go_on).await?;
         if may_land() {
-            // Once it counts, the source may be overwritten, and a copy that is carried out after that would be one of other bytes.
+            // Once it counts, the source may be overwritten, and a copy that is carried out after that would be one of
+            // other bytes.
             return Err(GatewayError::Store(
                 "a request to copy got no answer and may still be carried out: it is copied again once that is over".to_owned(),
             ));
@@ -335,8 +338,9 @@ impl StoreBackend {
         let path = self.reach(key).await?;
         let asked = async {
             match self.store.get_opts(&path, options).await {
-                // S3 denies a missing object to a client that may not list the whole bucket, and an existing one to a client that may not
-                // read it. A listing of its part of the bucket tells which, if it is allowed; otherwise nobody knows.
+                // S3 denies a missing object to a client that may not list the whole bucket, and an existing one to a
+                // client that may not read it. A listing of its part of the bucket tells which, if it is allowed;
+                // otherwise nobody knows.
                 Err(denied @ object_store::Error::PermissionDenied { .. })
                     if self.kind == BackendKind::S3 =>
                 {

@@ -1,5 +1,5 @@
-//! Requests that got no answer. The store may still carry one out, minutes later, so nothing that it would undo may follow until
-//! it can no longer land. The same request may follow: it makes no difference which of the two lands last.
+//! Requests that got no answer. The store may still carry one out, minutes later, so nothing that it would undo may
+//! follow until it can no longer land. The same request may follow: it makes no difference which of the two lands last.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,7 +27,8 @@ pub(crate) enum RequestEffect {
         headers_hash: u64,
     },
     Delete,
-    /// The store reads the source when it carries the copy out. So a late copy may be one of other bytes, even where the request is the same.
+    /// The store reads the source when it carries the copy out. So a late copy may be one of other bytes, even where
+    /// the request is the same.
     Copy,
 }
 
@@ -152,8 +153,9 @@ impl LateRequests {
         state.is_news = true;
     }
 
-    /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the last time. A request that is on
-    /// its way counts from the second look on, or at once `at_end`: a start after a crash can't know whether it was answered.
+    /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the
+    /// last time. A request that is on its way counts from the second look on, or at once `at_end`: a start after a
+    /// crash can't know whether it was answered.
     pub(crate) fn to_keep(&self, at_end: bool) -> Option<Vec<(String, RequestEffect, Duration)>> {
         let now = Instant::now();
         let mut guard = self.state.lock();
@@ -174,7 +176,8 @@ impl LateRequests {
         };
         let mut unanswered: Vec<_> = state.names.iter().map(left).collect();
         let on_way = state.followings.values().filter(|on_way| on_way.is_kept);
-        // Behind the others: of two for one name, the next start goes by the later one, which is that of the longer time as well.
+        // Behind the others: of two for one name, the next start goes by the later one, which is that of the longer
+        // time as well.
         unanswered.extend(on_way.map(|on_way| (on_way.name.clone(), on_way.effect.clone(), self.within)));
         Some(unanswered)
     }
@@ -320,8 +323,8 @@ pub(super) fn may_land() -> bool {
     SEEN.try_with(|seen| seen.load(Ordering::Relaxed) & MAY_LAND != 0).unwrap_or(false)
 }
 
-/// The right to send a request of one effect to a name. If the outcome of what was sent is unknown when this goes, also since the caller
-/// was dropped, nothing else may follow for a while.
+/// The right to send a request of one effect to a name. If the outcome of what was sent is unknown when this goes, also
+/// since the caller was dropped, nothing else may follow for a while.
 #[must_use]
 pub(crate) struct SendPermit {
     late: Arc<LateRequests>,
@@ -372,8 +375,8 @@ impl Drop for OnItsWay {
     }
 }
 
-/// Does one request that changes a name. One that is given up before its answer may land, and so may one whose answer does not say what became
-/// of it.
+/// Does one request that changes a name. One that is given up before its answer may land, and so may one whose answer
+/// does not say what became of it.
 pub(super) async fn sent<T>(
     kind: BackendKind,
     request: impl Future<Output = object_store::Result<T>>,
@@ -400,8 +403,8 @@ pub(super) async fn sent<T>(
     outcome
 }
 
-/// Whether a request changes the object of a name when it is carried out: parts of an upload do not, and neither do its beginning and its end
-/// without an object.
+/// Whether a request changes the object of a name when it is carried out: parts of an upload do not, and neither do its
+/// beginning and its end without an object.
 pub(super) fn changes_object(request: &HttpRequest) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let has_parameter = |wanted: &str| query.split('&').any(|pair| pair.split('=').next() == Some(wanted));
@@ -413,8 +416,8 @@ pub(super) fn changes_object(request: &HttpRequest) -> bool {
     }
 }
 
-/// Notes what the answer to a request that [changes an object](changes_object) says about its outcome. The store's client may repeat the
-/// request without telling us.
+/// Notes what the answer to a request that [changes an object](changes_object) says about its outcome. The store's
+/// client may repeat the request without telling us.
 pub(super) async fn seen_on_wire(
     answering: impl Future<Output = std::result::Result<HttpResponse, HttpError>>,
 ) -> std::result::Result<HttpResponse, HttpError> {
@@ -430,7 +433,8 @@ pub(super) async fn seen_on_wire(
     answer
 }
 
-/// A server that failed, or one in front of it that got no answer: neither knows whether it will be carried out (RFC 9110, section 15.6).
+/// A server that failed, or one in front of it that got no answer: neither knows whether it will be carried out (RFC
+/// 9110, section 15.6).
 fn is_unclear(status: u16) -> bool {
     matches!(status, 500 | 502..=504)
 }

@@ -1,5 +1,6 @@
-//! What interrupted writes leave in a store's directory. `object_store` writes a file `k` under the name `k#1` first, and a process that is
-//! killed meanwhile leaves it there: no listing shows it, and it is in the way of an object with its directory's name.
+//! What interrupted writes leave in a store's directory. `object_store` writes a file `k` under the name `k#1` first,
+//! and a process that is killed meanwhile leaves it there: no listing shows it, and it is in the way of an object with
+//! its directory's name.
 
 use std::ffi::OsString;
 use std::io;
@@ -63,7 +64,8 @@ impl LeftoverWalk {
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // The gateway's are for its user alone. A link to an object has the object's time, and its own only in the inode's.
+        // The gateway's are for its user alone. A link to an object has the object's time, and its own only in the
+        // inode's.
         let is_ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0;
         let changed_s = found.st_mtime.max(found.st_ctime);
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(changed_s).unwrap_or(0));
@@ -137,7 +139,8 @@ impl LeftoverWalk {
     }
 }
 
-/// Looks through a store's directory for what was last changed before this time, and removes what is surely a gateway's.
+/// Looks through a store's directory for what was last changed before this time, and removes what is surely a
+/// gateway's.
 ///
 /// # Errors
 /// When the directory can't be trusted or read, or something in it can't be removed.

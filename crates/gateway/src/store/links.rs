@@ -1,5 +1,5 @@
-//! What lies below a directory store may be others' doing: a link there would make the gateway read and write elsewhere, with its own
-//! rights. `object_store` follows links.
+//! What lies below a directory store may be others' doing: a link there would make the gateway read and write
+//! elsewhere, with its own rights. `object_store` follows links.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,8 +14,8 @@ use crate::errors::{GatewayError, GatewayResult};
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 
-/// Refuses a path that leads through a link, or through a directory in which others could put one at any moment. What is not there
-/// yet is made by the gateway itself.
+/// Refuses a path that leads through a link, or through a directory in which others could put one at any moment. What
+/// is not there yet is made by the gateway itself.
 pub(super) fn check(root: &std::path::Path, path: &Path) -> GatewayResult<()> {
     let mut current = PathBuf::from(root);
     for part in path.as_ref().split('/') {
@@ -49,8 +49,9 @@ pub(super) fn check(root: &std::path::Path, path: &Path) -> GatewayResult<()> {
 }
 
 impl StoreBackend {
-    /// In a directory a copy is a link, which `object_store` makes beside its name and renames. A rename of one link to another link of the same
-    /// file does nothing and succeeds, and the first one stays. So a copy that is there already is not made again.
+    /// In a directory a copy is a link, which `object_store` makes beside its name and renames. A rename of one link to
+    /// another link of the same file does nothing and succeeds, and the first one stays. So a copy that is there
+    /// already is not made again.
     pub(super) async fn is_linked(&self, from: &Path, to: &Path) -> object_store::Result<bool> {
         let Some((root, _)) = self.root().filter(|_| !is_planted(PlantedBug::LinkLeftBehind)) else {
             return Ok(false);
@@ -63,7 +64,8 @@ impl StoreBackend {
     }
 }
 
-/// Whether `to` is another name of the file `from`. If so, the name is durable when this returns: the process that made it may not have got that far.
+/// Whether `to` is another name of the file `from`. If so, the name is durable when this returns: the process that made
+/// it may not have got that far.
 ///
 /// # Errors
 /// When it can't be found out, or can't be made durable.

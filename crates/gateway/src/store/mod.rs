@@ -1,4 +1,5 @@
-//! Stores behind the gateway: each bucket's objects are in one, an S3 endpoint's or a local directory, reached by `object_store`.
+//! Stores behind the gateway: each bucket's objects are in one, an S3 endpoint's or a local directory, reached by
+//! `object_store`.
 
 mod attributes;
 mod confirm;
@@ -68,7 +69,8 @@ const MAX_COPY_BYTES: u64 = 5 << 30;
 
 /// S3's own limit, with the prefix of the bucket's objects.
 const MAX_S3_KEY_BYTES: usize = 1024;
-/// Linux takes 4096 bytes as a path: this is the part below the store's directory, with room for the names of unfinished files.
+/// Linux takes 4096 bytes as a path: this is the part below the store's directory, with room for the names of
+/// unfinished files.
 const MAX_PATH_BYTES: usize = 3000;
 
 /// What kind of store it is: they differ in what they can keep.
@@ -182,7 +184,8 @@ impl StoreBackend {
         Ok(StoreBackend { root: Some(Arc::new(root::StoreRoot::open(root)?)), ..self })
     }
 
-    /// As [`path`](Self::path), for a request to the store: one through a link is refused, and one to another directory than was opened.
+    /// As [`path`](Self::path), for a request to the store: one through a link is refused, and one to another directory
+    /// than was opened.
     async fn reach(&self, key: &str) -> GatewayResult<Path> {
         let path = self.locate(key)?;
         let looked_at = path.clone();
@@ -191,7 +194,8 @@ impl StoreBackend {
         Ok(path)
     }
 
-    /// Looks at the store's directory, if it is one. Where a mount hangs, each look would keep a thread, and they would soon be all there are.
+    /// Looks at the store's directory, if it is one. Where a mount hangs, each look would keep a thread, and they would
+    /// soon be all there are.
     async fn check_root(
         &self,
         look: impl FnOnce(&root::StoreRoot) -> GatewayResult<()> + Send + 'static,
@@ -281,7 +285,8 @@ impl StoreBackend {
         self.turns.take(key).await
     }
 
-    /// As [`path`](Self::path), also of a [part](crate::staged) that is kept in the store: only the gateway itself asks for one.
+    /// As [`path`](Self::path), also of a [part](crate::staged) that is kept in the store: only the gateway itself asks
+    /// for one.
     pub(crate) fn locate(&self, name: &str) -> GatewayResult<Path> {
         match crate::staged::path_of(name) {
             Some(path) => Path::parse(path).map_err(|error| GatewayError::InvalidArgument(error.to_string())),
@@ -351,8 +356,9 @@ impl StoreBackend {
         Ok(found(&answer.meta, &answer.attributes))
     }
 
-    /// A range of an object of this size, as a stream, with what the store says of the whole. With an ETag, of that version only: another one is
-    /// `PreconditionFailed`, also where the store gives it without having looked at what it was asked for.
+    /// A range of an object of this size, as a stream, with what the store says of the whole. With an ETag, of that
+    /// version only: another one is `PreconditionFailed`, also where the store gives it without having looked at what
+    /// it was asked for.
     pub(crate) async fn get(
         &self,
         key: &str,
@@ -390,7 +396,8 @@ impl StoreBackend {
         if is_met { Ok(()) } else { Err(GatewayError::PreconditionFailed) }
     }
 
-    /// Has the store copy an object itself, with its headers, if it may go on as for [`put`](Self::put). Returns the ETag of the copy.
+    /// Has the store copy an object itself, with its headers, if it may go on as for [`put`](Self::put). Returns the
+    /// ETag of the copy.
     pub(crate) async fn copy(
         &self,
         from: &str,
@@ -472,8 +479,8 @@ impl StoreBackend {
         }
     }
 
-    /// Objects whose path begins with whole segments of `prefix`, in the store's order, from behind `after`. A directory has
-    /// no order: then they are collected and sorted first.
+    /// Objects whose path begins with whole segments of `prefix`, in the store's order, from behind `after`. A
+    /// directory has no order: then they are collected and sorted first.
     pub(crate) fn list(
         &self,
         prefix: &str,

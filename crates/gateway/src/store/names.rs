@@ -1,6 +1,7 @@
-//! From keys to paths of a store and back. S3 takes any text as a key; `object_store` and directories know paths: no empty segment, no `.`
-//! no `..` and no control character. Those segments get a name that begins with `%underlay-`; everything else stays as it is, so others find
-//! objects under their own names. In an S3 store they find the one behind a slash at the end as well: see [`wire`](super::wire).
+//! From keys to paths of a store and back. S3 takes any text as a key; `object_store` and directories know paths: no
+//! empty segment, no `.` no `..` and no control character. Those segments get a name that begins with `%underlay-`;
+//! everything else stays as it is, so others find objects under their own names. In an S3 store they find the one
+//! behind a slash at the end as well: see [`wire`](super::wire).
 
 use std::borrow::Cow;
 
@@ -20,8 +21,8 @@ const DOTS: &str = "%underlay-dots";
 const LITERAL: &str = "%underlay-literal-";
 /// Before a segment that ends in `#` and digits, which `object_store` takes for an unfinished file of its own.
 const HASH: &str = "%underlay-hash-";
-/// Before a segment with a control character, which no path of `object_store` has, or with a `#` in a directory: `object_store` first writes a file
-/// `d` under the name `d#1`, which must belong to no object.
+/// Before a segment with a control character, which no path of `object_store` has, or with a `#` in a directory:
+/// `object_store` first writes a file `d` under the name `d#1`, which must belong to no object.
 const ESCAPED: &str = "%underlay-escaped-";
 
 /// Where a store says which gateways it belongs to: no key has this path.

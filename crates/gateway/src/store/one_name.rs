@@ -1,5 +1,5 @@
-//! Whether a directory tells all names apart. Some take two for one: they fold case, bring Unicode to a normal form, or leave out what stands at
-//! the end. Two keys would be one file there, and each the other's object.
+//! Whether a directory tells all names apart. Some take two for one: they fold case, bring Unicode to a normal form, or
+//! leave out what stands at the end. Two keys would be one file there, and each the other's object.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -130,7 +130,8 @@ impl StoreBackend {
         }
     }
 
-    /// The same, whose names are tried in what this makes: a simulation has no file system that takes two names for one.
+    /// The same, whose names are tried in what this makes: a simulation has no file system that takes two names for
+    /// one.
     #[must_use]
     pub fn trying_names_in(self, medium: Arc<MakeMedium>) -> StoreBackend {
         StoreBackend { medium: Some(medium), ..self }

@@ -74,7 +74,8 @@ fn open_directory(directory: &Path) -> Result<StoreBackend, OpenError> {
 
 fn open_s3(bucket: &str, prefix: &str, reached: &EndpointAccess) -> Result<StoreBackend, OpenError> {
     let endpoint = &reached.endpoint;
-    // As long as a key's turn is held for a request: one that was given up sooner might yet be carried out over the next writer's.
+    // As long as a key's turn is held for a request: one that was given up sooner might yet be carried out over the
+    // next writer's.
     let mut options = ClientOptions::new()
         .with_timeout(STORE_TIMEOUT)
         .with_connect_timeout(CONNECT)
@@ -157,7 +158,8 @@ fn certificates(file: &Path) -> Result<Vec<Certificate>, OpenError> {
     found.into_iter().map(of_store).collect()
 }
 
-/// The place of a bucket that a client creates, below `under`. A directory is made, and none above it: one that is missing may have to be mounted.
+/// The place of a bucket that a client creates, below `under`. A directory is made, and none above it: one that is
+/// missing may have to be mounted.
 ///
 /// # Errors
 /// When it can't be.
@@ -245,7 +247,8 @@ mod tests {
         backend.head("a").await.unwrap();
     }
 
-    /// A second link to the same file beside its name would keep the bytes when both are deleted, and the directory as well.
+    /// A second link to the same file beside its name would keep the bytes when both are deleted, and the directory as
+    /// well.
     #[tokio::test]
     async fn repeated_copy_leaves_no_extra_file() {
         let (directory, backend) = directory();

@@ -16,8 +16,8 @@ use crate::model::ObjectHeaders;
 const PARTS_AT_ONCE: usize = 3;
 
 impl StoreBackend {
-    /// Stores an object of a known size. What was at that name stays until the new object is whole. No request begins once `may_go_on` says no: the
-    /// name may be another gateway's by then. Returns the store's ETag.
+    /// Stores an object of a known size. What was at that name stays until the new object is whole. No request begins
+    /// once `may_go_on` says no: the name may be another gateway's by then. Returns the store's ETag.
     pub(crate) async fn put(
         &self,
         key: &str,
@@ -132,7 +132,8 @@ impl StoreBackend {
         Ok(put.e_tag)
     }
 
-    /// Memory for the next part. What this object has of it already comes back as its parts are through, which have to be waited for first.
+    /// Memory for the next part. What this object has of it already comes back as its parts are through, which have to
+    /// be waited for first.
     async fn hold_for_part<F>(
         &self,
         bytes: u64,

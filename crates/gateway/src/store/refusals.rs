@@ -1,5 +1,5 @@
-//! Which failures of a store are refusals: the same request would fail again. Only types decide that: the status and code of an S3
-//! store's answer, or the error number of a directory's.
+//! Which failures of a store are refusals: the same request would fail again. Only types decide that: the status and
+//! code of an S3 store's answer, or the error number of a directory's.
 
 use std::error::Error as _;
 use std::fmt;
@@ -12,7 +12,8 @@ use crate::errors::StoreRefusal;
 /// Of what a store says of an error.
 const MAX_MESSAGE_CHARS: usize = 600;
 
-/// An answer of an S3 store that refuses a request. It stands for the answer, since `object_store` shows no status to its callers.
+/// An answer of an S3 store that refuses a request. It stands for the answer, since `object_store` shows no status to
+/// its callers.
 #[derive(Debug)]
 pub(super) struct RefusedAnswer {
     status: StatusCode,
@@ -28,7 +29,8 @@ impl fmt::Display for RefusedAnswer {
 
 impl std::error::Error for RefusedAnswer {}
 
-/// Codes with a status of refusals that are none: the next request may succeed, or it was spoiled on its way. From S3's list of error codes.
+/// Codes with a status of refusals that are none: the next request may succeed, or it was spoiled on its way. From S3's
+/// list of error codes.
 const PASSING: [&str; 14] = [
     "RequestTimeout",
     "ExpiredToken",
@@ -59,7 +61,8 @@ const TELLING: [(&str, StoreRefusal); 9] = [
     ("NotImplemented", StoreRefusal::NotSupported),
 ];
 
-/// Whether an answer with this status may be a refusal. Those that `object_store` has its own errors for are not among them.
+/// Whether an answer with this status may be a refusal. Those that `object_store` has its own errors for are not among
+/// them.
 pub(super) fn may_refuse(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),

@@ -1,5 +1,5 @@
-//! The directory that a store is. Where it was unmounted, its path leads to the empty one below; so before and behind each request it is
-//! looked whether the path still names what was opened.
+//! The directory that a store is. Where it was unmounted, its path leads to the empty one below; so before and behind
+//! each request it is looked whether the path still names what was opened.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -38,7 +38,8 @@ impl OpenedRoot {
 pub(super) struct StoreRoot {
     path: PathBuf,
     opened: Mutex<OpenedRoot>,
-    /// What was opened is not what is expected there, so all of it counts as away until another one [is accepted](Self::accept).
+    /// What was opened is not what is expected there, so all of it counts as away until another one [is
+    /// accepted](Self::accept).
     is_awaited: AtomicBool,
     is_away: AtomicBool,
     /// Whether a look at it has not come back in time, and none has since.

@@ -1,5 +1,5 @@
-//! What a store said, for people. S3 answers errors with a document, which may quote the request and the key that signed it: its code and message are
-//! enough, and for the codes that an operator meets there is what to do.
+//! What a store said, for people. S3 answers errors with a document, which may quote the request and the key that
+//! signed it: its code and message are enough, and for the codes that an operator meets there is what to do.
 
 /// Codes of S3 (API reference, "Error responses"), and where to look.
 const HINTS: [(&[&str], &str); 7] = [
@@ -78,7 +78,8 @@ fn between(body: &str, name: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// The innermost cause says most (a refused connection, a certificate that nobody trusts), and what is around it leaves it out.
+/// The innermost cause says most (a refused connection, a certificate that nobody trusts), and what is around it leaves
+/// it out.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,13 +1,15 @@
-//! Translates keys that end in a slash on their way to and from an S3 store. Consoles, S3A and others mark directories with an empty object of
-//! such a key, `a/`, in nearly every bucket. `object_store` takes it for `a`, so it gets a [word](super::names) for the empty segment after
-//! the slash. Below `object_store`, where requests leave and answers come in, this module takes the word out again: others see the key itself.
+//! Translates keys that end in a slash on their way to and from an S3 store. Consoles, S3A and others mark directories
+//! with an empty object of such a key, `a/`, in nearly every bucket. `object_store` takes it for `a`, so it gets a
+//! [word](super::names) for the empty segment after the slash. Below `object_store`, where requests leave and answers
+//! come in, this module takes the word out again: others see the key itself.
 //!
-//! Keys with an empty segment elsewhere keep the word on the way, since some stores refuse `a//b` and others take it for `a/b`. Objects that
-//! others have put under such a key are hidden: `object_store` would refuse the whole listing.
+//! Keys with an empty segment elsewhere keep the word on the way, since some stores refuse `a//b` and others take it
+//! for `a/b`. Objects that others have put under such a key are hidden: `object_store` would refuse the whole listing.
 //!
-//! This module also passes on three more things that `object_store` does not let through. It refuses header values that are not ASCII: so it gets
-//! them in ASCII, and they are [read](as_sent) above it. It does not know `Expires`: so that is [user metadata](crate::headers::EXPIRES) above. And it shows
-//! no status: so refusals become errors whose type says so.
+//! This module also passes on three more things that `object_store` does not let through. It refuses header values that
+//! are not ASCII: so it gets them in ASCII, and they are [read](as_sent) above it. It does not know `Expires`: so that
+//! is [user metadata](crate::headers::EXPIRES) above. And it shows no status: so refusals become errors whose type says
+//! so.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -39,8 +41,8 @@ const EXPIRES_META: HeaderName = HeaderName::from_static("x-amz-meta-%underlay-e
 /// How a store is reached so. Its clones are one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SigningTransport {
-    /// Belongs to the client that was made last, the store's own. Earlier clients ask for its credentials; holding those, they would keep each
-    /// other alive for ever.
+    /// Belongs to the client that was made last, the store's own. Earlier clients ask for its credentials; holding
+    /// those, they would keep each other alive for ever.
     last: Arc<Mutex<StoreSlot>>,
 }
 
@@ -117,7 +119,8 @@ fn into_ascii(headers: &mut HeaderMap) {
     }
 }
 
-/// What the store has sent as a header's value: UTF-8 as a rule, and else what HTTP had before, ISO 8859-1 (RFC 9110, section 5.5).
+/// What the store has sent as a header's value: UTF-8 as a rule, and else what HTTP had before, ISO 8859-1 (RFC 9110,
+/// section 5.5).
 pub(super) fn as_sent(value: &str) -> Cow<'_, str> {
     let bytes = value.strip_prefix(BYTES).and_then(|text| STANDARD.decode(text).ok());
     match bytes.map(String::from_utf8) {
@@ -260,7 +263,8 @@ fn keys_with_words(xml: &str) -> Option<String> {
     is_changed.then_some(made)
 }
 
-/// Whether it had to be changed. What no path can have gets a name that no key leads to, and so does what is not where the gateway would put it.
+/// Whether it had to be changed. What no path can have gets a name that no key leads to, and so does what is not where
+/// the gateway would put it.
 fn push_segment(made: &mut String, segment: &str, is_last: bool) -> bool {
     match segment {
         "" if is_last => made.push_str(EMPTY),

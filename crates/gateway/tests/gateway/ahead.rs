@@ -51,8 +51,8 @@ fn range_scan_and_footer_are_read_ahead() {
         let asked = settled().await - before;
         assert!(asked < blocks / 2, "{asked} requests for {blocks} blocks");
 
-        // And as the front does it where a range is no longer than a block. With an empty cache: in a full one of 8 MiB, what was
-        // fetched ahead is gone before it is read.
+        // And as the front does it where a range is no longer than a block. With an empty cache: in a full one of 8
+        // MiB, what was fetched ahead is gone before it is read.
         engine.close().await;
         drop(engine);
         let engine = ground.open(&directory.path().join("again")).await;

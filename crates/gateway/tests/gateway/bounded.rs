@@ -1,4 +1,5 @@
-//! What takes room or memory without sending many bytes: references, names, parts, readers. There is a limit for each, and others go on beside it.
+//! What takes room or memory without sending many bytes: references, names, parts, readers. There is a limit for each,
+//! and others go on beside it.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ async fn complete(
     engine.complete_upload(BUCKET, key, &upload, vec![part], conditions, checksums, None).await.unwrap();
 }
 
-/// Of an object that others need a byte of, a byte is fetched; and what has to be fetched whole takes nothing from writes.
+/// Of an object that others need a byte of, a byte is fetched; and what has to be fetched whole takes nothing from
+/// writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_others_refer_to_leave_room_for_writes() {
     let directory = tempfile::tempdir().unwrap();
@@ -93,7 +95,8 @@ async fn bytes_that_others_refer_to_leave_room_for_writes() {
     }
 }
 
-/// As many bytes are fetched as the journal may have; then those of parts that nobody completes go to the store, and others follow.
+/// As many bytes are fetched as the journal may have; then those of parts that nobody completes go to the store, and
+/// others follow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn abandoned_uploads_hold_no_fetched_bytes() {
     let directory = tempfile::tempdir().unwrap();

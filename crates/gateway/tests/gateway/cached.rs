@@ -1,4 +1,5 @@
-//! What the store is asked for, and what it is not: reads that others wait for, that are here, or that begin before all has come.
+//! What the store is asked for, and what it is not: reads that others wait for, that are here, or that begin before all
+//! has come.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Bodies that say less, more or something else than was signed: in signed chunks, with checksums behind them, too long, and under names
-//! that lead elsewhere.
+//! Bodies that say less, more or something else than was signed: in signed chunks, with checksums behind them, too
+//! long, and under names that lead elsewhere.
 
 use std::path::{Path, PathBuf};
 
@@ -243,7 +243,8 @@ fn put_of_six_gigabytes_is_refused_before_its_body() {
     assert_eq!(listed(&program), [""; 0]);
 }
 
-/// Names are looked at without their escapes. Those that would lead out of the store's directory are names of objects like any other, or of none.
+/// Names are looked at without their escapes. Those that would lead out of the store's directory are names of objects
+/// like any other, or of none.
 #[test]
 fn names_that_lead_elsewhere_lead_nowhere() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Real clients: boto3 over everything it can do, the AWS CLI, rclone, DuckDB, and `object_store`, through which one gateway stands behind another.
+//! Real clients: boto3 over everything it can do, the AWS CLI, rclone, DuckDB, and `object_store`, through which one
+//! gateway stands behind another.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -18,8 +19,8 @@ const DUCKDB: &str = "duckdb==1.5.5";
 /// DuckDB's reader of S3, of the same version: DuckDB itself would fetch it from a server of its own.
 const DUCKDB_HTTPFS: &str = "duckdb-extension-httpfs==1.5.5";
 
-/// A Python with boto3, the AWS CLI, DuckDB, s3cmd and minio-py, made once below `target/`. The tests of a process run at the same time, and
-/// so may those of two processes: the first one makes it and the others wait.
+/// A Python with boto3, the AWS CLI, DuckDB, s3cmd and minio-py, made once below `target/`. The tests of a process run
+/// at the same time, and so may those of two processes: the first one makes it and the others wait.
 pub(crate) fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(make_python)
@@ -40,7 +41,8 @@ fn make_python() -> PathBuf {
     home.join("bin/python")
 }
 
-/// A directory of this name below `target/`, which `make` fills unless an earlier run has done so. Others wait meanwhile.
+/// A directory of this name below `target/`, which `make` fills unless an earlier run has done so. Others wait
+/// meanwhile.
 pub(crate) fn make_once(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let lock = std::fs::File::create(home.with_extension("lock")).unwrap();

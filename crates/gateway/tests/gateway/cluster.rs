@@ -1,4 +1,5 @@
-//! Several gateways over one store, with a real etcd: they come and go, are killed and paused, and etcd is down at the wrong moment.
+//! Several gateways over one store, with a real etcd: they come and go, are killed and paused, and etcd is down at the
+//! wrong moment.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -278,7 +279,8 @@ struct Known {
     next: u64,
 }
 
-/// Writers and readers of keys of their own, who note what they are told. A reader is never given what was overwritten before.
+/// Writers and readers of keys of their own, who note what they are told. A reader is never given what was overwritten
+/// before.
 struct Load {
     known: Vec<Mutex<Known>>,
     is_over: AtomicBool,
@@ -506,7 +508,8 @@ fn cluster_without_etcd_stops_answering_and_loses_nothing() {
         running.join().unwrap();
     });
     load.compare(&addresses);
-    // Etcd with older data may say of a slot that it is clean, which is not: everybody stops, also where etcd is soon as far as it was.
+    // Etcd with older data may say of a slot that it is clean, which is not: everybody stops, also where etcd is soon
+    // as far as it was.
     wait_until("all slots are clean", || [&a, &b].iter().all(|program| slots(program, "dirty_slots") == 0));
     site.etcd.kill();
     site.etcd.keep();

@@ -137,7 +137,8 @@ fn torn_tail_is_cut_and_wrong_byte_found() {
     });
 }
 
-/// Metadata that are gone, empty or of yesterday know nothing of what was acknowledged since: going by them would remove it.
+/// Metadata that are gone, empty or of yesterday know nothing of what was acknowledged since: going by them would
+/// remove it.
 #[test]
 fn metadata_that_do_not_fit_the_journal_are_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -231,7 +232,8 @@ impl Harm {
     }
 }
 
-/// Whatever is wrong with it, also where the journal beside it is torn as well: it is said with what to do, or everything is there.
+/// Whatever is wrong with it, also where the journal beside it is torn as well: it is said with what to do, or
+/// everything is there.
 #[test]
 fn metadata_that_were_altered_are_refused_or_harmless() {
     const OBJECTS: u64 = 24;

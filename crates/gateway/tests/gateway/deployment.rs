@@ -178,7 +178,8 @@ fn systemd_has_nothing_to_say_against_the_unit() {
     assert!(ours.is_empty(), "{stderr}");
 }
 
-/// The unit runs what the page shows: each path of the full example is one that the unit lets the gateway read or write.
+/// The unit runs what the page shows: each path of the full example is one that the unit lets the gateway read or
+/// write.
 #[test]
 fn systemd_unit_allows_paths_of_example() {
     let unit = text_of(UNIT);

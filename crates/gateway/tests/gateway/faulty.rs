@@ -97,7 +97,8 @@ pub(crate) struct Mood {
     pub(crate) holds_deletes: AtomicBool,
     /// Answers to GET and HEAD are on their way as long as this says so.
     pub(crate) holds_answers: AtomicBool,
-    /// The cluster's marker may not be read, nor what is not there: so S3 answers where not the whole bucket may be listed.
+    /// The cluster's marker may not be read, nor what is not there: so S3 answers where not the whole bucket may be
+    /// listed.
     pub(crate) denies_reads: AtomicBool,
     /// What is there may not be read either.
     pub(crate) denies_all_reads: AtomicBool,
@@ -254,8 +255,9 @@ impl Faulty {
         }
     }
 
-    /// The lie of these that is told now. Of those that come by chance two are left out, since nobody could see them: a lost part where ETags say
-    /// nothing of bytes, and a second lie that bears out a first one, as that nothing is where something should have been deleted.
+    /// The lie of these that is told now. Of those that come by chance two are left out, since nobody could see them: a
+    /// lost part where ETags say nothing of bytes, and a second lie that bears out a first one, as that nothing is
+    /// where something should have been deleted.
     fn untrue(&self, location: &Path, lies: &[Lie]) -> Option<Lie> {
         let chosen = match self.wanted(location, lies) {
             Some(lie) => Some(lie),

@@ -1,4 +1,5 @@
-//! Local disks that are full, from outside: clients are told to slow down, the gateway goes on, and so does the next start.
+//! Local disks that are full, from outside: clients are told to slow down, the gateway goes on, and so does the next
+//! start.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +26,8 @@ impl Drop for Mounted {
     }
 }
 
-/// A directory with a disk of 192 MiB in it, as `local`: in memory, and one in a file with ext4 on it, where such can be had.
+/// A directory with a disk of 192 MiB in it, as `local`: in memory, and one in a file with ext4 on it, where such can
+/// be had.
 fn small_disks(each: impl Fn(&Path, &str)) {
     if !rustix::process::geteuid().is_root() {
         // `scripts/test` runs this as root.

@@ -1,6 +1,6 @@
-//! Clients that take what others need and give nothing: connections without requests, bodies and readers that stand still, documents and chunks as long as
-//! may be. Among them is one of good will, who is served all the time. `make gateway-greedy` has many more of them, for longer, and gives the
-//! gateway little memory.
+//! Clients that take what others need and give nothing: connections without requests, bodies and readers that stand
+//! still, documents and chunks as long as may be. Among them is one of good will, who is served all the time. `make
+//! gateway-greedy` has many more of them, for longer, and gives the gateway little memory.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,6 +1,7 @@
-//! SIGKILL under load. A child runs the engine over a store that fails, stalls and, in some rounds, lies, and says before and after each operation
-//! what it does. It is killed at any moment, the opening included, and opened again: whatever was acknowledged is there, byte for byte,
-//! and nothing else; reads beside the writes find nothing else either.
+//! SIGKILL under load. A child runs the engine over a store that fails, stalls and, in some rounds, lies, and says
+//! before and after each operation what it does. It is killed at any moment, the opening included, and opened again:
+//! whatever was acknowledged is there, byte for byte, and nothing else; reads beside the writes find nothing else
+//! either.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -116,7 +117,8 @@ impl Seen {
         self.with(key, |history| history.states[history.settled])
     }
 
-    /// Reads an object: it has to be what it is or becomes meanwhile. That the store gives nothing now is no answer, and no harm.
+    /// Reads an object: it has to be what it is or becomes meanwhile. That the store gives nothing now is no answer,
+    /// and no harm.
     async fn check(&self, engine: &Arc<GatewayEngine>, key: u64) {
         let settled_before = self.with(key, |history| history.settled);
         let found = match get(engine, &name(key), None).await {

@@ -1,4 +1,5 @@
-//! A store that says what is not so: that it has done what it has not, that it has nothing, or something older, or more or less than it sends.
+//! A store that says what is not so: that it has done what it has not, that it has nothing, or something older, or more
+//! or less than it sends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -135,8 +136,8 @@ async fn older_version_in_store_is_no_foreign_change() {
     }
 }
 
-/// Sends an object to a store that tells these lies of it, sees that it is sent again and again and readable all the while, and that it is there as
-/// soon as the store does what it says.
+/// Sends an object to a store that tells these lies of it, sees that it is sent again and again and readable all the
+/// while, and that it is there as soon as the store does what it says.
 async fn is_sent_again(ground: &Ground, local: &Path, lies: &[Lie], before: &Bytes, bytes: &Bytes) {
     let engine = ground.open(local).await;
     stored(&engine, "a", before).await;
@@ -191,7 +192,8 @@ async fn bytes_that_changed_on_their_way_are_sent_again() {
     is_sent_again(&ground, &local, &[Lie::Part], &content(1, 10), &content(2, IN_PARTS)).await;
 }
 
-/// One object of each kind is read, which tells that the ETags are no sums; from then on sizes and the store's word have to do.
+/// One object of each kind is read, which tells that the ETags are no sums; from then on sizes and the store's word
+/// have to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checksum_like_etags_are_detected_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -332,7 +334,8 @@ async fn multipart_object_arrives_despite_failures() {
     }
 }
 
-/// Neither the ETag that its client knows nor the store's says what a copy's is: where the same bytes are there already, only they do.
+/// Neither the ETag that its client knows nor the store's says what a copy's is: where the same bytes are there
+/// already, only they do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multipart_copy_onto_equal_bytes_is_settled() {
     let directory = tempfile::tempdir().unwrap();
@@ -508,7 +511,8 @@ async fn answer_without_headers_keeps_known_headers() {
     engine.close().await;
 }
 
-/// S3 answers 403 for a missing object if the client may not list the bucket: neither a deletion nor an absence follows from it.
+/// S3 answers 403 for a missing object if the client may not list the bucket: neither a deletion nor an absence follows
+/// from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denied_object_is_neither_present_nor_absent() {
     let directory = tempfile::tempdir().unwrap();

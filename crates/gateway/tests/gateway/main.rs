@@ -1,4 +1,5 @@
-//! The gateway from outside: its engine against a model of S3, under faults and kills, and the program with real clients.
+//! The gateway from outside: its engine against a model of S3, under faults and kills, and the program with real
+//! clients.
 
 mod ahead;
 mod at_rest;

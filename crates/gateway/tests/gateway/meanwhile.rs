@@ -13,7 +13,8 @@ use underlay_gateway::store::BackendKind;
 
 use crate::rig::{BUCKET, Ground, content, get, in_memory, put};
 
-/// New headers take the bytes to the store anew. Where its answer to that is lost and the gateway ends, it has the bytes still.
+/// New headers take the bytes to the store anew. Where its answer to that is lost and the gateway ends, it has the
+/// bytes still.
 #[test]
 fn new_headers_whose_answer_is_lost_cost_no_bytes() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -49,7 +50,8 @@ fn new_headers_whose_answer_is_lost_cost_no_bytes() {
     });
 }
 
-/// Readers of what is overwritten, again and again and flushed at once, see one version each, from its first byte to its last.
+/// Readers of what is overwritten, again and again and flushed at once, see one version each, from its first byte to
+/// its last.
 #[test]
 fn readers_of_what_is_overwritten_are_waited_for() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -70,7 +72,8 @@ fn readers_of_what_is_overwritten_are_waited_for() {
                         let seed = (0..300).find(|seed| content(*seed, 64) == read[..64]).unwrap();
                         assert!(read == content(seed, size), "bytes of several versions");
                         count += 1;
-                        // What is in the cache is there at once: without a pause readers would keep the runtime's two threads from all else.
+                        // What is in the cache is there at once: without a pause readers would keep the runtime's two
+                        // threads from all else.
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                     count
@@ -204,7 +207,8 @@ fn late_answer_is_not_cached() {
     });
 }
 
-/// S3 answers 403 for a missing object if the client may not list the whole bucket. The owner of the store shows all the same.
+/// S3 answers 403 for a missing object if the client may not list the whole bucket. The owner of the store shows all
+/// the same.
 #[test]
 fn store_denying_absent_keys_reveals_its_owner() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -225,8 +229,8 @@ fn store_denying_absent_keys_reveals_its_owner() {
     });
 }
 
-/// Below a prefix that others write to as well: what has been sent to the store comes to its end before the next one writes there, even when
-/// its sender has gone.
+/// Below a prefix that others write to as well: what has been sent to the store comes to its end before the next one
+/// writes there, even when its sender has gone.
 #[test]
 fn dropped_write_keeps_name_lock_until_store_answers() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -1,5 +1,6 @@
-//! The engine against a model of S3 that is too simple to be wrong: a map from keys to bytes, headers and tags. The store behind fails and lies
-//! now and then, the engine is closed in the middle and opened again, and in the end the store has exactly what the model has.
+//! The engine against a model of S3 that is too simple to be wrong: a map from keys to bytes, headers and tags. The
+//! store behind fails and lies now and then, the engine is closed in the middle and opened again, and in the end the
+//! store has exactly what the model has.
 
 use std::collections::BTreeMap;
 use std::path::Path;

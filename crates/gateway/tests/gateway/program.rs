@@ -211,7 +211,8 @@ fn spawn(config: &Path) -> Child {
         .append(true)
         .open(config.with_extension("toml.log"))
         .unwrap();
-    // What goes beyond a limit of files is an error then, and not the end. A control group counts what is taken from the first byte on.
+    // What goes beyond a limit of files is an error then, and not the end. A control group counts what is taken from
+    // the first byte on.
     let script = "trap '' XFSZ; [ -z \"$UNDERLAY_GATEWAY_CGROUP\" ] || echo $$ > \"$UNDERLAY_GATEWAY_CGROUP/cgroup.procs\"; exec \"$0\" \"$@\"";
     Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_underlay-gateway"), "serve"])

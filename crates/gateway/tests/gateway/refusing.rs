@@ -1,4 +1,5 @@
-//! Stores that refuse, and clients' headers that no store takes: nothing is acknowledged that can't be stored, and what can't be stops nothing else.
+//! Stores that refuse, and clients' headers that no store takes: nothing is acknowledged that can't be stored, and what
+//! can't be stops nothing else.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -79,7 +80,8 @@ async fn panic_in_store_client_stops_no_flusher() {
     assert_eq!(ground.stored().await, expected);
 }
 
-/// A directory can't give every file a second name (another file system, too many links): then the copy is stored from its bytes.
+/// A directory can't give every file a second name (another file system, too many links): then the copy is stored from
+/// its bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn copy_refused_by_directory_is_stored_as_bytes() {
     let (directory, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -124,7 +126,8 @@ fn copy_refused_by_s3_is_stored_as_bytes() {
     assert!(status.success(), "{log}");
 }
 
-/// What others have stored with UTF-8 in its headers is served, and what clients send in either form is stored: both are returned as S3 does.
+/// What others have stored with UTF-8 in its headers is served, and what clients send in either form is stored: both
+/// are returned as S3 does.
 #[test]
 fn headers_that_are_not_ascii_come_and_go() {
     let directory = tempfile::tempdir().unwrap();

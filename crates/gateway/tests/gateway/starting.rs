@@ -1,4 +1,5 @@
-//! From nothing to a first object, and what stops a start: `init`, faults of the configuration and their exit codes, and SIGHUP.
+//! From nothing to a first object, and what stops a start: `init`, faults of the configuration and their exit codes,
+//! and SIGHUP.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

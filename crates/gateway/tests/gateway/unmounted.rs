@@ -335,7 +335,8 @@ fn directory_emptied_by_others_is_still_accepted() {
     assert!(reply.status == 503 && reply.text().contains("it stays known"), "{reply:?}");
 }
 
-/// Nothing tells of that at the first start; at the next one it shows. What was done before counts more, and gets there: a deletion as well.
+/// Nothing tells of that at the first start; at the next one it shows. What was done before counts more, and gets
+/// there: a deletion as well.
 #[test]
 fn replacement_of_empty_directory_is_listed() {
     let directory = tempfile::tempdir().unwrap();
@@ -471,7 +472,8 @@ fn bucket_creation_under_away_directory_is_refused() {
     }
 }
 
-/// Below the gateway, while it is stopped: the same files on another disk, as a backup brings them back, and single ones that are lost.
+/// Below the gateway, while it is stopped: the same files on another disk, as a backup brings them back, and single
+/// ones that are lost.
 #[test]
 fn files_moved_to_another_disk_stay_known() {
     let directory = tempfile::tempdir().unwrap();

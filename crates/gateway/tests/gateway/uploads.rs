@@ -49,7 +49,8 @@ async fn part_copied_from_overwritten_object_is_consistent() {
     }
 }
 
-/// An object with its own end behind it, again and again: each piece by reference would make a list that doubles for a few bytes.
+/// An object with its own end behind it, again and again: each piece by reference would make a list that doubles for a
+/// few bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn object_copied_from_its_pieces_stays_compact() {
     let directory = tempfile::tempdir().unwrap();
@@ -119,7 +120,8 @@ async fn concurrent_conditional_replacements_in_shared_prefix_have_a_winner() {
     }
 }
 
-/// Where the store takes nothing: parts may never be completed, so they leave room for whole objects; and what nobody goes on with ends by itself.
+/// Where the store takes nothing: parts may never be completed, so they leave room for whole objects; and what nobody
+/// goes on with ends by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_uploads_leave_room_and_expire() {
     let directory = tempfile::tempdir().unwrap();

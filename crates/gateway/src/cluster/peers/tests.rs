@@ -45,7 +45,8 @@ fn only_who_has_the_secret_is_of_the_cluster() {
     assert!(matches!(us.asked(&bare), PeerRequest::ByStranger));
 }
 
-/// It takes connections, and closes all but the first. On that it says what there is to say, the last of it after many standstills.
+/// It takes connections, and closes all but the first. On that it says what there is to say, the last of it after many
+/// standstills.
 async fn forwarded_to_one_that(
     beginning: &'static [u8],
     finally: &'static [u8],

@@ -1,4 +1,5 @@
-//! Gateways of a test: engines over one store, and what keeps them in step with the etcd of the test, taken step by step.
+//! Gateways of a test: engines over one store, and what keeps them in step with the etcd of the test, taken step by
+//! step.
 
 use std::path::Path;
 use std::sync::Arc;

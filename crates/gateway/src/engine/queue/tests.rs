@@ -16,7 +16,8 @@ fn requeued_name_waits_for_its_flusher() {
     let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
     apply(&queue, &name, Some(1), Duration::ZERO);
     assert_eq!(take(&queue), Some(name.clone()));
-    // The flusher's commit settles the first version, and a second one comes before the flusher says that it is through.
+    // The flusher's commit settles the first version, and a second one comes before the flusher says that it is
+    // through.
     apply(&queue, &name, None, Duration::ZERO);
     assert_eq!(queue.summary().0, 1, "somebody is still at it");
     apply(&queue, &name, Some(2), Duration::ZERO);

@@ -1,5 +1,5 @@
-//! One answer on its way: pieces of an object, some of them ahead of the client while there is memory for that. Without memory, the answer
-//! goes on in short pieces, so that clients that read slowly keep nobody from reading.
+//! One answer on its way: pieces of an object, some of them ahead of the client while there is memory for that. Without
+//! memory, the answer goes on in short pieces, so that clients that read slowly keep nobody from reading.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -61,7 +61,8 @@ fn rechunked(is_signed: bool, promised: u64, body: &[u8], step: usize) -> Result
     Ok(out)
 }
 
-/// Reads what came out as `s3s` does, and verifies every signature. Returns the bytes, the longest chunk, and the trailer.
+/// Reads what came out as `s3s` does, and verifies every signature. Returns the bytes, the longest chunk, and the
+/// trailer.
 fn read(mut out: &[u8], is_signed: bool) -> (Vec<u8>, usize, Vec<(String, String)>) {
     let (chain, mut former) = (chain(), SEED.to_owned());
     let (mut bytes, mut longest) = (Vec::new(), 0);
