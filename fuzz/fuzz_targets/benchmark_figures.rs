@@ -41,7 +41,7 @@ fuzz_target!(|input: &str| {
         }
     }
     for pattern in [said, "(?<value>[-+0-9.eE]+) tps"] {
-        let latest = LatestValue::of(pattern).and_then(|latest| latest.in_text(text));
+        let latest = LatestValue::parse(pattern).and_then(|latest| latest.find_in(text));
         assert!(latest.is_none_or(f64::is_finite));
     }
     for reading in readings {

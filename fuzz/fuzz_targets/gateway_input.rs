@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use underlay_gateway::at_rest::AtRest;
-use underlay_gateway::config::Config;
+use underlay_gateway::config::GatewayConfig;
 use underlay_gateway::form;
-use underlay_gateway::journal::frame::Framing;
+use underlay_gateway::journal::frame::ContentFraming;
 use underlay_gateway::model::ContentId;
-use underlay_gateway::store::{Kind, key_of, path_of};
+use underlay_gateway::store::{BackendKind, key_of, path_of};
 
 fuzz_target!(|data: &[u8]| {
     let size = data.len() as u64;
     let key = AtRest::parse(&"7".repeat(64)).ok().map(Arc::new);
-    for framing in [Framing::default(), Framing::new(key)] {
+    for framing in [ContentFraming::default(), ContentFraming::new(key)] {
         let Some(span) = framing.span_of(size, &(0..size)) else { continue };
         // Bytes that nobody wrote are never taken for a content, but for one chance in 2^32 a chunk.
         let _ = framing.unframe(ContentId(1), &span, data);
@@ -31,13 +31,13 @@ fuzz_target!(|data: &[u8]| {
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = form::boundary_of(text);
-    for kind in [Kind::S3, Kind::Directory] {
+    for kind in [BackendKind::S3, BackendKind::Directory] {
         if let Ok(path) = path_of(text, kind) {
             assert_eq!(key_of(&path), text);
             assert!(path.as_ref().split('/').all(|part| !matches!(part, "" | "." | "..")));
         }
     }
-    if let Err(mistakes) = Config::parse("fuzz.toml", text) {
+    if let Err(mistakes) = GatewayConfig::parse("fuzz.toml", text) {
         assert!(mistakes.has_errors() && !mistakes.render(true).is_empty());
     }
 });

@@ -4,18 +4,18 @@
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use underlay_gateway::outside::Gateway;
+use underlay_gateway::outside::GatewayClient;
 
 /// Beside the corpus, or wherever the fuzzer was started.
 const DIRECTORY: &str = "target/fuzz/gateway_request";
 
-fn gateway() -> &'static Gateway {
-    static GATEWAY: OnceLock<Gateway> = OnceLock::new();
+fn gateway() -> &'static GatewayClient {
+    static GATEWAY: OnceLock<GatewayClient> = OnceLock::new();
     GATEWAY.get_or_init(|| {
         let directory = std::env::current_dir().expect("a directory to work in").join(DIRECTORY);
         // What an earlier run left.
         let _ = std::fs::remove_dir_all(&directory);
-        Gateway::open(&directory).expect("a gateway")
+        GatewayClient::open(&directory).expect("a gateway")
     })
 }
 

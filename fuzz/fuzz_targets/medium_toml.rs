@@ -20,7 +20,7 @@ fuzz_target!(|text: &str| {
     assert!(!medium.describe().is_empty());
     for capacity_bytes in [1, 1 << 30, 50_000_000_000, u64::MAX] {
         // In another size it is a medium as well, or refused with the reason.
-        match medium.of_size(capacity_bytes) {
+        match medium.with_size(capacity_bytes) {
             Ok(sized) => assert!(sized.problems().is_empty()),
             Err(why) => assert!(!why.is_empty()),
         }

@@ -106,7 +106,7 @@ fn record<'a>(input: &'a [u8], said: &mut Vec<u8>) -> &'a [u8] {
             let sgl = if b & 1 == 0 {
                 SglDescriptor::transport(u32::from(c) * 512)
             } else {
-                SglDescriptor::in_capsule(length as u32)
+                SglDescriptor::new_in_capsule(length as u32)
             };
             let mut command = NvmeCommand::new(opcode, u16::from(a), u32::from(b >> 1 & 3), sgl);
             command.dwords = [u32::from(c), u32::from(d) >> 4, u32::from(d), 0, 0, 0];
@@ -129,7 +129,7 @@ fn record<'a>(input: &'a [u8], said: &mut Vec<u8>) -> &'a [u8] {
         }
         2 => {
             let range = DatasetRange { attributes: 0, blocks: u32::from(b), lba: u64::from(c) };
-            let mut command = NvmeCommand::new(9, u16::from(a), 1, SglDescriptor::in_capsule(16));
+            let mut command = NvmeCommand::new(9, u16::from(a), 1, SglDescriptor::new_in_capsule(16));
             command.dwords = [u32::from(d & 1), 4, 0, 0, 0, 0];
             said.extend(capsule(&command, &range.encode()));
             rest

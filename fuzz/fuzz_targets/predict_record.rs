@@ -15,7 +15,7 @@ use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, VolumeSpec};
 fuzz_target!(|text: &str| {
     let Ok(mut record) = read::cell(text) else { return };
     // What is not sound goes no further.
-    let _ = soundness::of_cell(&[&record]);
+    let _ = soundness::select_sound(&[&record]);
     record.node_events.clear();
     for device in &mut record.devices {
         device.faults.clear();

@@ -20,6 +20,6 @@ fuzz_target!(|text: &str| {
         let records = [&record, &record];
         let (counted, left_out) = disturbance::leave_out_by_hand(&records);
         assert_eq!(counted.len() + left_out.len(), records.len());
-        let _ = (CellState::of_record(&record), record.reason(), soundness::of_cell(&records));
+        let _ = (CellState::from_record(&record), record.reason(), soundness::select_sound(&records));
     }
 });

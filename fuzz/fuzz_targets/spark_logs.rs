@@ -14,7 +14,7 @@ fuzz_target!(|log: &[u8]| {
     let lines = log.split(|&byte| byte == b'\n');
     for line in lines.clone() {
         events.take(line);
-        for logged in LoggedRequest::on(line) {
+        for logged in LoggedRequest::parse_line(line) {
             if let LoggedRequest::Request(request) = logged {
                 request.count(&mut requests);
             }
