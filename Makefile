@@ -194,10 +194,10 @@ gateway-greedy:
 
 je-ha-kills:
 	@scripts/install-packages test
-	@RUST_TEST_NOCAPTURE=1 UNDERLAY_JE_HA_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test je members_are_killed
+	@RUST_TEST_NOCAPTURE=1 UNDERLAY_JE_HA_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test je members_killed
 
 oracle-nosql-kills:
-	@RUST_TEST_NOCAPTURE=1 UNDERLAY_ORACLE_NOSQL_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test oracle_nosql storage_nodes_are_killed
+	@RUST_TEST_NOCAPTURE=1 UNDERLAY_ORACLE_NOSQL_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test oracle_nosql storage_nodes_killed
 
 spark-variants:
 	@scripts/install-packages test
