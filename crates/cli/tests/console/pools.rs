@@ -36,7 +36,7 @@ threads = 4
 
 [run]
 warmup = "1 s"
-duration = "50 s"
+duration = "75 s"
 repetitions = 1
 seed = 7
 
