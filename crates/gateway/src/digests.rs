@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_whole_has_the_checksum_of_its_parts(
+        fn combined_checksum_equals_checksum_of_whole(
             bytes in proptest::collection::vec(any::<u8>(), 1..5000),
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..5),
         ) {

@@ -279,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(--x\r\n|[a-z:;=\"\\\\ ]|\r\n){0,60}") {
+        fn arbitrary_form_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(--x\r\n|[a-z:;=\"\\\\ ]|\r\n){0,60}") {
             let _ = (read(&bytes, "--x"), read(text.as_bytes(), "--x"), boundary_of(&text));
         }
     }

@@ -252,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(value in "\\PC{0,80}", words in "(=\\?|\\?=|UTF-8|\\?[BQbq]\\?|[a-zA-Z0-9/+=_]{0,8}| ){0,12}") {
+        fn written_headers_are_read_back(value in "\\PC{0,80}", words in "(=\\?|\\?=|UTF-8|\\?[BQbq]\\?|[a-zA-Z0-9/+=_]{0,8}| ){0,12}") {
             for text in [value, words] {
                 let written = written(&text);
                 prop_assert_eq!(read(&written), &*text);
@@ -261,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_taken_a_request_can_carry(name in "\\PC{0,8}", value in "[\\x00-\\x7fé]{0,20}") {
+        fn accepted_headers_fit_a_request(name in "\\PC{0,8}", value in "[\\x00-\\x7fé]{0,20}") {
             if user(&name, &value).check().is_ok() {
                 let full_name = format!("{USER_PREFIX}{name}");
                 prop_assert!(HeaderName::from_bytes(full_name.as_bytes()).is_ok());

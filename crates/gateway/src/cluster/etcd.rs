@@ -378,7 +378,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_panics(text in "\\PC{0,60}", key in "[A-Za-z0-9+/=%]{0,12}", revision in any::<i64>()) {
+        fn etcd_answers_never_panic(text in "\\PC{0,60}", key in "[A-Za-z0-9+/=%]{0,12}", revision in any::<i64>()) {
             let _ = rows_of(&Value::String(text.clone()));
             let _ = rows_of(&json!({"kvs": [{"key": key, "value": text, "mod_revision": revision}]}));
         }

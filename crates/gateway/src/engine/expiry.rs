@@ -201,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_older_than_it_is_by_a_clock_that_was_right_at_the_start(mistakes in mistakes()) {
+        fn certain_time_of_faulty_clock_is_never_ahead(mistakes in mistakes()) {
             let (clock, passed_ms) = clock();
             let mut passed = 0;
             for (at, (step_ms, wrong_ms)) in mistakes.into_iter().enumerate() {

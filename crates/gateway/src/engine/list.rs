@@ -321,7 +321,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_lies_between_a_prefix_and_its_successor(
+        fn prefix_successor_is_tight(
             prefix in "[a-c/\u{7f}-\u{81}\u{d7fe}-\u{e001}\u{10fffe}\u{10ffff}]{1,4}",
             other in "[a-c/\u{7f}-\u{81}\u{d7fe}-\u{e001}\u{10fffe}\u{10ffff}]{0,6}",
         ) {

@@ -576,7 +576,7 @@ mod tests {
         }
 
         #[test]
-        fn the_pieces_of_the_longest_object_take_no_memory(at in 0..(5_u64 << 40)) {
+        fn pieces_of_longest_object_take_no_memory(at in 0..(5_u64 << 40)) {
             let mut pieces = pieces(&(at..5 << 40), 64 << 10);
             prop_assert_eq!(pieces.next().map(|piece| piece.start), Some(at));
         }

@@ -135,7 +135,7 @@ mod tests {
     proptest! {
         /// Against what each key is by itself.
         #[test]
-        fn what_is_known_in_the_end_is_what_the_rules_want(
+        fn known_regions_after_changes_match_rules(
             histories in proptest::collection::vec(
                 proptest::collection::btree_map("[ab]{0,3}", any::<bool>(), 0..5), 1..5),
         ) {

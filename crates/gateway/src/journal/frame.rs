@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn a_wrong_bit_is_found(size in 1..200_000_usize, at in any::<usize>(), bit in 0..8_u8) {
+        fn flipped_bit_is_detected(size in 1..200_000_usize, at in any::<usize>(), bit in 0..8_u8) {
             for framing in framings() {
                 let mut stored = framed(&framing, ContentId(1), &vec![0x5a; size]);
                 let at = at % stored.len();

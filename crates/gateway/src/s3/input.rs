@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "\\PC{0,40}") {
+        fn arbitrary_input_text_never_panics(text in "\\PC{0,40}") {
             let _ = (tags(Some(&text)), copied_range(&text, 100));
         }
     }

@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_read_again(text in "bytes=[0-9]{0,22}-[0-9]{0,22}", other in "\\PC{0,30}") {
+        fn parsed_range_round_trips(text in "bytes=[0-9]{0,22}-[0-9]{0,22}", other in "\\PC{0,30}") {
             if let Some(range) = parse(&text) {
                 prop_assert_eq!(Range::parse(&range.to_header_string()).ok(), Some(range));
             }

@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_comes_back(key in "([a-c.#/%0-9é \\\\?*~\\x01\\t\\n\\r\\x7f-]|%underlay-|empty|literal-|escaped-){1,24}") {
+        fn keys_round_trip_through_paths(key in "([a-c.#/%0-9é \\\\?*~\\x01\\t\\n\\r\\x7f-]|%underlay-|empty|literal-|escaped-){1,24}") {
             for kind in [BackendKind::S3, BackendKind::Directory] {
                 let path = path_of(&key, kind).unwrap();
                 prop_assert_eq!(key_of(&path), key.clone());
@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn no_key_panics(key in "\\PC{0,40}") {
+        fn arbitrary_key_never_panics(key in "\\PC{0,40}") {
             let _ = path_of(&key, BackendKind::Directory);
         }
     }

@@ -399,7 +399,7 @@ mod tests {
     proptest! {
         /// What a store lists is hidden, or is where the gateway asks for it.
         #[test]
-        fn a_listed_key_is_the_key_that_is_asked_for(key in "([a./%é ~-]|%underlay-empty){1,12}") {
+        fn listed_key_round_trips_to_request(key in "([a./%é ~-]|%underlay-empty){1,12}") {
             let text = format!("<Key>{key}</Key>");
             let text = keys_with_words(&text).unwrap_or(text);
             let location = text.strip_prefix("<Key>").and_then(|text| text.strip_suffix("</Key>")).unwrap();
@@ -417,7 +417,7 @@ mod tests {
         }
 
         #[test]
-        fn no_listing_panics(text in "(<Key>|</Key>|&#|x?[0-9]{1,12}|;|/|\\PC){0,40}") {
+        fn arbitrary_listing_never_panics(text in "(<Key>|</Key>|&#|x?[0-9]{1,12}|;|/|\\PC){0,40}") {
             let _ = keys_with_words(&text);
         }
     }

@@ -561,7 +561,7 @@ proptest! {
     }
 
     #[test]
-    fn where_others_write_it_is_as_s3_would_have_it(steps in steps()) {
+    fn shared_prefix_behaves_like_s3(steps in steps()) {
         // A store that fails is the client's business there, and `InMemory` takes no ETags as S3 writes them.
         let plain =
             |step: &Step| !matches!(step, Step::Fail { .. } | Step::Lie { .. } | Step::PutIfMatch { .. } | Step::SetTags { .. });

@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_acknowledged_is_lost_and_nothing_is_two_gateways_s(steps in steps()) {
+    fn random_steps_lose_nothing_and_share_no_slot(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(run(&steps));
     }

@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(data in prop::collection::vec(any::<u8>(), 0..400), step in 1..400_usize) {
+    fn arbitrary_chunk_bytes_never_panic(data in prop::collection::vec(any::<u8>(), 0..400), step in 1..400_usize) {
         super::read_any(&data, step);
     }
 }
