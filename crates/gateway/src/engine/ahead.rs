@@ -188,7 +188,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn read_ahead_stays_within_object(ranges in prop::collection::vec((0..2000_u64, 1..500_u64), 1..50), size in 1..2000_u64, most in 0..2000_u64) {
+        fn read_ahead_stays_within_object(
+            ranges in prop::collection::vec((0..2000_u64, 1..500_u64), 1..50),
+            size in 1..2000_u64,
+            most in 0..2000_u64,
+        ) {
             let mut readers = SequentialReaders::default();
             for (start, length) in ranges {
                 let range = start.min(size - 1)..(start + length).min(size).max(start.min(size - 1) + 1);
