@@ -1,8 +1,7 @@
 //! Standard output and standard error.
 //!
-//! Standard output is what a script reads: whoever closes it early (`| head`) has read enough, and anything else that
-//! keeps it from being written ends the program with an error. Standard error is for people who watch: where nobody
-//! does, the work goes on.
+//! Scripts read standard output: a reader that closes it early (`| head`) has read enough, and any other failed write
+//! ends the program with an error. People watch standard error: where nobody does, the work goes on.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -24,8 +24,7 @@ pub(crate) struct SignalRequests {
 #[derive(Debug, Default)]
 struct SignalState {
     first: Option<Instant>,
-    /// SIGTERM or SIGHUP was among them: whoever sent it waits for the end of this process, and nobody is at a
-    /// terminal.
+    /// SIGTERM or SIGHUP was among them: the sender waits for this process to end, and nobody is at a terminal.
     is_final: bool,
     /// The work is done, with this exit code.
     done: Option<u8>,

@@ -137,8 +137,8 @@ fn with_token(token: &SharedToken, side: PeerSide) -> Result<SslContext, ErrorSt
 }
 
 impl CertificateFiles {
-    /// The TLS context of a server that others than coordinators reach, such as browsers: whoever connects has to show
-    /// a certificate of the authority, and nobody resumes a session.
+    /// The TLS context of a server that others than coordinators reach, such as browsers: each client has to show
+    /// a certificate of the authority, and no session is resumed.
     ///
     /// # Errors
     /// When the files can't be read, anyone else can read the key, a group included, or they don't belong together.

@@ -60,7 +60,7 @@ pub struct SimulationScenario<'a> {
     /// Of all machines of the system together; so many that nothing waits when absent.
     pub cores: Option<u32>,
     /// How many run at a time, each that much faster: in slow motion, one CPU of the host stands for many modelled
-    /// cores, and whoever has it gets all of it. As many as there are cores when absent.
+    /// cores, and a thread that has it gets all of it. As many as there are cores when absent.
     pub cores_at_once: Option<u32>,
     pub threads: u32,
     pub arrivals: OperationArrivals,

@@ -1,5 +1,5 @@
-//! Latencies counted in a few hundred buckets: cheap to copy out of a device that is busy, and two copies make the
-//! quantiles of the time between them. Records have exact distributions; this is for whoever watches.
+//! Latencies counted in a few hundred buckets: cheap to copy out of a busy device. Two copies give the quantiles of the
+//! time between them. This is for live views; records have exact distributions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -118,10 +118,9 @@ struct JournalState {
     sequence: u64,
     /// A checkpoint failed, and may have left a header that would take over.
     other_area_suspect: bool,
-    /// What was written last before the journal was opened, and where. Whoever wrote it may have been killed before it
-    /// was durable, or was told that it is not: then it was read from a cache, and a power cut would take it and leave
-    /// what is written behind it. All else was durable before the next step was taken. So it is written again before
-    /// anything else.
+    /// The last write before the journal was opened, and its place. Its writer may have been killed before it was
+    /// durable, or its flush may have failed. Then it was read from a cache, and a power cut would take it and leave
+    /// later writes. All else was durable before the next step. So it is written again before anything else.
     unconfirmed: VecDeque<(u64, Vec<u8>)>,
 }
 

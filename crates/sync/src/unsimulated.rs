@@ -5,7 +5,7 @@ use std::sync::{self, LockResult, MutexGuard, PoisonError, TryLockError, TryLock
 /// What a lock gives, whether or not a thread that held it has panicked.
 ///
 /// Poison would turn one thread's panic into panics of all that come after it, also of those that answer requests and
-/// end a process in good order. Here a panic has been printed where it happened, whoever depends on the thread learns
+/// end a process in good order. Here a panic has been printed where it happened, the thread's dependants learn
 /// of its end, and what a lock guards is changed in steps that each leave it whole.
 pub(crate) fn recovered<G>(locked: LockResult<G>) -> G {
     locked.unwrap_or_else(PoisonError::into_inner)

@@ -17,8 +17,8 @@ pub fn between(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) ->
     figures
 }
 
-/// What each node of a system has counted, for totals that never fall when a node goes away or comes back: whoever
-/// compares two of them takes a smaller one for a reset of all.
+/// What each node of a system has counted, for totals that never fall when a node goes away or comes back: a reader
+/// of two totals takes a smaller one for a reset of all.
 #[derive(Debug, Default)]
 pub(crate) struct NodeTotals(BTreeMap<String, NodeCounts>);
 

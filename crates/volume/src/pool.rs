@@ -293,9 +293,9 @@ impl VolumePool {
         self.core.flush_and_wait()
     }
 
-    /// Leaves a device out that is about to lose what it has not made durable: noted first, so that whoever opens the
-    /// pool after a crash does not take it for up to date. False, and nothing has happened, where another one is out or
-    /// it can't be noted.
+    /// Leaves a device out that is about to lose what it has not made durable: noted first, so that a process that
+    /// opens the pool after a crash does not take it for up to date. False, and nothing has happened, where another one
+    /// is out or it can't be noted.
     pub(crate) fn leave_out(&self, member: usize) -> bool {
         self.core.members.leave_out(member)
     }

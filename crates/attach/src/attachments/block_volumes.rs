@@ -235,8 +235,8 @@ impl BlockVolumes {
         Ok(())
     }
 
-    /// Fast-forward, for whoever needs nothing of what is under way any more: a daemon that does not manage that within
-    /// `limit` is killed, and this says no.
+    /// Fast-forwards requests in flight that nobody needs any more. A daemon that takes longer than `limit` is killed;
+    /// then this returns false.
     pub(crate) fn hurry_or_kill(&self, limit: Duration) -> bool {
         self.daemon.as_ref().is_some_and(|daemon| daemon.hurry_or_kill(limit))
     }

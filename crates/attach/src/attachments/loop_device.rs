@@ -368,8 +368,8 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path, block_byte
     }
 }
 
-/// Whoever has the device next has its requests complete where the kernel's default has them. Not where they did
-/// before: a run that was killed may have left that.
+/// Gives the device's next owner the kernel's default for the CPU that completes requests. The earlier value won't do:
+/// a killed run may have left it.
 fn untune(number: u32) {
     let _ = fs::write(format!("/sys/block/loop{number}/queue/rq_affinity"), "1");
 }

@@ -83,8 +83,7 @@ impl ServedStorage {
         &self.control
     }
 
-    /// What is wrong with its devices and how they stand, by a connection of its own and within a limit: for whoever
-    /// only looks.
+    /// Its devices' faults and state, for observers: over a separate connection, and within a time limit.
     ///
     /// # Errors
     /// When the daemon can't be reached, refuses, or takes longer.

@@ -1,6 +1,5 @@
-//! Who is connected: whoever has shown what lets them in, and strangers, of whom a new one takes the place of another
-//! one who has been here longer, from the address that has most of them. Others can keep nobody out by connecting and
-//! saying nothing, least of all from another host.
+//! Connected clients: those that have authenticated, and strangers. When strangers are too many, a new one replaces the
+//! oldest from the address that has most of them. So idle connections keep nobody out, least of all from another host.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};

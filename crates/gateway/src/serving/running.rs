@@ -93,7 +93,7 @@ impl OpenEngine {
             }
             _ = signals.next() => ends_at_once(&self.engine),
         };
-        // Whoever is connected still, at a second signal, gets no answer to what is not stored.
+        // At a second signal, clients that are still connected get no answer to writes that are not stored.
         connections.seats.close_all();
         inner_connections.seats.close_all();
         self.engine.close().await;

@@ -157,8 +157,8 @@ impl WriteLease {
         Ok(())
     }
 
-    /// Whether a host may write, which makes it the holder if nobody else is. The command in question has been counted
-    /// as one that a device has: whoever takes the lease after this waits for it.
+    /// Whether a host may write, which makes it the holder if nobody else is. The command already counts as
+    /// in flight: the next host that takes the lease waits for it.
     pub(super) fn admit(
         &self,
         nqn: &str,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Timers are late, and by how much is the host's matter: on virtual machines 10 to 50 us at the median. What the sleep
 /// ends too soon is spun away, on a CPU that the load generator and the daemon's other threads have, too; what it ends
-/// too late is late for whoever waits. So the lead is learnt: some one in 200 sleeps ends too late.
+/// too late is late for the waiting program. So the lead is learnt: some one in 200 sleeps ends too late.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lead {
     ns: u64,

@@ -70,8 +70,7 @@ impl RunDirectory {
         let made = missing_of(path);
         let folder =
             Folder::make(path, Access::Readable).map_err(|error| cannot("keep a run in", path, &error))?;
-        // Before anything else: whoever gives its new run up meanwhile takes away only what it made while it had the
-        // lock.
+        // Before anything else: a process that gives up its new run removes only what it made under the lock.
         let lock = lock(&folder)?;
         check_new(path).inspect_err(|_| {
             let _ = folder.remove_file(LOCK);

@@ -1,4 +1,4 @@
-//! The feed: what a run writes while it goes on, for whoever watches it ([`underlay_record::live`]). It stands between
+//! The feed: what a run writes for live views while it goes on ([`underlay_record::live`]). It stands between
 //! the run and its observer, and adds a sample every second. A feed that can't be written ends, and the run goes on.
 
 mod source;

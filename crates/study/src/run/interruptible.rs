@@ -8,8 +8,8 @@ use underlay_sync::Mutex;
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// What somebody answers, asked by a thread of its own; nothing where `stop` is raised before. The thread ends with
-/// whoever it waits for. Where there is no thread to be had, it is asked here, and a stop waits for it.
+/// An answer that another thread waits for, or nothing once `stop` is raised. The thread ends with the process that it
+/// asks. Where no thread can be started, the caller asks, and a stop waits for the answer.
 pub(super) fn unless_stopped<T: Send + 'static>(
     stop: &AtomicBool,
     ask: impl FnOnce() -> T + Send + 'static,

@@ -28,8 +28,8 @@ const MAJORITY_LIMITS_S: (f64, f64) = (60.0, 600.0);
 /// from that.
 const FIGURES_LIMIT: Duration = Duration::from_secs(5);
 
-/// The nodes of one running system, whoever sends them away. Times are modelled and count from the beginning of what is
-/// measured.
+/// The nodes of one running system, for every source of node events. Times are modelled and count from the beginning of
+/// what is measured.
 pub struct NodeDesk<'a> {
     nodes: &'a dyn SystemNodes,
     /// Has the system take down what its nodes have counted: a node's count is lost with its process.

@@ -132,8 +132,7 @@ fn fields_are_minor_keys_on_single_node_store() {
     }
     let directory = TempDir::new().unwrap();
     let pairs = [("fields", "minor"), ("partitions", "5")];
-    // Its ports are those of a network of its own: whoever has them on this host does not matter. Somebody else may
-    // have it already.
+    // Its ports are in a network namespace of its own: their use on this host does not matter. This one may be taken.
     let _taken = std::net::TcpListener::bind("127.0.0.1:5000");
     let store = try_start(directory.path(), &pairs, 700 * MIB).unwrap_or_else(|error| panic!("{error}"));
     operations::mean_what_they_mean_in_a_map(store.as_ref(), false);

@@ -200,9 +200,9 @@ impl PoolMembers {
     }
 
     /// Of places whose writing began after `since` and was answered with success, those that a map may list. A member
-    /// that went and came back meanwhile may lack its copy, and whoever brought it up to date has not seen it in the
-    /// map. One that is out gets it when it comes back, if the map lists it by then: so this is asked under the map's
-    /// lock.
+    /// that went and came back meanwhile may lack its copy, and the resync that brought it up to date has not seen it
+    /// in the map. One that is out gets it when it comes back, if the map lists it by then: so this is asked under the
+    /// map's lock.
     pub(super) fn listed(&self, places: ExtentPlaces, transition: MemberTransition) -> Option<ExtentPlaces> {
         let Some(second) = places.second.filter(|_| !is_planted(PlantedBug::FirstWriteMissesResync)) else {
             return Some(places);

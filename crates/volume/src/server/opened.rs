@@ -176,7 +176,7 @@ impl OpenPool {
             return Err(crate::pool::PoolError::Exists(wanted.name.clone()).into());
         }
         // First, so that it never is there for hosts that it is not for. And it stays when the pool fails: the volume
-        // may have come about all the same, and whoever makes one of this name says anew whom it is for.
+        // may have come about all the same, and a new one of this name comes with its own list of hosts.
         self.admissions().set(&wanted.name, wanted.admission.clone())?;
         Ok(self.pool.create(&wanted.name, &wanted.spec)?)
     }

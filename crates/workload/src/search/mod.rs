@@ -1,7 +1,7 @@
 //! Which rate a system sustains: what a step at a rate says of it, and which rate to try next.
 //!
-//! The search is arithmetic on counts. Whoever measures asks [`RateSearch::next`] for a rate, offers it for a while,
-//! and reports what it saw; [`find_rate`] does that with runs.
+//! The search is arithmetic on counts. The measuring code asks [`RateSearch::next`] for a rate, offers it for a while,
+//! and reports the result; [`find_rate`] does that with runs.
 
 mod find;
 mod judge;

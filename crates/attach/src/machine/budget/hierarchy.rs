@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::machine::missing::MissingCapability;
 use underlay_files::mountinfo::{self, Mount};
 
-/// How often making a group is tried again. Whoever removes the last group of a parent removes the parent as well,
-/// perhaps while another is about to use it.
+/// How often making a group is tried again. A process that removes a parent's last group removes the parent, too,
+/// perhaps just before another uses it.
 pub(super) const PARENT_ATTEMPTS: u32 = 20;
 
 /// Of a group of version 2.

@@ -82,8 +82,7 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, ExitFailu
                  makes it again"
             )));
         }
-        // The kernel's initiator has the controller prove itself once, and takes whoever is there when it connects
-        // again.
+        // The kernel's initiator authenticates the controller once. When it reconnects, it accepts any.
         (None, _) if arguments.secrets.has_controller() => Some(choice::choose(None)?.name().to_owned()),
         _ => attachment,
     };

@@ -233,7 +233,7 @@ fn blocked_name_with_waiter_is_stuck_next_turn() {
     assert!(!is_stuck() && !is_stuck(), "it may be blocked no more soon");
     let waiter = queue.hasten(&name);
     assert!(is_stuck() && is_stuck());
-    // Whoever waited has gone.
+    // The waiter has gone.
     drop(waiter);
     assert!(!is_stuck());
 }

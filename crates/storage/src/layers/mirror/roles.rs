@@ -31,8 +31,8 @@ pub(super) struct MirrorState {
     pub(super) waiters: Vec<(u64, PersistCallback)>,
     /// Counts writes as they end.
     pub(super) writes: u64,
-    /// The journal of the last member with all data failed, perhaps by a flush that took written data with it. Whoever
-    /// asks for a flush next has to hear of it.
+    /// The journal of the last member with all data failed, perhaps by a flush that took written data with it. The
+    /// next flush has to report it.
     pub(super) unheard: Option<DeviceError>,
     /// Which one that is.
     pub(super) unheard_number: u64,

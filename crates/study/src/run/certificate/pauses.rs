@@ -1,5 +1,5 @@
-//! Whether everything that a cell depends on ran all the time: the process that measures, the system, whoever serves
-//! its devices.
+//! Whether everything that a cell depends on ran all the time: the measuring process, the system, the processes that
+//! serve its devices.
 
 use underlay_record::{Check, MeasuredWindow, PauseRecord};
 

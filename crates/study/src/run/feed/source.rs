@@ -112,8 +112,8 @@ impl LiveSource for CellSource<'_> {
 
     fn fill(&self, sample: &mut LiveSample) {
         sample.preparing = self.is_preparing;
-        // One that fails or hangs is not asked again in this cell: nobody is to wait for it, least of all whoever stops
-        // the run.
+        // One that fails or hangs is not asked again in this cell: nobody may have to wait for it, least of all a user
+        // who stops the run.
         let asked = (!self.before.lock().is_silent).then(|| self.storages.glance(self.plan));
         let is_silent = !matches!(asked, Some(Ok(_)));
         let (devices, layers) = asked.and_then(Result::ok).unwrap_or_default();

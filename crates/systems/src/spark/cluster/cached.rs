@@ -28,7 +28,7 @@ pub(super) struct UndrainedJob {
 
 impl SparkCluster {
     /// Puts another cache between all further jobs and the store, or none: what settings that start with `cache` say of
-    /// it. All that was written before is written again for whoever reads it.
+    /// it. Earlier data is written again for jobs that read it.
     ///
     /// # Errors
     /// When the settings are wrong, the former cache can't store everything or stop, or the new one does not start.

@@ -33,8 +33,8 @@ impl OpenPool {
         let (stack, _) = self.modelled()?;
         let _one_at_a_time = self.faulting.lock();
         let member = self.check_can_lose(device)?;
-        // Before anything is lost: whoever opens the pool after this process was killed must not find the device in
-        // use.
+        // Before anything is lost: if this process is killed, the next one that opens the pool must not find the
+        // device in use.
         if !self.pool.leave_out(member) {
             return Err(not_now(device, "the pool could not record that it goes on without it"));
         }
