@@ -75,7 +75,7 @@ def make_bucket(spark, request):
 
 
 def mark(spark, request):
-    """Asks for a key that is not there: whoever finds it in the gateway's log has found all earlier ones."""
+    """Asks for a key that is not there: a reader that finds it in the gateway's log has found all earlier requests."""
     _ask(spark, request, "GET", request["key"], _NOT_FOUND)
 
 

@@ -1,6 +1,6 @@
 """The rows of TeraGen, as lines of text: a key of 10 characters, the number of the row, and filler; 100 bytes with the line's end.
 
-A row depends on its number and the seed alone, so whoever knows both can tell what a correct output has in it."""
+A row depends on its number and the seed alone, so a check that has both can tell what a correct output contains."""
 
 from pyspark.sql import functions as F
 

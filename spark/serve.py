@@ -161,7 +161,7 @@ def _converse(service, connection):
     request = json.loads(line)
 
     def listen():
-        # Another line, or the end of the connection: whoever asked has lost interest.
+        # Another line, or the end of the connection: the client has lost interest.
         reader.readline(_MAX_LINE_BYTES)
         while not over.is_set():
             try:

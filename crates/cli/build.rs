@@ -4,7 +4,7 @@ use std::process::Command;
 
 fn main() {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    // A package is built without the repository: whoever packs it says which commit it is.
+    // A package is built without the repository: its packager names the commit.
     let commit = set("UNDERLAY_COMMIT").or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     let commit = commit.unwrap_or_else(|| "unknown".to_owned());
     let version = set("CARGO_PKG_VERSION").unwrap_or_default();

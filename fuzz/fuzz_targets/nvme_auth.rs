@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(message) = AuthMessage::decode(data) {
         assert_eq!(AuthMessage::decode(&message.encode()), Ok(message));
     }
-    // Whoever does not know the secrets gets in by no sequence of messages.
+    // No sequence of messages admits a peer without the secrets.
     let secret =
         |fill: u8| AuthSecret::new(Some(AuthHash::Sha256), vec![fill; 32]).expect("the length is right");
     let (host, controller) = (secret(1), secret(2));

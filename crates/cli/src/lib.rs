@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A value of an option may be a negative number: whoever takes the option says what it should have been.
+/// An option's value may be a negative number: the option's own check reports what it expects.
 fn parsed(words: Vec<std::ffi::OsString>) -> Result<CliArguments, clap::Error> {
     fn taking_negative_numbers(command: clap::Command) -> clap::Command {
         command

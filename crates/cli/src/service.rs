@@ -20,7 +20,7 @@ pub(crate) fn is_stopping() {
 /// # Errors
 /// When it passes something else.
 pub(crate) fn passed_listener() -> Result<Option<TcpListener>, String> {
-    // SAFETY: no other thread runs yet; whoever calls this says so.
+    // SAFETY: no other thread runs yet: the caller calls this before it starts any.
     let passed = unsafe { sd_notify::listen_fds_with_names_and_unset_env() }
         .map_err(|error| format!("the service manager passes no sockets that can be used: {error}"))?;
     // SAFETY: these descriptors were passed to this process, and are nobody else's in it.

@@ -107,7 +107,7 @@ fn obey(mut signals: Signals, stop: &AtomicBool, state: &UnsimulatedMutex<Signal
             SignalAction::Nothing => {}
             SignalAction::Stop => stop.store(true, Ordering::Relaxed),
             SignalAction::EndAtOnce => {
-                // Whoever reads that may be gone.
+                // The reader of standard error may be gone.
                 let _ = writeln!(
                     std::io::stderr(),
                     "\nended at once: `underlay clean` removes what is left behind"

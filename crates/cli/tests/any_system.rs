@@ -25,7 +25,7 @@ fn documented_study_runs_compares_and_resumes() {
     let output = playground.output(&part);
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
     assert_eq!(records(&playground.path("out")).len(), 1);
-    // To whoever draws it, a program is one server with all of its directories.
+    // Drawings show a program as one server with all of its directories.
     let parts = support::parts(&playground.path("out")).pop().unwrap();
     let [server] = parts.servers.as_slice() else { panic!("{parts:?}") };
     assert_eq!((server.what.as_str(), server.keeps.len()), ("server", parts.directories.len()));

@@ -111,7 +111,7 @@ fn kept_disk_remembers_its_description() {
     playground.write("disk/disk.json", &unfinished);
     File::options().write(true).open(&path).unwrap().write_all_at(&[0; 4096], 0).unwrap();
     assert_eq!(stdout(&mount("ssd-sata", &[], "ls mnt")), "lost+found\n");
-    // Whoever says so begins anew, unless somebody uses it.
+    // `--format` begins anew, unless the file is in use.
     let device = Loop::attach(&path);
     refused(&mount("ssd-sata", &["--format"], "true"), &device.0);
     drop(device);

@@ -44,7 +44,7 @@ pub(crate) type PageFragments = Arc<Vec<PagePiece>>;
 #[derive(Default)]
 struct DrawnTopic {
     last: UnsimulatedMutex<Option<(Instant, PageFragments)>>,
-    /// Held by whoever draws it.
+    /// Held by the thread that draws it.
     drawing: UnsimulatedMutex<()>,
     is_drawn: AtomicBool,
 }

@@ -38,7 +38,7 @@ use own_files::OwnSocket;
 use permits::PermitPool;
 use work::{RunningCommands, WorkPermits};
 
-/// Whoever is measured beside it needs the CPUs more.
+/// A system under test on the same host needs the CPUs more.
 const NICENESS: i32 = 10;
 const POLL: Duration = Duration::from_millis(100);
 /// A console that ends waits so long for what it does to a storage: power comes back to all of its devices, and what
@@ -60,7 +60,7 @@ pub struct ConsoleOptions {
     pub token: Option<AccessSecret>,
     /// A directory of this user's alone, for the Unix socket and an address that nobody was there to read.
     pub own_folder: PathBuf,
-    /// Whoever connects has to show a certificate that this trusts.
+    /// Each client has to show a certificate that this trusts.
     pub tls: Option<SslContext>,
 }
 

@@ -98,7 +98,7 @@ impl ControlSocket {
         Ok(ControlSocket { path: path.to_owned(), has_ended, accept: Some(accept) })
     }
 
-    /// Goes on until the process ends, and leaves the socket to whoever removes its folder.
+    /// Serves until the process ends. The socket stays until its folder is removed.
     pub fn keep(self) {
         std::mem::forget(self);
     }

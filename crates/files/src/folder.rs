@@ -15,7 +15,7 @@ use crate::{Access, plain_file, write};
 
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A name that nobody can guess: whoever may write in the folder can't have put something there.
+/// A name that nobody can guess: others who may write in the folder can't have put something there.
 pub fn unique_name(purpose: &str) -> String {
     use std::hash::{BuildHasher as _, RandomState};
     // Its keys are from the kernel's random numbers.

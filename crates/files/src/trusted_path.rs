@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 /// As many as the kernel follows.
 const MAX_LINKS: usize = 40;
-/// Whoever called `sudo` may become root anyway.
+/// The caller of `sudo` may become root anyway.
 const SUDO_USER: &str = "SUDO_UID";
 
 /// Flags to open a folder that is only passed through: `PATH` needs no permission to read it.

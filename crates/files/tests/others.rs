@@ -242,7 +242,7 @@ fn long_file_is_not_read_beyond_limit() {
     assert_eq!(refusal(underlay_files::read_text(&folder.path().join("a"), 2)), "it is longer than 2 bytes");
 }
 
-/// Version 2 of `system.posix_acl_access`: user 65534 may write, whoever owns the folder and whatever its group is.
+/// Version 2 of `system.posix_acl_access`: user 65534 may write, regardless of the folder's owner and group.
 const ACCESS_LIST: [(u16, u16, u32); 5] =
     [(1, 7, u32::MAX), (2, 7, SOMEONE), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 5, u32::MAX)];
 

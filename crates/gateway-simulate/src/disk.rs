@@ -419,7 +419,8 @@ impl SimulatedDisks {
             .collect();
         for file in &left {
             self.close(*file);
-            // Whoever still has the number closes another file with it.
+            // A stale holder of the number may still close it, and must not close another file. So `/dev/null` takes
+            // the number.
             // SAFETY: C strings and numbers.
             unsafe {
                 let descriptor = libc::syscall(

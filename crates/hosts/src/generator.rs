@@ -27,7 +27,7 @@ pub(crate) struct LoadGenerator {
     watch: Option<WatchStarter>,
     /// The start of its clock.
     origin: Instant,
-    /// The run that goes on, for whoever watches this worker.
+    /// The current run, for this worker's progress reports.
     running: Mutex<Option<Arc<RunHandle<'static>>>>,
 }
 

@@ -176,7 +176,7 @@ fn strangers_get_nowhere() {
     let error = run(&[&worker], &token("another horse battery"), &job("load")).unwrap_err();
     assert!(matches!(error, HostError::Refused { .. }), "{error}");
     assert!(error.to_string().ends_with("is the token the same on both sides?"), "{error}");
-    // Whoever speaks without a handshake hears at most TLS's own alert, and never the preface.
+    // A peer that sends data without a handshake gets at most TLS's own alert, and never the preface.
     let mut request = Vec::new();
     send(&mut request, &CoordinatorRequest::Prepare(Box::new(job("load")))).unwrap();
     for bytes in [&[0xff; 100][..], b"", b"GET / HTTP/1.1\r\n\r\n", &request] {

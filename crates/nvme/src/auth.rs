@@ -48,7 +48,7 @@ impl SessionEntropy {
 
     pub const SEED_BYTES: usize = AuthHash::MAX_BYTES + group::EXPONENT_BYTES + 6;
 
-    /// The same for the same seed: for tests. Whoever knows the seed knows the session's secrets.
+    /// The same for the same seed: for tests. The seed gives away the session's secrets.
     pub fn from_seed(seed: &[u8; SessionEntropy::SEED_BYTES]) -> SessionEntropy {
         let (challenge, rest) = seed.split_at(AuthHash::MAX_BYTES);
         let (exponent, rest) = rest.split_at(group::EXPONENT_BYTES);

@@ -38,7 +38,7 @@ pub trait ByteStream: Send + Sync {
 
     fn wake(&self);
 
-    /// Ends both directions: whoever waits learns of it.
+    /// Ends both directions: waiting threads learn of it.
     fn close(&self);
 
     /// Nothing more will be sent; things may still arrive.

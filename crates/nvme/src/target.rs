@@ -1,7 +1,7 @@
 //! The target: it serves block devices to hosts by NVMe over TCP.
 //!
 //! Every connection is a queue and has its own thread, which takes commands and hands them to devices.
-//! Devices answer on any thread; an answer is sent by whoever has it, without waiting for the host.
+//! Devices answer on any thread; the thread that has an answer sends it, without waiting for the host.
 
 mod buffers;
 mod connection;
@@ -218,7 +218,7 @@ pub struct NvmeTarget {
 }
 
 impl NvmeTarget {
-    /// Listens, and serves whoever comes. At first there are no subsystems but the one for discovery.
+    /// Listens, and serves the hosts that connect. At first there are no subsystems but the one for discovery.
     ///
     /// # Errors
     /// When an address can't be listened on.

@@ -25,7 +25,7 @@ pub struct OperationClass {
     /// Reads of devices that follow one another: each waits for the one before.
     pub reads: f64,
     pub read_bytes: f64,
-    /// Its reads follow one another on the device, whoever's they are; else they are anywhere.
+    /// The reads of all its operations follow one another on the device; else they are anywhere.
     pub is_sequential: bool,
     /// Whether it changes data, and so leaves work for the background.
     pub writes: bool,

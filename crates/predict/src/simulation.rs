@@ -424,7 +424,7 @@ impl QueueSimulation<'_> {
         }
     }
 
-    /// One commit is under way at a time; whoever comes meanwhile shares the next.
+    /// One commit is in flight at a time; operations that come meanwhile share the next.
     fn commit(&mut self) {
         if !self.committing.is_empty() || self.to_commit.is_empty() {
             return;

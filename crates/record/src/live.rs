@@ -1,4 +1,4 @@
-//! What a run writes while it goes on, for whoever watches it: one entry a line, in JSON, appended to [`FEED_FILE`].
+//! What a run writes for live views while it goes on: one entry a line, in JSON, appended to [`FEED_FILE`].
 //!
 //! Nothing in it is a finding: the records of the cells are. A reader may come and go at any time, and the run never
 //! waits for one.

@@ -286,7 +286,7 @@ impl DirectoryRig {
     fn sync(&mut self, number: u32) {
         let number = number % self.setup.files;
         let Some((user, device)) = self.file(number) else { return };
-        // Whoever syncs a file has it open, whatever becomes of its name meanwhile.
+        // A program that syncs a file has it open, even if its name goes meanwhile.
         let (core, inode) = (Arc::clone(&device.core), device.inode);
         core.opened(inode);
         let began = self.events.next();

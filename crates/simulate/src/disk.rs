@@ -210,7 +210,7 @@ impl SimulatedDisk {
         });
     }
 
-    /// The power is cut, for whoever uses it: it keeps what was flushed, and any part of the rest.
+    /// The power is cut, for all of its users: the disk keeps what was flushed, and any part of the rest.
     pub fn cut_power(&self) {
         self.shared.world.with_random(|random| {
             let mut state = self.lock();
@@ -265,7 +265,7 @@ impl SimulatedDisk {
             (number, wait_us * u64::from(state.slow))
         };
         if self.lock().at_once {
-            // Without the lock: whoever gets the answer may submit the next request at once.
+            // Without the lock: the answer's receiver may submit the next request at once.
             return self.carry_out(number);
         }
         let disk = self.clone();

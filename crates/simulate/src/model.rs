@@ -79,7 +79,7 @@ pub struct VolumeModel {
     under_way: BTreeMap<EventCount, BlockChange>,
     /// Reads under way: what they may find is not forgotten.
     reads: BTreeSet<EventCount>,
-    /// Snapshots that are being taken, likewise. They outlive whoever reads and writes.
+    /// Snapshots that are being taken, likewise. They outlive the process that reads and writes.
     snapshots: BTreeSet<EventCount>,
 }
 

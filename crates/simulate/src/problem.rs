@@ -40,7 +40,7 @@ impl ScriptProblem {
         }
     }
 
-    /// Whoever stops reading knows it: `show 1 | head`.
+    /// A reader that stops early knows it: `show 1 | head`.
     pub fn is_quiet(&self) -> bool {
         matches!(self, ScriptProblem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
     }

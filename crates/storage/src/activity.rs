@@ -27,7 +27,7 @@ pub struct ActivityCounter {
     /// The totals at the start of the running interval.
     interval_totals: DeviceTotals,
     interval_began: ModelTime,
-    /// For whoever glances at it while it counts: reading a histogram would keep the device waiting.
+    /// For glances while it counts: reading a histogram would keep the device waiting.
     answered: u64,
     modelled_ns: u64,
     delivered_ns: u64,

@@ -127,7 +127,7 @@ fn start<D: BlockDevice + 'static>(
         } else {
             start(&own_device, &own_state, guard);
         }
-        // Whoever hears of it may drop the device and open it again, so this must not hold it any longer.
+        // A caller that gets the outcome may drop the device and open it again, so this must not hold it any longer.
         drop(own_device);
         for done in answered {
             done(outcome.clone().map(|()| Vec::new()));

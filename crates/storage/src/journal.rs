@@ -1,6 +1,6 @@
 //! A crash-safe log of records on a range of a block device.
 //!
-//! For whoever keeps a map in memory and wants it back after a power cut: a layer's table, a directory's tree.
+//! For callers that keep a map in memory and want it back after a power cut: a layer's table, a directory's tree.
 //!
 //! ```text
 //! let (journal, recovered) = Journal::open(device, range, *b"my-table")?;   // waits

@@ -124,7 +124,7 @@ fn machine_limit_holds_volume_back() {
     near(run(&medium, InitialState::Steady, &reads).iops, 4000.0, 0.02, "baseline");
 }
 
-/// Whoever writes in what an instance lets through keeps the volume's own figures, and the model keeps to them.
+/// A user who adds an instance's limits keeps the volume's own figures, and the model keeps to them.
 #[test]
 fn figure_without_instance_is_volumes_own() {
     let text = catalogue::text_of("ebs-io2").unwrap();

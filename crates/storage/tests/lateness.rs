@@ -150,7 +150,7 @@ fn running_totals_separate_modelled_from_served() {
         clock.advance_to(ModelTime::from_ns(clock.now().as_ns() + 5 * MS));
         device.submit(request, Box::new(|_| ()));
         run_until_idle(std::slice::from_ref(&device), &clock);
-        // Whoever measures does not disturb them.
+        // A measurement that begins does not disturb them.
         device.begin_measurement(Duration::MAX);
     }
     let times = device.times().delta_since(&before);

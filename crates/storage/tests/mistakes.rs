@@ -261,7 +261,7 @@ fn contradicts(changes: &[(&str, &str)], lines: (&str, &str), words: &str) {
     let found = contradictions(&text);
     let is_expected = |one: &(usize, usize, String)| (one.0, one.1) == expected && one.2.contains(words);
     assert!(found.iter().any(is_expected), "{expected:?} {words}: {found:#?}");
-    // Both are shown to whoever reads it.
+    // The message shows both lines.
     let shown = CatalogueMedium::parse("drive.toml", &text).unwrap_err().to_string();
     for line in [expected.0, expected.1] {
         assert!(shown.lines().any(|shown| shown.trim_start().starts_with(&format!("{line} | "))), "{shown}");

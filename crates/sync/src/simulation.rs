@@ -1,9 +1,9 @@
 //! Threads that take turns in virtual time, in an order that a seed decides.
 //!
-//! A [`SimulatedWorld`] runs its tasks (threads that were started inside of it) one at a time. Whoever waits (for a
-//! lock, a
-//! condition, a time, another task's end) hands the turn to a task that can go on, picked by the seed. When nobody can,
-//! time goes on to the next thing that is due. So a run repeats itself exactly, and an hour of waiting takes no time.
+//! A [`SimulatedWorld`] runs its tasks (threads that were started inside of it) one at a time. A task that waits (for a
+//! lock, a condition, a time, another task's end) hands the turn to one that can go on, picked by the seed. When nobody
+//! can, time goes on to the next thing that is due. So a run repeats itself exactly, and an hour of waiting takes no
+//! time.
 //!
 //! ```text
 //! let outcome = World::new(seed).run(|world| {

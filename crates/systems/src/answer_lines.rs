@@ -1,5 +1,5 @@
-//! Answers of our own processes, a line each, from a socket that is read with a timeout, so that the reader can do other
-//! things meanwhile.
+//! Answers of our own processes, a line each, from a socket that is read with a timeout, so that the reader can do
+//! other things meanwhile.
 
 use std::io::{ErrorKind, Read};
 

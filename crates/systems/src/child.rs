@@ -219,7 +219,7 @@ impl ChildProcess {
                     set_thread_groups(&[])?;
                     set_thread_res_gid(gid, gid, gid)?;
                     set_thread_res_uid(uid, uid, uid)?;
-                    // Whoever becomes another user loses it.
+                    // A process that becomes another user loses it.
                     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 }
                 Ok(())

@@ -59,7 +59,7 @@ impl NetworkNamespace {
         }
     }
 
-    /// Whoever enters it from now on sees this folder in memory; there is one at most.
+    /// Processes that enter it from now on see this folder in memory; there is one at most.
     pub(crate) fn share(&self, memory: MemoryFolder) {
         // Nobody makes a second one.
         let _ = self.memory.set(memory);

@@ -85,7 +85,7 @@ impl OutputPipeState {
     }
 
     fn take_what_is_there(&self) -> ReadOutcome {
-        // Read and written under one lock: whoever has it next finds everything in the log that was taken before.
+        // Read and written under one lock: its next holder finds everything in the log that was taken before.
         let mut log = self.log.lock();
         let mut bytes = [0; CHUNK_BYTES];
         loop {
@@ -103,7 +103,7 @@ impl OutputPipeState {
 impl OutputLog {
     fn keep(&mut self, bytes: &[u8]) {
         let length = usize::try_from(self.room_bytes).unwrap_or(usize::MAX).min(bytes.len());
-        // A full disk is found by whoever watches the room there; the program must not hang for it.
+        // The run itself ends when a disk stays full; the program must not hang for it.
         if self.file.write_all(&bytes[..length]).is_ok() {
             self.room_bytes -= length as u64;
         }

@@ -19,7 +19,7 @@ pub(crate) fn get_json(namespace: &NetworkNamespace, address: SocketAddr, path: 
     get_json_as(namespace, address, path, None)
 }
 
-/// The same as what it is, for whoever has a `token`, if the server asks for one.
+/// The same as a `T`, with a `token` where the server asks for one.
 pub(crate) fn get_json_as<T: DeserializeOwned>(
     namespace: &NetworkNamespace,
     address: SocketAddr,

@@ -285,7 +285,7 @@ mod tests {
         assert_eq!((next(), next()), (1, 2));
         timer.run_at(far, job(3));
         assert_eq!(next(), 3);
-        // It is not hidden from whoever waits for the thread.
+        // It is not hidden from a caller that joins the thread.
         let thread = timer.thread.lock().take().unwrap();
         assert!(thread.join().is_err());
     }

@@ -184,7 +184,7 @@ fn window_edges_are_announced_in_pairs() {
     }
 }
 
-/// Whoever counts time from the window's beginning counts what the generator does: what comes before is not in it.
+/// Time since the window's beginning is the generator's: the system's preparation before it is not counted.
 #[test]
 fn window_begins_when_ready_before_first_operation() {
     for warmup_ms in [0, 20] {

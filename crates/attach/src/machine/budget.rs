@@ -252,7 +252,7 @@ impl ResourceBudget {
         }
         match quota {
             Some(_) => {
-                // Whoever changes the quota meanwhile waits, and finds it lifted.
+                // A concurrent `CpuQuota::change` waits here, and then sees whether the quota is still in force.
                 let mut kernel_quota = kernel_quota.lock();
                 let quota = quota.filter(|_| is_held);
                 *kernel_quota = quota;
@@ -287,8 +287,9 @@ impl ResourceBudget {
         )
     }
 
-    /// Drops the page cache of the group and of all files below `paths`, whoever read them, after writing out
-    /// what is dirty. With `whole_machine` every clean page of this machine goes as well, which disturbs others.
+    /// Drops the page cache of the group and of all files below `paths`, no matter which process read them, after
+    /// writing out what is dirty. With `whole_machine` every clean page of this machine goes as well, which disturbs
+    /// others.
     ///
     /// # Errors
     /// When the kernel does not let go of them.

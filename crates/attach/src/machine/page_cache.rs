@@ -12,8 +12,8 @@ use crate::machine::mounts;
 /// No system nests its directories deeper; each level holds two descriptors.
 const MAX_DEPTH: usize = 64;
 
-/// Drops the page cache of `paths` and of all files below them, whoever read them, after writing out what is
-/// dirty on their filesystems: the next read comes from the device. It needs no budget and no privileges. Other
+/// Drops the page cache of `paths` and of all files below them, no matter which process read them, after writing out
+/// what is dirty on their filesystems: the next read comes from the device. It needs no budget and no privileges. Other
 /// filesystems mounted below are left alone; files that can't be opened, and pages that are mapped, keep theirs.
 ///
 /// # Errors

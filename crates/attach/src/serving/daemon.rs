@@ -199,7 +199,7 @@ fn obey(
     }
 }
 
-/// A thread that panics takes the process with it. Its requests would never be answered, and whoever waits for
+/// A thread that panics takes the process with it. Its requests would never be answered, and processes that wait for
 /// them could not even be killed; once the daemon is gone the kernel fails them all (EIO).
 fn abort_on_panic() {
     let print = std::panic::take_hook();

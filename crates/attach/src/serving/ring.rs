@@ -29,7 +29,7 @@ pub(crate) fn build(places: usize) -> io::Result<ServingRing> {
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(places)
 }
 
-/// Memory shared with the kernel, or with whoever answers.
+/// Memory shared with the kernel, or with the threads that answer.
 pub(crate) struct SharedMapping {
     start: *mut u8,
     length_bytes: usize,
@@ -87,7 +87,7 @@ impl Drop for SharedMapping {
 /// Answers on their way from whichever thread has them to the ring's own.
 pub(crate) struct RingAnswers<A> {
     ready: Mutex<Vec<A>>,
-    /// Set while the ring's thread may be asleep, so that whoever adds to `ready` must wake it.
+    /// Set while the ring's thread may be asleep: then a thread that adds to `ready` must wake it.
     is_sleeping: AtomicBool,
     wake: OwnedFd,
 }

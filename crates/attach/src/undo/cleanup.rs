@@ -214,7 +214,7 @@ impl RegistryCleaner<'_> {
     /// While the device is there: a mount that is unmounted takes longer under a limit.
     fn lift_dirty_limit(&mut self, resource: &OwnedResource) {
         let OwnedResource::DirtyLimit { device, previous } = resource else { return };
-        // Whoever has the device now took over what it had before.
+        // The device's present owner took over its earlier setting.
         if self.limited.contains(device) {
             return;
         }
@@ -228,7 +228,7 @@ impl RegistryCleaner<'_> {
     /// While the device is there: a loop device would keep it for its next user.
     fn restore_read_ahead(&mut self, resource: &OwnedResource) {
         let OwnedResource::ReadAhead { device, previous_kib } = resource else { return };
-        // Whoever has the device now took over what it had before.
+        // The device's present owner took over its earlier setting.
         if self.limited.contains(device) {
             return;
         }

@@ -107,7 +107,7 @@ impl ServiceReporter {
         }
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mut service = self.service.lock();
-        // Whoever asks for later ones gets it also where the clock was set back.
+        // A client that asks for later moments gets this one even where the clock was set back.
         let last_ms = service.moments.last().map_or(0, |last| last.at_ms);
         let moment = ServiceMoment {
             at_ms: (since_epoch.as_millis() as u64).max(last_ms + 1),

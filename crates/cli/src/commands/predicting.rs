@@ -51,7 +51,7 @@ impl MeasuredSources {
         groups.into_iter().map(|(reason, cells)| format!("{}: {reason}", cells.join(", "))).collect()
     }
 
-    /// For whoever needs at least one.
+    /// The error of a command that needs at least one source.
     pub(super) fn refuse_without_sources(&self) -> ExitFailure {
         let reasons: String = self.left_out_in_words().iter().map(|line| format!("\n  {line}")).collect();
         ExitFailure::Mistake(format!(

@@ -128,7 +128,7 @@ pub(crate) fn write(path: &Path, page: &str) -> Result<PathBuf, ExitFailure> {
     }
     match underlay_files::write(path, page.as_bytes()) {
         Ok(()) => Ok(path.to_path_buf()),
-        // `--out /dev/stdout | head`: whoever reads has read enough.
+        // `--out /dev/stdout | head`: the reader has read enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(path.to_path_buf()),
         Err(error) => {
             Err(ExitFailure::from_place_error(format!("cannot write {}: {error}", path.display()), &error))

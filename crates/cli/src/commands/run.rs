@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, ExitFailure> {
     let mut console = None;
     let concluded = run_to_end(arguments, signalled.stop(), &mut console);
     let Some(console) = console else { return concluded.map(ExitCode::from) };
-    // Before the console's stay, so that whoever reads the terminal knows what happened.
+    // Before the console's stay: the user at the terminal sees at once what happened.
     let code = concluded.unwrap_or_else(|failure| {
         failure.say();
         failure.number()

@@ -60,7 +60,7 @@ fn two_hundred_pages_and_slow_readers_take_bounded_memory() {
             page.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
             seen += page.read(&mut chunk[..most]).unwrap_or(0);
         }
-        // Whoever has something to say is heard beside them.
+        // A program with a token gets answers beside them.
         let answer =
             request(&mut server.connect(), "GET /api/runs HTTP/1.1", &server.host(), &[&bearer()], "");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -74,7 +74,7 @@ fn two_hundred_pages_and_slow_readers_take_bounded_memory() {
     assert!(found.len() == 4 && found.iter().all(|record| record.status == CellStatus::Completed));
 }
 
-/// Whoever connects and says nothing keeps nobody out.
+/// Clients that connect and send nothing keep nobody out.
 #[test]
 fn silent_strangers_keep_nobody_out() {
     let playground = Playground::new();

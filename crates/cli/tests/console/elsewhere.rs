@@ -155,7 +155,7 @@ fn remote_console_needs_certificate_and_token() {
         None => String::new(),
     };
     let open = format!("GET /?token={entry} HTTP/1.1");
-    // Whoever has no certificate, or somebody else's, or speaks no TLS, gets no word of HTTP, whatever they know.
+    // A client without a certificate, with another authority's, or without TLS gets no HTTP, even with the right token.
     assert_eq!(ask(None, &open, &[], ""), "");
     assert_eq!(ask(Some(&stranger), &open, &[], ""), "");
     assert!(!request(&mut connect(port), &open, host, &[], "").contains("HTTP/1.1"));

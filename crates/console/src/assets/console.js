@@ -14,7 +14,7 @@
     for (const row of document.querySelectorAll("[data-event]")) row.hidden = hiddenKinds.has(row.dataset.event);
   };
 
-  // Pages tell UTC; the browser's own time is told to whoever points at one.
+  // Pages show UTC; a time's tooltip shows the browser's own time.
   const tellTimes = (place) => {
     for (const one of place.querySelectorAll("time[datetime]")) {
       const at = new Date(one.dateTime);

@@ -129,7 +129,7 @@ impl TransitionDetector {
                 turned.push(StateTransition { kind: EventKind::Node, what: text, is_bad })
             };
             match (then.0, now.0) {
-                // The feed tells it, to whoever comes later too.
+                // The feed's gauges report it, also to readers who come later.
                 _ if !self.masters.is_empty() => {}
                 (then, Some(NodeRole::Master)) if then != Some(NodeRole::Master) => {
                     turn(format!("{} was elected master{shard}", node.name), false);

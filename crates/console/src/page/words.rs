@@ -16,7 +16,7 @@ fn utc(at_s: f64) -> Option<jiff::Zoned> {
     Some(Timestamp::from_millisecond(milliseconds).ok()?.to_zoned(TimeZone::UTC))
 }
 
-/// `14:03:20`, in UTC: whoever shows it says so once.
+/// `14:03:20`, in UTC: a page that shows it names the zone once.
 pub(super) fn time_of_day(at_s: f64) -> String {
     utc(at_s).map_or_else(String::new, |timestamp| timestamp.strftime("%H:%M:%S").to_string())
 }

@@ -81,7 +81,7 @@ struct ActionConfirmation<'a> {
     does: &'a str,
     /// Where the answer goes.
     action: &'a str,
-    /// Where whoever asked was.
+    /// The page that the caller came from.
     back: &'a str,
 }
 
@@ -246,7 +246,7 @@ pub(super) async fn stop_service(
         let process: u32 = asked.fields.number("process", "the number of a process")?;
         let question = ActionConfirmation {
             question: &format!("Stop process {process}?"),
-            what: "It ends in order: what it serves is taken away, and whoever uses it loses it.",
+            what: "It shuts down in order. Everything that it serves goes away, and its users lose access.",
             does: "Stop it",
             action: "/host/stop",
             back: "/host",
@@ -259,7 +259,7 @@ pub(super) async fn stop_service(
     .await
 }
 
-/// Another address that opens a session. It goes to whoever may do everything already: the socket's owner.
+/// Another address that opens a session. It goes to the caller who may do everything already: the socket's owner.
 pub(super) async fn new_address(
     State(shared): ActionState,
     Extension(asking): ActionCaller,

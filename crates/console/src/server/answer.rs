@@ -79,7 +79,7 @@ impl PageAnswer {
         Ok(PageAnswer(sent(StatusCode::OK, JSON, json_text(value)?)))
     }
 
-    /// What has one form, whoever reads it: figures for Prometheus, a file, pieces of a page.
+    /// Content with the same form for all readers: figures for Prometheus, a file, pieces of a page.
     pub(super) fn from_body(content_type: &'static str, body: impl Into<Body>) -> PageAnswer {
         PageAnswer(sent(StatusCode::OK, content_type, body))
     }
@@ -337,7 +337,7 @@ pub(super) async fn finish(mut answer: SentResponse, form: AnswerForm, method: &
         answer.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     answer.headers_mut().entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
-    // Whoever asks by another name or with another `Accept` may get another form.
+    // Another caller, or another `Accept`, may get another form.
     answer.headers_mut().entry(header::VARY).or_insert(HeaderValue::from_static("accept, authorization"));
     answer
 }

@@ -23,7 +23,7 @@ use super::connection_limits::ConnectionLimits;
 const HEAD_LIMIT: Duration = Duration::from_secs(15);
 /// Of a request's head, and of what is read ahead.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Whoever takes nothing of an answer for so long is dropped.
+/// A client that takes nothing of an answer for so long is dropped.
 const WRITE_LIMIT: Duration = Duration::from_secs(20);
 /// After an error such as too many open files.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -45,7 +45,7 @@ impl ConnectionTable {
     }
 }
 
-/// Whoever has one IPv6 address has all of its network's.
+/// A client with one IPv6 address has all of its network's.
 fn network_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => {

@@ -66,7 +66,7 @@ fn announced_bytes(headers: &HeaderMap) -> u64 {
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
-/// Takes what is still coming, up to a limit: whoever sends it reads the answer only then.
+/// Takes what is still coming, up to a limit: the sender reads the answer only then.
 async fn drain(body: Body) {
     let mut stream = body.into_data_stream();
     let mut drained = 0;

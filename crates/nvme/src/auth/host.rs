@@ -169,7 +169,7 @@ impl HostSession {
         }
     }
 
-    /// Whoever gave up himself isn't told again.
+    /// A controller that gave up itself gets no message.
     fn farewell(&self, error: &AuthError) -> Option<Vec<u8>> {
         let code = match error {
             AuthError::Refused(_) => return None,

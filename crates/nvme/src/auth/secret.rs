@@ -84,7 +84,7 @@ impl AuthSecret {
         Ok(secret)
     }
 
-    /// The form in which it is handed around. Whoever sees it knows the secret.
+    /// The form in which it is handed around. Anyone who sees it has the secret.
     pub fn reveal(&self) -> String {
         let digits = self.transformation.map_or(0, AuthHash::identifier);
         let mut bytes = self.key.clone();

@@ -227,7 +227,7 @@ fn connect_queue(
     if result & AUTHENTICATION_BITS != 0 {
         authenticate(options, queue)?;
     } else if options.secrets.as_ref().is_some_and(|secrets| secrets.controller.is_some()) {
-        // Whoever has taken the controller's place would ask for nothing.
+        // An impostor in the controller's place would ask for no authentication.
         return Err(InitiatorError::NoAuthentication(options.subsystem_nqn.clone()));
     }
     Ok(result as u16)

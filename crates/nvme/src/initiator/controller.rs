@@ -1,4 +1,4 @@
-//! A controller and whoever keeps the connection to it: keep-alive, events, and finding it again when it is lost.
+//! A controller and the thread that manages its connection: keep-alive, events, and reconnecting when it is lost.
 
 pub(super) mod device;
 mod resumption;
@@ -357,7 +357,7 @@ impl ControllerShared {
         let mut keep_alive_at = interval.map(|interval| Instant::now() + interval);
         loop {
             match self.next_work(keep_alive_at) {
-                // Also what came back after whoever closed it had answered all that was here.
+                // Also exchanges that came back after the closing thread had answered all others.
                 ManagerWork::End => return self.abandon(),
                 ManagerWork::Reconnect => self.reconnect(),
                 ManagerWork::Send(exchanges) => {

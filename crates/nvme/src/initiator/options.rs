@@ -86,7 +86,7 @@ impl ControllerOptions {
     #[must_use]
     pub fn with_host_nqn(self, host_nqn: impl Into<String>) -> ControllerOptions {
         let host_nqn = host_nqn.into();
-        // A host has one identifier, whoever connects for it.
+        // A host has one identifier, for the kernel's initiator and for this one.
         let kernel_id = (kernel_host_nqn().as_deref() == Some(&host_nqn)).then(kernel_host_id).flatten();
         let host_id = kernel_id.unwrap_or_else(|| uuid_of(&host_nqn));
         ControllerOptions { host_nqn, host_id, ..self }

@@ -157,7 +157,7 @@ impl HostOutbox {
                     break;
                 }
                 Err(_) => {
-                    // Whoever reads the connection learns of its end and tells.
+                    // The connection's reader learns of its end and reports it.
                     state.is_closed = true;
                     state.frames.clear();
                     self.stream.close();

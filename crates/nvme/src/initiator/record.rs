@@ -258,7 +258,7 @@ mod tests {
         assert!(record.begin((0, 4), 4));
         assert!(!record.begin((3, 8), 5));
         record.wait((3, 8), 5, 'a');
-        // Nobody overtakes whoever waits.
+        // No request overtakes one that waits.
         assert!(!record.begin((20, 21), 1));
         record.wait((20, 21), 1, 'b');
         assert!(record.begin_admitting() && record.next().is_none());

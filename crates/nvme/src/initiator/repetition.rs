@@ -26,7 +26,7 @@ impl RetryBackoff {
 
     pub(super) fn keep_alive(&self, association: &HostAssociation) {
         if self.interval.is_some() {
-            // One that ends meanwhile says so to whoever waits.
+            // A connection that ends meanwhile reports that to the waiting thread.
             let _ = association.admin().submit(CommandExchange::keep_alive(Box::new(drop)));
         }
     }

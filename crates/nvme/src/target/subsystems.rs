@@ -316,8 +316,8 @@ impl NvmSubsystem {
     }
 
     fn changed(&self, nsid: u32) {
-        // After the set has changed: whoever sees the new number (Acquire in `generation`) looks up the
-        // namespace again.
+        // After the set has changed: a thread that sees the new number (Acquire in `generation`) looks up the namespace
+        // again.
         self.generation.fetch_add(1, Ordering::Release);
         // Not under the lock: telling sends.
         let controllers: Vec<_> = self.controllers().by_id.values().cloned().collect();

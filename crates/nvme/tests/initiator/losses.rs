@@ -117,7 +117,7 @@ fn another_volume_of_the_same_name_gets_nothing() {
         let found =
             store.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![9; MIB as usize] }).unwrap();
         assert!(found.iter().all(|byte| *byte == 0));
-        // Whoever comes anew may use it.
+        // A new connection may use it.
         let (_, device) = open(options(server.address()));
         write(&device, 0, vec![1; BLOCK as usize]);
     });

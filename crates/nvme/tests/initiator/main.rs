@@ -338,7 +338,7 @@ fn refused_host_gets_reason() {
     assert!(matches!(refused, InitiatorError::Unreachable { .. }), "{refused}");
 }
 
-/// Whoever answers with something else, or with nothing, gets an error and no panic.
+/// A server that answers with something else, or with nothing, causes an error and no panic.
 #[test]
 fn other_server_is_no_target() {
     let answers: [&[u8]; 4] =

@@ -36,7 +36,7 @@ fn strangers_replace_each_other_but_no_host() {
     fixture.admin().keep_alive().expect_success();
 }
 
-/// The list of subsystems is for everybody, and whoever asks for it has proven nothing.
+/// The list of subsystems is for everybody, and a host that asks for it has proven nothing.
 #[test]
 fn discovery_host_stays_a_stranger() {
     let fixture = Fixture::with(AllowedHosts::Any(None), |config| config.max_strangers = MAX_STRANGERS);

@@ -6,7 +6,7 @@
 //! is exact, its law an approximation (Fricker, Robert, Roberts and Sbihi, "Impact of traffic mix on caching
 //! performance in a content-centric network", 2012, have the like for a line of caches).
 //!
-//! - While it fills, nothing is pushed out: whoever comes back within its age is found.
+//! - While it fills, nothing is pushed out: a block that is asked for again within the cache's age is found.
 //! - When it is full its clock's hand comes by every `tau`, and spares what was asked for since: with `p` the
 //!   probability of a request within `tau` and `a` the mean number of those that there are then, a block is found `p a
 //!   / (1 - p)` times before it goes. `tau` is such that as many blocks are there as the device holds.

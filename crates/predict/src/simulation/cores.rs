@@ -25,7 +25,7 @@ impl CoreQueue {
         Some(operation)
     }
 
-    /// A core is free: whoever has waited longest gets it.
+    /// A core is free: the operation that has waited longest gets it.
     pub(super) fn leave(&mut self) -> Option<usize> {
         let next = self.waiting.pop_front();
         if next.is_none() {

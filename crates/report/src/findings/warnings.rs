@@ -416,7 +416,7 @@ impl WarningCollector {
         self.add_by(key, warning);
     }
 
-    /// One that is joined with nothing: whoever made it has done so.
+    /// One that is joined with nothing: the caller has joined its cells already.
     fn add_as_it_is(&mut self, warning: ReportWarning) {
         let key = format!("{} {}", self.found.len(), warning.text);
         self.found.push(JoinedWarning { key, warning, has_others: false });

@@ -16,7 +16,7 @@ pub struct ReportDoubt {
     pub remedy: &'static str,
 }
 
-/// In one line, for whoever has nothing else to show it with.
+/// In one line, for plain-text output.
 impl fmt::Display for ReportDoubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}. Try: {}", self.text, self.remedy)

@@ -91,7 +91,7 @@ impl SimulatedHost {
                             devices.insert(name, device);
                             break;
                         }
-                        // As whoever mounts a volume at boot: the server may not be there yet.
+                        // As a host that mounts a volume at boot: the server may not be there yet.
                         Err(_) if underlay_sync::Instant::now() < deadline => {
                             underlay_sync::thread::sleep(Duration::from_millis(500));
                         }

@@ -94,7 +94,7 @@ impl NextStep {
         }
         loop {
             let next = NextStep { sequence: Arc::clone(&sequence) };
-            // Never taken twice: whoever resumes while a step runs only raises `turns`.
+            // Never taken twice: a thread that resumes while a step runs only raises `turns`.
             sequence.step.lock()(next);
             // Above 1 if the step has gone on by now: then the next one is this thread's, too.
             if sequence.turns.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -132,7 +132,7 @@ mod tests {
             let next = receiver.recv().unwrap();
             std::thread::spawn(move || next.resume()).join().unwrap();
         }
-        // Whoever holds it last ends it.
+        // Dropping the last step ends the sequence.
         drop(receiver.recv().unwrap());
         assert!(receiver.recv().is_err());
     }

@@ -482,7 +482,7 @@ impl ServedPool {
     }
 }
 
-/// Whoever does not answer so soon is not watched.
+/// A daemon that takes longer to answer is not watched.
 const WATCH_LIMIT: Duration = Duration::from_secs(1);
 /// A medium that is asked again in virtual time takes seconds.
 const INPUTS_LIMIT: Duration = Duration::from_secs(600);

@@ -64,7 +64,7 @@ impl WaitProbe {
                 let pause = EVERY.max(now.0.elapsed().div_f64(SHARE_OF_A_CPU));
                 let elapsed = now.0 - last.0;
                 if let Some(waited) = now.1.delta_since(&last.1) {
-                    // Whoever reads in between is one interval off.
+                    // A read in between is one interval off.
                     shared_totals.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
                     shared_totals.seen_ns.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
                 }

@@ -153,7 +153,7 @@ impl RunDirectory {
         read_head(&self.folder)
     }
 
-    /// What a run began with, whoever holds it.
+    /// What a run began with, also while another process has its lock.
     ///
     /// # Errors
     /// When there is no run, or its head can't be read.
@@ -291,7 +291,7 @@ fn lock(folder: &Folder) -> Result<File, RunError> {
         || RunError::Mistake(format!("another process is running the study in {}", folder.path().display()));
     let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| already_locked())?;
-    // Whoever had it may have removed the file in between, and a third process may have the lock of a new one.
+    // The last holder may have removed the file in between, and a third process may have the lock of a new one.
     if folder.holds(LOCK, &lock) { Ok(lock) } else { Err(already_locked()) }
 }
 

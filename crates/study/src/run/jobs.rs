@@ -216,7 +216,7 @@ impl RunContext {
         check_stop(stop)?;
         verified.map_err(|error| explained(error.to_string()))?;
         storages.health()?;
-        // Whoever supervises tasks makes those that were killed again, and the job ends well.
+        // A supervisor starts killed tasks again, and the job ends well.
         session.check_oom_kills(oom_kills, "while the job ran").map_err(&explained)?;
         let mut figures = window.taken(None)?;
         for device in &mut figures.devices {

@@ -66,7 +66,7 @@ impl RunRound<'_> {
         stop: &AtomicBool,
     ) -> Result<RoundEnding, RunError> {
         let RunRound { study, run, directory, .. } = *self;
-        // Whoever resumes a run has been told already.
+        // A resumed run has reported the reasons already.
         let positions = left_of(run, self.is_wanted, directory, &mut |_, _| {})?;
         // Jobs that run together are done together: a job reads what an earlier one wrote.
         let is_left = |group: &Range<usize>| group.clone().any(|position| positions.contains(&position));
@@ -112,7 +112,7 @@ impl RunRound<'_> {
         let CellRecorder { mut outcome, left, too_fast, broken, .. } = recorder;
         match (broken, too_fast, self.slower) {
             (Some(error), ..) => Err(error),
-            // Whoever stops the run keeps what it has: the cell has no record, and a resumed run measures it again.
+            // A stopped run keeps what it has: the cell has no record, and a resumed run measures it again.
             (None, Some(given_up), Some(next)) if !stop.load(Ordering::Relaxed) => {
                 Ok(RoundEnding::TooFast { given_up, next })
             }

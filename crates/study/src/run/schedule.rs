@@ -297,7 +297,7 @@ pub fn study_of(directory: &Path) -> Result<String, RunError> {
 /// Where a run is kept, and what it runs on.
 struct RunLocation {
     directory: RunDirectory,
-    /// The positions in the plan of all cells that are not on record yet, whoever wants them.
+    /// The positions in the plan of all cells that are not on record yet, whether or not this run selects them.
     missing: Vec<usize>,
     /// Of `--work`.
     elsewhere: Option<OwnFolder>,

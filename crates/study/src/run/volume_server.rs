@@ -43,7 +43,7 @@ const UNIT_BYTES: u64 = 1 << 20;
 const NAMESPACE: u32 = 1;
 /// Opening a pool reads its map, and a steady flash is made so first.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// Whoever does not answer so soon is not watched.
+/// A server that takes longer to answer is not watched.
 const WATCH_LIMIT: Duration = Duration::from_secs(1);
 const START_POLL: Duration = Duration::from_millis(10);
 /// A server that is gone does not come back, so requests to it fail soon. While they wait, a run that was killed in the

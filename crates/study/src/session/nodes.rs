@@ -132,7 +132,7 @@ impl<'a> NodeDesk<'a> {
         self.shared.begin(instant);
     }
 
-    /// What says the same, for whoever outlives the nodes.
+    /// A function that does the same, for callers that outlive the nodes.
     pub fn beginning(&self) -> impl Fn(Instant) + Send + Sync + use<> {
         let shared = Arc::clone(&self.shared);
         move |instant| shared.begin(instant)
@@ -343,7 +343,7 @@ impl<'a> NodeDesk<'a> {
         (place, outcome)
     }
 
-    /// Does something with a node, which may be killed meanwhile by whoever has waited long enough.
+    /// Does something with a node, which may be killed meanwhile by a thread that has waited long enough.
     ///
     /// # Errors
     /// When that fails, or measuring has ended already: then nothing is done.
@@ -440,7 +440,7 @@ impl<'a> NodeDesk<'a> {
             places.retain(|other| {
                 Some(*other) == last || *other == place || !inner.start_failed.contains(other)
             });
-            // Whoever has tried to start it wants it back.
+            // An event or command that tried to start it wants it back.
             let is_of_others = |&other: &usize| {
                 (other > place || inner.events[other].event.is_none()) && !inner.start_failed.contains(&other)
             };
@@ -503,7 +503,7 @@ impl<'a> NodeDesk<'a> {
                 let is_stop = matches!(command, NodeCommand::Stop { .. });
                 let exit = if is_stop { NodeExit::Stop } else { NodeExit::Kill };
                 named(node).and_then(|choice| {
-                    // What can't be done is told to whoever asked, and did not happen.
+                    // The sender of an impossible command gets an error, and no event is recorded.
                     self.list().and_then(|nodes| pick(&choice, nodes))?;
                     if !self.count_what_was_done() {
                         return Err(OVER.to_owned());
@@ -527,7 +527,7 @@ impl<'a> NodeDesk<'a> {
         let Some(node) = nodes.iter().find(|node| node.name == *name) else {
             return Err(missing_node(choice, &nodes));
         };
-        // One that has ended by itself, too: a start would hide that from whoever asks whether the system is well.
+        // One that has ended by itself, too: a start would hide that from the system's health check.
         if node.condition != NodeCondition::Away {
             return Err(format!("{name} is {}", node.condition));
         }

@@ -146,7 +146,7 @@ impl StartedServers {
         self.each.iter().try_for_each(|server| server.health())
     }
 
-    /// Whoever waits for an answer of one of them gets an error.
+    /// A caller that waits for an answer of one of them gets an error.
     pub fn abort(&self) {
         self.each.iter().for_each(|server| server.abort());
     }

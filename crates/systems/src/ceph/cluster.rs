@@ -72,7 +72,7 @@ pub(crate) struct CephBucket {
     pub name: String,
     /// `http://127.0.0.1:7480`
     pub endpoint: String,
-    /// PEM of whoever signed the store's certificate, where `endpoint` is one of https.
+    /// PEM of the authority that signed the store's certificate, for an https `endpoint`.
     pub authority: Option<PathBuf>,
     pub keys: S3Keys,
 }

@@ -58,7 +58,7 @@ pub(crate) fn make_certificate(
 }
 
 impl GatewayProcess {
-    /// Starts it in `namespace`, inside `resources`, for whoever has `keys`. When this returns, it serves.
+    /// Starts it in `namespace`, inside `resources`, for clients that have `keys`. When this returns, it serves.
     ///
     /// # Errors
     /// When it can't be started, or does not serve within `limit`.

@@ -242,7 +242,7 @@ impl RunningSystem for JeHaStore {
 
     fn abort(&self) {
         self.client.kill();
-        // Whoever settles asks the members themselves.
+        // A thread in `settle` asks the members themselves.
         self.present().iter().for_each(|member| member.child.kill());
     }
 

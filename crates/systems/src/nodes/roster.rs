@@ -257,7 +257,7 @@ impl<'a, T: NodeProcess> NodePreparation<'a, T> {
         let mut places = self.places();
         if self.given_up.load(Ordering::Relaxed) {
             drop(places);
-            // Before its place becomes empty: whoever waits for that takes it for ended.
+            // Before its place becomes empty: a thread that waits for that takes it for ended.
             node.kill();
             return Err(self.unwanted());
         }

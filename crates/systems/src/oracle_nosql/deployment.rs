@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// connection.
 const ANSWERED_IN_VAIN: u32 = 20;
 
-/// Whoever carries out the administration's commands.
+/// Executes the administration's commands.
 pub(super) trait AdminExecutor {
     /// What the administration says to these commands, one a line.
     fn command(&self, script: &str) -> Result<String, SystemError>;

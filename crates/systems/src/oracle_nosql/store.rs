@@ -398,7 +398,7 @@ impl RunningSystem for RunningNosql {
 
     fn abort(&self) {
         self.client.kill();
-        // Whoever settles looks at them, and does not go on without one.
+        // A thread in `settle` looks at them, and does not go on without one.
         if let Some(deployed) = &self.deployed {
             deployed.nodes.present().iter().for_each(|node| node.kill());
         }

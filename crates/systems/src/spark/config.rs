@@ -66,7 +66,7 @@ settings! {
         "secret_variable" => secret_variable: Option<String> = None, OptionalSetting(TextSetting(endpoint::variable)),
             "the environment variable that has the secret of applications of such a cluster: none";
         "without_secret" => without_secret: bool = false, BOOLEAN,
-            "whether Spark's own master may have no secret, and whoever reaches the driver may run code in it: false";
+            "whether Spark's own master may have no secret, so anyone who reaches the driver may run code in it: false";
         "executor_python" => executor_python: String = "python3".to_owned(), TextSetting(master::plain_word),
             "the Python of such a cluster's executors: python3";
         "image" => image: Option<String> = None, OptionalSetting(TextSetting(master::plain_word)),

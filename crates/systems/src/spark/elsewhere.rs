@@ -297,7 +297,7 @@ impl Drop for ExternalStore {
             return;
         }
         // The way of a run that failed or was stopped: nobody else says what is left in a bucket that isn't ours.
-        // Whoever reads that may be gone, which must not keep it from being done.
+        // The reader of standard error may be gone, which must not prevent the deletion.
         let say = |text: &dyn std::fmt::Display| drop(writeln!(std::io::stderr(), "{text}"));
         say(&format_args!("deleting what jobs wrote at {}", self.url("")));
         if let Err(error) = self.clear() {

@@ -48,7 +48,7 @@ pub(super) fn reach(
             master.show()
         )));
     }
-    // Whoever sends a worker its jobs has no word in what runs in the network of its host.
+    // A coordinator has no say in what runs in the network of its worker's host.
     if settings.may_connect != MayConnect::Anywhere {
         return Err(failed("a worker of another host's run starts no session of jobs".to_owned()));
     }

@@ -89,7 +89,7 @@ impl Drop for GivenLocation {
             self.is_clear();
         }
         if self.is_used() {
-            // Whoever reads that may be gone.
+            // The reader of standard error may be gone.
             let _ = writeln!(
                 std::io::stderr(),
                 "what jobs wrote may still be at {}: delete it there",

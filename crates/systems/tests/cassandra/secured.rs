@@ -150,7 +150,7 @@ fn relay(server: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Whoever signs the nodes' certificates.
+/// Signs the nodes' certificates.
 struct Authority {
     key: PKey<Private>,
     certificate: X509,

@@ -197,7 +197,7 @@ fn members_killed_under_load_lose_nothing_acknowledged() {
         try_start(moved.path(), &[("shards", "1")], Duration::from_secs(8)).err().unwrap().to_string();
     assert!(other.contains("shards = 2") && other.contains("shards = 1"), "{other}");
     let store = start(moved.path(), &[("consistency", "none")], Duration::from_secs(8));
-    assert_eq!(masters(&store), ["shard1-node1", "shard2-node2"], "whoever had been it before");
+    assert_eq!(masters(&store), ["shard1-node1", "shard2-node2"], "regardless of the earlier masters");
     store.settle(SETTLE_LIMIT).unwrap();
     assert_eq!(store.figures().unwrap()["current_replica_lag_entries"], 0.0);
     assert_eq!(ledger.losses(&store), [""; 0]);

@@ -47,7 +47,7 @@ pub(super) struct PoolCore {
     pub timer: JobTimer,
     pub clock: Arc<dyn ModelClock>,
     pub workers: WorkerThreads,
-    /// Held by whoever makes, changes or deletes volumes.
+    /// Held while volumes are made, changed or deleted.
     pub admin: Mutex<()>,
     pub closed: AtomicBool,
 }

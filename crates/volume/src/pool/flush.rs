@@ -177,7 +177,7 @@ impl PoolCore {
         self.outstanding.releasing.fetch_sub(count, Ordering::AcqRel);
         let again = {
             let mut flusher = self.lock_flusher();
-            // Under one lock: whoever asks for a flush now is either seen here, or finds none under way and
+            // Under one lock: a caller that asks for a flush now is either seen here, or finds none in flight and
             // begins one.
             flusher.flushing = !flusher.waiters.is_empty();
             flusher.flushing

@@ -23,7 +23,7 @@ impl PoolConnection {
         control_socket::Connection::open(control, REPLY_LIMIT).map(PoolConnection)
     }
 
-    /// The same for whoever only looks, and waits no longer than that.
+    /// The same for callers that only look, and wait no longer than `limit`.
     ///
     /// # Errors
     /// As [`open`](PoolConnection::open).

@@ -37,7 +37,7 @@ impl PoolLock {
             }
             Err(errno) => return Err(LockError::Io(errno.into())),
         }
-        // For whoever comes second. It is a courtesy: the lock counts, not what the file says.
+        // For the next process that tries. It is a courtesy: the lock counts, not what the file says.
         let _ = file
             .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))

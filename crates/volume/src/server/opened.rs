@@ -480,7 +480,7 @@ mod tests {
             let mut found = vec![0; content.len()];
             disk.read_exact_at(&mut found, offset).unwrap();
             assert_eq!(found, content, "it is untouched");
-            // Whoever says so has it all the same; then it is a pool like any other, which no second word makes anew.
+            // `format` takes it all the same. Then it is a pool like any other, which a second `format` leaves alone.
             let pool = open_when_free(|| OpenPool::format(&file));
             disk.read_exact_at(&mut found, offset).unwrap();
             assert_ne!(found, content);

@@ -12,7 +12,7 @@
 //! | `{"command":"check"}` | `{"reply":"checked","problems":[]}` | every extent has its owner |
 //! | `{"command":"fault","device":"nvme-9300-max.1","fault":{"kind":"vanish"}}` | `{"reply":"done"}` | the modelled device has it until it is cleared, by this server or a later one |
 //! | `{"command":"clear-faults","device":"nvme-9300-max.1"}` | `{"reply":"done"}` | without `device` those of all devices; one that vanished is there again with what it held |
-//! | `{"command":"bring-back","device":"nvme-9300-max.1"}` | `{"reply":"done"}` | one that vanished or lost its power is there again; its other faults stay, and a resync is up to whoever asks |
+//! | `{"command":"bring-back","device":"nvme-9300-max.1"}` | `{"reply":"done"}` | one that vanished or lost its power is there again; its other faults stay, and a resync is up to the client |
 //! | `{"command":"cut-power","device":"nvme-9300-max.1","cut":{"seed":1}}` | `{"reply":"cut",…}` | the device has no power, and what of its unflushed writes was lost; only where everything else has a copy of all |
 //! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
 //! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |

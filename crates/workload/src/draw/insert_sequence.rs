@@ -34,7 +34,7 @@ impl InsertSequence {
     /// The number of `thread`'s next insert, which is under way from now on.
     pub(crate) fn begin(&self, thread: u32) -> u64 {
         let pending = &self.pending[thread as usize].0;
-        // A lower bound goes up before the number is taken: whoever sees the number taken sees the bound.
+        // A lower bound goes up before the number is taken: a thread that sees the number taken sees the bound.
         pending.store(self.next.load(Ordering::SeqCst), Ordering::SeqCst);
         // SeqCst throughout: threads that look at several of these counters must see one order of events.
         let number = self.next.fetch_add(1, Ordering::SeqCst);

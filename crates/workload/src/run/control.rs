@@ -106,7 +106,7 @@ type PhaseCallback<'a> = Box<dyn Fn() + Send + Sync + 'a>;
 type StartTimer<'a> = Box<dyn Fn(Instant) + Send + Sync + 'a>;
 type StartTrigger<'a> = Box<dyn Fn() -> Option<Instant> + Send + Sync + 'a>;
 
-/// A run's handle: shared with whoever watches it. Its callbacks may borrow for `'a`.
+/// A run's handle, shared with its observers. Its callbacks may borrow for `'a`.
 #[derive(Default)]
 pub struct RunHandle<'a> {
     /// Set it to end the run as soon as the operations under way are answered.

@@ -128,7 +128,7 @@ impl PauseWatch {
         // What a bug of the watch leaves out is no pause of the process.
         self.fate.check();
         let seen = self.seen.lock();
-        // Whoever asks may be the first to run again.
+        // After a pause the caller may run before the watch's thread does.
         let open = seen.gap_until(Instant::now(), ahead());
         seen.between(begin, end, open)
     }

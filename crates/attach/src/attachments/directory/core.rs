@@ -8,8 +8,7 @@
 //!   before its record is written. So what is found after a power cut is never another file's old data.
 //! - **Freed blocks wait.** They are discarded and used again only once the record that frees them is durable. Until
 //!   then a power cut may bring their file back.
-//! - **A failed flush or commit is reported by every file that it concerns** (`failures`), whoever asked
-//!   for it.
+//! - **A failed flush or commit is reported by every file that it concerns** (`failures`), no matter what triggered it.
 //! - **Reading and writing** hold the range of blocks that they touch, so that blocks don't change hands under them.
 
 mod allocator;

@@ -1,8 +1,8 @@
 //! The core as the kernel's FUSE speaks to it.
 //!
 //! The kernel keeps the pages of files (write-back cache): many small writes become few large requests, and the pages
-//! count against the memory of whoever touched them. Names and attributes it may keep as well, since nobody else
-//! changes them. It checks permissions itself (`default_permissions`), and keeps locks to itself.
+//! count against the memory of the program that touched them. Names and attributes it may keep as well, since nobody
+//! else changes them. It checks permissions itself (`default_permissions`), and keeps locks to itself.
 
 use std::ffi::OsStr;
 use std::io;

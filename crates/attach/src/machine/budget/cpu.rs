@@ -101,7 +101,7 @@ pub(super) fn set_quota(group: &ControlGroup, quota: Option<KernelQuota>) -> Res
     }
 }
 
-/// The quota of a group, for whoever has to change it while the group is held to it.
+/// A group's quota, which can be changed while the group is held to it.
 #[derive(Clone, Debug)]
 pub struct CpuQuota {
     directory: PathBuf,

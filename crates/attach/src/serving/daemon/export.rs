@@ -44,7 +44,7 @@ pub(super) struct FuseExport {
     over_uring: bool,
 }
 
-/// The directory and its files, for whoever serves them.
+/// The directory and its files, shared by every way to serve them.
 pub(crate) struct ExportFiles {
     volumes: Vec<ExportedFile>,
     started: SystemTime,

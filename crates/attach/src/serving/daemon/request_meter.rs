@@ -258,7 +258,7 @@ impl BlockDevice for NullDevice {
     }
 }
 
-/// Writes into what is read when it left: whoever gets it knows how long it took from here.
+/// Writes an answer's departure time into its data: the reader learns how long the way from here took.
 struct TimestampDevice(Arc<RequestMeter>);
 
 impl BlockDevice for TimestampDevice {

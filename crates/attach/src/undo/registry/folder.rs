@@ -59,7 +59,7 @@ impl OwnFolder {
             .parent()
             .zip(path.file_name())
             .ok_or_else(|| cannot(std::io::Error::from(std::io::ErrorKind::InvalidInput)))?;
-        // The path that it has without links: whoever removes it follows none.
+        // The path without links: removal follows none.
         let mut made = Vec::new();
         let above = match fs::canonicalize(above) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -38,7 +38,7 @@ use crate::output;
 const RUN_LIMIT: Duration = Duration::from_secs(10);
 /// A node that starts replays its log and gets what it missed.
 const NODE_LIMIT: Duration = Duration::from_secs(3600);
-/// Whoever is only looked at has no longer to answer.
+/// A process that is only looked at has to answer within this time.
 const SHOWN_LIMIT: Duration = Duration::from_secs(2);
 /// Asking a system for its nodes costs it a little.
 const NODES_FRESH: Duration = Duration::from_secs(3);
@@ -176,7 +176,7 @@ impl ConsoleHost for ThisHost {
     }
 
     fn fault(&self, storage: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String> {
-        // Whoever looks next is to see what came of it.
+        // The next view has to show the result.
         let _forgotten = CacheInvalidator(&self.storages);
         if pools::is_pool(storage) {
             return pools::fault(storage, device, action);
@@ -251,7 +251,7 @@ impl ConsoleHost for ThisHost {
     }
 
     fn stop_service(&self, process: u32) -> Result<String, String> {
-        // By the process alone: whoever does not answer is to be stopped all the same.
+        // By the process alone: a service that does not answer can be stopped, too.
         let missing = || format!("process {process} serves nothing of yours any more");
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
         // What is looked at and what is told to end are one process, whatever numbers come back.

@@ -48,7 +48,8 @@ fn too_long(max_bytes: u64) -> String {
     format!("it said more than {max_bytes} bytes")
 }
 
-/// On a thread of its own, which ends when the other process closes its output: whoever gives up ends that process.
+/// On a thread of its own, which ends when the other process closes its output: a caller that gives up has to end that
+/// process.
 fn within<T: Send + 'static>(
     limit: Duration,
     read: impl FnOnce() -> T + Send + 'static,

@@ -13,8 +13,8 @@ const FIRST_LIMIT: Duration = Duration::from_millis(1500);
 const NEXT_LIMIT: Duration = Duration::from_millis(250);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What was answered last. One question at a time is in flight: a peer that does not answer keeps one thread, and nobody
-/// waits for it.
+/// What was answered last. One question at a time is in flight: a peer that does not answer keeps one thread, and
+/// nobody waits for it.
 pub(super) struct CachedAnswer<T>(Arc<UnsimulatedMutex<CachedAnswerState<T>>>);
 
 struct CachedAnswerState<T> {

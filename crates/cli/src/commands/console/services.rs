@@ -22,7 +22,7 @@ use super::kept::CachedAnswer;
 use crate::arguments::ServeVolumesArguments;
 use crate::commands::{gateway, live_service};
 
-/// Whoever is only looked at has no longer to answer.
+/// A process that is only looked at has to answer within this time.
 const SHOWN_LIMIT: Duration = Duration::from_secs(2);
 /// A gateway is asked by a process of its own.
 const GATEWAY_FRESH: Duration = Duration::from_secs(3);

@@ -225,9 +225,9 @@ pub(crate) fn with_status<T>(
             let mut before = PreviousLine::default();
             loop {
                 let line = status(control, options, began.elapsed(), &mut before).line();
-                // Whoever has read enough of them must not end the run.
+                // A reader that has read enough of them must not end the run.
                 output::say(&line);
-                // As YCSB does, for whoever draws a picture of standard output.
+                // As YCSB does, for scripts that plot standard output.
                 if options.measurement == MeasurementType::TimeSeries {
                     output::print(&line);
                 }

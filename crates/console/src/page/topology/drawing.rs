@@ -162,7 +162,7 @@ fn line(from: (i32, i32), to: (i32, i32), load: &str, is_bad: bool) -> Markup {
     }
 }
 
-/// Before what is bad, for whoever sees no red.
+/// Marks a problem for readers who can't see red.
 fn mark(is_bad: bool) -> &'static str {
     if is_bad { "! " } else { "" }
 }

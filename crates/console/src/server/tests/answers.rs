@@ -1,4 +1,4 @@
-//! Everybody is answered in their form: programs by JSON, whatever went wrong and whoever noticed it.
+//! Each client gets answers in its form: programs get JSON for every error, no matter which layer found it.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn program_gets_json_for_all_answers() {
     let untyped = ["POST /runs/one/stop HTTP/1.1", "Host: localhost", "Content-Type: text/plain"];
     let untyped = served.own_raw(&untyped.map(str::to_owned), "x");
     assert!(status(&untyped) == 415 && json(&untyped)["problem"].is_string(), "{untyped}");
-    // Whoever asked for nothing wrong may still be told what an address takes.
+    // The answer to a wrong method still lists the methods that an address takes.
     assert!(served.own_get("/runs/one/stop").to_lowercase().contains("\r\nallow: post"));
     let refused = served.own_post("/studies/check", &long);
     assert!(

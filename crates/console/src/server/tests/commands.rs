@@ -77,7 +77,7 @@ fn concurrent_edit_is_not_overwritten() {
     let refused = save(&studies::mark_of("what it was when I began"));
     assert!(refused.contains("It was not saved") && refused.contains("mine"), "{refused}");
     assert_eq!(std::fs::read_to_string(&study).unwrap(), "theirs");
-    // Whoever knows what is there may replace it.
+    // A user who has seen the present content may replace it.
     assert_eq!(status(&save(&studies::mark_of("theirs"))), 303);
     assert_eq!(std::fs::read_to_string(&study).unwrap(), "mine");
     // And nothing is written elsewhere.

@@ -220,7 +220,7 @@ fn stream_reports_changes_and_limit_refuses_more() {
         more.push(stream);
     }
     assert_eq!(refused, 1);
-    // Whoever goes leaves a place.
+    // A client that leaves frees a place.
     for stream in more {
         let _ = stream.shutdown(Shutdown::Both);
     }

@@ -152,7 +152,7 @@ impl NamespaceInfo {
             tracing::error!(namespace = self.nsid, "{}", lost_writes(Some(status)));
         }
         record.lose(write.blocks, status);
-        // Last: whoever sees the new count sees the lost blocks as well.
+        // Last: a thread that sees the new count sees the lost blocks as well.
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -237,7 +237,7 @@ impl NamespaceInfo {
         }
     }
 
-    /// What an answer means to whoever asked.
+    /// What an answer means for the request.
     fn judge(&self, outcome: Result<CommandAnswer, LostAnswer>, expected_bytes: usize) -> DeviceCompletion {
         let answer = outcome.map_err(|_| DeviceError::Gone)?;
         let status = answer.completion.status;

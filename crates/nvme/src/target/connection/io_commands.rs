@@ -400,7 +400,7 @@ impl CombinedRequests {
             let mut first = self.first_error.lock();
             first.get_or_insert(error);
         }
-        // After the error is stored: whoever counts down to zero sees it.
+        // After the error is stored: the thread that counts down to zero sees it.
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             let error = self.first_error.lock().take();
             let over = self.over.lock().take();

@@ -12,11 +12,11 @@ use crate::device::{DeviceCompletion, DeviceError, DeviceRequest};
 use crate::layers::join::{NextStep, repeat};
 use crate::layers::ranges::LockAccess;
 
-/// When whoever flushes hears of what failed without a request to tell it.
+/// When a flush reports a failure that no request could report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureReport {
     Now,
-    /// It has written nothing: that is for whoever has.
+    /// The caller has written nothing: a writer's next flush reports it.
     Later,
 }
 

@@ -90,7 +90,7 @@ fn feed_continues_after_torn_line_within_its_bound() {
     let most = MAX_FEED_BYTES + MAX_FEED_LINE_BYTES as u64;
     assert!(length(FEED_FILE) <= most && length(EARLIER_FEED_FILE) <= most);
     let found = lines(folder.path());
-    // Whoever begins to read here knows what is planned.
+    // A reader that begins here knows what is planned.
     assert!(matches!(
         &found[..2],
         [FeedEntry::Begun { .. }, FeedEntry::Planned { total: 3, finished: 1, .. }]

@@ -7,7 +7,7 @@ use underlay_record::RatePart;
 
 /// Faster than any generator: a rate beyond it is a slip.
 pub(in crate::spec) const RATES_PER_S: RangeInclusive<f64> = 0.001..=1e9;
-/// The same for whoever wrote another one.
+/// The same range, for error messages.
 pub(in crate::spec) const EXPECTED_RATE: &str = "a number of operations per second from 0.001 to 1e9";
 
 /// What is offered in a cell, in operations per second of the modelled machine.

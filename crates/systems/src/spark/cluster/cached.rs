@@ -108,7 +108,7 @@ impl SparkCluster {
         cache.totals_at_end(during, &self.driver, limit, &healthy).map(Some)
     }
 
-    /// Whether all is well and whoever watches wants to go on.
+    /// Whether all is well and the watching caller wants to go on.
     pub(super) fn is_wanted(
         &self,
         during: &'static str,

@@ -19,7 +19,7 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// The modification time stays: whoever holds the file's pages tells it later.
+    /// The modification time stays: the kernel has the file's pages, and sets it later.
     pub keep_times: bool,
     /// Set-id bits go.
     pub drop_privileges: bool,

@@ -12,7 +12,7 @@ use super::CoreCallback;
 pub(super) type InodeRanges = range_locks::RangeLocks<u64, Range<u64>>;
 pub(super) type InodeRangeLock = range_locks::RangeLock<u64, Range<u64>>;
 
-/// The answer first, then the range: whoever waits for it need not be waited for.
+/// The answer first, then the range: the caller does not wait for the range's next user.
 pub(super) fn answer<T>(done: CoreCallback<T>, outcome: Result<T, Errno>, lock: InodeRangeLock) {
     done(outcome);
     drop(lock);

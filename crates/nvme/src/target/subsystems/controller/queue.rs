@@ -340,7 +340,7 @@ impl TargetQueue {
                     shared.housekeeper.await_room(self.number, descriptor);
                 }
             }
-            // Whoever waits for the other side learns that there is nothing to wait for.
+            // A thread that waits for the other side learns that there is nothing to wait for.
             SendOutcome::Dead => self.stream.close(),
             _ => {}
         }
@@ -422,7 +422,7 @@ impl CommandReply {
         if !std::mem::replace(&mut self.is_at_device, true) {
             self.queue.at_device.fetch_add(1, Ordering::SeqCst);
         }
-        // Looked at after it was counted: whoever has killed the queue sees the count, or this sees the end.
+        // Looked at after it was counted: the thread that killed the queue sees the count, or this sees the end.
         if self.queue.is_killed.load(Ordering::SeqCst) { None } else { Some(self) }
     }
 
@@ -445,7 +445,7 @@ impl CommandReply {
 
     fn give(&mut self, status: NvmeStatus, result: u64, data: Option<Vec<u8>>) {
         self.is_given = true;
-        // Before the answer: whoever has it may count on the device having nothing of it.
+        // Before the answer: a host that has it may count on the device being done with the command.
         if std::mem::take(&mut self.is_at_device) {
             self.queue.at_device.fetch_sub(1, Ordering::SeqCst);
         }

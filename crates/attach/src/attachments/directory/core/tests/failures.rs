@@ -33,7 +33,7 @@ fn failed_background_commit_fails_fsync_of_affected_files() {
     assert_eq!((sync(&core, other, true), sync(&core, other, true)), (Err(Errno::IO), Err(Errno::IO)));
     core.released(other);
     assert_eq!(sync(&core, other, false), Err(Errno::IO));
-    // Whoever opens it later is the first to hear.
+    // The first program to open it later gets the error.
     core.opened(closed);
     assert_eq!(sync(&core, closed, false), Err(Errno::IO));
     // Heard and closed: it is an ordinary file again.
