@@ -289,8 +289,10 @@ fn run(command: GatewayCommand) -> Result<ExitCode, CommandFailure> {
                     },
                 };
                 let finished = opened.finish_unless_broken(deadline).await?;
-                opened.engine.close().await;
-                Ok::<bool, GatewayFault>(finished.is_stored && finished.has_left && opened.engine.is_clean())
+                let is_closed = opened.close(limit.max(serving::END_LIMIT)).await;
+                Ok::<bool, GatewayFault>(
+                    finished.is_stored && finished.has_left && is_closed && opened.engine.is_clean(),
+                )
             });
             runtime.shutdown_timeout(serving::END_LIMIT);
             wait_until_closed(CLOSE_LIMIT);

@@ -74,6 +74,14 @@ impl GatewayEngine {
                     bucket.name, former.store
                 ));
             }
+            if let (None, Some((_, going))) = (&former, going.iter().find(|(name, _)| *name == bucket.name)) {
+                return Err(format!(
+                    "a client has removed its bucket {}, and parts of uploads are still to be deleted from {}\n  \
+                     what to do: keep [new_buckets] and leave out [bucket.{}] until the log reports that its name is \
+                     free, or give the bucket another name",
+                    bucket.name, going.store, bucket.name
+                ));
+            }
             let record = former.unwrap_or_else(|| BucketRecord {
                 created_ms: now_ms(),
                 store: place,
@@ -108,7 +116,11 @@ impl GatewayEngine {
                     state.is_going.store(is_going, Ordering::Relaxed);
                     states.insert(name.clone(), Arc::new(state));
                 }
-                _ => self.check_left_out(name)?,
+                _ => {
+                    let section =
+                        if record.is_created { "new_buckets".to_owned() } else { format!("bucket.{name}") };
+                    self.check_left_out(name, &section)?;
+                }
             }
         }
         *self.served.buckets.write() = states;
@@ -146,19 +158,19 @@ impl GatewayEngine {
     }
 
     /// A bucket that the configuration no longer has may be left out only when its store has everything.
-    fn check_left_out(&self, bucket: &str) -> std::result::Result<(), String> {
+    fn check_left_out(&self, bucket: &str, section: &str) -> std::result::Result<(), String> {
         let view = self.metadata.view().map_err(|error| error.to_string())?;
         let pending = view.count_pending(|name| name.bucket == bucket);
         match pending.map_err(|error| error.to_string())? {
             0 => match self.needed_elsewhere(|name| name.bucket == bucket) {
                 Ok(0) => Ok(()),
                 Ok(count) => Err(format!(
-                    "the configuration no longer has bucket {bucket}, and the bytes of {count} of its objects are what copies or unfinished uploads of other buckets consist of\n  what to do: put [bucket.{bucket}] back, complete or abort those uploads, and run `underlay-gateway drain` before you remove it"
+                    "the configuration no longer has bucket {bucket}, and the bytes of {count} of its objects are what copies or unfinished uploads of other buckets consist of\n  what to do: put [{section}] back, complete or abort those uploads, and run `underlay-gateway drain` before you remove it"
                 )),
                 Err(error) => Err(error.to_string()),
             },
             count => Err(format!(
-                "the configuration no longer has bucket {bucket}, and {count} of its objects are not in its store yet\n  what to do: put [bucket.{bucket}] back, and run `underlay-gateway drain` before you remove it"
+                "the configuration no longer has bucket {bucket}, and {count} of its objects are not in its store yet\n  what to do: put [{section}] back, and run `underlay-gateway drain` before you remove it"
             )),
         }
     }
@@ -179,6 +191,11 @@ impl GatewayEngine {
             ));
         }
         state.check_ours().map(|()| state)
+    }
+
+    /// Whether this is the bucket of its name, and not one that has been removed, and perhaps made anew, since.
+    pub(super) fn serves(&self, state: &Arc<BucketState>) -> bool {
+        self.served.buckets.read().get(&state.name).is_some_and(|served| Arc::ptr_eq(served, state))
     }
 
     /// All buckets in order, with when they came.

@@ -161,6 +161,8 @@ impl GatewayEngine {
                 let bucket = state.name.clone();
                 self.committer
                     .commit(Vec::new(), move |change| {
+                        // A bucket that was removed meanwhile gets no rows any more.
+                        change.bucket(&bucket)?.ok_or(GatewayError::NoSuchBucket)?;
                         for (name, found, numbers, slot) in &rows {
                             if slot.map_or(Ok(false), |slot| {
                                 slots::is_held(change, slot).map(|is_ours| !is_ours)

@@ -85,7 +85,7 @@ use entries::UploadEntries;
 use queue::FlushQueue;
 use recovery::{SEALED_BY, is_sealed_anew, recover};
 pub(crate) use recovery::{check_seal, open_metadata, sealed_by};
-use removal::Removals;
+use removal::RecentRemovals;
 
 /// Makes the store of a place ready, or says why it can't be.
 pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<StoreBackend, String> + Send + Sync;
@@ -145,7 +145,7 @@ pub struct GatewayEngine {
     /// The directory below which clients make buckets, where it is one that is there.
     under: OnceLock<StoreBackend>,
     /// Buckets are made and removed one at a time.
-    making: Arc<tokio::sync::Mutex<Removals>>,
+    making: Arc<tokio::sync::Mutex<RecentRemovals>>,
     /// Of buckets that were removed, requests that their stores have not answered: a bucket of the same name has the
     /// same place there.
     late_of_removed: Mutex<HashMap<String, Arc<LateRequests>>>,

@@ -246,6 +246,10 @@ impl GatewayEngine {
 
     /// Looks once more at a directory that was not the one that is expected. Returns whether it is now.
     async fn look_again(self: &Arc<Self>, state: &Arc<BucketState>) -> Result<bool, String> {
+        if !self.serves(state) {
+            // It has been removed.
+            return Ok(true);
+        }
         let (engine, place) = (Arc::clone(self), state.place.clone());
         // As at the start: that nobody else can write there has to be seen as well.
         let opened = crate::blocking::spawn_blocking(move || (engine.setup.open_store)(&place));
@@ -264,7 +268,8 @@ impl GatewayEngine {
             state.is_unlisted.store(true, Ordering::Relaxed);
         }
         self.enter_root(state, identity, verdict).await?;
-        if self.setup.alone.is_none() {
+        // What is in a bucket that is going is nobody's object.
+        if self.setup.alone.is_none() && !state.is_going() {
             self.import_late(state, &backend).await?;
         }
         let bucket = Arc::clone(state);

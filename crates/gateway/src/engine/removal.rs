@@ -14,6 +14,7 @@ use super::regions::PrefixRegions;
 use super::to_its_end::to_its_end;
 use super::{BucketState, GatewayEngine};
 use crate::config::{StoreConsistency, StorePlace};
+use crate::disk_room::DiskNeed;
 use crate::errors::{GatewayError, GatewayResult};
 use crate::meta::{MetadataChange, ObjectName};
 use crate::model::BucketRecord;
@@ -23,8 +24,9 @@ const GOING: &[u8] = b"going";
 /// How long a client waits for its store, before the bucket is going and then until it has gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Uploads that end in one commit.
-const UPLOADS_A_STEP: usize = 500;
+/// Uploads that end in one commit, and parts, of which the last upload may have 9,999 more: other changes wait for it.
+const MAX_UPLOADS_PER_STEP: usize = 500;
+const MAX_PARTS_PER_STEP: usize = 10_000;
 /// How often it is looked whether those that are going can go.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -32,19 +34,19 @@ type GoingBuckets = Vec<(String, BucketRecord)>;
 
 /// Names of buckets that were removed lately.
 #[derive(Debug, Default)]
-pub(super) struct Removals {
+pub(super) struct RecentRemovals {
     pub(super) count: u64,
     names: VecDeque<String>,
 }
 
 /// Of which the names are remembered.
-const MOST_REMOVALS: usize = 1024;
+const MAX_REMOVALS: usize = 1024;
 
-impl Removals {
+impl RecentRemovals {
     fn note(&mut self, name: &str) {
         self.count += 1;
         self.names.push_back(name.to_owned());
-        if self.names.len() > MOST_REMOVALS {
+        if self.names.len() > MAX_REMOVALS {
             self.names.pop_front();
         }
     }
@@ -78,6 +80,7 @@ impl GatewayEngine {
     /// # Errors
     /// When it is not empty, or the configuration's. Then it keeps its uploads.
     pub async fn delete_bucket(self: &Arc<Self>, name: &str) -> GatewayResult<()> {
+        self.disk.check(DiskNeed::Deletion)?;
         let state = self.bucket(name)?;
         if !state.is_created {
             return Err(GatewayError::NotImplemented(format!(
@@ -125,6 +128,11 @@ impl GatewayEngine {
             {
                 return Err(GatewayError::BucketNotEmpty);
             }
+            // A former removal may have gone further meanwhile, and a client may have made the bucket anew.
+            let _turn = Arc::clone(&engine.making).lock_owned().await;
+            if state.is_going() || !engine.serves(&state) {
+                return Err(GatewayError::NoSuchBucket);
+            }
             let bucket = state.name.clone();
             let begun = engine.committer.commit(Vec::new(), move |change| {
                 let record = change.bucket(&bucket)?.ok_or(GatewayError::NoSuchBucket)?;
@@ -154,14 +162,17 @@ impl GatewayEngine {
         to_its_end(async move {
             // Nobody makes it anew, in the directory that goes, before it has gone.
             let mut removals = Arc::clone(&engine.making).lock_owned().await;
-            let served = engine.served.buckets.read().get(&state.name).cloned();
-            if !served.is_some_and(|served| Arc::ptr_eq(&served, &state)) {
+            if !engine.serves(&state) {
                 return Ok(true);
             }
             let bucket = state.name.clone();
             let ended = engine.committer.commit(Vec::new(), move |change| {
-                for (name, upload) in change.uploads_in(&bucket, UPLOADS_A_STEP)? {
-                    change.remove_upload(&name, &upload)?;
+                let mut parts = 0;
+                for (name, upload) in change.uploads_in(&bucket, MAX_UPLOADS_PER_STEP)? {
+                    parts += change.remove_upload(&name, &upload)?;
+                    if parts >= MAX_PARTS_PER_STEP {
+                        break;
+                    }
                 }
                 if change.bucket_has_rows(&bucket)? {
                     return Ok(false);
@@ -211,11 +222,15 @@ impl GatewayEngine {
                         return;
                     };
                     for state in engine.bucket_states().iter().filter(|state| state.is_going()) {
-                        if let Err(error) = engine.finish_removal(state).await {
-                            tracing::warn!(
+                        match engine.finish_removal(state).await {
+                            Ok(true) => {
+                                tracing::info!("the name of the removed bucket {} is free", state.name)
+                            }
+                            Ok(false) => {}
+                            Err(error) => tracing::warn!(
                                 "bucket {} is removed, and its name not free yet: {error}",
                                 state.name
-                            );
+                            ),
                         }
                     }
                 }

@@ -77,6 +77,9 @@ impl GatewayEngine {
             let lengths = wanted.ranges.iter().map(|range| range.end - range.start);
             wanted.ranges.len() == 1 || self.journal.fit_beyond(lengths)
         });
+        let size_bytes = wanted.as_ref().map_or(record.size_bytes, |wanted| {
+            wanted.ranges.iter().map(|range| range.end - range.start).sum()
+        });
         let mut outcome = match wanted {
             Some(wanted) => self.rescue_ranges(content, record.clone(), &runs, wanted).await,
             None => self.rescue_whole(content, record.clone(), &runs).await,
@@ -84,7 +87,7 @@ impl GatewayEngine {
         if matches!(outcome, Err(GatewayError::Busy(_))) {
             self.spills.want_fetched();
             // What was fetched before gives its room back. Where that is not enough, there may never be room.
-            if !self.journal.may_fit_beyond(record.size_bytes) {
+            if !self.journal.may_fit_beyond(size_bytes) {
                 outcome = self.rescue_in_store(content, record, &runs).await;
             }
         }

@@ -434,8 +434,8 @@ impl<'t> MetadataChange<'t> {
         Ok(uploads)
     }
 
-    /// Removes an upload with its parts.
-    pub(crate) fn remove_upload(&mut self, name: &ObjectName, upload: &str) -> GatewayResult<()> {
+    /// Removes an upload with its parts. Returns how many these were.
+    pub(crate) fn remove_upload(&mut self, name: &ObjectName, upload: &str) -> GatewayResult<usize> {
         self.is_changed = true;
         let removed = self.uploads.remove(upload_key(name, upload).as_slice()).map_err(unwritable)?;
         let uploads = -i64::from(removed.is_some());

@@ -281,7 +281,8 @@ async fn rewrite_document(
 /// Buckets have no tags here. `s3s` would pass over those that CreateBucket brings.
 fn refuse_tags_of_bucket(document: &Body) -> S3Result<()> {
     let contains = |name: &[u8]| document.bytes().is_some_and(|bytes| find(&bytes, name).is_some());
-    match contains(b"<CreateBucketConfiguration") && contains(b"<Tags") {
+    // Names may have a prefix.
+    match contains(b"CreateBucketConfiguration") && (contains(b"<Tags") || contains(b":Tags")) {
         true => Err(error(GatewayError::NotImplemented("this gateway keeps no tags of buckets".to_owned()))),
         false => Ok(()),
     }

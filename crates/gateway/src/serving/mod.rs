@@ -235,9 +235,12 @@ impl OpenEngine {
             }
             self.engine.close().await;
         };
-        if tokio::time::timeout(END_LIMIT, end).await.is_err() {
-            tracing::warn!("the local disk does not answer: ending without it");
-        }
+        end_within(END_LIMIT, end).await;
+    }
+
+    /// Closes the engine. Returns whether the local disk let it within the limit.
+    pub(crate) async fn close(&self, limit: Duration) -> bool {
+        end_within(limit, self.engine.close()).await
     }
 
     /// Whether something is here that the store is not to get, and says so.
@@ -505,6 +508,15 @@ pub(crate) async fn serve(config: GatewayConfig, path: &Path) -> Result<bool, Co
     let running =
         opened.run(&config, &front, arrivals, sealing.as_deref(), &admin.supervisor, signals, is_serving);
     Ok(running.await?)
+}
+
+/// Returns whether that came to its end within the limit.
+async fn end_within(limit: Duration, ending: impl Future<Output = ()>) -> bool {
+    let has_ended = tokio::time::timeout(limit, ending).await.is_ok();
+    if !has_ended {
+        tracing::warn!("the local disk does not answer: ending without it");
+    }
+    has_ended
 }
 
 /// At a signal before it was open. Returns whether the stores have everything, as far as is known.

@@ -10,7 +10,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 
 use super::accepting::{ConnectionSource, accept, accept_inner};
 use super::connection::ConnectionSet;
-use super::{GatewayFault, OpenEngine, ServingContext, drain, give_room, say_what_is_left, tls};
+use super::{END_LIMIT, GatewayFault, OpenEngine, ServingContext, drain, give_room, say_what_is_left, tls};
 use crate::config::GatewayConfig;
 use crate::engine::GatewayEngine;
 use crate::supervision::LoopSupervisor;
@@ -84,20 +84,24 @@ impl OpenEngine {
             // They may have written something still.
             is_stored && (self.engine.is_clean() || drain(&self.engine, until).await)
         };
-        let is_stored = tokio::select! {
-            is_stored = finish => is_stored,
+        let (is_stored, close_limit) = tokio::select! {
+            is_stored = finish => (is_stored, config.limits.drain.max(END_LIMIT)),
             why = self.breaks_down(of_process) => {
                 say_what_is_left(&self.engine);
                 self.end_broken().await;
                 return Err(why);
             }
-            _ = signals.next() => ends_at_once(&self.engine),
+            _ = signals.next() => (ends_at_once(&self.engine), END_LIMIT),
         };
         // At a second signal, clients that are still connected get no answer to writes that are not stored.
         connections.seats.close_all();
         inner_connections.seats.close_all();
-        self.engine.close().await;
-        let is_clean = self.engine.is_clean();
+        // A disk that hangs must not keep the process, nor a second signal waiting.
+        let is_closed = tokio::select! {
+            is_closed = self.close(close_limit) => is_closed,
+            _ = signals.next() => false,
+        };
+        let is_clean = is_closed && self.engine.is_clean();
         if is_stored && !is_clean {
             say_what_is_left(&self.engine);
         }

@@ -11,7 +11,7 @@ use underlay_gateway::errors::GatewayError;
 use underlay_gateway::model::ObjectHeaders;
 use underlay_gateway::store::BackendKind;
 
-use crate::rig::{Ground, body_of, content, in_memory};
+use crate::rig::{BUCKET, Ground, body_of, content, in_memory};
 
 const MADE: &str = "made";
 /// Longer than any test.
@@ -141,6 +141,16 @@ async fn bucket_with_failing_store_is_gone_for_clients() {
     is_gone(&engine).await;
     engine.close().await;
     drop(engine);
+    // Nor may the configuration take its name, perhaps for another store.
+    ground.bucket = MADE;
+    let refused = |result: Result<_, String>| result.err().filter(|error| !error.contains("[new_buckets]"));
+    let begun = Instant::now();
+    while let Some(error) = refused(ground.try_open(directory.path()).await) {
+        // The engine before it may still be letting go of the directory.
+        assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    ground.bucket = BUCKET;
     let engine = ground.open(directory.path()).await;
     is_gone(&engine).await;
     ground.mood.be_good();
@@ -176,4 +186,34 @@ async fn bucket_written_through_to_stays_until_write_ends() {
     delete(&engine, "a").await;
     engine.delete_bucket(MADE).await.unwrap();
     assert_eq!(put(&engine, "a", &content(1, 10)).await, Err(GatewayError::NoSuchBucket));
+}
+
+/// Of two clients that remove a bucket, the later one must not meet the bucket that a third one makes between them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_removal_leaves_bucket_that_was_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = ground();
+    let engine = ground.open(directory.path()).await;
+    engine.create_bucket(MADE).await.unwrap();
+    put(&engine, "a", &content(1, 1000)).await.unwrap();
+    wait_until("it is not flushed", async || engine.is_clean()).await;
+    ground.mood.holds_deletes.store(true, Ordering::Relaxed);
+    delete(&engine, "a").await;
+    // It has found the deletion pending, and waits to look again.
+    let mut late = Box::pin(engine.delete_bucket(MADE));
+    for _ in 0..20 {
+        assert!(futures_util::poll!(&mut late).is_pending());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    ground.mood.holds_deletes.store(false, Ordering::Relaxed);
+    engine.delete_bucket(MADE).await.unwrap();
+    engine.create_bucket(MADE).await.unwrap();
+    assert_eq!(late.await, Err(GatewayError::NoSuchBucket));
+    put(&engine, "b", &content(2, 1000)).await.unwrap();
+    wait_until("it is not flushed", async || engine.is_clean()).await;
+    engine.close().await;
+    drop(engine);
+    let engine = ground.open(directory.path()).await;
+    assert_eq!(get(&engine, "b").await.unwrap(), content(2, 1000));
+    assert_eq!(engine.delete_bucket(MADE).await, Err(GatewayError::BucketNotEmpty));
 }

@@ -47,6 +47,8 @@ pub(crate) struct Ground {
     /// Whether clients make buckets: all in the same place of S3, so one at a time, and nothing may be in the other
     /// one.
     pub(crate) takes_buckets: bool,
+    /// What the configuration calls its bucket.
+    pub(crate) bucket: &'static str,
 }
 
 impl Ground {
@@ -68,6 +70,7 @@ impl Ground {
             rules: Vec::new(),
             root: None,
             takes_buckets: false,
+            bucket: BUCKET,
         }
     }
 
@@ -95,7 +98,7 @@ impl Ground {
             flushes: 4,
             uploads_expire: self.uploads_expire,
             buckets: vec![BucketConfig {
-                name: BUCKET.to_owned(),
+                name: self.bucket.to_owned(),
                 store: StorePlace::Directory(place),
                 rules: self.rules.iter().cloned().chain([rule]).collect(),
             }],
