@@ -188,7 +188,7 @@ fn outcome(script: &SimulationScript, report: &ScriptReport) -> String {
 pub fn main() -> ExitCode {
     let arguments = SimulateArguments::parse();
     let outcome = catch_unwind(|| run(arguments))
-        .unwrap_or_else(|_| Err(CommandProblem::Bug("a panic, told of above".into())));
+        .unwrap_or_else(|_| Err(CommandProblem::Bug("a panic, printed above".into())));
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED_SEED),

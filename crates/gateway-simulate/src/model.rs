@@ -1,6 +1,5 @@
 //! A model of S3 that is too simple to be wrong: for each key the requests that changed it, and which of them a read
-//! may find. What was not answered
-//! may have happened, or happen later. `docs/gateway.md` says what is promised.
+//! may find. A request without an answer may have happened, or happen later. `docs/gateway.md` has the promises.
 
 mod content;
 mod final_look;

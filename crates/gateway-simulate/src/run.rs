@@ -357,7 +357,7 @@ impl ScriptRun {
             let has_begun =
                 |run: &ScriptRun| run.gateways.iter().all(|gateway| gateway.is_ready() || !gateway.is_up());
             self.wait_until(READY_WITHIN, "a gateway has been starting", has_begun)?;
-            if self.is_refused(StoreKind::Folding) {
+            if self.has_refused_store() {
                 return Ok(());
             }
         }
@@ -515,10 +515,10 @@ impl ScriptRun {
         Err(format!("gateway {number} can't store what it has: {DRAINS} drains in a row left something"))
     }
 
-    /// Whether a gateway rightly refuses this kind of store.
-    fn is_refused(&self, kind: StoreKind) -> bool {
+    /// Whether a gateway has refused the store, as it should refuse a directory that folds case.
+    fn has_refused_store(&self) -> bool {
         let says_so = |end: &Option<ProcessEnd>| matches!(end, Some(ProcessEnd::Failed { why, is_bug: false }) if why.contains("can't be a store"));
-        kind == StoreKind::Folding && self.ends.iter().any(says_so)
+        self.ends.iter().any(says_so)
     }
 
     /// Ends the gateways, and then drops the clients.

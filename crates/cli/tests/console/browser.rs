@@ -174,6 +174,7 @@ impl Browser {
         // The old document is complete, too: without a mark it would end the wait, and be gone at the next question.
         self.try_value("window.isOld = true");
         let answer = self.call("Page.navigate", json!({ "url": address }));
+        assert!(answer["errorText"].is_null(), "{address}: {}", answer["errorText"]);
         let is_loaded =
             "document.readyState === 'complete' && document.body !== null && location.href !== 'about:blank'";
         // Without a loader the document stays: the address differs by its fragment alone.

@@ -1,5 +1,6 @@
 //! Reads of objects, their heads and listings.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::ClientSession;
@@ -154,42 +155,40 @@ fn entries_of(text: &str) -> Vec<ListingEntry> {
 /// end.
 pub(crate) async fn verify(session: &ClientSession) {
     for key in session.model.keys() {
-        for is_head in [false, true] {
-            let deadline = session.world.now() + SERVED_WITHIN;
-            let mut is_served = false;
-            while !is_served {
-                let request = HttpRequest::new(if is_head { "HEAD" } else { "GET" }, &key);
-                is_served = look_at(session, &key, request, is_head).await;
-                if session.model.failure().is_some() {
-                    return;
-                }
-                if !is_served {
-                    if session.world.now() > deadline {
-                        let label = if is_head { "HEAD" } else { "GET" };
-                        return session
-                            .model
-                            .fail(format!("{label} {key:?}: not answered although nothing fails"));
-                    }
-                    session.world.sleep(PAUSE).await;
-                }
+        for (method, is_head) in [("GET", false), ("HEAD", true)] {
+            let ask = async || look_at(session, &key, HttpRequest::new(method, &key), is_head).await;
+            if !is_served(session, format_args!("{method} {key:?}"), ask).await {
+                return;
             }
         }
     }
     for prefix in PREFIXES {
         for (has_delimiter, page) in [(false, 1000), (true, 1000), (true, 2)] {
-            let deadline = session.world.now() + SERVED_WITHIN;
-            while !list(session, prefix, has_delimiter, page).await {
-                if session.model.failure().is_some() {
-                    return;
-                }
-                if session.world.now() > deadline {
-                    return session
-                        .model
-                        .fail(format!("LIST {prefix:?}: not answered although nothing fails"));
-                }
-                session.world.sleep(PAUSE).await;
+            let ask = async || list(session, prefix, has_delimiter, page).await;
+            if !is_served(session, format_args!("LIST {prefix:?}"), ask).await {
+                return;
             }
         }
+    }
+}
+
+/// Asks until there is an answer. False when none comes in time, or the model has found a fault.
+async fn is_served(
+    session: &ClientSession,
+    request: fmt::Arguments<'_>,
+    ask: impl AsyncFn() -> bool,
+) -> bool {
+    let deadline = session.world.now() + SERVED_WITHIN;
+    loop {
+        let has_answer = ask().await;
+        if has_answer || session.model.failure().is_some() {
+            return session.model.failure().is_none();
+        }
+        if session.world.now() > deadline {
+            session.model.fail(format!("{request}: not answered although nothing fails"));
+            return false;
+        }
+        session.world.sleep(PAUSE).await;
     }
 }
 
