@@ -37,7 +37,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// `what` is a medium, or a study that is written first, and further options.
+    /// `configuration` is a medium, or a study that is written first, and further options.
     fn mount(configuration: &str, options: &[&str]) -> Disk {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let playground = Playground::new();

@@ -55,7 +55,7 @@ impl Diagnostic {
         Diagnostic { severity: DiagnosticSeverity::Note, ..Diagnostic::error(span, message, label) }
     }
 
-    /// An error about a word that is none of `known`: the nearest of them where one is near, and what was `expected`.
+    /// An error about a word that is none of `names`: the nearest of them where one is near, and what was `expected`.
     pub fn unknown<'a>(
         span: Range<usize>,
         message: impl Into<String>,

@@ -99,7 +99,7 @@ impl Folder {
 
     fn make_in(above: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::Result<Folder> {
         mkdirat(above, name, access.folder_mode())?;
-        // `mkdirat` returns no descriptor, so `of` checks what the name leads to by now.
+        // `mkdirat` returns no descriptor, so `from_descriptor` checks what the name leads to by now.
         let descriptor = openat(above, name, OPEN, Mode::empty())?;
         if access == Access::Private {
             // A umask can take away what we need ourselves.

@@ -56,7 +56,7 @@ impl RunRecord {
         disturbance::describe(&self.disturbances())
     }
 
-    /// Whether nothing was done to it, and its certificate holds. Whether it was steady is for [`of_cell`] to say,
+    /// Whether nothing was done to it, and its certificate holds. Whether it was steady is for [`select_sound`] to say,
     /// which sees all repetitions.
     ///
     /// # Errors

@@ -311,7 +311,7 @@ impl DeviceUser {
 /// Waits until a condition holds, in steps of virtual time.
 ///
 /// # Panics
-/// When it never does: `what` says what was waited for.
+/// When it never does: the message has `description`.
 pub(crate) fn wait_until(world: &SimulatedWorld, description: impl Fn() -> String, is_so: impl Fn() -> bool) {
     poll(world, REQUEST_TIMEOUT, Duration::from_millis(2), is_so)
         .unwrap_or_else(|_| panic!("it never ends: {}", description()));

@@ -42,7 +42,7 @@ pub fn inspect_device(device: &dyn BlockDevice) -> Result<Option<DeviceContents>
     })
 }
 
-/// As [`of_device`], of a file or a device's node of this length.
+/// As [`inspect_device`], of a file or a device's node of this length.
 ///
 /// # Errors
 /// When it can't be read.

@@ -356,8 +356,8 @@ impl ChildState {
         true
     }
 
-    /// Looks every `poll` whether it is `ready`. An error says that the process ended before, or is not yet `what`
-    /// (`listening`) after `limit`.
+    /// Looks every `poll` whether it is `ready`. An error says that the process ended before, or is not yet in
+    /// `condition` (`listening`) after `limit`.
     pub(crate) fn wait_until(
         &self,
         during: &'static str,

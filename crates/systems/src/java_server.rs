@@ -189,7 +189,7 @@ impl JavaProcess {
     }
 
     /// Waits until `ready` returns true. Fails if `ready` does, if the process ends first, and after `limit`: then the
-    /// error says that it is not yet `what`.
+    /// error says that it is not yet in `condition`.
     pub(crate) fn wait_until(
         &self,
         during: &'static str,

@@ -46,7 +46,7 @@ pub(crate) fn make_on(system: &'static str, storage: &Path, folder: &Path) -> Re
     Ok(folder)
 }
 
-/// Checks that the system `knows` every role that was `given` a storage.
+/// Checks that every role in `given_roles`, which have a storage, is one of `known_roles`.
 ///
 /// # Errors
 /// The first role that it does not know.

@@ -171,7 +171,7 @@ impl UnprivilegedSandbox {
         })
     }
 
-    /// Copies the `wanted` files (name and size) that the program left in `folder` to `into`, once nothing writes to
+    /// Copies the `wanted` files (name and size) that the program left in `folder` to `target`, once nothing writes to
     /// them any more. Only regular files are copied, through descriptors, and at most as many bytes as wanted. Since
     /// the copies are ours, the caller can verify exactly what is used later. Missing files are skipped.
     ///

@@ -9,7 +9,7 @@
 //! | `space`, `discards`, `release` | which slabs and units are free, and how many maps share one; what members may forget |
 //! | `member`, `unread`, `resync` | reading and writing one or two copies; members that fail and come back |
 //! | `volume`, `plain`, `packed` | requests, on volumes that are stored as they are or compressed |
-//! | `doubt`, `witness`, `settle` | members whose last flush failed, over the end of a process |
+//! | `failed_flushes`, `flush_monitor`, `settle` | members whose last flush failed, over the end of a process |
 //! | `claims`, `gate`, `intents`, `overwrite` | who may touch what at the same time |
 //! | `flush` | what becomes durable when |
 

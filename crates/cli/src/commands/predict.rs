@@ -95,7 +95,7 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, ExitFail
     let sources = predicting::read(&arguments.from)?;
     // A script gets the reasons cell by cell.
     if sources.cells.is_empty() && !arguments.json {
-        return Err(sources.refuse_without_sources());
+        return Err(sources.missing_sources_error());
     }
     let calibration = sources.calibration();
     let cells: Vec<PredictAnswer> = predicting::questions(&study)

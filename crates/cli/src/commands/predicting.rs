@@ -52,7 +52,7 @@ impl MeasuredSources {
     }
 
     /// The error of a command that needs at least one source.
-    pub(super) fn refuse_without_sources(&self) -> ExitFailure {
+    pub(super) fn missing_sources_error(&self) -> ExitFailure {
         let reasons: String = self.left_out_in_words().iter().map(|line| format!("\n  {line}")).collect();
         ExitFailure::Mistake(format!(
             "there is nothing to learn from: no request or fio cell on modelled storage was undisturbed and steady, with a certificate \
@@ -100,7 +100,7 @@ pub(super) fn read(directories: &[PathBuf]) -> Result<MeasuredSources, ExitFailu
 pub(super) fn sources(directories: &[PathBuf]) -> Result<MeasuredSources, ExitFailure> {
     let sources = read(directories)?;
     match sources.cells.is_empty() {
-        true => Err(sources.refuse_without_sources()),
+        true => Err(sources.missing_sources_error()),
         false => Ok(sources),
     }
 }

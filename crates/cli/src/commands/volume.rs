@@ -107,7 +107,7 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), ExitFailure> {
 
 fn check(file: &PoolFile, json: bool) -> Result<ExitCode, ExitFailure> {
     let PoolReply::Checked { problems } = ask(file, PoolCommand::Check)? else {
-        return Err(refuse_other_answer());
+        return Err(other_answer_error());
     };
     if json {
         output::print(&serde_json::json!({ "pool": file.name, "problems": problems }).to_string());
@@ -161,11 +161,11 @@ fn ask(file: &PoolFile, command: PoolCommand) -> Result<PoolReply, ExitFailure> 
 fn tell(file: &PoolFile, command: PoolCommand) -> Result<(), ExitFailure> {
     match ask(file, command)? {
         PoolReply::Done => Ok(()),
-        _ => Err(refuse_other_answer()),
+        _ => Err(other_answer_error()),
     }
 }
 
-fn refuse_other_answer() -> ExitFailure {
+fn other_answer_error() -> ExitFailure {
     ExitFailure::Failed("the server answered something else: it may be of another version".into())
 }
 

@@ -162,7 +162,7 @@ impl<S: Read> PduReceiver<S> {
         if self.data_left_bytes == 0 { self.check_digest() } else { Ok(DataState::Intact) }
     }
 
-    /// As [`PduReceiver::read_data`], behind what `into` holds. Only what is not here yet has to be made room for.
+    /// As [`PduReceiver::read_data`], behind what `buffer` holds. Only what is not here yet has to be made room for.
     ///
     /// # Errors
     /// When the stream fails or ends.
@@ -180,8 +180,7 @@ impl<S: Read> PduReceiver<S> {
         self.consumed(&buffer[before..])
     }
 
-    /// Receives straight into `into`, and into the buffer what is there behind. The buffer is empty if anything is
-    /// missing.
+    /// Receives straight into `buffer`, and into our own what comes behind. Ours is empty if anything is missing.
     fn read_behind(&mut self, mut buffer: &mut [u8]) -> Result<(), ReceiveError> {
         while !buffer.is_empty() {
             (self.start, self.end) = (0, 0);

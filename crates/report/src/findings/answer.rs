@@ -126,9 +126,9 @@ fn left_out_beside_storage(comparison: &RunComparison) -> Option<String> {
             continue;
         }
         let names: Vec<String> = unused.iter().map(|row| row.label().to_owned()).collect();
-        let (verb, auxiliary) = if names.len() == 1 { ("", "is") } else { ("s", "are") };
+        let (plural_suffix, auxiliary) = if names.len() == 1 { ("", "is") } else { ("s", "are") };
         text.push(format!(
-            "On {}, the workload{verb} {} did not use the storage under test and {auxiliary} left out.",
+            "On {}, the workload{plural_suffix} {} did not use the storage under test and {auxiliary} left out.",
             system_title(system),
             quantity::list(&names, usize::MAX)
         ));

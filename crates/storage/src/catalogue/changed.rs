@@ -59,8 +59,8 @@ pub fn changed(text: &str, changes: &[(&str, ParameterChange)]) -> Result<Change
 
 /// The same for a device of this capacity. If the provider's rules give rates and price by size, the result has those
 /// of that size. It is then a medium like any other, without rules: a smaller device of it is a part of it. Other media
-/// keep their capacity. All changes are made before anything is judged. `beyond`: the volume may be larger than any on
-/// sale.
+/// keep their capacity. All changes are made before anything is judged. `allows_larger`: the volume may be larger
+/// than any on sale.
 ///
 /// # Errors
 /// Each reason why there is no such medium.

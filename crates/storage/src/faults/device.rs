@@ -198,8 +198,8 @@ impl FaultyDevice {
         Ok(())
     }
 
-    /// Takes off the faults that `which` says; true when one was there. `by` says who did it, where they did not end by
-    /// themselves.
+    /// Clears the faults that `is_selected` accepts; true if there was one. `origin` is who cleared them, if they did
+    /// not end by themselves.
     pub(crate) fn clear(
         &self,
         is_selected: impl Fn(FaultId, &DeviceFault) -> bool,

@@ -20,7 +20,7 @@ pub struct DistributionDistance {
 /// How many shares of the distributions are compared, each in the middle of one of as many equal parts.
 const SHARES: usize = 10_000;
 
-/// The distance of `is` from `should`; `None` when one of them is empty.
+/// The distance of `actual` from `expected`; `None` when one of them is empty.
 pub fn distance(expected: &Histogram, actual: &Histogram) -> Option<DistributionDistance> {
     if expected.count() == 0 || actual.count() == 0 {
         return None;

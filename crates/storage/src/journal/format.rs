@@ -222,7 +222,7 @@ impl<E, R: FnMut(u64, u64) -> Result<Vec<u8>, E>> ReadWindow<R> {
         ReadWindow { read, area_bytes, start: 0, bytes: Vec::new() }
     }
 
-    /// `length` bytes from `at` on, or as many as the area has.
+    /// `length` bytes from `offset` on, or as many as the area has.
     fn read_at(&mut self, offset: u64, length: u64) -> Result<&[u8], E> {
         let end = offset.saturating_add(length).min(self.area_bytes);
         if offset >= end {

@@ -141,8 +141,8 @@ impl<'a> WindowHandle<'a> {
         })
     }
 
-    /// Has the system compact everything `at` so long after the measurement began. It has until the end of the
-    /// measurement, and is not expected to be done by then.
+    /// Has the system compact everything once `time` has passed since the measurement began. It has until the end of
+    /// the measurement, and is not expected to be done by then.
     fn compact(&self, time: Duration, whole: Duration, ended: &AtomicBool) {
         while !ended.load(Ordering::Relaxed) {
             std::thread::sleep(WATCH_INTERVAL);

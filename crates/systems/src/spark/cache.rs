@@ -242,7 +242,7 @@ impl CacheStarter {
         self.alluxio.as_ref().map(|alluxio| alluxio.client.as_path())
     }
 
-    /// Starts one in front of `behind`, which exists.
+    /// Starts one in front of `bucket`, which exists.
     ///
     /// # Errors
     /// When it does not start.

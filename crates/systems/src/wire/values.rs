@@ -84,7 +84,7 @@ impl<'a> WireValues<'a> {
             && self.iter().enumerate().all(|(index, (field, _))| usize::from(field) == index)
     }
 
-    /// Replaces the content of `into` with these fields.
+    /// Replaces the content of `target` with these fields.
     pub fn copy_to(&self, target: &mut FieldValues) {
         target.clear();
         for (field, value) in self.iter() {
@@ -92,7 +92,7 @@ impl<'a> WireValues<'a> {
         }
     }
 
-    /// Replaces the content of `into` with these records: each is a key followed by its fields.
+    /// Replaces the content of `target` with these records: each is a key followed by its fields.
     ///
     /// # Errors
     /// When a field comes before the key of its record.

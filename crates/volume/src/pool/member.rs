@@ -199,10 +199,10 @@ impl PoolMembers {
         self.list[self.index_of(unit)].moved.load(Ordering::SeqCst) <= transition.0
     }
 
-    /// Of places whose writing began after `since` and was answered with success, those that a map may list. A member
-    /// that went and came back meanwhile may lack its copy, and the resync that brought it up to date has not seen it
-    /// in the map. One that is out gets it when it comes back, if the map lists it by then: so this is asked under the
-    /// map's lock.
+    /// Of places whose writing began after `transition` and was answered with success, those that a map may list. A
+    /// member that went and came back meanwhile may lack its copy, and the resync that brought it up to date has not
+    /// seen it in the map. One that is out gets it when it comes back, if the map lists it by then: so this is asked
+    /// under the map's lock.
     pub(super) fn listed(&self, places: ExtentPlaces, transition: MemberTransition) -> Option<ExtentPlaces> {
         let Some(second) = places.second.filter(|_| !is_planted(PlantedBug::FirstWriteMissesResync)) else {
             return Some(places);

@@ -323,7 +323,7 @@ impl SlabAllocator {
         self.lock().members.iter().map(|member| member.free).collect()
     }
 
-    /// What differs from what maps say of all pieces; `held` counts, for each piece, the maps that point to it.
+    /// What differs from what maps say of all pieces; `references` counts, for each piece, the maps that point to it.
     pub(super) fn differences(&self, references: &HashMap<Unit, (u32, ReleasedSpace)>) -> Vec<String> {
         let state = self.lock();
         let mut problems = Vec::new();

@@ -101,13 +101,13 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPl
     for mount in &own {
         let (device, place) = (mount.source.display(), mount.mount_point.display());
         if mount.root != Path::new("/") {
-            return Err(refuse_restart(format!(
+            return Err(restart_error(format!(
                 "{place} shows the directory {} of the file system on {device}",
                 mount.root.display()
             )));
         }
         if let Some(first) = remounts.iter().find(|first| first.device == mount.source) {
-            return Err(refuse_restart(format!(
+            return Err(restart_error(format!(
                 "{place} is a second mount of {device}, which is also at {}",
                 first.mount_point.display()
             )));
@@ -115,11 +115,11 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPl
         let filesystem = match mount.filesystem.as_str() {
             "xfs" => FilesystemKind::Xfs,
             "ext4" => FilesystemKind::Ext4,
-            other => return Err(refuse_restart(format!("{place} has a file system of the type {other}"))),
+            other => return Err(restart_error(format!("{place} has a file system of the type {other}"))),
         };
         let is_known = |word: &&str| *word == "rw" || FLAGS.iter().any(|(flag, _)| flag == word);
         if let Some(unknown) = mount.options.split(',').find(|word| !is_known(word)) {
-            return Err(refuse_restart(format!("{place} is mounted with {unknown}")));
+            return Err(restart_error(format!("{place} is mounted with {unknown}")));
         }
         remounts.push(RemountPlan {
             device: mount.source.clone(),
@@ -139,13 +139,13 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPl
     };
     if let Some(inside) = table.iter().find(is_inside) {
         let (place, source) = (inside.mount_point.display(), inside.source.display());
-        return Err(refuse_restart(format!("{source} is mounted inside it at {place}")));
+        return Err(restart_error(format!("{source} is mounted inside it at {place}")));
     }
     Ok(remounts)
 }
 
-/// `what` is a mount that would not come back.
-fn refuse_restart(obstacle: String) -> AttachError {
+/// The error for `obstacle`, a mount that would not come back.
+fn restart_error(obstacle: String) -> AttachError {
     AttachError::InUse(format!(
         "{obstacle}. The power comes back as with a boot, after which that would not be mounted as it is now. \
          Nothing has changed: unmount it and try again"

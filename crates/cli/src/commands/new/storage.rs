@@ -44,7 +44,7 @@ pub(super) enum NewStorageSource {
     Path(String),
 }
 
-/// Reads the words, each of which becomes a storage. Files of media lie in `beside`.
+/// Reads the words, each of which becomes a storage. Files of media lie in `folder`.
 pub(super) fn read(words: &[String], folder: &Path) -> Result<Vec<NewStorage>, ExitFailure> {
     let mut storages: Vec<NewStorage> = Vec::new();
     for word in words.iter().map(|word| word.trim()) {

@@ -17,7 +17,7 @@ const HEADINGS: [&str; 10] =
 
 pub(super) fn list(file: &PoolFile, json: bool) -> Result<ExitCode, ExitFailure> {
     let PoolReply::State(state) = super::ask(file, PoolCommand::List)? else {
-        return Err(super::refuse_other_answer());
+        return Err(super::other_answer_error());
     };
     if json {
         output::print(&serde_json::to_string_pretty(&state).expect("a pool's state is plain data"));

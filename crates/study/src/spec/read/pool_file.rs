@@ -24,7 +24,7 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Reads a pool's file. All its mistakes are found in one go, each with its place in the text.
 ///
-/// `file_name` is for the messages; `beside` is the directory that relative paths are seen from; `read_file` gives the
+/// `file_name` is for the messages; `base_directory` is where relative paths begin; `read_file` gives the
 /// text of a medium's file, by the name that the pool's file gives it.
 ///
 /// # Errors

@@ -178,7 +178,7 @@ impl ExtentMap {
             .collect()
     }
 
-    /// Makes `at` a boundary.
+    /// Makes `offset` a boundary.
     fn split(&mut self, offset: u64) {
         let Some((&start, extent)) = self.extents.range_mut(..offset).next_back() else { return };
         let head_count = offset - start;
