@@ -217,8 +217,8 @@ pub(crate) fn repair(
         }
         for (name, upload) in found.damaged_uploads {
             let target = (name.clone(), upload.clone());
-            let dropped =
-                committer.commit(Vec::new(), move |change| change.remove_upload(&target.0, &target.1));
+            let dropped = committer
+                .commit(Vec::new(), move |change| change.remove_upload(&target.0, &target.1).map(drop));
             runtime.block_on(dropped).map_err(|error| error.to_string())?;
             repaired.push(format!("gave up upload {upload} of {name}"));
         }

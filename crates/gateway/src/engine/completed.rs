@@ -71,7 +71,10 @@ impl GatewayEngine {
             let (key, upload) = (name.key.clone(), listed.upload.clone());
             remember(&state, CompletedUpload { key, upload, made_of: record.etag, stored: stored.clone() });
             let upload = listed.upload;
-            engine.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
+            engine
+                .committer
+                .commit(Vec::new(), move |change| change.remove_upload(&name, &upload).map(drop))
+                .await?;
             pass.check()?;
             Ok(stored)
         };

@@ -128,7 +128,7 @@ impl GatewayEngine {
             .commit(Vec::new(), move |change| match change.upload(&name, &upload)? {
                 // Looked at here, so that no part comes in between.
                 Some(record) if record.begun_ms.max(change.last_part_ms(&upload)?) < before_ms => {
-                    change.remove_upload(&name, &upload).map(|()| true)
+                    change.remove_upload(&name, &upload).map(|_| true)
                 }
                 _ => Ok(false),
             })

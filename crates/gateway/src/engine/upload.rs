@@ -395,7 +395,7 @@ impl GatewayEngine {
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
                 change.upload(&name, &begun_as)?.ok_or(GatewayError::NoSuchUpload)?;
-                change.remove_upload(&name, &begun_as)
+                change.remove_upload(&name, &begun_as).map(drop)
             })
             .await?;
         pass.check()

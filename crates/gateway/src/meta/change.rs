@@ -448,7 +448,8 @@ impl<'t> MetadataChange<'t> {
             numbers.extend(number);
             Ok(number.is_some())
         })?;
-        let parts = -i64::try_from(numbers.len()).unwrap_or(0);
+        let count = numbers.len();
+        let parts = -i64::try_from(count).unwrap_or(0);
         self.unfinished.push(UploadCounts { bucket: name.bucket.clone(), uploads, parts });
         self.ended.push(upload.to_owned());
         for number in numbers {
@@ -459,7 +460,7 @@ impl<'t> MetadataChange<'t> {
                 self.release(&part.extents)?;
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     /// For `repair`: counts references anew. The extents of objects and parts are the truth.
