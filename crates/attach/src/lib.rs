@@ -5,6 +5,8 @@
 //! [`ResourceBudget`] holds a system and its page cache to the memory of its cell, and to its share of this host's CPU
 //! time.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 mod attachments;
 mod machine;
 mod measurement;

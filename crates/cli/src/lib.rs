@@ -1,5 +1,6 @@
 //! The command line: arguments, progress, exit codes. What a command does is in the other crates.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
 // These panic where nobody reads: `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -13,6 +13,8 @@
 //! assert!(duration.is_none() && findings.to_string().contains("unknown unit 'sec'"));
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 mod diagnostics;
 mod field;
 mod names;

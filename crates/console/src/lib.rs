@@ -8,6 +8,8 @@
 //! (what records say), `runs` (which there are), `hub` (what all pages share), `page`, `drawn`, `api`, `metrics`,
 //! `server`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 mod access;
 mod api;
 mod drawn;

@@ -2,6 +2,8 @@
 //! written beside and renamed, read up to a bound. No link that someone planted is followed, nothing but a regular file
 //! is replaced, and what is private is private under every umask. `docs/security.md` has the rules.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod control_socket;
 mod folder;
 mod foreign;

@@ -1,5 +1,7 @@
 //! The S3 gateway in virtual time, under faults in any combination, held against a model of S3.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod campaign;
 pub mod child;
 pub mod cli;

@@ -1,6 +1,8 @@
 //! An S3 gateway: any S3 client in front, an S3 store or a local directory behind, and in between a cache, a journal
 //! and metadata that make a rename a matter of a few rows. `docs/gateway.md` says what it promises.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod at_rest;
 mod blocking;
 mod blocks;

@@ -6,6 +6,8 @@
 //! compared: the coordinator measures how far a worker's monotonic clock is ahead of its own, as precisely as the round
 //! trip allows, and tells it when to start by the worker's own clock.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 mod clock_offset;
 mod coordinator;
 pub mod frame;

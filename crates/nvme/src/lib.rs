@@ -3,6 +3,8 @@
 //! Sections are of the NVM Express Base Specification 2.0 ("base"), the NVM Command Set Specification 1.0 ("NVM") and
 //! the TCP Transport Specification 1.0 ("TCP").
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types, clippy::disallowed_methods))]
+
 pub mod auth;
 pub mod command;
 pub mod fabrics;

@@ -4,6 +4,8 @@
 //! It knows records and media. It starts nothing, reads no file and no clock, and the same question has the same
 //! answer.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod advice;
 pub mod attribution;
 pub mod cache;

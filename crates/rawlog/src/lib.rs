@@ -4,6 +4,8 @@
 //! `end_ns` in nanoseconds of modelled time since the start of the measured time. It contains every operation that was
 //! due, sent or answered in that time; times before its start are negative.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 mod reader;
 mod schema;
 mod writer;

@@ -3,6 +3,8 @@
 //! Every duration, rate and latency here is in *modelled* time: slow motion has been divided out already.
 //! What was spent on this machine's clock says so in its name (`wall_s`).
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod benchmark;
 pub mod cache;
 pub mod cell;

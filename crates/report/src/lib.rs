@@ -6,6 +6,8 @@
 //! `statistics`, [`load`], `cell` (what the records of one cell have to show), [`comparison`] (cells beside one
 //! another), `findings` (what that comes to in words), `output`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 mod cell;
 pub mod comparison;
 mod findings;

@@ -5,6 +5,8 @@
 //! [`underlay_sync::simulation::SimulatedWorld`]. [`campaign`] does that for as many seeds as there is time for, and
 //! [`shrink`] makes a failing script short.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod campaign;
 pub mod child;
 pub mod cli;

@@ -20,6 +20,10 @@ pub struct RealClock {
 }
 
 impl RealClock {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the machine's clock: a simulation has a `ModelClock` of its own"
+    )]
     pub fn new(dilation: f64) -> Self {
         assert!(dilation > 0.0 && dilation.is_finite(), "a clock cannot run at a factor of {dilation}");
         RealClock { origin: Instant::now(), dilation }

@@ -1,5 +1,7 @@
 //! What a device does: media models in virtual time, the block stack, and the one place that waits.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types, clippy::disallowed_methods))]
+
 pub mod activity;
 pub mod backing;
 pub mod catalogue;

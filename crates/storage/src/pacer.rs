@@ -33,6 +33,10 @@ pub struct Pacer {
 impl Pacer {
     /// # Errors
     /// When no thread can be had.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a simulation runs the devices by itself, without this thread"
+    )]
     pub fn start(devices: Vec<Paced>, clock: Arc<dyn ModelClock>) -> io::Result<Pacer> {
         let waker = Arc::new(Waker {
             sleeping_until_ns: AtomicU64::new(0),

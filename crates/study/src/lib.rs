@@ -1,5 +1,7 @@
 //! A study: read from TOML, expanded into cells, run one by one, recorded.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod advice;
 pub mod estimate;
 mod fill;

@@ -6,6 +6,8 @@
 //!
 //! Locks do not poison (`unsimulated` says why).
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the one place that may have them")]
+
 mod channel;
 mod condvar;
 mod fate;

@@ -4,6 +4,8 @@
 //! Systems that run in our own child process ([`child`]) exchange framed messages ([`wire`]) with it over a Unix socket
 //! ([`connection`]).
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod accumulo;
 mod alluxio;
 mod answer_lines;

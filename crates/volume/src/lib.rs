@@ -9,6 +9,8 @@
 //! pool.close()?;
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types, clippy::disallowed_methods))]
+
 pub mod pool;
 pub mod pool_file;
 pub mod rate;

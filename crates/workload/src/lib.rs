@@ -4,6 +4,8 @@
 //! asked for; [`run()`] asks a system for them through its [`client::Client`] and returns what it measured.
 //! Names, defaults and distributions are those of YCSB's CoreWorkload.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
 pub mod client;
 mod draw;
 pub mod mix;

@@ -11,6 +11,8 @@
 //! - **A failed flush or commit is reported by every file that it concerns** (`failures`), no matter what triggered it.
 //! - **Reading and writing** hold the range of blocks that they touch, so that blocks don't change hands under them.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod allocator;
 mod commit;
 mod data;
