@@ -359,7 +359,7 @@ fn look(
     let mut references = Vec::new();
     for (id, record) in &contents {
         let right = counted.get(id).copied().unwrap_or(0);
-        // Whatever nothing refers to has a right number of 0 here, so `repair` frees it.
+        // What nothing refers to has a right number of 0 here, so `repair` frees it.
         if record.references != right {
             references.push((*id, right));
         }
