@@ -102,7 +102,7 @@ pub(super) fn fetch(
     loop {
         progress(&LoadProgress {
             what: format!("fetching {}, {} files{user_note}", list.name, files.len()),
-            // A partial download and its file may both be there for a moment.
+            // Partial downloads count as well, so the sum may be too high for a moment.
             done_bytes: arrived_bytes(&repository, files, MAX_DEPTH).min(total_bytes),
             total_bytes,
         });

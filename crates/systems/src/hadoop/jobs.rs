@@ -101,7 +101,6 @@ impl MapReduceStep {
                 output: place("hdfs-write"),
                 bytes: rows_bytes(job.data_bytes),
                 reduces: 0,
-                // One copy each: the job is for the devices, and copies would measure the network as well.
                 properties: map_of(&[("dfs.replication", "1".to_owned())]),
                 discard_output: true,
                 ..step

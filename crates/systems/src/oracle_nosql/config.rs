@@ -127,8 +127,8 @@ impl NosqlConfig {
             for key in values.keys().filter(|key| is_setting(key) && !OF_RUNNING.contains(&key.as_str())) {
                 mistake(key, "expected not to be set: the store at helpers has its own".to_owned());
             }
-        // Shards follow from both, so nothing below can be judged then.
         } else if config.replication() > config.nodes {
+            // Shards follow from both, so nothing below can be judged then.
             mistake(
                 "replication",
                 format!(
