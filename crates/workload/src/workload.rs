@@ -198,7 +198,7 @@ impl CoreWorkload {
         if field_bytes > MAX_FIELD_BYTES {
             problems.push(format!("fieldlength is {field_bytes} bytes: expected at most {MAX_FIELD_BYTES}"));
         } else if u64::from(field_bytes) * u64::from(self.field_count) > MAX_RECORD_BYTES {
-            // Of fields that are too long by themselves the product says nothing new.
+            // Only here: of fields that are too long by themselves the product says nothing new.
             problems.push(format!(
                 "fieldcount x fieldlength is {} x {field_bytes} bytes: expected at most {MAX_RECORD_BYTES} in all",
                 self.field_count

@@ -489,7 +489,7 @@ impl MemberShared {
         if cluster.segments != self.segments {
             return Err(MemberRefusal::Wrong(other_segments(cluster.segments, self.segments)));
         }
-        // Once in a process: each look would ask every store otherwise.
+        // Once in a process: else every store would be asked each time that it registers.
         if !self.is_marked.load(Ordering::Acquire) {
             self.mark_stores(Some(cluster.id)).await?;
             self.is_marked.store(true, Ordering::Release);
