@@ -170,6 +170,7 @@ impl RunObserver for TerminalProgress {
         let width = state.total.to_string().len();
         let number = record.position as usize + 1;
         let head = format!("{number:>width$}/{} {}", state.total, label(planned));
+        // What disturbed a cell says more than that it is doubtful.
         let mark = match (record.disturbed_by(), record.is_doubtful()) {
             (Some(disturbed_by), _) => format!("  (disturbed {})", disturbed_by.describe()),
             (None, true) => "  (doubtful)".to_owned(),

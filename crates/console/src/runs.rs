@@ -171,6 +171,7 @@ impl RunCatalog {
             return Some((RunSummary { problem: Some(problem), ..empty_summary() }, None));
         };
         let found = std::fs::metadata(directory.join(HEAD)).ok()?;
+        // Taken before the head is read: if that is replaced in between, the next look reads it again.
         let stamp = (found.mtime(), found.mtime_nsec(), found.len(), found.ino());
         let cached = self
             .heads
@@ -190,6 +191,7 @@ impl RunCatalog {
             self.heads.lock().insert(name.to_owned(), (stamp, head.clone()));
             head
         });
+        // The paths of running runs are without links.
         let real = directory.canonicalize().ok();
         let is_running = real.is_some_and(|real| running.contains(&real));
         let head = match head {

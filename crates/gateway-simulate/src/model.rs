@@ -607,6 +607,7 @@ impl ModelState {
             let end = key.get(prefix.len()..).filter(|_| has_delimiter)?.find('/')?;
             Some(key[..prefix.len() + end + 1].to_owned())
         };
+        // Whether the group has to be there: one key that surely exists is enough.
         let mut expected_groups: BTreeMap<String, bool> = BTreeMap::new();
         let listed: BTreeMap<&str, (u64, &str)> = entries
             .iter()
@@ -622,6 +623,7 @@ impl ModelState {
         }
         for key in self.keys.keys().filter(|key| key.starts_with(prefix)) {
             let possible = self.possible(key, start, last, 0);
+            // The listing took a while, so it may show any state that the key had meanwhile.
             let may_be_nothing = possible.iter().any(|(_, version)| version.is_none());
             let may_be_there = possible.iter().any(|(_, version)| version.is_some());
             if let Some(group) = group_of(key) {

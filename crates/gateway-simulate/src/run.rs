@@ -162,6 +162,7 @@ fn play_here(script: &SimulationScript, scratch: std::path::PathBuf, keeps_notes
             report.failure = outcome.err();
         }
     }
+    // A task's panic ends the task alone, and the script may have gone on without it.
     if let Some(panic) = PANIC.take() {
         report.failure = Some(format!("a panic: {panic}"));
     }
@@ -255,6 +256,7 @@ impl ScriptRun {
             let left = Rc::new(Cell::new(0));
             let (of_client, session) = (Rc::clone(&left), ClientSession { client, ..run.session.clone() });
             run.local.spawn_local(async move {
+                // One after the other: operations of one client never overlap.
                 while let Some(operation) = waiting.recv().await {
                     perform(&operation, &session).await;
                     of_client.set(of_client.get() - 1);

@@ -78,6 +78,7 @@ impl fmt::Display for CheckReport {
                 self.leftovers, self.leftover_bytes
             )?;
         }
+        // Others write there too, so `repair` leaves these files: only their owners can tell.
         for (directory, count) in &self.doubtful {
             writeln!(
                 f,
@@ -97,6 +98,7 @@ impl fmt::Display for CheckReport {
                 "what to do: bring the files back from a copy, or give these up by `underlay-gateway repair --drop-damaged`"
             )?;
         }
+        // Leftovers only take room, and names that are pending reach the store later: neither is damage.
         if self.is_sound() {
             writeln!(f, "everything is in order")?;
         }
@@ -296,12 +298,14 @@ fn look(
         .collect();
     let journal_folder = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
     let journal =
+        // To open the journal would cut off what the metadata do not list. A check changes nothing.
         Journal::look(journal_folder, &ranges, framing.clone()).map_err(|error| error.to_string())?;
     let journal = Arc::new(journal);
     let mut bad: HashMap<ContentId, String> = HashMap::new();
     for (id, record) in &contents {
         let ContentPlace::Local { segment, offset_bytes } = record.place else { continue };
         report.journal_bytes += record.size_bytes;
+        // In steps: a content may be larger than memory.
         let mut offset = 0;
         while offset < record.size_bytes {
             let end = (offset + STEP_BYTES).min(record.size_bytes);
@@ -338,6 +342,7 @@ fn look(
     })
     .map_err(failed)?;
     for ((name, upload), _) in view.all_uploads().map_err(failed)? {
+        // An upload is given up as a whole, however many of its parts are damaged.
         let mut seen = HashSet::new();
         for (number, part) in view.parts(&upload, 0, usize::from(u16::MAX)).map_err(failed)? {
             for extent in &part.extents {
@@ -354,6 +359,7 @@ fn look(
     let mut references = Vec::new();
     for (id, record) in &contents {
         let right = counted.get(id).copied().unwrap_or(0);
+        // What nothing refers to has a right number of 0 here, so `repair` frees it.
         if record.references != right {
             references.push((*id, right));
         }

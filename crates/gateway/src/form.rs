@@ -89,6 +89,7 @@ impl FormReader {
     pub fn read(&mut self, bytes: &[u8]) -> GatewayResult<Option<(UploadForm, usize)>> {
         if self.at == 0 {
             if !bytes.starts_with(self.first.as_bytes()) {
+                // What is here so far may be the beginning of a boundary whose rest is to come.
                 return match self.first.as_bytes().starts_with(bytes) {
                     true => Ok(None),
                     false => Err(malformed("it does not begin with its boundary")),
@@ -102,6 +103,7 @@ impl FormReader {
                     let Some(end) = self.find(bytes, b"\r\n\r\n") else { return Ok(None) };
                     let part = part_of(&bytes[self.at..end])?;
                     self.go_to(end + 4);
+                    // The file is not read here: its bytes need no room beside the fields.
                     if part.name == "file" {
                         let mut form = std::mem::take(&mut self.form);
                         form.file_name = base_name(&part.file_name.unwrap_or_default()).to_owned();
@@ -114,10 +116,12 @@ impl FormReader {
                     let between = self.between.clone();
                     let end = self.find(bytes, between.as_bytes());
                     let after = end.and_then(|end| bytes.get(end + between.len()..end + between.len() + 2));
+                    // The two bytes behind the boundary may be still to come.
                     let (Some(end), Some(after)) = (end, after) else {
                         self.part = Some(part);
                         return Ok(None);
                     };
+                    // The last boundary of a form is followed by two hyphens.
                     if after != b"\r\n" {
                         return Err(malformed("it has no file, whose field has to be the last that counts"));
                     }

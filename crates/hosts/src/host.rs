@@ -124,6 +124,7 @@ impl RemoteHost {
             RemoteHost { name, cores: 0, stream, reader: FrameReader::new(), origin, patience, started };
         match host.take_welcome() {
             Ok(()) => Ok(host),
+            // It has said nothing itself, so what ssh printed, or else a guess, is all there is.
             Err(WorkerRefusal::Unheard(problem)) => {
                 let reason = host.last_words().unwrap_or_else(|| hint.to_owned());
                 Err(HostError::Refused { worker: host.name, problem: format!("{problem}; {reason}") })

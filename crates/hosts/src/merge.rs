@@ -269,6 +269,7 @@ mod tests {
             pauses: Some(Pauses { paused_wall_s: 1.0, delayed_wall_s: 0.5, ..Pauses::default() }),
         };
         assert_eq!((whole.generator, whole.error_samples), (expected, vec!["read: gone".to_owned()]));
+        // Ceilings add up, so without one of them the sum is not known.
         parts[1].generator.ceiling_per_s = None;
         assert_eq!(merge(&parts).generator.ceiling_per_s, None);
         assert_eq!(merge(&[]), MeasuredWindow::default());

@@ -35,11 +35,13 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<CellExp
     let p99 = account(PredictedMetric::P99, &own.of_p99);
     let what_if: Vec<WhatIf> = changes
         .into_iter()
+        // Without a bound on the cores there is nothing to double.
         .filter(|(_, change)| change.cores == 1.0 || cell.point.cores.is_some())
         .map(|(words, change)| match not_known(&mean) {
             Some(reason) => refused(words, reason),
             None => answer_what_if(calibration, cell, words, change),
         })
+        // The mean may be explained while the p99 is not: then the answer leaves that out.
         .map(|one| if p99.carries_what_if() { one } else { WhatIf { p99_us: None, ..one } })
         .collect();
     Ok(CellExplanation {
@@ -133,12 +135,14 @@ fn bottleneck(cell: &MeasuredCell, own: &SimulationOutcome, mean: &TimeAccount) 
     let cpu_us = shares.cpu_us + shares.cpu_waiting_us;
     let busy = cell.device_busy.min(1.0);
     let storage = &cell.point.storage;
+    // First: what the simulation can't see must not be blamed on what it does.
     if mean.unexplained_us > device_us.max(cpu_us).max(shares.client_waiting_us) {
         return format!(
             "Neither devices nor cores: {} of an operation's time is in neither, so locks, batching or stalls inside the system are the likely limit.",
             percent(mean.unexplained_us)
         );
     }
+    // It explains more time than there was, so its shares are no parts of that.
     if !mean.has_parts() {
         return format!(
             "Not known: the simulation has operations take {:.1} times as long as they did, most of it {}.",
@@ -167,6 +171,7 @@ fn bottleneck(cell: &MeasuredCell, own: &SimulationOutcome, mean: &TimeAccount) 
         };
     }
     let background = &cell.demand.background;
+    // Only a queue is due to others. The service time is the request's own.
     let for_others = background.read_bytes + background.write_bytes > 0.0
         && shares.device_queueing_us > shares.device_service_us;
     let because = if for_others { ", behind other reads and the background's traffic" } else { "" };

@@ -399,6 +399,7 @@ impl Calibration {
             .map(|cell| &**cell)
             .filter(|cell| cell.point.system == question.system)
             .collect();
+        // In this order, a refusal names the first thing in which nothing that was measured is like the question.
         let Some(first) = of_system.first() else {
             return Err(PredictionRefusal::System { system: question.system.clone() });
         };
@@ -434,6 +435,7 @@ impl Calibration {
         if same.is_empty() {
             return Err(PredictionRefusal::Records { asked: asked as u64, measured: measured as u64 });
         }
+        // One that can be simulated is enough. Else the first one's reason is given.
         let usable: Vec<&MeasuredCell> =
             same.iter().copied().filter(|cell| cell.simulated().is_ok()).collect();
         if usable.is_empty() {

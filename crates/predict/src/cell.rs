@@ -290,6 +290,7 @@ impl RawRepetition {
             return Err(refused("it has no measured operations".to_owned()));
         }
         let each = |count: u64| count as f64 / measured.operations as f64;
+        // A cache makes requests of its own, so the devices' counts are not what the system asked for.
         let asked = match fronts.is_empty() {
             true => VolumeDemand::from_devices(record),
             false => VolumeDemand::from_volumes(record, fronts)?,
@@ -328,6 +329,7 @@ impl RawRepetition {
             busy,
             due_cpus: record.cpu.as_ref().map(|cpu| cpu.due_cpus),
         };
+        // A record is a file that anybody may have written. Not a number is in no range either.
         let bounded = |value: f64, most: f64| (0.0..=most).contains(&value);
         let sound = bounded(raw.throughput_per_s, 1e12)
             && raw.throughput_per_s > 0.0

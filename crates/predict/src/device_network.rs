@@ -134,6 +134,7 @@ impl DeviceNetwork {
         let mut found = FoundDevices::new(setup.writes, setup.speed, setup.seed, setup.shares_devices);
         let mut volumes = Vec::new();
         for spec in setup.volumes {
+            // A link and then a cache can only be outermost: further in, `NetworkTree` refuses them.
             let (node, link) = match &spec.root {
                 StackNode::Link { bandwidth_mb_s, latency_us, member } => {
                     let sound = (0.001..=1e6).contains(bandwidth_mb_s) && (0.0..=60e6).contains(latency_us);
@@ -167,6 +168,7 @@ impl DeviceNetwork {
             if least < 16 * BLOCK_BYTES {
                 return Err(PredictionRefusal::Layer { what: format!("{}, which has no room", spec.name) });
             }
+            // Volumes on the same devices lie one behind the other.
             let before = if setup.shares_devices { volumes.len() as u64 } else { 0 };
             volumes.push(NetworkVolume {
                 tree,
@@ -399,11 +401,13 @@ impl DeviceNetwork {
                 self.answer(flight, now_ns, done);
                 self.write_back(volume, now_ns);
             }
+            // The flush is answered when the journal of the cache knows of it.
             RequestContinuation::Journal => {
                 let entry = InFlightRequest { fua: true, then: RequestContinuation::Answer, ..flight };
                 self.write_to_front(entry, BLOCK_BYTES, now_ns);
             }
             RequestContinuation::Nothing => {}
+            // From here on as the cache does it: what was written back must be durable before the front forgets it.
             RequestContinuation::BatchRead => {
                 self.parts.clear();
                 let NetworkVolume { tree, front, capacity_bytes, .. } = &self.volumes[volume];
@@ -440,6 +444,7 @@ impl DeviceNetwork {
                 if let Some(front) = &mut self.volumes[volume].front {
                     front.end_batch();
                 }
+                // The next batch, if there is still too much that is dirty.
                 self.write_back(volume, now_ns);
             }
         }

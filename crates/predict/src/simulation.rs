@@ -196,7 +196,9 @@ pub fn simulate_on(
     mut bank: DeviceNetwork,
     scenario: SimulationScenario<'_>,
 ) -> Result<SimulationOutcome, PredictionRefusal> {
+    // Before anything divides by a figure of the scenario.
     check(&scenario)?;
+    // The bytes of `predict1`: another sequence than the one that devices draw from this seed.
     let mut random = Pcg64Mcg::seed_from_u64(scenario.seed ^ 0x7072_6564_6963_7431);
     let (idle_read_ns, idle_commit_ns, now_ns) = idle_times(&mut bank, &scenario, &mut random);
     let threads = scenario.threads;
@@ -222,6 +224,7 @@ pub fn simulate_on(
         idle_commit_ns,
         finished: Vec::with_capacity(scenario.operations),
         over: 0,
+        // A quarter, and at least four operations of each client, since all begin at once.
         warmup: (scenario.operations / 4).max(4 * threads as usize).min(scenario.operations.max(1_000)),
         measured_from_ns: now_ns,
         waited_then: 0,

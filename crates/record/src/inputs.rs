@@ -109,6 +109,7 @@ impl InputCertificate {
     /// Of devices, each with the time that it was busy; none where none is known.
     pub fn from_devices(devices: &[(f64, &DeviceInputs)]) -> Option<InputCertificate> {
         let devices: Vec<_> = devices.iter().filter(|(_, inputs)| inputs.requests > 0).collect();
+        // Never 0, even of devices that were never busy: it is divided by.
         let busy: f64 = devices.iter().map(|(busy, _)| busy.max(1e-9)).sum();
         if devices.is_empty() {
             return None;
@@ -126,6 +127,7 @@ impl InputCertificate {
         let mut names: Vec<&str> = Vec::new();
         for estimate in devices.iter().flat_map(|(_, inputs)| &inputs.estimates) {
             if !names.contains(&estimate.name.as_str()) {
+                // In the order in which they come, so that equal shares are not shuffled.
                 names.push(&estimate.name);
             }
         }

@@ -182,6 +182,7 @@ fn read_label(old: &OldCell) -> (CellLabels, Option<String>, Option<f64>) {
     {
         (named.workload, rest) = (true, remainder);
     }
+    // What is known is taken off both ends. What is left in the middle is the data set, which may be any text.
     rest = rest.strip_prefix(old.mix.as_str()).unwrap_or(rest);
     rest = rest.strip_suffix(", compacted midway").unwrap_or(rest);
     if old.find_rate.is_some() {

@@ -36,6 +36,7 @@ pub struct ScriptReport {
 pub fn run(script: &FaultScript) -> ScriptReport {
     let (setup, steps) = (script.setup.clone(), script.steps.clone());
     let events = Arc::<UserEvents>::default();
+    // Shared: a run that fails returns nothing, and its counts are still reported.
     let of_run = Arc::clone(&events);
     let yield_every = match &setup {
         ScriptSetup::Volumes(volumes) => volumes.yield_every,

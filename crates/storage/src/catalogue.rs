@@ -406,6 +406,7 @@ impl CatalogueMedium {
                 mark(entry.estimate)
             ));
         }
+        // Last: they explain the keys in brackets of all the lines before.
         lines.push("sources:".into());
         lines.extend(self.sources.iter().map(|(key, text)| format!("  {key}: {text}")));
         lines

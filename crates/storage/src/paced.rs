@@ -198,6 +198,7 @@ impl Paced {
                 optimal_io_bytes: BLOCK_BYTES,
             },
             backing,
+            // Beside the state, so that requests look at it without the lock.
             modelled: state.model.is_some(),
             next_ns: AtomicU64::new(NEVER),
             path_ns: [AtomicU64::new(0), AtomicU64::new(0)],

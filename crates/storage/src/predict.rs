@@ -103,10 +103,12 @@ pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> MediumPred
             break;
         }
         let Some(completed_at) = model.next_completion() else { break };
+        // Time does not go back, even if a model names an instant that is over.
         now = now.max(completed_at);
         model.complete(now, &mut finished);
         for FinishedRequest { id, at: finished_at } in finished.drain(..) {
             over += 1;
+            // The measured span begins as the last request before it ends: no gap, and no overlap.
             if over == load.warmup {
                 began = finished_at;
             }
@@ -323,9 +325,11 @@ fn burst_duration_s(model: &mut dyn MediumModel, load: &ClosedLoop, steady_iops:
             }
             let iops = WINDOW as f64 / now.duration_since(window_began).as_secs_f64();
             match enough_iops {
+                // So little above the steady rate is scatter, and no burst.
                 None if iops < 1.05 * steady_iops => return None,
                 None => enough_iops = Some((iops + steady_iops) / 2.0),
                 Some(enough) if iops < enough => {
+                    // The rate fell within this window: the burst lasted up to its beginning for sure.
                     return Some(window_began.duration_since(ModelTime::ZERO).as_secs_f64());
                 }
                 Some(_) => {}

@@ -304,6 +304,7 @@ fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
             format!("{} is not a factor from 0.000001 to 1000000", spec.dilation),
         ));
     }
+    // Across all volumes: faults and figures name a device without its volume.
     let mut names = BTreeSet::new();
     let mut files = BTreeSet::new();
     for volume in &spec.volumes {
@@ -331,6 +332,7 @@ fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
                 return Err(invalid(&device.name, problem));
             }
             if let BackingSpec::File(path) = &device.backing
+                // Two devices over one file would overwrite each other's data.
                 && !files.insert(path.as_path())
             {
                 return Err(invalid(

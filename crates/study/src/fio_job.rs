@@ -52,6 +52,7 @@ impl FioJob {
         }
         let jobs: Vec<FioJobSection<'_>> = file.jobs().collect();
         let [job] = jobs.as_slice() else { return Err(format!("{} jobs of fio at once", jobs.len())) };
+        // fio applies a `[global]` to the jobs behind it only.
         if file.sections.last().is_some_and(|section| section.is_global) {
             return Err("a `[global]` after fio's job, which does not affect it".to_owned());
         }
@@ -61,6 +62,7 @@ impl FioJob {
             return Err(format!("fio's option `{}`", other.key));
         }
         let value_of = |name: &str| job.value(name);
+        // fio divides a list of files by colons, and a job's requests among them.
         if ["filename", "directory"].into_iter().filter_map(value_of).any(|value| value.contains(':')) {
             return Err("a job of fio on several files".to_owned());
         }
@@ -78,6 +80,7 @@ impl FioJob {
         let block_bytes = bytes(block).ok_or_else(|| format!("fio's `bs={block}`"))?;
         let engine = value_of("ioengine").unwrap_or("psync").to_owned();
         let (depth, jobs) = (number("iodepth", 1)?, number("numjobs", 1)?);
+        // A synchronous engine has one request under way, whatever `iodepth` says.
         let each = match engine.as_str() {
             one if ONE_AT_A_TIME.contains(&one) => 1,
             one if SEVERAL.contains(&one) => depth,
@@ -89,12 +92,14 @@ impl FioJob {
         }
         let flushed = number("fsync", 0)?.max(number("fdatasync", 0)?);
         let direct = number("direct", 0)? == 1;
+        // A page cache would answer some of them, and nothing tells how many.
         if !writes && !direct {
             return Err("fio's reads through the page cache, without `direct=1`".to_owned());
         }
         if writes && (flushed != 1 || at_once != 1) {
             return Err("fio's writes, unless a single job flushes after each one".to_owned());
         }
+        // Their requests would mix at the device, which then gets no single sequence.
         if sequential && jobs > 1 {
             return Err("several jobs of fio that each go through the file in order".to_owned());
         }

@@ -378,6 +378,7 @@ impl ReferenceFileTable {
                 ("distribution", ReferenceEntry::Text(text)) => about.distribution = Some(text.clone()),
                 ("data", ReferenceEntry::Text(text)) => about.data = Some(text.clone()),
                 ("threads", ReferenceEntry::Number(number)) => about.threads = Some(*number as u32),
+                // Kept for later: a text that describes them may stand in a column behind.
                 (_, ReferenceEntry::Number(number)) => values.push((column, *number)),
                 (_, ReferenceEntry::Text(text)) => {
                     return Err(format!("'{text}' in column '{column}' is not a figure"));
@@ -397,6 +398,7 @@ impl ReferenceFileTable {
                 }
             }
             figure.metric = PublishedMetric::from(metric.as_str());
+            // The size is for comparing. A text that names none is no mistake: it is shown as it is.
             let size = figure.data.as_deref().and_then(|data| parse_bytes(data).ok());
             figure.data_bytes = size.map(|bytes| bytes as f64);
             figures.push(figure);

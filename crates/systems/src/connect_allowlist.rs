@@ -225,6 +225,7 @@ mod tests {
             "[::1]:",
             "[10.0.0.1]:1",
             "::1%lo",
+            // Numbers and dots that are no address could be taken for a name, and resolve to something.
             "10.0.0.256",
             "10.1",
             "1:2:3",

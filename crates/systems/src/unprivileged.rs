@@ -183,11 +183,13 @@ impl UnprivilegedSandbox {
         wanted: impl IntoIterator<Item = (&'a str, u64)> + Clone,
         target: &Path,
     ) -> Result<(), String> {
+        // The program may have left links and pipes: none is followed, and none makes this wait.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let unreadable = |item: &str, error: io::Error| format!("{item} can't be read: {error}");
         let folder = openat(&self.descriptor, folder, flags | OFlags::DIRECTORY, Mode::empty())
             .map_err(|error| unreadable(folder, error.into()))?;
         let listing = Dir::read_from(&folder).map_err(|error| unreadable("the folder", error.into()))?;
+        // All names before the first copy: one that is not wanted means that none is used.
         for entry in listing {
             let entry = entry.map_err(|error| unreadable("the folder", error.into()))?;
             let name = entry.file_name().to_string_lossy();
@@ -206,9 +208,11 @@ impl UnprivilegedSandbox {
                 Err(error) => return Err(unreadable(name, error.into())),
             };
             let found = file.metadata().map_err(|error| unreadable(name, error))?;
+            // A hard link to a file of somebody else has another owner.
             if !found.is_file() || found.uid() != self.user.0.as_raw() {
                 return Err(format!("{name} is not a regular file of the user {USER}"));
             }
+            // One byte more than wanted shows that a file is too long, without copying all of it.
             let written = File::create_new(target.join(name));
             let copied =
                 written.and_then(|mut copy| io::copy(&mut file.take(bytes.saturating_add(1)), &mut copy));

@@ -186,6 +186,7 @@ impl CoreWorkload {
         if self.insert_start.checked_add(self.insert_count).is_none_or(|end| end > self.record_count) {
             problems.push(format!(
                 "insertstart + insertcount is {}: expected at most recordcount, {}",
+                // Their sum may be more than 64 bits hold.
                 u128::from(self.insert_start) + u128::from(self.insert_count),
                 self.record_count
             ));
@@ -197,6 +198,7 @@ impl CoreWorkload {
         if field_bytes > MAX_FIELD_BYTES {
             problems.push(format!("fieldlength is {field_bytes} bytes: expected at most {MAX_FIELD_BYTES}"));
         } else if u64::from(field_bytes) * u64::from(self.field_count) > MAX_RECORD_BYTES {
+            // Only here: of fields that are too long by themselves the product says nothing new.
             problems.push(format!(
                 "fieldcount x fieldlength is {} x {field_bytes} bytes: expected at most {MAX_RECORD_BYTES} in all",
                 self.field_count
@@ -223,6 +225,7 @@ impl CoreWorkload {
         if !(0.0..=1.0).contains(&self.compressibility) {
             problems.push(format!("compressibility is {}: expected 0 to 1", self.compressibility));
         }
+        // Asked so that what is not a number fits nowhere.
         let percentile_fits = self.exponential_percentile > 0.0 && self.exponential_percentile < 100.0;
         let fraction_fits = self.exponential_fraction > 0.0 && self.exponential_fraction <= 1.0;
         if !(percentile_fits && fraction_fits) {

@@ -96,6 +96,7 @@ fn text(split: &DeviceSplit, root: &str) -> String {
         let text = format!("{}, {} of it, with {directories}", rate(reached), of_all(reached));
         output::wrap_after_head(&format!("  {name} "), 10, &text) + "\n"
     };
+    // Before the split each device has one directory.
     out += &line("before:", devices, split.before_bytes_per_s);
     out += &line("after: ", split.directories, split.after_bytes_per_s);
     if split.parts.iter().all(|part| part.directories == 1) {

@@ -68,6 +68,7 @@ fn text(explanation: &CellExplanation) -> String {
     let accounts = [("mean", &explanation.mean), ("p50", &explanation.p50), ("p99", &explanation.p99)];
     let overruns: Vec<String> = accounts
         .iter()
+        // Without parts it is not known where the time went, and the bottleneck says that already.
         .filter(|(_, account)| account.has_parts())
         .filter_map(|(name, account)| Some(format!("{:.2} times for the {name}", account.overrun()?)))
         .collect();

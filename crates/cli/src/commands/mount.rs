@@ -211,6 +211,7 @@ fn storage_of_study(
     };
     let time = match arguments.time {
         Some(time) => time,
+        // Without a pace there is no time to stretch, so this host is not measured.
         None if study.leaves_time_open && !arguments.immediate => factor_here(&study, registry, stop)?,
         None => study.scale.time,
     };

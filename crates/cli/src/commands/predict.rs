@@ -182,6 +182,7 @@ fn print(answers: &PredictAnswers, sources: &MeasuredSources) {
         }
         table.add_row(row);
         for assumption in &prediction.assumptions {
+            // Cells mostly share theirs, and each is to be said once.
             if !assumptions.contains(&assumption) {
                 assumptions.push(assumption);
             }

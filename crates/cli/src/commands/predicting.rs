@@ -208,10 +208,12 @@ pub(super) fn point(study: &Study, entry: &CellParts<'_>) -> Result<CellPoint, P
         }
     };
     let servers = system.servers.max(1);
+    // No refusal yet: the point goes on to say what can't be modelled of it.
     let (storage, not_modelled) = match modelled::storage_of(study, entry) {
         Ok(storage) => (storage, None),
         Err(layer) => (modelled::ModelledStorage::default(), Some(layer)),
     };
+    // Of one server. A point is of all servers together.
     let records = study.records_here(system.share(size.records));
     let cores = study
         .machine

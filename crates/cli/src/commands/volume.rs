@@ -36,6 +36,7 @@ pub(crate) fn volume(arguments: &VolumeArguments) -> Result<ExitCode, ExitFailur
             let (volume, shrink) = (name.clone(), *shrink);
             tell(&file, PoolCommand::Resize { volume, capacity_bytes, shrink })?;
             output::print(&format!("volume {name} has {} now", units::format_bytes(capacity_bytes)));
+            // The server has done it, but reads its file only as it starts.
             if let Some(in_file) = find_volume(&file, name)
                 && in_file.spec.capacity_bytes != capacity_bytes
             {

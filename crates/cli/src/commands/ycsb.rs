@@ -345,6 +345,7 @@ fn properties(arguments: &YcsbArguments) -> Result<YcsbProperties, ExitFailure> 
 }
 
 fn spec(arguments: &YcsbArguments, workload: CoreWorkload) -> Result<RunSpec, ExitFailure> {
+    // Without --mix its properties have to mean what they mean in YCSB.
     let workload = if arguments.mix.is_none() { workload.with_core_defaults() } else { workload };
     let mix = match (arguments.phase, &arguments.mix) {
         (YcsbPhase::Load, None) => OperationMix::parse("load"),
@@ -360,6 +361,7 @@ fn spec(arguments: &YcsbArguments, workload: CoreWorkload) -> Result<RunSpec, Ex
     let duration = match (arguments.duration, workload.max_execution_time) {
         (Some(value), _) => seconds("duration", value)?,
         (None, Some(limit)) => limit,
+        // The operations end it.
         (None, None) if limited => Duration::MAX,
         (None, None) => DEFAULT_DURATION,
     };
@@ -392,6 +394,7 @@ fn spec(arguments: &YcsbArguments, workload: CoreWorkload) -> Result<RunSpec, Ex
         operation_limit,
         series_intervals: SERIES_INTERVALS,
         workload: Arc::new(workload),
+        // This workload only fills a place: the field above has another.
         ..RunSpec::new(Arc::new(CoreWorkload::new(1, 1, 1)), mix)
     })
 }

@@ -72,6 +72,7 @@ pub(crate) fn broken(text: &str) -> Vec<String> {
             if kinds.insert(name.to_owned(), kind.to_owned()).is_some() {
                 found.push(format!("{name}: told twice"));
             }
+            // OpenMetrics asks for it, and here it goes both ways.
             if (kind == "counter") != name.ends_with("_total") {
                 found.push(format!("{name}: counters end with _total, and nothing else does"));
             }
@@ -87,6 +88,7 @@ pub(crate) fn broken(text: &str) -> Vec<String> {
             found.push(format!("{name}: not a name of ours"));
         }
         match kinds.get(name).map(String::as_str) {
+            // The type stands before its samples, so it would be known by now.
             None => found.push(format!("{name}: no type, or not listed with its family")),
             Some(kind) => {
                 let quantile = sample.labels.get("quantile").map(|text| text.parse::<f64>());

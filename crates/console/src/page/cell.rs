@@ -49,6 +49,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
             section {
                 h2 { "Certificate" }
                 p {
+                    // What was done to the cell goes before what its certificate says.
                     @match record.verdict().unwrap_or(seal.verdict) {
                         CertificateVerdict::Faithful => { span.badge.faithful { "faithful" } }
                         CertificateVerdict::Doubtful => { span.badge.doubtful { "doubtful" } }
@@ -72,6 +73,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                     thead { tr { th.l scope="col" { "Device" } th scope="col" { "Reads" } th scope="col" { "Writes" } th scope="col" { "Flushes" } th scope="col" { "Read" } th scope="col" { "Written" } th scope="col" { "Busy" } th scope="col" { "Modelled p99" } th scope="col" { "Delivered p99" } } }
                     tbody { @for device in &record.devices {
                         @let totals = &device.totals;
+                        // A histogram without requests has no p99.
                         @let p99 = |histogram: &Option<underlay_record::Histogram>| histogram.as_ref().filter(|found| found.count() > 0).map_or_else(|| "-".to_owned(), |found| quantity::latency(found.quantile_us(0.99)));
                         tr {
                             th.l scope="row" { (device.description.id) }

@@ -65,6 +65,7 @@ fn chip(hub: &ConsoleHub, run: &FollowedRun, position: u32, planned: &PlannedCel
     let view = run.cell(position);
     let state = view.state;
     let has_record = state.has_ended();
+    // What was asked goes before what is: the run may take a moment to do it.
     let (class, mark, word) = match (view.skip_asked, state) {
         (true, CellState::Running) => (CellState::Skipped, CellState::Skipped, "is being skipped"),
         (true, _) => (CellState::Skipped, CellState::Skipped, "to be skipped"),

@@ -234,6 +234,7 @@ fn seal(run: &FollowedRun) -> Markup {
                         tr { th scope="col" { "modelled" } th scope="col" { "delivered" } th scope="col" { "late by" } @for _ in 0..2 { th scope="col" { "modelled" } th scope="col" { "delivered" } } }
                     }
                     tbody {
+                        // A run may have any number of devices, and this piece is drawn anew with each sample.
                         @for device in busy.iter().take(64) {
                             @let (modelled, delivered) = (device.modelled_us.unwrap_or(0.0), device.delivered_us.unwrap_or(0.0));
                             tr {

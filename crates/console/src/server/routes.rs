@@ -64,6 +64,7 @@ pub(super) fn router(shared: Arc<ServerShared>) -> Router {
         .route("/assets/{name}", get(asset))
         .fallback(not_found)
         .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
+        // The outermost layer: no request passes it by, not even one that finds no route.
         .layer(from_fn_with_state(Arc::clone(&shared), guard))
         .with_state(shared)
 }

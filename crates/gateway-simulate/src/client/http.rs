@@ -143,6 +143,7 @@ impl HttpRequest {
             BodyFraming::Signed { .. } => "STREAMING-AWS4-HMAC-SHA256-PAYLOAD".to_owned(),
             BodyFraming::Trailer { .. } => "STREAMING-UNSIGNED-PAYLOAD-TRAILER".to_owned(),
         };
+        // Before signing, which covers these headers.
         if self.framing != BodyFraming::Whole {
             let length = self.body.len().to_string();
             self.headers.push(("content-encoding".to_owned(), "aws-chunked".to_owned()));
@@ -166,6 +167,7 @@ impl HttpRequest {
             BodyFraming::Whole => self.body.clone(),
             BodyFraming::Signed { chunk_bytes } => {
                 let mut former = signed.signature.clone();
+                // The empty chunk at the end is signed, too.
                 let chunks = self.body.chunks(chunk_bytes.max(1) as usize).chain([&[][..]]);
                 let mut body = Vec::with_capacity(self.body.len() + 200);
                 for chunk in chunks {
@@ -196,6 +198,7 @@ impl HttpRequest {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         if self.is_forged {
+            // A digit more than a signature has: surely not the right one.
             head = head.replace("Signature=", "Signature=0");
         }
         head.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()));

@@ -97,6 +97,7 @@ pub(super) async fn list(session: &ClientSession, prefix: &str, has_delimiter: b
         }
         let Some(reply) = session.ask(request).await else { return false };
         let reply = match reply {
+            // An answer of 200 may have an error in its body.
             Ok(reply) if reply.status == 200 && reply.code().is_empty() => reply,
             Ok(reply) if (400..500).contains(&reply.status) => {
                 session.check_refusal("LIST", &reply);
@@ -114,6 +115,7 @@ pub(super) async fn list(session: &ClientSession, prefix: &str, has_delimiter: b
             session.model.check_list(prefix, has_delimiter, start, &entries);
             return true;
         }
+        // Without it a client could only begin again, for ever.
         if token.is_none() {
             session.model.fail(format!("LIST {prefix:?}: a page that is not the last has no token"));
             return false;

@@ -28,6 +28,7 @@ const GET: ClientOperation = ClientOperation::Get { key: 0, range: None, pace: B
 /// Plays operations against a server whose answers this makes of heads and bodies; `None` breaks the connection.
 fn play(operations: &[ClientOperation], answering: Answering) -> ObjectModel {
     let runtime =
+        // In virtual time a timeout takes none of ours.
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let world = SimulatedWorld::new(1, false);
     let (network, setup) = (SimulatedNetwork::new(world.clone()), setup());

@@ -114,6 +114,7 @@ impl StepMixture {
     }
 
     fn step(&self, setup: &ScriptSetup, random: &mut SplitMix64) -> ScriptStep {
+        // In the order of the kinds below.
         let weights = [
             self.changes,
             self.reads,

@@ -270,6 +270,7 @@ fn rules_come_and_go(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<Sc
     let shared = *random.pick(&[RuleConsistency::Revalidate, RuleConsistency::Ttl { ms: 3000 }]);
     let rules = [
         vec![("raw/".to_owned(), shared)],
+        // Removed; below that, narrowed, and with another consistency.
         Vec::new(),
         vec![("raw/x/".to_owned(), shared)],
         vec![("raw/".to_owned(), RuleConsistency::Exclusive)],
@@ -295,6 +296,7 @@ fn rules_come_and_go(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<Sc
             if one_in(random, 3) { ScriptStep::Kill { gateway } } else { ScriptStep::Terminate { gateway } };
         steps.extend([
             end,
+            // Longer than the gateway may take to drain.
             wait(90_000),
             ScriptStep::Configure(settings),
             ScriptStep::Start { gateway },
@@ -513,6 +515,7 @@ fn several_gateways(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<Scr
         0 => {
             steps.push(ScriptStep::Stop { gateway });
             work(&mut steps, random);
+            // The first is within the lease, and the others are beyond it.
             steps.push(wait(*random.pick(&[3000, 15_000, 60_000])));
             work(&mut steps, random);
             steps.push(ScriptStep::Continue { gateway });
@@ -527,6 +530,7 @@ fn several_gateways(setup: &mut ScriptSetup, random: &mut SplitMix64) -> Vec<Scr
         2 => {
             steps.push(ScriptStep::Terminate { gateway });
             work(&mut steps, random);
+            // Longer than the gateway may take to drain.
             steps.extend([wait(70_000), ScriptStep::Start { gateway }]);
             work(&mut steps, random);
         }

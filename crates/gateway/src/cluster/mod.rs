@@ -453,6 +453,7 @@ impl MemberShared {
     /// never was.
     async fn check_cluster(&self, view: &ClusterView, unsettled: usize) -> Result<(), MemberRefusal> {
         let joined = self.engine.membership().map_err(wrong)?.map(|membership| membership.cluster);
+        // Asked only before it joins: a member refuses such objects as they come.
         if joined.is_none() {
             let count = self.engine.count_unkeepable().map_err(wrong)?;
             if count > 0 {
@@ -470,6 +471,7 @@ impl MemberShared {
                 ));
             }
             (None, None) => {
+                // A store that is marked shows that this etcd has lost its cluster: a second one must not begin.
                 self.mark_stores(None).await?;
                 let id = random().map_err(MemberRefusal::Wrong)?;
                 let record = ClusterRecord { id, segments: self.segments };
@@ -479,6 +481,7 @@ impl MemberShared {
                     .transact(&[TransactionGuard::Absent(key.clone())], &[put(key, &record, 0)])
                     .await;
                 made.map_err(not_yet)?;
+                // Another gateway may have been first. The next look finds the one record that counts.
                 return Err(MemberRefusal::NotYet("the cluster is new".to_owned()));
             }
             (Some(cluster), _) => cluster.clone(),
@@ -486,11 +489,13 @@ impl MemberShared {
         if cluster.segments != self.segments {
             return Err(MemberRefusal::Wrong(other_segments(cluster.segments, self.segments)));
         }
+        // Once in a process: else every store would be asked each time that it registers.
         if !self.is_marked.load(Ordering::Acquire) {
             self.mark_stores(Some(cluster.id)).await?;
             self.is_marked.store(true, Ordering::Release);
         }
         if joined.is_none() {
+            // Last: from here on an etcd without this cluster is refused.
             let id = cluster.id;
             self.engine.note_membership(move |membership| membership.cluster = id).await.map_err(wrong)?;
         }

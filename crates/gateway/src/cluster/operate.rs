@@ -120,6 +120,7 @@ pub(crate) async fn abandon(config: &GatewayConfig, name: &str) -> Result<String
     if let Some(reason) = &view.halted {
         return Err(halted(reason));
     }
+    // As long as its lease lives it serves these slots, and a second owner would serve them too.
     if let Some((_, member)) = view.members.iter().find(|(_, member)| member.name == name) {
         return Err(format!(
             "gateway {name} is there, at {}: stop it first, and wait until its lease has ended",
@@ -138,10 +139,12 @@ pub(crate) async fn abandon(config: &GatewayConfig, name: &str) -> Result<String
     let (count, dirty) = (theirs.len(), theirs.iter().filter(|(_, record)| record.is_dirty).count());
     let mut changes = Vec::new();
     for (slot, record) in theirs {
+        // Before the first slot is given: with nobody to take one, all stay as they are.
         let Some((owner, name)) = chosen_for(&view, slot) else {
             return Err("no other gateway is there that could take its slots".to_owned());
         };
         let former = record.owner.clone();
+        // The new owner has nothing that the store lacks, so it begins clean.
         let record = SlotRecord { owner, name, epoch: record.epoch + 1, is_dirty: false, mark: 0 };
         changes.push((slot, former, record));
     }
@@ -149,6 +152,7 @@ pub(crate) async fn abandon(config: &GatewayConfig, name: &str) -> Result<String
         let mut compares: Vec<TransactionGuard> =
             changes.iter().map(|(slot, _, _)| view.unchanged(&keys, *slot)).collect();
         let mut former: Vec<&String> = changes.iter().map(|(_, former, _)| former).collect();
+        // A former owner that has come back in the meantime keeps its slots.
         former.sort();
         former.dedup();
         compares.extend(former.into_iter().map(|id| TransactionGuard::Absent(keys.member(id))));

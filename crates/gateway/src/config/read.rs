@@ -84,6 +84,7 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<GatewayConf
         root.missing("key", "expected a section `[key.NAME]` with `id` and `secret_file`: without one nobody can sign a request", findings);
     }
     let config = GatewayConfig {
+        // Sections that can't be read end it only here: one run lists the mistakes of all of them.
         listen: listen?,
         hosts,
         region,
@@ -271,6 +272,7 @@ fn s3(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> S3Endpoint {
         key_id: None,
         secret: None,
     };
+    // No [s3] is no mistake: stores in directories have no use for it.
     let Some(field) = field else { return endpoint };
     let Some(mut section) = field.section("[s3]", findings) else { return endpoint };
     if let Some(field) = section.take("endpoint")
@@ -512,6 +514,7 @@ fn keys(
         }
         section.finish(findings);
         let (Some(id), Some(secret)) = (id, secret) else { continue };
+        // A signature names its key in a text that is split at slashes.
         let is_id = (3..=128).contains(&id.value.len())
             && id.value.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         if !is_id {
@@ -525,6 +528,7 @@ fn keys(
                 "expected one that is not taken",
             ));
         }
+        // Also one with a mistake: the keys behind it are still compared with its id.
         keys.push(AccessKey { name: name.value, id: id.value, secret, grants });
     }
     keys

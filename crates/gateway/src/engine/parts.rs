@@ -47,6 +47,7 @@ pub(super) fn listed_parts(
                 "part {number} has another ETag than the request says"
             )));
         }
+        // The request need not repeat the checksums of a part. Those that it has must be right.
         for algorithm in ALGORITHMS {
             let Some(wanted) = listed.checksums.get(algorithm) else { continue };
             let reason = match part.checksums.get(algorithm) {

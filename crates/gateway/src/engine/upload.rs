@@ -77,6 +77,7 @@ impl GatewayEngine {
         headers.check()?;
         self.check_keepable(&state, &headers, &tags)?;
         let pass = self.to_write(bucket, &[key]).await?;
+        // Where others write, the store can't keep these: refused before the client sends any part.
         if !state.is_exclusive(key) {
             check_headers(&state.backend, &headers)?;
             if !tags.is_empty() {
@@ -99,6 +100,7 @@ impl GatewayEngine {
         let (upload_id, fence) = (upload.clone(), CommitFence::from_pass(&pass));
         self.committer
             .commit(Vec::new(), move |change| {
+                // The slot may have gone, and the bucket too, while this waited for its turn.
                 fence.check(change)?;
                 match change.bucket(&name.bucket)? {
                     None => Err(GatewayError::NoSuchBucket),
@@ -106,6 +108,7 @@ impl GatewayEngine {
                 }
             })
             .await?;
+        // A new owner of the slot does not know this upload, so its name must not be handed out.
         pass.check()?;
         Ok(upload)
     }

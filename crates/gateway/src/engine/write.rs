@@ -161,6 +161,7 @@ impl GatewayEngine {
             digests.update(&piece)?;
             match &mut writer {
                 Some(writer) => writer.write(piece).await?,
+                // An empty body has no writer to count its bytes.
                 None if piece.is_empty() => {}
                 None => {
                     return Err(GatewayError::IncompleteBody(
@@ -173,6 +174,7 @@ impl GatewayEngine {
             Some(writer) => Some(writer.finish().await?),
             None => None,
         };
+        // Only what came as a whole counts: `finish` refuses a body that is too short.
         if let Some(written) = &written {
             self.counters.accepted_bytes.fetch_add(written.size_bytes(), Ordering::Relaxed);
         }

@@ -138,6 +138,7 @@ impl Journal {
             in_use.entry(range.segment).or_default().insert(range.offset_bytes, stored);
         }
         let mut next_number = in_use.keys().next_back().map_or(0, |last| last + 1);
+        // A number is not given again, even if its file is missing: the metadata may still name it.
         for number in numbers_in(&folder)? {
             next_number = next_number.max(number + 1);
             if removes && !in_use.contains_key(&number) {
@@ -160,6 +161,7 @@ impl Journal {
         }
         let state = JournalState {
             segments,
+            // What was there takes nothing more: its end may be a write that was broken off.
             active: None,
             next_number,
             used_bytes,

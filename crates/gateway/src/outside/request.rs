@@ -65,6 +65,7 @@ impl GatewayClient {
                 metadata_bytes: 8 << 20,
                 encryption: None,
             },
+            // Short, as the fuzzer waits whenever a request does.
             patience: Duration::from_millis(50),
             flushes: 2,
             uploads_expire: Duration::from_secs(5),
@@ -72,6 +73,7 @@ impl GatewayClient {
                 name: BUCKET.to_owned(),
                 store: StorePlace::Directory("/the/store/of/the/fuzzer".into()),
                 rules: vec![
+                    // One rule of each kind: keys that others write as well go through other parts of the engine.
                     rule("shared/", WriteMode::Through, StoreConsistency::Revalidate),
                     rule("", WriteMode::Back { after: Duration::ZERO }, StoreConsistency::Exclusive),
                 ],

@@ -39,8 +39,10 @@ pub(super) async fn list(
         .list_buckets()
         .into_iter()
         .filter(|(name, _)| name.starts_with(&prefix) && after.as_ref().is_none_or(|after| name > after))
+        // A key learns nothing of buckets that it may not touch.
         .filter(|(name, _)| front.permissions.see(credentials, name).is_ok())
         .collect();
+    // They come in the order of their names, so the last one says where the next page begins.
     let is_truncated = buckets.len() > most;
     buckets.truncate(most);
     let last = buckets.last().map(|(name, _)| token(name));

@@ -126,6 +126,7 @@ impl ChunkDecoder {
                 RechunkerState::Line => {
                     let end = bytes.iter().position(|byte| *byte == b'\n').map(|offset| offset + 1);
                     let part = bytes.split_to(end.unwrap_or(bytes.len()));
+                    // Before the line has ended: a client that never ends one must not fill the memory.
                     if self.text.len() + part.len() > MAX_LINE_BYTES {
                         return Err(ChunkError::Line);
                     }
@@ -154,6 +155,7 @@ impl ChunkDecoder {
                     }
                 }
                 RechunkerState::Trailer => self.ready.push_back(std::mem::take(&mut bytes)),
+                // It is signed as a whole, so all of it has to be here first.
                 RechunkerState::TrailerAnew => {
                     if self.text.len() + bytes.len() > MAX_TRAILER_BYTES {
                         return Err(ChunkError::LongTrailer);

@@ -151,6 +151,7 @@ pub(super) async fn objects_v2(
     let prefix = input.prefix.clone().unwrap_or_default();
     let ((limit, most), encoding) =
         (most(input.max_keys)?, NameEncoding::from_request(input.encoding_type.as_ref())?);
+    // `start-after` counts for the first page alone: a token says where a later one begins.
     let after = match &input.continuation_token {
         Some(token) => {
             Some(position(token).ok_or_else(|| invalid("the continuation token is none of this gateway's"))?)
@@ -206,6 +207,7 @@ pub(super) async fn versions(
     let asked = ListRequest {
         prefix,
         delimiter: input.delimiter.clone().filter(|delimiter| !delimiter.is_empty()),
+        // With one version for each key, the next page begins behind the key, whatever the version's marker is.
         after: input.key_marker.clone().filter(|marker| !marker.is_empty()),
         most,
     };
@@ -221,6 +223,7 @@ pub(super) async fn versions(
         last_modified: object.last_modified,
         owner: object.owner,
         size: object.size,
+        // S3's name for the version of an object in a bucket without versions.
         version_id: Some("null".to_owned()),
         storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
         ..ObjectVersion::default()

@@ -247,6 +247,7 @@ pub(super) async fn list_parts(
     let (limit, most) = page(input.max_parts)?;
     let after = match input.part_number_marker {
         Some(marker) if marker < 0 => return Err(invalid("part-number-marker can't be negative")),
+        // A marker behind every number that a part can have is no error: the page is empty.
         marker => u16::try_from(marker.unwrap_or(0)).unwrap_or(u16::MAX),
     };
     let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;

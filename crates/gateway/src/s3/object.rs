@@ -326,6 +326,7 @@ pub(super) async fn copy(
         Some("REPLACE") => Ok(true),
         Some(other) => Err(invalid(format!("a directive is COPY or REPLACE, and not {other:?}"))),
     };
+    // In S3 both come from the source unless the request says otherwise.
     let headers = match replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))? {
         true => Some(headers_of!(input, expires)),
         false => None,
@@ -349,6 +350,7 @@ pub(super) async fn copy(
         target,
         checksum,
     };
+    // What the request itself has wrong is refused above: from here on the copy may have been made.
     let stored = front.engine.copy(asked).await.map_err(error)?;
     let mut result = CopyObjectResult {
         e_tag: Some(etag(&stored.etag)),
@@ -404,6 +406,7 @@ pub(super) async fn delete_many(
         version_id: None,
     };
     for object in input.delete.objects {
+        // A key that may not be deleted is a row of the answer. The others are deleted all the same.
         let allowed = front
             .permissions
             .write(credentials.as_ref(), &input.bucket, &object.key)
@@ -423,8 +426,10 @@ pub(super) async fn delete_many(
     }
     let names: Vec<String> = keys.iter().map(|(key, _)| key.clone()).collect();
     let outcomes = front.engine.delete(&input.bucket, keys).await.map_err(error)?;
+    // The outcomes are in the order of the keys, also those of other gateways.
     for (key, outcome) in names.into_iter().zip(outcomes) {
         match outcome {
+            // A quiet request wants to hear of failures only.
             Ok(()) if is_quiet => {}
             Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
             Err(cause) => errors.push(failure(&key, error(cause))),

@@ -246,11 +246,13 @@ fn signer(permissions: &KeyPermissions, form: &UploadForm) -> S3Result<Credentia
             else {
                 return Err(invalid("the form's x-amz-credential is not KEY/DATE/REGION/s3/aws4_request"));
             };
+            // Every date begins with an empty day, so its length counts, too.
             if !field("x-amz-date")?.starts_with(date) || date.len() != 8 {
                 return Err(invalid("the form's x-amz-date is another day's than its x-amz-credential"));
             }
             let secret = secret_of(permissions, id)?;
             let mut signing = format!("AWS4{secret}").into_bytes();
+            // The last round signs: version 4 signs the policy as it was sent, in base64.
             for scope in [date, region, service, "aws4_request", policy] {
                 signing = hmac(MessageDigest::sha256(), &signing, scope.as_bytes())?;
             }
@@ -264,6 +266,7 @@ fn signer(permissions: &KeyPermissions, form: &UploadForm) -> S3Result<Credentia
         }
     };
     match is_right {
+        // The secret has done its work: permissions look at the id alone.
         true => Ok(Credentials { access_key: id.to_owned(), secret_key: SecretKey::from(String::new()) }),
         false => Err(S3Error::with_message(
             S3ErrorCode::SignatureDoesNotMatch,
@@ -543,11 +546,13 @@ impl PostSuccess {
             }
             PostSuccess::Status(status) => {
                 *response.status_mut() = status;
+                // The object is stored. An answer without a header says so, and an error would not.
                 if let Ok(location) = HeaderValue::try_from(url) {
                     response.headers_mut().insert(LOCATION, location);
                 }
                 if status == StatusCode::CREATED {
                     let text = format!(
+                        // A bucket's name was checked before: it has nothing that XML would need escaped.
                         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse><Location>{url}</Location><Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>{etag}</ETag></PostResponse>",
                         url = escaped(url),
                         key = escaped(key)

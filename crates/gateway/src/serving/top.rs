@@ -67,6 +67,7 @@ fn ask(config: &GatewayConfig, token: &str) -> Result<String, String> {
 
 fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
     let rate = |now: u64, before: fn(&GatewayStatus) -> u64| match former {
+        // The counters begin anew when the gateway is started again between two looks.
         Some(former) => now.saturating_sub(before(former)),
         None => 0,
     };
@@ -115,6 +116,7 @@ fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
     for (cause, count) in &status.failing_objects {
         text.push_str(&format!("          {count} objects fail to be stored: {cause}\n"));
     }
+    // Names come from clients: escaped, they can't command the terminal.
     for one in &status.failing_long {
         text.push_str(&format!(
             "          {}/{} fails for {:.0} s: {}: {}\n",

@@ -100,6 +100,7 @@ pub fn advise(
         .map(|share| {
             let memory_bytes = share * point.data_bytes();
             let reads_per_operation = curve.reads(point.records, point.record_bytes, memory_bytes);
+            // Without a wanted rate: the most that this memory would give.
             let closed = CellPoint { memory_bytes, arrivals: OperationArrivals::Closed, ..point.clone() };
             let predicted = calibration.predict(&closed).ok();
             let unscaled_bytes = memory_bytes * wanted.data_scale;
@@ -118,6 +119,7 @@ pub fn advise(
             }
         })
         .collect();
+    // From here on by blocks, since a read of a device brings a whole one.
     let each = (BLOCK_BYTES / point.record_bytes).max(1.0);
     let blocks = point.records * wanted.data_scale / each;
     let block_interval_s = blocks / wanted.rate_per_s;
@@ -130,6 +132,7 @@ pub fn advise(
                 medium: medium.name.clone(),
                 usd_per_read_per_s,
                 is_rented: medium.price.rented,
+                // Gray's rule: at this interval the reads of a page cost as much as the memory for it.
                 interval_s: usd_per_read_per_s * pages_per_gib / wanted.usd_per_gib,
                 usd_per_gib_at_average: usd_per_read_per_s * pages_per_gib / block_interval_s,
             }

@@ -127,11 +127,13 @@ impl NetworkTree {
     ) {
         match self {
             NetworkTree::Device(device) => {
+                // A device may be there more than once, and one flush of it is enough.
                 if operation == ModelOperation::Flush && parts.iter().any(|part| part.device == *device) {
                     return;
                 }
                 parts.push(DevicePart { device: *device, offset_bytes, length_bytes });
             }
+            // As the mirror chooses: the member with the fewest requests under way.
             NetworkTree::Mirror { members } if operation == ModelOperation::Read => {
                 let idlest = members.iter().min_by_key(|member| member.under_way(devices));
                 if let Some(member) = idlest {

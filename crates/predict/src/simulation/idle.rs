@@ -22,11 +22,13 @@ pub(super) fn idle_times(
         for &request in requests {
             bank.submit(0, 0, request, *now_ns);
             let mut done = Vec::new();
+            // One request at a time, so that the storage is idle before each.
             while done.is_empty() {
                 let Some(next_ns) = bank.next_ns() else { break };
                 *now_ns = next_ns.max(*now_ns);
                 bank.take(*now_ns, &mut done);
             }
+            // The network is no part of what the storage takes.
             *now_ns = done.first().map_or(*now_ns, |one| one.at_ns - one.network_ns);
         }
         (*now_ns - began_ns) as f64

@@ -427,12 +427,14 @@ fn differences(runs: [&LoadedRun; 2], comparisons: &[RunComparison; 2]) -> Vec<S
         }),
     );
     let none = || "none".to_owned();
+    // Of both, since a program that one run lacks is a difference, too.
     let names: BTreeSet<&String> = a.versions.keys().chain(b.versions.keys()).collect();
     for name in names {
         add(name, both(&|run| run.versions.get(name).cloned().unwrap_or_else(none)));
     }
     let storages = comparisons.each_ref().map(storage_records);
     for (name, ours) in &storages[0] {
+        // What only one run has is listed with the cells that are not compared.
         if let Some(theirs) = storages[1].get(name) {
             let in_words = |storage: &underlay_record::StorageRecord| {
                 format!("{}, {}, {}", devices_in_words(storage), storage.layout, storage.attachment)

@@ -135,6 +135,7 @@ mod tests {
         };
         assert_eq!(node_event_in_words(&event), "shard1-node1 (master) killed at 5.00 s, back at 12.2 s");
         let shown = figures(&event);
+        // The second is from the order to start the node until it served.
         assert_eq!(shown[..2], ["2.50 s", "4.25 s"]);
         assert_eq!(shown[3], format!("0 · 7 · {ABSENT}"));
         assert!(

@@ -52,6 +52,7 @@ pub fn caveat(loaded: &LoadedRun, comparison: &RunComparison) -> String {
             if doubtful == measured { "Every cell is".to_owned() } else { some_cells(doubtful, measured) };
         text.push(format!("{share} doubtful: read the warnings before relying on this."));
     }
+    // Faults of the study belong to its figures. Those made by hand spoil them, and are left out below.
     let by_study =
         comparison.cells().filter(|result| result.disturbed_by() == Some(DisturbedBy::Study)).count();
     if by_study > 0 {
@@ -181,6 +182,7 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
             comparison.baseline
         );
     };
+    // Before any ratio: without a request to a device it shows nothing but scatter.
     if is_device_idle(&rows) {
         return format!("On {title}, no request reached a device, so the storages can make no difference.");
     }
@@ -196,6 +198,7 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
         .filter(|effect| effect.count() > 0)
         .collect();
     if effects.is_empty() {
+        // The reader is to learn which of the two sides is missing.
         let has_baseline = rows.iter().any(|row| row.figures(baseline_index).is_some());
         if let Some(reason) = left_out_by_hand(comparison, &rows, baseline_index, has_baseline) {
             return format!("On {title}, {reason}.");
@@ -209,6 +212,7 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
             )
         };
     }
+    // The answer names the largest effect first.
     effects.sort_by(|a, b| b.highest().total_cmp(&a.highest()));
     let words = [
         ["gives", &format!("the throughput of {}", comparison.baseline)],

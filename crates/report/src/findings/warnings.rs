@@ -148,6 +148,7 @@ const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was
 fn about_outcome(result: &CellResult, name: &str, found: &mut WarningCollector) {
     match &result.outcome {
         CellOutcome::Failed { reason } => {
+            // What a search lacked that found no rate is in its settings, and not in its record.
             let remedy =
                 match search::list_searches(result).iter().any(|(_, record)| record.holds_per_s.is_none()) {
                     true => "allow more time, or lengthen `step`: lower rates need longer steps to be judged",
@@ -176,6 +177,7 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut WarningCollector) 
             let text = format!("Skipped on command{suffix}");
             found.add(ReportWarning::note(text).remedy(MEASURES_SKIPPED).with_cell(name).reason());
         }
+        // That the run is not complete is said once, and not of each cell.
         CellOutcome::Pending => {}
         CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_) => {
             let completed = result.completed_records();

@@ -243,6 +243,7 @@ pub fn export(loaded: &LoadedRun) -> ReportExport {
             let baseline = comparison
                 .baseline_index()
                 .and_then(|baseline_index| row.cells.get(baseline_index)?.as_ref());
+            // Against itself the baseline has no range.
             let baseline = baseline.filter(|baseline| baseline.cell.storage != result.cell.storage);
             cells.push(cell_export(row, result, baseline, &published, table));
         }
@@ -327,6 +328,7 @@ fn cell_export(
     let mut failed_checks: Vec<String> =
         result.certificates().flat_map(Certificate::failed).map(|check| check.name.clone()).collect();
     failed_checks.sort();
+    // Repetitions mostly fail the same checks, and each name is to be there once.
     failed_checks.dedup();
     let requests = cell.requests();
     CellExport {

@@ -276,6 +276,7 @@ fn workload_table(comparison: &RunComparison, rows: &[&ComparisonRow], detail: T
                         layout.paints.push((line, ratio.clone(), CellStyle::Dim));
                     }
                     let mark = certificate_mark(result);
+                    // A conclusion that estimates can turn is as uncertain as a measurement that failed a check.
                     if result.is_doubtful() || result.can_turn {
                         layout.paints.push((line, mark.clone(), CellStyle::Alarm));
                     }
@@ -291,6 +292,7 @@ fn workload_table(comparison: &RunComparison, rows: &[&ComparisonRow], detail: T
                     let state = state_of(&result.outcome);
                     fields.push(state.to_owned());
                     layout.paints.push((line, state.to_owned(), CellStyle::Dim));
+                    // The state stands where the first figure would, and the other columns are empty.
                     fields.resize(header.len(), ABSENT.to_owned());
                 }
             }
@@ -386,6 +388,7 @@ fn cost_text(comparison: &RunComparison, detail: TableDetail, width: usize, pain
         TableDetail::Everything => PerKops::None,
         _ => PerKops::Each,
     };
+    // From what says most to what says least: the first that fits.
     let layout = [widest, PerKops::Range]
         .into_iter()
         .map(|per_kops| cost_table(comparison, per_kops))

@@ -118,8 +118,10 @@ fn within(place: usize, service: &MeasuredService, found: &mut Vec<FigureContrad
                 rounded(most)
             );
             push(description, iops, latency);
+            // Further points would accuse the same two statements.
             break;
         }
+        // Only here a rate can be too low: with more requests under way the device's own limit may hold it down.
         if depth == 1.0 && rate < most * IDLE {
             let description = format!(
                 "{name}: at queue depth 1 a latency of {} µs is {} requests a second, and `iops` says {}",
@@ -130,6 +132,7 @@ fn within(place: usize, service: &MeasuredService, found: &mut Vec<FigureContrad
             push(description, iops, latency);
         }
     }
+    // A device that takes so many blocks a second moves all of their bytes.
     if let Some(mb_s) = &service.mb_s
         && most_mb_s(service) > mb_s.value * SLACK
     {

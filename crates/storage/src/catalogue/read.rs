@@ -40,11 +40,13 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
     let year = root.number("year", 1950.0, 2100.0);
     let label = root.choice("label", LABELS);
     let note = root.optional_text("note", "a text");
+    // A note that is there but can't be read has a mistake of its own.
     if label == Some(CalibrationLabel::Proxy) && note.is_none() && !root.has("note") {
         root.mistake("a proxy needs a `note` that says what stands for what");
     }
     let capacity = root.quantity(NumberRange::Whole, "capacity_bytes", 1e6, 1e18);
     let mut volume = VolumeRules::read(&mut root);
+    // The outer option is empty if the rules can't be read, the inner one if there are none.
     let rules = volume.as_ref().and_then(Option::as_ref);
     if let (Some(_), Some(kind)) = (rules, kind)
         && kind != MediumKind::Cloud
@@ -69,6 +71,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
     let mut services = Vec::new();
     let mut stated = Vec::new();
     let model = read_model(&mut root, "[model]", kind, may_be_network, sized, &mut stated, &mut services);
+    // After the model: a rent follows the rates that the volume has.
     let price = price.map(|price| price.settled(sized, model.as_ref()));
     if let Some(Some(rules)) = &mut volume {
         rules.stated = stated;
@@ -76,6 +79,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
     let tail = read_tail(&mut root);
     let published = published(&mut root, model.as_ref(), &services);
     let sources = root.finish_file();
+    // Only here what is missing ends it, so one reading lists all mistakes of the file.
     Some(CatalogueMedium {
         name: name?,
         title: title?.value,

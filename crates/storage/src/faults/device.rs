@@ -116,6 +116,7 @@ impl FaultyDevice {
                 Some(Arc::new(VolatilePart::new(Arc::clone(&backing), arming == PowerCutArming::Protected)))
             }
         };
+        // An armed device moves the data itself, as it has to know what a cut undoes. The paced one only keeps time.
         let seen: Arc<dyn Backing> = match power {
             Some(_) => Arc::new(MovedBacking(Arc::clone(&backing))),
             None => Arc::clone(&backing),
@@ -167,6 +168,7 @@ impl FaultyDevice {
         if fault.is_of_time() && self.inner.model_faults.is_none() {
             return Err(FaultError::Timeless { device: self.inner.name.clone(), fault: fault.name() });
         }
+        // Only a power cut shows that a flush was ignored.
         if fault == DeviceFault::IgnoreFlushes && self.inner.power.is_none() {
             return Err(FaultError::NotArmed { device: self.inner.name.clone() });
         }
@@ -191,9 +193,11 @@ impl FaultyDevice {
             state.faults.push(InjectedFault { id, fault, since: injected_at, random });
             self.inner.publish(&state);
         }
+        // Without the lock: what is answered here may submit again, and that takes it.
         if vanishes {
             self.inner.paced.fail_under_way(&DeviceError::Gone);
         }
+        // What is under way has another end now, and the pacer waits for the old one.
         self.inner.paced.nudge();
         Ok(())
     }
@@ -403,6 +407,7 @@ impl FaultyInner {
         for InjectedFault { fault, random, .. } in &mut state.faults {
             match fault {
                 DeviceFault::Full if matches!(request, DeviceRequest::Write { .. }) => {
+                    // A device that is full still takes what goes where it holds something already.
                     match self.backing.holds(offset_bytes, length_bytes) {
                         Ok(true) => {}
                         Ok(false) => return FaultVerdict::Fail(DeviceError::NoSpace),
@@ -431,6 +436,7 @@ impl FaultyInner {
                 _ => {}
             }
         }
+        // Last: a fault that fails the request comes before one that pretends.
         match state.faults.iter().any(|injected| injected.fault == DeviceFault::IgnoreFlushes) {
             true => FaultVerdict::Pretend,
             false => FaultVerdict::Pass,

@@ -252,6 +252,7 @@ fn medium(
         },
         logical_sector: None,
         price: MediumPrice {
+            // A catalogue file has to have a price: an unknown one is a dollar, and marked as an estimate.
             usd: identity.price_usd.unwrap_or(1.0),
             rented: false,
             date: identity.date.clone(),
@@ -265,6 +266,7 @@ fn medium(
         volume: None,
         tail: None,
     };
+    // Last: it lists the sources that the rest of the medium names.
     medium.sources = medium_file::sources(&medium, identity);
     medium
 }

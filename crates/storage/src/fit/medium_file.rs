@@ -212,6 +212,7 @@ pub fn medium_text(medium: &CatalogueMedium) -> String {
     for (key, source) in &medium.sources {
         line(format!("{key} = {}", quoted(source)));
     }
+    // A fitted medium has neither rules for its size nor a tail, so the text needs no place for them.
     line("\n[model]".into());
     let order = if parameters.order.value == MeasuredOrder::Fifo { "fifo" } else { "any" };
     line(format!("order = {{ value = \"{order}\", source = {} }}", quoted(&parameters.order.source)));

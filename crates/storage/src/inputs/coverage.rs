@@ -66,6 +66,7 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
             FigureKind::SeekAverageReadMs | FigureKind::PositioningReadMs => (ModelOperation::Read, true),
             FigureKind::SeekAverageWriteMs => (ModelOperation::Write, true),
             FigureKind::FlushLatencyUs => (ModelOperation::Flush, true),
+            // It says how long credits last, and nothing of a request.
             FigureKind::BurstDurationS => continue,
         };
         let depth = f64::from(published.queue_depth);
@@ -76,6 +77,8 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
                 all.extend(widen_for_volume(one, published.figure, parameters))
             }
             ModelParameters::Hdd(_) if is_random => {
+                // Below this the way of the head takes nearly all of the time, so the figure holds for any smaller
+                // size.
                 let most_bytes = block_bytes.max(HARDLY_TRANSFERRED_BYTES);
                 all.push(KnownRequests { least_bytes: 0.0, most_bytes, ..one });
             }
@@ -91,6 +94,7 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
                 MeasuredLoad::SequentialWrite => (ModelOperation::Write, false),
             };
             let curve = service.iops.as_ref().filter(|iops| !iops.estimate);
+            // The latency was measured with one request under way. Only the curve says more of depths.
             let most_depth = curve.and_then(|iops| iops.points.last()).map_or(1.0, |point| point.0);
             let block_bytes = f64::from(service.block_bytes);
             all.push(KnownRequests::with_block_size(operation, is_random, block_bytes, (1.0, most_depth)));

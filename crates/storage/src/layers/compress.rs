@@ -278,18 +278,21 @@ impl CompressInner {
         let chunks = self.chunks_of(offset_bytes, buffer.len() as u64);
         let inner = Arc::clone(self);
         self.ranges.claim((), chunks.clone(), LockAccess::Shared, move |claim| {
+            // Under the claim: no write frees these runs before they are read.
             let entries: Vec<Option<ChunkEntry>> = {
                 let state = inner.lock();
                 chunks.clone().map(|chunk| state.map.get(chunk as u32).cloned()).collect()
             };
             let next = Arc::clone(&inner);
             inner.fetch(entries, move |fetched| {
+                // What was read can't change any more, so writes need not wait for the unpacking.
                 drop(claim);
                 let fetched = match fetched {
                     Ok(fetched) => fetched,
                     Err(error) => return done(Err(error)),
                 };
                 let job = Arc::clone(&next);
+                // Unpacking takes a processor, and the thread that answers for the device has other requests.
                 next.workers.run(move || {
                     for (index, stored) in fetched.into_iter().enumerate() {
                         let chunk = match job.unpack(stored) {

@@ -87,6 +87,7 @@ impl SectorLayer {
         if offset_bytes > start {
             edges.push(start);
         }
+        // One block may be both edges. There is always one: whole blocks do not come here.
         let last = end - block_bytes;
         if offset_bytes + (data.len() as u64) < end && edges.last() != Some(&last) {
             edges.push(last);
@@ -102,6 +103,7 @@ impl SectorLayer {
                             let place = (block - start) as usize;
                             whole[place..place + content.len()].copy_from_slice(&content);
                         }
+                        // Nothing was written yet, so the old content stays as a whole.
                         Err(error) => {
                             drop(claim);
                             return done(Err(error));

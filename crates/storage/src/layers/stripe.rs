@@ -144,6 +144,7 @@ impl BlockDevice for Stripe {
             return done(Err(error));
         }
         let (offset_bytes, length_bytes) = request.extent();
+        // No device has a part of it, so none would answer.
         if length_bytes == 0 && !matches!(request, DeviceRequest::Flush) {
             return done(Ok(match request {
                 DeviceRequest::Read { buffer, .. } => buffer,
@@ -175,6 +176,7 @@ impl BlockDevice for Stripe {
             }
             DeviceRequest::Read { buffer, .. } => {
                 let mut parts = self.parts(offset_bytes, length_bytes);
+                // Of one device: its answer is the answer, and no byte is copied.
                 if let [part] = parts.as_slice() {
                     return self.devices[part.device]
                         .submit(DeviceRequest::Read { offset_bytes: part.offset_bytes, buffer }, done);

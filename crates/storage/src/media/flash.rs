@@ -182,11 +182,13 @@ impl FlashModel {
         let shape = TranslationShape {
             capacity_bytes,
             over_provisioning,
+            // As many as the device has in full size: `scale` makes its blocks smaller, not fewer.
             superblocks: capacity_bytes as f64 / scale * (1.0 + over_provisioning) / superblock_bytes,
         };
         let translation = (!p.in_place.value).then(|| FlashTranslation::new(&shape, seed, initial));
         let slc = match (&p.slc_cache_bytes, &p.slc_program_mb_s) {
             (Some(bytes), Some(rate)) => {
+                // In its steady state a device has filled its cache long ago.
                 let initial_bytes = if initial == InitialState::Steady { bytes.value * scale } else { 0.0 };
                 Some(SlcCache {
                     capacity_bytes: bytes.value * scale,

@@ -105,6 +105,7 @@ impl Stack {
         let refused = |problem: String| invalid(opening.volume, problem);
         match node {
             StackNode::Device(device) => {
+                // By its place: each device is as random as before when the same stack is opened again.
                 let seed = device_seed(opening.seed, self.devices.len() as u64);
                 let faulty = open_device(device, seed, opening.clock)?;
                 let paced = faulty.paced().clone();
@@ -122,6 +123,7 @@ impl Stack {
                 let opened = opening.opener.open(spec).map_err(|problem| invalid(&spec.name, problem))?;
                 let remote = Arc::new(RecordedRemote::new(opened.device, spec, opening.clock));
                 let (metrics_source, begun) = (Arc::clone(&opened.connection), opened.connection);
+                // Names of remote devices are unique as they are, so these figures need no number in theirs.
                 self.layers.push(LayerMetrics {
                     name: spec.name.clone(),
                     kind: "remote",
@@ -203,6 +205,7 @@ impl Stack {
                 let member = self.open_node(member, opening)?;
                 let link = LinkLayer::new(member, *bandwidth_mb_s, *latency_us, Arc::clone(opening.clock))
                     .map_err(|error| refused(error.to_string()))?;
+                // As for a device: what the layers above read while they open takes no time.
                 link.line().set_pace(PacingMode::Immediate);
                 self.lines.push(link.line().clone());
                 Ok(Arc::new(link))

@@ -95,6 +95,7 @@ impl CellStorages {
                 storages.roles.push(StorageRole { server: server as usize, name: role.to_owned(), attached });
             }
         }
+        // A cluster that runs already has its storage. Only roles can be attached for it.
         if plan.storage.is_elsewhere() {
             return Ok(storages);
         }
@@ -113,11 +114,13 @@ impl CellStorages {
         let devices = volume_server::devices_folder(&pool_folder);
         Folder::make(&devices, Access::Private)?;
         if let Some(InitialData::Images(prepared)) = source.map(|source| &source.data) {
+            // Before the server starts: it opens the devices that it finds here.
             images::clone_folder(&volume_server::devices_folder(prepared), &devices)?;
         }
         let server = VolumeServer::start(plan, &pool_folder)?;
         storages.pool = Some(ServedPool { server, volume: volume.clone(), time_scale: plan.scale.time });
         for server in 0..plan.system.servers {
+            // The server belongs to `storages` already: if an attachment fails, it goes with them.
             let way = storages.pool.as_ref().expect("made just now").server.volume(server);
             let stack = storage::stack_of_volume(&plan.storage, way, plan.scale.time, plan.seed);
             let mount_root = server_folder(server)?.join("mnt");

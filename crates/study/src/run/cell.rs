@@ -301,6 +301,7 @@ impl RunContext {
             seed: plan.seed,
             memory: MemoryRecord {
                 budget_bytes: plan.budget_bytes,
+                // Of a cell that fails before it has a budget or an attachment, this is true. Others replace it.
                 enforced_by: "none".into(),
                 data_bytes: plan.data_bytes_here,
                 data_to_memory: plan.data_bytes_here as f64 / plan.budget_bytes.max(1) as f64,

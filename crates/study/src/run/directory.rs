@@ -187,6 +187,7 @@ impl RunDirectory {
         let text = match self.cells.read_text(&planned.file, MAX_RECORD_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            // Too long, or no text: no run has written it so.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 tell(&again(error.to_string()));
                 return Ok(false);
@@ -199,6 +200,7 @@ impl RunDirectory {
                 Ok(false)
             }
             Ok(mut record) => {
+                // Old records do not say who asked for a fault, and the study's own are no disturbance.
                 run.attribute_faults(&mut record);
                 let is_completed = record.status == CellStatus::Completed && record.scale == run.scale;
                 let is_disturbed = record.disturbed_by() == Some(DisturbedBy::Hand);
@@ -212,6 +214,7 @@ impl RunDirectory {
                 }
                 Ok(is_completed && !is_disturbed)
             }
+            // A later version may have measured it well: to run it again would overwrite that.
             Err(error @ ReadError::Schema { .. }) => {
                 Err(RunError::Mistake(format!("{} is refused: {error}", path.display())))
             }

@@ -301,6 +301,7 @@ pub fn describe(
             }
             let arrangement = match layout {
                 StorageLayout::Split { .. } => DeviceArrangement::Split,
+                // A single device is one whatever the layout says: there is nothing to arrange.
                 _ if single => DeviceArrangement::Single,
                 StorageLayout::Stripe { .. } => DeviceArrangement::Stripe,
                 StorageLayout::Jbod => DeviceArrangement::Jbod,
@@ -317,6 +318,7 @@ pub fn describe(
             let filesystem = volume.filesystem.made().map(str::to_owned);
             (filesystem, Some(DeviceArrangement::Pool), words, described.collect::<Vec<_>>())
         }
+        // Of real directories the study knows the paths alone.
         StorageSource::Paths(paths) => {
             let described = |path: &PathBuf| DeviceDescription {
                 id: DeviceId::new(path.display().to_string()),

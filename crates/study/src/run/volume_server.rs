@@ -344,6 +344,7 @@ fn wait_until_ready(child: &ChildProcess, control: &Path) -> Result<(PoolConnect
 /// The pool's file, at the study's scale.
 fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, name: &str) -> String {
     let PoolVolume { pool, capacity_bytes, compress, mirror, .. } = volume;
+    // Whole MiB, since the server takes whole blocks only.
     let here = |bytes: u64| (bytes as f64 / plan.scale.data) as u64 / UNIT_BYTES * UNIT_BYTES;
     let devices: Vec<String> = pool
         .devices
@@ -368,6 +369,7 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, name: &str) -> String {
         Some(CompressionCodec::Zstd(_)) => "zstd",
     };
     let mut text = format!(
+        // Port 0: two runs on one host must not want the same port.
         "name = \"{name}\"\nlisten = \"127.0.0.1:0\"\ndirectory = \"devices\"\ndevices = [{}]\ninitial = \"{initial}\"\npower_cut = {}\n",
         devices.join(", "),
         pool.power_cut
@@ -381,6 +383,7 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, name: &str) -> String {
             quoted(&this_host_nqn())
         ));
     }
+    // `{:?}` keeps the point of a whole number, which TOML would take for an integer.
     text.push_str(&format!("\n[scale]\ntime = {:?}\n", plan.scale.time));
     text
 }

@@ -69,6 +69,7 @@ pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
             visibility::check(system, workload, findings);
             note_data_in_memory(system, workload, sites, findings);
         }
+        // A storage for a role is under no cell of its own, so it is checked by itself further down.
         for storage in sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage)) {
             check_directories(system, storage, findings);
             benchmark::check_storage(system, storage, &sites.workloads, findings);

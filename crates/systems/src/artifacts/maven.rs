@@ -56,6 +56,7 @@ pub(super) fn fetch(
         }
     };
     let here = |name: &str| room.as_ref().map_or_else(|| work.join(name), |room| room.path(name));
+    // The same files by two paths: `here` is ours, and this one is what Maven sees in its sandbox.
     let path_of = |name: &str| room.as_ref().map_or_else(|| work.join(name), |room| room.inside(name));
     let output = room.as_ref().map_or_else(|| directory.to_owned(), |room| room.inside(FILES));
     let (repository, log) = (here(REPOSITORY), work.join("mvn.log"));
@@ -101,6 +102,7 @@ pub(super) fn fetch(
     loop {
         progress(&LoadProgress {
             what: format!("fetching {}, {} files{user_note}", list.name, files.len()),
+            // Partial downloads count as well, so the sum may be too high for a moment.
             done_bytes: arrived_bytes(&repository, files, MAX_DEPTH).min(total_bytes),
             total_bytes,
         });
@@ -111,6 +113,7 @@ pub(super) fn fetch(
     if !maven.state().ended_well() {
         return Err(failed(maven.state().describe(), errors_in(&log)));
     }
+    // Without a sandbox Maven has written to `directory` itself.
     let Some(room) = room else { return Ok(()) };
     let wanted = files.iter().map(|file| (file.name.as_str(), file.bytes));
     room.collect(FILES, wanted, directory)

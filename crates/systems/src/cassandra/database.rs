@@ -228,6 +228,7 @@ impl CassandraSession {
 
     fn figures_of(&self, node: &Arc<Node>) -> Result<NodeMetrics, DatabaseError> {
         let table = format!("keyspace_name = '{KEYSPACE}' AND table_name = '{}'", self.table.name);
+        // Names with `current_` are states. All others count from the start, and measurements subtract.
         let mut figures = NodeMetrics::from([("current_nodes".to_owned(), 1.0)]);
         let mut put = |name: &str, number: f64| {
             figures.insert(name.to_owned(), number);
@@ -269,6 +270,7 @@ impl CassandraSession {
                 _ => {}
             }
         }
+        // The history is kept by an id, so rows of this keyspace are chosen here.
         let text = "SELECT keyspace_name, bytes_in, bytes_out FROM system.compaction_history";
         let (mut compactions, mut read_bytes, mut written_bytes) = (0.0, 0.0, 0.0);
         for (keyspace, bytes_in, bytes_out) in self.node_rows::<(String, i64, i64)>(node, text)? {

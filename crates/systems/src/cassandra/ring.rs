@@ -127,6 +127,7 @@ impl CassandraRing {
         let mut nodes: Vec<Arc<CassandraNode>> = Vec::new();
         for number in 0..count {
             let node = plan.start(number)?;
+            // The others ask this one for the ring as they start.
             if number == 0 {
                 node.wait_until_ready(limit)?;
             }
@@ -134,6 +135,7 @@ impl CassandraRing {
         }
         nodes.iter().try_for_each(|node| node.wait_until_ready(limit))?;
         let started = Instant::now();
+        // Each node is asked: one may know all others before they know it.
         for node in nodes.iter().filter(|_| count > 1) {
             while nodes_up(&node.tool(&["status"], "starting", TOOL_LIMIT)?) < usize::from(count) {
                 if started.elapsed() > limit {

@@ -70,6 +70,7 @@ impl ProgramDirectories {
         let all = paths.data.iter().chain(paths.roles.values()).chain([&paths.scratch]);
         check_separators(all.map(PathBuf::as_path))?;
         let first = first_data_directory(NAME, &paths.data)?;
+        // A device has no directories, so the rest is about file systems alone.
         if is_block_device(first) {
             return ProgramDirectories::beside_devices(paths, user);
         }
@@ -80,6 +81,7 @@ impl ProgramDirectories {
                 SystemError::starting(NAME, format!("can't open {}: {error}", directory.display()))
             })?;
         }
+        // The setting counts from 1, and its range says so.
         let number = usize::try_from(config.wal_directory).unwrap_or(usize::MAX) - 1;
         let data_directory = paths.data.get(number).ok_or_else(|| SystemError::Setting {
             system: NAME,
@@ -100,6 +102,7 @@ impl ProgramDirectories {
         let logs = scratch.join(LOGS);
         for (path, is_kept) in [(&data, true), (&wal, true), (&temp, true), (&scratch, false), (&logs, false)]
         {
+            // A prepared data set brings these directories along, with what the load has left in them.
             if is_kept && !is_fresh && path.exists() {
                 continue;
             }

@@ -75,6 +75,7 @@ pub(super) fn text(plan: &GatewayPlan, key_id: &str, scratch: &Path) -> String {
     let authority = plan.store.authority.as_ref();
     let authority =
         authority.map_or_else(String::new, |file| format!("authority = {}\n", quoted(file.as_path())));
+    // No time to drain as it stops: a job that needs its store up to date waits for that before.
     let (bucket, store_bucket) = (&plan.serves, &plan.store.name);
     format!(
         "listen = \"{ADDRESS}\"\n\n{tls}\
@@ -115,6 +116,7 @@ mod tests {
         let plan = GatewayPlan {
             system: "test",
             program: "/usr/bin/underlay-gateway".into(),
+            // A quotation mark in a path must not end the string in the file.
             directory: "/flash/a \"b\"/gateway".into(),
             scratch: "/scratch".into(),
             sizes: GatewaySizes { memory_bytes: 1 << 26, flash_bytes: 0, journal_bytes: 1 << 30 },

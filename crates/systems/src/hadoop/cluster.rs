@@ -147,11 +147,13 @@ impl HadoopCluster {
                 } else {
                     self.check(step.during).err()
                 };
+                // The first reason counts: what is wrong afterwards may only follow from it.
                 if ended_because.is_none() {
                     ended_because = reason;
                 }
                 ended_because.is_none()
             });
+            // Before the scope ends: it waits for the thread, which polls until it is told.
             local_watch.end();
             answer
         });

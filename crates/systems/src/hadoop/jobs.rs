@@ -43,6 +43,7 @@ impl MapReduceStep {
     /// The step that is the job itself; `None` if there is no such job.
     pub(super) fn from_job(config: &HadoopConfig, job: &JobRequest) -> Option<MapReduceStep> {
         let blocks = job.data_bytes.div_ceil(config.block_bytes);
+        // A map for each block of the output, and at least one for each container.
         let parts = u32::try_from(blocks.max(config.containers)).unwrap_or(u32::MAX);
         let reduces = job.reduces.unwrap_or(u32::try_from(config.containers).unwrap_or(u32::MAX)).max(1);
         let place = |name: &str| Some(format!("{}/{name}", config.work_directory));
@@ -113,6 +114,7 @@ impl MapReduceStep {
                 discard_output: true,
                 ..step
             },
+            // It reads and writes no files, so it has neither input nor output.
             "shuffle" => step,
             "shuffle-compressed" => MapReduceStep {
                 during: "running shuffle-compressed",

@@ -79,6 +79,7 @@ impl Hadoop {
                 let archive = archive(&java, &library, &classes, &|_| {})?;
                 let namespace = NetworkNamespace::create(NAME)?;
                 let plan = directories.plan(&config, slow_motion)?;
+                // First: the job client and YARN read the configuration that HDFS writes.
                 let hdfs = Hdfs::start(&plan, &namespace, resources)?;
                 let configuration = hdfs.configuration_directory().to_owned();
                 let java_options =
@@ -94,6 +95,7 @@ impl Hadoop {
                     java_options,
                     slow_motion,
                 };
+                // Into the same directory, before anything of YARN reads it.
                 site.write().map_err(|error| {
                     SystemError::starting(
                         NAME,
@@ -132,6 +134,7 @@ impl Hadoop {
             }
         };
         cluster.client.wait_until_ready(limit, &|| cluster.check("starting"))?;
+        // HDFS takes a policy only once it serves.
         if cluster.config.storage_policy != StoragePolicy::Hot {
             cluster.set_storage_policy()?;
         }

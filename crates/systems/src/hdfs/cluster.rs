@@ -145,6 +145,7 @@ impl Hdfs {
             configuration: plan.scratch.join("configuration"),
         };
         prepare(plan, &programs)?;
+        // A prepared data set has a name directory, and to format it would lose all files.
         let is_new = is_empty(&plan.name_directory);
         if is_new {
             format(plan, namespace, &programs, resources)?;
@@ -157,6 +158,7 @@ impl Hdfs {
             let datanode = programs.datanode(plan, namespace, number);
             datanodes.push((name_of(number), Arc::new(datanode.start(&programs.java, resources)?)));
         }
+        // Made before the wait: if that fails, the servers go with it.
         let hdfs = Hdfs {
             plan: plan.clone(),
             datanodes: Roster::new(plan.system, datanodes),

@@ -132,6 +132,7 @@ impl JvmChild {
         })?;
         let socket = SocketPath::new(spec.scratch, system)
             .map_err(|error| failed(format!("can't create a path for its socket: {error}")))?;
+        // In a file that others can't read, since command lines are public.
         let properties = PropertiesFile::write(
             spec.scratch.join(format!("jvm-{}.properties", socket.name())),
             &properties::text(&spec.properties),
@@ -162,6 +163,7 @@ impl JvmChild {
         let child =
             ChildProcess::spawn_as(system, spec.part.unwrap_or(system), command, &log, spec.resources)?;
         let (hops, is_client) = (ConnectionHops::default(), spec.part.is_none());
+        // Made before the wait: if that fails, the process ends with it.
         let started = JvmChild { child, socket, timeout: spec.timeout, hops, is_client };
         process_runs();
         started.wait_until_ready(spec.start_limit, spec.give_up)?;

@@ -128,6 +128,7 @@ impl NosqlConfig {
                 mistake(key, "expected not to be set: the store at helpers has its own".to_owned());
             }
         } else if config.replication() > config.nodes {
+            // Shards follow from both, so nothing below can be judged then.
             mistake(
                 "replication",
                 format!(

@@ -140,6 +140,7 @@ mod tests {
         assert!(error.contains("4 storage nodes can't use the storage of 3"), "{error}");
         assert!(places(&StoragePaths::default(), &of_two).is_err());
 
+        // A store that is there has decided which node is where: its directories say so.
         let place = &places(&shared(3), &of_two).unwrap()[1];
         std::fs::create_dir(place.storages[1].directory.join("rg2-rn2")).unwrap();
         assert_eq!(place.storage_of("rg2-rn2"), Some(&place.storages[1]));

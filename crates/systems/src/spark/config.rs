@@ -137,6 +137,7 @@ impl SparkConfig {
     ) -> Result<SparkConfig, SettingMistakes> {
         let (mut config, mut mistakes) = SparkConfig::read(values, budget_bytes.unwrap_or(u64::MAX));
         if let Some(directories) = directories {
+            // Without a setting there is an OSD for each data directory.
             config.osds = config.osds.or(u64::try_from(directories).ok());
         }
         let master_settings = master::MasterSettings {
@@ -152,6 +153,7 @@ impl SparkConfig {
         mistakes.extend(master::mistakes(values, &master_settings));
         mistakes.extend(config.mistakes_of_a_version());
         if config.master.is_some() {
+            // A cluster that runs already has memory of its own, so there is no budget to divide.
             config.executor_bytes = config.executor_bytes.or(Some(1024 * MIB));
             return if mistakes.is_empty() { Ok(config) } else { Err(mistakes) };
         }
@@ -159,6 +161,7 @@ impl SparkConfig {
         mistakes.extend(config.mistakes_of_a_cache(values));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         let kind = config.kind();
+        // Of a store that Underlay does not start nobody here knows the nodes.
         let stored_on = match kind {
             StoreKind::Hdfs => Some(config.datanodes),
             StoreKind::S3a => config.osds,
@@ -204,6 +207,7 @@ impl SparkConfig {
             mistake("workers", format!("expected at most the number of executors, {}", config.executors));
         }
         let bytes_per_s = config.link_bits_per_s.unwrap_or(0) as f64 / 8.0;
+        // The link's bytes on their way are held in memory, so they have a bound.
         let in_flight_bytes = LinkShape { bytes_per_s, latency: config.link_latency }.bytes_in_flight();
         if in_flight_bytes > MAX_IN_FLIGHT_BYTES as f64 {
             let problem = format!(
@@ -219,6 +223,7 @@ impl SparkConfig {
                 "expected not to be set without link_bandwidth: there is no link".to_owned(),
             );
         }
+        // Last, as it depends on all of the above.
         let min_bytes = config.demand().min_bytes();
         if config.budget_bytes < min_bytes {
             let small = too_small(config.budget_bytes, min_bytes);
@@ -472,6 +477,7 @@ mod tests {
     #[test]
     fn conflicting_settings_are_reported() {
         let mistakes = |pairs: &[(&str, &str)], budget| {
+            // Two data directories, so Ceph has two OSDs unless a case says otherwise.
             let found = SparkConfig::resolve(&values(pairs), budget, Some(2)).unwrap_err();
             found.into_iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n")
         };

@@ -195,6 +195,7 @@ mod tests {
         for expected in [
             "spark.executor.memory 1024m\n",
             "spark.cores.max 3\n",
+            // Spark's 120 s, in motion that is eight times slower.
             "spark.network.timeout 960s\n",
             "-Djava.io.tmpdir=/scratch/tmp -Djavax.net.ssl.trustStore=/scratch/gateway.jks -Djavax.net.ssl.trustStoreType=JKS \
              -XX:ActiveProcessorCount=16\n",

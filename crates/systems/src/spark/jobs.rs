@@ -127,6 +127,7 @@ impl DriverRequest {
             options,
             is_checked,
         };
+        // At least a thousandth: tables without rows would have nothing to answer.
         let scale = (job.data_bytes as f64 / SCALE_BYTES * 1000.0).round().max(1.0) / 1000.0;
         let tables_of = |names: Vec<&'static str>| -> BTreeMap<&'static str, Value> {
             [("scale", json!(scale)), ("names", json!(names)), ("partitions", json!(parts))].into()
@@ -470,6 +471,7 @@ mod tests {
             received_bytes: 3,
         };
         let requests = [
+            // The first and the last come before and after the job.
             request_at(99.9, "head"),
             request_at(100.5, "head"),
             request_at(104.0, "put"),

@@ -232,6 +232,7 @@ mod tests {
 
     #[test]
     fn unreachable_master_is_reported() {
+        // It is free again at once, so nothing listens there.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let master = format!("spark://127.0.0.1:{port}");
         let reached = |pairs: &[(&str, &str)], settings: &SystemSettings| {

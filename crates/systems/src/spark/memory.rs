@@ -253,6 +253,7 @@ mod tests {
                     assert_eq!(total, used, "{demand:?}");
                     assert!(division.executor_heap_bytes >= MIN_HEAP_BYTES);
                     assert_eq!(division.cache_bytes >= MIN_BETWEEN_BYTES, cache.is_some());
+                    // By a third each, so that every order of size up to 1 TiB is met.
                     budget_bytes += budget_bytes / 3;
                 }
             }

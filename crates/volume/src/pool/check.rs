@@ -56,6 +56,7 @@ impl PoolCore {
                         ReleasedSpace::Slab(slab) => first_unit(slab),
                         ReleasedSpace::Run { unit, .. } => unit,
                     };
+                    // Maps share a piece as a whole. The same unit in a piece of another size is a mistake.
                     let entry = references.entry(unit).or_insert((0, piece));
                     entry.0 += 1;
                     if entry.1 != piece {
@@ -63,6 +64,7 @@ impl PoolCore {
                     }
                     members.push(self.members.index_of(unit));
                 }
+                // Of a packed extent these are the pieces of all chunks, and two may well be on one member.
                 if matches!(extent, super::extent::MappedExtent::Plain(_))
                     && members.len() == 2
                     && members[0] == members[1]
@@ -72,6 +74,7 @@ impl PoolCore {
                         .push(format!("both copies of extent {index} of '{name}' are on one member"));
                 }
             }
+            // All was flushed before, so what a crash would leave is what answers reads.
             let same = self.log.with_tables(|tables| {
                 tables.volumes.get(&volume.number).is_some_and(|table| table.extents == extents)
             });

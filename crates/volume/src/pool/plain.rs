@@ -162,6 +162,7 @@ impl VolumeCore {
         attempt: u32,
         done: ChangeDone,
     ) {
+        // Only an extent that is new makes the map longer.
         if old.is_none() && core.map_bytes() + PLAIN_MAP_BYTES > core.map_limit_bytes {
             drop(claim);
             return done(Err(DeviceError::NoSpace));
@@ -177,6 +178,7 @@ impl VolumeCore {
             });
         };
         let blocks = blocks_of(&part);
+        // With nothing else valid in the old place there is nothing to copy along.
         let Some(old) = old.filter(|old| old.valid & !blocks != 0) else {
             new.valid = blocks;
             let writes = vec![(part.blocks.start, data)];
@@ -188,6 +190,7 @@ impl VolumeCore {
             let pieces = match read {
                 Ok(pieces) => pieces,
                 Err(error) => {
+                    // No map has pointed to the new place, so it is free at once.
                     core.release(self::pieces(&new));
                     drop(claim);
                     return done(Err(error));

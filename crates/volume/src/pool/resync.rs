@@ -210,6 +210,7 @@ impl PoolCore {
     ) {
         let mut runs: Vec<(usize, Unit, Unit, u32)> = Vec::new();
         for (chunk, stored) in packed.stored().filter(|(chunk, _)| packed.copy(*chunk).is_none()) {
+            // The first copies may be on different members, so each chunk finds its place by itself.
             let first = self.members.index_of(stored.unit());
             let allowed = |member| member != first && self.members.takes_data(member);
             match self.space.take_runs(&[stored.units()], allowed) {
@@ -237,6 +238,7 @@ impl PoolCore {
             }
             let whole = MappedExtent::Packed(Arc::new(packed));
             let made = copied.and_then(|()| volume.map.change(extent, |_| Some((Some(whole), Vec::new()))));
+            // The map has not changed then, and nothing points to what was taken.
             if made.is_err() {
                 let piece = |(_, _, unit, units): &(usize, Unit, Unit, u32)| ReleasedSpace::Run {
                     unit: *unit,

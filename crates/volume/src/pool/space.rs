@@ -216,6 +216,7 @@ impl SlabAllocator {
             let is_taken = state.member_of(slab).is_taken(slab);
             let cut = self.plain[slab as usize].load(Ordering::Acquire) == CUT;
             match piece {
+                // A slab is counted as a whole or by its runs: two maps that disagree can't both be right.
                 ReleasedSpace::Slab(_) if cut => return false,
                 ReleasedSpace::Slab(_) if !is_taken => {
                     let member = state.member_of(slab);
@@ -235,6 +236,7 @@ impl SlabAllocator {
                         state.cut_slab(slab, &self.plain);
                     }
                     let used = state.cut.get(&slab).map_or(u64::MAX, |cut| cut.used);
+                    // Otherwise another map has it already, and `share` asks whether that is the very same run.
                     if used & mask(inside, units) == 0 {
                         return state.hold_run(unit, units);
                     }
@@ -242,6 +244,7 @@ impl SlabAllocator {
                 ReleasedSpace::Slab(_) => {}
             }
         }
+        // The lock is free again here: `share` takes it.
         self.share(piece)
     }
 
@@ -341,6 +344,7 @@ impl SlabAllocator {
                 problems.push(format!("{piece:?} is counted {found} times, and {count} maps point to it"));
             }
         }
+        // Pieces are listed by their first unit, so two that begin apart and overlap show only here.
         let mut units: HashMap<Slab, u64> = HashMap::new();
         for (_, piece) in references.values() {
             let bits = match piece {
@@ -353,6 +357,7 @@ impl SlabAllocator {
             }
             *used |= bits;
         }
+        // The other way round: what is in use although no map points to it.
         for (slab, count) in self.plain.iter().enumerate() {
             let slab = slab as Slab;
             let is_taken = state.members.iter().any(|m| m.slabs.contains(&slab) && m.is_taken(slab));

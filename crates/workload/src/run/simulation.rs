@@ -163,6 +163,7 @@ impl RunSimulation {
         let mix = OperationMix::parse(self.mix).unwrap();
         let shared = SharedOperations::new(workload, mix, self.threads, self.operation_limit).unwrap();
         let (log, operations) = RawLog::new();
+        // The log has little room: without a reader the workers would wait for ever.
         let reader = std::thread::spawn(move || operations.flatten().collect());
         let window = MeasuredSpan { begin_ns: self.warmup_ns, end_ns: self.warmup_ns + self.duration_ns };
         let series = IntervalSeries::new(
@@ -212,9 +213,11 @@ impl RunSimulation {
                     dilation: self.dilation,
                     burst: OperationBurst::default(),
                 }
+                // Threads run one after the other: each has a clock of its own, and virtual time waits for nobody.
                 .run()
             })
             .collect();
+        // The reader ends with the last writer.
         drop(log);
         let raw = reader.join().unwrap();
         let endings = reports.iter().map(|report| report.ending.clone()).collect();

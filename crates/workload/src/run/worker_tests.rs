@@ -362,6 +362,7 @@ proptest! {
             })
         };
         let simulated = simulation.run();
+        // Counted from the schedules alone: workers have no part in it.
         let mut due = 0;
         for thread in 0..threads {
             let mut schedule = simulation.schedule(thread).unwrap();
@@ -391,6 +392,7 @@ proptest! {
         reconnections in 0u64..3,
         dilation in prop::sample::select(vec![1.0, 3.0]),
     ) {
+        // A raw log needs each operation by itself, so that run puts none together.
         let simulated = [true, false].map(|keeps_raw| {
             let answers = answers.clone();
             let simulation = RunSimulation {
@@ -403,6 +405,7 @@ proptest! {
                 dilation,
                 keeps_raw,
                 ..RunSimulation::new(move |now_ns| {
+                    // By the time and not by a count, so both runs get the same answers.
                     let (took_ns, answer) = answers[(now_ns / 7) as usize % answers.len()];
                     let answer = match answer {
                         0 => Err(ClientError::Lost("gone".to_owned())),

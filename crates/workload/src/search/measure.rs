@@ -314,6 +314,7 @@ mod tests {
         let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Adding(Arc::clone(&keys)))) };
         let search = SearchSpec { most_steps: 3, ..SearchSpec::new(vec![P99], 5_000.0) };
         let stop = Arc::new(AtomicBool::new(false));
+        // Mix d inserts. A step that began from the first count would insert the same keys again.
         let outcome = find_rate(&spec("d"), search, TIMES, &connect, &stop, &|_| ()).unwrap();
         assert_eq!(outcome.steps.len(), 3);
         assert!(outcome.workload.record_count > 1000);

@@ -232,6 +232,7 @@ impl Filesystem for FuseRequestHandler {
         let core = Arc::clone(&self.core);
         let finish = move |resized: Result<(), rustix::io::Errno>| {
             let stat = resized.and_then(|()| {
+                // Even a change of nothing would set the ctime anew.
                 if change == AttributeChange::default() {
                     core.stat(inode.0)
                 } else {
@@ -244,6 +245,7 @@ impl Filesystem for FuseRequestHandler {
             }
         };
         match size {
+            // The size first: where it can't be had, the attributes stay as they are, too.
             Some(size) => self.core.set_size(inode.0, size, Box::new(finish)),
             None => finish(Ok(())),
         }

@@ -131,6 +131,7 @@ impl ProbePlace {
         stop: &Arc<AtomicBool>,
         progress: &mut dyn FnMut(&str),
     ) -> Result<ProbePlace, PlaceError> {
+        // Mount points are compared with it below, and those are without links.
         let directory = wanted.path.canonicalize().map_err(|error| refused(&wanted.path, error))?;
         let space = rustix::fs::statvfs(&directory)
             .map_err(|errno| refused(&directory, std::io::Error::from(errno)))?;
@@ -147,6 +148,7 @@ impl ProbePlace {
             Some(bytes) => bytes,
             None => wanted.default_file_bytes.min(free_bytes / FREE_SHARE),
         };
+        // Direct I/O has to end on a block of the device.
         let size_bytes = size_bytes / ALIGNMENT * ALIGNMENT;
         if size_bytes < MIN_BYTES {
             return Err(refused(
@@ -157,6 +159,7 @@ impl ProbePlace {
             ));
         }
         let path = directory.join(underlay_files::unique_name("underlay-probe"));
+        // Noted before it is made: after a crash in between somebody still knows of it.
         let note = registry.note(OwnedResource::File { path: path.clone() })?;
         let test_file = TestFile { path: path.clone(), registry: registry.clone(), note: Some(note) };
         let file = OpenOptions::new()
@@ -176,6 +179,7 @@ impl ProbePlace {
                 "so slow that not even 16 MiB could be written: give it more --time",
             ));
         }
+        // Of the mount points above it the innermost one counts.
         let mount = mounts::all()
             .into_iter()
             .filter(|mount| directory.starts_with(&mount.mount_point))

@@ -225,10 +225,12 @@ impl DaemonService {
             DaemonCommand::EndMeasurement => {
                 return DaemonReply::Activity { devices: self.stack.end_measurement() };
             }
+            // `listen` ends the daemon once this is answered.
             DaemonCommand::Shutdown => {}
             DaemonCommand::PathTimes => {
                 return DaemonReply::PathTimes { volumes: self.doors.times(&self.stack) };
             }
+            // It was measured by the wall clock, and the stack keeps modelled time.
             DaemonCommand::SetPath { path } => self.stack.set_path(path.slowed(self.dilation)),
             DaemonCommand::DelayAnswers { delay_us } => {
                 if let Err(error) = self.doors.delay(Duration::from_secs_f64(delay_us / 1e6)) {
@@ -239,6 +241,7 @@ impl DaemonService {
             DaemonCommand::CheckPowerOn => {
                 return self.stack.check_restart().map_or_else(failed, |()| DaemonReply::Done);
             }
+            // Asked first: `restore_power_by` refuses as well, but can't say why.
             DaemonCommand::PowerOn { by: disturbed_by } => match self.stack.check_restart() {
                 Ok(()) => drop(self.stack.restore_power_by(disturbed_by)),
                 Err(error) => return failed(error),
@@ -265,6 +268,7 @@ impl DaemonService {
             DaemonCommand::PowerCut { devices, seed, torn, reordered, by: disturbed_by } => {
                 let names: Vec<&str> = devices.iter().map(String::as_str).collect();
                 let cut = self.stack.cut_power_by(disturbed_by, &names, PowerCut { seed, torn, reordered });
+                // Before the answer: what has lost its memory must be gone before anybody switches on again.
                 if cut.is_ok() {
                     (self.power_cut)();
                 }

@@ -58,6 +58,7 @@ pub(super) fn about(arguments: &AboutArguments) -> Result<AdviceSubject, ExitFai
     for (run, source) in sources.runs.iter().enumerate() {
         for (cell, point) in predicting::questions(&source.study) {
             let Ok(point) = point else { continue };
+            // A cell that was not measured has nothing to advise from.
             if !sources.cells.iter().any(|measured| measured.point == point) {
                 continue;
             }
@@ -72,6 +73,7 @@ pub(super) fn about(arguments: &AboutArguments) -> Result<AdviceSubject, ExitFai
                 .iter()
                 .zip(asked)
                 .all(|(name, asked)| asked.as_ref().is_none_or(|asked| asked == *name));
+            // It goes on after the first: the refusal below lists all names.
             if fits && found.is_none() {
                 found = Some((run, cell, point));
             }
@@ -87,6 +89,7 @@ pub(super) fn about(arguments: &AboutArguments) -> Result<AdviceSubject, ExitFai
     let study = &sources.runs[run].study;
     let data_scale = study.scale.data;
     let data_bytes = data_bytes.map_or(measured.data_bytes() * data_scale, |bytes| bytes as f64);
+    // `--data` is of the modelled machine, and a point is at the study's scale.
     let records = (data_bytes / data_scale / measured.record_bytes).max(1.0);
     let calibration = sources.calibration();
     Ok(AdviceSubject {

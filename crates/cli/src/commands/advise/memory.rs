@@ -28,6 +28,7 @@ pub(in crate::commands) struct MemoryAnswer<'a> {
 }
 
 pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, ExitFailure> {
+    // Before the runs are read, which takes a while.
     if let Some(usd) = arguments.usd_per_gib
         && !(1e-6..=1e6).contains(&usd)
     {
@@ -107,6 +108,7 @@ fn text(advice: &MemoryAdvice, about: &AdviceSubject, medium: &str, asks_for_off
     let cheapest = advice.sizes.iter().map(|size| size.usd).fold(f64::INFINITY, f64::min);
     for size in &advice.sizes {
         let absent = || quantity::ABSENT.to_owned();
+        // The very same number, so equality is safe.
         let mark = if size.usd == cheapest { " (least)" } else { "" };
         table.add_row([
             quantity::memory(size.memory_bytes),

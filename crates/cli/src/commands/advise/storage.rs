@@ -73,6 +73,7 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Exi
     let threads = arguments.threads.or(most_threads).unwrap_or(about.point.threads);
     let rate_per_s = arguments.about.rate;
     let servers = f64::from(about.point.servers.max(1));
+    // `--memory` is of one server of the modelled machine. A point has all servers' at the study's scale.
     let memory_bytes =
         memory.map_or(about.point.memory_bytes, |bytes| bytes as f64 / about.data_scale * servers);
     let point = CellPoint {
@@ -136,6 +137,7 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Exi
             ));
         } else {
             let study = verify::study(&about, &asked, &best)?;
+            // Read before it is written: a study that can't be run must not be left there.
             study_of_text(file, &study, underlay_study::spec::StudyForm::default())?;
             new::create(file, &study)?;
             if !arguments.about.json {
@@ -148,6 +150,7 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Exi
             }
         }
     }
+    // A script is to see that nothing keeps to the bound.
     Ok(if advice.offers.is_empty() { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS })
 }
 
@@ -280,6 +283,7 @@ fn text(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> 
             rent_or_not(offer.usd_per_1000_per_s, offer),
             rent_or_not(offer.usd_per_tb, offer),
             match offer.prediction.is_saturated {
+                // With more work than it can do its queue has no end, and no p99.
                 true => "grows".to_owned(),
                 false => format!(
                     "{} ({} to {})",
@@ -391,6 +395,7 @@ fn turns(advice: &StorageAdvice, wanted: &StorageGoal) -> Vec<String> {
             Some(name) => format!("{name} is the cheapest that does beyond it"),
             None => "none of these does beyond it".to_owned(),
         };
+        // The search for this rate ends at 64 times the wanted one.
         let words = if per_s > 60.0 * wanted.rate_per_s {
             format!("Rate: {} keeps to the bound at more than 60 times this rate.", first.name)
         } else {

@@ -37,6 +37,7 @@ pub(super) fn study(
     };
     let mut document: DocumentMut =
         run.study_toml.parse().map_err(|error: toml_edit::TomlError| unedited(&error.to_string()))?;
+    // First the study as it was run: its text alone is not what was measured.
     for text in &run.overrides {
         override_with(&mut document, text).ok_or_else(|| unedited(text))?;
     }
@@ -66,6 +67,7 @@ pub(super) fn study(
             table.remove(key);
         }
         table.insert("mixes", value(Array::from_iter([about.point.mix.as_str()])));
+        // These visit every record in turn, so a distribution would have no use.
         if !matches!(about.point.mix.as_str(), "load" | "delete") {
             table.insert("distribution", value(about.point.distribution.as_str()));
         }
@@ -94,6 +96,7 @@ pub(super) fn study(
         storages.insert(name, Item::Table(table));
     }
     document["baseline"] = value(names[0].as_str());
+    // Before the storages are in: theirs are to stay, and the old ones speak of another study.
     without_comments(document.as_table_mut());
     document.insert("storage", Item::Table(storages));
     document.set_trailing("");

@@ -47,6 +47,7 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, ExitFail
         return Err(ExitFailure::Mistake(format!("--price is {usd}: expected dollars, from 0.01 on")));
     }
     let points_file = arguments.output.with_extension("points.json");
+    // Before anything is measured: minutes of it would end in nothing.
     refuse_existing(&arguments.output)?;
     refuse_existing(&points_file)?;
     let stop = signals::stop_flag()?;
@@ -65,6 +66,7 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, ExitFail
         Err(error) => return Err(failure(error)),
     };
     let facts = place.facts.clone();
+    // Writes are probed only where nothing is lost: in a test file of its own, or with --destroy.
     let shape = shape_of(arguments.quick, total, facts.what == "directory" || arguments.destroy);
     place.disk.slow_down(dilation);
     let profile = match fit::profile(&mut place.disk, &shape, &mut |progress| bar.step(progress)) {
@@ -72,6 +74,7 @@ pub(crate) fn measure(arguments: &MeasureArguments) -> Result<ExitCode, ExitFail
         Err(TargetError::Stopped) => return Ok(stopped(&bar)),
         Err(error) => return Err(ExitFailure::Failed(error.to_string())),
     };
+    // The test file goes as soon as nothing needs it.
     drop(place);
     bar.say("fitting");
     let identity = identity(arguments, &name, &facts, &profile, dilation);

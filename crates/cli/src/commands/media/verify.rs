@@ -69,6 +69,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, ExitFailur
     let profile = profile_beside(&arguments.medium)?;
     let loads = loads();
     let capacity_bytes = DEVICE_BYTES.min(medium.capacity_bytes());
+    // Virtual time needs no device here, so this machine's speed does not matter.
     if arguments.is_virtual {
         return Ok(published_only(&medium, arguments.json));
     }

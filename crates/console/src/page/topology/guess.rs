@@ -19,6 +19,7 @@ pub(super) fn parts(
     let mut parts = PartsRecord::default();
     for number in 1..=servers {
         let server = (servers > 1).then_some(number);
+        // A device without a server is of a pool, which all servers share, or there is one server only.
         let is_own = |device: &&DeviceDescription| device.id.server == server || device.id.server.is_none();
         let own: Vec<&DeviceDescription> = storage.devices.iter().filter(is_own).collect();
         let mut roles: Vec<Option<&str>> = own.iter().map(|device| device.id.role.as_deref()).collect();

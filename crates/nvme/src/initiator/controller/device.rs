@@ -523,8 +523,10 @@ impl BlockDevice for RemoteDevice {
         let most = namespace.transfer_bytes;
         match request {
             DeviceRequest::Flush => namespace.flush(done),
+            // NVMe counts blocks from 0, so it has no command for none.
             DeviceRequest::Read { buffer, .. } if length_bytes == 0 => done(Ok(buffer)),
             _ if length_bytes == 0 => done(Ok(Vec::new())),
+            // In one command, straight into the caller's buffer.
             DeviceRequest::Read { buffer, .. } if length_bytes <= most => {
                 let payload = CommandPayload::Receive(buffer);
                 namespace.read(namespace.piece(nvm::READ, offset_bytes, length_bytes, payload), done);

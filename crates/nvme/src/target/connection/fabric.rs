@@ -70,6 +70,7 @@ impl TargetConnection {
             self.connect(command, data, reply);
             return Ok(());
         }
+        // A queue belongs to a controller only once it has connected.
         let Some(association) = self.queue.association() else {
             reply.status(NvmeStatus::COMMAND_SEQUENCE_ERROR.do_not_retry());
             return Ok(());
@@ -79,6 +80,7 @@ impl TargetConnection {
         match command.fabrics_type() {
             fabrics_type::AUTHENTICATION_SEND => self.authentication_send(command, data, reply, &controller),
             fabrics_type::AUTHENTICATION_RECEIVE => self.authentication_receive(command, reply),
+            // Behind the two commands that authenticate: no other is carried out before that is over.
             _ if !self.authenticating.is_done => {
                 reply.status(NvmeStatus::AUTHENTICATION_REQUIRED.do_not_retry());
                 Ok(())
@@ -100,6 +102,7 @@ impl TargetConnection {
                 Ok(())
             }
             fabrics_type::DISCONNECT if queue_id != 0 => {
+                // The format of the record, of which there is only one.
                 if command.dwords[0] as u16 != 0 {
                     reply.status(NvmeStatus::CONNECT_INCOMPATIBLE_FORMAT.do_not_retry());
                     return Ok(());
@@ -107,6 +110,7 @@ impl TargetConnection {
                 reply.success();
                 Err(ConnectionEnd::Over)
             }
+            // Properties are for the admin queue, and only the other queues disconnect.
             fabrics_type::PROPERTY_GET | fabrics_type::PROPERTY_SET | fabrics_type::DISCONNECT => {
                 reply.status(NvmeStatus::INVALID_QUEUE_TYPE.do_not_retry());
                 Ok(())

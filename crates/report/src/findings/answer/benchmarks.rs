@@ -39,6 +39,7 @@ pub(super) fn about_system(comparison: &RunComparison, system: &str, rows: &[&Co
         };
     }
     effects.sort_by(|a, b| b.highest().total_cmp(&a.highest()));
+    // Only of one figure that all have, and of which more is better, "gives" can be said.
     let [verb, object] = match throughput_of(&rows) {
         Some(figure) => ["gives", &format!("the {figure} of {baseline}")],
         None => ["is", &format!("as good as {baseline}")],

@@ -48,6 +48,7 @@ pub(super) fn about_system(comparison: &RunComparison, system: &str, rows: &[&Co
         ["no difference was seen", comparison.baseline],
     ];
     let mut clauses = throughput_clauses(&effects, RatioSubject::Job, words);
+    // Of the storage that the sentence begins with, not of one that makes no difference.
     clauses.extend(most_changed(&rows, baseline_index, effects.iter().find(|one| one.differs())));
     let certainty = match effects.iter().all(|effect| effect.differs() && !effect.has_intervals()) {
         true => " Each job ran once, so the certainty of these ratios is unknown.",

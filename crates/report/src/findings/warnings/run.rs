@@ -13,6 +13,7 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &RunComparison, found: &
         let text = format!("The run is not complete: {finished} of {planned} repetitions have been recorded");
         found.add(ReportWarning::note(text).remedy("`underlay run --resume`"));
     }
+    // Asked here, since a limited run may lack the baseline for this reason alone.
     let is_limited = !loaded.run.limits.is_empty();
     if is_limited {
         let limits: Vec<String> = loaded.run.limits.iter().map(|limit| limit.describe()).collect();

@@ -131,6 +131,7 @@ pub(super) fn prices(table: Option<&ReferenceTable>, comparison: &RunComparison)
     let records = storage_records(comparison);
     let baseline = comparison.baseline_index();
     let storage = |list: &prices::PriceList, index: usize, name: &str| {
+        // A storage with a medium that the list lacks is left out: a part of its price would look cheap.
         let price = list.price_storage(records.get(name)?)?;
         let performance = comparison.rows.iter().filter_map(|row| {
             let ratio = prices::performance(row, index, baseline?)?;
@@ -149,6 +150,7 @@ pub(super) fn prices(table: Option<&ReferenceTable>, comparison: &RunComparison)
         let mut all = Vec::new();
         for pair in &pairs {
             for (row, ratio, lists) in &pair.rows {
+                // The pairs are the same in all lists, but a list need not have a price for each.
                 let Some(price) = lists.get(position).copied().flatten() else { continue };
                 all.push(BreakEvenExport {
                     storage: comparison.storages[pair.storage].to_owned(),

@@ -81,6 +81,7 @@ fn chart(ab: &AbComparison) -> String {
         })
         .collect();
     let ratios = || figures.iter().map(|(_, figure)| figure.ratio.value);
+    // Set by the ratios: one wide interval would press all others together.
     let furthest = ratios().map(|ratio| ratio.ln().abs()).fold(0.05, f64::max).exp() * FURTHEST;
     let ends =
         figures.iter().filter_map(|(_, figure)| figure.ratio.interval).flat_map(|one| [one.low, one.high]);
@@ -88,6 +89,7 @@ fn chart(ab: &AbComparison) -> String {
         ratios().chain(ends).map(|ratio| ratio.clamp(1.0 / furthest, furthest)).chain([0.9, 1.1]),
     );
     let longest = figures.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) as i32;
+    // A character of the names takes about 6.5 pixels.
     let left = (longest * 13 / 2 + 12).min(480);
     let margins = ChartMargins { left, right: 20, top: 8, bottom: 30 };
     let height = LINE * figures.len() as i32 + margins.top + margins.bottom;

@@ -168,6 +168,7 @@ impl GroupChart<'_> {
                     if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
                 area.draw(&Circle::new((*x, *y), 5 * FINE, style)).expect("drawing to memory can't fail");
             }
+            // Values are written last: each keeps clear of all dots and of the values before it.
             let mut occupied: Vec<PlotRectangle> = places
                 .iter()
                 .map(|(_, x, [top, _, bottom])| PlotRectangle {

@@ -93,6 +93,7 @@ fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
     let y = ChartAxis::log(drawn.iter().map(|one| one.p99_us.value).chain([frontier.p99_bound_us]));
     let mut on_line: Vec<&PricedStorage> = drawn.iter().copied().filter(|one| one.is_on_frontier).collect();
     on_line.sort_by(|a, b| a.price.usd.total_cmp(&b.price.usd));
+    // For those who don't see the picture: what lies off the frontier is beaten by something that is named here.
     let names: Vec<String> = on_line
         .iter()
         .map(|one| {

@@ -37,6 +37,7 @@ fn run_facts(page: &ReportPage) -> Markup {
     let versions: Vec<String> = RunOrigins::from_loaded(page.loaded)
         .versions
         .iter()
+        // The operating system is among them as well, and has a line of its own.
         .filter(|(program, _)| run.versions.contains_key(**program))
         .map(|(program, found)| {
             let found: Vec<String> = found.iter().map(|(version, _)| (*version).to_owned()).collect();
@@ -262,6 +263,7 @@ fn certificates(page: &ReportPage) -> Markup {
         @if results.is_empty() { p { "No record carries a certificate." } }
         @for result in &results {
             @let is_doubtful = result.is_doubtful();
+            // What failed is what a reader comes for.
             details open[is_doubtful] {
                 summary {
                     (cell_name(&page.comparison, result)) " " (verdict_badge(result))

@@ -212,6 +212,7 @@ pub fn render_explained(loaded: &LoadedRun, explained: &RunExplanation) -> Strin
         ("method", "How it was measured", method::section(&page)),
     ]
     .into_iter()
+    // A section without content is in neither the page nor its navigation.
     .filter_map(|(id, name, content)| content.map(|content| (id, name, content)))
     .collect();
     let answer = answer::summarize(loaded, &page.comparison);

@@ -63,6 +63,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
             } }
         }
         @let absolute: Vec<&PublishedComparison> = figures.iter()
+            // A relative performance is a ratio already, and is in the table above.
             .filter(|one| one.figure.metric != PublishedMetric::RelativePerformance).collect();
         @if !absolute.is_empty() { details open[absolute.len() <= 24] {
             summary { "Absolute figures, published and ours" }
@@ -114,11 +115,13 @@ fn ratio_pictures(page: &ReportPage, ratios: &[&PublishedComparison]) -> Markup 
     let groups: Vec<MarkGroup> = ratios
         .iter()
         .filter(|one| {
+            // On one axis with these, ratios of latencies would point the wrong way.
             matches!(one.figure.metric, PublishedMetric::Throughput | PublishedMetric::RelativePerformance)
         })
         .filter_map(|one| {
             let (published, ours) = (one.published_ratio?, one.our_ratio?);
             let label = page.row_label(&page.comparison.rows[one.row?]);
+            // With two storages only one can be compared with the baseline, and the label need not name it.
             let is_only_other = page.comparison.storages.len() == 2;
             let label = if is_only_other { label } else { format!("{label}, {}", one.figure.storage) };
             let mark = |series, value, interval| ChartMark { series, value, interval, is_doubtful: false };

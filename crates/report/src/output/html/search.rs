@@ -50,6 +50,7 @@ fn chart(page: &ReportPage, row: &ComparisonRow) -> Markup {
         .filter_map(|(index, result)| Some((index, search::list_searches(result).first()?.1)))
         .collect();
     let most = first.iter().map(|(_, record)| record.steps.len()).max().unwrap_or(0);
+    // A single step is no course.
     if most < 2 {
         return html! {};
     }
@@ -61,6 +62,7 @@ fn chart(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let y =
         ChartAxis::log(first.iter().flat_map(|(_, record)| record.steps.iter().map(|step| step.rate_per_s)));
     let x = ChartAxis { low: 0.5, high: most as f64 + 0.5, is_log: false };
+    // More ticks than that would run into each other.
     let every = most.div_ceil(15).max(1);
     let ticks: Vec<(f64, String)> =
         (1..=most).step_by(every).map(|number| (number as f64, number.to_string())).collect();

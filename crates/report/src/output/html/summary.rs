@@ -112,6 +112,7 @@ fn card(page: &ReportPage, index: usize, name: &str) -> Markup {
     let disturbed =
         comparison.cells().filter(|one| one.cell.storage == *name && one.disturbed_by().is_some()).count();
     let cost = records.get(name).and_then(|storage| StorageCost::from_storage(storage));
+    // A storage of which nothing was measured has these lines, too, and they say so.
     let has_operations = (jobs.is_empty() && benchmarks.is_empty()) || !figures.is_empty();
     let is_several = figures.len().max(jobs.len()).max(benchmarks.len()) > 1;
     html! {

@@ -72,6 +72,7 @@ pub(super) fn bar_pictures<'c>(
             let values: Vec<f64> =
                 groups.iter().flat_map(|group| &group.marks).map(|mark| mark.value).collect();
             let high = values.iter().copied().reduce(f64::max)?;
+            // A logarithmic axis has no place for 0.
             let low = values.iter().copied().filter(|value| *value > 0.0).reduce(f64::min)?;
             let is_log = high > LOG_FROM * low;
             let scale = if is_log { ", logarithmic scale" } else { "" };

@@ -21,6 +21,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
                 window.map_or(ABSENT.to_owned(), |window| quantity::latency(window.mean_us.value))
             };
             layout.table.add_row(vec![
+                // Only a row's first line has its name.
                 std::mem::take(&mut name),
                 comparison.storages[*storage].to_owned(),
                 quantity::percent(one.share),

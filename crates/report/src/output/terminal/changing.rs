@@ -21,6 +21,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
                     layout.paints.push((line, reached.clone(), CellStyle::Alarm));
                 }
                 layout.table.add_row(vec![
+                    // Only a storage's first line has its name.
                     std::mem::take(&mut storage),
                     seconds(stretch.from_s, stretch.to_s),
                     stretch.offered(),

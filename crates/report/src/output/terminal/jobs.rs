@@ -174,6 +174,7 @@ fn durations(comparison: &RunComparison, rows: &[&ComparisonRow], detail: TableD
     for row in rows {
         let mut name = row.label().to_owned();
         for result in row.cells.iter().flatten() {
+            // Only a job's first line has its name.
             let mut fields = vec![std::mem::take(&mut name), result.cell.storage.clone()];
             match result.job() {
                 Some(job) => {
@@ -184,6 +185,7 @@ fn durations(comparison: &RunComparison, rows: &[&ComparisonRow], detail: TableD
                         layout.paints.push((line, ratio.clone(), CellStyle::Dim));
                     }
                     fields.push(ratio);
+                    // Phases are the first to go where the terminal is narrow.
                     if detail != TableDetail::Narrow {
                         fields.extend(phases.iter().map(|name| {
                             job.phases_s
@@ -289,8 +291,10 @@ fn directory_text(
         let mut name = comparison.storages[*storage].to_owned();
         let groups = directories::groups(all);
         for group in &groups {
+            // Directories of one role may lie on devices of several kinds.
             let kind = group.kind.as_deref().unwrap_or("several devices");
             layout.table.add_row(vec![
+                // Only a storage's first line has its name.
                 std::mem::take(&mut name),
                 group.role.clone(),
                 format!("{} on {}", group.directories, counted(group.devices, kind)),

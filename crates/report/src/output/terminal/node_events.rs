@@ -24,6 +24,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
             for record in &one.records {
                 for event in &record.node_events {
                     let mut cells =
+                        // Only a row's first line has its name.
                         vec![std::mem::take(&mut name), storage.clone(), node_event_in_words(event)];
                     cells.extend(figures(event));
                     layout.table.add_row(cells);

@@ -30,6 +30,7 @@ pub(super) fn text(
         out += &format!("{}\n", paint.bold(&line));
     }
     out += &table_of(comparison, &lists).render(width, paint);
+    // With one list there is no other time that the note could mean.
     if lists.len() > 1 {
         for line in wrap(BANDWIDTH, width - 2, "") {
             out += &format!("  {}\n", paint.dim(&line));

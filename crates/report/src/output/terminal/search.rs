@@ -18,6 +18,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
     for bound in bounds {
         let several = rows.iter().filter(|row| row.cell.rate_within() == Some(bound)).count() > 1;
         let header = ["workload", "storage", "repetition", "holds", "fails", "steps", "confirmed"];
+        // Of a single workload a column of its name would say nothing.
         let header = if several { &header[..] } else { &header[1..] };
         let mut layout = TableLayout::new(&header.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         for row in rows.iter().filter(|row| row.cell.rate_within() == Some(bound)) {

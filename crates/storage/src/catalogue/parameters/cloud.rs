@@ -70,6 +70,7 @@ impl CloudParameters {
                 problems.push(format!("{names} go together: state all of them or none"));
             }
         };
+        // The model bursts only with both of a pair: one alone would be dropped without a word.
         together("`burst_iops` and `io_credits`", &[self.burst_iops.is_some(), self.io_credits.is_some()]);
         together(
             "`burst_mb_s` and `throughput_credits_mb`",
@@ -101,6 +102,7 @@ impl CloudParameters {
             ("instance_mb_s", self.instance_mb_s.as_ref(), "instance_burst_mb_s", &self.instance_burst_mb_s),
         ] {
             match (low, high) {
+                // A burst below the usual rate would make a rested volume the slower one.
                 (Some(low), Some(high)) if high.value < low.value => {
                     problems.push(format!("`{high_name}` is below `{low_name}`"));
                 }

@@ -111,6 +111,7 @@ proptest! {
                 model.complete(next, &mut finished);
             }
             model.complete(now, &mut finished);
+            // Half of the steps submit, so that the faults have requests to act on.
             match kind {
                 0 => shared.set(vec![(FaultId(factor as u64), DeviceFault::Slow { factor })]),
                 1 => shared.set(vec![(
@@ -125,6 +126,7 @@ proptest! {
                 }
             }
         }
+        // The faults stay: also then everything that was submitted has to finish.
         let mut calls = 0;
         while let Some(next) = model.next_completion() {
             model.complete(next, &mut finished);

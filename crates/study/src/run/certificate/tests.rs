@@ -81,6 +81,7 @@ fn wrong_values_are_told_apart_from_errors() {
             time_scale: 1.0,
         })
     };
+    // There is an error here, too, and an error alone is no wrong value.
     assert!(failed(&certificate(0)).is_empty());
     let wrong = certificate(2);
     assert_eq!((failed(&wrong), wrong.verdict), (vec!["checked values"], CertificateVerdict::Doubtful));
@@ -583,6 +584,7 @@ fn unmeasured_cell_is_never_faithful() {
     let fine =
         MeasuredWindow { throughput_per_s: 1000.0, operations: 1000, latency, ..MeasuredWindow::default() };
     let steady = RunAftermath::default();
+    // Each check below changes one thing of this cell, which passes.
     assert_eq!(certify_with(&fine, &steady, true).verdict, CertificateVerdict::Faithful);
     assert_eq!(failed(&certify_with(&fine, &steady, false)), ["memory budget"]);
     assert_eq!(failed(&certify_with(&MeasuredWindow::default(), &steady, true)), ["operations answered"]);
@@ -590,6 +592,7 @@ fn unmeasured_cell_is_never_faithful() {
     assert_eq!(failed(&third_failed), ["operations answered"]);
     let finding = &third_failed.failed().next().unwrap().finding;
     assert!(finding.starts_with("1500 operations, of which 500 failed and 0 found no record"), "{finding}");
+    // A client that is lost takes its part of the offered rate with it, so both checks fail.
     let lost = RunAftermath { lost_threads: 1, unstarted: 9, ..RunAftermath::default() };
     assert_eq!(failed(&certify_with(&fine, &lost, true)), ["clients", "offered rate"]);
 }

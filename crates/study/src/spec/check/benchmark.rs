@@ -20,6 +20,7 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
     if capabilities.by_command && system.spec.servers > 1 {
         let message = format!("[system.{}] is run by commands, which know one server", system.spec.name);
         findings.push(Diagnostic::error(system.key_span.clone(), message, "expected `servers = 1`"));
+        // A workload can't mend that.
         return;
     }
     if capabilities.by_command

@@ -128,6 +128,7 @@ fn check_for(
         let shards: Vec<NodeShard> = node.shards.iter().map(|&shard| NodeShard { shard, role }).collect();
         spec.node.allows(&node.name, role, &shards)
     };
+    // Roles are taken while the system runs: a node fits if it may have one that the event names.
     let fits = |node: &PlannedNode| match node.roles {
         [] => allows(node, None),
         roles => roles.iter().any(|role| allows(node, Some(*role))),

@@ -60,8 +60,10 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
                 findings.push(finding.with_context(system.key_span.clone(), "the system"));
             }
         }
+        // Requests for a system without jobs: the usual case.
         (false, true) => {}
     }
+    // Several servers have data of their own each, and a job reads the output of another one.
     if let (true, Some(span), true) = (workload.is_batch, &system.servers_span, system.spec.servers > 1) {
         let message = format!("the jobs of [workload.{}] can't be shared by several servers", workload.name);
         findings.push(

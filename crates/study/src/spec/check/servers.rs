@@ -29,6 +29,7 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
             Diagnostic::error(span.clone(), message, "expected one server")
                 .with_help("`nodes` says how many nodes it has"),
         );
+        // Everything below would speak of servers that it can't have.
         return;
     }
     for storage in &sites.storages {
@@ -89,6 +90,7 @@ fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut D
         );
     }
     for mix in &workload.all_mixes() {
+        // A mix that can't be read has a finding of its own.
         let changes = |kind| OperationMix::parse(&mix.value).is_ok_and(|mix| mix.share(kind) > 0.0);
         if changes(OperationKind::Insert) || changes(OperationKind::Delete) {
             findings.push(
@@ -122,6 +124,7 @@ pub(super) fn check_roles(system: &SystemSite, sites: &SectionSites, findings: &
             ));
             continue;
         }
+        // It has a section that could not be read, and a finding says so.
         let Some(storage) = sites.storages.iter().find(|storage| storage.spec.name == name.value) else {
             continue;
         };
@@ -183,6 +186,7 @@ pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) 
             let settings = storage.spec.settings_of(&system.spec);
             let endpoints = endpoints_of(system);
             let written = endpoints.and_then(|(key, _)| settings.get(key));
+            // Of a storage's own settings, since these may differ from the system's.
             let has_endpoints = written.is_some_and(|list| !list.trim().is_empty());
             let (title, key) = (format!("[storage.{}]", storage.spec.name), system.key_span.clone());
             match (storage.spec.is_elsewhere(), has_endpoints) {
@@ -216,6 +220,7 @@ pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) 
                 _ => {}
             }
         }
+        // One is enough to name: the storage is what stands in the way.
         let Some(workload) = sites.workloads.iter().find(|workload| {
             storage.spec.is_elsewhere()
                 && workload.mixes.iter().any(|mix| matches!(mix.value.as_str(), "load" | "delete"))

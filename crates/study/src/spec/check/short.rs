@@ -11,6 +11,7 @@ use crate::spec::read::{SectionSites, ShortOverrides};
 pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
     let mixes = sites.workloads.iter().flat_map(|workload| &workload.mixes);
     let names: Vec<&str> = mixes.map(|mix| mix.value.as_str()).collect();
+    // Without any mix there is nothing to expect.
     for mix in short.mixes.iter().filter(|mix| !names.contains(&mix.value.as_str()) && !names.is_empty()) {
         let message = format!("[short] keeps mix \"{}\", which no workload has", mix.value);
         let label = format!("expected one of {}", names.join(", "));
@@ -34,6 +35,7 @@ pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites,
         };
         findings.push(Diagnostic::error(job.span.clone(), message, label));
     }
+    // It replaces a value that has to be there: one system with it is enough.
     if let Some(servers) = &short.servers
         && !sites.systems.is_empty()
         && sites.systems.iter().all(|system| system.servers_span.is_none())

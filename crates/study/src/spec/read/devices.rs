@@ -63,6 +63,7 @@ pub(in crate::spec) fn read_devices(
         ));
         return None;
     }
+    // Counts come from the file, so their sum may be too large.
     let total = devices.iter().fold(0, |sum: u32, device| sum.saturating_add(device.value.count));
     if total > MAX_DEVICES {
         let message = format!("{} are {total} devices", field.place);
@@ -96,6 +97,7 @@ pub(in crate::spec) fn read_devices(
             );
         }
     }
+    // Without one that could not be read it would be another storage.
     let complete = !devices.is_empty() && devices.len() == elements.len();
     complete.then(|| devices.into_iter().map(|device| device.value).collect())
 }

@@ -115,6 +115,7 @@ pub(in crate::spec) fn read_amounts(
         } else if jobs.contains(&size.key.as_str()) {
             amounts.of_jobs.push((size.key.clone(), bytes));
         } else if !jobs.is_empty() {
+            // Only beside jobs that are known: a list of them that could not be read has findings of its own.
             let names: Vec<&str> = jobs.iter().copied().chain([OTHERS]).collect();
             let message = format!("`{}` in {} is not one of the jobs", size.key.escape_debug(), field.place);
             let expected = format!("expected one of {}", names.join(", "));

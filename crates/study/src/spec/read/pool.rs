@@ -166,6 +166,7 @@ pub(in crate::spec) fn read_volume(
     let mirror = fields.mirror.map_or(Some(false), |mirror| mirror.boolean(findings));
     let layers = layers.read_of_volume(findings);
     let filesystem = read_filesystem(filesystem, findings);
+    // Behind all fields, so that one reading lists the mistakes of each.
     let (pool, capacity_bytes, mirror, (compress, link)) = (pool?, capacity?, mirror?, layers?);
     let source = StorageSource::Volume(PoolVolume {
         pool: pool.spec.clone(),

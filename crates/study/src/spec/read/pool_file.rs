@@ -115,6 +115,7 @@ fn read_devices(
     match (devices, paths) {
         (None, None) => {
             let label = "expected `devices = [{ medium = \"nvme-9300-max\", count = 8 }]` or `paths = [\"/dev/nvme1n1\"]`";
+            // No place of the file is wrong: something is missing in all of it.
             findings.push(Diagnostic::error(0..0, "the pool needs `devices` or `paths`", label));
             None
         }
@@ -138,6 +139,7 @@ fn read_devices(
             let list = paths.list(findings, |element, findings| {
                 Some(Spanned::new(base_directory.join(read_path(element, findings)?), element.span.clone()))
             });
+            // An empty list, or one of mistakes only, is reported as it is read.
             (!list.is_empty()).then(|| PoolDevices::Paths(list.into_iter().map(|path| path.value).collect()))
         }
         (Some(devices), None) => {
@@ -194,6 +196,7 @@ fn read_volume(
         controller_file: section.take("controller_secret_file"),
     };
     let shared = section.take("shared");
+    // It refuses what is left, so all fields are taken before.
     section.finish(findings);
 
     let capacity = capacity.and_then(|field| {
@@ -227,6 +230,7 @@ fn read_volume(
     let secrets = secrets.read(!hosts.is_empty(), base_directory, findings);
     let shared = shared.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
     let limits = RateLimits { iops, bytes_per_second };
+    // Only here a missing capacity ends it: the other fields' mistakes are reported, too.
     let spec = VolumeSpec { capacity_bytes: capacity?, compress, mirror: mirrored, limits };
     let hosts = hosts.into_iter().map(|host| host.value).collect();
     Some(VolumeFile { name, spec, admission: VolumeAdmission { hosts, secrets, shared } })

@@ -60,6 +60,7 @@ pub(in crate::spec) fn read(
         short.jobs = jobs::read_names(&field, findings);
     }
     if let Some(field) = section.take("job_data") {
+        // `[short]` names no workload here, so a job of any will do.
         let jobs = workloads.iter().flat_map(|workload| &workload.jobs);
         let names: Vec<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
         short.job_amounts = jobs::read_amounts(&field, &names, findings);

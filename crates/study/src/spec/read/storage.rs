@@ -124,6 +124,7 @@ fn read_storage(
     let initial_field = section.take("initial");
     let filesystem_field = section.take("filesystem");
     let title = section.title.clone();
+    // It refuses what is left, so all fields are taken before, whatever kind of storage this is.
     section.finish(findings);
 
     if let Some(preset) = &preset_field {
@@ -135,6 +136,7 @@ fn read_storage(
             return None;
         }
     }
+    // Before `pool`: beside `elsewhere` it is one of the fields that do not go with it.
     if let Some(field) = &elsewhere_field {
         let fields = [
             preset_field,
@@ -179,6 +181,7 @@ fn read_storage(
             })
             .flatten();
     }
+    // There is no pool from here on, so fields of a volume have no use.
     volume_fields.refuse(findings);
     match (devices_field, paths_field) {
         (None, None) if preset_field.is_some() => {
@@ -187,6 +190,7 @@ fn read_storage(
             let layers = layer_fields.read(media, findings);
             let initial = read_initial(initial_field, findings);
             let filesystem = read_filesystem(filesystem_field, findings);
+            // Behind all other parts, so that one reading lists the mistakes of each.
             let (devices, layout) = preset?;
             let source = StorageSource::Modelled {
                 devices,

@@ -53,6 +53,7 @@ pub(in crate::spec) fn read(
             );
             None
         }
+        // An empty list has a finding already.
         Ok(false) if !authorizations.is_empty() => {
             let message = format!("{} do not satisfy the visibility", field.place);
             findings.push(

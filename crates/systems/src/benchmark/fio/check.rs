@@ -28,6 +28,7 @@ pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<JobMistake> {
         found.push(JobMistake::new(&stray.span, message, expected));
     }
     for (index, section) in file.sections.iter().enumerate() {
+        // fio reads from the top, so only sections up to this one count.
         let directory = has_directory(&file.sections[..=index]);
         for setting in &section.settings {
             check_setting(setting, directory, &mut found);
@@ -47,6 +48,7 @@ pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<JobMistake> {
             "expected a section such as [reads]",
         ));
     }
+    // What slow motion would change is read as fio reads it, and that needs a sound job.
     if found.is_empty()
         && let Some(factor) = factor
         && let Err(mistake) = slow_motion::slowed(text, factor)
@@ -79,6 +81,7 @@ fn check_setting(setting: &JobOption, has_directory: bool, found: &mut Vec<JobMi
         return;
     };
     let value = setting.text();
+    // Before the rules: fio replaces these first, so no rule sees the value that fio gets.
     if let Some(keyword) = KEYWORDS.iter().find(|keyword| value.contains(**keyword)) {
         let word = if *keyword == "${" { "a variable of the environment" } else { keyword };
         let problem = format!("uses {word}, which differs from machine to machine");
@@ -102,8 +105,10 @@ fn check_setting(setting: &JobOption, has_directory: bool, found: &mut Vec<JobMi
         OptionRule::Directories => {
             places::check_directories(value).err().and_then(|(problem, expected)| refused(&problem, expected))
         }
+        // `job_names` looks at the parts together.
         OptionRule::NamePart => None,
         OptionRule::Log => match setting.value.as_deref() {
+            // As a switch the log has a name that fio makes of the job's.
             None | Some("0" | "1") => None,
             Some(value) => {
                 places::check_log(value).err().and_then(|(problem, expected)| refused(&problem, expected))

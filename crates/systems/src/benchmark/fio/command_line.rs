@@ -142,6 +142,7 @@ fn doubt(
                 _ => format!("multiply it by {{time}}, as in {}", calculated(key, "10 * {time}")),
             },
         )),
+        // A share of the mean is the same by every clock. A slope, or a plain number, is one of each second.
         OptionRule::SteadyState if !is_converted && (value.contains("slope") || !value.ends_with('%')) => {
             Some((
                 "counts by this machine's clock, which slow motion does not change".to_owned(),
@@ -156,6 +157,7 @@ fn doubt(
         OptionRule::Refused if OTHER_CLOCKS.contains(&key) => {
             Some((format!("counts by this machine's clock: {}", option.reason), "leave it out".to_owned()))
         }
+        // What a variable will name is known to the shell alone.
         OptionRule::Files if !value.contains('$') => places::check_files(value, true)
             .err()
             .map(|(problem, _)| (problem, "name files below {data}, or {device}".to_owned())),

@@ -141,6 +141,7 @@ impl FioReader<'_> {
             .jobs
             .iter()
             .filter_map(|job| job.get(kind))
+            // fio prints zeros for kinds of requests that a job does not make.
             .filter(|one| count(one, "total_ios") > 0.0)
             .collect();
         if made.is_empty() {
@@ -153,6 +154,7 @@ impl FioReader<'_> {
             let sum = made.iter().map(|one| count(one, key)).sum();
             self.add(format!("{kind} {name}"), unit, sum)?;
         }
+        // Rates add up only for jobs that ran at the same time.
         let longest_ms = made.iter().map(|one| count(one, "runtime")).fold(0.0, f64::max);
         let shortest_ms = made.iter().map(|one| count(one, "runtime")).fold(f64::INFINITY, f64::min);
         if shortest_ms < longest_ms * SAME_TIME {
@@ -162,6 +164,7 @@ impl FioReader<'_> {
                 longest_ms / 1e3
             ));
         }
+        // A job without latencies has zeros there as well, which would pull the mean down.
         let timed: Vec<&Value> =
             made.iter().filter_map(|one| one.get("clat_ns")).filter(|one| count(one, "N") > 0.0).collect();
         if timed.len() < made.len() {

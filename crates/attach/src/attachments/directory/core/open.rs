@@ -124,6 +124,7 @@ impl DirectoryCore {
         let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
         let records = std::iter::once(&recovered.snapshot).chain(&recovered.records);
         let tree = replay(records.map(Vec::as_slice))?;
+        // The journal does not say which blocks are in use: the tree does.
         let mut allocator = BlockAllocator::new(journal_bytes / BLOCK_BYTES..capacity_bytes / BLOCK_BYTES);
         for (_, inode) in tree.inodes() {
             if inode.kind == InodeKind::Directory {
@@ -131,6 +132,7 @@ impl DirectoryCore {
             }
             for segment in inode.extents.iter() {
                 let start = segment.place.device().unwrap_or(0);
+                // It fails if another file has a block already, or if the journal lies there.
                 allocator.take(BlockRun { start, count: segment.count }).map_err(|error| damaged(&error))?;
             }
         }
@@ -164,6 +166,7 @@ impl DirectoryCore {
             metadata_limit_bytes: metadata_bytes(capacity_bytes),
         });
         let weak = Arc::downgrade(&core);
+        // Weakly, since the core has the journal.
         core.journal.set_source(move || match weak.upgrade() {
             Some(core) => core.snapshot(),
             None => JournalSnapshot::default(),

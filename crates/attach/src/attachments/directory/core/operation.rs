@@ -107,6 +107,7 @@ pub struct UnreadableOperation(pub usize);
 
 impl TreeOperation {
     pub fn encode(&self, out: &mut Vec<u8>) {
+        // Tags and the order of `KINDS` are on disks: a number never gets another meaning.
         match self {
             TreeOperation::Make { inode, kind, home, device_number, target, attributes } => {
                 out.push(1);

@@ -132,11 +132,13 @@ impl InodeTree {
                 if *inode == 0 || self.inodes.contains_key(inode) {
                     return contradiction(format!("inode {inode} is made a second time"));
                 }
+                // A number is not given again, even after its inode is gone.
                 self.next_inode = self.next_inode.max(inode.saturating_add(1));
                 self.metadata_bytes += INODE_BYTES + target.len() as u64;
                 let made = Inode {
                     kind: *kind,
                     attributes: *attributes,
+                    // A directory's own `.` and its name in the parent. Others count their names as they come.
                     links: if *kind == InodeKind::Directory { 2 } else { 0 },
                     home: *home,
                     device_number: *device_number,
@@ -144,6 +146,7 @@ impl InodeTree {
                     extents: ExtentMap::default(),
                     xattrs: BTreeMap::new(),
                     entries: DirectoryNames::default(),
+                    // Until it is linked. A directory that stays so is an orphan when the journal is opened.
                     parent: *inode,
                 };
                 self.inodes.insert(*inode, made);
@@ -154,6 +157,7 @@ impl InodeTree {
             TreeOperation::Link { parent, name, inode } => self.link(*parent, name, *inode)?,
             TreeOperation::Unlink { parent, name } => self.unlink(*parent, name)?,
             TreeOperation::Map { inode, at: offset, device, count, written } => {
+                // The numbers come from a device, so their sums may be too large.
                 let ends = (offset.checked_add(*count), device.checked_add(*count));
                 if *count == 0 || ends.0.is_none() || ends.1.is_none() {
                     return contradiction(format!(
@@ -184,6 +188,7 @@ impl InodeTree {
                 if !removed.entries.is_empty() {
                     return contradiction(format!("directory {inode} is removed with what is in it"));
                 }
+                // While the inode is there: its blocks become free by this alone.
                 self.change_extents(*inode, |extents| extents.unmap(0..u64::MAX), freed)?;
                 if let Some(removed) = self.inodes.remove(inode) {
                     let of_xattr =

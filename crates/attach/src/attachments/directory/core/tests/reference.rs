@@ -122,6 +122,7 @@ impl Reference {
                 made
             }
             Step::MakeDirectory(path) => self.add(path, Node::Directory),
+            // It has a number of its own, so that two names are one link only if they were linked.
             Step::Symlink(path) => {
                 self.next += 1;
                 self.add(path, Node::Symlink(self.next))
@@ -147,6 +148,7 @@ impl Reference {
                     if !keep_size {
                         file.resize(file.len().max(range.end as usize), 0);
                     }
+                    // To reserve blocks changes no byte that is there.
                     if *allocate_mode != AllocateMode::Reserve {
                         let end = file.len().min(range.end as usize);
                         let start = end.min(range.start as usize);
@@ -177,6 +179,7 @@ impl Reference {
                 _ => false,
             },
             Step::Sync(path) => self.nodes.contains_key(path),
+            // They change how durable things are, and nothing that a reader sees.
             Step::Commit | Step::Remount => true,
         }
     }
@@ -328,6 +331,7 @@ pub(super) fn perform(core: &Arc<DirectoryCore>, step: &Step) -> Result<(), Errn
             core.link(inode, parent, name).map(|_| ())
         }
         Step::SetXattr { path, value } => {
+            // Whether it is there or not, as the reference has it.
             core.set_xattr(file_at(core, path)?, b"user.note", value, (false, false))
         }
         Step::Sync(path) => {
