@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -22,8 +23,9 @@ FILE_BYTES = 4 << 10
 SYNCS = 200
 # What is not stored by then is no longer waited for.
 STORED_IN_S = 120
-# Alluxio takes hours for as many files as the others.
+# Alluxio takes hours for as many files as the others, and 20 minutes for a round: it has one, and waits shorter.
 ALLUXIO_FILES = 1000
+ALLUXIO_STORED_IN_S = 20
 BACK, THROUGH, STORE = "underlay-gateway, write-back", "underlay-gateway, write-through", "the store itself"
 ALLUXIO_TYPES = {"CACHE_THROUGH": "Alluxio, CACHE_THROUGH", "ASYNC_THROUGH": "Alluxio, ASYNC_THROUGH"}
 OWN_RENAME = "Alluxio, its own rename of the directory"
@@ -49,7 +51,7 @@ class Subject:
 
     def wait_until_stored(self):
         """Whether the store has everything in time."""
-        until = time.monotonic() + STORED_IN_S
+        until = time.monotonic() + (ALLUXIO_STORED_IN_S if isinstance(self.unstored, Stored) else STORED_IN_S)
         while time.monotonic() < until:
             if self.unstored() == 0:
                 return True
@@ -106,8 +108,7 @@ def alluxio(bench, folder, store):
     # Alluxio takes this directory for a bucket.
     seed = dict(root=f"/{bench.BUCKET}", base="alluxio/w/", copy_root="", size=1, objects=1)
     bench.client("fill", store, **seed, **{"from": "seed-"})
-    rounds = range(bench.options.write_rounds)
-    renamed = [own_directory(number, write_type) for number in rounds for write_type in ALLUXIO_TYPES]
+    renamed = [own_directory(0, write_type) for write_type in ALLUXIO_TYPES]
     for directory in renamed:
         bench.client("fill", store, **seed, **{"from": f"{directory}/tmp/seed-"})
     keys = dict(root="/api/v1/s3/w", copy_root="/w", base="")
@@ -231,6 +232,10 @@ def measure(bench, missing):
     places = [("", near_by), (", the store 15 ms away", far_away)]
     found, syncs = {}, []
     for number in range(bench.options.write_rounds):
+        print(f"writes, round {number + 1} of {bench.options.write_rounds}", file=sys.stderr, flush=True)
+        if number > 0:
+            near_by = {name: subject for name, subject in near_by.items() if not name.startswith("Alluxio")}
+            places[0] = ("", near_by)
         settings = dict(file=folder / f"synced-{number}", count=SYNCS)
         syncs.append(bench.client("sync", "none", **settings))
         for case, settings in CASES:
@@ -330,7 +335,7 @@ def page(bench, measured):
     puts = {place: those for place, those in found.items() if place.startswith("PUT")}
     lines = [
         "", "## Writes", "",
-        f"{options.write_rounds} rounds. Everything is on one disk: {measured['disk']}. Its own `fdatasync` "
+        f"{options.write_rounds} rounds, of which Alluxio has the first. Everything is on one disk: {measured['disk']}. Its own `fdatasync` "
         f"after 4 KiB at the end of a file takes {bench.spread(syncs, 'p50_us')} µs (p50) and "
         f"{bench.spread(syncs, 'p99_us')} µs (p99).",
         *SUBJECTS.rstrip().split("\n"),

@@ -289,10 +289,10 @@ fn run(command: GatewayCommand) -> Result<ExitCode, CommandFailure> {
                     },
                 };
                 let finished = opened.finish_unless_broken(deadline).await?;
-                let is_closed = opened.close(limit.max(serving::END_LIMIT)).await;
-                Ok::<bool, GatewayFault>(
-                    finished.is_stored && finished.has_left && is_closed && opened.engine.is_clean(),
-                )
+                let is_closed = opened.close_metadata(limit.max(serving::END_LIMIT)).await;
+                let is_clean = is_closed && opened.engine.is_clean();
+                opened.close_cache().await;
+                Ok::<bool, GatewayFault>(finished.is_stored && finished.has_left && is_clean)
             });
             runtime.shutdown_timeout(serving::END_LIMIT);
             wait_until_closed(CLOSE_LIMIT);

@@ -11,7 +11,7 @@ use super::regions::PrefixRegions;
 use super::{BucketState, GatewayEngine, slots};
 use crate::config::StoreConsistency;
 use crate::errors::{GatewayError, GatewayResult};
-use crate::meta::ObjectName;
+use crate::meta::{MetadataChange, ObjectName};
 use crate::model::{ContentPlace, StoredRecord};
 use crate::staged::is_staged;
 use crate::store::{STORE_TIMEOUT, StoreBackend};
@@ -32,6 +32,17 @@ impl ImportProgress {
     pub(crate) fn listed(&self) -> u64 {
         self.listed.load(Ordering::Relaxed)
     }
+}
+
+/// Under which the metadata have the endpoint at which a bucket's store was last.
+fn endpoint_key(bucket: &str) -> Vec<u8> {
+    format!("endpoint {bucket}").into_bytes()
+}
+
+/// Removes the notes of a bucket that has gone: of its endpoint, and of prefixes whose names were being forgotten.
+pub(super) fn forget_listing(change: &mut MetadataChange<'_>, bucket: &str) -> GatewayResult<()> {
+    change.remove_state(&endpoint_key(bucket))?;
+    change.remove_state(&forgetting_key(bucket))
 }
 
 impl GatewayEngine {
@@ -63,7 +74,7 @@ impl GatewayEngine {
     /// listed anew.
     async fn check_endpoint(&self, state: &BucketState) -> std::result::Result<(), String> {
         let Some(endpoint) = state.backend.endpoint().map(str::to_owned) else { return Ok(()) };
-        let (bucket, key) = (state.name.clone(), format!("endpoint {}", state.name).into_bytes());
+        let (bucket, key) = (state.name.clone(), endpoint_key(&state.name));
         let checked = self.committer.commit(Vec::new(), move |change| {
             let former = change.state::<String>(&key)?;
             if former.as_ref() == Some(&endpoint) {
@@ -115,8 +126,9 @@ impl GatewayEngine {
             return Ok(());
         }
         // Prefixes that decide nothing any more are left out.
-        let bucket = state.name.clone();
+        let (bucket, whose) = (state.name.clone(), state.identity());
         let noted = self.committer.commit(Vec::new(), move |change| {
+            whose.check(change)?;
             PrefixRegions::note(change, &bucket, |_| wanted)?;
             // By which an earlier version would believe that it knows what it may not.
             change.forget_imported(&bucket)
@@ -158,11 +170,11 @@ impl GatewayEngine {
                 let rows = std::mem::take(&mut batch);
                 let (done, kind) =
                     (is_over.then(|| (divided.clone(), prefix.to_owned())), state.backend.kind);
-                let bucket = state.name.clone();
+                let (bucket, whose) = (state.name.clone(), state.identity());
                 self.committer
                     .commit(Vec::new(), move |change| {
-                        // A bucket that was removed meanwhile gets no rows any more.
-                        change.bucket(&bucket)?.ok_or(GatewayError::NoSuchBucket)?;
+                        // A bucket that was removed meanwhile gets no rows any more, nor does one made anew.
+                        whose.check(change)?;
                         for (name, found, numbers, slot) in &rows {
                             if slot.map_or(Ok(false), |slot| {
                                 slots::is_held(change, slot).map(|is_ours| !is_ours)
@@ -386,6 +398,27 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(60), "it is still there");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// A bucket that was removed while it was listed, and made anew, gets no rows of the former.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn listing_of_former_bucket_enters_nothing_in_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (local, store) = (directory.path().join("local"), Arc::new(InMemory::new()));
+        let engine = open(&local, &store, StoreConsistency::Exclusive).await;
+        let former = engine.bucket("lake").unwrap();
+        store.put(&"stale".into(), "bytes".into()).await.unwrap();
+        let remade = engine.committer.commit(Vec::new(), move |change| {
+            let record = change.bucket("lake")?.ok_or(GatewayError::NoSuchBucket)?;
+            PrefixRegions::forget(change, "lake")?;
+            let created_ms = record.created_ms + 1;
+            change.set_bucket("lake", &crate::model::BucketRecord { created_ms, ..record })
+        });
+        remade.await.unwrap();
+        assert!(engine.import_late(&former, &former.backend).await.is_err());
+        let name = ObjectName::new("lake", "stale");
+        assert!(engine.metadata.view().unwrap().object(&name).unwrap().is_none());
+        close(engine).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

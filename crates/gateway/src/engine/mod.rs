@@ -563,16 +563,25 @@ impl GatewayEngine {
     /// Ends the flushers, and takes no more writes. What was taken before may not be in the stores yet: from here on
     /// [`is_clean`](Self::is_clean) has the last word on that.
     pub async fn close(&self) {
+        self.close_metadata().await;
+        self.blocks.close().await;
+    }
+
+    /// The same without the cache, which may take seconds, and in which nothing is that the stores don't have.
+    pub(crate) async fn close_metadata(&self) {
         self.queue.stop();
         if let Err(error) = self.keep_unanswered(true).await {
             tracing::warn!(
                 "cannot record for the next start which requests the stores have not answered: {error}"
             );
         }
-        // The cache may take seconds to close, and nothing that is acknowledged meanwhile would be stored.
+        // Nothing that is acknowledged from here on would be stored.
         if let Err(error) = self.committer.close().await {
             tracing::warn!("the metadata are not closed: {error}");
         }
+    }
+
+    pub(crate) async fn close_cache(&self) {
         self.blocks.close().await;
     }
 }

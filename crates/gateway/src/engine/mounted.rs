@@ -13,7 +13,7 @@ use super::regions::PrefixRegions;
 use super::withheld::is_same_file;
 use super::{BucketState, GatewayEngine, slots};
 use crate::config::StoreConsistency;
-use crate::errors::GatewayError;
+use crate::errors::{GatewayError, GatewayResult};
 use crate::meta::{MetadataChange, MetadataView, ObjectName};
 use crate::model::ObjectHeaders;
 use crate::staged::is_staged;
@@ -72,6 +72,11 @@ impl RecordedMount {
 /// Under which the metadata have the directory that a bucket was over last.
 fn key_of(bucket: &str) -> Vec<u8> {
     format!("root {bucket}").into_bytes()
+}
+
+/// Removes the note of a bucket that has gone.
+pub(super) fn forget_root(change: &mut MetadataChange<'_>, bucket: &str) -> GatewayResult<()> {
+    change.remove_state(&key_of(bucket))
 }
 
 /// As the store would speak of the file.
@@ -219,9 +224,10 @@ impl GatewayEngine {
         verdict: MountVerdict,
     ) -> Result<(), String> {
         let key = key_of(&state.name);
-        let bucket = state.name.clone();
+        let (bucket, whose) = (state.name.clone(), state.identity());
         self.committer
             .commit(Vec::new(), move |change| {
+                whose.check_with_going(change)?;
                 if change.state(&key)? == Some(identity) {
                     return Ok(());
                 }

@@ -61,6 +61,14 @@ impl PrefixRegions {
         change.set_state(&key_of(bucket), &note(regions))
     }
 
+    /// Removes the note of a bucket that has gone.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub(super) fn forget(change: &mut MetadataChange<'_>, bucket: &str) -> GatewayResult<()> {
+        change.remove_state(&key_of(bucket))
+    }
+
     /// Whether the metadata speak for this key.
     pub(super) fn covers(&self, key: &str) -> bool {
         let longest = self.0.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str()));

@@ -10,7 +10,10 @@ use std::time::Duration;
 use tokio::sync::RwLockReadGuard;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::import::forget_listing;
+use super::mounted::forget_root;
 use super::regions::PrefixRegions;
+use super::slots::marked_key;
 use super::to_its_end::to_its_end;
 use super::{BucketState, GatewayEngine};
 use crate::config::{StoreConsistency, StorePlace};
@@ -59,7 +62,38 @@ impl RecentRemovals {
     }
 }
 
+/// Which bucket of its name a change is about: a client may have removed it, and made another one, since it was planned.
+#[derive(Clone, Debug)]
+pub(super) struct BucketIdentity {
+    name: String,
+    created_ms: i64,
+}
+
+impl BucketIdentity {
+    /// # Errors
+    /// `NoSuchBucket` where the bucket has gone, or is going.
+    pub(super) fn check(&self, change: &MetadataChange<'_>) -> GatewayResult<()> {
+        let record = change.bucket(&self.name)?.filter(|record| record.created_ms == self.created_ms);
+        record.map(drop).ok_or(GatewayError::NoSuchBucket)
+    }
+
+    /// The same, for what a bucket that is going needs, too.
+    ///
+    /// # Errors
+    /// `NoSuchBucket` where the bucket has gone.
+    pub(super) fn check_with_going(&self, change: &MetadataChange<'_>) -> GatewayResult<()> {
+        let is_going = |(name, record): &(String, BucketRecord)| {
+            *name == self.name && record.created_ms == self.created_ms
+        };
+        if going_in(change)?.iter().any(is_going) { Ok(()) } else { self.check(change) }
+    }
+}
+
 impl BucketState {
+    pub(super) fn identity(&self) -> BucketIdentity {
+        BucketIdentity { name: self.name.clone(), created_ms: self.created_ms }
+    }
+
     pub(super) fn is_going(&self) -> bool {
         self.is_going.load(Ordering::Relaxed)
     }
@@ -128,8 +162,10 @@ impl GatewayEngine {
             {
                 return Err(GatewayError::BucketNotEmpty);
             }
+            // Another bucket may be waiting for its store, and requests of this one wait behind its closed gate.
+            let turn = timeout(PATIENCE, Arc::clone(&engine.making).lock_owned()).await;
+            let Ok(_turn) = turn else { return Ok(false) };
             // A former removal may have gone further meanwhile, and a client may have made the bucket anew.
-            let _turn = Arc::clone(&engine.making).lock_owned().await;
             if state.is_going() || !engine.serves(&state) {
                 return Err(GatewayError::NoSuchBucket);
             }
@@ -179,6 +215,11 @@ impl GatewayEngine {
                 }
                 let mut going = going_in(change)?;
                 going.retain(|(other, _)| *other != bucket);
+                // Clients that make and remove ever new names leave nothing here.
+                PrefixRegions::forget(change, &bucket)?;
+                forget_root(change, &bucket)?;
+                forget_listing(change, &bucket)?;
+                change.remove_state(&marked_key(&bucket))?;
                 change.set_state(GOING, &going).map(|()| true)
             });
             if !ended.await? {

@@ -97,8 +97,14 @@ impl GatewayEngine {
             let entries: UnansweredRequests =
                 unanswered.into_iter().map(|(key, effect, left)| (key, effect, until_ms(left))).collect();
             let key = key_of(&bucket);
-            let outcome =
-                self.committer.commit(Vec::new(), move |change| change.set_state(&key, &entries)).await;
+            let outcome = self
+                .committer
+                .commit(Vec::new(), move |change| match entries.is_empty() {
+                    // Also buckets that have gone had one.
+                    true => change.remove_state(&key),
+                    false => change.set_state(&key, &entries),
+                })
+                .await;
             outcome.inspect_err(|_| late.not_kept())?;
             late.kept();
         }

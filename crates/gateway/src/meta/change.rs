@@ -136,6 +136,11 @@ impl<'t> MetadataChange<'t> {
         put(&mut self.state, key, state)
     }
 
+    pub(crate) fn remove_state(&mut self, key: &[u8]) -> GatewayResult<()> {
+        self.is_changed |= self.state.remove(key).map_err(unwritable)?.is_some();
+        Ok(())
+    }
+
     pub(crate) fn bucket(&self, bucket: &str) -> GatewayResult<Option<BucketRecord>> {
         fetch(&self.buckets, bucket.as_bytes())
     }

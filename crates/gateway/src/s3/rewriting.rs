@@ -121,7 +121,10 @@ impl S3Route for HeaderRewriter {
                         "DeleteObjects needs the header Content-MD5 or x-amz-checksum-*",
                     ));
                 }
-                refuse_tags_of_bucket(&body)?;
+                // CreateBucket, to which no part of the query belongs.
+                if method == Method::PUT && uri.query().is_none_or(str::is_empty) {
+                    refuse_tags_of_bucket(&body)?;
+                }
                 body
             }
             false => input,

@@ -238,9 +238,14 @@ impl OpenEngine {
         end_within(END_LIMIT, end).await;
     }
 
-    /// Closes the engine. Returns whether the local disk let it within the limit.
-    pub(crate) async fn close(&self, limit: Duration) -> bool {
-        end_within(limit, self.engine.close()).await
+    /// Closes the metadata, after which nothing is acknowledged. Returns whether the local disk let it within the limit.
+    pub(crate) async fn close_metadata(&self, limit: Duration) -> bool {
+        end_within(limit, self.engine.close_metadata()).await
+    }
+
+    /// Closes the cache, on which nothing depends: the stores have what is in it.
+    pub(crate) async fn close_cache(&self) {
+        end_within(END_LIMIT, self.engine.close_cache()).await;
     }
 
     /// Whether something is here that the store is not to get, and says so.

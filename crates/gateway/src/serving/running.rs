@@ -98,14 +98,24 @@ impl OpenEngine {
         inner_connections.seats.close_all();
         // A disk that hangs must not keep the process, nor a second signal waiting.
         let is_closed = tokio::select! {
-            is_closed = self.close(close_limit) => is_closed,
+            is_closed = self.close_metadata(close_limit) => is_closed,
             _ = signals.next() => false,
         };
-        let is_clean = is_closed && self.engine.is_clean();
+        let is_clean = self.engine.is_clean();
         if is_stored && !is_clean {
             say_what_is_left(&self.engine);
+        } else if is_stored && !is_closed {
+            tracing::warn!(
+                "ended before the metadata were closed: run `drain` to be sure that the stores have everything"
+            );
         }
-        Ok(is_stored && is_clean)
+        if is_closed {
+            tokio::select! {
+                () = self.close_cache() => {}
+                _ = signals.next() => {}
+            }
+        }
+        Ok(is_stored && is_closed && is_clean)
     }
 }
 
