@@ -88,7 +88,7 @@ impl Hosts {
         scratch.count() + std::fs::read_dir(self.temporary()).unwrap().count()
     }
 
-    /// A host whose worker trusts as it is told, reached from the coordinator's by a cable.
+    /// A host whose worker has these `--trust` options, connected to the coordinator's host by a cable.
     fn worker(&mut self, trust: &[&str]) -> Worker {
         self.worker_by(&[], trust)
     }

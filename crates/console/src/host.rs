@@ -179,7 +179,7 @@ pub struct ServicePart {
     pub size_bytes: u64,
 }
 
-/// What came of checking a study.
+/// The result of checking a study.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StudyCheck {
     pub mistakes: Vec<StudyMistake>,

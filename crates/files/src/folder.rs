@@ -1,4 +1,4 @@
-//! A folder that is ours, held by descriptor: what becomes of its path meanwhile does not matter.
+//! A folder that is ours, held by descriptor: its path may be moved or removed meanwhile.
 
 use std::ffi::OsStr;
 use std::fs::File;

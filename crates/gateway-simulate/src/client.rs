@@ -174,7 +174,7 @@ thread_local! {
 /// Carries out an operation, and waits a moment.
 pub(crate) async fn perform(operation: &ClientOperation, session: &ClientSession) {
     carry_out(operation, session).await;
-    // As clients do after they were told to slow down.
+    // As clients do after a SlowDown.
     let most = if IS_BUSY.replace(false) { BUSY_PAUSE } else { PAUSE };
     let pause = session.world.with_random(|random| random.delay(Duration::ZERO, most));
     session.world.sleep(pause).await;

@@ -330,7 +330,7 @@ impl ObjectModel {
         self.state.lock().consistency(key)
     }
 
-    /// Headers were taken that no store takes. What becomes of them shows in the end.
+    /// Headers were taken that no store takes. The final check shows whether they were kept.
     pub fn note_odd_headers(&self, key: &str) {
         self.world.note(format_args!("headers were taken with {key:?} that no store takes"));
     }

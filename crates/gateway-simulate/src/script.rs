@@ -86,7 +86,7 @@ pub enum StoreKind {
     Directory,
 }
 
-/// How the store behaves until it is told otherwise. Shares are of a thousand requests.
+/// How the store behaves until a later step changes that. Shares are of a thousand requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreFaults {
@@ -257,7 +257,7 @@ pub enum ClientOperation {
         count: u32,
         header_bytes: u32,
     },
-    /// So many small objects, of which the store may be told later.
+    /// So many small objects, which may reach the store later.
     Many {
         count: u32,
     },

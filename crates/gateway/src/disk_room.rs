@@ -43,7 +43,7 @@ pub(crate) enum DiskNeed {
     Deletion,
 }
 
-/// What became of the reserve.
+/// The reserve's fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReserveState {
     Whole,

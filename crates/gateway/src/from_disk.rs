@@ -38,7 +38,7 @@ pub(crate) trait TwoWays {
     fn read_disk(&mut self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 }
 
-/// What came of it.
+/// How a read past the cache went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskReadOutcome {
     /// Reads of the file now return what the disk has.

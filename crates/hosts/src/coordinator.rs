@@ -39,9 +39,9 @@ pub struct HostReport {
     pub cores: u32,
     pub threads: u32,
     pub operations: u64,
-    /// The uncertainty of its clock when it was told when to start.
+    /// The uncertainty of its clock when the start command was sent.
     pub start_uncertainty: Duration,
-    /// How much later than it was told it started, by its own clock.
+    /// How much later than commanded it started, by its own clock.
     pub start_lateness: Duration,
     /// How many nanoseconds its clock gained on ours during the run, within the uncertainty of both measurements.
     /// `None` if the worker was gone afterwards.

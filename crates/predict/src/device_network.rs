@@ -45,7 +45,7 @@ impl VolumeRequest {
 /// A request that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinishedDeviceRequest {
-    /// As `submit` was told.
+    /// The tag that `submit` got.
     pub tag: u64,
     pub at_ns: u64,
     /// The part of its time that it spent on a link.

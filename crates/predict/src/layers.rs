@@ -99,7 +99,7 @@ impl VolumeDemand {
     }
 }
 
-/// How many requests of devices become of one to a volume.
+/// How many device requests one volume request makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FanOut {
     /// Of a write: as many as there are copies.

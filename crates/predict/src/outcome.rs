@@ -1,4 +1,4 @@
-//! What came of a simulation, and where the time of an operation went.
+//! A simulation's outcome, and where an operation's time went.
 
 mod latencies;
 

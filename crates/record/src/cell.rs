@@ -1,4 +1,4 @@
-//! One cell of a study's matrix and what came of running it once.
+//! One cell of a study's matrix, and the outcome of running it once.
 
 use std::collections::BTreeMap;
 
@@ -66,8 +66,8 @@ pub struct RequestWork {
     pub threads: u32,
     pub records: u64,
     pub rate: OfferedRate,
-    /// The share of the measured time after which the system was told to write out and compact everything; absent where
-    /// it compacts by itself alone.
+    /// The share of the measured time after which Underlay asked the system to write out and compact everything; absent
+    /// where it only compacts by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacts_at: Option<f64>,
 }
@@ -225,7 +225,7 @@ impl Default for ScaleFactors {
     }
 }
 
-/// What became of a cell. A cell that could not be measured is kept, with its reason.
+/// How a cell ended. A cell that could not be measured is kept, with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum CellStatus {

@@ -1,5 +1,5 @@
-//! How this host's processors stood for those of the modelled machine: the factor of slow motion, and what came of it
-//! in a cell.
+//! How this host's processors stood for those of the modelled machine: the slow-motion factor, and its effect in a
+//! cell.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -92,8 +92,8 @@ pub struct CpuRecord {
     pub lost_share: f64,
     /// The share of the time in which the server had something to run and nothing of it ran, because other programs or
     /// a hypervisor had its CPUs: the kernel's pressure stall information less what it waited for its quota, and its
-    /// part of what was stolen there. Absent where that can't be told: the kernel doesn't count it, several servers
-    /// share CPUs, or there is one CPU for everything.
+    /// part of what was stolen there. Absent where that is unknown: the kernel doesn't count it, several servers share
+    /// CPUs, or there is one CPU for everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_share: Option<f64>,
     /// The CPUs that servers ran on, by the kernel's numbers: `1`, `2-3`.

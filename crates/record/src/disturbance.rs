@@ -25,11 +25,11 @@ pub struct Disturbance {
     pub until_s: Option<f64>,
 }
 
-/// Disturbances that are told one by one; others are counted.
+/// Disturbances that are listed one by one; others are counted.
 const TOLD: usize = 3;
 
 /// Several, in a sentence without its full stop: `hdd.0: slow: everything takes 10 times as long, from 1.2 s to 4.0 s`.
-/// Equal ones are told once. Who did it is said only where it was not always the same.
+/// Equal ones are listed once. Who did it is said only where it was not always the same.
 pub fn describe(all: &[Disturbance]) -> String {
     let mut groups: Vec<(&Disturbance, usize)> = Vec::new();
     for one in all {

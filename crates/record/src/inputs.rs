@@ -58,7 +58,7 @@ pub struct InputCertificate {
     pub time_if_slow: f64,
     /// How many times as long operations would take, at the most, if slow motion did not speed up what programs compute
     /// between their requests: on cores as fast as this host's. How fast the study's are, no source of the inputs says.
-    /// Absent where it is hardly worth telling, where it can't be told, and in records of earlier versions.
+    /// Absent where it hardly matters, where it is unknown, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_time: Option<f64>,
 }

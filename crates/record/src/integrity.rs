@@ -1,4 +1,4 @@
-//! What came of checking every value that was read (`dataintegrity`).
+//! The result of checking every value that was read (`dataintegrity`).
 
 use std::fmt;
 

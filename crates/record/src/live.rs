@@ -94,7 +94,7 @@ pub enum FeedEntry {
     Asked {
         what: String,
     },
-    /// The cell at this place of the plan is to be skipped, on command. Its end is told by [`CellEnd`].
+    /// The cell at this place of the plan is to be skipped, on command. [`CellEnd`] reports its end.
     SkipAsked {
         /// In the run's plan, from 0.
         position: u32,
@@ -228,7 +228,7 @@ pub struct LiveSample {
     /// rates compare with nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preparing: bool,
-    /// 0 to 1, of this phase; absent where it can't be told.
+    /// 0 to 1, of this phase; absent where it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
     /// What a benchmark command last printed of its own progress.
@@ -356,7 +356,7 @@ pub struct ServiceMoment {
 /// A host's part of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveWorker {
-    /// As the coordinator was told to reach it.
+    /// The address that the coordinator got.
     pub name: String,
     /// `running`, `done`, `failed`, `lost`.
     pub state: String,

@@ -29,11 +29,10 @@ pub struct NodeEventRecord {
     /// When its process had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_s: Option<f64>,
-    /// When it was told to start; absent where it stayed away, as are the next two.
+    /// When Underlay asked it to start; absent where it stayed away, as are the next two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_s: Option<f64>,
-    /// It was sent away by an event of the study and told to start by somebody (`underlay node start`), not by the
-    /// event.
+    /// An event of the study sent it away, and somebody (`underlay node start`), not the event, started it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub started_by_hand: bool,
     /// When its process ran again.
@@ -75,7 +74,7 @@ pub struct NodeEventEffect {
     /// come back, or there is nothing to compare with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_s: Option<f64>,
-    /// How finely times are told: the length of an interval.
+    /// The resolution of times: the length of an interval.
     pub interval_s: f64,
 }
 

@@ -53,7 +53,7 @@ enum SimulateCommand {
         #[arg(long)]
         keep_going: bool,
     },
-    /// Play a script once, with all that the code says on stderr, and say what came of it
+    /// Play a script once, with the code's log on stderr, and print the outcome
     Play {
         script: PathBuf,
         /// Plant a bug; `prove --help` names them

@@ -1,4 +1,4 @@
-//! A disk of a simulated world: it has a volatile cache, and fails as it is told.
+//! A disk of a simulated world: it has a volatile cache, and fails on command.
 //!
 //! It outlives the processes that use it. Each of them has a [`DiskHandle`]: what a process that was killed had asked
 //! for still happens, in part or whole, before anybody else sees the disk; its answers reach nobody.

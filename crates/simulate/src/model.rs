@@ -19,7 +19,7 @@ struct BlockVersion {
     durable_since: Option<EventCount>,
     /// Its acknowledgement promises nothing any more: the power was cut before a flush.
     may_be_lost: bool,
-    /// The host that was told that it is written, and would write it again, has ended.
+    /// The host that got the acknowledgement, and would write it again, has ended.
     is_orphaned: bool,
     /// It failed since the device was opened: until it is opened again, reads may find it or what was there before, in
     /// turn.
@@ -214,19 +214,18 @@ impl VolumeModel {
         }
     }
 
-    /// The host that wrote has ended. What it was told is there, but nobody would write it again.
+    /// The host that wrote has ended. Its acknowledged writes are there, but nobody would write them again.
     pub fn orphan(&mut self) {
         for version in self.blocks.iter_mut().flatten() {
             version.is_orphaned |= !version.is_durable();
         }
     }
 
-    /// The server has lost what no flush has covered, and the host that uses it writes again what it was told is
-    /// written.
+    /// The server has lost all writes that no flush has covered, and the host writes its acknowledged ones again.
     pub fn lose_orphaned(&mut self) {
         for version in self.blocks.iter_mut().flatten().filter(|version| !version.is_durable()) {
             version.may_be_lost |= version.is_orphaned;
-            // What was seen and nobody was told of is not written again.
+            // Nobody rewrites a write that was seen but never acknowledged.
             if version.is_orphaned || !version.acknowledged {
                 version.observed = None;
             }

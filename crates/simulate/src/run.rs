@@ -13,7 +13,7 @@ use crate::{directory, journal, layers, volumes};
 /// Far more than a sound run takes.
 const MAX_TURNS: u64 = 20_000_000;
 
-/// What came of a script.
+/// A script's outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScriptReport {
     /// What is wrong, in words.

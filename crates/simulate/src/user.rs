@@ -122,7 +122,7 @@ impl DeviceUser {
         self.write_with(device, first, count, fua, |_| {});
     }
 
-    /// As [`DeviceUser::write`], and says what came of it.
+    /// As [`DeviceUser::write`], and returns the outcome.
     pub(crate) fn write_and(
         self: &Arc<DeviceUser>,
         device: &dyn BlockDevice,

@@ -53,9 +53,9 @@ pub trait MediumModel: Send {
 
     fn submit(&mut self, request: ModelRequest, now: ModelTime);
 
-    /// Whether `submit` may be told of a request that came before the last `complete`. It finds busy what was given to
-    /// those that were told of before it, and all else as it was when it came: so each part of the device must know
-    /// since when it has been free. Models whose state is that of one instant can't.
+    /// Whether `submit` may get a request that came before the last `complete`. That request finds parts busy with
+    /// requests that were submitted before it, and all else as it was when it came. So each part of the device must
+    /// know since when it has been free. Models whose state is that of one instant can't.
     fn takes_late(&self) -> bool {
         false
     }

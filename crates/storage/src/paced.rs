@@ -121,7 +121,7 @@ struct InFlight {
     length_bytes: u64,
     /// When `submit` was called.
     submitted: ModelTime,
-    /// When the model was told: later than `submitted` where it had gone on meanwhile.
+    /// When the model got it: later than `submitted` where it had gone on meanwhile.
     given: ModelTime,
     answer: DeviceCompletion,
     /// Taken where the request was answered before its model had finished with it.

@@ -59,7 +59,7 @@ pub struct ClosedLoop {
     pub seed: u64,
 }
 
-/// What came of it.
+/// Its outcome.
 #[derive(Clone, Debug)]
 pub struct MediumPrediction {
     pub latency: Histogram,

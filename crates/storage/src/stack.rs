@@ -282,7 +282,7 @@ fn glance_of(id: &DeviceId, glance: ActivityTotals, is_modelled: bool, faults: V
 
 impl Stack {
     /// The certificate of its inputs: what the requests of the measurement that has ended say of each modelled device,
-    /// by its name. It takes a moment, and no device waits for it. Each measurement is told of once.
+    /// by its name. It takes a moment, and no device waits for it. Each measurement is returned once.
     pub fn inputs(&self) -> Vec<(String, DeviceInputs)> {
         let inputs_of = |device: &StackDevice| {
             let trace = std::mem::take(&mut *device.trace.lock());

@@ -1,4 +1,4 @@
-//! What a paced device reports about its lateness, and what becomes of its callers when a model fails.
+//! What a paced device reports about its lateness, and how its callers end when a model fails.
 
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;

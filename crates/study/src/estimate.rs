@@ -72,7 +72,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         if let plan::CellWork::Benchmark(benchmark) = entry.asked {
             estimate.start_s += start_s * count;
             estimate.restore_s += restore_s * count;
-            // Most are told how long to run by {warmup_s} and {duration_s}.
+            // Most get their running time from {warmup_s} and {duration_s}.
             estimate.measure_s += (study.run.warmup + study.run.duration).as_secs_f64() * count;
             let is_loaded = entry.system.settings.contains_key("load");
             if is_loaded && loaded.insert(plan::dataset_key_of(study, &entry)) {

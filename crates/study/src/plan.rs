@@ -52,7 +52,7 @@ pub fn measuring_wall(study: &Study) -> Duration {
         None => each,
     };
     let benchmarks = study.workloads.iter().filter(|workload| workload.benchmark.is_some()).count();
-    // Most are told how long to run by {warmup_s} and {duration_s}.
+    // Most get their running time from {warmup_s} and {duration_s}.
     let of_benchmarks = each * u32::try_from(benchmarks).unwrap_or(u32::MAX);
     let once: Duration = points.map(wall_of).sum::<Duration>() + of_benchmarks;
     let times = study.systems.len() * study.storages.len();

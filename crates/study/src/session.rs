@@ -74,7 +74,7 @@ pub struct FinishedSession {
     pub memory_peak_bytes: Option<u64>,
 }
 
-/// What came of a run of the load generator.
+/// The outcome of a run of the load generator.
 pub struct LoadOutcome {
     pub measured: Result<MeasuredWindow, RunError>,
     /// Why the file of single operations is not complete.
@@ -352,8 +352,8 @@ fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce(
     end_on_stop(stop, kill, act)
 }
 
-/// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't
-/// do that either there is none; the reason is told.
+/// A budget for each place. Where this host can't limit CPUs it is one of memory alone, and where it can't limit that
+/// either there is none, with the reason.
 fn budgets(
     places: &[ServerSite],
     name: &str,

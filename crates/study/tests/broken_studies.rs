@@ -99,7 +99,7 @@ fn scan_minimum_above_default_maximum_is_refused() {
     );
 }
 
-/// Nothing can be put into /proc, and ext4 has no file of 20 TiB: both were told only after hours of loading.
+/// Nothing can be put into /proc, and ext4 has no file of 20 TiB: both used to fail only after hours of loading.
 #[test]
 fn file_too_large_for_host_is_noted() {
     let proc =

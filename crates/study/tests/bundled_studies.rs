@@ -32,7 +32,8 @@ fn bundled_studies_are_sound_without_notes() {
     for (name, text) in studies {
         for short in [false, true] {
             let study = Study::parse(&name, &text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-            // A short form is smaller than Java is: what that takes of the page cache is told, and not mended.
+            // A short form is smaller than Java is: the check reports the page cache that this costs, and does not mend
+            // it.
             let is_expected =
                 |note: &underlay_config::Diagnostic| short && note.message.contains("to cache records in");
             assert!(study.notes.findings().iter().all(is_expected), "{}", study.notes);

@@ -61,7 +61,7 @@ pub fn check_roles<'a>(
     }
 }
 
-/// What a system may use of this host, and what it is told of the machine that it is modelled on.
+/// What a system may use of this host, and what it learns of the modelled machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemResources {
     /// For the system's own memory and its page cache together.

@@ -197,7 +197,7 @@ fn children_in_another_session_are_found_and_killed() {
     assert!(ground.processes().iter().any(|line| line.contains("sleep 1000")));
     drop(server);
     assert_eq!(ground.processes(), Vec::<String>::new());
-    // One that dies is told.
+    // The error names one that dies.
     let settings = [("start", "setsid sleep 1 > /dev/null 2>&1 &"), ("ready", "true")];
     let server = ground.start(&settings).unwrap();
     let begun = std::time::Instant::now();

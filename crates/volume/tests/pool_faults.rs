@@ -227,8 +227,8 @@ proptest! {
     }
 }
 
-/// Two members fail a write, and are well again before anything else is written: what the journal has yet to be told is
-/// no failure of a resync.
+/// Two members fail a write, and are well again before anything else is written: an entry that the journal still lacks
+/// is no failure of a resync.
 #[test]
 fn members_that_failed_one_write_together_can_be_resynced() {
     let write = |volume, block| Step::Write { volume, block, blocks: 1, random: false, fua: false };

@@ -216,8 +216,8 @@ impl HeldResource for MountedDirectories {
         while let Some((config, _)) = self.mounts.last() {
             let place = &config.mount_point;
             if is_mounted(config) {
-                // Unmounting doesn't tell whether everything was written; this does. That the disk was full has been
-                // told to the program, when it closed or synced its file.
+                // Unmounting doesn't tell whether everything was written; this does. The program learnt that the disk
+                // was full when it closed or synced its file.
                 let written = mounts::write_out_within(place, self.hurry_limit);
                 if let Some(error) = written.err().filter(|error| error.kind() != ErrorKind::StorageFull) {
                     if let (ErrorKind::TimedOut, Some(daemon)) = (error.kind(), &self.daemon) {

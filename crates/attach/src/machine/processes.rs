@@ -31,7 +31,7 @@ impl ProcessId {
 
     pub fn current() -> ProcessId {
         let pid = std::process::id();
-        // Without /proc no identity can be told; zero then compares equal to itself only.
+        // Without /proc nothing identifies a process; zero then compares equal to itself only.
         ProcessId::from_pid(pid).unwrap_or(ProcessId { pid, start_ticks: 0 })
     }
 

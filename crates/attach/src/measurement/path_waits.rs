@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn read_wait_is_kernel_time_minus_daemon_time() {
-        // 1000 reads, 900 µs each to the kernel; 800 in the daemon, which was told that they came 50 earlier.
+        // 1000 reads, 900 µs each to the kernel; 800 in the daemon, where they are backdated by 50.
         let modelled =
             KindTimes { requests: 1000, modelled_us: 420e3, served_us: 400e3, dated_back_us: 25e3 };
         let between = PathWaitDelta {

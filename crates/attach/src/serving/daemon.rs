@@ -1,9 +1,8 @@
 //! The device daemon: the process that serves the volumes of a storage to the kernel.
 //!
 //! It is the current program started again with a hidden subcommand, in its own session, so that Ctrl-C
-//! ends the run and not the devices under a mounted filesystem. It opens the [`Stack`], mounts the
-//! [`export`] on a directory and obeys the [`control`] socket until it is told to shut down, gets SIGTERM, or
-//! its export is unmounted.
+//! ends the run and not the devices under a mounted filesystem. It opens the [`Stack`], mounts the [`export`] on a
+//! directory and obeys the [`control`] socket until a shutdown command, SIGTERM or the unmounting of its export.
 
 mod block_devices;
 pub mod control;

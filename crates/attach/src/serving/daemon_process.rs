@@ -104,7 +104,7 @@ pub(crate) struct DaemonProcess {
     pid: u32,
     connection: Option<Mutex<DaemonConnection>>,
     volumes: Vec<VolumeInfo>,
-    /// It gave up by itself, and nobody has been told yet.
+    /// It gave up by itself, and nobody has reported that yet.
     ended_badly: Option<AttachError>,
 }
 

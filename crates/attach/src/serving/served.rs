@@ -320,7 +320,7 @@ impl ServedStorage {
     /// The block devices that stand on its export.
     ///
     /// # Errors
-    /// When they can't be told, or none is there although its volumes are block devices: a file system on one would be
+    /// When they can't be found, or none is there although its volumes are block devices: a file system on one would be
     /// passed over.
     fn block_devices(&self) -> Result<Vec<PathBuf>, AttachError> {
         let config = DaemonConfig::read(&self.session.join(CONFIG_FILE))?;
@@ -328,7 +328,7 @@ impl ServedStorage {
             .map_err(|error| AttachError::io("find the block devices on", &self.session, error))?;
         if devices.is_empty() && config.directories.is_empty() && !config.stack.volumes.is_empty() {
             return Err(AttachError::failed(format!(
-                "no block device is found on the storage in {}: what is mounted from it can't be told. Nothing has changed: try again \
+                "no block device is found on the storage in {}: nobody can tell what is mounted from it. Nothing has changed: try again \
                  where /sys and /dev are those of this host, or end the storage and mount it again with the same --keep",
                 self.session.display()
             )));

@@ -3,8 +3,8 @@
 //! A device has one queue. Its slots are offered to the kernel, which puts a request into one; one command carries a
 //! result back and fetches the next request, many of them in one system call. The device daemon makes the
 //! devices and puts a link to each into its export's directory, under the volume's name. The kernel keeps a number for
-//! the server with each device: there we note whose it is, so that [`remove`] finds ours, whatever became of
-//! the daemon.
+//! the server with each device: there we note whose it is, so that [`remove`] finds ours, even after the daemon has
+//! died.
 
 mod control;
 mod protocol;

@@ -416,7 +416,7 @@ impl RegistryCleaner<'_> {
             {
                 (path, underlay_files::remove_file(path))
             }
-            // What is mounted there has been told of.
+            // The mount there has been reported already.
             OwnedResource::EmptyDirectory { path } if mounts::find(path).is_some() => return,
             OwnedResource::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
                 (path, remove_if_empty(path))

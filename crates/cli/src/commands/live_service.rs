@@ -265,7 +265,7 @@ mod tests {
             .collect();
         assert_eq!(seen, [("running", 5.0, 7), ("lost", 0.0, 7), ("failed", 0.0, 7), ("done", 0.0, 7)]);
         assert_eq!(ask(&control, service.moments[0].at_ms, limit).unwrap().moments, []);
-        // The end is told whenever it comes.
+        // The reporter passes the end on at any time.
         reporter.add(&ProgressReport { has_ended: true, ..report }, &[]);
         assert_eq!(reporter.service.lock().moments.len(), 2);
         drop(reporter);

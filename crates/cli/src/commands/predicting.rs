@@ -85,7 +85,7 @@ impl MeasuredSources {
     }
 }
 
-/// Reads runs. What of them can't be used is told.
+/// Reads runs. `left_out` lists the parts that can't be used.
 pub(super) fn read(directories: &[PathBuf]) -> Result<MeasuredSources, ExitFailure> {
     let mut sources = MeasuredSources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
     for directory in directories {

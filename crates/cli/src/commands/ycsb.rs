@@ -308,7 +308,7 @@ fn say_killed(session: &ServerSession) -> bool {
     killed.is_err()
 }
 
-/// What a signal cut short, and what became of the data.
+/// Prints what a signal cut short, and where the data is.
 fn say_stopped(message: &str, arguments: &YcsbArguments, place: Option<&Path>) {
     let data = match (arguments.phase, place) {
         (_, None) => String::new(),

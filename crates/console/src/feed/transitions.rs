@@ -1,5 +1,5 @@
 //! What has turned between two looks at a system: work in the background that began or ended, throttling, mirrors,
-//! masters. Each is told as far as the system's own gauges, layers, budgets and nodes tell it.
+//! masters. Each appears as far as the system's own gauges, layers, budgets and nodes show it.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,7 @@ impl TransitionDetector {
         turned
     }
 
-    /// Since the nodes were looked at before. Those that were sent away or brought back are told of by the run.
+    /// Since the nodes were looked at before. The run itself reports nodes that it sent away or brought back.
     pub(super) fn compare_nodes(&mut self, nodes: &[NodeState]) -> Vec<StateTransition> {
         let mut turned = Vec::new();
         for node in nodes.iter().take(MAX_NODES) {

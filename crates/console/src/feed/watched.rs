@@ -16,7 +16,7 @@ use super::transitions::TransitionDetector;
 const MAX_EVENTS: usize = 2_000;
 /// Nodes that go away in a cell.
 const MAX_NODE_EVENTS: usize = 200;
-/// Of what is told of an event or a cell, in characters: a feed may be anybody's.
+/// Characters of an event's or a cell's text: a feed may be anybody's.
 const MAX_WORDS: usize = 2_000;
 
 /// A cell of the plan.

@@ -186,7 +186,7 @@ fn now(run: &FollowedRun) -> Markup {
             dl.now {
                 @if let Some(load) = sample.load {
                     div { dt { "throughput" } dd { (quantity::rate(load.throughput_per_s)) " ops/s" } }
-                    // While a rate is searched for, only rates are told.
+                    // During a rate search, only rates are reported.
                     @if load.p99_us > 0.0 {
                         div { dt { "mean" } dd { (quantity::latency(load.mean_us)) } }
                         div { dt { "p50" } dd { (quantity::latency(load.p50_us)) } }
@@ -215,7 +215,7 @@ pub(crate) fn about_to_begin(name: &str) -> Markup {
     PageFrame { refresh_s: Some(2), ..PageFrame::new(name, content) }.draw()
 }
 
-/// The certificate as it forms: what of it can be told already, and what is on record.
+/// The certificate as it forms: the checks that can be judged already, and those on record.
 fn seal(run: &FollowedRun) -> Markup {
     let sample = run.current(now_s()).map(|current| &current.sample);
     let busy: Vec<_> =

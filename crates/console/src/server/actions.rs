@@ -35,7 +35,7 @@ pub(super) struct ActionRequest {
 }
 
 impl ActionRequest {
-    /// What came of it: for programs in words, for a person where they were.
+    /// The outcome: for programs in words, for a person on the page where they were.
     pub(super) fn done(&self, reply: &Value, back: &str) -> ActionResult {
         PageAnswer::done(self.asking.form, reply, back)
     }
@@ -221,7 +221,7 @@ pub(super) async fn node(
     let turn: WorkPermit = shared.work.turn(WorkKind::Node).await?;
     let host = Arc::clone(&shared.hub.host);
     if asking.form == ReadAs::Page {
-        // It may take minutes, for which no page waits: events tell what came of it.
+        // It may take minutes, for which no page waits: events report the outcome.
         turn.leave_to_it(move || {
             drop(host.command_node(process, &node, command));
             drop(guard);

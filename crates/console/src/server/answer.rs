@@ -175,7 +175,7 @@ fn sent(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -
 pub(super) struct ActionRefusal {
     status: StatusCode,
     problem: String,
-    /// What programs are told beside `problem`.
+    /// More for programs, beside `problem`.
     more: Map<String, Value>,
     page: RefusalPage,
 }

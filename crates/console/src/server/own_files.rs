@@ -120,7 +120,7 @@ fn lock(folder: &Path) -> io::Result<File> {
 /// Whether a console is there.
 ///
 /// # Errors
-/// When that can't be told, as with too many open files: then nothing is taken over.
+/// When that can't be found out, as with too many open files: then nothing is taken over.
 fn is_listened_on(socket: &Path) -> io::Result<bool> {
     match UnixStream::connect(socket) {
         Ok(_) => Ok(true),
@@ -179,7 +179,7 @@ pub(super) fn remove_leftovers(folder: &Path) -> io::Result<Vec<PathBuf>> {
 fn remove_dead(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for name in names(folder) {
-        // One that can't be told is left alone.
+        // A socket that can't be checked is left alone.
         if !matches!(is_listened_on(&folder.join(format!("{name}{SOCKET}"))), Ok(false)) {
             continue;
         }

@@ -94,7 +94,7 @@ fn on_condition(
     }
 }
 
-/// Whether what became of a condition can be.
+/// Whether a condition can have had this outcome.
 fn check_condition(
     session: &ClientSession,
     begun: &BegunChange,

@@ -168,8 +168,8 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// Finds out what became of slots of which that is not known: their revision has changed, or is changed now, by
-    /// writing what is there.
+    /// Finds out the outcome of changes that got no answer: the slot's revision has changed, or rewriting the same
+    /// value changes it now.
     async fn settle_unsure(&mut self) -> Result<(), String> {
         let view = &self.view;
         let is_still = |slot: &u16, revision: &mut u64| view.revision_of(*slot) == *revision;

@@ -253,7 +253,7 @@ impl EtcdClient {
     }
 }
 
-/// Whether a request may be made again when nobody knows what became of it.
+/// Whether a request may be made again when its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetryPolicy {
     May,

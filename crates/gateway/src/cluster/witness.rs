@@ -12,7 +12,7 @@ use super::records::{EtcdKeys, HomeRecord};
 pub(super) struct EtcdRollbackGuard {
     /// Our own record as etcd certainly had it: its revision and serial. `None` before this process has written one.
     known: Option<(u64, u64)>,
-    /// Serials that etcd may have got since: nobody knows what became of those transactions, nor what yet will.
+    /// Serials that etcd may have got since: those transactions may have happened, or may happen yet.
     possible: Vec<u64>,
     /// What the last look found, but for what goes with leases.
     rows: HashMap<String, (u64, Vec<u8>)>,
@@ -37,7 +37,7 @@ impl EtcdRollbackGuard {
         self.known.map(|(revision, _)| TransactionGuard::Unchanged(home, revision))
     }
 
-    /// What became of it.
+    /// Takes the transaction's outcome.
     pub(super) fn end(&mut self, serial: u64, outcome: &Result<Option<u64>, EtcdError>) {
         match outcome {
             Ok(Some(revision)) => self.found(*revision, serial),

@@ -141,7 +141,8 @@ impl StreamingBlock {
     async fn rest(&self) -> GatewayResult<Bytes> {
         let rest = || self.left.start - self.begins..self.left.end - self.begins;
         match self.engine.piece(&self.name, &self.resolved, rest()).await {
-            // That may be what became of the request that was to bring it, and no status can tell the client any more.
+            // The request that was to bring it may have failed so, and it is too late for a status that tells the
+            // client.
             Err(GatewayError::Store(reason) | GatewayError::StoreAway(reason)) => {
                 tracing::debug!("the rest of {} is asked for again: {reason}", self.name);
                 self.engine.piece(&self.name, &self.resolved, rest()).await

@@ -181,7 +181,7 @@ impl GatewayEngine {
                 if !key.starts_with(&request.prefix) {
                     return Ok(false);
                 }
-                // What is not to be told of may have the rest of its group behind it.
+                // A key that is not listed may have the rest of its group behind it.
                 if !is_wanted(key) {
                     return Ok(true);
                 }

@@ -82,7 +82,7 @@ impl FlushItem {
     }
 }
 
-/// What became of one attempt.
+/// One attempt's outcome.
 pub(super) enum AttemptOutcome {
     /// The metadata say so too: the row is gone, or is there for a newer version.
     Done,
@@ -319,7 +319,7 @@ impl FlushQueue {
         self.state.lock().items.get_mut(name).map_or_else(Vec::new, |item| std::mem::take(&mut item.formers))
     }
 
-    /// What became of a [`FlushTurn`].
+    /// Takes the outcome of a [`FlushTurn`].
     pub(super) fn finish(&self, name: &ObjectName, attempt: AttemptOutcome) {
         let mut guard = self.state.lock();
         let state = &mut *guard;

@@ -14,7 +14,7 @@ use crate::meta::{MetadataLocation, MetadataStore};
 use crate::model::ContentPlace;
 
 /// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them
-/// would remove what clients were told is safe.
+/// would remove acknowledged data.
 pub(crate) fn open_metadata(
     folder: &Folder,
     journal: &Folder,

@@ -147,7 +147,7 @@ impl GatewayEngine {
     }
 
     /// Notes that each of these slots may get another mark, in the place of the one that etcd has now; and how far etcd
-    /// was then. It is durable before etcd is told.
+    /// was then. It is durable before etcd learns of it.
     ///
     /// # Errors
     /// When it can't be written, or one of them is not known here.

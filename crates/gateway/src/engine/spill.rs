@@ -265,7 +265,7 @@ impl SpillQueue {
     }
 }
 
-/// What became of a part that was to go to the store.
+/// The outcome of a part that was to go to the store.
 enum SpillOutcome {
     Stored,
     /// Its upload is over, or it is not in the journal any more.

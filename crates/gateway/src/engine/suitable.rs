@@ -25,7 +25,7 @@ fn identities_from(path: &Path) -> io::Result<Vec<DirectoryIdentity>> {
 /// Whether one lies in the other under any name: links and bind mounts give a directory several.
 ///
 /// # Errors
-/// When it can't be told.
+/// When that can't be found out.
 fn are_nested(own: &Path, store: &Path) -> io::Result<bool> {
     let parts = [own.to_owned(), own.join(JOURNAL), own.join(CACHE)];
     let own_parts: Vec<DirectoryIdentity> = parts.iter().filter_map(|part| identity_of(part).ok()).collect();

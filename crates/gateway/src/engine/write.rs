@@ -50,7 +50,7 @@ pub struct PutRequest {
 /// Looks at the MD5 and the checksums of what came before it counts.
 pub type VerifyBody = Box<dyn FnOnce(&[u8; 16], &ObjectChecksums) -> GatewayResult<()> + Send>;
 
-/// What a client is told of a write.
+/// The answer to a client's write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteReceipt {
     pub etag: String,
@@ -154,7 +154,7 @@ impl GatewayEngine {
                 Ok(Some(piece)) => piece?,
                 Ok(None) => break,
                 Err(_) => {
-                    let text = format!("nothing came of the body for {} s", SILENCE.as_secs());
+                    let text = format!("no byte of the body came for {} s", SILENCE.as_secs());
                     return Err(GatewayError::IncompleteBody(text));
                 }
             };
@@ -224,7 +224,7 @@ impl GatewayEngine {
         }
     }
 
-    /// Deletes objects; it is no error when one is not there. Returns for each what became of it.
+    /// Deletes objects; it is no error when one is not there. Returns the outcome of each.
     ///
     /// # Errors
     /// When the bucket is not there, or nothing can be deleted at all.

@@ -105,7 +105,7 @@ impl JournalSegment {
         let mut state = self.state.lock();
         let length = state.in_use.remove(&offset_bytes).unwrap_or(0);
         if length > 0 {
-            // The range is dead whatever becomes of this: at worst it takes room until the segment goes.
+            // The range is dead even if this fails: at worst it takes room until the segment goes.
             let _ = self.punch(offset_bytes, length);
         }
         (length, state.is_sealed && state.in_use.is_empty())

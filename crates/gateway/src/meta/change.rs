@@ -1,5 +1,5 @@
 //! One transaction's changes. Every method keeps the tables in step with each other: references with extents, `stored`
-//! with contents, and what becomes free with what the journal is told.
+//! with contents, and freed ranges with the journal's.
 
 use std::ops::Bound;
 

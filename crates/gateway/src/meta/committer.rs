@@ -1,5 +1,5 @@
 //! The one thread that writes (in a simulation a task): first the journal's bytes are made durable, then everything
-//! that waits goes into one transaction, then each caller hears what became of its change.
+//! that waits goes into one transaction, then each caller gets its change's outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,7 @@ pub(crate) struct CommitEffects {
 /// Tells the caller, once it is known whether the commit is durable.
 type CommitCallback = Box<dyn FnOnce(TransactionOutcome) + Send>;
 
-/// What became of a transaction.
+/// A transaction's outcome.
 #[derive(Clone)]
 enum TransactionOutcome {
     Durable,

@@ -76,7 +76,7 @@ impl IncomingBody {
                 tracing::debug!("a form did not come whole: {reason}");
                 Err(broke_off("the form broke off before its end: send it again".to_owned()))
             }
-            Err(_) => Err(broke_off(format!("nothing came of the form for {} s", SILENCE.as_secs()))),
+            Err(_) => Err(broke_off(format!("no byte of the form came for {} s", SILENCE.as_secs()))),
         }
     }
 

@@ -380,7 +380,7 @@ impl ConnectionSet {
                     Err(error) => Ok(busy(&error.to_string())),
                 }
             }
-            // Who is not let in is told of nothing else: the names of gateways are not for everybody.
+            // A client without access learns no more: the names of gateways are not for everybody.
             KeyRoute::Nowhere(_) => Ok(busy(
                 "the gateway that has these keys is gone, and what it has acknowledged is with it: try again later",
             )),

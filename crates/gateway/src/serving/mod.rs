@@ -261,7 +261,7 @@ impl OpenEngine {
     }
 }
 
-/// What became of the end of a gateway.
+/// How a gateway's shutdown went.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShutdownOutcome {
     /// Whether the stores have everything.

@@ -58,7 +58,7 @@ impl OpenEngine {
         };
         is_serving(false);
         if let Some(why) = broken {
-            // Nothing can be stored, since what became of it can't be noted. A new start can.
+            // Nothing can be stored, since its outcome can't be noted. A new start can.
             self.end_broken().await;
             return Err(why);
         }

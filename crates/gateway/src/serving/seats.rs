@@ -75,7 +75,7 @@ pub(super) enum ScarceResource {
     Form,
 }
 
-/// What became of a wish for something scarce.
+/// The answer to a request for something scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoomAnswer {
     /// Somebody is giving it up.

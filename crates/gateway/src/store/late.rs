@@ -239,7 +239,7 @@ impl LateRequests {
 
 /// A request has been sent whose outcome nobody knows. It may be carried out later.
 const MAY_LAND: u8 = 1;
-/// Each answer was seen on the wire, so nothing has to be concluded from the error that became of it.
+/// Each answer was seen on the wire, so nothing has to be concluded from the error that the client library made of it.
 const SEEN_ON_WIRE: u8 = 2;
 /// The last of them said that all is well.
 const WELL: u8 = 4;
@@ -376,7 +376,7 @@ impl Drop for OnItsWay {
 }
 
 /// Does one request that changes a name. One that is given up before its answer may land, and so may one whose answer
-/// does not say what became of it.
+/// leaves its outcome open.
 pub(super) async fn sent<T>(
     kind: BackendKind,
     request: impl Future<Output = object_store::Result<T>>,

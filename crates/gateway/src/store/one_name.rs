@@ -44,7 +44,8 @@ pub trait NameDirectory: Send {
 /// Makes one that is empty.
 pub type MakeMedium = dyn Fn() -> Box<dyn NameDirectory> + Send + Sync;
 
-/// Why two names would be one; `None` where all are told apart. A name that can't be created at all is no other name's.
+/// Why two names would be one; `None` where the store tells all apart. A name that can't be created at all is no other
+/// name's.
 ///
 /// # Errors
 /// When nobody can tell.

@@ -118,7 +118,7 @@ fn torn_tail_is_cut_and_wrong_byte_found() {
     let runtime_between = runtime();
     runtime_between.block_on(async {
         let engine = ground.open(&local).await;
-        // It is told, and never served.
+        // A read fails, and never returns the damaged bytes.
         assert!(matches!(get(&engine, "key1", None).await, Err(GatewayError::Local(_))));
         assert_eq!(get(&engine, "key2", None).await.unwrap(), content(2, 200_000));
         engine.close().await;
@@ -184,7 +184,7 @@ fn metadata_that_do_not_fit_the_journal_are_refused() {
     });
 }
 
-/// What becomes of a file on a disk that fails.
+/// The damage to a file on a disk that fails.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     CutAt(u64),

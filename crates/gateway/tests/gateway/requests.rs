@@ -64,7 +64,7 @@ fn unsigned_or_malformed_requests_are_refused() {
     let answer = exchange(&program, waiting.as_bytes());
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
     assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("connection: close"), "{answer}");
-    // Without a body nobody is told to go on, and botocore would take this answer for the one to its next request.
+    // Without a body the gateway sends no 100 Continue: botocore would take it for the answer to its next request.
     for (asks, answers) in [("Expect: 100-continue\r\n", 1), ("", 2)] {
         let empty = format!(
             "PUT /lake/a HTTP/1.1\r\nHost: test\r\n{asks}Content-Length: 0\r\n\r\nGET /lake/b HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"

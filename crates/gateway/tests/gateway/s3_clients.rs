@@ -1,4 +1,4 @@
-//! More clients, each with the settings that it has unless it is told otherwise, but for the endpoint and the keys.
+//! More clients, each with its default settings but for the endpoint and the keys.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

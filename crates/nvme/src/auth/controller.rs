@@ -104,8 +104,8 @@ impl ControllerSession {
         self.outgoing.take()
     }
 
-    /// Takes a message of Authentication Send. The command itself succeeds in any case: a failure is told by the next
-    /// message, or by the end of the connection.
+    /// Takes a message of Authentication Send. The command itself succeeds in any case: a failure shows in the next
+    /// message, or in the end of the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> &AuthProgress {
         // Over, unless a step sets the next state: after any mistake the host has to begin again.
         let state = std::mem::replace(&mut self.state, ControllerAuthState::Over);

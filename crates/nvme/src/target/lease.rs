@@ -201,8 +201,7 @@ impl WriteLease {
             };
             std::mem::replace(&mut *state, next)
         };
-        // Without the lock on the state: this waits for devices and the disk, and others are told Busy
-        // meanwhile.
+        // Without the lock on the state: this waits for devices and the disk, and others get Busy meanwhile.
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.change();
         if state.holder.as_ref() != Some(host) {

@@ -58,7 +58,7 @@ fn host_gets_events_for_namespace_changes() {
 
     fixture.subsystem.remove_namespace(5).unwrap();
     assert_eq!(next_completion(&mut host).cid, 101);
-    // What happens while no request waits is told to the next one.
+    // The next request reports events that came while none waited.
     assert_eq!(changed(&mut host), [5]);
     fixture.subsystem.resize_namespace(1).unwrap();
     request_event(&mut host, 102);

@@ -186,8 +186,8 @@ pub fn search(
     Ok(advice)
 }
 
-/// Of what is behind caches or side by side only what nothing cheaper beats is told: there are many of them, and each
-/// is a little different.
+/// Keeps offers with caches or several devices only if nothing cheaper beats them: there are many, and each is a little
+/// different.
 fn drop_what_is_beaten(tried: &mut Vec<TriedOffer>) {
     let mut best_us = f64::INFINITY;
     tried.retain(|one| {

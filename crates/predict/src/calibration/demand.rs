@@ -35,7 +35,7 @@ pub(super) fn demand(
     let reads = reads(question, sources, alike, memory_bytes, &mean, &mut assumptions)?;
     let measured_reads = mean(&|cell| cell.demand.reads());
     let factor = if measured_reads > 0.0 { reads.value / measured_reads } else { 0.0 };
-    // What a read costs is the same in every mix; what else an operation does is told best by its own mix.
+    // A read costs the same in every mix; its own mix tells best what else an operation does.
     let cpu = CpuTime::fit(alike.iter().map(|cell| {
         let own = if cell.point.mix == question.mix { OWN_MIX } else { 1.0 };
         (*cell, own * weight(question, cell))

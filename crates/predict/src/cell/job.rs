@@ -1,5 +1,5 @@
 //! Cells of a benchmark whose every operation is one request to a device, as fio's are: its own description says what
-//! it asks for, and its figures what came of it.
+//! it asks for, and its figures are the result.
 
 use std::sync::OnceLock;
 

@@ -212,7 +212,7 @@ impl AbComparison {
         self.cells.iter().flat_map(|cell| &cell.figures)
     }
 
-    /// What came of it, in a sentence.
+    /// The outcome, in a sentence.
     pub fn sentence(&self) -> String {
         if self.is_one_run {
             return "A and B are one and the same run, so nothing can differ: name two runs.".to_owned();

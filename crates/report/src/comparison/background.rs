@@ -26,8 +26,8 @@ pub struct CompactionWindow {
 /// A cell's operations with and without a compaction, over all completed repetitions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompactionComparison {
-    /// The gauge that tells: `major_compactions_running`. Absent where the system has none, and all that is known is
-    /// when it was told to compact: what follows counts as with a compaction.
+    /// The gauge that tells: `major_compactions_running`. Absent where the system has none. Then only the time of the
+    /// command to compact is known, and everything after it counts as with a compaction.
     pub gauge: Option<String>,
     /// Of the measured time, 0 to 1.
     pub share: f64,

@@ -95,7 +95,7 @@ fn turn(row: &ComparisonRow, index: usize, storage: usize, against: usize) -> Op
         // The interval alone does not hold 1.
         RatioDifference::More => low <= 1.0,
         RatioDifference::Less => high >= 1.0,
-        // Only what the inputs add counts: the measurement's own width is told beside it.
+        // Only what the inputs add counts: the report shows the measurement's own width beside it.
         RatioDifference::NoneSeen => factors.low < 1.0 / WORTH_TELLING || factors.high > WORTH_TELLING,
     };
     can_turn.then_some(ConclusionReversal { row: index, storage, against, ratio, range })

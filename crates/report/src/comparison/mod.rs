@@ -67,7 +67,8 @@ pub struct CellResult<'a> {
     pub cell: &'a Cell,
     /// How many repetitions the study asks for.
     pub planned: usize,
-    /// Those on record, whatever came of them, by repetition; without those that are [left out](CellResult::disturbed).
+    /// Those on record, whatever their outcome, by repetition; without those that are [left
+    /// out](CellResult::disturbed).
     pub records: Vec<&'a RunRecord>,
     /// Completed repetitions that are left out, because somebody disturbed them by hand.
     pub disturbed: Vec<&'a RunRecord>,

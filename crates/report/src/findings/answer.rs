@@ -13,8 +13,8 @@ use crate::load::LoadedRun;
 use crate::quantity;
 use crate::statistics::IntervalEstimate;
 
-/// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and what
-/// became of the latency. It says so when the run shows no difference, is doubtful or is not complete.
+/// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and how the
+/// latency changed. It says so when the run shows no difference, is doubtful or is not complete.
 pub fn sentence(loaded: &LoadedRun) -> String {
     summarize(loaded, &RunComparison::from_loaded(loaded))
 }
@@ -262,8 +262,8 @@ const ALIKE: f64 = 0.2;
 /// One of a cell's latencies.
 type AnswerPick = fn(&RowMetrics) -> Option<IntervalEstimate>;
 
-/// What becomes of the p99 latency on the storage that changes most, under one telling workload; of the mean where the
-/// run has no p99 of both.
+/// How the p99 latency changes on the storage that changes most, under one telling workload; the mean where the run has
+/// no p99 of both.
 fn latency_clause(
     rows: &[&ComparisonRow],
     baseline_index: usize,

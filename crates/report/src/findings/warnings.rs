@@ -409,7 +409,7 @@ struct JoinedWarning {
 impl WarningCollector {
     fn add(&mut self, warning: ReportWarning) {
         let key = match warning.is_reason {
-            // Why something failed is told in the words of that cell.
+            // The cell's own words say why it failed.
             true => warning.text.clone(),
             false => key_of(&warning.text),
         };

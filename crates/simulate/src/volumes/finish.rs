@@ -121,7 +121,7 @@ impl VolumesRig {
         self.read_all(pool);
     }
 
-    /// The host was told that writes are lost: once they are written again, all is well.
+    /// The host knows that writes are lost: once they are written again, all is well.
     fn rewrite(
         &self,
         user: &Arc<DeviceUser>,

@@ -22,7 +22,7 @@ use crate::medium::MediumModel;
 use crate::paced::Paced;
 use crate::time::ModelTime;
 
-/// A modelled device that can be told to fail. Without a fault a request goes straight through.
+/// A modelled device that fails on command. Without a fault a request goes straight through.
 ///
 /// A handle: clones are the same device.
 #[derive(Clone)]
@@ -386,7 +386,7 @@ impl FaultyInner {
         }
     }
 
-    /// What becomes of a request, and which bits of what it reads will be wrong, from the first byte on.
+    /// A request's fate, and which of the bits that it reads will be wrong, from the first byte on.
     fn verdict(&self, request: &DeviceRequest) -> (FaultVerdict, Vec<u64>) {
         let mut wrong_bits = Vec::new();
         let verdict = self.judge(request, &mut wrong_bits);

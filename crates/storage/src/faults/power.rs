@@ -27,7 +27,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 /// the device.
 const MAX_UNDONE_DISCARD_BYTES: u64 = 1 << 20;
 
-/// What became of the writes that no flush had covered.
+/// The fate of the writes that no flush had covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteSurvival {
     pub survived: u64,

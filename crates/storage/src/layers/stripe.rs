@@ -121,7 +121,7 @@ fn join(parts: usize, buffer: Vec<u8>, done: CompletionCallback) -> Arc<Completi
     Arc::new(CompletionJoin::new(parts, Ok(buffer), done))
 }
 
-/// One part's answer, with what becomes of its bytes.
+/// Takes one part's answer, with its bytes.
 fn arrive(
     join: &CompletionJoin<SumCallback>,
     completion: DeviceCompletion,

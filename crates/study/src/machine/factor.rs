@@ -24,7 +24,7 @@ pub struct ChosenFactor {
 }
 
 /// Finds the smallest factor for a study that leaves it open: the modelled cores must fit on this host's CPUs, and the
-/// fastest device keep its latencies. `trying` is told each factor that is tried. `None` if `stop` was raised.
+/// fastest device keep its latencies. `trying` gets each factor that is tried. `None` if `stop` was raised.
 ///
 /// # Errors
 /// When no factor is large enough, or something fails that is tried.

@@ -61,7 +61,7 @@ pub struct CertificateEvidence<'a> {
     /// What failed while all nodes were there, where some were sent away: what fails while they are away is what was
     /// asked for.
     pub nodes_away: Option<OutsideOfEvents>,
-    /// What came of reading back what was acknowledged; absent where that was not done.
+    /// The result of reading back acknowledged writes; absent where that was not done.
     pub read_back: Option<&'a ReadBackRecord>,
     pub time_scale: f64,
 }

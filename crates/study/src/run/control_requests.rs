@@ -124,7 +124,7 @@ impl ControlRequests {
     }
 
     /// Does something while wishes come true: `stop` is the flag that a signal raises, and is raised by the wish to
-    /// stop. What is asked for is told.
+    /// stop. `tell` gets each command.
     pub(super) fn fulfilled<T>(
         &self,
         stop: &AtomicBool,

@@ -32,7 +32,7 @@ use crate::spec::StorageSource;
 /// How often data are put on a storage whose devices have faults meanwhile.
 const LOAD_ATTEMPTS: usize = 3;
 
-/// What came of putting a data set on a storage.
+/// The outcome of putting a data set on a storage.
 enum PlacedDataset {
     Whole(PreparedDataset),
     /// Nobody knows what the devices hold, since they had these faults.

@@ -53,7 +53,7 @@ struct FeedState {
     cost_share: Option<f64>,
     /// Somebody samples with the devices.
     has_source: bool,
-    /// The position whose ground has been told.
+    /// The position whose placement has been reported.
     grounded: Option<u32>,
     node_events: Vec<NodeEventRecord>,
     faults: Vec<(DeviceId, String)>,
@@ -386,7 +386,7 @@ impl RunObserver for RunFeed<'_> {
         let ending = SamplerStop::default();
         {
             let mut state = self.state.lock();
-            // What was told before is of another phase.
+            // Earlier samples are of another phase.
             (state.has_source, state.live) = (true, None);
         }
         std::thread::scope(|scope| {

@@ -172,7 +172,7 @@ impl RunContext {
         })?;
         drop(source);
         let steal_share = machine.use_until(&MachineSnapshot::take()).steal_share;
-        // The devices keep their pace: how long this takes is told, apart from the job's duration.
+        // The devices keep their pace: the record has this time apart from the job's duration.
         let drain = || {
             let drained = match &outcome {
                 Some(Ok(_)) => servers.drain_job(&request, &watch),

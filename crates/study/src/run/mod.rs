@@ -121,7 +121,7 @@ pub struct LiveCell {
     pub p50_us: f64,
     pub p99_us: f64,
     pub errors: u64,
-    /// 0 to 1, of this phase; absent where it can't be told.
+    /// 0 to 1, of this phase; absent where it is unknown.
     pub progress: Option<f64>,
 }
 

@@ -41,7 +41,8 @@ pub(super) struct RunRound<'a> {
     pub wishes: &'a ControlRequests,
 }
 
-/// The positions in the plan of the cells that need to run. `tell` is told why a cell that has a record needs to.
+/// The positions in the plan of the cells that need to run. `tell` gets the reason why a cell that has a record needs
+/// to.
 pub(super) fn left_of(
     run: &RunHeader,
     is_wanted: &dyn Fn(&PlannedCell) -> bool,

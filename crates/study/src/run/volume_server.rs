@@ -218,7 +218,7 @@ impl VolumeServer {
     pub(super) fn stop(self) -> Result<(), CellError> {
         self.tell(&Verb::Shutdown)?;
         if !self.child.state().wait(STOP_LIMIT) {
-            let problem = format!("it was told to stop {} s ago and has not", STOP_LIMIT.as_secs());
+            let problem = format!("it was asked to stop {} s ago and still runs", STOP_LIMIT.as_secs());
             return Err(self.child.state().failed("stopping", problem).into());
         }
         if !self.child.state().ended_well() {

@@ -62,7 +62,7 @@ struct NodeDeskState {
     /// Why nobody waits any more for nodes that are being started or stopped: for one of them, or for any (`None`).
     given_up: BTreeMap<Option<String>, String>,
     events: Vec<NodeEventRecord>,
-    /// Those whose node was told to start and did not come up.
+    /// Those whose node was asked to start and did not come up.
     start_failed: BTreeSet<usize>,
     /// The nodes that are being started or stopped.
     busy: Vec<String>,

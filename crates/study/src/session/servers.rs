@@ -205,7 +205,7 @@ impl StartedServers {
     }
 }
 
-/// Does something for each at the same time, and returns what came of it in order.
+/// Does something for each at the same time, and returns the results in order.
 fn on_each<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = all.iter().map(|one| scope.spawn(|| act(one))).collect();

@@ -1,4 +1,4 @@
-//! What can only be told from the whole study: whether its parts fit each other.
+//! Mistakes that only the whole study shows: whether its parts fit each other.
 
 mod benchmark;
 mod compressed;

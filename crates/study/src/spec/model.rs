@@ -331,7 +331,7 @@ pub struct WorkloadSpec {
     pub visibility: Option<Visibility>,
     /// A regular expression: scans leave out, on the servers, what does not match.
     pub scan_filter: Option<String>,
-    /// The share of the measured time after which the system is told to compact everything.
+    /// The share of the measured time after which the system has to compact everything.
     pub compact_at: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! From the text of a study to its sections: whatever can be told from one section alone is told here.
+//! From a study's text to its sections: mistakes that one section alone shows are reported here.
 
 mod benchmark;
 mod beside;

@@ -283,8 +283,8 @@ impl AccumuloServers {
         let tool = environment.program("stop-all", MAIN, &["admin", "stopAll"], path);
         tool.run(&environment.java, &environment.resources, DURING, environment.limit)?;
         self.manager.wait_for_end(environment.limit)?;
-        // The manager waited for them. Their exit status depends on whether they lost their lock before or after they
-        // were told to stop, so it means nothing.
+        // The manager waited for them. Their exit status depends on whether they lost their lock before or after the
+        // stop command, so it means nothing.
         for server in self.tablet_servers.present() {
             if !server.state().wait(environment.limit) {
                 return Err(server.state().failed(DURING, server.state().describe()));

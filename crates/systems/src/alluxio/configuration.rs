@@ -37,7 +37,7 @@ impl BlockSettings {
     }
 }
 
-/// What clients are told, by Alluxio's own names.
+/// The clients' properties, by Alluxio's own names.
 pub(crate) fn client_properties(
     persist_after: Option<Duration>,
     is_short: bool,

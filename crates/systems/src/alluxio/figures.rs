@@ -10,7 +10,7 @@ use crate::web::get_json;
 
 const PATH: &str = "/metrics/json/";
 
-/// Since its start. What clients read and wrote past the worker is told by them, a second later.
+/// Since its start. Clients themselves report what they read and wrote past the worker, a second later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AlluxioMetrics {
     /// What clients read, whether it had it or fetched it for them,

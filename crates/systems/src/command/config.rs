@@ -69,7 +69,7 @@ impl CommandConfig {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// Every setting with its value in force. A script is told by its length: the study has its text.
+    /// Every setting with its value in force. A script is shown by its length: the study has its text.
     pub(super) fn applied(&self) -> BTreeMap<String, String> {
         let mut applied = self.recorded();
         applied.retain(|_, value| value != "none");

@@ -46,7 +46,7 @@ pub(crate) fn draw_keys(system: &'static str) -> Result<S3Keys, SystemError> {
     Ok(S3Keys { access: format!("UNDERLAY{}", &random()?[..12]), secret: random()? })
 }
 
-/// What a gateway shows to clients over TLS, made in `folder` before it runs: they have to be told whom to trust.
+/// What a gateway shows to clients over TLS, made in `folder` before it runs: they have to know whom to trust.
 pub(crate) fn make_certificate(
     system: &'static str,
     folder: &Path,
@@ -119,7 +119,7 @@ impl GatewayProcess {
     /// Waits until the store has everything that was acknowledged. `go_on` is asked in between.
     ///
     /// # Errors
-    /// When it has ended, is told not to go on, or the store does not have everything after `limit`.
+    /// When it has ended, the run is stopped, or the store does not have everything after `limit`.
     pub(crate) fn drain(
         &self,
         during: &'static str,

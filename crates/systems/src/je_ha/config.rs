@@ -281,7 +281,7 @@ mod tests {
         for budget_bytes in [None, Some(4 << 30)] {
             assert_eq!(JeHaConfig::resolve(&too_many, budget_bytes).unwrap_err()[0].0, "replication");
         }
-        // How many nodes there are is told later.
+        // The number of nodes is checked later.
         assert!(JeHaConfig::resolve(&values(&[("replication", "5")]), None).is_ok());
         let small = JeHaConfig::resolve(&values(&[("nodes", "3")]), Some(400 << 20)).unwrap_err();
         assert!(small[0].1.contains("528 MiB for 1 shard with a replication of 3"), "{small:?}");

@@ -83,7 +83,7 @@ settings! {
 const OF_RUNNING: &[&str] =
     &["helpers", "store", "fields", "durability", "replica_durability", "acks", "consistency"];
 
-/// What becomes of a record's fields.
+/// How a record's fields are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldKeys {
     /// All fields are one value.

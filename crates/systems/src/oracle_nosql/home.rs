@@ -142,7 +142,7 @@ fn check_trusted(directory: &Path) -> Result<(), SystemError> {
         let target = std::fs::canonicalize(&jar).map_err(|error| unreadable(&jar, error))?;
         places.extend(target.parent().map(Path::to_owned));
     }
-    // Before any file: who may write to its directory can put another one in its place, and that is what is to be told.
+    // Before any file: a user who may write to its directory can replace it, and the message has to name the directory.
     for place in &places {
         underlay_files::check_trusted_path(place).map_err(refused)?;
     }

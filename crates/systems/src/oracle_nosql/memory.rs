@@ -62,7 +62,7 @@ impl NosqlMemoryLayout {
         }
     }
 
-    /// What one storage node with so many replication nodes is told that it has.
+    /// The memory that one storage node with so many replication nodes gets as its own.
     pub(super) fn storage_node_mib(&self, replication_nodes: u64) -> u64 {
         (AGENT_BYTES + replication_nodes * (NODE_OWN_BYTES + self.heap_bytes + self.page_cache_bytes)) / MIB
     }

@@ -210,7 +210,7 @@ impl System for OracleNosql {
             let client = plan.start(&existing, &login, None, allowed.as_ref().map(|(allowed, _)| allowed))?;
             return Ok(Box::new(RunningNosql::new(client, config, None)));
         }
-        // A directory that can't be used is told before a missing installation, which costs a download.
+        // An unusable directory is reported before a missing installation, which costs a download.
         let places = places(paths, &config)?;
         check_host_space(&paths.scratch)?;
         let former = formed::read(&config, &places)?;

@@ -209,7 +209,7 @@ impl CacheStarter {
         self.scratch.join("memory")
     }
 
-    /// What a session must be told to reach them, beside the store itself.
+    /// A session's settings for reaching them, beside the store's own.
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
         let is_secured = self.certificate.is_some();
         let scheme = if is_secured { "https" } else { "http" };

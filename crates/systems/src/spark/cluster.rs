@@ -370,7 +370,7 @@ impl RunningSystem for SparkCluster {
         self.driver.wait_until_ready(step.during, self.config.executors, job.limit, &is_wanted)?;
         self.make_input(&step, job, watch, &mut self.state.lock())?;
         self.drain(step.during, job.limit, watch)?;
-        // What was done until now is told by then, and no part of the job's.
+        // By then the cache has reported all earlier work, which is no part of the job's.
         std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, RunningCache::told_after));
         // It takes a second or two, which is no part of what is measured.
         let served_bytes = self.served_bytes();

@@ -122,7 +122,7 @@ impl ExternalStore {
         format!("s3a://{}/{}{name}", self.bucket, self.prefix)
     }
 
-    /// What a session must be told to reach it.
+    /// A session's settings for reaching it.
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
         let mut settings: BTreeMap<String, String> = [
             ("endpoint", self.endpoint.url_inside()),

@@ -1,4 +1,4 @@
-//! The jobs that a study can name: what each reads and writes, and what is told of it afterwards.
+//! The jobs that a study can name: what each reads and writes, and what the record has of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,7 @@ const MIN_GAP_S: f64 = 0.02;
 const CLOCKS_APART_S: f64 = 0.1;
 const SLEWED_SHARE: f64 = 0.001;
 
-/// What becomes of a job's output when it commits.
+/// How a job commits its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommitMode {
     Renamed,
@@ -209,7 +209,7 @@ pub(super) fn committed_by(
 /// When a job ran, as its driver tells, by this machine's clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct JobTiming {
-    /// In seconds since 1970, as events and requests are told.
+    /// In seconds since 1970, as are the times of events and requests.
     began_s: f64,
     ended_s: f64,
     /// By the clock that nobody sets.

@@ -78,7 +78,7 @@ fn staging(scratch: &Path) -> PathBuf {
     scratch.join("yarn").join("staging")
 }
 
-/// What a session must be told. `java` are the options of every Java program.
+/// A session's settings. `java` are the options of every Java program.
 pub(super) fn settings(plan: &ServerPlan, java: &str) -> BTreeMap<String, String> {
     let mib = |bytes: u64| format!("{}m", bytes / MIB);
     [

@@ -186,7 +186,7 @@ impl SparkStore {
         })
     }
 
-    /// What a session must be told to reach it.
+    /// A session's settings for reaching it.
     pub(super) fn settings(&self, address: Ipv4Addr) -> BTreeMap<String, String> {
         let ceph = match self {
             SparkStore::Hdfs(_) | SparkStore::Given(_) => return BTreeMap::new(),

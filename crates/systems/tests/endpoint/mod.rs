@@ -181,7 +181,7 @@ pub(crate) fn hold(cluster: &SparkCluster, scratch: &Path, job: &JobRequest) {
         SPARK.start_cluster(&paths, &SystemResources::with_budget(4 << 30), settings)
     };
 
-    // What can't be used is told before anything is started.
+    // Unusable addresses are reported before anything starts.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for (settings, expected) in [
         (settings(free, &[]), "can't be reached: Connection refused"),

@@ -192,7 +192,7 @@ impl PoolCore {
     }
 }
 
-/// What a flush of the members has made durable, once the journal has what it is told with it.
+/// What a flush of the members has made durable, once the journal has the entries that go with it.
 struct DurableFlush<'a> {
     core: &'a PoolCore,
     results: &'a [Result<(), DeviceError>],

@@ -76,7 +76,7 @@ impl PoolMember {
         STATES[usize::from(self.state.load(Ordering::SeqCst)) % STATES.len()]
     }
 
-    /// As it is told to people.
+    /// As people see it.
     pub(super) fn shown_state(&self) -> MemberState {
         match self.state() {
             MemberState::InUse if self.is_unread() => MemberState::Unread,
@@ -415,7 +415,7 @@ impl PoolMembers {
         member.device.submit(DeviceRequest::Discard { offset_bytes, length_bytes }, Box::new(answered));
     }
 
-    /// Flushes every member that was written to; says by member what came of it.
+    /// Flushes every member that was written to, with one outcome for each member.
     pub(super) fn flush(self: &Arc<Self>, done: impl FnOnce(Vec<Result<(), DeviceError>>) + Send + 'static) {
         let gather = GatherJoin::new(self.list.len(), done);
         for index in 0..self.list.len() {

@@ -279,7 +279,7 @@ impl UnflushedNotes {
         if self.current_bytes.load(Ordering::Relaxed) < long_bytes || !self.keeps.load(Ordering::Relaxed) {
             return false;
         }
-        // Of those that ask at the same time one is told, so that one flush is begun.
+        // Of those that ask at the same time one gets `true`, so that one flush begins.
         let next = long_bytes + self.step_bytes.load(Ordering::Relaxed);
         self.long_bytes.compare_exchange(long_bytes, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }

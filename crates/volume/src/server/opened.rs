@@ -31,7 +31,7 @@ use crate::pool::{
 };
 use crate::pool_file::{PoolDevices, PoolFile, VolumeAdmission, VolumeFile};
 
-/// From this many bytes on, or this share of a member, the user is told what the journal takes.
+/// From this many bytes on, or this share of a member, a note says how much the journal takes.
 const NOTABLE_JOURNAL_BYTES: u64 = 1 << 30;
 const NOTABLE_JOURNAL_SHARE: f64 = 0.05;
 

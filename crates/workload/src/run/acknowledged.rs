@@ -449,7 +449,7 @@ mod tests {
         writes.read_back(&connect, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(false) })
     }
 
-    /// Forgets, lies or fails as it is told.
+    /// Forgets, lies or fails on command.
     struct Unreliable {
         store: MemoryStore,
         /// The next write is acknowledged, or fails, and is not done.

@@ -168,7 +168,7 @@ fn clock(id: libc::clockid_t) -> Duration {
     let status = unsafe { libc::clock_gettime(id, &mut time) };
     match status {
         0 => Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)),
-        // A kernel without this clock: nothing is told of suspension.
+        // A kernel without this clock reports no suspension.
         _ => Duration::ZERO,
     }
 }

@@ -66,7 +66,7 @@ pub fn entries(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputO
 
 const VERIFY: &str = "VERIFY";
 
-/// What came of checking values. A record that was not there is an error, as in YCSB.
+/// The result of checking values. A record that was not there is an error, as in YCSB.
 fn verification(
     measured: &MeasuredWindow,
     integrity: &IntegrityRecord,

@@ -111,7 +111,7 @@ struct OpenInode {
     data_changed_in: u64,
     /// The count of its last write of data.
     written: u64,
-    /// What may not be durable, though nobody was told.
+    /// A failed write that nobody has reported yet: its data may not be durable.
     failure: Option<WriteFailure>,
     removing: bool,
 }

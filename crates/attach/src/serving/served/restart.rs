@@ -316,7 +316,7 @@ mod tests {
         let slow = "32 22 7:0 / /mnt/slow rw - xfs /dev/loop0 rw\n";
         assert_eq!(mount_points(&still_to_mount(planned.clone(), table(slow))), ["/mnt/log"]);
         assert_eq!(still_to_mount(planned.clone(), table("")), planned);
-        // What can't be told is not forgotten.
+        // Mounts that can't be checked are kept.
         let unreadable = Err(std::io::Error::other("no /proc"));
         assert_eq!(still_to_mount(planned.clone(), unreadable), planned);
         assert_eq!(still_to_mount(planned, table(TABLE)), []);

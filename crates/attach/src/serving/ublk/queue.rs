@@ -30,7 +30,7 @@ impl UblkShared {
     }
 }
 
-/// What came of the request in a slot: bytes, or a negative error number.
+/// The result of a slot's request: bytes, or a negative error number.
 pub(super) struct UblkAnswer {
     slot: u32,
     result: i32,

@@ -120,7 +120,7 @@ impl CompanionConsole {
         CompanionConsole { child, run: run.to_owned() }
     }
 
-    /// Stays open behind a run that has ended with this code, until it is told to end or its time is over.
+    /// Stays open behind a run that has ended with this code, until a signal or the time limit ends it.
     pub(crate) fn stay(mut self, stay: ConsoleStay, signalled: &SignalRequests, code: u8) {
         signalled.work_is_done(code);
         // A run that never began has nothing to show.

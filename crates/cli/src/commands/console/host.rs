@@ -254,10 +254,10 @@ impl ConsoleHost for ThisHost {
         // By the process alone: a service that does not answer can be stopped, too.
         let missing = || format!("process {process} serves nothing of yours any more");
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
-        // What is looked at and what is told to end are one process, whatever numbers come back.
+        // The pidfd names one process throughout: its number may be reused between the look and the signal.
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
             Errno::SRCH => missing(),
-            // A host may forbid that: then nothing is told to end, which is no reason to call it gone.
+            // A host may forbid that: then no signal is sent, which is no reason to call the process gone.
             other => format!("process {process}: {other}"),
         })?;
         let found = services::found(&Path::new("/proc").join(process.to_string())).ok_or_else(missing)?;

@@ -52,7 +52,7 @@ impl<T: Clone + Default + Send + 'static> CachedAnswer<T> {
             if !state.is_asking {
                 let (shared, round) = (Arc::clone(&self.0), state.round);
                 let asking = move || {
-                    // Whatever becomes of the question, others may be asked after it.
+                    // Even if the question panics, others may be asked after it.
                     let answer = catch_unwind(AssertUnwindSafe(ask)).ok();
                     let mut state = shared.lock();
                     if state.round == round {

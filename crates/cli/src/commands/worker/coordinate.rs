@@ -192,7 +192,7 @@ fn job(
 struct WorkersProgress<'a> {
     options: &'a OutputOptions,
     operation_limit: Option<u64>,
-    /// Since the first report, which comes once all have been told when to begin.
+    /// Since the first report, which comes once all workers know when to begin.
     began: Option<Instant>,
     before: (Duration, u64),
 }

@@ -27,7 +27,7 @@ pub(crate) struct RunCircumstances<'a> {
     pub outside: u64,
 }
 
-/// What a measurement was asked for, before it is known what came of it.
+/// A measurement's request, before its outcome is known.
 pub(in crate::commands) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> RunCircumstances<'a> {
     RunCircumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
 }

@@ -338,7 +338,7 @@ impl MachineNode<'_> {
     }
 }
 
-/// In the order in which they are told.
+/// In the record's order.
 fn machines(parts: &PartsRecord) -> Vec<MachineNode<'_>> {
     let mut machines: Vec<MachineNode<'_>> = Vec::new();
     for server in parts.servers.iter().take(MAX_PARTS) {

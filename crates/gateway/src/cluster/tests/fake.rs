@@ -29,7 +29,7 @@ pub(super) struct Model {
     next_lease: i64,
 }
 
-/// What becomes of a transaction whose sender gets no answer.
+/// The fate of a transaction whose sender gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Lost,

@@ -18,7 +18,7 @@ enum Step {
     Put(usize, usize),
     Get(usize, usize),
     Flush(usize),
-    /// What becomes of the next transactions about slots.
+    /// The fate of the next transactions about slots.
     Faults(Fate, usize),
     CarryOutLate,
     Lapse(usize),

@@ -47,7 +47,7 @@ func refused(what string, err error, code string) {
 type session struct {
 	client *minio.Client
 	bucket string
-	// Whether it sends checksums behind bodies, which it does not unless it is told to.
+	// Whether it sends checksums behind bodies, which it does only on request.
 	hasTrailers bool
 }
 

@@ -72,7 +72,7 @@ struct TargetControllerState {
     event_requests: VecDeque<CommandReply>,
     /// Told, and not told again until the host has read the log page.
     told: Vec<AsyncEvent>,
-    /// To be told by the next request.
+    /// Events for the next request to report.
     untold: Vec<AsyncEvent>,
     changed_namespaces: BTreeSet<u32>,
     errors: VecDeque<ErrorEntry>,
@@ -443,7 +443,7 @@ impl TargetController {
         tell(state, AsyncEvent::DiscoveryChanged, wanted);
     }
 
-    /// The host reads the page that an event named: it may be told again.
+    /// The host has read the page that an event named: the event may be sent again.
     pub(in crate::target) fn page_was_read(&self, event: AsyncEvent) {
         self.state().told.retain(|reported| *reported != event);
     }

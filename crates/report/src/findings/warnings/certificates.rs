@@ -6,7 +6,7 @@ use super::{ReportWarning, WarningCollector, cell_name, key_of};
 use crate::comparison::{CellResult, RunComparison};
 use crate::quantity;
 
-/// Checks of a warning that are told; the report's certificates have all of them.
+/// Checks that a warning lists; the report's certificates have all of them.
 const CHECKS_TOLD: usize = 4;
 
 /// Checks that failed together and have one remedy.

@@ -82,7 +82,7 @@ pub(super) fn about_inputs(result: &CellResult, name: &str, found: &mut WarningC
         true => (MEASURE, "estimates"),
         false => (READ_AS_MODEL, "coverage"),
     };
-    // What estimates a cell rests on is told beside its certificate; here it would be another sentence for each.
+    // The certificate lists the estimates that a cell rests on; here they would make another sentence for each.
     let warning =
         ReportWarning::note(text).extent(1.0 - certificate.measured()).remedy(remedy).with_cell(name);
     found.add_by(format!("inputs: {cause}"), warning);

@@ -297,7 +297,7 @@ pub(super) struct LineChart<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct ChartEvent {
     pub series: usize,
-    /// Written at its beginning; what it means is told beside the picture.
+    /// Written at its beginning; the legend beside the picture explains it.
     pub sign: String,
     pub from: f64,
     /// Absent when it lasted.

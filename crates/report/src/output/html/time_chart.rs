@@ -42,7 +42,7 @@ pub struct TimeShade {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeMark {
     pub colour: usize,
-    /// Written at its beginning; what it means is told beside the picture.
+    /// Written at its beginning; the legend beside the picture explains it.
     pub sign: String,
     pub from_s: f64,
     pub to_s: Option<f64>,

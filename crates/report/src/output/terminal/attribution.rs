@@ -6,7 +6,7 @@ use super::layout::{TablePaint, wrap};
 use crate::comparison::RunComparison;
 use crate::findings::warnings;
 
-/// Cells that are told of; the page has them all.
+/// Cells to list; the page has them all.
 const TOLD: usize = 8;
 
 /// Empty where nothing is explained.

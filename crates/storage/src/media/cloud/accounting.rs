@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Streams that are told apart.
+/// Streams that the model tells apart.
 const STREAMS: usize = 16;
 
 /// Turns requests into I/O operations and bytes, as the provider counts them.

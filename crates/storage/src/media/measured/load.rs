@@ -165,7 +165,7 @@ impl LoadModel {
     }
 }
 
-/// Streams that are told apart.
+/// Streams that the model tells apart.
 const STREAMS: usize = 32;
 
 /// Where the latest requests ended, latest first.

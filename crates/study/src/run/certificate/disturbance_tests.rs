@@ -230,7 +230,7 @@ fn workload_without_storage_access_is_not_faithful() {
 fn idle_real_disks_were_not_used() {
     let asked = |requests| CellTraffic { requests, is_shared: true, ..CellTraffic::default() };
     assert_eq!(used(asked(0)), doubtful("storage used"));
-    assert_eq!(used(asked(1)), faithful(), "who asked for it can't be told");
+    assert_eq!(used(asked(1)), faithful(), "nobody knows who asked for it");
 }
 
 #[test]

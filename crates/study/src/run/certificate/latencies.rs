@@ -16,7 +16,7 @@ const P50_RANKS: f64 = 0.05;
 const P99_TOLERANCE: f64 = 0.20;
 /// The path's own cost may be this share of the mean latency that was modelled.
 const FLOOR_SHARE: f64 = 0.10;
-/// A latency this close to the path's own cost cannot be told from it; such a difference is no fault of the model.
+/// A latency this close to the path's own cost is lost in it; such a difference is no fault of the model.
 const FLOOR_SLACK: f64 = 1.0;
 
 /// The names of the checks that a slower motion can mend.
@@ -56,7 +56,7 @@ impl DeviceLatencies {
     }
 
     /// How late requests are by what a check of this name compares, in modelled time. A few may be late by any amount
-    /// wherever CPU is short, so p99 is told by the mean.
+    /// wherever CPU is short, so p99 takes the mean's lateness.
     pub(super) fn late_us(&self, name: &str) -> Option<f64> {
         match name {
             LATENCY_MEAN | LATENCY_P99 => Some(self.delivered.mean_us() - self.modelled.mean_us()),

@@ -31,7 +31,7 @@ const HOUSEKEEPING_CPUS: f64 = 0.05;
 const OWN_TIME: &str = "own time";
 
 /// How many times as long an operation would take if threads computed no faster beside their devices than they do; at
-/// the most, since work in the background counts, too. None where that can't be told.
+/// the most, since work in the background counts, too. None where that is unknown.
 fn lengthened(
     callers: CallerKind,
     devices: &[DeviceActivity],

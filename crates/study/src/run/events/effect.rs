@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(outside(&both), OutsideOfEvents { operations: 27, failed: 0, under_way: 6 });
     }
 
-    /// The node of the first event is told to start, and killed by the second one before it serves.
+    /// The first event starts its node, and the second one kills it before it serves.
     #[test]
     fn node_lost_while_starting_is_back_when_serving() {
         let of_node = |event| NodeEventRecord { node: Some("node1".to_owned()), ..event };

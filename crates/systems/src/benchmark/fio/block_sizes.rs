@@ -34,7 +34,7 @@ pub fn smallest_direct_request(text: &str, block_bytes: u64) -> Option<u64> {
 }
 
 impl BlockSizes {
-    /// Nothing where they can't be told from the text.
+    /// Nothing where the text does not show them.
     pub(super) fn from_job(job: &FioJobSection<'_>, kilo: KiloBase) -> Option<BlockSizes> {
         let is_plain = job.setting("bssplit").is_none() && !job.is_on("bs_is_seq_rand");
         let read = |text: &str| kilo.number(text).filter(|bytes| *bytes > 0);

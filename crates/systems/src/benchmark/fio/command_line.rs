@@ -173,7 +173,7 @@ fn find_option(key: &str) -> Option<&'static FioOption> {
         return None;
     }
     let begun = || options::names().filter(|name| name.starts_with(key)).filter_map(options::find);
-    // Of several, fio refuses the command: the one that matters is told.
+    // If there are several, fio refuses the command: the message names the one that matters.
     options::find(key).or_else(|| begun().find(|option| is_of_time(option))).or_else(|| begun().next())
 }
 

@@ -72,7 +72,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().flat_map(|option| std::iter::once(option.name).chain(option.aliases.iter().copied()))
 }
 
-/// What a reader is told to write for a whole number.
+/// The advice in a message for a whole number.
 pub(super) fn number_in_words(least: u64, most: u64) -> String {
     match most {
         u64::MAX => format!("a whole number from {least} up"),

@@ -83,7 +83,7 @@ impl TimeUnit {
         }
     }
 
-    /// What a reader is told to write.
+    /// The advice in a message.
     pub fn example(self) -> &'static str {
         match self {
             TimeUnit::PlainMilliseconds | TimeUnit::PlainMicroseconds => "a whole number, as in 500",

@@ -71,7 +71,7 @@ impl SparkState {
         self.caches_gone += 1;
     }
 
-    /// `step` is about to write. Whatever becomes of it, what was there is gone.
+    /// `step` is about to write. Even if it fails, the earlier output is gone.
     pub(super) fn begins(&mut self, step: &DriverRequest, committer: OutputCommitter) {
         let Some(output) = step.output else { return };
         self.made.remove(output);

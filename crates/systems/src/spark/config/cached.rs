@@ -70,8 +70,8 @@ impl SparkConfig {
             StoreKind::S3a if self.manager == ManagerKind::Yarn => {
                 "expected not to be set beside manager = \"yarn\": a cache goes with Spark's own workers alone".to_owned()
             }
-            // What it has of Amazon's first SDK could be told to trust a certificate; nobody has tried, nor its client
-            // with that version.
+            // Its copy of Amazon's first SDK could be set to trust a certificate; nobody has tried, nor its client with
+            // that version.
             StoreKind::S3a if kind == CacheKind::Alluxio && self.version.needs_tls() => format!(
                 "expected none or gateway: Ceph speaks TLS alone with Spark {}, and Alluxio is set up for plain HTTP here; it goes with version = \"3.5\"",
                 self.version.name()
