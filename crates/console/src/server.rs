@@ -41,8 +41,8 @@ use work::{RunningCommands, WorkPermits};
 /// A system under test on the same host needs the CPUs more.
 const NICENESS: i32 = 10;
 const POLL: Duration = Duration::from_millis(100);
-/// A console that ends waits so long for what it does to a storage: power comes back to all of its devices, and what
-/// was mounted is mounted again, or else the user has to finish it by hand. systemd kills a service after 90 s.
+/// A console that ends waits so long for its work on a storage: power returns to all devices, and file systems are
+/// mounted again. Otherwise the user has to finish it by hand. systemd kills a service after 90 s.
 const STORAGE_LIMIT: Duration = Duration::from_secs(80);
 
 /// What to serve, and where.

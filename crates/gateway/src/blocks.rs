@@ -447,8 +447,8 @@ impl BlockCache {
         Ok(answer)
     }
 
-    /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of
-    /// which tells `teller` what the store says of the object and hands on the first block as it comes.
+    /// Finds a request for each missing block: one that is under way, or one of ours. The first of ours passes the
+    /// store's headers to `teller`, and the first block's bytes as they come.
     fn claim(
         self: &Arc<Self>,
         origin: &BlockOrigin,

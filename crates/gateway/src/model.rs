@@ -1,7 +1,7 @@
 //! What the gateway knows of buckets, objects and their bytes: plain data, as it is kept in the metadata store.
 //!
-//! An *object* is a name with headers and a list of *extents*; an extent is a range of a *content*; a content is a run
-//! of bytes that never changes and has one place, in the journal or in an object of the store. So a copy is a second
+//! An *object* is a name with headers and a list of *extents*; an extent is a range of a *content*. A content is a
+//! sequence of bytes that never changes and has one place, in the journal or in a store's object. So a copy is a second
 //! list of the same extents, and a rename moves no byte. A content counts how many extents use it, and is gone with the
 //! last.
 

@@ -1,8 +1,7 @@
 //! Frames: a length of four bytes, little-endian, followed by that many bytes of JSON.
 //!
-//! `systems::wire` has frames of the same shape and a reader of its own: it returns a body in place, since each
-//! operation is one, where this one lets go of memory after a large message and takes another limit for each, since its
-//! peers are other hosts.
+//! `systems::wire` has frames of the same shape and its own reader, which returns a body in place, since each operation
+//! is one. This reader frees memory after a large message and has a limit for each, since its peers are other hosts.
 
 use std::io::{self, Read, Write};
 

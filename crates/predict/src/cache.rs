@@ -1,10 +1,9 @@
 //! How often a cache misses, by its size and the law of the requests.
 //!
-//! What is cached are blocks, each of several records. Under independent requests a cache that replaces what was used
-//! least recently behaves as if every block stayed for the same time `T` after its last use (Che, Tung and Wang 2002;
-//! Fricker, Robert and Roberts, "A versatile and accurate approximation for LRU cache performance", arXiv 1202.3974): a
-//! block of popularity `q` is there with probability `1 - exp(-qT)`, and `T` is such that as many blocks are there as
-//! the cache holds.
+//! The cache holds blocks, each of several records. Under independent requests an LRU cache behaves as if every block
+//! stayed for the same time `T` after its last use. See Che, Tung and Wang 2002; Fricker, Robert and Roberts, "A
+//! versatile and accurate approximation for LRU cache performance", arXiv 1202.3974. A block of popularity `q` is there
+//! with probability `1 - exp(-qT)`, and `T` is such that the expected number of blocks fills the cache.
 //!
 //! YCSB scatters its popular records over all others by hashing. So a block's popularity is that of whatever ranks fall
 //! on it, each with probability one over the number of blocks `B`, and with `S(T) = sum over ranks of (1 - exp(-p T))`

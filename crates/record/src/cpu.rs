@@ -90,10 +90,10 @@ pub struct CpuRecord {
     /// The share of what all servers were due that they wanted and could not have, because this host has too few CPUs
     /// or the hypervisor or other programs had them.
     pub lost_share: f64,
-    /// The share of the time in which the server had something to run and nothing of it ran, because other programs or
-    /// a hypervisor had its CPUs: the kernel's pressure stall information less what it waited for its quota, and its
-    /// part of what was stolen there. Absent where that is unknown: the kernel doesn't count it, several servers share
-    /// CPUs, or there is one CPU for everything.
+    /// The share of the time in which the server had something to run and none of it ran, because other programs or a
+    /// hypervisor had its CPUs. It is the kernel's pressure stall information less waits for the quota, plus its part
+    /// of CPU steal there. Absent where that is unknown: the kernel doesn't count it, several servers share CPUs, or
+    /// there is one CPU for everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_share: Option<f64>,
     /// The CPUs that servers ran on, by the kernel's numbers: `1`, `2-3`.

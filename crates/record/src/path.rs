@@ -76,10 +76,9 @@ fn mean(paths: &[&PathRecord], figure: impl Fn(&PathWait) -> f64) -> Option<f64>
 /// The distribution of what programs waited, from `delivered`: what the devices below `paths` took, the dating back
 /// included.
 ///
-/// The way's cost is taken to be independent of what the device took. Its distribution is that of the probes, shifted
-/// (where they were too slow, scaled) so that its mean is what the kernel counted; without probes it is that mean
-/// alone. `None` where no request of these paths is a device's own, so that nothing is known of what programs waited
-/// for each.
+/// The path cost is assumed independent of the device's time. Its distribution is that of the probes, shifted (where
+/// they were too slow, scaled) to the mean that the kernel counted. Without probes it is that mean alone. It is `None`
+/// where no request of these paths is a device's own: then programs' waits for each are unknown.
 pub fn waited(paths: &[PathRecord], delivered: &Histogram) -> Option<Histogram> {
     let direct: Vec<&PathRecord> = paths.iter().filter(|path| path.is_direct).collect();
     let path_us = mean(&direct, |wait| wait.path_mean_us)?;

@@ -313,14 +313,13 @@ impl CatalogueMedium {
 
     /// A device of this medium in virtual time.
     ///
-    /// `capacity_bytes` may be less than what is sold (the data scale of a study). The model then keeps all
-    /// times, rates and the full stroke; what holds *data* shrinks with it, a write cache of one hundredth
-    /// for a disk of one hundredth, but never below 1 MiB (and never grows). What a disk remembers of reads
-    /// shrinks likewise, but never below four times its read-ahead, which itself keeps its length: it is a
-    /// stream's lead in time over the host. `seed` sets what differs between
-    /// two devices of a kind: a disk's angle at the start, a flash device's slow pages, all that is drawn from a
-    /// distribution. `initial` matters to flash and to cloud volumes, whose credits are spent and whose blocks are all
-    /// there in the steady state.
+    /// `capacity_bytes` may be less than the sold capacity (a study's data scale). The model then keeps all times,
+    /// rates and the full stroke. Parts that hold *data* shrink with it: a hundredth of a disk has a hundredth of the
+    /// write cache, but never less than 1 MiB, nor more than the real one. A disk's memory of reads shrinks likewise,
+    /// but never below four times its read-ahead. The read-ahead keeps its length: it is a stream's lead in time over
+    /// the host. The `seed` sets the differences between two devices of a kind: a disk's initial angle, a flash
+    /// device's slow pages, all draws from distributions. `initial` matters to flash and to cloud volumes. In the
+    /// steady state their credits are spent, and all their blocks are there.
     ///
     /// # Panics
     /// When `problems` is not empty or the capacity is zero.

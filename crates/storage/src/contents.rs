@@ -1,9 +1,9 @@
 //! What a device holds before something of ours is written over it.
 //!
 //! File systems, RAID members, volume managers and partition tables write their signatures near the beginning or near
-//! the end of a device. A device is blank when both ends are zeros. What else is there gets its name from `wipefs`,
-//! which knows every signature that util-linux's libblkid does; it is shown a sparse copy of the two ends, so a device
-//! that only this process can read, as a volume over NVMe/TCP is, can be asked about as well.
+//! the end of a device. A device is blank when both ends are zeros. For other contents, `wipefs` gives the name: it
+//! knows every signature of util-linux's libblkid. It reads a sparse copy of the two ends, so this works for a device
+//! that only this process can read, such as a volume over NVMe/TCP.
 
 use std::collections::BTreeSet;
 use std::fs::File;

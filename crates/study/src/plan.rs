@@ -150,10 +150,9 @@ pub fn is_loaded_on_its_storage(system: &dyn System, storage: &StorageSpec) -> b
 
 /// Names a loaded data set: cells with the same key can start from copies of one.
 ///
-/// It depends on everything that shapes the files: the system, its settings and memory, the records stored
-/// by a server on this machine, their shape and properties, and the seed; not on the storage, which the files don't
-/// show, but for the settings that hold on it.
-/// Lower-case letters, digits and dashes.
+/// It depends on everything that shapes the files: the system, its settings and memory, the records stored by a server
+/// on this machine, their shape and properties, and the seed. The files don't show the storage, so only the settings
+/// that hold on it count. Lower-case letters, digits and dashes.
 pub fn dataset_key(study: &Study, cell: &Cell) -> String {
     if let Some(entry) = entries(study).iter().find(|entry| entry.cell.id == cell.id) {
         return dataset_key_of(study, entry);

@@ -84,7 +84,7 @@ impl StoppedProcesses {
 /// Who stood still at the last look, with what was not counted of it yet.
 type StandingProcesses = BTreeMap<ProcessId, Duration>;
 
-/// How much longer each process stood still, of those that do now and did at the look before: a single look may meet a
+/// How much longer each process stood still, of those that do now and did at the look before. A single look may meet a
 /// process that is stopped for a moment only, such as one that a tracer or a shell has just started. `still` are those
 /// of this look, which stands for `stood`.
 fn stood_twice(

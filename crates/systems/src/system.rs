@@ -442,8 +442,8 @@ pub trait RunningSystem: Send + Sync {
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         None
     }
-    /// Waits, at the pace of the measured devices and behind the measured window, until all that a cache of the system
-    /// has acknowledged in the job is where it belongs, and tells what the cache did, by this machine's clock. `None`
+    /// Waits until a cache of the system has stored everything that it acknowledged in the job. This is behind the
+    /// measured window, at the measured devices' pace. Returns the cache's work, by this machine's clock. `None`
     /// without such a cache.
     ///
     /// # Errors

@@ -77,9 +77,9 @@ pub fn choose(name: Option<&str>) -> Result<Box<dyn Attachment>, AttachError> {
     })
 }
 
-/// The same for this stack. Volumes of an NVMe/TCP server, with nothing of ours in front of them, come by the kernel's
-/// own initiator where it is, as they would without Underlay; the name of that one does not concern stacks of which
-/// nothing is elsewhere, so that a study may name it and have storage of both kinds.
+/// The same for this stack. Volumes of an NVMe/TCP server, with nothing of ours in front of them, use the kernel's own
+/// initiator where there is one, as they would without Underlay. Its name does not concern stacks without external
+/// volumes, so a study may name it and have storage of both kinds.
 ///
 /// # Errors
 /// As [`choose`].

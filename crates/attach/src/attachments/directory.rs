@@ -1,9 +1,9 @@
 //! A modelled storage as directories of its own file system, without root: the attachment `fuse-directory`.
 //!
 //! Where [`crate::BlockAttachment`] gives a block device to the kernel's file systems, here the device daemon is the
-//! file system. It places files on the volume itself (see [`core`]), so that the requests that the modelled devices get
-//! have places: files of one directory lie near one another, a file that grows stays in one piece, and a stripe's
-//! devices share a large request. The kernel's FUSE brings the requests, and keeps the pages.
+//! file system. It places files on the volume itself (see [`core`]), so that requests to the modelled devices have
+//! places. Files of one directory lie near one another, a growing file stays in one piece, and a stripe's devices share
+//! a large request. The kernel's FUSE brings the requests, and keeps the pages.
 
 pub mod core;
 mod fuse;

@@ -1,8 +1,8 @@
 //! How much of what programs wrote to a storage may wait in memory for its devices.
 //!
-//! The kernel holds writers back when too many pages are dirty, and reckons that by the memory of the whole machine
-//! (`vm.dirty_ratio`), whatever budget a program has: what a small program writes would end in the page cache and never
-//! meet a modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
+//! The kernel holds writers back when too many pages are dirty, as a share of the whole machine's memory
+//! (`vm.dirty_ratio`), not of a program's budget. A small program's writes would end in the page cache and never meet a
+//! modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
 //!
 //! The kernel keeps the limit as a share of the machine's own one, which follows free memory. So it is set
 //! again when a measurement begins, and reads back a little less than was asked for. A loop device keeps it

@@ -10,9 +10,8 @@
 //! behind it (as journals write) has those waits added to its own. Taken off are the flushes that reached the device,
 //! once each, though several writes may have waited for one; so what is left is an upper bound, and under parallel
 //! flushes a wide one. A flush goes the way of a write, without data, and its own wait is exact. So a write among
-//! flushes counts as having been on its way as long as a flush, or as a read where that was longer (reads, too, may
-//! wait behind a flush, in a loop device), and for its data what that was measured to cost, unless the bound is below
-//! that.
+//! flushes gets a flush's path time, or a read's where that was longer (reads, too, may wait behind a flush, in a loop
+//! device), plus the measured cost of its data. The bound limits the sum.
 //!
 //! Without flushes, writes are as exact as reads.
 //!

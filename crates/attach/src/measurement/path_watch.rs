@@ -2,9 +2,9 @@
 //! has the daemon date requests back by what it is now.
 //!
 //! The way costs more beside other work and less under a steady load than it did when it was measured first. So twice a
-//! second it is found anew from the kernel's accounting, over as many requests as tell something, and what the daemon
-//! takes off follows: up in small steps, so that one bad moment does not make requests come too early later, down at
-//! once, and never beyond what [`MAX_PATH_US`] allows.
+//! second we compute it anew from the kernel's accounting, over enough requests. The daemon's deduction follows: up in
+//! small steps, lest one bad moment makes later requests come too early; down at once; and never beyond
+//! [`MAX_PATH_US`].
 //!
 //! Means hide tails, and the kernel's accounting ends before a waiting program runs again: see
 //! [`crate::measurement::path_probes`]. Where there is no file for probes (ublk), there are none.

@@ -223,9 +223,9 @@ pub fn become_a_disk() {
 }
 
 /// What the session weighs against others, as a nice value: three times an ordinary one. More would be too much. The
-/// pacer spins for most of the time on fast devices, and its yields reach other sessions' threads only while its
-/// session has had more of the CPU than its weight is worth: at -10 an NVMe drive's 16 clients, which are threads of
-/// another session, each waited 100 us for a turn of 8 us, and some 40 us at -5.
+/// pacer spins most of the time on fast devices. Its yields reach other sessions' threads only while its session has
+/// had more CPU than its weight is worth. An NVMe drive's 16 clients, threads of another session, each waited 100 us
+/// for a turn of 8 us at -10, and some 40 us at -5.
 const SESSION_NICE: &str = "-5";
 
 /// Where the scheduler groups processes by session (autogroup, Linux's default), a process's nice value counts within

@@ -1,5 +1,5 @@
-//! Reading ahead of clients that ask for ranges: of one that goes through an object from front to back, the next
-//! blocks; of one that looks at an object's end, as a reader of Parquet or ORC does first, what is before it.
+//! Reads ahead of clients that ask for ranges. A client that goes through an object from front to back gets the next
+//! blocks. For one that reads an object's end, as readers of Parquet or ORC do first, the bytes before it are read.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -172,7 +172,7 @@ impl GatewayEngine {
                 if !is_right {
                     state.backend.await_another();
                     tracing::warn!(
-                        "{reason}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty {}`, which takes that directory as it is from then on: see \"A directory that is not mounted\" in docs/gateway.md",
+                        "{reason}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, without a restart. If those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty {}`, which accepts that directory as it is: see \"A directory that is not mounted\" in docs/gateway.md",
                         state.name
                     );
                     continue;

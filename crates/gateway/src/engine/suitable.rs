@@ -52,7 +52,7 @@ fn look(own: &Path, store: &Path, backend: &StoreBackend) -> Result<(), String> 
         Ok(None) => Ok(()),
         Ok(Some(reason)) => unsuitable(
             &format!("its file system {reason}, so two keys would be one object"),
-            "move the objects to a directory that tells all names apart (ext4 without casefold, XFS, or a share that is mounted so), and name that one; what an earlier version of the gateway has not stored yet, that version still can",
+            "move the objects to a directory that tells all names apart (ext4 without casefold, XFS, or a share that is mounted so), and name that one. An earlier version of the gateway can still store what it has not stored yet",
         ),
         // One that can't be written to has no two objects for one.
         Err(error) => {

@@ -176,9 +176,9 @@ pub(super) fn check_signed(
 /// A week, as of S3.
 const MAX_LIFETIME_S: u32 = 604_800;
 
-/// Why a request is refused before anything else is looked at: a host that may be somebody's bucket, a method that S3
-/// does not have, a signature that nobody can verify, a body of no known length, which S3 does not implement either, a
-/// document that is too long, or a presigned URL that is good for no time that S3 knows.
+/// Why a request is refused before anything else is checked. Its host may be somebody's bucket, S3 does not have its
+/// method, or nobody can verify its signature. Its body may have no known length, which S3 refuses too, its document
+/// may be too long, or its presigned URL's lifetime none of S3's.
 pub(crate) fn refused_at_once(
     method: &Method,
     headers: &HeaderMap,
@@ -307,9 +307,9 @@ fn refused_lifetime(uri: &Uri) -> Option<S3Error> {
     })
 }
 
-/// Whether the signature covers what decides what the request does: the host, and every `x-amz-` header. `s3s` verifies
-/// the headers that the signature names and lets others be added: `x-amz-copy-source` would make a presigned upload a
-/// copy of anything that its signer may read.
+/// Whether the signature covers all that decides the request's effect: the host, and every `x-amz-` header. `s3s`
+/// verifies the headers that the signature names and lets others be added. An added `x-amz-copy-source` would turn a
+/// presigned upload into a copy of anything that its signer may read.
 fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     // As `s3s` reads it: names may be encoded as well. Most requests have no query, and parsing one takes longer than
     // the rest of this.

@@ -1,6 +1,5 @@
-//! Names in the query of a request, by what the path names and by method. `s3s` passes over those that it does not
-//! know, and carries out what is left: a PUT of an object's annotation would be a PUT of the object, and a DELETE of
-//! its ACL a deletion of it.
+//! Names in a request's query, by the path's kind and by method. The library `s3s` ignores unknown ones and carries out
+//! the rest: a PUT of an object's annotation would be a PUT of the object, and a DELETE of its ACL would delete it.
 
 use hyper::{Method, Uri};
 use reqwest::Url;

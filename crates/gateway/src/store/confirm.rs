@@ -145,8 +145,9 @@ impl StoreBackend {
         }
     }
 
-    /// What the store has at this key, which it said it has stored, answering this ETag: an object of that size and
-    /// ETag, and, as far as its ETags say something of bytes, of those that were sent. `made` is what S3 makes of them.
+    /// Confirms what the store has at this key after it answered a write with this ETag: an object of that size and
+    /// ETag. As far as the store's ETags depend on bytes, they must be those that were sent. `made` is S3's ETag for
+    /// them.
     ///
     /// # Errors
     /// When it has not, or does not say.

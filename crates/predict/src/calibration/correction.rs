@@ -8,9 +8,9 @@ use crate::outcome::SimulationOutcome;
 /// What to multiply a figure by that was simulated to be `asked`, from what measured and simulated differ by in cells
 /// that are near: in how fast their storage is, in size and in load.
 ///
-/// Time that the simulation misses is added where the question is slower than the cell (a lock held for 100 µs is
-/// nothing beside a disk), and is in proportion where it is faster: nothing takes longer than all of it. A cell whose
-/// figure is between two kinds of operations tells little: what it differs by may be what lies between them.
+/// Time that the simulation misses is added where the question is slower than the cell: a lock held for 100 µs is
+/// nothing beside a disk. Where it is faster, that time is in proportion: nothing takes longer than all of it. A cell
+/// whose figure lies between two kinds of operations tells little: the gap between them may explain its deviation.
 pub(super) fn correction(
     question: &CellPoint,
     outcome: &SimulationOutcome,

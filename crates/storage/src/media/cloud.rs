@@ -1,7 +1,7 @@
 //! Cloud volumes: gates with credits, and a latency that is the service's.
 //!
-//! A request passes the gates in order (operations and throughput of the volume, then those of the machine), is
-//! served for a drawn latency and the way of its data, and that is all: there is nothing volatile, no place on a
+//! A request passes the gates in order: operations and throughput of the volume, then those of the machine. It then
+//! takes a drawn latency and the transfer of its data. Nothing else matters: there is no volatile state, no place on a
 //! medium, and no queue but the one that is sold.
 
 pub mod accounting;

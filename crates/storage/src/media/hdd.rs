@@ -1,10 +1,10 @@
 //! Hard disks: an arm, a spindle, a queue that reorders, read-ahead, and a write-back cache.
 //!
-//! One request is under the head at a time. Among those that wait the disk takes the one that it can start
-//! soonest (shortest positioning time first: seek, then the rotation up to the first byte, by the angle
-//! which the platter really has then), unless one has been passed over for longer than the age bound. After
-//! a read it reads on into a segment of its memory, as long as it has nothing else to do. Writes enter the write-back
-//! cache, if there is one, and are written in the same order of positioning times; a flush waits for them.
+//! One request is under the head at a time. Of those that wait the disk takes the one that it can start soonest, unless
+//! one has been passed over for longer than the age bound. This is shortest positioning time first: seek, then the
+//! rotation up to the first byte, from the platter's real angle. After a read it reads on into a segment of its memory,
+//! as long as it has nothing else to do. Writes enter the write-back cache, if there is one, and are written in the
+//! same order of positioning times; a flush waits for them.
 
 mod choice;
 pub mod geometry;

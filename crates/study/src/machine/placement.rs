@@ -115,8 +115,8 @@ impl CpuPlacement {
     }
 }
 
-/// The emulation gets a third of the CPUs, and one at least: those that have most left, as a reply that waits for a CPU
-/// is a latency that no device had, while the system only gets its share by a slower motion.
+/// The emulation gets a third of the CPUs, and one at least: those that have most left. A reply that waits for a CPU
+/// adds latency that no device had, while slower motion can give the system its share.
 fn divide(mut found: Vec<CpuCapacity>) -> CpuPlacement {
     // Of equal ones the last, since the kernel's own work tends to the first.
     found.sort_by(|a, b| b.left.total_cmp(&a.left).then(b.cpu.cmp(&a.cpu)));

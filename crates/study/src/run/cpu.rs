@@ -219,9 +219,9 @@ struct OnTheCpus {
 }
 
 impl OnTheCpus {
-    /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only
-    /// as far as it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none.
-    /// `throttled_share` is how many of the periods of its quota in which it had something to run ran out.
+    /// The share of the due CPU time that the system wanted and could not have. Time that the hypervisor and others
+    /// took counts only beyond idle and undue time, and a system that left its CPUs idle lacked none. `throttled_share`
+    /// is the share of its busy quota periods that ran out.
     fn lost_of(&self, due_cpus: f64, throttled_share: f64) -> f64 {
         self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, throttled_share))
     }

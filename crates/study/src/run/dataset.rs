@@ -1,9 +1,9 @@
 //! Prepared data: loaded once for all cells that ask for the same, and cloned onto each storage.
 //!
-//! Loading is not what these cells measure, so it happens at this machine's own speed, into a plain folder,
-//! with the settings and memory division that the cells use; the system has then written and compacted the
-//! very files that it will find on every storage. A system that spreads one data set over all directories loads it on
-//! each storage instead, whose devices are in fast-forward meanwhile.
+//! These cells don't measure loading, so it happens at this machine's own speed, into a plain folder, with the cells'
+//! settings and memory layout. The system has then written and compacted the very files that it will find on every
+//! storage. A system that spreads one data set over all directories loads it on each storage instead, whose devices are
+//! in fast-forward meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

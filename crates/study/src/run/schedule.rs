@@ -308,8 +308,8 @@ struct RunLocation {
     measuring_host_s: f64,
 }
 
-/// Runs what is left, and all of it again in slower motion as often as the first repetition shows that this host is too
-/// slow. `study` is as it was written, `paced` has the factor that the run has come to.
+/// Runs the remaining cells. As often as the first repetition shows that this host is too slow, it runs them again in
+/// slower motion. `study` is as written, `paced` has the run's current factor.
 fn run_what_is_left(
     study: &Study,
     paced: Study,

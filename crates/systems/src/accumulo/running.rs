@@ -277,9 +277,9 @@ impl RunningSystem for RunningAccumulo {
     }
 }
 
-/// What the client tells, with totals that go on when a tablet server is away: it tells each total also for each
-/// server. `serving` has the addresses and processes of those that serve, of which alone an answer is new; of an
-/// instance that was not started here nobody knows the processes.
+/// The client's figures, with totals that go on when a tablet server is down: the client gives each total also for each
+/// server. `serving` has the addresses and processes of the live servers; only their answers are new. The processes of
+/// an external instance are unknown.
 fn with_totals(
     client_figures: BTreeMap<String, f64>,
     serving: Option<&BTreeMap<String, u32>>,

@@ -125,9 +125,8 @@ impl<T: NodeProcess> Roster<T> {
         Ok(())
     }
 
-    /// Takes a node out to be stopped: ending its process is up to the caller, and it can't be started before that has
-    /// ended. `None` if it was being started and had no process that could be taken; it has none any more when this
-    /// returns.
+    /// Takes a node out to be stopped: the caller ends its process, and it can't be started before that has ended.
+    /// `None` if it was being started and had no process yet; it has none when this returns.
     fn take(&self, name: &str, during: &'static str) -> Result<Option<Arc<T>>, SystemError> {
         self.take_from(name, during, false)
     }

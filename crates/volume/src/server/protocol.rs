@@ -21,9 +21,9 @@
 //! | `{"command":"glance"}` | `{"reply":"glance","devices":[…]}` | one `DeviceGlance` a device: running totals; counting goes on |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the server flushes and ends |
 //!
-//! What can't be done or understood is answered by `{"reply":"failed","kind":"mistake","problem":"…"}`, and the
-//! connection goes on; only a line of more than [`MAX_LINE_BYTES`] ends it. `kind` is `mistake` where another command
-//! would be right and `failed` where the storage is to blame.
+//! The answer to an impossible or unreadable command is `{"reply":"failed","kind":"mistake","problem":"…"}`, and the
+//! connection stays open. Only a line of more than [`MAX_LINE_BYTES`] ends it. `kind` is `mistake` where another
+//! command would be right and `failed` where the storage is to blame.
 
 use std::net::SocketAddr;
 

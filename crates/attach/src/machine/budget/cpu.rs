@@ -158,8 +158,8 @@ const UNHELD_SHARE: f64 = 1e-6;
 
 /// On each of its CPUs, when all of them are busy, a group that prevails weighs as much as this many programs; on one
 /// of them, when the others are idle, it weighs more. It then gets its quota beside one of them, or two. A greater
-/// weight would starve the kernel's own threads, which carry requests to our devices on the same CPUs: at 256 each got
-/// a 257th of the CPU while the system wanted it, and requests were under way 0.5 ms longer.
+/// weight would starve the kernel's own threads, which carry requests to our devices on the same CPUs. At 256 each got
+/// a 257th of the CPU while the system wanted it, and requests took 0.5 ms longer.
 const PROGRAMS: u64 = 8;
 
 /// Has our groups prevail over other programs that want the same CPUs, or no longer. As one group among the host's

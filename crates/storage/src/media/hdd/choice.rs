@@ -15,9 +15,9 @@ pub(super) enum ArmCandidate {
 
 /// What keeps anyone from being passed over for ever, without making everyone wait in line.
 ///
-/// Of two choices in a row only one may be for age. A disk that has more to do than it can do within the
-/// age bound has only aged requests; if age alone decided, it would serve them in the order of arrival, at
-/// less than half the rate, and never get out of that again.
+/// Of two choices in a row only one may be for age. A disk with more work than fits in the age bound has only aged
+/// requests. If age alone decided, it would serve them in the order of arrival, at less than half the rate, and never
+/// recover.
 #[derive(Debug, Default)]
 pub(super) struct ArmFairness {
     /// The duty that has been the cache's oldest, and since when. In a cache that stays full every extent is

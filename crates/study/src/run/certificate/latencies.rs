@@ -7,9 +7,9 @@ use underlay_record::{
 use super::{MEAN_TOLERANCE, slower_remedy, waits};
 
 const P50_TOLERANCE: f64 = 0.10;
-/// The median is compared with what the model asked for at ranks this close to the middle: where half the requests are
-/// writes that a cache absorbs in 0.1 ms and half are flushes of 8 ms, it lies on the edge between the two, where a
-/// request more or less moves it by any amount.
+/// The median is compared with the model's at ranks this close to the middle. Half the requests may be writes that a
+/// cache absorbs in 0.1 ms, and half flushes of 8 ms. The median then lies on the edge, where one request moves it by
+/// any amount.
 const P50_RANKS: f64 = 0.05;
 /// A late reply in a hundred adds to one operation what its device took longer, which is little beside the wait for a
 /// core: twice the tolerance of the middle.

@@ -40,9 +40,8 @@ pub(super) fn is_mended(name: &str) -> bool {
     [SYSTEM_CPU, WAIT, EMULATION_CPU].contains(&name)
 }
 
-/// Whether the system had the CPUs that it was to have, no more and no less, and the emulation enough of its own.
-/// `in_flight` is how many operations clients waited for on average, where that is known; `slower` the remedy where a
-/// slower motion is one.
+/// Whether the system had exactly its CPUs, and the emulation enough of its own. `in_flight` is the mean number of
+/// operations that clients waited for, where known. `slower` is the remedy where slower motion is one.
 pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Vec<Check> {
     let is_held = cpu.enforced_by != "none";
     let budget = Check {

@@ -6,8 +6,9 @@ use underlay_record::{Check, PathRecord, PathWait, latency_in_words};
 use super::MEAN_TOLERANCE;
 
 const KINDS: [&str; 3] = ["read", "write", "flush"];
-/// A kind of request below this share of all, or of all the time waited, decides nothing; nor does one that is late by
-/// less than this share of that time: a flush of 22 µs that takes 26 changes nothing where all else waits for a disk.
+/// A kind of request below this share of all, or of all the time waited, decides nothing. Nor does one that is late by
+/// less than this share of that time: a flush that takes 26 µs instead of 22 changes nothing where all else waits for a
+/// disk.
 const JUDGED_SHARE: f64 = 0.01;
 /// The kernel tells its times in whole milliseconds; a difference of two sums is off by less than one for each.
 const ROUNDING_WALL_US: f64 = 2000.0;
