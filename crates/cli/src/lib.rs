@@ -51,7 +51,7 @@ pub fn main() -> ExitCode {
         }
         Err(_) => {
             output::say("underlay: this is a bug in underlay, please report it with the lines above");
-            output::say("underlay: `underlay clean` removes what this process may have left");
+            output::say("underlay: `underlay clean` removes any leftovers of this process");
             ExitCode::from(BUG)
         }
     }

@@ -108,10 +108,8 @@ fn obey(mut signals: Signals, stop: &AtomicBool, state: &UnsimulatedMutex<Signal
             SignalAction::Stop => stop.store(true, Ordering::Relaxed),
             SignalAction::EndAtOnce => {
                 // The reader of standard error may be gone.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "\nended at once: `underlay clean` removes what is left behind"
-                );
+                let _ =
+                    writeln!(std::io::stderr(), "\nended at once: `underlay clean` removes the leftovers");
                 signal_hook::low_level::exit(i32::from(INTERRUPTED))
             }
             SignalAction::Leave(code) => signal_hook::low_level::exit(i32::from(code)),

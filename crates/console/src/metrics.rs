@@ -150,7 +150,7 @@ fn add_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f
     let latest = service.live.as_ref().and_then(|live| live.moments.last());
     if let Some(latest) = latest {
         metrics.add(
-            ("underlay_load_sample_timestamp_seconds", "When a load last told its figures.", "gauge"),
+            ("underlay_load_sample_timestamp_seconds", "When a load last reported its figures.", "gauge"),
             &labels,
             latest.at_ms as f64 / 1e3,
         );
@@ -183,12 +183,12 @@ fn add_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f
             is_bad,
         );
         metrics.add(
-            ("underlay_pool_part_used_bytes", "What a device or a volume of a pool holds.", "gauge"),
+            ("underlay_pool_part_used_bytes", "Bytes on a device or on a volume of a pool.", "gauge"),
             &labels,
             part.used_bytes as f64,
         );
         metrics.add(
-            ("underlay_pool_part_size_bytes", "What it can hold.", "gauge"),
+            ("underlay_pool_part_size_bytes", "Its capacity.", "gauge"),
             &labels,
             part.size_bytes as f64,
         );
@@ -258,7 +258,7 @@ fn add_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
     let sample = &current.sample;
     if let Some(share) = sample.cost_share {
         metrics.add(
-            ("underlay_run_watching_cores", "What writing the feed costs the run, in cores.", "gauge"),
+            ("underlay_run_watching_cores", "The CPU cost of the feed to the run, in cores.", "gauge"),
             &name,
             share,
         );
@@ -302,7 +302,7 @@ fn add_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
         metrics.add(
             (
                 "underlay_cell_benchmark_figure",
-                "What a benchmark command last printed of its progress.",
+                "The progress that a benchmark command printed last.",
                 "gauge",
             ),
             &labels,

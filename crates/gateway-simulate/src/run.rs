@@ -512,7 +512,7 @@ impl ScriptRun {
             })?;
             self.wait(SETTLES_IN)?;
         }
-        Err(format!("gateway {number} can't store what it has: {DRAINS} drains in a row left something"))
+        Err(format!("gateway {number} can't store everything: {DRAINS} drains in a row left something"))
     }
 
     /// Whether a gateway has refused the store, as it should refuse a directory that folds case.

@@ -81,7 +81,7 @@ impl fmt::Display for CheckReport {
         for (directory, count) in &self.doubtful {
             writeln!(
                 f,
-                "{count} files in {} may be what writes that were broken off have left, or other programs': remove those whose names end in `#` and a number and that nobody needs",
+                "{count} files in {} may be left by interrupted writes, or belong to other programs: remove those whose names end in `#` and a number and that nobody needs",
                 directory.display()
             )?;
         }

@@ -62,7 +62,7 @@ pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<DiskReadOutcome> 
         std::thread::sleep(PAUSE);
     }
     compare(file)?.ok_or_else(|| {
-        io::Error::other("a sync has failed, and the kernel still remembers what the disk does not have")
+        io::Error::other("a sync has failed, and the kernel still caches data that the disk lacks")
     })
 }
 

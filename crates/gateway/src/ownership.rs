@@ -212,7 +212,7 @@ impl SlotOwnership {
         match map.peers.get(&owned.owner) {
             Some(peer) => KeyRoute::There { owner: owned.owner.clone(), address: peer.address.clone() },
             None => KeyRoute::Nowhere(format!(
-                "gateway {}, which has these keys, is gone, and may have what the store does not have yet",
+                "gateway {}, which has these keys, is gone, and may have data that the store lacks",
                 owned.name
             )),
         }

@@ -208,7 +208,7 @@ impl LoopSupervisor {
         };
         if is_over && state.failure.is_none() {
             state.failure = Some(format!(
-                "the {name} panicked too often to go on, which is a bug: please report it with the lines above\n  what to do: start the gateway again; what was acknowledged is safe in the journal"
+                "the {name} panicked too often to go on, which is a bug: please report it with the lines above\n  what to do: start the gateway again; acknowledged data is safe in the journal"
             ));
         }
     }

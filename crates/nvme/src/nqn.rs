@@ -16,7 +16,7 @@ pub enum NqnError {
     Domain,
     #[error("its domain is not followed by a colon and a name, as in \"nqn.2014-08.org.example:one\"")]
     Name,
-    #[error("what follows \"uuid:\" is not a UUID")]
+    #[error("the part after \"uuid:\" is not a UUID")]
     Uuid,
     #[error("it has a blank, a control character, or bytes that are not UTF-8")]
     Letter,

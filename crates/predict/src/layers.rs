@@ -68,7 +68,7 @@ impl VolumeDemand {
         if caches().next().is_none() || record.paths.is_empty() {
             return Err(PredictionRefusal::Record {
                 what: format!(
-                    "{}: it has no account of what reached the cache and what passed it",
+                    "{}: its record does not count the requests that reached the cache and those that passed it",
                     record.cell.id
                 ),
             });

@@ -127,7 +127,7 @@ impl fmt::Display for UnsteadyReason {
                 write!(f, "it was still warming up, {:.0} % {direction} at first", 100.0 * share.abs())
             }
             UnsteadyReason::WarmingUp { difference: None } => {
-                f.write_str("it still changed in the second half of what was measured")
+                f.write_str("it still changed in the second half of the measured window")
             }
             UnsteadyReason::TooShort { samples, needed } => {
                 write!(f, "its series has {samples} samples, and it takes {needed} to tell")

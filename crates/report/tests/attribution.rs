@@ -79,7 +79,7 @@ fn explained_cells_have_bar_bottleneck_and_what_ifs() {
     let page = html::render_explained(&loaded, &explained(&loaded));
     for needed in [
         "Where the time goes",
-        "What the mean latency is made of",
+        "Parts of the mean latency",
         "device&#39;s queue",
         "The storage hdd: 50 % of an operation",
         "1.9x (1.5 to 2.4)",

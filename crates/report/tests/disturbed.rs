@@ -106,11 +106,11 @@ fn manually_disturbed_baseline_is_not_called_unmeasured() {
     };
     let sentence = disturbed(false, true);
     assert!(
-        sentence.contains("what was measured on hdd was disturbed by hand and is left out"),
+        sentence.contains("the measurement on hdd was disturbed by hand and is left out"),
         "{sentence}"
     );
     let sentence = disturbed(true, false);
-    assert!(sentence.contains("what was measured beside hdd was disturbed by hand"), "{sentence}");
+    assert!(sentence.contains("the measurements beside hdd were disturbed by hand"), "{sentence}");
     let sentence = disturbed(true, true);
     assert!(sentence.contains("No answer yet: all that was measured was disturbed by hand"), "{sentence}");
 }

@@ -141,7 +141,7 @@ fn start<D: BlockDevice + 'static>(
 
 fn again(failure: &DeviceError) -> DeviceError {
     DeviceError::Io(format!(
-        "an earlier flush failed ({failure}), so what was written before it may be lost: nothing is durable \
+        "an earlier flush failed ({failure}), so earlier writes may be lost: nothing is durable \
              here until the device is opened again"
     ))
 }

@@ -139,7 +139,7 @@ pub enum FaultError {
     Timeless { device: String, fault: &'static str },
     #[error(
         "{device} is not armed for power cuts: mount the storage with --power-cut (or, in a study, give it a \
-         power-cut fault), so that what it needs to lose writes is kept from the start"
+         power-cut fault), so that the old data under unflushed writes is kept from the start"
     )]
     NotArmed { device: String },
     #[error("{device} is served by another program: put the fault on one of that program's own devices")]

@@ -67,13 +67,13 @@ pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorag
         }
         StorageSource::Volume(volume) => {
             let root = pool(volume, &storage::pool_devices(&under, study.scale.data))?;
-            let assumed = "the way to the pool's server is what the study's link says; what NVMe over TCP and this host's loopback take beside it is left out"
+            let assumed = "the way to the pool's server is the study's link; the time of NVMe over TCP and this host's loopback is left out"
                 .to_owned();
             let each = named(VolumeSpec::new("volume", root));
             let volumes = (0..entry.system.servers).map(|_| each.clone()).collect();
             Ok(ModelledStorage { volumes, shares_devices: true, assumed: Some(assumed) })
         }
-        StorageSource::Paths(_) => Err("a real storage, of which there is no model".to_owned()),
+        StorageSource::Paths(_) => Err("a real storage, which has no model".to_owned()),
         StorageSource::Elsewhere(_) => Err("the storage of a cluster that is already running".to_owned()),
     }
 }

@@ -138,7 +138,7 @@ fn data_that_fits_in_memory_is_noted() {
     7 | data = "1 GB"
       |        ^^^^^^ reads will come from memory, not from the storage
       |
-      = help: at least four times the memory shows what the storage does
+      = help: at least four times the memory shows the storage
 
     sound.toml: 1 note
     "#);
@@ -308,7 +308,10 @@ fn values_that_cannot_be_checked_are_refused() {
     let checked = "properties = { dataintegrity = true }";
     assert!(parse(checked, "[system.rocksdb]").is_ok());
     let unchecked = mistakes(checked, "[system.null]");
-    assert!(unchecked.contains("`dataintegrity` checks what is read, but null keeps nothing"), "{unchecked}");
+    assert!(
+        unchecked.contains("`dataintegrity` checks values that are read, but null keeps nothing"),
+        "{unchecked}"
+    );
     let output = mistakes("properties = { measurementtype = \"raw\" }", "[system.rocksdb]");
     assert!(output.contains("property `measurementtype` has no place in a study"), "{output}");
     assert!(output.contains("it is about YCSB's output"), "{output}");

@@ -189,7 +189,7 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
     assert_eq!((&applied["master"], applied.contains_key("datanodes")), (&url, false));
     assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 1);
     Box::new(cluster).stop().unwrap();
-    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "what jobs wrote is left");
+    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "the jobs' files are left");
     drop(worker);
     drop(master);
     let error = start().map(drop).unwrap_err().to_string();

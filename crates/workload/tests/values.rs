@@ -56,7 +56,7 @@ fn values_that_ycsb_wrote_are_known() {
     found.push(0, b"user6284781860667377211:field0:-56807877:2032869390:-1654880");
     let result =
         expected(1, 60, 0.5).verify(b"user6284781860667377211", FieldSelection::All, &found, &mut scratch);
-    assert!(result.unwrap_err().to_string().ends_with("differs from what was written, from byte 59 of 60"));
+    assert!(result.unwrap_err().to_string().ends_with("differs from the written value, from byte 59 of 60"));
 }
 
 #[test]

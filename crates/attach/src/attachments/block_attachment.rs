@@ -287,7 +287,7 @@ impl HeldResource for MountedVolumes {
                     self.volumes.kill_daemon();
                 }
                 lost.get_or_insert(AttachError::failed(format!(
-                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    "{} could not write everything out ({error}): unflushed writes are lost",
                     path.display()
                 )));
             }

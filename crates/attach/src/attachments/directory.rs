@@ -224,7 +224,7 @@ impl HeldResource for MountedDirectories {
                         daemon.kill();
                     }
                     lost.get_or_insert(AttachError::failed(format!(
-                        "{} could not write everything out ({error}): what was not synced before is lost",
+                        "{} could not write everything out ({error}): unsynced writes are lost",
                         place.display()
                     )));
                 }

@@ -370,7 +370,7 @@ impl HeldResource for KernelVolumes {
             // Unmounting doesn't tell whether everything was written; this does.
             if let Err(error) = mounts::write_out_within(path, WRITE_OUT_LIMIT) {
                 lost.get_or_insert(AttachError::failed(format!(
-                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    "{} could not write everything out ({error}): unflushed writes are lost",
                     path.display()
                 )));
                 // What hangs on a target that is gone goes on with errors.

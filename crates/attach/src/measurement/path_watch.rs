@@ -194,7 +194,7 @@ impl PathWatchShared {
             DaemonReply::PathTimes { volumes } => Ok(counters
                 .filter(|counters| counters.len() == volumes.len())
                 .map(|counters| counters.into_iter().zip(volumes).collect())),
-            _ => Err(AttachError::failed("the device daemon did not answer with what requests took")),
+            _ => Err(AttachError::failed("the device daemon did not answer with the requests' times")),
         }
     }
 

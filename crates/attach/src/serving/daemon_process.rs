@@ -350,7 +350,7 @@ impl DaemonProcess {
     pub(crate) fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         match self.ask(&DaemonCommand::EndMeasurement)? {
             DaemonReply::Activity { devices } => Ok(devices),
-            _ => Err(AttachError::failed("the device daemon did not answer with what its devices did")),
+            _ => Err(AttachError::failed("the device daemon did not answer with its devices' statistics")),
         }
     }
 
@@ -366,7 +366,7 @@ impl DaemonProcess {
     pub(crate) fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
         match self.ask(&DaemonCommand::Inputs)? {
             DaemonReply::Inputs { devices } => Ok(devices),
-            _ => Err(AttachError::failed("the device daemon did not answer with what is known of its media")),
+            _ => Err(AttachError::failed("the device daemon did not answer with its media's inputs")),
         }
     }
 
@@ -418,9 +418,7 @@ impl DaemonProcess {
                 && let Some(code) = status.code().filter(|code| *code != 0)
             {
                 self.ended_badly = Some(AttachError::Failed {
-                    what: format!(
-                        "the device daemon ended with code {code}: what was not flushed before is lost"
-                    ),
+                    what: format!("the device daemon ended with code {code}: unflushed writes are lost"),
                     output: log_tail(&self.session.join(LOG_FILE)).ok(),
                 });
             }

@@ -17,7 +17,7 @@ pub(crate) fn clean() -> Result<ExitCode, ExitFailure> {
     // What a console leaves is in no journal.
     let consoles = underlay_console::remove_leftovers(registry.directory());
     result?;
-    for path in consoles.map_err(|error| ExitFailure::Failed(format!("what consoles left: {error}")))? {
+    for path in consoles.map_err(|error| ExitFailure::Failed(format!("leftovers of consoles: {error}")))? {
         line_count += 1;
         output::print(&format!("removed {}", path.display()));
     }

@@ -268,7 +268,10 @@ fn refuse_what_does_not_go_together(
 ) -> Result<(), ExitFailure> {
     let mistake = |text: String| Err(ExitFailure::Mistake(text));
     if workload.data_integrity && system.capabilities().keeps_nothing {
-        return mistake(format!("dataintegrity checks what is read, and {} stores nothing", system.name()));
+        return mistake(format!(
+            "dataintegrity checks values that are read, and {} stores nothing",
+            system.name()
+        ));
     }
     if arguments.json && (options.export_file.is_some() || options.measurement.is_raw()) {
         return mistake(

@@ -51,7 +51,7 @@ pub(crate) fn fault_words(action: &FaultAction, device: Option<&str>) -> FaultWo
         ),
         FaultAction::Clear => (
             format!("Clear all faults of {subject}?"),
-            "The device is again as fast and as sound as its model. What went wrong until now stays in the record of the cell.",
+            "The device is again as fast and as sound as its model. Earlier faults stay in the cell's record.",
             "Clear them",
         ),
     };

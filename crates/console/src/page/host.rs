@@ -11,7 +11,7 @@ use crate::hub::ConsoleHub;
 
 pub(crate) fn host(hub: &ConsoleHub) -> Markup {
     let content = html! {
-        div.head { h1 { "This host" } p.muted { "What this user has up now. Other users' things are not shown." } }
+        div.head { h1 { "This host" } p.muted { "This user's running storages and services. Those of other users are not shown." } }
         @for (id, markup) in fragments(hub) { section { div #(id) { (markup) } } }
     };
     PageFrame {

@@ -127,7 +127,7 @@ fn ended_as(run: &FollowedRun, ended: usize, has_left: bool) -> Markup {
             p.buttons { a.button.primary #report href={ "/runs/" (escaped(&run.name)) "/report" } { "Read the report" } }
             @if is_kept { p.muted { "It is kept in " code { (page.display()) } "." } }
         }
-        @if has_left { p.muted { "What was finished is kept. " code { "underlay run --resume " (run.directory.display()) } " runs the rest." } }
+        @if has_left { p.muted { "Finished cells are kept. " code { "underlay run --resume " (run.directory.display()) } " runs the rest." } }
         // For when this console is gone too.
         span hidden data-lost={ "the console has ended" @if is_kept { "; the report is in " (page.display()) } } {}
     }
@@ -153,7 +153,7 @@ fn now(run: &FollowedRun) -> Markup {
     if !run.is_running() {
         return html! {
             h2 { "While it ran" }
-            p.muted { "The run has ended. Its report has what it measured; below is what was seen while it ran." }
+            p.muted { "The run has ended. Its report has the measurements; below are the live observations." }
         };
     }
     let current = run.current(now_s()).map(|moment| &moment.sample);
@@ -226,7 +226,7 @@ fn seal(run: &FollowedRun) -> Markup {
     html! {
         @if busy.is_empty() { p.muted { "Modelled devices answer nothing now." } }
         @else {
-            p.lead { "Latency over the last second: what each device's model asked for, and what was delivered. The certificate itself is made of the whole measured time when the cell ends." }
+            p.lead { "Latency over the last second: each device's modelled and delivered latency. The certificate itself covers the whole measured window, when the cell ends." }
             div.scroll tabindex="0" role="region" aria-label="Modelled and delivered latency of each device" {
                 table {
                     thead {

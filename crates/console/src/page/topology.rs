@@ -79,7 +79,7 @@ pub(super) fn controls(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
                 @if let Some(pool) = &storage.pool { p.small { "Pool " (pool) ": a fault stays until it is cleared; plugging in or switching on brings a device up to date." } }
                 (super::host::device_controls(hub, storage, &address))
             }
-            p.muted.small { "Whatever is done here is in the record of the cell." }
+            p.muted.small { "The cell's record has each of these actions." }
         }
     }
 }

@@ -167,7 +167,7 @@ pub(super) async fn stop(
         let directory = run_directory(shared, &name)?;
         let question = ActionConfirmation {
             question: "Stop the run?",
-            what: "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.",
+            what: "It ends as by Ctrl-C: finished cells are kept, the running one is not, and `underlay run --resume` goes on.",
             does: "Stop it",
             action: &format!("{back}/stop"),
             back: &back,
@@ -203,7 +203,7 @@ pub(super) async fn node(
     let back = format!("{}#topology", run_address(&name));
     let question = ActionConfirmation {
         question: &format!("{word} node {node}?"),
-        what: "What clients notice of it is in the record of the cell.",
+        what: "The cell's record has its effect on clients.",
         does: word,
         action: &format!("{}/nodes", run_address(&name)),
         back: &back,

@@ -155,7 +155,7 @@ impl BucketObjects {
     pub(super) fn copy(&mut self, from: &str, to: &str, is_new: bool, now: DateTime<Utc>) -> Result<()> {
         let source = self.get(from).cloned().ok_or_else(|| not_found(from))?;
         if self.setup.most_copy_bytes.is_some_and(|most| source.bytes.len() as u64 > most) {
-            return Err(refused("InvalidRequest: the source is larger than what can be copied"));
+            return Err(refused("InvalidRequest: the source is too large to copy"));
         }
         if is_new {
             self.check(to, &PutPrecondition::Nothing)?;

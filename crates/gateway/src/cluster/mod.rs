@@ -336,7 +336,7 @@ impl ClusterMember {
             if Instant::now() >= deadline {
                 match (self.shared.lease.lock().is_some(), self.shared.ownership.counts()) {
                     (true, (_, dirty, _)) => tracing::warn!(
-                        "{dirty} slots have what the store does not have: their keys answer SlowDown until this gateway is back"
+                        "{dirty} slots have data that the store lacks: their keys answer SlowDown until this gateway is back"
                     ),
                     (false, _) => tracing::warn!(
                         "etcd has not said that everything is handed over: keys of which it has this gateway down answer SlowDown until that is back"

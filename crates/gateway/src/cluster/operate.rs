@@ -54,7 +54,7 @@ pub(crate) async fn members(config: &GatewayConfig) -> Result<String, String> {
         // Writing to a string can't fail.
         let _ = writeln!(
             text,
-            "{name}  {address}  {} slots, {} of them with what the store may not have",
+            "{name}  {address}  {} slots, {} of them with data that the store may lack",
             of_it(&|_| true),
             of_it(&|record| record.is_dirty)
         );

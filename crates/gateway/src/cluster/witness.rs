@@ -64,7 +64,7 @@ impl EtcdRollbackGuard {
         if let Some((last_revision, serial)) = self.known {
             let lost = || {
                 EtcdContradiction::WentBack(format!(
-                    "what this gateway wrote at revision {last_revision} is not there"
+                    "this gateway's write at revision {last_revision} is missing"
                 ))
             };
             let (home, home_revision) = home.ok_or_else(lost)?;
@@ -85,7 +85,7 @@ impl EtcdRollbackGuard {
                 false => row.mod_revision > self.revision,
             });
             if !is_so {
-                let reason = format!("{key} is not what it was at revision {}", self.revision);
+                let reason = format!("{key} differs from its value at revision {}", self.revision);
                 return Err(EtcdContradiction::WentBack(reason));
             }
         }

@@ -60,7 +60,7 @@ pub(super) fn cluster(
     let mut text = |key: &'static str, description: &str| {
         section.take(key).and_then(|field| field.text(description, findings)).map(|text| text.value)
     };
-    let prefix = text("prefix", "what the cluster's keys in etcd begin with");
+    let prefix = text("prefix", "the prefix of the cluster's keys in etcd");
     let address = text("address", "how the other gateways reach this one, such as \"gateway-1:9002\"");
     let user = text("etcd_user", "a user of etcd");
     let authority = section.take("authority").and_then(|field| (takers.path)(&field, findings));

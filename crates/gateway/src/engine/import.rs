@@ -134,7 +134,7 @@ impl GatewayEngine {
     ) -> std::result::Result<(), String> {
         let by_slots = self.setup.sharing.is_some();
         let failed = |error: &dyn std::fmt::Display| {
-            format!("cannot list what is in the store of bucket {}: {error}", state.name)
+            format!("cannot list the store of bucket {}: {error}", state.name)
         };
         self.check_whose_at(state, backend).await.map_err(|error| failed(&error))?;
         let mut listed = backend.list(prefix, None).map_err(|error| failed(&error))?;
@@ -252,7 +252,7 @@ impl GatewayEngine {
                 self.needed_elsewhere(|name| set.contains(name)).map_err(|error| error.to_string())?;
             if needed > 0 {
                 return Err(format!(
-                    "{prefix} is no longer exclusive, and the bytes of {needed} of its objects are what copies or unfinished uploads elsewhere consist of\n  what to do: set consistency = \"exclusive\" again, complete or abort those uploads, run `underlay-gateway drain`, and change it then"
+                    "{prefix} is no longer exclusive, and copies or unfinished uploads elsewhere need the bytes of {needed} of its objects\n  what to do: set consistency = \"exclusive\" again, complete or abort those uploads, run `underlay-gateway drain`, and change it then"
                 ));
             }
         }

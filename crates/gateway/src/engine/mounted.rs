@@ -165,8 +165,11 @@ impl GatewayEngine {
             }
             if let (MountVerdict::Away, Some(name)) = (verdict, &recorded.example) {
                 let root = root.display();
-                let observation =
-                    if recorded.is_empty { "is empty" } else { "has nothing of what was stored there" };
+                let observation = if recorded.is_empty {
+                    "is empty"
+                } else {
+                    "has none of the objects that were stored there"
+                };
                 let reason =
                     format!("{name} is recorded in {root}, for example, and the directory {observation}");
                 if !is_right {

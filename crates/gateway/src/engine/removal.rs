@@ -112,7 +112,7 @@ impl GatewayEngine {
             }
         }
         tracing::info!(
-            "bucket {name} is removed, and its name is free once its store has deleted what uploads left"
+            "bucket {name} is removed, and its name is free once its store has deleted the parts of uploads"
         );
         Ok(())
     }

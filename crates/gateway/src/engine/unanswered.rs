@@ -35,7 +35,7 @@ impl GatewayEngine {
         }
         self.sent
             .clear()
-            .map_err(|error| GatewayError::local("cannot empty the notes of what was sent", error))
+            .map_err(|error| GatewayError::local("cannot empty the notes of sent requests", error))
     }
 
     fn recall(&self, sent: Vec<SentRequest>) -> GatewayResult<()> {

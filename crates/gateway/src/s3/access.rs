@@ -226,7 +226,7 @@ fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
         _ => &[],
     };
     let name = names.iter().find(|name| headers.contains_key(**name))?;
-    let reason = format!("this gateway can't do what the request asks for: {name} of a {method}");
+    let reason = format!("this gateway does not implement {name} of a {method}");
     Some(S3Error::with_message(S3ErrorCode::NotImplemented, reason))
 }
 

@@ -210,7 +210,7 @@ macro_rules! refuse_unknown {
     ($input:expr, $($field:ident),*) => {
         $(if $input.$field.is_some() {
             let what = stringify!($field).replace('_', " ");
-            let why = format!("this gateway can't do what the request asks for: {what}");
+            let why = format!("this gateway can't carry out the request: {what}");
             return Err($crate::s3::answers::error($crate::errors::GatewayError::NotImplemented(why)));
         })*
     };

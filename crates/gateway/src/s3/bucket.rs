@@ -116,7 +116,7 @@ fn check_labels(bucket: &str) -> S3Result<()> {
     match bucket.split('.').any(|label| label.starts_with('-') || label.ends_with('-')) {
         true => Err(S3Error::with_message(
             S3ErrorCode::InvalidBucketName,
-            "what is between the dots of a bucket's name can't begin or end with a hyphen",
+            "a label between the dots of a bucket's name can't begin or end with a hyphen",
         )),
         false => Ok(()),
     }

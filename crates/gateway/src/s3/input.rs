@@ -34,7 +34,7 @@ pub(super) fn broken_off(text: &str) -> GatewayError {
             GatewayError::IncompleteBody(format!("the body broke off: {spoiled}"))
         }
         _ if text.contains("SignatureMismatch") => {
-            GatewayError::WrongSignature("a chunk or the trailer is not what was signed".to_owned())
+            GatewayError::WrongSignature("the signature does not match a chunk or the trailer".to_owned())
         }
         _ if text.contains("Mismatch") && !text.contains("Length") => {
             GatewayError::NotAsSigned("its SHA-256 is not that of x-amz-content-sha256".to_owned())
@@ -145,7 +145,7 @@ impl PromisedBody {
             for (algorithm, wanted) in wanted {
                 // Those of headers have been looked at before.
                 if !algorithm.has_form_of(wanted.trim()) {
-                    let reason = format!("what came behind the body is no {}", algorithm.name());
+                    let reason = format!("the bytes behind the body are no {}", algorithm.name());
                     return Err(GatewayError::InvalidRequest(reason));
                 }
                 let found = found.get(algorithm).map_or("", String::as_str);

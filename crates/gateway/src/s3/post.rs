@@ -363,7 +363,7 @@ fn check_policy(
     let refused = |problem: &str| {
         S3Error::with_message(
             S3ErrorCode::AccessDenied,
-            format!("the form is not what its policy allows: {}", problem.escape_debug()),
+            format!("the form's policy does not allow it: {}", problem.escape_debug()),
         )
     };
     let value_of = |field: &str| match field {

@@ -164,10 +164,7 @@ pub(super) fn refused_query(method: &Method, uri: &Uri, style: &AddressingStyle)
 
 fn not_implemented(name: &str) -> S3Error {
     let name: String = name.chars().take(100).flat_map(char::escape_debug).collect();
-    S3Error::with_message(
-        S3ErrorCode::NotImplemented,
-        format!("this gateway can't do what the request asks for: {name}"),
-    )
+    S3Error::with_message(S3ErrorCode::NotImplemented, format!("this gateway does not implement {name}"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(crate) enum ChunkError {
     NoEnd,
     #[error("the trailer of the body has more than 16 KiB")]
     LongTrailer,
-    #[error("SignatureMismatch: a chunk or the trailer is not what was signed")]
+    #[error("SignatureMismatch: the signature does not match a chunk or the trailer")]
     Mismatch,
 }
 

@@ -126,6 +126,6 @@ fn limit_unsent(stream: &TcpStream) {
         libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, length)
     };
     if set != 0 {
-        tracing::debug!("cannot limit what a socket keeps: {}", std::io::Error::last_os_error());
+        tracing::debug!("cannot limit a socket's buffer: {}", std::io::Error::last_os_error());
     }
 }

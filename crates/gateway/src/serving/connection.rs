@@ -382,7 +382,7 @@ impl ConnectionSet {
             }
             // A client without access learns no more: the names of gateways are not for everybody.
             KeyRoute::Nowhere(_) => Ok(busy(
-                "the gateway that has these keys is gone, and what it has acknowledged is with it: try again later",
+                "the gateway that has these keys is down, and only it has their acknowledged data: try again later",
             )),
         }
     }

@@ -183,7 +183,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &RequestMetrics) -> String 
     figure(
         "pending_objects",
         "gauge",
-        "Names whose object in the store is not what it should be yet.",
+        "Names whose object in the store is not up to date yet.",
         status.pending_objects as f64,
     );
     figure("oldest_pending_seconds", "gauge", "Age of the oldest of them.", status.oldest_pending_s);
@@ -297,7 +297,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &RequestMetrics) -> String 
     figure(
         "withheld_by_store_total",
         "counter",
-        "Reads that failed since the store has not, or has an older version of, what this gateway stored there.",
+        "Reads that failed since the store lacks this gateway's object, or has an older version.",
         status.withheld_by_store as f64,
     );
     figure(
@@ -326,7 +326,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &RequestMetrics) -> String 
             (
                 "cluster_dirty_slots",
                 "gauge",
-                "Of those, with what the store may not have.",
+                "Slots of this gateway with data that the store may lack.",
                 cluster.dirty_slots as f64,
             ),
             (

@@ -213,7 +213,7 @@ impl OpenEngine {
     async fn breaks_down(&self, of_process: &LoopSupervisor) -> GatewayFault {
         loop {
             if self.engine.takes_no_more() {
-                return GatewayFault::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: check the disk of [local], and start the gateway again".to_owned());
+                return GatewayFault::Failed("the metadata can't be written any more, and the log says why: acknowledged data is safe in the journal\n  what to do: check the disk of [local], and start the gateway again".to_owned());
             }
             let supervisors = [&self.engine.supervisor, of_process];
             if let Some(reason) = supervisors.into_iter().find_map(LoopSupervisor::failure) {
@@ -249,7 +249,7 @@ impl OpenEngine {
             Ok(0) => false,
             Ok(count) => {
                 tracing::warn!(
-                    "{count} objects are not stored: other gateways have got their keys since, and what those have stored may be newer"
+                    "{count} objects are not stored: other gateways have got their keys since, and may have stored newer versions"
                 );
                 true
             }

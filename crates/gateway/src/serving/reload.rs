@@ -98,7 +98,7 @@ impl ReloadTargets {
             self.running.access_log = config.access_log;
         }
         if !waiting.is_empty() {
-            tracing::warn!("SIGHUP: what has changed in {} needs a restart", waiting.join(", "));
+            tracing::warn!("SIGHUP: the changes in {} need a restart", waiting.join(", "));
         }
         let certificate = if self.front.is_some() { ", and the certificate" } else { "" };
         tracing::info!("SIGHUP: loaded {} keys ({changed}){certificate}", self.running.keys.len());

@@ -137,7 +137,7 @@ impl StoreBackend {
                 let reason = match found {
                     Ok(found) => described(&found),
                     Err(GatewayError::NoSuchKey) => "has nothing there".to_owned(),
-                    Err(error) => format!("does not say what is there ({error})"),
+                    Err(error) => format!("does not list its objects ({error})"),
                 };
                 return Err(GatewayError::Store(format!("the store said that it {claim}, and {reason}")));
             };
@@ -225,7 +225,7 @@ impl StoreBackend {
         // One that has given right ones before is read from each time.
         if etags.compare_exchange(UNKNOWN, OF_ITS_OWN, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             tracing::info!(
-                "the store's ETags are not MD5s of what it has, as where it encrypts: only sizes and that ETags stay the same are compared"
+                "the store's ETags are not MD5s of its bytes, as with encryption: the gateway compares sizes and unchanged ETags alone"
             );
         }
     }

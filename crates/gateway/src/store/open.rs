@@ -52,7 +52,7 @@ fn open_directory(directory: &Path) -> Result<StoreBackend, OpenError> {
     let failed = |error: &dyn std::fmt::Display| OpenError(format!("{}: {error}", directory.display()));
     // Others who can write there could make the gateway write through a link of theirs.
     let folder = Folder::open(directory).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => failed(&"it is not there; is what it lies on mounted? (if it is lost for good, make an empty one: see \"A directory that is not mounted\" in docs/gateway.md)"),
+        std::io::ErrorKind::NotFound => failed(&"it is not there; is its file system mounted? (if it is lost for good, make an empty one: see \"A directory that is not mounted\" in docs/gateway.md)"),
         _ => failed(&error),
     })?;
     let length = directory.as_os_str().len();

@@ -267,7 +267,7 @@ fn configuration_error_names_its_line() {
         "only a store by https:// shows a certificate",
         "not a valid name of a bucket",
         "gateway.toml:1:",
-        "store does not have",
+        "writes that the store lacks",
         "[new_buckets] and [bucket.inner] are over the same objects",
         "[key.NAME]",
     ] {

@@ -150,7 +150,7 @@ pub enum MessageError {
     Hash(u8),
     #[error("unknown DH group {0}")]
     Group(u8),
-    #[error("{1} bytes of {0}, of which {2} are there")]
+    #[error("{1} bytes of {0}, but only {2} are there")]
     Length(&'static str, usize, usize),
     #[error("it belongs to transaction {0}, not {1}")]
     Transaction(u16, u16),

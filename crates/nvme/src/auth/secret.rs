@@ -26,7 +26,7 @@ pub enum SecretError {
     Form,
     #[error("the two digits after 'DHHC-1:' must be 00, 01, 02 or 03")]
     Transformation,
-    #[error("what lies between the last two colons of the secret is not base64")]
+    #[error("the part between the last two colons of the secret is not base64")]
     Encoding,
     #[error(
         "the secret is {0} bytes long: it must be 32, 48 or 64, and after 01, 02 and 03 exactly 32, 48 and 64"

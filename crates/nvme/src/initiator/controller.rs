@@ -510,7 +510,7 @@ impl ControllerShared {
             // Reading the page is what lets the controller tell of the next change.
             let page = GetLogPage::new(CHANGED_NAMESPACES, 0, 4096);
             let place = CommandPayload::Receive(vec![0; 4096]);
-            let operation = "reading what changed";
+            let operation = "reading the list of changes";
             let _ = succeed(association.admin(), page.to_command(0), place, ADMIN_LIMIT, operation);
             let namespaces: Vec<Arc<NamespaceInfo>> =
                 self.lock_namespaces().values().filter_map(Weak::upgrade).collect();

@@ -148,14 +148,14 @@ fn left_out_by_hand(
     if !has_baseline {
         return is_by_hand(baseline_index).then(|| {
             format!(
-                "what was measured on {baseline} was disturbed by hand and is left out, so there is nothing to compare with"
+                "the measurement on {baseline} was disturbed by hand and is left out, so there is nothing to compare with"
             )
         });
     }
     let others = (0..comparison.storages.len()).any(|index| index != baseline_index && is_by_hand(index));
     others.then(|| {
         format!(
-            "what was measured beside {baseline} was disturbed by hand and is left out, so there is nothing to compare"
+            "the measurements beside {baseline} were disturbed by hand and are left out, so there is nothing to compare"
         )
     })
 }

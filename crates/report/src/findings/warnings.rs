@@ -143,7 +143,7 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &RunComparison) -> Vec<Rep
 /// What brings the figures of a cell back that somebody disturbed.
 const MEASURE_AGAIN: &str = "`underlay run --resume` measures it again";
 const EARLIER_OR_LONGER: &str = "begin them earlier, or measure longer, so that they meet every repetition";
-const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was skipped";
+const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures skipped cells";
 
 fn about_outcome(result: &CellResult, name: &str, found: &mut WarningCollector) {
     match &result.outcome {
@@ -325,7 +325,8 @@ fn about_warm_up(
     let Some(difference) = warm_up.difference else {
         // A change over the whole has its own warning.
         if result.figures().is_some_and(|figures| figures.trend.is_none()) {
-            let text = format!("Not steady: {figure} still changed in the second half of what was measured");
+            let text =
+                format!("Not steady: {figure} still changed in the second half of the measured window");
             let remedy = "lengthen `warmup`, or `duration` if it never settles";
             found.add(ReportWarning::note(text).remedy(remedy).with_cell(name));
         }
@@ -369,7 +370,7 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
         let text = format!(
             "The data fits in memory and takes {share} of it: reads come from memory, and not from the storage"
         );
-        let remedy = "four times as much data as memory, or more, to see what the storage does";
+        let remedy = "four times as much data as memory, or more, to see the storage";
         found.add(ReportWarning::note(text).extent(to_cache).remedy(remedy).with_cell(name));
     }
 }

@@ -78,7 +78,7 @@ pub enum CacheError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(
-        "what the cache calls dirty does not fit these devices: they were part of something else, or are damaged"
+        "the cache's list of dirty blocks does not fit these devices: they were part of something else, or are damaged"
     )]
     Map,
 }

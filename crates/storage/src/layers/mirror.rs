@@ -54,8 +54,8 @@ pub enum MirrorError {
     #[error("no member of the mirror that has data can be opened; the first reports: {0}")]
     NoMember(#[source] JournalError),
     #[error(
-        "member {number} of the mirror (counted from 1) was left out and lacks what was written since then, and \
-             the one that has it is not available ({problem}): put that one back"
+        "member {number} of the mirror (counted from 1) was left out and lacks later writes, and the one that \
+             has them is not available ({problem}): put that one back"
     )]
     OnlyStale { number: usize, problem: String },
     #[error(

@@ -357,7 +357,7 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
             name: "checked values".into(),
             passed: *mismatches == 0,
             finding: format!(
-                "{mismatches} of {checked} records that were read were not what was written{first}"
+                "{mismatches} of {checked} records that were read differ from the written ones{first}"
             ),
             extent: Some(*mismatches as f64 / (*checked).max(1) as f64),
             remedy: (*mismatches > 0)
@@ -372,7 +372,7 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
             finding: read_back.to_string(),
             extent: Some(lost as f64 / read_back.checked.max(1) as f64),
             remedy: (!read_back.is_sound()).then(|| {
-                "what the system promises depends on its durability and consistency: see its settings".into()
+                "the system's promises depend on its durability and consistency: see its settings".into()
             }),
         });
     }
@@ -399,7 +399,7 @@ fn generator_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindo
             name: GENERATOR_HEADROOM.into(),
             passed: headroom >= needed,
             finding: format!(
-                "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times what was measured \
+                "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times the measured rate \
                      (needed: {needed})"
             ),
             extent: Some(headroom.recip()),

@@ -215,8 +215,9 @@ pub fn resume(
         let earlier_limits =
             if earlier_limits.is_empty() { "the whole study".to_owned() } else { earlier_limits };
         let current_limits = if asked.is_whole() { "the whole study".to_owned() } else { asked.describe() };
-        observer
-            .notice(&format!("this run was started with {earlier_limits}; now running what is still missing of {current_limits}"));
+        observer.notice(&format!(
+            "this run was started with {earlier_limits}; now running the missing cells of {current_limits}"
+        ));
     }
     run.limits = extended(&paced, &run.limits, asked);
     let planned = RunSelections::new(&paced, &run.limits).map_err(RunError::Mistake)?;

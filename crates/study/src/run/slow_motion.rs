@@ -167,7 +167,7 @@ pub(super) fn placement(
     if study.machine.is_none() {
         return Ok(None);
     }
-    observer.preparing("measuring what this host's CPUs have left");
+    observer.preparing("measuring this host's free CPU time");
     let placement = CpuPlacement::measure().map_err(refused)?;
     Ok(Some(placement.with_speed(registry, &super::machine::describe().cpu, known_us)))
 }

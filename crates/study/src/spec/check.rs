@@ -237,8 +237,9 @@ fn check_integrity(system: &SystemSite, workload: &WorkloadSite, findings: &mut 
         findings.push(error.with_context(system.key_span.clone(), "the system"));
     };
     if system.capabilities.is_some_and(|capabilities| capabilities.keeps_nothing) {
-        let message = format!("`dataintegrity` checks what is read, but {} keeps nothing", system.spec.kind);
-        refuse(message, "expected a system that keeps what is written");
+        let message =
+            format!("`dataintegrity` checks values that are read, but {} keeps nothing", system.spec.kind);
+        refuse(message, "expected a system that keeps written data");
     }
     let scans = workload.all_mixes().iter().any(|mix| asks_for(&mix.value, &[OperationKind::Scan]));
     if scans && workload.scan_filter.is_some() {
@@ -522,7 +523,7 @@ fn note_data_in_memory(
                     "reads will come from memory, not from the storage",
                 )
                 .with_context(system.memory_span.clone(), "the memory")
-                .with_help("at least four times the memory shows what the storage does"),
+                .with_help("at least four times the memory shows the storage"),
             );
         }
     }

@@ -35,7 +35,7 @@ impl AlluxioMetrics {
             SystemError::failed(
                 system,
                 during,
-                format!("Alluxio's master does not tell what it has done: {error}"),
+                format!("Alluxio's master does not report its metrics: {error}"),
             )
         })?;
         Ok(AlluxioMetrics::from_json(&answer))

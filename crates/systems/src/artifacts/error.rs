@@ -27,7 +27,7 @@ pub enum ArtifactError {
     #[error("Maven could not fetch the {files} files of '{list}' ({megabytes:.0} MB): {problem}{}", log_tail.as_deref().map(|log| format!("\nits last words:\n{log}")).unwrap_or_default())]
     Fetch { list: &'static str, files: usize, megabytes: f64, problem: String, log_tail: Option<String> },
     /// What was fetched differs from the list.
-    #[error("what was fetched for '{list}' differs from its list and was deleted: {problem}")]
+    #[error("the files fetched for '{list}' differ from its list and were deleted: {problem}")]
     Different { list: &'static str, problem: String },
 }
 

@@ -154,7 +154,9 @@ pub fn marks_of(plan: &MarkPlan, texts: &dyn BenchmarkTexts) -> Result<Vec<Bench
     let mut marks = Vec::new();
     for found in regex(&plan.pattern).map_err(explained)?.captures_iter(&text) {
         if marks.len() == MAX_MARKS {
-            return Err(explained(format!("it matches more than {MAX_MARKS} times: mark what lasts")));
+            return Err(explained(format!(
+                "it matches more than {MAX_MARKS} times: mark only events that last"
+            )));
         }
         let number = |second: Match<'_>| number_at(&text, second.range(), whole(&found));
         let second = |group: &str| found.name(group).map(number).transpose();

@@ -31,7 +31,7 @@ settings! {
         "compression" => compression: CassandraCompression = CassandraCompression::Lz4, COMPRESSIONS,
             "of tables: lz4 (default), zstd, snappy or none";
         "chunk_kib" => chunk_kib: u64 = 16, CustomSetting { read: chunk_kib, show: u64::to_string },
-            "what is compressed at once, a power of two from 4 to 1024: 16";
+            "KiB that are compressed at once, a power of two from 4 to 1024: 16";
         "compaction" => compaction: CassandraCompaction = CassandraCompaction::Stcs, COMPACTIONS,
             "strategy: STCS (default), LCS, UCS or TWCS";
         // From 0.8 on nothing is left for anything else.

@@ -280,7 +280,7 @@ impl CommandEnvironment {
             // Only that of a failure is worth keeping.
             let _ = std::fs::remove_file(&ended.log);
             text.map_err(|error| {
-                SystemError::failed(NAME, "running", format!("can't read what `{verb}` printed: {error}"))
+                SystemError::failed(NAME, "running", format!("can't read the output of `{verb}`: {error}"))
             })
         });
         // The next one has its number.

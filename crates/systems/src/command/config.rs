@@ -107,7 +107,7 @@ fn read_script(text: &str) -> Result<String, String> {
     match text.starts_with("#!/") && !text.contains('\0') {
         true => Ok(text.to_owned()),
         false => {
-            Err("expected the text of a script, whose first line says what runs it: #!/bin/sh".to_owned())
+            Err("expected the text of a script, whose first line names its interpreter: #!/bin/sh".to_owned())
         }
     }
 }

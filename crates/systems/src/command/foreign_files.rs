@@ -28,8 +28,10 @@ pub(super) fn read_below(places: &[PathBuf], path: &Path) -> io::Result<String> 
     let file = open_in(&open_directory(place)?, rest).map_err(explain_error)?;
     let mut bytes = Vec::new();
     if file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)? as u64 > MAX_FILE_BYTES {
-        let problem =
-            format!("it has more than {} MiB: have the command print what matters", MAX_FILE_BYTES >> 20);
+        let problem = format!(
+            "it has more than {} MiB: have the command print only the important lines",
+            MAX_FILE_BYTES >> 20
+        );
         return Err(io::Error::other(problem));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())

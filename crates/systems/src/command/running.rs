@@ -292,7 +292,7 @@ impl RunningProgram {
                 }
             }
         })?;
-        let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
+        let text = ended.text().map_err(|error| failed(format!("can't read its output: {error}")))?;
         let printed = printed(&text);
         let mut figures = Vec::new();
         let mut notes = Vec::new();

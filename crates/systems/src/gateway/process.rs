@@ -112,7 +112,7 @@ impl GatewayProcess {
     pub(crate) fn status(&self, during: &'static str) -> Result<GatewayStatus, SystemError> {
         get_json_as(&self.namespace, ADMIN, "/status", Some(&self.token)).map_err(|error| {
             let state = self.child.state();
-            state.failed(during, format!("{} does not say what it does: {error}", state.describe()))
+            state.failed(during, format!("{} does not report its status: {error}", state.describe()))
         })
     }
 

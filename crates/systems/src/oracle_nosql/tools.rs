@@ -63,7 +63,7 @@ impl ToolQueue {
             }
         }
         printed(&tool.log()).map_err(|problem| {
-            SystemError::failed(NAME, during, format!("what {name} printed is lost: {problem}"))
+            SystemError::failed(NAME, during, format!("the output of {name} is lost: {problem}"))
         })
     }
 

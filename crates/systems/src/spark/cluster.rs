@@ -143,7 +143,7 @@ impl SparkCluster {
         let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "authority": authority, "limit_s": limit_s });
         self.driver.request_within(during, &request, limit, &|| self.health())?;
         log.read_up_to(&mark, limit).map_err(|error| {
-            SystemError::failed(NAME, during, format!("can't read what the store logged: {error}"))
+            SystemError::failed(NAME, during, format!("can't read the store's log: {error}"))
         })
     }
 
@@ -255,7 +255,7 @@ impl SparkCluster {
         let state = &mut *self.state.lock();
         self.make_input(&step, job, watch, state)?;
         let lost = |error: std::io::Error| {
-            SystemError::failed(NAME, step.during, format!("can't read what it logged: {error}"))
+            SystemError::failed(NAME, step.during, format!("can't read its log: {error}"))
         };
         // Away with what was logged before.
         state.events.read().map_err(lost)?;
@@ -312,7 +312,7 @@ impl SparkCluster {
             location.is_clear();
         }
         left.map(drop).map_err(|error| {
-            let problem = format!("what jobs wrote may still be at {}: {error}", location.directory());
+            let problem = format!("the jobs' files may still be at {}: {error}", location.directory());
             SystemError::failed(NAME, "stopping", problem)
         })
     }

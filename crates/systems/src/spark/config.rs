@@ -25,7 +25,7 @@ settings! {
     #[derive(Clone, Debug, PartialEq)]
     pub(crate) struct SparkConfig {
         "store" => store: StoreKind = StoreKind::Hdfs, STORES,
-            "what jobs read and write: hdfs (default), or s3a: Ceph through S3A, or the store at endpoint";
+            "the jobs' storage: hdfs (default), or s3a: Ceph through S3A, or the store at endpoint";
         "endpoint" => endpoint: Option<StoreEndpoint> = None,
             OptionalSetting(CustomSetting { read: StoreEndpoint::read, show: StoreEndpoint::show }),
             "an S3 store that is there already, such as https://s3.example.com: none, Ceph is started";

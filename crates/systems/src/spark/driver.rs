@@ -210,7 +210,7 @@ impl SparkDriver {
             let line = lines.next(&mut stream).map_err(lost)?;
             let answer: Value = match &line {
                 Some(line) => serde_json::from_slice(line).map_err(|error| {
-                    SystemError::failed(NAME, during, format!("can't read what the driver answers: {error}"))
+                    SystemError::failed(NAME, during, format!("can't read the driver's answer: {error}"))
                 })?,
                 None => Value::Null,
             };

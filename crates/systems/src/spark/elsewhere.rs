@@ -186,7 +186,7 @@ impl ExternalStore {
             std::thread::sleep(POLL);
         }
         let failed = |problem: &str| {
-            let problem = format!("what jobs wrote may still be at {}: {problem}", self.url(""));
+            let problem = format!("the jobs' files may still be at {}: {problem}", self.url(""));
             SystemError::failed(NAME, "stopping", problem)
         };
         if !self.namespace.processes().is_empty() {
@@ -299,7 +299,7 @@ impl Drop for ExternalStore {
         // The way of a run that failed or was stopped: nobody else says what is left in a bucket that isn't ours.
         // The reader of standard error may be gone, which must not prevent the deletion.
         let say = |text: &dyn std::fmt::Display| drop(writeln!(std::io::stderr(), "{text}"));
-        say(&format_args!("deleting what jobs wrote at {}", self.url("")));
+        say(&format_args!("deleting the jobs' files at {}", self.url("")));
         if let Err(error) = self.clear() {
             say(&error);
         }

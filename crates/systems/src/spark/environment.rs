@@ -82,7 +82,7 @@ fn environment_in(
     let folder = cache.join("python");
     let directory = folder.join(&name);
     let waiting = "waiting for another process that installs PySpark";
-    let installing = format!("installing PySpark {} and what it needs", spark.full().unwrap_or_default());
+    let installing = format!("installing PySpark {} and its dependencies", spark.full().unwrap_or_default());
     make_once(NAME, &folder, &name, [waiting, &installing], progress, |staging| {
         let environment = staging.join("environment");
         install((spark, python), &environment, staging)?;
@@ -138,7 +138,7 @@ fn install(
         }
         pip
     };
-    run(pip(&tools), &staging.join("pip-build.log"), "install what PySpark is built with")?;
+    run(pip(&tools), &staging.join("pip-build.log"), "install PySpark's build tools")?;
     run(pip(&packages), &staging.join("pip.log"), "install PySpark")
 }
 

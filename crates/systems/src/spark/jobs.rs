@@ -17,7 +17,7 @@ use crate::system::{JobRequest, JobTakes, SystemError};
 pub(super) const JOBS: &[(&str, &str)] = &[
     ("teragen", "writes rows of 100 bytes to the store"),
     ("terasort", "sorts them: as much input as shuffle as output"),
-    ("teravalidate", "reads what terasort wrote and checks its order"),
+    ("teravalidate", "reads terasort's output and checks its order"),
     ("kmeans", "groups points around known centres: high CPU load"),
     ("tpcds", "54 queries derived from TPC-DS, one after the other"),
     ("tpcds-few", "nine of them"),
@@ -200,7 +200,7 @@ pub(super) fn committed_by(
     let found = result["committer"].as_str().unwrap_or("none");
     if found != asked.name() {
         let problem =
-            format!("the output was to come from the committer '{}', and tells of '{found}'", asked.name());
+            format!("the committer '{}' should have written the output, and '{found}' did", asked.name());
         return Err(SystemError::failed(NAME, during, problem));
     }
     Ok(asked.name())
@@ -228,7 +228,7 @@ impl JobTiming {
         let set_s = ran.ended_s - ran.began_s - ran.took_s;
         match set_s.abs() > CLOCKS_APART_S + SLEWED_SHARE * ran.took_s {
             true => Err(failed(format!(
-                "this host's clock was set by {set_s:.1} s meanwhile, so that nobody knows what belongs to which stage: run it again"
+                "this host's clock was set by {set_s:.1} s meanwhile, so times can't be assigned to stages: run it again"
             ))),
             false => Ok(ran),
         }

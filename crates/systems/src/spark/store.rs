@@ -52,7 +52,7 @@ impl GivenLocation {
     /// When the directory can't be written down.
     pub(super) fn new(directory: String, ledger: &RemoteLedger) -> Result<GivenLocation, SystemError> {
         let entry = ledger
-            .enter(&format!("what jobs wrote below {directory}, which a cluster elsewhere has"))
+            .enter(&format!("the jobs' files below {directory}, on an external cluster"))
             .map_err(|problem| SystemError::starting(NAME, problem))?;
         let [is_used, was_used] = [(); 2].map(|()| AtomicBool::new(false));
         Ok(GivenLocation { directory, is_used, was_used, entry: Mutex::new(entry) })
@@ -92,7 +92,7 @@ impl Drop for GivenLocation {
             // The reader of standard error may be gone.
             let _ = writeln!(
                 std::io::stderr(),
-                "what jobs wrote may still be at {}: delete it there",
+                "the jobs' files may still be at {}: delete them there",
                 self.directory
             );
         }

@@ -115,7 +115,7 @@ impl MemberState {
             MemberState::Out => "out of use",
             MemberState::Resyncing => "being brought up to date",
             MemberState::Unread => "not answering since the pool was opened",
-            MemberState::Doubtful => "lacking what could not be flushed to it",
+            MemberState::Doubtful => "lacking data that could not be flushed to it",
         }
     }
 }
@@ -174,7 +174,7 @@ pub enum PoolError {
     #[error("member {index} does not fit: {problem}")]
     OtherPool { index: usize, problem: String },
     #[error(
-        "the pool's map is inconsistent ({0}): restore the devices, or create the pool again, which loses what it holds"
+        "the pool's map is inconsistent ({0}): restore the devices, or create the pool again, which loses its data"
     )]
     Map(String),
     #[error("the pool's journal: {0}")]
@@ -225,9 +225,9 @@ pub enum PoolError {
         #[source]
         error: DeviceError,
     },
-    #[error("what was acknowledged but not flushed can't be kept in {}: {source}", directory.display())]
+    #[error("acknowledged, unflushed writes can't be kept in {}: {source}", directory.display())]
     HostMemory { directory: PathBuf, source: std::io::Error },
-    #[error("what was acknowledged but not flushed can't be read from `unflushed.*` in {}: {source}", directory.display())]
+    #[error("acknowledged, unflushed writes can't be read from `unflushed.*` in {}: {source}", directory.display())]
     UnreadNotes { directory: PathBuf, source: std::io::Error },
     #[error("a thread can't be started: {0}")]
     Thread(#[from] std::io::Error),

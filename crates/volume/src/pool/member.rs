@@ -50,8 +50,8 @@ fn missing_copy_error() -> DeviceError {
 
 fn owing(member: usize) -> DeviceError {
     DeviceError::Io(format!(
-        "what could not be flushed to member {member} before the pool was opened has yet to be written to it \
-             again: `volume resync` does that once the member answers"
+        "member {member} still lacks data that could not be flushed to it before the pool was opened: \
+             `volume resync` writes it again once the member answers"
     ))
 }
 

@@ -185,7 +185,7 @@ impl OpenPool {
         let before = self.pool.volume(name)?.info().capacity_bytes;
         if capacity_bytes < before && !shrink {
             return Err(ServerError::Mistake(format!(
-                "volume '{name}' has {before} bytes: at {capacity_bytes}, what lies past its new end would be \
+                "volume '{name}' has {before} bytes: at {capacity_bytes}, data past its new end would be \
                      lost; --shrink allows that"
             )));
         }
@@ -376,7 +376,7 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     if wanted.spec.capacity_bytes < found.capacity_bytes {
         return Err(ServerError::Mistake(format!(
             "volume '{name}' has {}, but the pool's file says {}: write the larger capacity there, or shrink \
-                 the volume with `underlay volume resize POOL.toml {name} SIZE --shrink` if what lies past its \
+                 the volume with `underlay volume resize POOL.toml {name} SIZE --shrink` if data past its \
                  new end may be lost",
             format_bytes(found.capacity_bytes),
             format_bytes(wanted.spec.capacity_bytes)
@@ -387,7 +387,7 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     if current != shall_be || found.mirror != wanted.spec.mirror {
         return Err(ServerError::Mistake(format!(
             "volume '{name}' has compress = \"{current}\", mirror = {}, but the pool's file says \"{shall_be}\", {}: \
-                 how a volume is stored never changes, so create another one and copy, or put back what the file said",
+                 how a volume is stored never changes, so create another one and copy, or restore the file",
             found.mirror, wanted.spec.mirror
         )));
     }

@@ -127,7 +127,7 @@ pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     if mismatches as f64 > ERROR_SHARE * checked as f64 {
         let share = mismatches as f64 / checked.max(1) as f64;
         return StepVerdict::Fails(format!(
-            "{:.2} % of the records that were read were not what was written",
+            "{:.2} % of the records that were read differ from the written ones",
             share * 100.0
         ));
     }

@@ -91,7 +91,7 @@ impl ServedDirectories {
             if !lost && let Err(errno) = core.close() {
                 let place = directory.mount_point.display();
                 outcome = Err(AttachError::failed(format!(
-                    "{place} could not be made durable ({errno}): what was not synced before is lost"
+                    "{place} could not be made durable ({errno}): unsynced writes are lost"
                 )));
             }
             if let Err(error) = unmounted {

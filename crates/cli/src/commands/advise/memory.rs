@@ -141,7 +141,7 @@ fn text(advice: &MemoryAdvice, about: &AdviceSubject, medium: &str, asks_for_off
     text += &output::paragraph(&price);
     text += "\n\n";
     text += &output::paragraph(&format!(
-        "Of the memory, {} caches data{assumed}. Sizes whose throughput is missing are outside of what was measured.",
+        "Of the memory, {} caches data{assumed}. Sizes without a throughput are outside the measured range.",
         quantity::percent(advice.useful_share)
     ));
     text += "\n\n";

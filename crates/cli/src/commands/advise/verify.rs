@@ -49,7 +49,7 @@ pub(super) fn study(
     let name: String = format!("verify-{}", run.name).chars().take(40).collect();
     document["name"] = value(name.trim_end_matches('-'));
     let title = format!(
-        "What `underlay advise storage` advises: {} at {} ops/s",
+        "Advice of `underlay advise storage`: {} at {} ops/s",
         about.describe(),
         quantity::rate(asked.rate_per_s)
     );

@@ -161,7 +161,7 @@ fn section_of_workload(text: &mut String, system: &NewSystem, data: u64) {
             };
             writeln!(
                 text,
-                "# What is asked of it: YCSB's A is half reads, half updates, B 95 % reads, C reads only.\n\
+                "# The load: YCSB's A is half reads, half updates, B 95 % reads, C reads only.\n\
                  [workload.ycsb]\n\
                  mixes = {mixes}\n\
                  {amount}\n\
@@ -175,7 +175,7 @@ fn section_of_workload(text: &mut String, system: &NewSystem, data: u64) {
         }
         NewWork::Jobs { jobs } => writeln!(
             text,
-            "# What is asked of it: batch jobs, each a cell of its own.\n\
+            "# The load: batch jobs, each a cell of its own.\n\
              [workload.batch]\n\
              kind = \"jobs\"\n\
              jobs = {jobs}\n\
@@ -214,7 +214,7 @@ fn section_of_run(text: &mut String, system: &NewSystem, storages: &[NewStorage]
 fn section_of_scale(text: &mut String, data: u64, is_modelled: bool) {
     let data_is = match data {
         1 => "sizes are as they stand above".to_owned(),
-        _ => format!("memory, data and devices are 1/{data} of what stands above, in proportion"),
+        _ => format!("memory, data and devices are 1/{data} of the values above"),
     };
     let time = match is_modelled {
         true => String::new(),

@@ -80,7 +80,7 @@ fn coordinate(
     let together = match coordinator.run(&job, &stop, &reported) {
         Ok(together) => together,
         Err(HostError::Stopped) => {
-            output::say("stopped: what the workers had measured by then is not kept");
+            output::say("stopped: the workers' measurements are discarded");
             return Ok(ExitCode::from(INTERRUPTED));
         }
         Err(error) => return Err(error.into()),
@@ -110,7 +110,7 @@ fn coordinate(
     printed?;
     if let Some(lost) = together.lost.first() {
         return Err(ExitFailure::Failed(format!(
-            "{}; what the other {} of {} workers measured was kept",
+            "{}; the measurements of the other {} of {} workers were kept",
             lost.error,
             together.hosts.len(),
             workers.len()

@@ -99,7 +99,7 @@ impl UnfinishedRun {
             true => ("records were deleted", "the others are still there"),
             false => (
                 "operations were done",
-                "its figures cover only what was measured of these. Allow more time, or lower operationcount",
+                "its figures cover only these. Allow more time, or lower operationcount",
             ),
         };
         format!("{done} of {asked} {subject}: {reason}, and {advice}")
@@ -111,7 +111,7 @@ fn headroom(measured: &MeasuredWindow) -> Option<String> {
     let headroom = measured.generator.headroom(measured.throughput_per_s)?;
     (headroom < GeneratorCost::MIN_HEADROOM).then(|| {
         format!(
-            "the generator alone reaches {}/s here, {} times what was measured: it may be the limit, and not the system. \
+            "the generator alone reaches {}/s here, {} times the measured rate: it may be the limit, and not the system. \
              Try more threads, or more hosts (--workers)",
             quantity::rate(ceiling_per_s),
             quantity::number(headroom, 2)
@@ -199,7 +199,7 @@ fn warm_up(measured: &MeasuredWindow, spec: &RunSpec, has_rate: bool) -> Option<
     let figure = figure.describe();
     let Some(difference) = warm_up.difference else {
         return Some(format!(
-            "{figure} still changed in the second half of what was measured: try a longer --warmup"
+            "{figure} still changed in the second half of the measured window: try a longer --warmup"
         ));
     };
     let direction = if difference > 0.0 { "higher" } else { "lower" };
@@ -214,8 +214,8 @@ fn fits(spec: &RunSpec, budget_bytes: u64) -> Option<String> {
     let data_bytes = spec.workload.record_count as f64 * spec.workload.record_bytes();
     (!spec.mix.visits_every_record() && data_bytes <= budget_bytes as f64).then(|| {
         format!(
-            "the data ({}) fits in the memory budget ({}): reads come from there, and not from the storage. Four times as much \
-             data as --memory shows what a storage does",
+            "the data ({}) fits in the memory budget ({}): reads come from there, and not from the storage. Use four times as \
+             much data as --memory to see the storage",
             quantity::bytes(data_bytes),
             quantity::memory(budget_bytes as f64)
         )
@@ -387,7 +387,7 @@ mod tests {
         let mut spec = spec(None);
         let messages = cautions(&measured, &spec);
         assert!(
-            messages[0].starts_with("the generator alone reaches 15.0/s here, 1.5 times what was measured"),
+            messages[0].starts_with("the generator alone reaches 15.0/s here, 1.5 times the measured rate"),
             "{messages:?}"
         );
         assert!(

@@ -442,8 +442,7 @@ fn lost_writes(refusal: Option<NvmeStatus>) -> String {
 }
 
 fn lost_blocks() -> String {
-    "the target lost what was last written here, and has older data until these blocks are written again"
-        .into()
+    "the target lost the last write here, and has older data until these blocks are written again".into()
 }
 
 /// A namespace of a controller that is reached over a network.

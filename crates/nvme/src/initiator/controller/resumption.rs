@@ -70,7 +70,7 @@ impl ControllerShared {
         association: &HostAssociation,
         patience: &RetryBackoff,
     ) -> Result<(), InitiatorError> {
-        const WHAT: &str = "resending what was not answered";
+        const WHAT: &str = "resending unanswered commands";
         let lost = || InitiatorError::Lost { what: WHAT, reason: "it ended again".into() };
         let writes = self.lock().take_unanswered_writes();
         let unanswered = Arc::new(AtomicUsize::new(writes.len()));

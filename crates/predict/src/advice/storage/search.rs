@@ -179,8 +179,7 @@ impl OfferSearch<'_> {
     pub(super) fn caches(&mut self, media: &[CatalogueMedium]) {
         let point = &self.wanted.point;
         if AccessDistribution::parse(&point.distribution).is_none() {
-            let reason =
-                format!("what a cache holds under the distribution {} is not modelled", point.distribution);
+            let reason = format!("caches under the distribution {} are not modelled", point.distribution);
             return self.exclude("a cache in front", reason);
         }
         let writes = self.calibration.cells().iter().any(|cell| {

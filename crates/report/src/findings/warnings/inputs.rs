@@ -8,8 +8,7 @@ use crate::comparison::{CellResult, RunComparison, workload_in_words};
 use crate::quantity;
 use crate::statistics::ratio::RatioDifference;
 
-const MEASURE: &str =
-    "measure the device (`underlay media measure`), or set what you know of it beside `medium`";
+const MEASURE: &str = "measure the device (`underlay media measure`), or set known values beside `medium`";
 const READ_AS_MODEL: &str =
     "take the ratio as the model's, not the device's: no source says how the device handles such I/O";
 const MORE_CLIENTS: &str =

@@ -156,7 +156,7 @@ fn meanwhile(row: &ComparisonRow) -> Markup {
     let sentences: Vec<String> = row.cells.iter().flatten().flat_map(describe_marks).collect();
     html! {
         @if !sentences.is_empty() {
-            p.lead { "The bars above a picture show when there was a " (marked(row)) ", as the program tells it." }
+            p.lead { "The bars above a picture show when there was a " (marked(row)) ", as the program reports it." }
             ul { @for one in sentences { li { (one) } } }
         }
     }

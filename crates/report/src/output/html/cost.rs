@@ -46,7 +46,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
             @if records.values().any(|storage| roles_in_words(storage).is_some()) {
                 "Devices that only one role of the system uses are named and not counted: they are the same with every storage. "
             }
-            @if is_rented { "What is rented is priced at " (RENT_YEARS) " years' rent, and nothing is owned afterwards. " }
+            @if is_rented { "Rented devices are priced at " (RENT_YEARS) " years' rent, and nothing is owned afterwards. " }
             @if has_operations { "Dollars for each 1,000 ops/s divide the price by the throughput above: less is better." }
         }
         div.scroll { table {

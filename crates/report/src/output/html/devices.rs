@@ -21,7 +21,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     }
     Some(html! {
         p.lead {
-            "What reached the devices while it was measured: the sum over a storage's devices, and for the busy time their mean; devices that "
+            "Requests to the devices in the measured window: the sum over a storage's devices, and for the busy time their mean; devices that "
             "only one role of the system uses are not in it. "
             "Requests differ from operations because caches answer some and a file system or an engine makes several of others."
         }

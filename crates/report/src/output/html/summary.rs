@@ -60,7 +60,7 @@ pub(super) fn warnings_box(page: &ReportPage) -> Markup {
         @if !turns.is_empty() {
             section.box.doubt aria-labelledby="uncertain" {
                 h2 id="uncertain" { "⚠ Conclusions that rest on estimates" }
-                p { "What real devices do under such a load is published only in part. If the estimated values were half or double, these could come "
+                p { "Sources cover real devices under such a load only in part. If the estimated values were half or double, these could come "
                      "out the other way." }
                 (warning_list(&turns))
             }

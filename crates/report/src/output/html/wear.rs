@@ -62,7 +62,7 @@ pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
     }
     html! {
         p.lead {
-            "Wear: what the flash programmed for what the host wrote. Drive life is extrapolated: how long the rated endurance would last if the "
+            "Wear: bytes that the flash programmed for each byte that the host wrote. Drive life is extrapolated: how long the rated endurance would last if the "
             "few seconds that were measured went on day and night. " (beginnings(lines.iter().map(|line| &line.3)))
         }
         div.scroll { table {

@@ -103,7 +103,7 @@ fn speed(cpu: &CpuRecord) -> Option<Check> {
         finding,
         extent: Some(off.abs()),
         remedy: (!passed).then(|| {
-            "run when other programs, and other guests of the same machine, are quiet: its cores did not do what the modelled ones do"
+            "run when other programs, and other guests of the same machine, are quiet: its cores did less or more work than the modelled ones"
                 .to_owned()
         }),
     })

@@ -87,9 +87,8 @@ fn wrong_values_are_told_apart_from_errors() {
     let check = wrong.failed().next().unwrap();
     assert_eq!(
         check.finding,
-        "2 of 900 records that were read were not what was written; the first: record user1 field 0 differs \
-             from what was \
-         written, from byte 8 of 100"
+        "2 of 900 records that were read differ from the written ones; the first: record user1 field 0 differs \
+         from the written value, from byte 8 of 100"
     );
 }
 

@@ -51,7 +51,7 @@ pub(super) fn check(traffic: CellTraffic) -> Check {
         _ if is_idle && !may_be_cached => (
             false,
             format!(
-                "the devices were asked for {requests} requests, and no cache holds what is stored: the storage was not used"
+                "the devices were asked for {requests} requests, and no cache holds the stored data: the storage was not used"
             ),
         ),
         _ if is_idle => (

@@ -124,7 +124,7 @@ fn check(kind: &str, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &
     let passed = is_tolerable || late_us.abs() <= slight_us;
     let slight = match passed && !is_tolerable {
         true => {
-            format!("; all of it is less than {:.0} % of what programs waited in all", JUDGED_SHARE * 100.0)
+            format!("; all of it is less than {:.0} % of programs' whole waiting time", JUDGED_SHARE * 100.0)
         }
         false => String::new(),
     };

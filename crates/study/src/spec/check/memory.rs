@@ -75,7 +75,7 @@ fn refusal(system: &SystemSite, here_bytes: u64, problem: &str, sites: &SectionS
     let finding = Diagnostic::error(system.memory_span.clone(), message, problem);
     if data > 1.0 {
         finding.with_context(sites.scale.span.clone(), format!("`memory` is divided by {data} here")).with_help(
-            "what a program needs does not shrink with the data: give it that as `fixed_memory`, which is not divided, \
+            "a program's own memory does not shrink with the data: set it as `fixed_memory`, which is not divided, \
              or lower `data` in [scale]",
         )
     } else {

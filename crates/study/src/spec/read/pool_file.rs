@@ -301,8 +301,8 @@ fn read_variable(field: &Field<'_>, findings: &mut Diagnostics) -> Option<String
         return Some(text.value);
     }
     let label = if text.value.starts_with("DHHC-1:") {
-        "expected the name of an environment variable that has it, or `secret_file`: what is written here does \
-             not stay secret"
+        "expected the name of an environment variable that has it, or `secret_file`: a secret in this file \
+             would not stay secret"
     } else {
         "expected the name of an environment variable, as in \"DATA_SECRET\""
     };

@@ -255,10 +255,11 @@ fn read_elsewhere<'a>(
     others: impl Iterator<Item = Field<'a>>,
     findings: &mut Diagnostics,
 ) -> Option<StorageSite> {
-    let words = field.text("what the cluster's storage is, as in \"two NVMe drives a node\"", findings)?;
+    let words =
+        field.text("a description of the cluster's storage, as in \"two NVMe drives a node\"", findings)?;
     for other in others {
         let message = format!("{} does not go with `elsewhere`", other.place);
-        let label = "the cluster is already running, on what it has";
+        let label = "the cluster is already running, on its own storage";
         findings.push(Diagnostic::error(other.key_span, message, label));
     }
     let source = StorageSource::Elsewhere(words.value);

@@ -31,7 +31,7 @@ pub(in crate::spec) fn read(
     };
     let Some(field) = authorizations else {
         let message = format!("{} without `authorizations`", expression.place);
-        let label = "expected what readers are authorised for, as in `authorizations = [\"secret\", \"a\"]`";
+        let label = "expected the readers' authorisations, as in `authorizations = [\"secret\", \"a\"]`";
         findings.push(Diagnostic::error(expression.span, message, label));
         return None;
     };
@@ -57,7 +57,7 @@ pub(in crate::spec) fn read(
             let message = format!("{} do not satisfy the visibility", field.place);
             findings.push(
                 Diagnostic::error(field.span, message, "readers with these would read nothing")
-                    .with_context(text.span, "what every field is marked with"),
+                    .with_context(text.span, "the label of every field"),
             );
             None
         }

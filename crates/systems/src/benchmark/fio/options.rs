@@ -135,7 +135,7 @@ const OTHER_ENGINE: &str =
     "it belongs to an engine that sends its requests elsewhere than to a file or a block device";
 const LOG_TIMES: &str = "the times inside the log are of this machine's clock";
 const NO_PRIORITIES: &str = "modelled devices know no priorities";
-const VERIFY: &str = "what fio reads back to verify counts like other reads";
+const VERIFY: &str = "reads for verification count like other reads";
 
 /// In the order in which `fio --cmdhelp` lists them, then the options of engines, then those of other versions.
 pub static OPTIONS: &[FioOption] = &[

@@ -60,8 +60,8 @@ impl OpenPool {
         };
         if !faults[number].power_cut_armed {
             return Err(ServerError::Mistake(format!(
-                "{device} is not armed for power cuts: write `power_cut = true` into the pool's file, so that what unflushed writes \
-                 overwrite is kept"
+                "{device} is not armed for power cuts: write `power_cut = true` into the pool's file, so that the old data \
+                 under unflushed writes is kept"
             )));
         }
         let mut members = self.members.iter().zip(self.pool.info().members);
@@ -97,7 +97,7 @@ impl OpenPool {
                 volume.name
             )),
             Some(volume) => refused(format!(
-                "volume '{}' is not mirrored, and its hosts would not learn what they have lost",
+                "volume '{}' is not mirrored, and its hosts would not learn of their losses",
                 volume.name
             )),
             None => Ok(number),
