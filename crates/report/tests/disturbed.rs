@@ -105,10 +105,7 @@ fn manually_disturbed_baseline_is_not_called_unmeasured() {
         answer::summarize_changes(&RunComparison::from_loaded(&loaded))
     };
     let sentence = disturbed(false, true);
-    assert!(
-        sentence.contains("the measurement on hdd was disturbed by hand and is left out"),
-        "{sentence}"
-    );
+    assert!(sentence.contains("the measurement on hdd was disturbed by hand and is left out"), "{sentence}");
     let sentence = disturbed(true, false);
     assert!(sentence.contains("the measurements beside hdd were disturbed by hand"), "{sentence}");
     let sentence = disturbed(true, true);
