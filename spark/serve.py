@@ -184,7 +184,7 @@ def _converse(service, connection):
     threading.Thread(target=report, daemon=True).start()
     try:
         answer = {"event": "finished", **service.handle(request)}
-    except Exception as error:  # Whatever went wrong is the requester's to know.
+    except Exception as error:  # The requester gets every error.
         traceback.print_exc()
         answer = {"event": "failed", "problem": _problem(error)}
     # Else each later job would fail by what ended the session in this one.

@@ -37,7 +37,7 @@ enum TextKind {
     Program,
 }
 
-/// Whatever has none of these and names no secret exposes none.
+/// A command with none of these that names no secret exposes none.
 const MAY_EXPOSE: [&str; 6] = ["authorization", "cookie", "://", "-pass", "--user", "-u "];
 
 fn is_secret(text: &str) -> bool {

@@ -162,7 +162,7 @@ mod tests {
         ] {
             let table = set(&[option]).unwrap();
             assert_eq!(found(&table, path), expected, "{option}");
-            // Whatever else there is stays.
+            // Everything else stays.
             assert_eq!(found(&table, &["name"]), "text x", "{option}");
         }
     }

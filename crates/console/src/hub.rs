@@ -97,7 +97,7 @@ impl FollowedRun {
     fn begin(hub: &ConsoleHub, name: &str, directory: &Path) -> Result<FollowedRun, String> {
         Ok(FollowedRun {
             name: name.to_owned(),
-            // Before its text: whatever replaces that later is noticed.
+            // Before its text: a later replacement is noticed.
             identity: RunIdentity::from_directory(directory)?,
             run: hub.runs.head(name)?,
             tail: FeedTail::new(directory),

@@ -31,7 +31,7 @@ pub(crate) struct RunSummary {
     pub systems: Vec<String>,
     pub storages: Vec<String>,
     pub planned: usize,
-    /// Cells with a record, whatever it says.
+    /// Cells with a record of any kind.
     pub recorded: usize,
     /// How many cells are in each state, by their records; absent where they have not been read yet.
     #[serde(serialize_with = "serialize_by_key")]

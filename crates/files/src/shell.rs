@@ -1,4 +1,4 @@
-//! Texts as words of a POSIX shell. Whatever we write for a shell to read goes through here.
+//! Texts as words of a POSIX shell. All text that we write for a shell goes through here.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,7 +15,7 @@ pub fn word(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A path as one word of a shell, whatever its bytes are.
+/// A path as one word of a shell, regardless of its bytes.
 pub fn path_word(path: &Path) -> Vec<u8> {
     let bytes = path.as_os_str().as_bytes();
     if is_plain(bytes) { bytes.to_vec() } else { quoted(bytes) }

@@ -437,7 +437,7 @@ impl SimulatedDisks {
         left.len()
     }
 
-    /// Whatever was not synced is lost, or part of it.
+    /// Unsynced writes are lost, all or in part.
     pub(crate) fn cut_power(&self, disk: usize) {
         self.disks.borrow_mut()[disk].cut_power(&self.world);
     }

@@ -318,7 +318,7 @@ impl SimulatedGateway {
     pub(crate) fn die(&mut self, cuts_power: bool) -> Option<ProcessEnd> {
         let process = self.process.take()?;
         process.lives.store(false, Ordering::Relaxed);
-        // Whatever its tasks do when they are dropped has no effect.
+        // The drops of its tasks have no effect.
         drop(process);
         self.clean_up();
         if cuts_power {

@@ -19,7 +19,7 @@ use register::{EventNumber, KeyRegister, WriteAttempt, WriteFate};
 
 pub use content::ObjectContent;
 
-/// A request without an answer has no effect any more after so long, whatever the store does.
+/// A request without an answer has no effect any more after so long, even if the store carries it out.
 const OPEN_FOR: Duration = Duration::from_secs(300);
 /// Copies of copies of what is not known yet.
 const MAX_DEPTH: usize = 4;
@@ -386,7 +386,7 @@ impl ObjectModel {
         self.begin(key, gateway, vec![None], None)
     }
 
-    /// A copy of whatever `from` has meanwhile, with this identity if it gets its own headers.
+    /// A copy of `from` as it is during the request, with this identity if it gets its own headers.
     pub fn begin_copy(&self, from: &str, to: &str, gateway: usize, id: Option<String>) -> BegunChange {
         self.begin(to, gateway, Vec::new(), Some((from.to_owned(), id)))
     }

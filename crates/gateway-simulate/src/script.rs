@@ -230,7 +230,7 @@ pub enum ClientOperation {
         has_delimiter: bool,
         page: u32,
     },
-    /// A client that has to be served within this time, whatever the others do.
+    /// A client that has to be served within this time, in spite of all others.
     Probe {
         key: u32,
         within_ms: u64,

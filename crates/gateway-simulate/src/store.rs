@@ -229,7 +229,7 @@ impl SimulatedStores {
         self.world.note(format_args!("others change {key:?}"));
     }
 
-    /// A gateway's process has ended, in whatever way.
+    /// A gateway's process has ended, in any way.
     pub fn gateway_died(&self, gateway: usize) {
         let now = self.world.now();
         let young: Vec<u64> = {

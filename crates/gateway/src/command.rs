@@ -70,7 +70,7 @@ enum GatewayCommand {
         #[arg(long)]
         json: bool,
     },
-    /// With the gateway stopped: find whatever is damaged in its local directory, and read every byte of its journal
+    /// With the gateway stopped: find damage in its local directory, and read every byte of its journal
     Check {
         /// gateway.toml
         config: PathBuf,
@@ -130,7 +130,7 @@ fn stored(is_stored: bool) -> ExitCode {
 }
 
 pub(crate) fn main() -> ExitCode {
-    // Whatever is made is for this user alone.
+    // New files are for this user alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let arguments = match GatewayArguments::try_parse() {
         Ok(arguments) => arguments,

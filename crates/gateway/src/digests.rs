@@ -117,7 +117,7 @@ enum RunningChecksum {
     Hash(Hasher),
 }
 
-/// Computes MD5 and whatever else is asked for in one pass.
+/// Computes MD5 and the other requested digests in one pass.
 pub(crate) struct DigestSet {
     md5: Hasher,
     others: Vec<(ChecksumKind, RunningChecksum)>,

@@ -26,7 +26,7 @@ const RESERVE_BYTES: u64 = 32 << 20;
 const LEFT_BY_BODIES_BYTES: u64 = 32 << 20;
 /// What a change without a body leaves: so empty objects, copies and tags are still taken when bodies no longer are.
 const LEFT_BY_CHANGES_BYTES: u64 = 16 << 20;
-/// What a deletion leaves, and whatever else makes room in the end.
+/// Room that deletions leave, and other work that makes room in the end.
 const LEFT_BY_DELETIONS_BYTES: u64 = 4 << 20;
 /// With less than this, few changes share a commit: all of one must fit.
 const LOW_BYTES: u64 = 128 << 20;

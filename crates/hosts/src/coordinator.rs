@@ -139,7 +139,7 @@ impl WorkerCoordinator {
         let results = self.follow(&last, stop, reported);
         let was_stopped =
             |result: &Result<WorkerResult, HostError>| matches!(result, Err(HostError::Stopped));
-        // Whatever stopped this may have stopped workers as well. They don't count as lost.
+        // The cause that stopped this may have stopped workers as well. They don't count as lost.
         if results.iter().any(was_stopped)
             || (stop.load(Ordering::Relaxed) && results.iter().any(Result::is_err))
         {

@@ -172,7 +172,7 @@ mod tests {
             prop_assert_eq!(found, texts);
         }
 
-        /// Whatever comes is a message or an error, and no more of it is kept than came.
+        /// Any bytes give a message or an error, and no more memory than came is used.
         #[test]
         fn receiver_arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let (mut stream, mut reader) = (bytes.as_slice(), FrameReader::new());

@@ -443,7 +443,7 @@ impl NvmControllerData {
     }
 }
 
-/// What is true of a namespace whatever its command set is (base 5.17.2.8).
+/// The properties of a namespace that do not depend on its command set (base 5.17.2.8).
 pub fn encode_independent_namespace(is_shared: bool) -> Vec<u8> {
     const READY: u8 = 1;
     let mut bytes = vec![0; IDENTIFY_BYTES];

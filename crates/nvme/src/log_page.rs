@@ -314,7 +314,7 @@ impl DiscoveryEntry {
 /// The head of the discovery log page, before its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscoveryHead {
-    /// Changes with whatever the page tells.
+    /// Changes with the page's contents.
     pub generation: u64,
     pub entries: u64,
 }

@@ -179,7 +179,7 @@ impl TargetShared {
     }
 
     fn run(self: &Arc<Self>, queue: &Arc<TargetQueue>) {
-        // Whatever happens in there, the connection ends properly.
+        // The connection ends properly, even after a panic.
         let _ending = ConnectionGuard { shared: self, queue };
         TargetConnection::new(Arc::clone(self), Arc::clone(queue)).run();
     }
@@ -350,7 +350,7 @@ impl Drop for NvmeTarget {
     }
 }
 
-/// Takes connections until told to stop. Whatever fails fails for one host alone.
+/// Takes connections until told to stop. A failure affects one host alone.
 fn listen(shared: &Arc<TargetShared>, listener: &TcpListener, stop: &OwnedFd) {
     while !shared.is_stopping.load(Ordering::SeqCst) {
         let mut polled = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];

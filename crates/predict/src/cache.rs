@@ -5,7 +5,7 @@
 //! versatile and accurate approximation for LRU cache performance", arXiv 1202.3974. A block of popularity `q` is there
 //! with probability `1 - exp(-qT)`, and `T` is such that the expected number of blocks fills the cache.
 //!
-//! YCSB scatters its popular records over all others by hashing. So a block's popularity is that of whatever ranks fall
+//! YCSB scatters its popular records over all others by hashing. So a block's popularity is that of the ranks that fall
 //! on it, each with probability one over the number of blocks `B`, and with `S(T) = sum over ranks of (1 - exp(-p T))`
 //! - the share of blocks in the cache is `1 - exp(-S(T) / B)`, and
 //! - the share of requests that miss is `sum of p exp(-p T) * exp(-S(T) / B)`.
@@ -16,7 +16,7 @@ pub use second::{SecondCache, SecondCacheRatio};
 
 /// The exponent of YCSB's zipfian distribution.
 const ZIPFIAN: f64 = 0.99;
-/// How many ranks YCSB draws before it scatters them, whatever the number of records.
+/// How many ranks YCSB draws before it scatters them, regardless of the number of records.
 const SCATTERED_RANKS: f64 = 1e10;
 /// Ranks up to this one are summed one by one, those beyond it in groups.
 const SINGLE_RANKS: u32 = 64;

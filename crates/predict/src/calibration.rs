@@ -274,7 +274,7 @@ impl Calibration {
             .ok_or_else(|| PredictionRefusal::Distribution { distribution: question.distribution.clone() })
     }
 
-    /// Whether a question of this system, mix, size and load can be answered at all, whatever the storage.
+    /// Whether a question of this system, mix, size and load can be answered at all, regardless of the storage.
     ///
     /// # Errors
     /// When it is outside of what was measured.
@@ -345,7 +345,7 @@ impl Calibration {
         }))
     }
 
-    /// All cells of the question's system, whatever their mix and distribution.
+    /// All cells of the question's system, regardless of their mix and distribution.
     fn alike(&self, question: &CellPoint) -> Vec<&MeasuredCell> {
         let is_alike =
             |point: &CellPoint| point.system == question.system && point.settings == question.settings;

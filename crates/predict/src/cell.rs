@@ -24,7 +24,7 @@ pub struct CellPoint {
     pub id: String,
     /// The system's own name.
     pub system: String,
-    /// As the study writes them, with whatever else changes what an operation is.
+    /// As the study writes them, with everything else that changes an operation.
     pub settings: BTreeMap<String, String>,
     pub nodes: u32,
     pub servers: u32,
@@ -370,7 +370,7 @@ fn demand(raws: &[RawRepetition], point: &CellPoint, block_bytes: Option<f64>) -
     let flushes = mean(|raw| raw.flushes);
     let each_bytes = if all_reads > 0.0 { read_bytes / all_reads } else { 4096.0 };
     let by_system = mean(|raw| raw.compaction_read_bytes.unwrap_or(f64::INFINITY));
-    // Whatever is longer than what clients read is the background's, unless nobody writes.
+    // Reads longer than the clients' are the background's, unless nobody writes.
     let (reads_waited_for, background_reads, waited_bytes) = match writing > 0.0 {
         false => (all_reads, 0.0, each_bytes),
         true => {

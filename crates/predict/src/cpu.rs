@@ -32,8 +32,8 @@ struct FitRow {
 }
 
 impl CpuTime {
-    /// From cells of one system, whatever their mix and distribution, each with its weight. `None` where no CPU time
-    /// was measured.
+    /// From cells of one system, regardless of their mix and distribution, each with its weight. `None` where no CPU
+    /// time was measured.
     pub(crate) fn fit<'a>(cells: impl Iterator<Item = (&'a MeasuredCell, f64)>) -> Option<CpuTime> {
         let mut cores = 0u32;
         let rows: Vec<FitRow> = cells

@@ -1,4 +1,5 @@
-//! What an operation asks of the machine, whatever the storage: the part of a measurement that can be taken elsewhere.
+//! What an operation asks of the machine, regardless of the storage: the part of a measurement that can be taken
+//! elsewhere.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -315,7 +315,7 @@ pub enum DeviceArrangement {
     Split,
     /// A pool, of which each server has a volume.
     Pool,
-    /// Real directories, whatever they are on.
+    /// Real directories, on any device.
     Paths,
 }
 
@@ -327,8 +327,8 @@ pub struct StorageRecord {
     /// How its devices are put together; absent where that isn't known, as of a cluster that runs already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrangement: Option<DeviceArrangement>,
-    /// The same in words, with whatever lies between the devices and the program: `jbod`, `mirror, write-back cache of
-    /// 64 GB, zstd`.
+    /// The same in words, with the layers between the devices and the program: `jbod`, `mirror, write-back cache of 64
+    /// GB, zstd`.
     pub layout: String,
     pub devices: Vec<DeviceDescription>,
     /// What a user can store, of the devices as they are sold: copies on mirrors and caches are not counted.

@@ -13,7 +13,7 @@ pub enum CertificateVerdict {
     /// Nothing was modelled, so there is nothing to certify but the generator.
     RealStorage,
     /// Something was done to it on purpose while it ran: a device failed on command, a node was sent away. Its figures
-    /// are of that, whatever the checks say.
+    /// are of that, even if all checks passed.
     Disturbed,
 }
 

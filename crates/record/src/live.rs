@@ -180,7 +180,7 @@ impl CellState {
         !matches!(self, CellState::Planned | CellState::Running | CellState::Unreadable)
     }
 
-    /// Whether the cell has figures, whatever they are worth.
+    /// Whether the cell has figures, sound or not.
     pub fn is_measured(self) -> bool {
         matches!(self, CellState::Completed | CellState::Doubtful | CellState::Disturbed)
     }

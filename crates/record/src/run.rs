@@ -123,7 +123,7 @@ pub enum ClaimExpectation {
 /// What one device of a medium costs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DevicePrice {
-    /// As the study's devices are named, whatever is sold in that place today.
+    /// As the study's devices are named, not as their successors on sale today.
     pub medium: String,
     /// A year, or `catalogue`.
     pub when: String,

@@ -25,7 +25,7 @@ const SNAPSHOT_MIB: RangeInclusive<u64> = 0..=128;
 const SNAPSHOTS_MIB: RangeInclusive<u64> = 0..=16_384;
 /// A request is a buffer, and dozens are under way at once.
 const REQUEST_BLOCKS: RangeInclusive<u64> = 0..=4096;
-/// Of all steps: a disk keeps whatever was not flushed.
+/// Of all steps: a disk keeps all unflushed writes.
 const CHANGED_BLOCKS: RangeInclusive<u64> = 0..=65_536;
 const PAUSE_US: RangeInclusive<u64> = 0..=3_600_000_000;
 const TREE_MEMBERS: RangeInclusive<u64> = 2..=8;

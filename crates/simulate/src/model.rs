@@ -314,7 +314,7 @@ impl VolumeModel {
     }
 }
 
-/// Drops what no read can find any more, whatever happens.
+/// Drops versions that no read can ever find again.
 fn forget(versions: &mut Vec<BlockVersion>, oldest_read: EventCount) {
     let sure: Vec<(EventCount, EventCount)> = versions
         .iter()

@@ -81,9 +81,9 @@ pub struct ByteExtent {
 
 /// How the power is cut: which of the writes that no flush covered are found on the device afterwards.
 ///
-/// Whatever is chosen, writes that a completed flush covers and completed FUA writes are there, and so are all
-/// completed ones where the medium keeps its write buffer (`power_loss_protection`, a write cache of nothing). Each
-/// block of 4096 bytes is old or new.
+/// In every choice, writes that a completed flush covers and completed FUA writes are there, and so are all completed
+/// ones where the medium keeps its write buffer (`power_loss_protection`, a write cache of nothing). Each block of 4096
+/// bytes is old or new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerCut {

@@ -268,7 +268,7 @@ impl Paced {
         self.core.lock().activity.glance(self.core.clock.now())
     }
 
-    /// What requests took since the device was made, whatever is being measured.
+    /// Requests' times since the device was made, independent of any measurement.
     pub fn times(&self) -> RequestTimes {
         self.core.lock().times
     }

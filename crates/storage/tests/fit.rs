@@ -294,7 +294,7 @@ proptest! {
     // Each case is asked in virtual time in both orders.
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whatever was measured, what `media measure` writes passes `media check`.
+    /// Every medium that `media measure` writes passes `media check`.
     #[test]
     fn fitted_medium_is_accepted(
         loops in prop::collection::vec(

@@ -478,7 +478,7 @@ fn profiled_buffer_fills_then_shows_medium() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 
-    /// The link never lets more through than its bandwidth, whatever is behind it.
+    /// The link never lets more through than its bandwidth, to any device.
     #[test]
     fn link_bounds_its_volume(mb_s in 1.0..500.0f64, depth in 1usize..40, block in 1u64..64) {
         let mut medium = kind(include_str!("kinds/network.toml"));

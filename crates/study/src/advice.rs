@@ -4,7 +4,7 @@
 //! Such a system (HDFS, a NodeManager) puts about as much into each directory as into any other. The device whose
 //! directories get more than it can take in the time holds the others up: a storage is as fast as `min(bandwidth of a
 //! device / share of the bytes that it gets)`. With a directory a device that is the slowest device times the number of
-//! devices, whatever the fast ones could do.
+//! devices: the fast ones' rest is lost.
 
 use underlay_config::units::{self, QuantityError};
 

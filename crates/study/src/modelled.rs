@@ -55,7 +55,7 @@ pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorag
     if study.events.iter().any(|event| event.concerns(&entry.system.name)) {
         return Err("a node that goes away".to_owned());
     }
-    // Named alike, so that equal storages are equal whatever studies call them.
+    // Named alike, so that equal storages are equal under any names.
     let named = |volume: VolumeSpec| VolumeSpec { name: "volume".to_owned(), ..volume };
     match &under.source {
         StorageSource::Modelled { .. } => {

@@ -187,7 +187,7 @@ pub fn dataset_key_of(study: &Study, entry: &CellParts<'_>) -> String {
     named_key(cell, records, &parts)
 }
 
-/// That of a program which commands load: by whatever they can know of the cell.
+/// That of a program which commands load: by everything that they can know of the cell.
 fn command_key(study: &Study, entry: &CellParts<'_>, benchmark: &BenchmarkSpec) -> String {
     let CellParts { cell, system, storage, .. } = entry;
     let data_bytes = study.bytes_here(benchmark.data_bytes);

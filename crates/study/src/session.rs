@@ -41,7 +41,7 @@ pub enum BudgetEnforcement<'a> {
     None,
     /// The kernel, by a group for each server whose name begins with this one.
     Kernel { name: &'a str, registry: &'a ResourceRegistry },
-    /// Nobody, but the servers are in such groups all the same, so that a stop ends whatever they have started.
+    /// Nobody, but the servers are in such groups all the same, so that a stop ends all their children.
     Grouped { name: &'a str, registry: &'a ResourceRegistry },
 }
 
@@ -61,8 +61,8 @@ pub struct ServerSession {
     /// They go before their budgets: a group that has processes can't be removed.
     servers: StartedServers,
     budgets: Vec<ResourceBudget>,
-    /// Groups without limits for the servers' tools and clients: they end with the servers, and whatever clients that
-    /// are programs of the user's leave behind is found there.
+    /// Groups without limits for the servers' tools and clients: they end with the servers, and leftover processes of
+    /// the user's client programs are found there.
     client_groups: Vec<ResourceBudget>,
     unenforced: Option<MissingCapability>,
 }
@@ -316,7 +316,7 @@ impl ServerSession {
         text
     }
 
-    /// Shuts the servers down and removes their budgets, all of them whatever one of them says.
+    /// Shuts the servers down and removes their budgets, all of them, even if one fails.
     ///
     /// # Errors
     /// The first thing that went wrong.
@@ -339,8 +339,7 @@ fn kills_in(groups: &[ResourceBudget]) -> u64 {
     groups.iter().map(ResourceBudget::oom_kills).sum()
 }
 
-/// Does something that starts programs. At `stop`, whatever runs in these groups is killed, and what is still to come
-/// as well.
+/// Does something that starts programs. At `stop`, all processes in these groups are killed, and later ones as well.
 fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce() -> T) -> T {
     if groups.is_empty() {
         return act();

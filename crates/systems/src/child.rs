@@ -125,8 +125,8 @@ impl ChildProcess {
         Self::spawn_by(system, name, command, log, resources, birth)
     }
 
-    /// Like [`spawn`](Self::spawn), for a program that creates its own session: whatever it leaves behind there is
-    /// killed when it ends. `prepare` runs on the thread that forks, which does nothing else, so the child inherits the
+    /// Like [`spawn`](Self::spawn), for a program that creates its own session: all processes left there are killed
+    /// when it ends. `prepare` runs on the thread that forks, which does nothing else, so the child inherits the
     /// namespaces it enters.
     pub(crate) fn spawn_apart(
         system: &'static str,

@@ -76,7 +76,7 @@ impl FramedConnection {
         encode_request(&mut self.out, self.last_id, opcode, fields, number, key, values)
             .map_err(|error| ClientError::System(format!("the request can't be sent: {error}")))?;
         if let Err(error) = self.stream.write_all(&self.out) {
-            // Part of the request may have been sent: whatever followed would be read as the rest of it.
+            // Part of the request may have been sent: the next one would be read as the rest of it.
             return Err(match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => self.lose(|child| {
                     format!("{} (process {}) accepts no requests", child.system(), child.pid())

@@ -24,8 +24,8 @@ pub(crate) fn first_data_directory<'a, T>(system: &'static str, data: &'a [T]) -
     data.first().ok_or_else(|| SystemError::starting(system, "there is no data directory"))
 }
 
-/// Checks that `directory` exists. Systems must not create a missing one: it would end up on whatever is below the
-/// mount that is missing.
+/// Checks that `directory` exists. Systems must not create a missing one: it would end up on the file system below the
+/// missing mount.
 pub(crate) fn check_attached(system: &'static str, directory: &Path) -> Result<(), SystemError> {
     if directory.is_dir() {
         return Ok(());
@@ -73,8 +73,8 @@ pub struct SystemResources {
     /// The cores of the modelled machine, by which a Java program sizes its pools of threads. By default it counts this
     /// host's.
     pub modelled_cores: Option<u32>,
-    /// Like `join_files`, of groups without limits for its tools and for programs that are clients of it: whatever they
-    /// start is found there.
+    /// Like `join_files`, of groups without limits for its tools and for client programs: all their processes are found
+    /// there.
     pub client_join_files: Vec<PathBuf>,
     /// Where it writes down what it makes in places that are not this host's.
     pub ledger: RemoteLedger,

@@ -1,4 +1,4 @@
-//! The protocol: what is encoded is decoded, and no bytes whatever do harm.
+//! The protocol: encoded messages are decoded, and no bytes do harm.
 
 use std::io::{self, Read};
 

@@ -1,5 +1,5 @@
-//! Mirrored volumes whose members fail in any order, also two at a time, go, come back, and lose their power: what was
-//! flushed is never read as it was before, whatever else is answered with an error.
+//! Mirrored volumes whose members fail in any order, also two at a time, go, come back, and lose their power: flushed
+//! data is never read as it was before; other requests may get errors.
 
 mod pool_model;
 mod power_device;

@@ -314,7 +314,7 @@ proptest! {
         prop_assert_eq!(KeyNaming { order, zero_padding: padding }.name(number), expected.into_bytes());
     }
 
-    /// Written with escapes, any names and values come back, whatever stands between.
+    /// Written with escapes, any names and values come back, with anything in between.
     #[test]
     fn written_properties_reread_unchanged(
         entries in proptest::collection::btree_map("\\PC{1,12}", "[^\r\n]{0,20}", 0..8),

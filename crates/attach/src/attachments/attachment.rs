@@ -271,8 +271,8 @@ impl AttachedStorage {
         self.held.health()
     }
 
-    /// Writes everything out and takes the storage away. Whatever a program still holds open keeps it there:
-    /// the error names the process, and `detach` may be called again. Once it succeeded it does nothing.
+    /// Writes everything out and takes the storage away. A file that a program still holds open keeps it there: the
+    /// error names the process, and `detach` may be called again. Once it succeeded it does nothing.
     ///
     /// # Errors
     /// When it is in use, or not everything could be written out.

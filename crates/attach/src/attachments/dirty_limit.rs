@@ -79,7 +79,7 @@ impl DirtyLimits {
                 devices.len()
             )));
         }
-        // Whatever was set is lifted when this is dropped.
+        // Dropping this lifts all limits that were set.
         let mut limits = DirtyLimits {
             class: class.to_owned(),
             registry: registry.clone(),

@@ -56,7 +56,7 @@ impl ReadAhead {
         bytes: u64,
         registry: &ResourceRegistry,
     ) -> Result<ReadAhead, AttachError> {
-        // Whatever was set is restored when this is dropped.
+        // Dropping this restores all former values.
         let mut all = ReadAhead { class: class.to_owned(), registry: registry.clone(), devices: Vec::new() };
         // What a dead process left on a device is not what the device had.
         let left: BTreeMap<String, u64> = registry

@@ -35,7 +35,7 @@ static NEXT_GROUP: AtomicU64 = AtomicU64::new(1);
 pub struct GroupLimits {
     /// Page cache included and swap excluded.
     pub memory_bytes: u64,
-    /// `None`: whatever there is.
+    /// `None`: all CPUs.
     pub cpu: Option<CpuShare>,
 }
 
@@ -316,7 +316,7 @@ impl ResourceBudget {
         Ok(())
     }
 
-    /// Kills whatever is in the groups and removes them; again does nothing.
+    /// Kills all processes in the groups and removes the groups; a second call does nothing.
     ///
     /// # Errors
     /// When processes are left in one that do not end.

@@ -140,7 +140,7 @@ pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId
     all().into_iter().filter_map(matches).collect()
 }
 
-/// A variable that the commands of a study's program have, and whatever they start: a directory that is theirs alone.
+/// A variable of the commands of a study's program and of all their children: a directory that is theirs alone.
 const PROGRAM_S_DIRECTORY: &str = "UNDERLAY_SCRATCH=";
 /// A host with thousands of containers has some megabytes.
 const MAX_MOUNTINFO_BYTES: u64 = 16 << 20;

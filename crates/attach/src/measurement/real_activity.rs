@@ -15,7 +15,7 @@ use underlay_record::{
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
 
-/// The counters' unit for data, whatever the disk's own sectors are (Documentation/block/stat.rst).
+/// The counters' unit for data, independent of the disk's own sectors (Documentation/block/stat.rst).
 const SECTOR_BYTES: u64 = 512;
 
 /// A block device below a path.

@@ -343,7 +343,7 @@ impl ServedStorage {
         devices: &[PathBuf],
         planned: Vec<restart::RemountPlan>,
     ) -> Result<Vec<restart::RemountPlan>, AttachError> {
-        // Whatever ends this process from now on, the next call mounts them all.
+        // If this process ends from now on, the next call mounts them all.
         turn.note(&planned)?;
         let is_mounted = |remount: &&restart::RemountPlan| {
             mounts::try_all().map_or(true, |table| table.iter().any(|mount| mount.source == remount.device))

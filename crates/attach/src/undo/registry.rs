@@ -177,7 +177,7 @@ impl ResourceRegistry {
     pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, RegistryNote)>, AttachError> {
         let missing: Vec<&Path> =
             path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
-        // What root mounts would cover whatever someone puts in the place of the directory meanwhile.
+        // Root's mount would cover anything that someone puts in the directory's place meanwhile.
         let nearest = path.ancestors().nth(missing.len()).filter(|nearest| !nearest.as_os_str().is_empty());
         let checked = match nearest {
             Some(existing) if missing.is_empty() => underlay_files::check_trusted_path_to(existing),

@@ -1,5 +1,5 @@
-//! The power of a mounted disk is cut at random moments under a program that syncs: whatever was acknowledged is
-//! there afterwards, the filesystem mounts again and its own checker finds nothing.
+//! The power of a mounted disk is cut at random moments under a program that syncs: all acknowledged data is there
+//! afterwards, the filesystem mounts again and its own checker finds nothing.
 //!
 //! The same on a mirror with a second fault beside the cut: `second_fault`.
 //!

@@ -75,7 +75,7 @@ impl ServiceReporter {
                 Err(error) => ServiceReply::Failed { problem: format!("not a question: {error}") },
             })
         };
-        // Made first: whatever fails from here on takes folder and note back.
+        // Made first: any failure from here on removes folder and note.
         let mut reporter = ServiceReporter {
             service,
             added: UnsimulatedMutex::new(None),

@@ -124,7 +124,8 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, ExitFailure>
     disk.begin(state)?;
     let mut attached = attachment.attach(&spec, &registry);
     if let (Err(AttachError::NoFilesystem(_)), DiskState::Unfinished) = (&attached, state) {
-        // There is no whole file system, so nobody has written to it. Whatever else keeps it from being mounted passes.
+        // There is no whole file system, so nobody has written to it. Other causes that keep it from being mounted
+        // pass.
         spec.format = true;
         attached = attachment.attach(&spec, &registry);
     }

@@ -71,7 +71,7 @@ pub(super) fn ticks(from_s: f64, to_s: f64) -> Vec<(f64, String)> {
     ticks
 }
 
-/// A part of an address: whatever is no plain character is escaped.
+/// A part of an address: all but plain characters are escaped.
 pub(crate) fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     text.bytes()

@@ -131,7 +131,7 @@ pub(super) async fn skip(
     act(shared, (asking, form), &["position"], WorkKind::Command, move |shared, asked| {
         let back = run_address(&name);
         let position: u32 = asked.fields.number("position", "a cell's place in the plan, from 0")?;
-        // Not through what pages share: whatever keeps a page waiting does not keep a command.
+        // Not through the pages' shared state: a page that waits does not hold up a command.
         let directory = run_directory(shared, &name)?;
         let head = shared.hub.runs.head(&name).map_err(ActionRefusal::failed)?;
         let planned = head.plan.get(position as usize);

@@ -1,5 +1,5 @@
 //! Answers. What a request comes to is said once, and is a page or JSON by who reads it. Refusals become either in one
-//! place, [`finish`], through which whatever the server sends goes.
+//! place, [`finish`], which all answers pass.
 
 use std::sync::LazyLock;
 
@@ -195,7 +195,7 @@ impl ActionRefusal {
         ActionRefusal { status, problem: problem.into(), more: Map::new(), page: RefusalPage::Plain }
     }
 
-    /// 400: the request makes no sense, whatever the state of things.
+    /// 400: the request makes no sense, regardless of the state of things.
     pub(super) fn invalid(problem: impl Into<String>) -> ActionRefusal {
         ActionRefusal::new(StatusCode::BAD_REQUEST, problem)
     }

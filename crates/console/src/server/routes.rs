@@ -1,4 +1,4 @@
-//! Which page an address has. Whatever changes anything is a POST.
+//! Which page an address has. Every change is a POST.
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ struct WorkRow {
     threads: usize,
     /// For a thread.
     wait: Duration,
-    /// For the work itself. Whatever has begun goes on, and keeps its thread until it ends.
+    /// For the work itself. Work that has begun goes on, and keeps its thread until it ends.
     limit: Duration,
 }
 

@@ -126,7 +126,7 @@ impl ClusterControl {
             return Ok(());
         }
         if self.lease != Some(lease) {
-            // Whatever was on its way asks for the former lease, and comes to nothing.
+            // Requests on their way ask for the former lease, and come to nothing.
             self.unsure.clear();
             self.marks.clear();
             self.closed_since.clear();
@@ -201,7 +201,7 @@ impl ClusterControl {
         let is_moving = self.mover.as_ref().is_some_and(|mover| !mover.is_finished());
         let known_slots = self.shared.engine.known_slots().map_err(|error| error.to_string())?;
         let is_new = |(slot, record): (u16, &SlotRecord)| !record.is_dirty && ownership.is_foreign(slot);
-        // Once a slot is served, whatever is unsettled in it came after it had become dirty.
+        // Once a slot is served, all unsettled changes in it came after it had become dirty.
         let unsettled = match self.ours().any(is_new) {
             true => self.shared.engine.unsettled_slots().await.map_err(|error| error.to_string())?,
             false => HashSet::new(),
@@ -503,7 +503,7 @@ impl ClusterControl {
         }
         for (id, changes) in by_target {
             let slots: Vec<u16> = changes.iter().map(|(slot, _)| *slot).collect();
-            // Whatever comes of it, from now on it may be the other's.
+            // Even if this fails, from now on it may be the other's.
             for slot in &slots {
                 self.shared.ownership.set_foreign(*slot);
                 self.closed_since.remove(slot);
@@ -551,7 +551,7 @@ impl ClusterControl {
             .filter(|(slot, _)| settled.contains(slot))
             .map(|(slot, record)| (slot, SlotRecord { is_dirty: false, ..record.clone() }))
             .collect();
-        // Whatever comes of it, from now on it may be clean: the next writer has to ask.
+        // Even if this fails, from now on it may be clean: the next writer has to ask.
         self.shared.ownership.set_dirty(&settled.into_iter().collect::<Vec<u16>>(), false);
         self.change_surely(changes, &[]).await.map(drop)
     }

@@ -150,7 +150,7 @@ impl EtcdClient {
         authority: Option<&[u8]>,
         patience: Duration,
     ) -> std::result::Result<EtcdClient, String> {
-        // Whatever proxy the environment names is not for etcd.
+        // A proxy from the environment is not for etcd.
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             // No etcd sends one on, and the password would go along.

@@ -52,7 +52,7 @@ async fn slot_possibly_becoming_clean_takes_no_write() {
         is_written |= a.put("t/3", "third").await;
         site.etcd.carry_out_late();
         site.check(&[&a]);
-        // Whatever happened, it goes on.
+        // It goes on even after an error.
         let _ = a.control.pass().await;
         assert!(a.put("t/4", "fourth").await, "{fates:?} {looks} {is_written}");
         site.check(&[&a]);

@@ -1,6 +1,6 @@
 //! Whether etcd still has what it had. Its revision alone does not tell: an etcd with older data gets as far again by
-//! what others write. So this gateway writes a number of its own with whatever it changes, and the next look has to
-//! find the last one; and what others have written has to be there still, or to have been changed since.
+//! what others write. So this gateway writes a number of its own with each change, and the next look has to find the
+//! last one; and what others have written has to be there still, or to have been changed since.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ impl EtcdRollbackGuard {
 
     fn found(&mut self, revision: u64, serial: u64) {
         self.known = Some((revision, serial));
-        // Whatever is on its way asks for the record before this one.
+        // Transactions on their way ask for the record before this one.
         self.possible.clear();
     }
 

@@ -1,5 +1,5 @@
-//! Whether the sizes of `[local]` fit this machine: what can't work is refused before anything is made, and not by
-//! whatever breaks first.
+//! Whether the sizes of `[local]` fit this machine: impossible sizes are refused before anything is made, not by the
+//! first failure.
 
 use std::path::Path;
 
@@ -181,7 +181,7 @@ mod tests {
             MachineSizes { memory_bytes: Some(GIB / 4), free_bytes: Some(GIB), ..MachineSizes::default() };
         assert_eq!(sizes(&small), (64 << 20, 256 << 20));
         assert_eq!(sizes(&MachineSizes::default()), (GIB, 8 * GIB));
-        // Whatever this machine is.
+        // On any machine.
         assert!(MachineSizes::look(Path::new("/")).memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -19,7 +19,7 @@ const EXPIRY: &str = "expiry of uploads";
 
 /// The time of day as it is at least. A clock that jumps ahead must not end what somebody is at: what counts is no more
 /// than the time at our start and how long that is ago. One that has been ahead for as long as an upload may rest was
-/// wrong at our start, and is right: whatever was left before it jumped has expired by then.
+/// wrong at our start, and is right: uploads from before its jump have expired by then.
 pub(super) struct WallClock {
     since_start: Box<dyn Fn() -> Duration + Send + Sync>,
     believed_after: Duration,

@@ -225,7 +225,7 @@ impl GatewayEngine {
         };
         let Some(object) = resolved.as_ref().map(|resolved| resolved.record.clone()) else {
             let task = match (at_store, stored) {
-                // No name owns it any more, so whatever refers to it is another object.
+                // No name owns it any more, so references to it are other objects'.
                 (Some((content, _)), _) => FlushTask::Blocked(content),
                 (None, Some(_)) => FlushTask::Delete,
                 (None, None) => FlushTask::Nothing,
@@ -252,7 +252,7 @@ impl GatewayEngine {
             && is_whole(&object, extent.content, &content)
             && let ContentPlace::Remote { bucket, key, headers_hash, cached_as, .. } = &content.place
             && *bucket == name.bucket
-            // Onto itself it would take whatever is there now.
+            // Onto itself it would take the store's present object.
             && *key != name.key
             && keeps_headers(state, &object, *headers_hash)
         {
@@ -302,8 +302,8 @@ impl GatewayEngine {
             .await
     }
 
-    /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being
-    /// stored, and the power fail, the next start deletes it.
+    /// From now on the store may have an object of this name: should it be deleted while it is being stored, and the
+    /// power fail, the next start deletes it.
     async fn announce(&self, name: &ObjectName, fence: CommitFence) -> GatewayResult<()> {
         let target = name.clone();
         self.committer

@@ -256,8 +256,8 @@ impl GatewayEngine {
                 ));
             }
         }
-        // Noted first: whatever ends this half-way, they are listed before they count again, and the next start forgets
-        // the rest before that.
+        // Noted first: if this ends half-way, they are listed before they count again, and the next start forgets the
+        // rest before that.
         let (bucket, wanted) = (state.name.clone(), PrefixRegions::wanted(&state.rules));
         let prefix = prefix.key.clone();
         let noted = self.committer.commit(Vec::new(), move |change| {

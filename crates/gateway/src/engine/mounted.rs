@@ -199,7 +199,7 @@ impl GatewayEngine {
         let view = self.metadata.view().map_err(failed)?;
         let former: Option<DirectoryIdentity> = view.state(&key_of(&state.name)).map_err(failed)?;
         if former == Some(identity) {
-            // Whatever was deleted there by others.
+            // Even after deletions by others.
             return Ok((MountVerdict::Known, RecordedMount::default()));
         }
         let (bucket, store, place) = (Arc::clone(state), backend.clone(), root.to_owned());

@@ -99,7 +99,7 @@ impl GatewayEngine {
             }
             sleep(PAUSE).await;
         }
-        // From here on it has been removed, whatever comes. Who waits a moment finds the name free.
+        // From here on it has been removed, even if later steps fail. Who waits a moment finds the name free.
         loop {
             match self.finish_removal(&state).await {
                 Ok(true) => return Ok(()),

@@ -3,8 +3,8 @@
 //! the store, each as an object under a [name](crate::staged) that no client knows. The object that is made of them is
 //! flushed from there like any other, and the parts are deleted once nothing consists of them.
 //!
-//! The name is pending from before the first byte is sent until the part counts there. So whatever a crash leaves is
-//! deleted at the next start.
+//! The name is pending from before the first byte is sent until the part counts there. So the next start deletes all
+//! leftovers of a crash.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -300,7 +300,7 @@ impl GatewayEngine {
                         }
                         // What was fetched beyond the limit is in the way of no write.
                         let used_bytes = engine.journal.limited_bytes();
-                        // On a full disk, whatever is here is in the way, and nobody waits for it any more.
+                        // On a full disk, all parts here are in the way, and nobody waits for them any more.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
                         let now = Instant::now();
                         // A draining gateway takes no more parts, and must not wait for those that are safe here, but

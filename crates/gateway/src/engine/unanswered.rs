@@ -85,7 +85,7 @@ impl GatewayEngine {
         served.chain(removed).collect()
     }
 
-    /// Makes what is new durable. `at_end` whatever is on its way now stays without an answer.
+    /// Makes what is new durable. `at_end` requests on their way stay without an answer.
     ///
     /// # Errors
     /// When the metadata can't be written.

@@ -95,8 +95,8 @@ pub(crate) struct ReleasedRange {
 }
 
 impl Journal {
-    /// Opens the journal and removes whatever no content of `known_ranges` points to: what a crash left half-written.
-    /// Nothing is appended to a segment that is there already.
+    /// Opens the journal and removes ranges that no content of `known_ranges` points to: a crash left them
+    /// half-written. Nothing is appended to a segment that is there already.
     ///
     /// # Errors
     /// When the folder can't be used. A content whose segment is missing is no error here: reading it will be.

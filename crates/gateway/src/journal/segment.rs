@@ -128,7 +128,7 @@ impl JournalSegment {
         self.file.read_exact_at(buffer, offset_bytes)
     }
 
-    /// Makes durable whatever was written before.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// When it can't be, now or at an earlier time.

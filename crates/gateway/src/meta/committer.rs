@@ -73,7 +73,7 @@ impl TransactionOutcome {
     }
 }
 
-/// Says that the thread has ended, whatever way it did.
+/// Says that the thread has ended, even by a panic.
 struct ThreadEnd(Arc<AtomicBool>);
 
 impl Drop for ThreadEnd {

@@ -84,7 +84,7 @@ impl KeyPermissions {
         self.may(credentials, |grant| grant.bucket.as_deref().is_none_or(|own| own == bucket))
     }
 
-    /// A key of this gateway, whatever it may do.
+    /// A key of this gateway, with any permissions.
     pub(super) fn known(&self, credentials: Option<&Credentials>) -> S3Result<()> {
         match credentials.is_some_and(|credentials| self.keys.read().contains_key(&credentials.access_key)) {
             true => Ok(()),

@@ -135,8 +135,8 @@ pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Bod
     }
 }
 
-/// Makes sure that a client can parse the answer, whatever characters the names in it have. The bytes of an object stay
-/// as they are, whatever their type.
+/// Makes sure that a client can parse the answer, with any characters in its names. The bytes of an object stay as they
+/// are, regardless of their type.
 pub(crate) fn make_well_formed(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if response.status().is_success() && matches!(operation, "" | "GetObject" | "Forwarded" | "Question") {
         return;

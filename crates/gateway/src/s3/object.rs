@@ -97,7 +97,7 @@ fn asked_range(
     }
 }
 
-/// What is wrong with a request whatever the object is.
+/// What is wrong with a request regardless of the object.
 fn check_part(part: Option<i32>) -> S3Result<()> {
     match part {
         Some(part) if !(1..=i32::from(MAX_PARTS)).contains(&part) => {

@@ -226,7 +226,7 @@ impl OpenEngine {
         }
     }
 
-    /// Takes the gateway from the cluster at once, whatever it still has, and closes what can be closed: its disk may
+    /// Takes the gateway from the cluster at once, even with unstored data, and closes what can be closed: its disk may
     /// hang as well.
     async fn end_broken(&self) {
         let end = async {

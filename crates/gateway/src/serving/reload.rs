@@ -138,7 +138,7 @@ fn waits_for_restart(running: &GatewayConfig, new: &GatewayConfig) -> Vec<&'stat
     ];
     let mut waiting: Vec<&'static str> =
         rows.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect();
-    // Whatever has no row here.
+    // All settings without a row here.
     let reloaded = GatewayConfig {
         keys: new.keys.clone(),
         tls: new.tls.clone(),

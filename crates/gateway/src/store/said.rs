@@ -89,7 +89,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     if text.contains(&cause_text) { String::new() } else { format!(": {cause_text}") }
 }
 
-/// For the fuzzer: any text as a store's error. What is printed stays in one line and short, whatever it says.
+/// For the fuzzer: any text as a store's error. The printed text stays short and in one line.
 pub(crate) fn read_any(text: &str) {
     let most = MAX_TEXT_CHARACTERS + 4 * MAX_MESSAGE_CHARACTERS;
     for printed in document(text).into_iter().chain([without_document(text)]) {

@@ -339,7 +339,7 @@ mod tests {
         let mut copy = request("PUT", "/lake/b");
         copy.headers_mut().insert(COPY_SOURCE, format!("/lake/a/{word}").parse().unwrap());
         assert_eq!(strip_key_word(&copy).unwrap().headers()[COPY_SOURCE], "/lake/a/");
-        // These stay, and so do others' own names, whatever they look like.
+        // These stay, and so do others' own names of any form.
         for target in [
             "/lake/a",
             "/lake/%25underlay-empty/a",
@@ -358,7 +358,7 @@ mod tests {
         put.headers_mut().insert(EXPIRES_META, HeaderValue::from_static("0"));
         let mut headers = rewritten(&put).unwrap().headers().clone();
         assert_eq!((headers.len(), &headers[EXPIRES]), (1, &HeaderValue::from_static("0")));
-        // Whatever others have put there by our name.
+        // A header of others with our name.
         headers.insert(EXPIRES_META, HeaderValue::from_static("others"));
         rename(&mut headers, &EXPIRES, &EXPIRES_META);
         assert_eq!((headers.len(), &headers[EXPIRES_META]), (1, &HeaderValue::from_static("0")));

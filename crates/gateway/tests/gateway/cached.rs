@@ -320,7 +320,7 @@ async fn other_writes_show_after_ttl() {
     }
 }
 
-/// Whatever the store calls its own objects.
+/// With any names of the store's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etag_survives_flush_copy_and_restart() {
     let directory = tempfile::tempdir().unwrap();

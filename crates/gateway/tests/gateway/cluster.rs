@@ -69,7 +69,7 @@ fn version_of(key: &str, bytes: &[u8]) -> u64 {
     version
 }
 
-/// Asks until it is answered, whatever happens meanwhile.
+/// Asks until it gets an answer, through failures and moves.
 fn insist(address: SocketAddr, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
     let begun = Instant::now();
     loop {

@@ -35,7 +35,7 @@ pub(crate) enum Lie {
     Copy,
     /// It has deleted, and has not.
     Delete,
-    /// What was there before the last write is there, whatever version is asked for.
+    /// The version before the last write is there, even if a request names another.
     Older,
     /// There is nothing.
     NotFound,

@@ -235,7 +235,7 @@ fn non_ascii_form_headers_become_encoded_words() {
     assert_eq!(found.header("content-disposition"), Some("=?UTF-8?B?w6k=?="), "{}", found.head);
 }
 
-/// Whatever takes headers refuses the same ones, before it acknowledges anything.
+/// All operations that take headers refuse the same ones, before they acknowledge anything.
 #[test]
 fn headers_that_no_store_takes_are_refused_everywhere() {
     let directory = tempfile::tempdir().unwrap();

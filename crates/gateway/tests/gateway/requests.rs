@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::program::{Program, command};
 use crate::signed::ask;
 
-/// What comes back for these bytes, whatever it is.
+/// The raw answer to these bytes.
 fn exchange(program: &Program, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(program.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

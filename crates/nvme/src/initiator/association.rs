@@ -146,7 +146,7 @@ impl HostAssociation {
     }
 }
 
-/// Sends a command and waits for its answer, whatever its status is.
+/// Sends a command and waits for its answer, regardless of its status.
 pub(super) fn call(
     queue: &HostQueue,
     command: NvmeCommand,

@@ -67,7 +67,7 @@ pub struct SubsystemConfig {
 pub struct NamespaceConfig {
     /// 1 to [`MAX_NSID`].
     pub nsid: u32,
-    /// By what hosts know it again, whatever its ID is.
+    /// By what hosts know it again, regardless of its ID.
     pub uuid: [u8; 16],
     pub device: Arc<dyn BlockDevice>,
 }

@@ -101,7 +101,7 @@ pub struct StorageOffer {
     pub is_sure: bool,
 }
 
-/// A medium or layout that can't be it, whatever the number of devices.
+/// A medium or layout that can't be it, regardless of the number of devices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ExcludedOffer {
     pub name: String,
@@ -148,7 +148,7 @@ impl StorageAdvice {
 /// Searches media and layouts.
 ///
 /// # Errors
-/// When the question is outside of what was measured, whatever the storage.
+/// When the question is outside of what was measured, regardless of the storage.
 pub fn search(
     calibration: &Calibration,
     wanted: &StorageGoal,

@@ -32,7 +32,7 @@ pub(super) fn correction(
         }
         let doubt = KindAmbiguity::from_measured(cell).deviation(metric, own) / UNKNOWN_ERROR;
         let trust = 1.0 / (1.0 + doubt * doubt);
-        // What a median misses is missed of its kind of operation, whatever the other kind takes.
+        // A median's missing time belongs to its own kind of operation, independent of the other kind.
         let latencies = match metric {
             PredictedMetric::P50 => (asked, simulated),
             _ => (outcome.mean_us, own.mean_us),

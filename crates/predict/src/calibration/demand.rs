@@ -17,8 +17,8 @@ pub(super) struct OperationDemand {
     pub assumptions: Vec<String>,
 }
 
-/// `alike` are all cells of the system, whatever their mix: they tell what CPU time goes into what. `memory` is how
-/// many times the question's memory there is.
+/// `alike` are all cells of the system, regardless of their mix: they tell what CPU time goes into what. `memory` is
+/// how many times the question's memory there is.
 pub(super) fn demand(
     question: &CellPoint,
     sources: &[&MeasuredCell],

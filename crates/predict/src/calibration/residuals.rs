@@ -86,9 +86,9 @@ impl SystemErrors {
         at_once * (1.0 + distance / NEAR).powi(2)
     }
 
-    /// The bound that holds 95 % of the errors, whatever their distribution: the conformal quantile of Vovk, Gammerman
-    /// and Shafer, "Algorithmic Learning in a Random World" (2005). With fewer than 19 errors it is the largest one.
-    /// Zero if they say nothing.
+    /// The bound that holds 95 % of the errors, regardless of their distribution: the conformal quantile of Vovk,
+    /// Gammerman and Shafer, "Algorithmic Learning in a Random World" (2005). With fewer than 19 errors it is the
+    /// largest one. Zero if they say nothing.
     pub(super) fn quantile(&self, metric: PredictedMetric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return 0.0;

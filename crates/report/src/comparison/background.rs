@@ -11,7 +11,7 @@ use crate::statistics::ratio::EstimateRatio;
 use crate::statistics::throughput::{mean_latency_error, weighted};
 use crate::statistics::{IntervalEstimate, StandardError};
 
-/// How a gauge of running compactions ends, whatever it counts: `major_compactions_running`.
+/// How the name of every gauge of running compactions ends: `major_compactions_running`.
 const GAUGE: &str = "compactions_running";
 /// The end of the one that is preferred where there are several: a major compaction rewrites what is stored.
 const MAJOR: &str = "major_compactions_running";

@@ -67,7 +67,7 @@ pub struct CellResult<'a> {
     pub cell: &'a Cell,
     /// How many repetitions the study asks for.
     pub planned: usize,
-    /// Those on record, whatever their outcome, by repetition; without those that are [left
+    /// Those on record, regardless of their outcome, by repetition; without those that are [left
     /// out](CellResult::disturbed).
     pub records: Vec<&'a RunRecord>,
     /// Completed repetitions that are left out, because somebody disturbed them by hand.
@@ -221,7 +221,7 @@ impl<'a> CellResult<'a> {
         }
     }
 
-    /// Whether a repetition completed, whatever its kind.
+    /// Whether a repetition completed, regardless of its kind.
     pub fn is_measured(&self) -> bool {
         matches!(self.outcome, CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_))
     }
@@ -236,7 +236,7 @@ impl<'a> CellResult<'a> {
         }
     }
 
-    /// The records of completed repetitions, whatever their kind.
+    /// The records of completed repetitions, regardless of their kind.
     pub fn completed(&self) -> impl Iterator<Item = &'a RunRecord> + '_ {
         let is_complete = |record: &&RunRecord| {
             let has_figures = record.measured.is_some() || record.job.is_some() || record.benchmark.is_some();
@@ -264,7 +264,7 @@ impl<'a> CellResult<'a> {
         self.is_measured() && self.completed().any(|record| record.is_doubtful())
     }
 
-    /// Who disturbed what the cell shows; `None` where nobody did, whatever was left out.
+    /// Who disturbed the repetitions that the cell shows; `None` where nobody did, even if others were left out.
     pub fn disturbed_by(&self) -> Option<DisturbedBy> {
         match self.outcome {
             CellOutcome::Disturbed { .. } => Some(DisturbedBy::Hand),

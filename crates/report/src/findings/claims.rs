@@ -310,7 +310,7 @@ fn concerns(check: &ClaimCheck, row: &ComparisonRow) -> bool {
 fn holds(expect: ClaimExpectation, ratio: &EstimateRatio) -> RatioVerdict {
     let difference = ratio.difference();
     let is_close = ratio.value.ln().abs() <= SAME.ln();
-    // Whatever the true ratio is, it is close to 1.
+    // The true ratio is close to 1 in any case.
     let is_surely_close =
         ratio.interval.is_some_and(|interval| interval.low >= 1.0 / SAME && interval.high <= SAME);
     match expect {

@@ -350,7 +350,7 @@ fn about_warm_up(
     found.add(ReportWarning::note(text).extent(difference).remedy(remedy).with_cell(name));
 }
 
-/// Data that fits in memory is read from there, whatever it is stored on.
+/// Data that fits in memory is read from there, not from the storage.
 fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut WarningCollector) {
     let cell = result.cell;
     // Against published figures, a size that fits in memory is one of the paper's own points.

@@ -15,8 +15,8 @@ use crate::failed_sync::SyncLatch;
 
 /// What a flush of a file backing achieves on *this* machine.
 ///
-/// The modelled device's promise, that flushed data outlives its own power cut, is kept by both: what a
-/// completed write put into the file outlives the process whatever happens to it.
+/// The modelled device's promise, that flushed data outlives its own power cut, is kept by both: a completed write's
+/// bytes in the file outlive the process, even if that is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlushDurability {
     /// Nothing more: the data rests in the host's page cache. It survives a killed daemon but not a crash of

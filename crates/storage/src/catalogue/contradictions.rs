@@ -36,7 +36,7 @@ impl FileStatement {
 pub(crate) struct FigureContradiction {
     pub(crate) what: String,
     /// The one to give up where both were measured: of two services the one that is slower than the other allows, since
-    /// whatever disturbs a probe makes it slower; and a published figure before a service.
+    /// every disturbance makes a probe slower; and a published figure before a service.
     pub(crate) one: FileStatement,
     pub(crate) other: FileStatement,
 }

@@ -216,8 +216,8 @@ parameters! {
 }
 
 parameters! {
-    /// What the flash model needs. A die is here whatever reads or programs a page on its own: a die, or a
-    /// plane of one. 1 MB is a million bytes.
+    /// What the flash model needs. A die is here a unit that reads or programs a page on its own: a die, or a plane of
+    /// one. 1 MB is a million bytes.
     FlashParameters
     numbers {
         channels: Whole in 1.0 to 1024.0,
@@ -389,7 +389,7 @@ impl ModelParameters {
         }
     }
 
-    /// The same volume at a machine that lets through whatever it gives.
+    /// The same volume at a machine without limits of its own.
     pub(crate) fn without_instance(mut self) -> ModelParameters {
         match &mut self {
             ModelParameters::Cloud(volume) => {

@@ -26,8 +26,8 @@ pub(super) struct TableReader<'a> {
     derived: BTreeMap<&'static str, SourcedQuantity>,
 }
 
-/// Reads a file by `read`, which leaves a mistake behind for whatever keeps it from an answer; messages call the
-/// file `title`.
+/// Reads a file by `read`, which leaves a mistake for everything that keeps it from an answer; messages call the file
+/// `title`.
 pub(super) fn parse_with<T>(
     file_name: &str,
     title: &str,

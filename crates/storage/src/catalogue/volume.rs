@@ -200,7 +200,7 @@ impl RateRule {
                 plain_number(units)
             ));
         }
-        // What is included in the price is there whatever the ratio.
+        // A rate that the price includes is there regardless of the ratio.
         if rate <= self.included.unwrap_or(0.0) * (1.0 + 1e-6) {
             return None;
         }

@@ -283,7 +283,7 @@ impl WriteLog {
         self.next_completion += 1;
     }
 
-    /// The write stays whatever happens, and with it whatever it wrote over.
+    /// The write stays in any case, and with it all that it overwrote.
     fn keep(&mut self, number: u64) {
         let Some(write) = self.writes.remove(&number) else { return };
         self.held_bytes -= write.blocks * BLOCK as u64;

@@ -54,7 +54,7 @@ impl FitRepairs {
         }
     }
 
-    /// Leaves out what contradicts another block size: whatever disturbs a probe makes it slower, never faster.
+    /// Leaves out services that contradict another block size: a disturbance makes a probe slower, never faster.
     pub(super) fn leave_out_contradictions(&mut self, services: &mut Vec<MeasuredService>) {
         // Each turn takes one out.
         while let Some(found) = check_services(services).into_iter().next() {

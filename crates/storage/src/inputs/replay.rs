@@ -1,4 +1,4 @@
-//! The kept requests asked again in virtual time, of whatever medium.
+//! Replays the kept requests in virtual time, on any medium.
 
 use std::time::Duration;
 

@@ -326,8 +326,8 @@ impl VolumeSpec {
         self.root.remotes()
     }
 
-    /// Whether a disk below it makes it seek, whatever else it is striped over. Kernel and programs treat such a device
-    /// differently; filesystems choose their allocation by it.
+    /// Whether a disk below it makes it seek, alone or striped with other devices. Kernel and programs treat such a
+    /// device differently; filesystems choose their allocation by it.
     pub fn is_rotational(&self) -> bool {
         let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.model.is_rotational());
         self.devices().into_iter().any(turns)

@@ -49,7 +49,7 @@ impl SpeedComputation {
 
     /// Does it once, and says what CPU time this thread had for it: what others had in between is not its matter.
     pub(crate) fn run(&mut self) -> Duration {
-        // Into the nearest caches, whatever ran here before: cold ones would tell of that and not of the CPU.
+        // Warms the nearest caches: cold ones would show earlier programs' effect and not the CPU.
         black_box(self.lines.iter().fold(0, |sum: u32, line| sum.wrapping_add(line[0])));
         let began = thread_time();
         let mut lanes: [u64; LANES] = std::array::from_fn(|lane| black_box(lane as u64));

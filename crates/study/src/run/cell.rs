@@ -413,7 +413,7 @@ impl RunContext {
         let begun = driven.as_ref().ok().and_then(|driven| driven.as_ref().ok()?.window);
         self.clock.measured(begun, spec.duration);
         let driven = driven?;
-        // Whatever happened, the rest is clearing away, and that need not take modelled time.
+        // In any case, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(PacingMode::Immediate);
         let _ = session.release_cpu();
         let driven = match driven {

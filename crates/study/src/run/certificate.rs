@@ -170,8 +170,8 @@ fn window_check(measured: &MeasuredWindow) -> Option<Check> {
 /// Fewer requests than this tell nothing of percentiles.
 const ENOUGH_REQUESTS: u64 = 100;
 
-/// What can be said of devices alone, whatever drove them: whether they kept the modelled time. `None` where they had
-/// too few requests for that.
+/// The verdict on devices alone, under any load: whether they kept the modelled time. `None` where they had too few
+/// requests for that.
 pub fn certify_devices(
     devices: &[DeviceActivity],
     paths: &[PathRecord],
@@ -247,7 +247,7 @@ pub fn too_fast(
     time_scale: f64,
     earlier: &[&GivenUp],
 ) -> Option<TooFast> {
-    // Whatever else failed, failed because something was stopped. Mere delays of a busy host are mended like the rest.
+    // All other failures are consequences of the stop. Mere delays of a busy host are mended like the rest.
     if certificate.failed().any(|failed| searching::plain_name(&failed.name) == pauses::PROCESS_PAUSES) {
         return None;
     }
@@ -288,8 +288,8 @@ fn is_mended(check: &str) -> bool {
     latencies::is_mended(check) || processors::is_mended(check) || GENERATOR_CHECKS.contains(&check)
 }
 
-/// Slower motion that made a check fail by less than this share less was no help: a program that uses whatever CPU time
-/// is left uses it at every factor.
+/// Slower motion that made a check fail by less than this share less was no help: a program that uses all free CPU time
+/// does so at every factor.
 const MIN_IMPROVEMENT: f64 = 0.1;
 /// Shares that are all of what there is look the same at half of it, so that one such motion tells nothing.
 const NO_HELP_AT_LAST: usize = 2;

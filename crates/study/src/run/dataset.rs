@@ -159,7 +159,7 @@ impl PreparedDatasets {
         observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
-        // At this machine's own speed, whatever the cells' is.
+        // At this machine's own speed, regardless of the cells'.
         let slow_motion = if system.keeps_timeouts() { plan.scale.time } else { 1.0 };
         let mut settings = SystemSettings { slow_motion, ..settings(plan) };
         if !plan.storage.is_elsewhere() {
@@ -210,7 +210,7 @@ impl PreparedDatasets {
         Ok(())
     }
 
-    /// The same by the system's own commands. They are held to the budget: whatever they start is found in its groups.
+    /// The same by the system's own commands. They are held to the budget: all their processes are in its groups.
     fn load_by_command(
         &self,
         plan: &CellPlan<'_>,

@@ -99,7 +99,7 @@ fn workload(plan: &CellPlan<'_>) -> Result<CoreWorkload, CellError> {
     set("recordcount", &plan.records_here.to_string());
     set("fieldcount", &plan.workload.fields.to_string());
     set("fieldlength", &plan.workload.field_bytes.to_string());
-    // Loading and deleting go through all keys whatever it says.
+    // Loading and deleting go through all keys in any case.
     set("requestdistribution", &plan.requests()?.distribution);
     properties.workload().map_err(|mistakes| CellError::Failed(mistakes.to_string()))
 }
@@ -124,7 +124,7 @@ pub(super) fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
         operation_limit: Some(plan.records_here),
         dilation: 1.0,
         series_intervals: SERIES_INTERVALS,
-        // The same data whatever the repetition.
+        // The same data regardless of the repetition.
         seed: plan.study.run.seed,
     })
 }

@@ -178,7 +178,7 @@ impl RunContext {
                 Some(Ok(_)) => servers.drain_job(&request, &watch),
                 _ => Ok(None),
             };
-            // Whatever happened, the rest need not take modelled time.
+            // In any case, the rest need not take modelled time.
             let _ = storages.set_pace(PacingMode::Immediate);
             let _ = session.release_cpu();
             drained

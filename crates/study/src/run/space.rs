@@ -66,7 +66,7 @@ fn check_device_files(study: &Study, left: &[&PlannedCell], work: &Path) -> Resu
     Ok(())
 }
 
-/// Below this, whatever failed may have failed for want of room.
+/// Below this, any failure may be for want of room.
 const NEARLY_FULL_BYTES: u64 = 64 << 20;
 
 /// What a reader of a failure must know of the disk of this host that images are on. A modelled device whose image

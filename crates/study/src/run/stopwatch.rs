@@ -1,5 +1,5 @@
-//! What a run's time goes on, by this machine's clock. Parts follow one another, and whatever happens between two looks
-//! at the clock is of the part that was entered last.
+//! What a run's time goes on, by this machine's clock. Parts follow one another, and the time between two looks at the
+//! clock belongs to the part entered last.
 
 use std::time::{Duration, Instant};
 

@@ -31,8 +31,8 @@ pub(super) use short::{check_short, cut_down};
 const MIN_MEMORY_BYTES: u64 = 32 << 20;
 /// Devices are made in whole units of this.
 const MIN_CACHE_BYTES: u64 = 1 << 20;
-/// A volume's own needs on this machine, whatever its size: journal, inodes, allocation groups. XFS refuses
-/// to be made on less than 300 MiB (mkfs.xfs(8)); ext4 gets by with less.
+/// A volume's own needs on this machine, regardless of its size: journal, inodes, allocation groups. XFS refuses to be
+/// made on less than 300 MiB (mkfs.xfs(8)); ext4 gets by with less.
 const MIN_XFS_VOLUME_BYTES: u64 = 300 << 20;
 const MIN_EXT4_VOLUME_BYTES: u64 = 64 << 20;
 const MIN_BARE_VOLUME_BYTES: u64 = 1 << 20;

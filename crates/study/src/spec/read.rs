@@ -47,7 +47,7 @@ pub(super) struct StudySections {
     pub short: ShortOverrides,
 }
 
-/// Reads all sections of a document, whatever mistakes there are in them.
+/// Reads all sections of a document, in spite of mistakes in them.
 pub(super) fn read(
     root: &mut Section<'_>,
     media: &MediaReader<'_>,

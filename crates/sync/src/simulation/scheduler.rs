@@ -562,7 +562,7 @@ impl WorldShared {
         id
     }
 
-    /// What a runner does: its call, and then whatever call is next, without handing the turn on.
+    /// A runner's loop: its call, and then each next call, without handing the turn on.
     fn run_calls(self: &Arc<Self>, id: TaskId) {
         loop {
             let assigned = self.lock().assigned.remove(&id.0);

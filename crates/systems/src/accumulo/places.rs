@@ -28,8 +28,8 @@ pub(super) struct AccumuloDirectories {
 }
 
 impl AccumuloDirectories {
-    /// Creates them on `paths`. The storage's own directories must exist: created here, they would be on whatever is
-    /// below the missing mount.
+    /// Creates them on `paths`. The storage's own directories must exist: created here, they would be on the file
+    /// system below the missing mount.
     pub(super) fn create(
         paths: &StoragePaths,
         config: &AccumuloConfig,

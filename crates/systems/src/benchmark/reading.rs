@@ -1,5 +1,4 @@
-//! The figures of a benchmark, taken from its texts. Whatever is not there, or not wholly, is an error with what was
-//! seen.
+//! The figures of a benchmark, taken from its texts. A missing or incomplete figure is an error that shows the text.
 
 use std::ops::Range;
 
@@ -366,7 +365,7 @@ fn histogram(text: &str) -> Result<Vec<(&'static str, f64)>, String> {
     if all.count() == 0 {
         return Err("the HdrHistogram log has no value".to_owned());
     }
-    // Whatever the unit: the type takes the values for nanoseconds.
+    // The type takes the values for nanoseconds in any unit.
     let raw = |us: f64| us * 1e3;
     let mut figures = vec![("mean", raw(all.mean_us()))];
     figures.extend(QUANTILES.map(|(name, quantile)| (name, raw(all.quantile_us(quantile)))));

@@ -27,7 +27,7 @@ pub struct ShellCommand {
 }
 
 impl ShellScript {
-    /// Reads a text. Whatever it is, this does not fail.
+    /// Reads a text. This never fails.
     pub fn read(text: &str) -> ShellScript {
         let mut script = ShellScript::default();
         script.add(text, 0);

@@ -90,7 +90,7 @@ impl CephPlan {
     /// Puts `osds` on the directories of the attached storage in turn: `ceph/osd-0` on the first one, and so on.
     ///
     /// # Errors
-    /// When a directory is missing: created here, it would be on whatever is below the missing mount.
+    /// When a directory is missing: created here, it would be on the file system below the missing mount.
     pub fn on_each(system: &'static str, data: &[PathBuf], osds: usize) -> Result<Vec<PathBuf>, SystemError> {
         crate::system::first_data_directory(system, data)?;
         data.iter().try_for_each(|directory| check_attached(system, directory))?;

@@ -15,7 +15,7 @@ const TAIL_BYTES: usize = 4 << 10;
 /// A longer file is refused: figures from a part of it would be wrong.
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The text of a file below one of these directories, of which the program can't move any, with whatever is no UTF-8
+/// The text of a file below one of these directories, none of which the program can move. Bytes that are no UTF-8 are
 /// replaced.
 ///
 /// # Errors

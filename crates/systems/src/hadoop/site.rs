@@ -35,7 +35,7 @@ pub(super) struct HadoopSite<'a> {
     pub slow_motion: f64,
 }
 
-/// A machine that runs containers, whatever they are for.
+/// A machine that runs containers of any kind.
 #[derive(Clone, Debug)]
 pub(crate) struct YarnSite<'a> {
     /// Of the NodeManager, and so of its containers.

@@ -215,7 +215,7 @@ pub(super) struct HadoopDirectories {
 
 impl HadoopDirectories {
     /// The directories for `config` on the storage of `paths`. The storage's own directories must exist: created here,
-    /// a missing one would be on whatever is below the missing mount.
+    /// a missing one would be on the file system below the missing mount.
     fn new(
         config: &HadoopConfig,
         paths: &StoragePaths,

@@ -135,7 +135,7 @@ impl HdfsPlan {
     /// and so on. All of them share the devices, as if the machine were the average one of a cluster.
     ///
     /// # Errors
-    /// When a directory of `data` is missing: created here, it would be on whatever is below the missing mount.
+    /// When a directory of `data` is missing: created here, it would be on the file system below the missing mount.
     pub fn on_each(
         system: &'static str,
         data: &[(PathBuf, StorageType)],

@@ -13,7 +13,7 @@ const MIN_HEAP_BYTES: u64 = 40 * MIB;
 /// With a larger heap, measurements would mostly show pauses of the serial collector. The remainder is page cache.
 const MAX_HEAP_BYTES: u64 = 8 << 30;
 
-/// The smallest budget of one process, whatever its shares are.
+/// The smallest budget of one process, regardless of its shares.
 pub(crate) const MIN_BYTES: u64 = JAVA_OWN_BYTES + 2 * MIN_HEAP_BYTES;
 
 pub(crate) const DEFAULT_HEAP_SHARE: f64 = 0.6;

@@ -49,7 +49,7 @@ settings! {
             OneOf(&[("absolute", ReadConsistency::Absolute), ("none", ReadConsistency::None)]),
             "of reads: absolute (default: by the master) or none (by any member, however far behind it is)";
         "reserved_mib" => reserved_mib: u64 = 256, IntegerSetting(0..=1 << 20),
-            "MiB of cleaned log files that a member keeps for others that were away; 0: whatever there is room for: 256";
+            "MiB of cleaned log files that a member keeps for others that were away; 0: as much as there is room for: 256";
         "heap_share" => heap_share: f64 = DEFAULT_HEAP_SHARE, HEAP_SHARE,
             "part of a member's memory that is left beside Java for its heap: 0.6";
         "cache_share" => cache_share: f64 = DEFAULT_CACHE_SHARE, CACHE_SHARE,

@@ -82,7 +82,7 @@ pub(super) fn check(storages: &[&PathBuf], places: &[(GroupMember, PathBuf)]) ->
     Ok(())
 }
 
-/// The directories of members, of whatever topology.
+/// The directories of members, in any topology.
 fn directories(storages: &[&PathBuf]) -> Result<Vec<PathBuf>, SystemError> {
     let mut found = Vec::new();
     for folder in storages.iter().map(|storage| storage.join(NAME)) {

@@ -67,7 +67,7 @@ pub struct JvmSpec<'a> {
     pub scratch: &'a Path,
     pub heap_bytes: u64,
     /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel
-    /// kills it. A client counts the cores of this host whatever the modelled machine has, since it is on another one.
+    /// kills it. A client counts this host's cores, not the modelled machine's, since it is on another one.
     pub resources: &'a SystemResources,
     /// The network that it runs in.
     pub namespace: Option<&'a NetworkNamespace>,

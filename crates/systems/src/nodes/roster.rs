@@ -88,8 +88,8 @@ impl<T: NodeProcess> Roster<T> {
         ended.map_or(Ok(()), |node| Err(node.state().failed(during, node.state().describe())))
     }
 
-    /// Stops a node, as `shut_down` does it. Whatever comes of that, the node has no process when this returns: one
-    /// that hangs is killed.
+    /// Stops a node, as `shut_down` does it. The node has no process when this returns, even if that fails: one that
+    /// hangs is killed.
     ///
     /// # Errors
     /// When there is no such node, it is away, it has ended by itself, or it had to be killed; and those of
@@ -209,7 +209,7 @@ impl<T: NodeProcess> RosterPlace<T> {
         }
     }
 
-    /// Whatever has a process, also one that is to end.
+    /// The process, also one that is to end.
     fn process(&self) -> Option<&Arc<T>> {
         match self {
             RosterPlace::Present { node, .. } | RosterPlace::Leaving(node) => Some(node),

@@ -71,7 +71,7 @@ settings! {
         "checkpointer_bytes_mib" => checkpointer_bytes_mib: u64 = 20, CHECKPOINTER_BYTES_MIB,
             "MiB written to the log between two checkpoints: 20";
         "reserved_mib" => reserved_mib: u64 = 256, IntegerSetting(0..=1 << 20),
-            "MiB of cleaned log files that a replication node keeps for others that were away; 0: whatever there is room for: 256";
+            "MiB of cleaned log files that a replication node keeps for others that were away; 0: as much as there is room for: 256";
         "helpers" => helpers: Vec<String> = Vec::new(), TextListSetting(check_helper),
             "HOST:PORT, ... of storage nodes of a store that runs already, in place of one that is started: none";
         "store" => store: Option<String> = None, OptionalSetting(TextSetting(store_name)),

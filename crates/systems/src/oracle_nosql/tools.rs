@@ -35,7 +35,7 @@ impl Drop for ToolPermit<'_> {
 }
 
 impl ToolQueue {
-    /// What a tool prints, whatever its exit status is: that tells how the store is. It is killed once it is
+    /// What a tool prints, regardless of its exit status: that tells how the store is. It is killed once it is
     /// `unwanted`. `resources` are those of the store.
     ///
     /// # Errors

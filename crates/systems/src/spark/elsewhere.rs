@@ -209,7 +209,7 @@ impl ExternalStore {
         });
         let place = self.endpoint.show();
         let answer = self.run(&request.to_string(), limit).map_err(|error| {
-            // From then on the end of the run deletes whatever begins with the prefix.
+            // From then on the end of the run deletes all objects below the prefix.
             let left = match action == "check" && self.is_clear && may_have_written(&error) {
                 true => format!("; '{}probe' may be left in the bucket '{}'", self.prefix, self.bucket),
                 false => String::new(),

@@ -217,7 +217,7 @@ fn to_be_kept(info: &Value) -> impl Iterator<Item = u64> {
     all.iter().filter(stays).filter_map(|data| data["RDD ID"].as_u64())
 }
 
-/// Whatever a log says, sums do not overflow.
+/// Sums do not overflow, with any values in a log.
 fn add(sum: &mut u64, more: u64) {
     *sum = sum.saturating_add(more);
 }

@@ -109,7 +109,7 @@ mod tests {
             .into();
         let config = SparkConfig::resolve(&values, Some(16 << 30), Some(1)).unwrap();
         assert_eq!(containers_bytes(&config) / MIB, 256 + 128 + 3 * (1024 + 256));
-        // Another executor does not fit, whatever Spark asks for beside these.
+        // Another executor does not fit, with any other requests of Spark.
         const { assert!(APPLICATION_MASTER_BYTES < EXECUTOR_OWN_BYTES + 512 * MIB) };
     }
 }

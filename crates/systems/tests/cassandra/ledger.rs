@@ -53,7 +53,7 @@ impl Ledger {
         for (field, _) in values.iter() {
             let writes = record.get_mut(&field).unwrap();
             writes.iter_mut().find(|write| write.begun == begun).unwrap().answered = Some(now);
-            // Whatever was answered before this one began lies under it.
+            // All writes answered before this one began lie under it.
             writes.retain(|write| write.answered.is_none_or(|answered| answered > begun));
         }
     }

@@ -34,7 +34,7 @@ const BUSY: &str =
 
 /// What a relay does with further connections.
 const PASSING: u8 = 0;
-/// 503 to whatever is asked.
+/// 503 to every request.
 const BUSILY: u8 = 1;
 /// It answers nothing.
 const SILENTLY: u8 = 2;

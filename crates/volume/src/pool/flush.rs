@@ -49,7 +49,7 @@ impl PoolCore {
 
     fn begin_flush(self: &Arc<Self>, next: NextStep) {
         let waiters = std::mem::take(&mut self.lock_flusher().waiters);
-        // Before the maps are captured: whatever is captured was noted by then, or is noted twice.
+        // Before the maps are captured: every captured change was noted by then, or is noted twice.
         self.outstanding.unflushed.turn();
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         // Captured before the members are flushed: what the captured maps point to had been written by then.

@@ -158,7 +158,7 @@ impl OpenPool {
                 self.create(wanted)?;
                 continue;
             };
-            // First: whatever fails after it leaves no volume that is open to more hosts than it should be.
+            // First: a later failure leaves no volume that is open to more hosts than it should be.
             self.admissions().set(&wanted.name, wanted.admission.clone())?;
             if wanted.spec.capacity_bytes > found.capacity_bytes {
                 self.pool.resize(&wanted.name, wanted.spec.capacity_bytes)?;

@@ -34,7 +34,7 @@ mod tests {
     use crate::draw::keys::{InsertOrder, KeyNaming, RecordKeys};
 
     proptest! {
-        /// Records and their names, whatever the processor can do.
+        /// Records and their names, on any processor.
         #[test]
         fn wide_vectors_change_nothing(
             bits in prop::collection::vec(any::<u64>(), 1..65),

@@ -333,7 +333,7 @@ fn poisson_arrivals_have_the_variance_of_their_mean() {
 }
 
 proptest! {
-    /// However slow the system is, whatever is due within the window is measured: sent, or counted as unsent.
+    /// However slow the system is, all operations due within the window are measured: sent, or counted as unsent.
     #[test]
     fn arrivals_are_never_skipped(
         threads in 1u32..5,
@@ -380,7 +380,7 @@ proptest! {
 }
 
 proptest! {
-    /// Whatever answers come, how quick they are, and where the window's edges lie.
+    /// With any answers, at any speed, and with any edges of the window.
     #[test]
     fn batched_records_equal_single_records(
         mix in prop::sample::select(vec!["a", "c", "e", "f", "d", "delete"]),

@@ -550,7 +550,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a system answers, the search ends, and says no more than it saw.
+        /// With any answers of a system, the search ends, and claims no more than it saw.
         #[test]
         fn search_always_ends(
             answers in prop::collection::vec((0u64..5_000, 0u64..200, 0u64..20), 1..80),

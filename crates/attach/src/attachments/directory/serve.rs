@@ -24,7 +24,7 @@ pub struct DirectoryConfig {
     pub mount_point: PathBuf,
     /// How the mount calls itself.
     pub source: String,
-    /// Begins with an empty directory, whatever the volume holds.
+    /// Begins with an empty directory, and discards the volume's files.
     pub format: bool,
 }
 

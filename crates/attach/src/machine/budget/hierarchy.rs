@@ -89,7 +89,7 @@ pub(super) enum CgroupController {
     /// Limits nothing. A loop device serves the requests of each group that has it by a worker of its own, and flushes
     /// by another one: without it, what comes behind a flush waits for it.
     Io,
-    /// No controller but an account of stalls, which groups of version 2 have whatever their controllers are.
+    /// No controller but an account of stalls, which groups of version 2 always have.
     Pressure,
 }
 

@@ -305,7 +305,7 @@ fn device_facts(number: u64, capacity_bytes: u64) -> PlaceFacts {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         (!text.is_empty()).then_some(text)
     };
-    // The kernel counts in sectors of 512 bytes, whatever the device's are.
+    // The kernel counts in sectors of 512 bytes, regardless of the device's.
     let disk_bytes =
         read("size").and_then(|sectors| sectors.parse::<u64>().ok()).map(|sectors| sectors * 512);
     PlaceFacts {

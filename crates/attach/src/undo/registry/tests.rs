@@ -202,8 +202,8 @@ fn some_thing() -> impl Strategy<Value = OwnedResource> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Against a map: whatever is noted and not forgotten is outstanding, and cutting the file anywhere
-    /// loses at most the line that was cut.
+    /// Against a map: everything noted and not forgotten is outstanding, and cutting the file anywhere loses at most
+    /// the line that was cut.
     #[test]
     fn truncated_journal_reads_back(
         actions in proptest::collection::vec((some_thing(), any::<bool>()), 0..20),

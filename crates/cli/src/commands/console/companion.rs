@@ -1,5 +1,5 @@
 //! The console that a run starts beside itself: a process of its own, so that neither's memory or CPU is the other's,
-//! and the run goes on whatever happens to it. It outlives the run, so that the user can read the report.
+//! and the run goes on if it fails. It outlives the run, so that the user can read the report.
 
 use std::io::{IsTerminal as _, stderr, stdin};
 use std::net::SocketAddr;

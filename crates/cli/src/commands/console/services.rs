@@ -171,7 +171,7 @@ struct ProgramFiles {
     mounts: Option<PathBuf>,
 }
 
-/// Device and inode, which tell files apart whatever their paths.
+/// Device and inode, which tell files apart regardless of their paths.
 type FileId = (u64, u64);
 
 impl ProgramFiles {

@@ -21,7 +21,7 @@ const MAX_DESCRIPTION_BYTES: u64 = 1 << 20;
 /// Nobody else mounts it while this lives.
 pub(super) struct MountedDisk {
     place: ImagePlace,
-    /// Make the file system anew, whatever there is.
+    /// Make the file system anew, over any existing one.
     format: bool,
     images: Vec<(PathBuf, u64)>,
     /// Those that were not there before.

@@ -124,7 +124,7 @@ async fn pending_names_stay_below_limit() {
     assert_eq!(queue.state.lock().reserved, 0);
 }
 
-/// And no more than twice as many names are pending, whatever the stores refuse.
+/// And no more than twice as many names are pending, even if the stores refuse all.
 #[tokio::test]
 async fn permanently_refused_names_leave_room_for_others() {
     let queue = Arc::new(FlushQueue::new(2));

@@ -1,4 +1,4 @@
-//! What a certificate failed: of each cell once for each thing to try, whatever the number of checks.
+//! What a certificate failed: of each cell once for each thing to try, regardless of the number of checks.
 
 use underlay_record::Check;
 

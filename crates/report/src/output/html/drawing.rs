@@ -104,7 +104,7 @@ impl ChartAxis {
     }
 }
 
-/// A logarithmic axis goes no further, whatever a record says.
+/// A logarithmic axis goes no further, even if a record has larger values.
 const MAX_DECADES: f64 = 30.0;
 /// No figure of ours is beyond; one of a record that somebody else wrote may be, and is drawn at the end of the axis.
 fn is_drawn(value: f64) -> bool {

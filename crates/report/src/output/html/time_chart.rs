@@ -12,7 +12,7 @@ pub const STYLE: &str = include_str!("report.css");
 /// A line of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimeLine {
-    /// Its colour: that of the storage with this place in a study, or whatever the page means by it.
+    /// Its colour: that of the storage with this place in a study, or one with the page's own meaning.
     pub colour: usize,
     /// Written at its end.
     pub name: String,

@@ -106,7 +106,7 @@ impl MirrorState {
         self.roles[index] == MemberRole::Resyncing && self.attempts[index] == attempt
     }
 
-    /// Leaves a member out, unless it is the last one with all data. It has missed whatever was not flushed.
+    /// Leaves a member out, unless it is the last one with all data. It has missed all unflushed writes.
     ///
     /// What the last one failed it may lack, and those that are being brought up to date from it may have it:
     /// they begin anew, or they would be taken for alike.

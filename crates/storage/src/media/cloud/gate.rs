@@ -40,7 +40,7 @@ impl RateGate {
         self.free_ns
     }
 
-    /// The bucket is as full as at first, whatever it earned or paid before.
+    /// The bucket is as full as at first: earlier credits and debts are gone.
     pub fn restart(&mut self, now_ns: f64) {
         if let Some(burst) = &mut self.burst {
             burst.credits = burst.initial;

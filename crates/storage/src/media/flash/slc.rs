@@ -28,7 +28,7 @@ impl SlcCache {
         }
     }
 
-    /// As it was at first, whatever was written or folded before.
+    /// As it was at first, without earlier writes and foldings.
     pub(super) fn restart(&mut self, now_ns: u64) {
         self.used_bytes = self.initial_bytes;
         self.idle_since_ns = now_ns;

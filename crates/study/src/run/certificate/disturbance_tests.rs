@@ -122,7 +122,7 @@ fn pause_making_up_a_tail_is_not_faithful() {
     assert_eq!(at_a_rate(500.0), faithful(), "0.4 ms of modelled time");
 }
 
-/// Whatever held the warm-up up, and although nothing stood still in the window.
+/// For any cause of the stall in the warm-up, although nothing stood still in the window.
 #[test]
 fn rate_answering_warm_up_backlog_is_not_faithful() {
     let backlog = MeasuredWindow { operations: 150_000, ..measured() };

@@ -66,6 +66,6 @@ pub(super) fn check(traffic: CellTraffic) -> Check {
         finding,
         extent: None,
         remedy: (!passed)
-            .then(|| "have the workload read and write below {data}, or on {device}: whatever else it uses is this host's".into()),
+            .then(|| "have the workload read and write below {data}, or on {device}: all other storage is this host's".into()),
     }
 }

@@ -14,15 +14,15 @@ const JUDGED_SHARE: f64 = 0.01;
 const ROUNDING_WALL_US: f64 = 2000.0;
 
 /// A host that is short of CPU keeps requests waiting for milliseconds. Where they wait longer than this on its clock,
-/// they wait for one another: a loop device holds up whatever comes behind a flush until the model has flushed, and
-/// slow motion stretches that as well.
+/// they wait for one another: a loop device holds up every request behind a flush until the model has flushed, and slow
+/// motion stretches that as well.
 const HOSTS_DELAY_WALL_US: f64 = 25_000.0;
 
 const LOOP: &str = "/dev/loop";
 /// A flush that takes this long on this host's clock keeps others waiting longer than the host does.
 const LONG_FLUSH_WALL_US: f64 = 5_000.0;
-/// What the host delays, it delays whatever the kind. Where others are late by this many times as much as flushes, they
-/// wait for flushes.
+/// The host delays requests of all kinds alike. Where others are late by this many times as much as flushes, they wait
+/// for flushes.
 const BEHIND_FLUSHES: f64 = 3.0;
 
 /// Whether what is late would be as late in slower motion.

@@ -116,7 +116,7 @@ fn read_device(
     let may_be_larger = section.take("larger_than_medium").map(|field| field.boolean(findings));
     let directories = section.take("directories");
     let title = section.title.clone();
-    // Whatever else there is are parameters of the medium.
+    // All other keys are parameters of the medium.
     let changes = section.take_rest();
 
     let directories = match directories {

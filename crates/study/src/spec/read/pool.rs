@@ -56,7 +56,7 @@ fn read_pool(
     section.finish(findings);
     let initial = read_initial(initial, findings);
     let field = devices?;
-    // Volumes are cut from whatever there is: devices need not be equal.
+    // Volumes are cut from any devices: they need not be equal.
     let devices = read_devices(&field, None, media, findings)?;
     Some(PoolSite {
         spec: PoolSpec { name, devices, initial: initial?, power_cut },

@@ -153,7 +153,7 @@ fn read_modelled(
     media: &MediaReader<'_>,
     findings: &mut Diagnostics,
 ) -> Option<Vec<ModelledDevices>> {
-    // Volumes are cut from whatever there is: devices need not be equal.
+    // Volumes are cut from any devices: they need not be equal.
     let devices = devices::read_devices(field, None, media, findings)?;
     let as_modelled = |device: DeviceSpec| {
         let DeviceSpec { medium, count, capacity_bytes, .. } = device;

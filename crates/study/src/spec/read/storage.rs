@@ -59,7 +59,7 @@ pub(in crate::spec) fn read(
     (names, sites)
 }
 
-/// `system`: whatever it holds is held against the study's systems later.
+/// `system`: its keys are checked against the study's systems later.
 fn read_system(field: &Field<'_>, findings: &mut Diagnostics) -> SettingsSite {
     let Some(mut section) = field.section(field.place.clone(), findings) else { return SettingsSite::new() };
     let fields = section.take_rest();

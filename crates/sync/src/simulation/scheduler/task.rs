@@ -45,8 +45,8 @@ pub fn current() -> Option<SimulatedTask> {
 /// everywhere.
 #[inline]
 pub(crate) fn is_ordinary() -> bool {
-    // Relaxed is enough: a world's threads start after the count is raised, and any other thread finds that
-    // it has no task, whatever the count.
+    // Relaxed is enough: a world's threads start after the count is raised, and any other thread finds that it has no
+    // task, regardless of the count.
     WORLDS.load(Ordering::Relaxed) == 0
 }
 

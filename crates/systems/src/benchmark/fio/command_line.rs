@@ -189,7 +189,7 @@ fn assigned(word: &str) -> Option<&str> {
     is_name.then_some(value)
 }
 
-/// Whether a text has the word `fio` where a program may stand in it, whatever language it is in.
+/// Whether a text in any language has the word `fio` in the place of a program.
 fn mentions_fio(text: &str) -> bool {
     let may_precede = |c: char| c.is_whitespace() || "/'\"`(;|&[{=,!".contains(c);
     let may_follow = |c: char| c.is_whitespace() || "'\"`);|&]},".contains(c);

@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(notes, Vec::<String>::new(), "one job has nothing to choose from");
     }
 
-    /// 717 reads a second one at a time take some 1.4 ms each, whatever 20 large ones beside them take.
+    /// 717 reads a second one at a time take some 1.4 ms each, independent of 20 large ones beside them.
     #[test]
     fn mean_of_several_jobs_is_weighted_by_requests() {
         let job = |requests: u64, mean: f64| {

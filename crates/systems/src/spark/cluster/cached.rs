@@ -48,7 +48,7 @@ impl SparkCluster {
         self.start_cache(resources, limit)
     }
 
-    /// Lets go of a cache that has ended by itself, with whatever it had not stored.
+    /// Lets go of a cache that has ended by itself, with its unstored data.
     pub fn abandon_cache(&mut self) {
         self.cache = None;
         self.state.get_mut().forget_caches();
