@@ -53,7 +53,7 @@ fn cell_sets_read_ahead_and_restores_it() {
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
-/// Four reads to an update, a writer of a given rate beside them, on a volume of which one figure is another.
+/// Four reads to an update, a writer of a given rate beside them, on a volume with one figure changed.
 const PROPORTIONS: &str = r#"
 name = "theirs"
 [system.rocksdb]

@@ -178,7 +178,7 @@ impl ConsoleHub {
         below.filter_map(|directory| directory.file_name()?.to_str().map(str::to_owned)).collect()
     }
 
-    /// Whether that is the run that this console was started for, of which nothing is written yet.
+    /// Whether that is the run that this console was started for, before it has written anything.
     pub(crate) fn is_about_to_begin(&self, name: &str) -> bool {
         self.opens_on.as_deref() == Some(name) && self.runs.directory(name).is_none()
     }

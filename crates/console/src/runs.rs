@@ -85,7 +85,7 @@ pub(crate) struct RunCatalog {
     root: PathBuf,
     /// Nothing of one that can't be used, so that it is not read again and again.
     heads: UnsimulatedMutex<RunHeads>,
-    /// By name: what was counted, of which head.
+    /// By name: the counts, with the head that they belong to.
     counted: UnsimulatedMutex<HashMap<String, CountedRecords>>,
 }
 

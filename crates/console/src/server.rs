@@ -66,7 +66,7 @@ pub struct ConsoleOptions {
 
 /// Where browsers and monitors come in.
 pub enum ListenAddress {
-    /// An address of this host's own, of which nobody else hears; with `tls` any.
+    /// An address of this host that no other host reaches; with `tls` any.
     At(SocketAddr),
     /// What a service manager listens on, and has since the host's start.
     Passed(TcpListener),

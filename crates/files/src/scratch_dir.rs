@@ -1,5 +1,5 @@
-//! Folders in a temporary directory that are gone soon, and of which no journal is kept. A process that is killed in
-//! that moment leaves one behind, whose name says which process made it.
+//! Short-lived folders in a temporary directory, without a journal. A process that is killed in that moment leaves one
+//! behind, whose name says which process made it.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -24,7 +24,7 @@ const SECTOR_BYTES: usize = 512;
 type DiskPage = Box<[u8; PAGE_BYTES]>;
 type SyscallResult = Result<(), c_int>;
 
-/// A page of which the disk has something else than the kernel remembers.
+/// A page whose bytes on the disk differ from the kernel's.
 struct DifferingPage {
     on_disk: DiskPage,
     /// The kernel knows, and the next sync writes it. If not, it takes the page for written.

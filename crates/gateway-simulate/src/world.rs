@@ -40,7 +40,7 @@ impl SplitMix64 {
         self.below(1000) < times
     }
 
-    /// One of these, of which there is at least one.
+    /// One of these; there must be at least one.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }

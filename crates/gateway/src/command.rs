@@ -282,7 +282,7 @@ fn run(command: GatewayCommand) -> Result<ExitCode, CommandFailure> {
                         let alone = cluster::alone(&config, not_abandoned).await?;
                         OpenEngine::alone(&config, &secrets, alone, into_empty).await?
                     }
-                    // In a cluster it waits for etcd, and may do so for ever.
+                    // In a cluster it waits for etcd, and may do so forever.
                     false => match tokio::time::timeout(limit, OpenEngine::to_drain(&config, &secrets, into_empty)).await {
                         Ok(opened) => opened?,
                         Err(_) => return Err(GatewayFault::Failed(format!("the gateway was not ready within {timeout} s, and stored nothing: check that its store and, with [cluster], etcd answer"))),

@@ -311,7 +311,7 @@ impl NvmeTarget {
         stream.into_answer()
     }
 
-    /// Ends all connections and waits until devices have nothing more of them, though not for ever.
+    /// Ends all connections and waits until devices have nothing more of them, though not forever.
     pub fn stop(mut self) {
         self.end();
     }

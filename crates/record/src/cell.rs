@@ -313,7 +313,7 @@ pub enum DeviceArrangement {
     Jbod,
     /// One volume, striped where there are several devices, shown as several directories.
     Split,
-    /// A pool, of which each server has a volume.
+    /// A pool, with a volume for each server.
     Pool,
     /// Real directories, on any device.
     Paths,

@@ -102,8 +102,7 @@ impl InputCertificate {
     pub const MIN_COVERED: f64 = 0.5;
     /// The most of the devices' time that may rest on estimates.
     pub const MAX_ESTIMATED: f64 = 0.5;
-    /// Operations that would take so many times as long, or more, are decided by a program of which no source knows how
-    /// fast it is.
+    /// Operations that would take so many times as long, or more, depend on a program's speed, which no source gives.
     pub const LIMIT_OWN_TIME: f64 = 1.25;
 
     /// Of devices, each with the time that it was busy; none where none is known.

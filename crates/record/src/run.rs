@@ -57,7 +57,7 @@ pub struct PublishedFigure {
     /// The most that was seen, and not what was seen everywhere.
     #[serde(default)]
     pub up_to: bool,
-    /// The paper's machines, of which the study stands for one: `value` is the printed throughput divided by it. Absent
+    /// The paper's machines; the study models one of them: `value` is the printed throughput divided by it. Absent
     /// where it is as printed.
     #[serde(default)]
     pub one_of: Option<u32>,
@@ -202,7 +202,7 @@ pub struct RunHeader {
     /// What the command line put in the place of the study's own, `scale.data=100`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,
-    /// Parts of the study, of which the plan has every cell; the whole study when empty.
+    /// Parts of the study whose cells are all in the plan; the whole study when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<CellLimit>,
     /// The media that are files of the user's: each file's name as the study writes it, and its text.

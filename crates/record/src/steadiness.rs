@@ -65,7 +65,8 @@ impl WarmUp {
         WarmUp::from_measurement(record.measured.as_ref()?, figure, record.scale.time)
     }
 
-    /// What one measurement shows, of which `time` seconds here are one. None where it is steady, or too short to tell.
+    /// One measurement's steadiness; `time` seconds here are one of its seconds. None where it is steady, or too short
+    /// to tell.
     pub fn from_measurement(
         measured: &MeasuredWindow,
         figure: SteadinessMetric,

@@ -57,7 +57,7 @@ fn explanation(cell: &str, unexplained: f64) -> CellExplanation {
     }
 }
 
-/// Every measured cell, of which the first was simulated to wait longer than it did.
+/// Every measured cell; the first waits longer in the simulation than it did.
 fn explained(loaded: &underlay_report::LoadedRun) -> RunExplanation {
     let mut cells: Vec<CellExplanation> = Vec::new();
     for record in loaded.records.iter().filter(|record| record.measured.is_some()) {

@@ -32,7 +32,7 @@ pub struct ScriptReport {
     pub trace: u64,
 }
 
-/// Plays a script. What it leaves behind (threads that wait for ever) ends with the process.
+/// Plays a script. What it leaves behind (threads that wait forever) ends with the process.
 pub fn run(script: &FaultScript) -> ScriptReport {
     let (setup, steps) = (script.setup.clone(), script.steps.clone());
     let events = Arc::<UserEvents>::default();

@@ -42,7 +42,7 @@ pub enum DeviceFault {
         extent: Option<ByteExtent>,
         seed: u64,
     },
-    /// Reads give data of which one bit is not what was written, and don't say so. What is stored stays as it is.
+    /// Reads silently return data with one wrong bit. What is stored stays as it is.
     Corrupt {
         /// The share of the reads that it strikes: 1 is all.
         rate: f64,

@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Owner {
     journal: Journal,
     device: QueuedDevice,
-    /// (the last record's number, of which the journal counts from here)
+    /// (the last record's number, which the journal counts on from)
     state: Arc<Mutex<(u64, u64)>>,
     committed: Arc<AtomicU64>,
 }

@@ -35,7 +35,7 @@ fn near(found: f64, expected: f64, tolerance: f64, label: &str) {
     assert!((found / expected - 1.0).abs() <= tolerance, "{label}: {found}, expected {expected}");
 }
 
-/// A volume of which only the gates are left.
+/// A volume reduced to its gates.
 fn gp2() -> CatalogueMedium {
     let mut medium = kind(include_str!("kinds/cloud.toml"));
     if let ModelParameters::Cloud(volume) = &mut medium.model {

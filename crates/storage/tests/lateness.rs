@@ -279,7 +279,7 @@ fn panicking_model_fails_its_requests() {
         assert!(answers.iter().any(is_failed), "{answers:?}");
         submit(&device, read(0), &sender);
         assert_eq!(receiver.recv_timeout(TIMEOUT).unwrap(), Err(DeviceError::Gone));
-        // Nor does this wait for ever.
+        // Nor does this wait forever.
         device.set_pace(underlay_storage::stack::PacingMode::Immediate);
     }
 }

@@ -272,7 +272,7 @@ fn contradicts(changes: &[(&str, &str)], lines: (&str, &str), words: &str) {
 fn impossible_devices_are_found() {
     assert!(contradictions(DRIVE).is_empty(), "{:#?}", contradictions(DRIVE));
     CatalogueMedium::parse("drive.toml", DRIVE).unwrap_or_else(|error| panic!("{error}"));
-    // A write of 180 us, of which one at a time is answered 1,780 times a second.
+    // A write of 180 us, while one at a time is answered 1,780 times a second.
     contradicts(
         &[("[[1, 5_555], ", "[[1, 1_780], ")],
         ("[[1, 1_780], ", "value = 180,"),

@@ -22,7 +22,7 @@ const LOADED_RECORD_BYTES: f64 = 1000.0;
 const FILL_TO_LOAD: f64 = 0.4;
 /// ... and where all of them read. Of replicated systems they took a half to a third of the time.
 const READS_TO_LOAD: f64 = 0.9;
-/// A job of which nothing is known.
+/// An unknown job.
 const UNKNOWN_JOB_S: f64 = 25.0;
 /// Attaching, cloning, dropping caches.
 const AROUND_A_CELL_S: f64 = 1.0;
@@ -50,7 +50,7 @@ pub fn with_a_trial(parts: WallParts) -> WallParts {
     WallParts { prepare_s: OWN_OVERHEAD_S + TRIAL_S, ..parts }
 }
 
-/// The same for a study whose factor is found, of which each cell runs as often as is said of its id.
+/// The same for a study whose factor is found; `count_of` gives the runs of each cell by id.
 pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallParts {
     let mut estimate = WallParts::default();
     let mut loaded = BTreeSet::new();

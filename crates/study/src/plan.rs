@@ -331,8 +331,8 @@ fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
 }
 
 impl WorkloadPoint<'_> {
-    /// The last part of a cell's id; `with_data` when the study has several sizes.
-    /// Lengths of rates are in it as the study has them, of which those here are `stretch` times as long.
+    /// The last part of a cell's id; `with_data` when the study has several sizes. Lengths of rates are in it as in the
+    /// study; those here are `stretch` times as long.
     fn id(&self, with_data: bool, stretch: f64) -> String {
         let mut id = format!("{}-{}-{}-{}t", self.workload.name, self.mix, self.distribution, self.threads);
         match self.rate {

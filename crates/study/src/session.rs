@@ -1,5 +1,5 @@
 //! A system under load, the same for a cell of a study and for `underlay ycsb`: servers in their memory budgets, on
-//! directories of which nothing is in the page cache, driven by the load generator, settled and shut down.
+//! directories that are not in the page cache, driven by the load generator, settled and shut down.
 
 mod at_stop;
 pub mod nodes;

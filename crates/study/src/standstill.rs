@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(over(2_500, 9_000), [StoppedProcess { stopped_wall_s: 0.5, ..expected }]);
     }
 
-    /// A rate of which the backlog was worked off in the window, and one whose threads had caught up by then.
+    /// A rate whose backlog was worked off in the window, and one whose threads had caught up by then.
     #[test]
     fn warm_up_stop_counts_where_backlog_remains() {
         let origin = Instant::now();

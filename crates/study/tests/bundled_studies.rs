@@ -128,7 +128,7 @@ fn quickstart_compares_three_storages_beyond_memory() {
     for cell in &cells {
         assert!(study.bytes_here(cell.data_bytes) >= 4 * memory, "{}", cell.id);
     }
-    // What two CPUs need, of which the system has one.
+    // What two CPUs need, one of them for the system.
     let study = study.with_slow_motion(24.0);
     let wall = (study.run.warmup + study.run.duration) * plan::order(&study).len() as u32;
     assert!(wall.as_secs() < 360, "the cells alone take {wall:?}, and loading comes on top");

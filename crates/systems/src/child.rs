@@ -44,7 +44,7 @@ struct ChildOptions {
     ends_group: bool,
     /// Whom it becomes last of all.
     user: Option<(Uid, Gid)>,
-    /// It prints into a pipe, of which the log keeps so much. Without one it has the log itself.
+    /// It prints into a pipe, and the log keeps so much of that. Without one it has the log itself.
     printed_limit_bytes: Option<u64>,
 }
 

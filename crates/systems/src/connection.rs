@@ -13,8 +13,8 @@ use underlay_workload::client::{ClientError, FieldSelection, FieldValues};
 use crate::child::ChildState;
 use crate::wire::{FrameBuffer, WireOpcode, WireReply, WireRequest, WireStatus, encode_request};
 
-/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero, of which Java leaves one
-/// more unused ("Unix domain path too long").
+/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero, and Java leaves one more
+/// unused ("Unix domain path too long").
 const SOCKET_PATH_BYTES: usize = 106;
 
 /// A connection that sends a request with one write and receives the reply with one read. It stops allocating once its

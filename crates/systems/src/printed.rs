@@ -41,8 +41,8 @@ enum ReadOutcome {
 }
 
 impl OutputPipe {
-    /// A pipe into `log`, of which the first `limit_bytes` are kept, and its end for the child, which belongs to
-    /// `user`. The pipe is read from now on, until every process that has the other end is gone.
+    /// A pipe into `log`, which keeps the first `limit_bytes`, and its end for the child, which belongs to `user`. The
+    /// pipe is read from now on, until every process that has the other end is gone.
     ///
     /// # Errors
     /// When there can be no pipe or no thread.
@@ -57,7 +57,7 @@ impl OutputPipe {
             // Otherwise it could not open its own output by name.
             fchown(&writer, Some(uid), Some(gid))?;
         }
-        // Only our end: the flag belongs to the open file, of which the child has another.
+        // Only our end: the flag belongs to the open file, and the child has another.
         fcntl_setfl(&reader, fcntl_getfl(&reader)? | OFlags::NONBLOCK)?;
         let log = Mutex::new(OutputLog { file: log, room_bytes: limit_bytes });
         let inner = Arc::new(OutputPipeState { reader, log });

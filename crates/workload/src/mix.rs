@@ -128,7 +128,7 @@ impl OperationChooser {
     #[inline(always)]
     pub fn kind_of(&self, draw: u64) -> OperationKind {
         // Bounds never fall, so the number of those that are passed is the place of the first that is not. Counting
-        // takes no branch, of which the processor would guess every other one wrong.
+        // takes no branch: the processor would guess every other one wrong.
         let passed: usize = self.bounds[..self.last].iter().map(|&bound| usize::from(draw >= bound)).sum();
         self.kinds[passed]
     }

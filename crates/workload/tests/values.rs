@@ -105,7 +105,7 @@ proptest! {
         let mut spoiled = written.clone();
         let place = change.index(length);
         spoiled[1][place] ^= 1 << bit;
-        // A version that changes changes the random bytes, of which there must be some.
+        // A new version changes the random bytes, so there must be some.
         let carries_random = (length as f64 - 8.0) * (1.0 - compressibility) >= 8.0;
         if place >= 8 || length < 16 || carries_random {
             prop_assert!(

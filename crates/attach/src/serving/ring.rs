@@ -130,7 +130,7 @@ pub(crate) trait RingSlots {
 }
 
 /// Tells once whether the slots were accepted, and serves them until the kernel has given all of them back. A ring that
-/// fails afterwards ends the process: without its thread requests would wait for ever, and without the process the
+/// fails afterwards ends the process: without its thread requests would wait forever, and without the process the
 /// kernel fails them.
 pub(crate) fn serve<S: RingSlots>(
     slots: &S,

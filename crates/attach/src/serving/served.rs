@@ -176,7 +176,7 @@ impl ServedStorage {
         })
     }
 
-    /// Those of which the daemon is the file system itself.
+    /// Those that the daemon serves as the file system itself.
     fn own_directories(&self) -> Vec<DirectoryConfig> {
         DaemonConfig::read(&self.session.join(CONFIG_FILE))
             .map(|config| config.directories)

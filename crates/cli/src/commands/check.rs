@@ -134,7 +134,7 @@ fn not_supplied(study: &Study) -> Vec<String> {
     kinds.into_iter().filter_map(missing).collect()
 }
 
-/// Systems of this kind are programs of the user's, of which nothing is known but their commands.
+/// Systems of this kind are the user's programs: only their commands are known.
 const COMMAND: &str = "command";
 
 fn memory_of_a_command(system: &SystemSpec, budget_bytes: u64) -> String {

@@ -120,7 +120,7 @@ impl ServiceReporter {
         service.moments.push(moment);
     }
 
-    /// Does something while `report` is asked once a second for a worker's part of a run, of which there may be none.
+    /// Does something while `report` is asked once a second for a worker's part of a run, if there is one.
     pub(crate) fn report_while<T>(
         reporter: Option<&ServiceReporter>,
         report: &(dyn Fn() -> (Option<ProgressReport>, bool) + Sync),

@@ -371,7 +371,7 @@ fn devices(arguments: &MountArguments, disk: &MountedDisk) -> Result<Vec<DeviceS
     let refused = |problem: String| {
         ExitFailure::Mistake(format!("--size {}: {problem}", arguments.size.as_deref().unwrap_or_default()))
     };
-    // A volume's rates follow its size. Without one it is the catalogue's own, of which a part is served.
+    // A volume's rates follow its size. Without one it is the catalogue's own, and a part of it is served.
     let medium = match asked {
         Some(bytes) => medium
             .with_size(bytes)

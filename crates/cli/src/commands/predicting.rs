@@ -265,7 +265,7 @@ fn point_of_job(
     let CellParts { cell, system, .. } = entry;
     let (storage, not_modelled) = match modelled::storage_of(study, entry) {
         Ok(storage) if storage.volumes.iter().map(|volume| volume.directories.max(1)).sum::<u32>() > 1 => {
-            (storage, Some("a storage of several directories, of which a job of fio uses one".to_owned()))
+            (storage, Some("a storage of several directories: a job of fio uses only one".to_owned()))
         }
         Ok(storage) => (storage, None),
         Err(layer) => (modelled::ModelledStorage::default(), Some(layer)),

@@ -51,7 +51,7 @@ pub(super) struct TransitionDetector {
 }
 
 impl TransitionDetector {
-    /// Between two samples of a cell, of which the second was taken at this time.
+    /// Between two samples of a cell, the second of which was taken at this time.
     pub(super) fn compare_samples(
         &mut self,
         at_s: f64,

@@ -288,7 +288,7 @@ fn render_empty(chart: &HistoryChart, history: &RunHistory) -> Markup {
     }
 }
 
-/// The moments that charts show, of which some leave out those in which devices took no modelled time.
+/// The moments that charts show: some leave out those in which devices took no modelled time.
 struct ShownMoments<'a> {
     all: Vec<&'a SampleMoment>,
     measured: Vec<&'a SampleMoment>,

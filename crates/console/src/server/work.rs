@@ -30,7 +30,7 @@ pub(super) enum WorkKind {
     Node,
     /// Makes an address that opens a session: it depends on nobody else.
     Entry,
-    /// Starts a run, of which one at a time begins.
+    /// Starts a run; runs begin one at a time.
     Start,
 }
 

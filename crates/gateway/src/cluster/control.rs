@@ -27,17 +27,16 @@ pub(super) struct ClusterControl {
     /// Since when each other member has been there.
     seen_since: HashMap<String, Instant>,
     closed_since: HashMap<u16, Instant>,
-    /// Slots of which nobody knows whether they were given away or marked as clean, nor whether that is still to come,
-    /// with the revision that they had before. They stay closed until it has changed: then what is on its way finds
-    /// another one, and does nothing.
+    /// Slots that may have been given away or marked as clean, now or yet to come, with their revision before that.
+    /// They stay closed until it has changed: then what is on its way finds another one, and does nothing.
     unsure: HashMap<u16, u64>,
-    /// Marks that slots were to get, of which nobody knows whether they have.
+    /// Marks that slots were to get, with an unknown outcome.
     marks: HashMap<u16, u64>,
     not_before: HashMap<u16, Instant>,
     mover: Option<JoinHandle<()>>,
     pub(super) is_leaving: bool,
     has_told_of_lost: bool,
-    /// Slots of which etcd and the local directory tell different things.
+    /// Slots on which etcd and the local directory disagree.
     strange: usize,
 }
 
@@ -294,8 +293,8 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// As [`change`](Self::change), where to believe the opposite of what etcd says would be dangerous: slots of which
-    /// nobody knows what became are unsure.
+    /// As [`change`](Self::change), where it would be dangerous to believe the opposite of etcd: slots with an unknown
+    /// outcome are unsure.
     async fn change_surely(
         &mut self,
         changes: Vec<(u16, SlotRecord)>,
@@ -531,7 +530,7 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// Slots of which the store has everything, and that nobody has written to lately.
+    /// Slots whose data is all in the store, and that nobody has written to lately.
     async fn mark_clean(&mut self) -> Result<(), String> {
         let idle = if self.is_leaving { Duration::ZERO } else { self.shared.tick };
         let closed = self.shared.ownership.close_idle(idle);

@@ -241,7 +241,7 @@ impl EtcdClient {
             let (status, answer) = self.post(&format!("{endpoint}{path}"), body, token.as_deref()).await?;
             match status {
                 200 => return Ok(answer),
-                // A token does not last for ever.
+                // A token does not last forever.
                 401 if attempt == 0 && token.is_some() => *self.token.lock() = None,
                 400 | 401 | 403 => {
                     return Err(EtcdError::not_done(format!("status {status}: {}", said(&answer))));

@@ -339,7 +339,7 @@ impl ClusterMember {
                         "{dirty} slots have data that the store lacks: their keys answer SlowDown until this gateway is back"
                     ),
                     (false, _) => tracing::warn!(
-                        "etcd has not said that everything is handed over: keys of which it has this gateway down answer SlowDown until that is back"
+                        "etcd has not confirmed that everything is handed over: keys that it assigns to this gateway answer SlowDown until this is back"
                     ),
                 }
                 break;

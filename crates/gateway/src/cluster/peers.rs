@@ -320,7 +320,7 @@ impl PeerClients {
         for name in OF_CONNECTION {
             parts.headers.remove(name);
         }
-        // One that stops in the middle must not keep the client for ever.
+        // One that stops in the middle must not keep the client forever.
         let (ownership, owner) = (Arc::clone(&self.ownership), owner.to_owned());
         let frames = futures_util::stream::unfold(Some(body), move |body| {
             let (ownership, owner, standstill) =
@@ -473,7 +473,7 @@ impl<S: futures_util::Stream<Item = GatewayResult<Frame<Bytes>>>> Body for Sized
 }
 
 /// Has the kernel break off what leads to a host that is out of reach: without this it would wait for a quarter of an
-/// hour, or for ever.
+/// hour, or forever.
 fn watch(stream: &TcpStream) -> std::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;

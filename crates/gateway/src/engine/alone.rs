@@ -30,7 +30,7 @@ pub(crate) struct RecordedCluster {
 }
 
 impl RecordedCluster {
-    /// Whether nobody can have got a slot of which this does not tell.
+    /// Whether these are all slots that somebody can have got.
     fn is_whole(&self, membership: &ClusterMembership) -> bool {
         !self.is_halted && self.revision >= membership.revision
     }

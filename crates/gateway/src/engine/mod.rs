@@ -151,7 +151,7 @@ pub struct GatewayEngine {
     late_of_removed: Mutex<HashMap<String, Arc<LateRequests>>>,
     /// Requests that wait for room.
     waiting: room::RoomQueue,
-    /// Contents of which the log has said that the store withholds them.
+    /// Contents that the log has already named as withheld by the store.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
     _lock: std::fs::File,

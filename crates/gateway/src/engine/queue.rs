@@ -110,7 +110,7 @@ impl FlushQueue {
     }
 
     /// Places for those of the names that are not pending, waited for where there are none. What the stores refuse
-    /// again and again may stay for ever: it has as many places of its own, so that new names still have theirs.
+    /// again and again may stay forever: it has as many places of its own, so that new names still have theirs.
     pub(super) async fn reserve(self: &Arc<Self>, names: &[ObjectName]) -> ReservedNames {
         loop {
             let changed = self.changed.notified();

@@ -24,7 +24,7 @@ const GOING: &[u8] = b"going";
 /// How long a client waits for its store, before the bucket is going and then until it has gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Uploads that end in one commit, and parts, of which the last upload may have 9,999 more: other changes wait for it.
+/// Uploads that end in one commit, and their parts; the last upload may have 9,999 more. Other changes wait for it.
 const MAX_UPLOADS_PER_STEP: usize = 500;
 const MAX_PARTS_PER_STEP: usize = 10_000;
 /// How often it is looked whether those that are going can go.
@@ -39,7 +39,7 @@ pub(super) struct RecentRemovals {
     names: VecDeque<String>,
 }
 
-/// Of which the names are remembered.
+/// Removals whose names are remembered.
 const MAX_REMOVALS: usize = 1024;
 
 impl RecentRemovals {

@@ -154,8 +154,8 @@ impl GatewayEngine {
     }
 }
 
-/// Which objects consist of a content, and of which ranges; `None` if it is better fetched whole: most of it is in use,
-/// or not all its users are found. The users are parts of unfinished uploads, and objects that are to be flushed.
+/// The objects that consist of a content, with their ranges; `None` if it is better fetched whole: most of it is in
+/// use, or not all its users are found. The users are parts of unfinished uploads, and objects that are to be flushed.
 fn wanted_of(
     view: &MetadataView,
     content: ContentId,
@@ -271,7 +271,7 @@ fn move_users(
             }
         }
     }
-    // One that nobody uses any more would stay for ever.
+    // One that nobody uses any more would stay forever.
     if fetched.iter().any(|fetched| !used.contains(&fetched.content)) {
         return Err(GatewayError::NoSuchKey);
     }

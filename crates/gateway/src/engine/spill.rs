@@ -459,7 +459,7 @@ impl GatewayEngine {
     }
 
     /// Room in the journal. Parts get theirs one after the other, so the one that has waited longest is not overtaken
-    /// for ever.
+    /// forever.
     ///
     /// # Errors
     /// `Busy` if it stays full, or others need the place of this request, and as

@@ -32,7 +32,7 @@ const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 enum RechunkerState {
     /// Before a chunk.
     Line,
-    /// In a chunk, of which so many bytes are still to come.
+    /// In a chunk, with so many bytes still to come.
     Data(u64),
     /// Behind a chunk's bytes, with so many of the two that end it still to come.
     End(u8),

@@ -43,11 +43,11 @@ const HEADERS_IN: Duration = Duration::from_secs(30);
 /// Another gateway keeps a connection for less than this, and strangers hold none for longer.
 const INNER_HEADERS_IN: Duration = Duration::from_secs(15);
 const HANDSHAKE_IN: Duration = Duration::from_secs(10);
-/// S3 takes 8 KiB of headers, of which 2 KiB may be user metadata: some 450 of the shortest, `x-amz-meta-a: b`.
-/// Presigned URLs are long.
+/// S3 takes 8 KiB of headers, up to 2 KiB of them user metadata: some 450 of the shortest, `x-amz-meta-a: b`. Presigned
+/// URLs are long.
 const MAX_HEADERS: usize = 512;
 const MAX_HEADER_BYTES: usize = 64 << 10;
-/// A key has 1024 bytes, of which most need no escape.
+/// A key has 1024 bytes, and most need no escape.
 const MAX_LOGGED_BYTES: usize = 2048;
 /// How long a request waits for the place of one whose client is slow.
 const SLOT_IN: Duration = Duration::from_secs(4);

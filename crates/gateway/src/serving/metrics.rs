@@ -15,7 +15,7 @@ use crate::model::now_ms;
 /// Upper bounds of the latency's buckets.
 const BOUNDS_S: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Names that fail to be stored, of which `/metrics` and `/status` speak.
+/// Names that fail to be stored, as `/metrics` and `/status` list them.
 const MAX_FAILING_NAMES: usize = 20;
 
 /// Requests that were answered.

@@ -53,7 +53,7 @@ use seats::ConnectionSeats;
 
 /// A drain waits so long at least for what a store refuses.
 const REFUSED_FOR: Duration = Duration::from_secs(20);
-/// Names that are not stored, of which the log speaks at the end.
+/// Names that are not stored, as the log lists them at the end.
 const MAX_LOGGED_UNSTORED: usize = 100;
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);

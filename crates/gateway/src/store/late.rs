@@ -586,7 +586,7 @@ mod tests {
         assert!(late.follow("a", RequestEffect::Delete).is_ok());
     }
 
-    /// Whether nothing may land behind these answers, of which the store's client goes by the last.
+    /// Whether nothing may land behind these answers. The store's client goes by the last one.
     async fn is_over(method: Method, target: &str, statuses: &[u16]) -> bool {
         let late = Arc::new(LateRequests::new(LONG));
         let following = late.follow("a", put("1")).unwrap();

@@ -310,7 +310,7 @@ impl StoreBackend {
         Ok(path)
     }
 
-    /// Waits for the store, but not for ever. What a directory says counts only if it is still the one that was opened.
+    /// Waits for the store, but not forever. What a directory says counts only if it is still the one that was opened.
     async fn patiently<T>(
         &self,
         operation: &str,

@@ -42,7 +42,7 @@ const EXPIRES_META: HeaderName = HeaderName::from_static("x-amz-meta-%underlay-e
 #[derive(Clone, Debug, Default)]
 pub(super) struct SigningTransport {
     /// Belongs to the client that was made last, the store's own. Earlier clients ask for its credentials; holding
-    /// those, they would keep each other alive for ever.
+    /// those, they would keep each other alive forever.
     last: Arc<Mutex<StoreSlot>>,
 }
 

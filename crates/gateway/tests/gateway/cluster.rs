@@ -271,7 +271,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A key, the version that was acknowledged last, and those of which nobody knows what became.
+/// A key, the version that was acknowledged last, and those with an unknown outcome.
 #[derive(Default)]
 struct Known {
     acknowledged: u64,

@@ -247,7 +247,7 @@ fn undeletable_bucket_keeps_its_uploads() {
     std::fs::remove_dir_all(&object).unwrap();
     let begun = std::time::Instant::now();
     while ask("DELETE", "/made").status != 204 {
-        assert!(begun.elapsed() < Duration::from_secs(120), "it stays for ever");
+        assert!(begun.elapsed() < Duration::from_secs(120), "it stays forever");
     }
     assert_eq!(ask("HEAD", "/made").status, 404);
 }

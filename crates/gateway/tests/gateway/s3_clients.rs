@@ -27,8 +27,7 @@ fn modules() -> &'static Path {
     })
 }
 
-/// A directory with the AWS SDK for Java, of which every file is the one in the list: `scripts/lock-artifacts` writes
-/// it.
+/// A directory with the AWS SDK for Java, with exactly the listed files: `scripts/lock-artifacts` writes it.
 fn jars() -> &'static Path {
     static JARS: OnceLock<PathBuf> = OnceLock::new();
     JARS.get_or_init(|| {

@@ -117,7 +117,7 @@ fn init_takes_a_bucket_an_address_and_a_store() {
     }
 }
 
-/// A restart does not help before somebody has changed something: the unit must not try for ever.
+/// A restart does not help before somebody has changed something: the unit must not try forever.
 #[test]
 fn configuration_faults_exit_with_2() {
     let directory = tempfile::tempdir().unwrap();

@@ -64,7 +64,7 @@ struct ConnectionState {
     phase: ConnectionPhase,
     /// The last association.
     number: u64,
-    /// The last one of which a connection has ended, and why.
+    /// The last one whose connection has ended, and why.
     ended: Option<(u64, String)>,
     /// Commands without a connection.
     orphans: Vec<CommandExchange>,

@@ -15,7 +15,7 @@ use crate::nqn;
 
 /// More entries than any target of ours has; what says more is no target.
 const MAX_ENTRIES: u64 = 4096;
-/// The page may change while it is read, but not for ever.
+/// The page may change while it is read, but not forever.
 const MAX_ATTEMPTS: usize = 10;
 
 /// All commands are waited for.

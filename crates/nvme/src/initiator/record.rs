@@ -50,7 +50,7 @@ impl<W> WriteRecord<W> {
 
     /// Whether a write may be sent, which then is under way.
     pub(super) fn begin(&mut self, blocks: BlockRange, bytes: usize) -> bool {
-        // No overtaking, or a stream of small writes could keep a large one waiting for ever.
+        // No overtaking, or a stream of small writes could keep a large one waiting forever.
         self.waiting.is_empty() && self.begin_waited(blocks, bytes)
     }
 

@@ -35,8 +35,7 @@ impl EncodedHeader {
 }
 
 impl PduFraming {
-    /// The bytes before the data of a PDU, of which `data_bytes` follow, and the data's digest behind them
-    /// ([`PduFraming::has_data_digest`]).
+    /// The bytes before a PDU's data. The data (`data_bytes`) and its digest follow ([`PduFraming::has_data_digest`]).
     pub fn head(&self, pdu: &Pdu, data_bytes: usize) -> EncodedHeader {
         let header = header_bytes(pdu.kind()).expect("every PDU has a header");
         let with_header_digest = self.digests.header && pdu.has_digests();

@@ -396,7 +396,7 @@ mod tests {
         }
     }
 
-    /// In virtual time, of which any amount passes at once.
+    /// In virtual time, which passes at once.
     fn run_in_world(body: impl FnOnce(&SimulatedWorld) + Send + 'static) {
         SimulatedWorld::new(1).run(body).0.unwrap();
     }

@@ -145,7 +145,7 @@ pub struct NvmSubsystem {
     /// Changes with the set of namespaces, so that queues may remember the one that they use.
     generation: AtomicU64,
     controllers: Mutex<ControllerTable>,
-    /// Queues that ended, of which a device may still have commands.
+    /// Queues that ended while a device may still have their commands.
     ended_queues: Mutex<Vec<EndedQueue>>,
     discovery: Arc<DiscoveryLog>,
 }

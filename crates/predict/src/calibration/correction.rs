@@ -55,7 +55,7 @@ pub(super) fn nearest(question: &CellPoint, outcome: &SimulationOutcome, sources
     if squared.is_finite() { squared.sqrt() } else { 0.0 }
 }
 
-/// How far a measured cell is from the question, of both of which a latency was simulated: squares of logarithms.
+/// The distance of a measured cell from the question, by both simulated latencies: squares of logarithms.
 fn distance(question: &CellPoint, cell: &MeasuredCell, latencies: (f64, f64)) -> f64 {
     let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
     apart(latencies.0, latencies.1)

@@ -11,8 +11,8 @@ use crate::quantity;
 use crate::statistics::ConfidenceInterval;
 use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
-/// The certificate of a cell's inputs: of the completed repetition of which least is known. All of a cell ask for the
-/// same, so they hardly differ; but one may lie on the other side of a limit, and it decides.
+/// The certificate of a cell's inputs: that of the completed repetition with the least known inputs. All of a cell ask
+/// for the same, so they hardly differ; but one may lie on the other side of a limit, and it decides.
 pub fn find_certificate<'a>(result: &CellResult<'a>) -> Option<&'a InputCertificate> {
     least_known(result.completed().filter_map(|record| record.inputs.as_ref()))
 }

@@ -41,7 +41,7 @@ pub(crate) struct StorageEffect<'a> {
     pub index: usize,
     more: Vec<ConfidenceInterval>,
     less: Vec<ConfidenceInterval>,
-    /// Ratios of which nothing tells how certain they are.
+    /// Ratios of unknown certainty.
     bare: Vec<f64>,
     no_difference: usize,
     highest: f64,

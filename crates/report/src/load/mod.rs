@@ -1,4 +1,4 @@
-//! Reading a run directory: `run.json` beside `cells/*.json`, of which some may still be missing.
+//! Reading a run directory: `run.json` beside `cells/*.json`; some of those may still be missing.
 
 mod doubts;
 pub(crate) mod origins;

@@ -6,8 +6,8 @@ pub(crate) const MAX_HEAD_BYTES: u64 = 64 << 20;
 pub(crate) const MAX_RECORD_BYTES: u64 = 256 << 20;
 /// Of all records of a run.
 pub(crate) const MAX_RECORDS_BYTES: u64 = 2 << 30;
-/// Values in a record, each of which takes some ten times as much memory as text at most. A sample a second of a
-/// hundred devices for an hour has a third of them.
+/// Values in a record; each takes at most some ten times as much memory as text. A sample a second of a hundred devices
+/// for an hour has a third of them.
 const MAX_VALUES: usize = 16 << 20;
 /// Objects and lists in a record. Read as what it may be, an object takes some 600 bytes, from as little as 6 in the
 /// file.

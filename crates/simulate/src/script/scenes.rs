@@ -1,4 +1,4 @@
-//! Steps of which each by itself is common, and which seldom meet by chance.
+//! Steps that are common by themselves, and seldom meet by chance.
 
 use underlay_sync::simulation::SimulationRng;
 

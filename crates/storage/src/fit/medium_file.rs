@@ -91,7 +91,7 @@ fn capital(text: &str) -> String {
         .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
 }
 
-/// The largest working set of which re-reads came from a cache.
+/// The largest working set whose re-reads came from a cache.
 fn read_cache_bytes(profile: &DeviceProfile) -> Option<u64> {
     let alone = profile
         .points

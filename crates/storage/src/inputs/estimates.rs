@@ -33,8 +33,8 @@ impl ModelEstimate {
         &self.name
     }
 
-    /// Whether it is the curve of a measured service, of which a model takes what it gains from depth: all of it times
-    /// a factor would be the same.
+    /// Whether it is the curve of a measured service. A model takes its gain from depth: all of it times a factor would
+    /// be the same.
     fn is_rate_at_depths(&self) -> bool {
         self.name == "iops" && self.pointer.contains("/service/")
     }

@@ -174,7 +174,7 @@ struct RecordBatch {
     length_bytes: u64,
 }
 
-/// The length of the payload of a batch of `header`'s journal and generation, of which `start` is the beginning.
+/// The payload length of the batch that begins with `start`, in `header`'s journal and generation.
 fn payload_bytes(header: &AreaHeader, start: &[u8]) -> Option<u64> {
     // Batches of an older generation stay behind the end when an area is used again.
     let is_one = start.len() >= BATCH_HEADER_BYTES
@@ -279,8 +279,8 @@ pub fn decode_area(header: &AreaHeader, area: &[u8]) -> Result<AreaContent, Area
     }
 }
 
-/// Reads an area of which `header` is the header; `read` takes a place in it and a length. It takes no more
-/// memory than what the area holds.
+/// Reads the area of this `header`; `read` takes a place in it and a length. It takes no more memory than what the area
+/// holds.
 ///
 /// One batch is under way at a time, and the next one begins only when it is durable. So the first batch that
 /// is not whole is the end, torn by a power cut or never written; but a whole one *behind* it proves that the

@@ -43,7 +43,7 @@ pub struct LayerMetric {
     pub counts: bool,
 }
 
-/// For stacks of which nothing is elsewhere.
+/// For stacks without external volumes.
 pub(super) struct NoOpener;
 
 impl RemoteOpener for NoOpener {

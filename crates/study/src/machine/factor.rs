@@ -315,7 +315,7 @@ mod tests {
                 speed: None,
             }
         };
-        // An idle CPU, of which the margin is taken off.
+        // An idle CPU, less the margin.
         assert_eq!(too_many_cores(1, &placement_of(0.99 * 0.85)), None);
         let message = too_many_cores(1, &placement_of(0.5 * 0.85)).unwrap();
         assert!(message.contains("0.50 idle CPUs") && !message.contains("fewer"), "{message}");

@@ -344,7 +344,7 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
         name: "operations answered".into(),
         passed,
         finding: format!(
-            "{all} operations, of which {} failed and {refused} found no record or were refused ({allowed})",
+            "{all} operations: {} failed and {refused} found no record or were refused ({allowed})",
             measured.errors,
         ),
         extent: Some(share),

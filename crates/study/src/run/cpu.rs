@@ -128,7 +128,7 @@ impl<'a> CpuMeter<'a> {
             waited = self::waited(now, then, cpus).filter(|_| alone).or(waited);
         }
         let waited_share = waited.map(|waited| {
-            // Added up over CPUs, of which the others went on.
+            // Added up over CPUs: the others went on.
             let stolen_s = stolen_from_system_s(system, used_s);
             let at_once = ((used_s + stolen_s) / wall_s).max(1.0);
             ((waited.as_secs_f64() + stolen_s / at_once) / wall_s).min(1.0)

@@ -262,7 +262,7 @@ pub(super) fn drive(
 }
 
 /// Ends everything once the disk of this host has been full for a while: a system whose devices fail may try again for
-/// minutes, or wait for ever.
+/// minutes, or wait forever.
 fn watch_space(
     images: &Path,
     control: &RunHandle<'_>,

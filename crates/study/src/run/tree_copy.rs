@@ -76,8 +76,8 @@ fn copy_entries(from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> io::R
     Ok(())
 }
 
-/// Programs that run as other users refuse data of the wrong one. The owner is that of what was read, not of what has
-/// its name now.
+/// Programs that run as other users refuse data of the wrong one. The owner is that of the file that was read, not of
+/// the one with its name now.
 fn give(target: BorrowedFd<'_>, found: &Stat) -> io::Result<()> {
     let ours = fstat(target)?;
     if (found.st_uid, found.st_gid) != (ours.st_uid, ours.st_gid) {

@@ -111,7 +111,7 @@ impl<'a> NodeDesk<'a> {
         act: impl FnOnce() -> T,
     ) -> Result<T, AttachError> {
         std::thread::scope(|scope| {
-            // Also where something panics: the threads would go on for ever.
+            // Also where something panics: the threads would go on forever.
             let attended = AttendedNodes(self);
             let control = NodeControl::listen(self, registry, scope)?;
             scope.spawn(|| self.count_when_asked());

@@ -17,7 +17,7 @@ use underlay_workload::client::Client;
 use super::SessionError;
 use super::at_stop::end_on_stop;
 
-/// Started servers, of which each has its own data. Dropping them ends them at once.
+/// Started servers, each with its own data. Dropping them ends them at once.
 pub struct StartedServers {
     each: Vec<Box<dyn RunningSystem>>,
     /// What each of them consists of, where it tells.
@@ -213,7 +213,7 @@ fn on_each<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> 
     })
 }
 
-/// Endings of figures that are levels, of which a sum over servers would mean nothing.
+/// Endings of figures that are levels: a sum over servers would mean nothing.
 const LEVELS: [&str; 5] = ["_us", "_ms", "_share", "_ratio", "_percent"];
 
 fn together(each: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {

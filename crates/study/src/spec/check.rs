@@ -177,8 +177,7 @@ fn check_memory(system: &SystemSite, sites: &SectionSites, findings: &mut Diagno
     }
 }
 
-/// The finding about a size of the modelled machine of which too little is left on this one. `message` has what is
-/// left.
+/// The finding about a size of the modelled machine that is too small on this one. `message` has what is left.
 fn too_small_here(
     span: Range<usize>,
     message: String,

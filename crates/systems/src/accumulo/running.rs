@@ -143,7 +143,7 @@ impl RunningAccumulo {
 }
 
 impl RunningAccumulo {
-    /// The cluster of which a node is asked for by name, and whether that is one of HDFS.
+    /// The cluster of the node with this name, and whether that is one of HDFS.
     fn cluster_of(&self, name: &str, during: &'static str) -> Result<(&AccumuloCluster, bool), SystemError> {
         let cluster = self.cluster.as_ref().ok_or_else(|| unknown(NAME, during, name, []))?;
         let of_hdfs = cluster.hdfs.list()?.iter().any(|node| node.name == name);

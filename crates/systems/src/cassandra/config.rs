@@ -13,7 +13,7 @@ use crate::setting::{
     SettingMistakes, TextListSetting, TextSetting, settings, too_small,
 };
 
-/// Each node has an address in one block of loopback addresses, of which there are 254.
+/// Each node has an address in one block of 254 loopback addresses.
 const NODES: IntegerSetting = IntegerSetting(1..=200);
 /// Numbers of threads in a node. More than this would only compete for the cores of the host.
 const CONCURRENCY: IntegerSetting = IntegerSetting(2..=1024);

@@ -58,7 +58,7 @@ pub(super) struct CassandraMemoryLayout {
 }
 
 impl CassandraMemoryLayout {
-    /// Divides a node's memory, of which `heap_share` is for the heap.
+    /// Divides a node's memory; `heap_share` of it is for the heap.
     pub(super) fn new(node_bytes: u64, heap_share: f64) -> CassandraMemoryLayout {
         let direct_bytes = (node_bytes / 8).clamp(MIN_DIRECT_BYTES, MAX_DIRECT_BYTES);
         let most = match heap_share == DEFAULT_HEAP_SHARE {

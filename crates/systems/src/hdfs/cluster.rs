@@ -30,7 +30,7 @@ use crate::system::{SystemError, SystemResources};
 const START_LIMIT_S: f64 = 240.0;
 const STOP_LIMIT_S: f64 = 60.0;
 const POLL: Duration = Duration::from_millis(100);
-/// For tools, of which nothing is measured.
+/// For tools, which are not measured.
 const TOOL_HEAP_BYTES: u64 = 128 << 20;
 const MIB: f64 = (1 << 20) as f64;
 

@@ -1,4 +1,4 @@
-//! Which node has a member of which shard, and where each listens.
+//! The nodes of each shard's members, and where each listens.
 
 use std::net::Ipv4Addr;
 

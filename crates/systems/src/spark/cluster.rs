@@ -123,7 +123,7 @@ impl SparkCluster {
         Ok(())
     }
 
-    /// The file of whom our own requests to the store trust, if they need one.
+    /// The CA file of our own requests to the store, if they need one.
     fn authority(&self) -> Option<String> {
         self.store.certificate().map(|certificate| certificate.chain().display().to_string())
     }
@@ -206,7 +206,7 @@ impl SparkCluster {
                 );
                 Some(SystemError::failed(NAME, step.during, problem))
             } else {
-                // Spark would wait for ever for a worker that has died, and S3A for very long for its store. A node
+                // Spark would wait forever for a worker that has died, and S3A for very long for its store. A node
                 // that was sent away is no failure: it may come back.
                 self.check(step.during).and_then(|()| self.store.health()).err()
             };

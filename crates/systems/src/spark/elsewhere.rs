@@ -23,7 +23,7 @@ use crate::port_forward::{ADDRESS, ForwardTarget, NetworkDoor};
 use crate::system::{SystemError, SystemSettings};
 
 const PROGRAM: &str = "store.py";
-/// Up to five requests, of which each has ten seconds, and some for Python and their connections.
+/// Up to five requests of ten seconds each, and some for Python and their connections.
 const CHECK_LIMIT: Duration = Duration::from_secs(70);
 /// Objects are deleted one by one: thousands, from a store that may be far away.
 const CLEAR_LIMIT: Duration = Duration::from_secs(3600);

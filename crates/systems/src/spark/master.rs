@@ -13,7 +13,7 @@ const SPARKS_PORT: u16 = 7077;
 /// What starts executors of a cluster that runs already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExternalMaster {
-    /// Spark's own masters, of which one leads: `HOST:PORT`.
+    /// Spark's own masters; one of them leads: `HOST:PORT`.
     Spark(Vec<String>),
     /// The ResourceManager that `configuration` names.
     Yarn,

@@ -1,4 +1,4 @@
-//! The system `je-ha`: two shards of three members, of which some are killed under load.
+//! The system `je-ha`: two shards of three members; some are killed under load.
 
 use std::cell::Cell;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Three storage nodes with two shards, of which some are killed under load.
+//! Three storage nodes with two shards; some are killed under load.
 
 use std::cell::Cell;
 use std::net::TcpListener;

@@ -124,7 +124,7 @@ impl PoolCore {
                 let error = failed?;
                 // Of what is there twice only one copy can be on the member that is left out.
                 let twice = volume.mirror && volume.map.usage().single == 0 && durable.is_survived();
-                // So is what it has given up since then, of which the journal knows no better.
+                // So is space that it has given up since then, which the journal still lists.
                 let was_lost = |piece: &ReleasedSpace| {
                     let is_out = durable.states[self.member_of(*piece)] == MemberState::Out;
                     let is_void = volume.mirror && is_out;

@@ -262,8 +262,7 @@ impl PoolMembers {
         true
     }
 
-    /// Whether a member was left out or taken in of which the journal has yet to hear, and the states that it
-    /// hears of now.
+    /// Whether the journal has yet to note a member that was left out or taken in, and the states that it notes now.
     pub(super) fn take_changed(&self) -> (bool, Vec<MemberState>) {
         // Not between a note and the change that it is about: the flush is to know of it.
         let _changes = self.changes.lock();

@@ -18,7 +18,7 @@ const MAX_NOTED: u64 = 20_000;
 const PARTS: usize = 64;
 /// Values of a field that were replaced, which tell an older value from a wrong one.
 const REPLACED_KEPT: usize = 8;
-/// Writes of a field of which nobody knows whether they were done. With more, any value may be right.
+/// Writes of a field with an unknown outcome. With more, any value may be right.
 const UNANSWERED_KEPT: usize = 32;
 const EXAMPLES: usize = 10;
 const READERS: u32 = 4;

@@ -69,7 +69,7 @@ impl ObservedGaps {
         self.ahead = self.ahead.max(ahead);
     }
 
-    /// What of the gaps lies between two instants, of which the second is now or past.
+    /// The part of the gaps between two instants; the second is now or past.
     fn between(&self, begin: Instant, end: Instant, open: Option<WakeupGap>) -> Pauses {
         let mut pauses = Pauses::default();
         for gap in self.gaps.iter().copied().chain(open) {
@@ -123,7 +123,7 @@ impl PauseWatch {
         PauseWatch { seen, over: Some(over), thread: thread.ok(), fate }
     }
 
-    /// How long this process stood still between two instants, of which the second is now or past.
+    /// How long this process stood still between two instants; the second is now or past.
     fn between(&self, begin: Instant, end: Instant) -> Pauses {
         // What a bug of the watch leaves out is no pause of the process.
         self.fate.check();

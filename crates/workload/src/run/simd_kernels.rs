@@ -3,8 +3,8 @@
 //! Programs are built for any processor of their architecture, whose vectors are short and can't multiply 64-bit
 //! numbers.
 
-/// Runs `step`, of which what is inlined is compiled for the widest vectors too where this processor has them. The
-/// results are the same to the bit: nothing is reordered or fused that would round differently.
+/// Runs `step`; its inlined parts are compiled for the widest vectors too, where this processor has them. The results
+/// are the same to the bit: nothing is reordered or fused that would round differently.
 #[inline(always)]
 pub(crate) fn widest<T>(step: impl FnOnce() -> T) -> T {
     #[cfg(target_arch = "x86_64")]

@@ -102,8 +102,8 @@ fn warm_up_is_not_measured() {
     assert_near(read.latency.us.max, 100_000.0);
 }
 
-/// 100 operations a second, of which the one due at 1 s takes 3.9 s, and the others 2 ms: the 390 that were due
-/// meanwhile are worked off by 5.9 s.
+/// 100 operations a second; the one due at 1 s takes 3.9 s, and the others 2 ms. The 390 that were due meanwhile are
+/// worked off by 5.9 s.
 #[test]
 fn thread_reports_backlog_start_at_window_begin() {
     let stopped = |warmup_ns: u64| {

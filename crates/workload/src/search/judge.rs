@@ -161,8 +161,8 @@ pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     verdict
 }
 
-/// Where the share lies of which `hits` in `tries` were seen: each bound holds with 95 % confidence (E. B. Wilson,
-/// "Probable Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927)).
+/// The range of a share with `hits` in `tries`: each bound holds with 95 % confidence (E. B. Wilson, "Probable
+/// Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927)).
 fn share_bounds(hits: f64, tries: f64) -> (f64, f64) {
     // Not the share ± z standard errors: those vanish at no hits, where a step would always hold.
     let share = hits / tries;

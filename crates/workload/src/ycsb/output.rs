@@ -178,7 +178,7 @@ impl OutputSheet<'_> {
         }
     }
 
-    /// A histogram of buckets of a millisecond, of which the lower edge is a percentile's value.
+    /// A histogram of buckets of a millisecond, whose lower edge is a percentile's value.
     fn buckets(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let mut buckets = vec![0u64; self.options.buckets as usize];
         let (mut overflow, mut squares) = (0, 0.0);

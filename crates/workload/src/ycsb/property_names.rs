@@ -155,7 +155,7 @@ pub const KNOWN: &[KnownProperty] = &[
         "workload",
         "a class name that ends in CoreWorkload",
         "site.ycsb.workloads.CoreWorkload",
-        "the workload's class, of which there is one",
+        "the workload's class: there is only one",
     ),
     without_effect("db", "a text", "", "the system is named on the command line"),
     without_effect("dotransactions", BOOLEAN, "true", "the command says whether it loads or runs"),

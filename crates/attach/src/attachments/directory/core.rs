@@ -152,8 +152,8 @@ impl DirectoryCore {
         JournalSnapshot { state: state.tree.snapshot(), covers: self.journal.appended() }
     }
 
-    /// From now on everything is answered by an error, until the file system is opened again: for a device
-    /// whose power was cut, of which a journal knows better what is there than the memory does.
+    /// From now on everything is answered by an error, until the file system is opened again: for a device whose power
+    /// was cut, whose journal knows its contents better than the memory does.
     pub fn abandon(&self) {
         if !self.lost.swap(true, Ordering::SeqCst) {
             tracing::error!(

@@ -20,8 +20,7 @@ use crate::signals::SignalRequests;
 
 /// After the run, where nobody could press Ctrl-C.
 const STAYS_ALONE: Duration = Duration::from_secs(60);
-/// It takes its socket and its address away in this time, and finishes what it does to a storage, of which it says that
-/// itself.
+/// It takes its socket and its address away in this time, and finishes its work on a storage, which it reports itself.
 const END_LIMIT: Duration = Duration::from_secs(90);
 /// It says where it is in this time, or the run goes on without it.
 const BEGIN_LIMIT: Duration = Duration::from_secs(30);

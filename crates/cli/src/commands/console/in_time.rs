@@ -1,4 +1,4 @@
-//! What another process says, without waiting for it for ever.
+//! What another process says, without waiting for it forever.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::mpsc;

@@ -88,7 +88,7 @@ fn worker_listens_on_service_port() {
     assert_eq!(template["spec"]["subdomain"], service["metadata"]["name"]);
     assert_eq!(job["spec"]["completionMode"].as_str(), Some("Indexed"));
     assert_eq!(job["spec"]["completions"], job["spec"]["parallelism"]);
-    // A Job that nobody ends would hold its nodes for ever.
+    // A Job that nobody ends would hold its nodes forever.
     assert!(arguments.end_when_idle.unwrap() > 0.0);
 }
 

@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// So many reads of 1 ms in 60 seconds, of which each had a throughput.
+    /// So many reads of 1 ms in 60 seconds, with a throughput for each second.
     fn measured(reads: u64, throughput_per_s: impl Fn(usize) -> f64) -> MeasuredWindow {
         let mut histogram = Histogram::default();
         histogram.record_n_ns(1_000_000, reads);

@@ -182,7 +182,7 @@ fn extent(namespace: &TargetNamespace, lba: u64, blocks: u64) -> Result<(u64, u6
     }
 }
 
-/// The extent of a command that moves data, of which there are `length_bytes`.
+/// The extent of a command that moves `length_bytes` of data.
 fn moved(
     namespace: &TargetNamespace,
     command: &NvmeCommand,
@@ -312,7 +312,7 @@ fn manage_dataset(
         return Err((NvmeStatus::DATA_LENGTH_INVALID, device_command));
     }
     if command.dwords[1] & DATASET_DEALLOCATE == 0 {
-        // Hints of how the ranges will be used, of which no use is made.
+        // Hints of how the ranges will be used, which are ignored.
         device_command.reply.success();
         return Ok(());
     }

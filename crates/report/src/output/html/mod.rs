@@ -177,7 +177,7 @@ fn head(title: &str, description: &str) -> Markup {
     }
 }
 
-/// The report of a run of which nobody has worked out where the time went.
+/// A run's report without the section on where the time went.
 pub fn render(loaded: &LoadedRun) -> String {
     render_explained(loaded, &RunExplanation::default())
 }

@@ -91,7 +91,7 @@ fn pairs_table(comparison: &RunComparison, pairs: &[VolumePair], columns: Networ
     layout
 }
 
-/// Names of workloads, of which equal ones that follow each other are written once.
+/// Names of workloads; equal ones in a row are written once.
 #[derive(Default)]
 struct RepeatedNames {
     last: String,

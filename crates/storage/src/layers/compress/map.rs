@@ -23,7 +23,7 @@ impl ChunkEntry {
 #[derive(Debug, Default)]
 pub(super) struct ChunkMap {
     now: BTreeMap<u32, ChunkEntry>,
-    /// Chunks of which the journal has another entry, with that one.
+    /// Chunks with another entry in the journal, and that entry.
     journalled: BTreeMap<u32, Option<ChunkEntry>>,
     /// Changed since the last [`ChunkMap::capture`].
     changed: BTreeSet<u32>,

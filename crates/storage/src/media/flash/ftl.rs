@@ -1,5 +1,4 @@
-//! A page-mapped flash translation layer: which slot of which block holds each logical unit, and garbage
-//! collection.
+//! A page-mapped flash translation layer: the block and slot of each logical unit, and garbage collection.
 //!
 //! Writes fill the host's open block slot by slot, copies fill garbage collection's own. When free blocks run
 //! out, the closed block with the fewest valid units is emptied and erased (greedy). Nothing here knows of

@@ -160,8 +160,7 @@ impl FlashTranslation {
         if self.valid_share <= 0.0 {
             return 1.0;
         }
-        // Copies fill a page once 1 / valid_share pages were gone through, of which those with any valid unit
-        // are read.
+        // Copies fill a page once 1 / valid_share pages were gone through; those with any valid unit are read.
         (1.0 - (1.0 - self.valid_share).powf(units_per_page)) / self.valid_share
     }
 }

@@ -13,7 +13,7 @@ pub(super) enum ArmCandidate {
     Drain(u64),
 }
 
-/// What keeps anyone from being passed over for ever, without making everyone wait in line.
+/// What keeps anyone from being passed over forever, without making everyone wait in line.
 ///
 /// Of two choices in a row only one may be for age. A disk with more work than fits in the age bound has only aged
 /// requests. If age alone decided, it would serve them in the order of arrival, at less than half the rate, and never

@@ -59,7 +59,7 @@ impl ChangingRate {
         }
     }
 
-    /// Its parts in modelled time, of which `time` seconds here are one.
+    /// Its parts in modelled time: `time` seconds here are one.
     pub fn parts(&self, duration: Duration, time: f64) -> Vec<RatePart> {
         let length_s = rounded(self.length(duration).as_secs_f64() / time);
         match self {

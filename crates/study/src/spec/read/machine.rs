@@ -1,4 +1,4 @@
-//! `[machine]`: the modelled machine, of which the system has one for each of its nodes.
+//! `[machine]`: the modelled machine; the system has one for each of its nodes.
 
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 

@@ -16,7 +16,7 @@ const KINDS: [(&str, &str); 4] =
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 const PERCENTILES_OF_SYNCS: [f64; 2] = [50.0, 99.0];
 const MAX_JOBS: usize = 100_000;
-/// Jobs of which one ends after less than this share of another's time have not run at the same time.
+/// Two jobs have not run at the same time if one ends after less than this share of the other's time.
 const SAME_TIME: f64 = 0.9;
 /// So much of a text goes into a message.
 const MAX_WORDS: usize = 1500;

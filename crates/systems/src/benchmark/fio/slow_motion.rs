@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(slow("rate_process=poisson\nrate_iops=480", 48.0), "rate_process=poisson rate_iops=10");
     }
 
-    /// 10 requests a second are 0.6 at x16, of which a whole number would be no floor at all.
+    /// 10 requests a second are 0.6 at x16: as a whole number that would be no floor at all.
     #[test]
     fn floor_lost_to_rounding_becomes_bytes_or_refusal() {
         assert_eq!(slow("rate_iops_min=10", 16.0), "rate_min=2560,2560,2560 rate_cycle=16000");

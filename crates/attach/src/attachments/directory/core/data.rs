@@ -281,7 +281,7 @@ impl DirectoryCore {
             Ok(plan) => plan,
             Err(Errno::NOSPC) if write.may_reclaim && self.state().has_blocks_waiting() => {
                 let core = Arc::clone(self);
-                // Once only, or a full device would have it commit for ever.
+                // Once only, or a full device would have it commit forever.
                 let write = DataWrite { may_reclaim: false, ..write };
                 return self
                     .send(CommitJob::Reclaim(Box::new(move || core.write_blocks(write, data, lock, done))));

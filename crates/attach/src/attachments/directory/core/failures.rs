@@ -56,7 +56,7 @@ impl DirectoryCore {
                 Ok(())
             }
             // The other one has noted all that this one was to cover. Noted again, it would fail the next one that
-            // overlaps it, and so on for ever.
+            // overlaps it, and so on forever.
             Ok(()) => Err(DeviceError::Io("another flush failed at the same time".into())),
             Err(error) => {
                 state.note_failure(errno(&error));
