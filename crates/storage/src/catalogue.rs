@@ -80,7 +80,7 @@ pub struct MediumPrice {
     pub rent: Option<VolumeRent>,
 }
 
-/// What a published figure measures.
+/// The quantity that a published figure measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureKind {
@@ -184,7 +184,7 @@ pub struct PublishedPerformance {
 }
 
 impl PublishedPerformance {
-    /// What the file says beside the figure: its conditions, and what it contradicts.
+    /// The file's remarks on the figure: its conditions and contradictions.
     pub fn remarks(&self) -> Vec<String> {
         let contradictions =
             self.contradicts.iter().map(|one| format!("contradicts {}: {}", one.with.name(), one.why));
@@ -195,7 +195,7 @@ impl PublishedPerformance {
 /// One medium of the catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CatalogueMedium {
-    /// What studies call it: `hdd-7200-sata`.
+    /// Its name in studies: `hdd-7200-sata`.
     pub name: String,
     pub title: String,
     pub kind: MediumKind,
@@ -297,8 +297,8 @@ impl CatalogueMedium {
         self.sources.get(key).map_or("source not stated", String::as_str)
     }
 
-    /// What keeps its parameters from being a model; empty for every medium that `parse` made. A medium
-    /// that came over another road (JSON) may have any.
+    /// Problems that keep its parameters from being a model; empty for every medium that `parse` made. A medium that
+    /// came over another road (JSON) may have any.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.model.problems();
         problems.extend(self.tail.iter().flat_map(TailParameters::problems));

@@ -48,7 +48,7 @@ pub struct BelievableSync<D> {
 struct FailedSyncState {
     failure: Option<DeviceError>,
     is_under_way: bool,
-    /// What the next flush answers.
+    /// Callbacks that the next flush answers.
     waiting: Vec<CompletionCallback>,
 }
 

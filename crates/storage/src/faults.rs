@@ -26,7 +26,7 @@ pub use power::WriteSurvival;
 const MAX_SPIKE_US: f64 = 3600e6;
 const MAX_FACTOR: f64 = 1e6;
 
-/// What may be wrong with a device.
+/// A device's faults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DeviceFault {
@@ -42,7 +42,7 @@ pub enum DeviceFault {
         extent: Option<ByteExtent>,
         seed: u64,
     },
-    /// Reads silently return data with one wrong bit. What is stored stays as it is.
+    /// Reads silently return data with one wrong bit. The stored data stays as it is.
     Corrupt {
         /// The share of the reads that it strikes: 1 is all.
         rate: f64,
@@ -61,10 +61,10 @@ pub enum DeviceFault {
     },
     /// The device does everything this many times slower.
     Slow { factor: f64 },
-    /// The device is gone: requests fail at once, those under way too. What it held is there when it returns.
+    /// The device is gone: requests fail at once, those under way too. Its data is there when it returns.
     Vanish,
-    /// The pool that a thin device takes its space from is empty: a write to a block that holds nothing finds no
-    /// space. What is there can be read, written over and discarded.
+    /// The pool that a thin device takes its space from is empty: a write to a block that holds nothing finds no space.
+    /// Existing data can be read, overwritten and discarded.
     Full,
     /// The device lies: it answers flushes, and writes that must not rest in its buffer, but leaves
     /// everything in the buffer. It shows at the next power cut.

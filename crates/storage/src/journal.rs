@@ -57,7 +57,7 @@ pub struct JournalSnapshot {
     pub covers: u64,
 }
 
-/// What a journal held when it was opened.
+/// A journal's contents at its opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredJournal {
     /// Empty if there has been no checkpoint.

@@ -1,4 +1,4 @@
-//! What a device does with time: the contract of every medium model.
+//! A device's use of time: the contract of every medium model.
 
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,7 @@ pub trait MediumModel: Send {
     /// under way.
     fn end_fast_forward(&mut self, _now: ModelTime) {}
 
-    /// What was written and worn since the model was made; `None` for a medium that doesn't wear.
+    /// Writes and wear since the model was made; `None` for a medium that doesn't wear.
     fn wear(&self) -> Option<underlay_record::FlashWear> {
         None
     }
@@ -87,7 +87,7 @@ pub trait MediumModel: Send {
     }
 }
 
-/// What a device went through before it is first used. It matters to flash, whose free space is spent.
+/// A device's state before its first use. It matters to flash, whose free space is spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InitialState {

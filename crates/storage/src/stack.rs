@@ -52,13 +52,13 @@ pub struct Stack {
     remotes: Vec<Arc<RecordedRemote>>,
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
-    /// What programs reach directly, of each volume: a request of theirs is one of these devices', or one each of
-    /// several at once. None of a volume of other layers.
+    /// The devices of each volume that programs reach directly: a program's request is one to such a device, or one
+    /// each to several at once. None of a volume of other layers.
     direct: Vec<Vec<Paced>>,
     layers: Vec<LayerMetrics>,
     /// They have to look after their members when power was cut.
     mirrors: Vec<Arc<Mirror>>,
-    /// What it still does with a device is over when the stack is gone.
+    /// Its work on devices ends before the stack is gone.
     workers: WorkerThreads,
     pacer: Option<Pacer>,
 }
@@ -200,8 +200,8 @@ impl Stack {
         self.direct.iter().flatten().for_each(|device| device.set_path(path));
     }
 
-    /// What requests took at the devices of each volume since they were made, in the order of the spec's volumes;
-    /// `None` of a volume whose devices get requests that no program has made.
+    /// Requests' times at the devices of each volume since they were made, in the order of the spec's volumes; `None`
+    /// of a volume whose devices get requests that no program has made.
     pub fn times(&self) -> Vec<Option<RequestTimes>> {
         let sum = |devices: &Vec<Paced>| devices.iter().map(Paced::times).reduce(|sum, one| sum.plus(&one));
         self.direct.iter().map(sum).collect()

@@ -13,7 +13,7 @@ use underlay_storage::stack::StackSpec;
 pub struct AttachmentKind {
     /// As in records and on command lines.
     pub name: &'static str,
-    /// What it is, and what speaks for it, in a line.
+    /// Its nature and its advantage, in a line.
     pub gist: &'static str,
     make: fn() -> Result<Box<dyn Attachment>, AttachError>,
 }
@@ -56,10 +56,10 @@ impl AttachmentKind {
         (self.make)()
     }
 
-    /// What this host lacks for it.
+    /// The missing part on this host.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing capability.
     pub fn probe(&self) -> Result<(), AttachError> {
         Ok(self.attachment()?.probe()?)
     }

@@ -106,7 +106,7 @@ impl Attachment for FuseDirectory {
         match mounted.attach(&self.daemon, spec) {
             Ok(paths) => Ok(AttachedStorage::new(NAME, paths, Box::new(mounted))),
             Err(error) => {
-                // What can't be taken back stays in the registry; the first error is the one to tell.
+                // Steps that can't be undone stay in the registry; the first error counts.
                 let _ = mounted.detach();
                 Err(error)
             }
@@ -235,7 +235,7 @@ impl HeldResource for MountedDirectories {
                     outcome = mounts::try_unmount(place, self.hurry_limit);
                 }
                 if let Err(error) = outcome {
-                    // What is lost tells more than who keeps the mount.
+                    // Lost data matters more than the process that keeps the mount.
                     return Err(lost.unwrap_or_else(|| mounts::explain(place, error)));
                 }
             }

@@ -86,7 +86,7 @@ impl DirtyLimits {
             device_bytes,
             devices: Vec::new(),
         };
-        // What a dead process left on a device is not what the device had.
+        // A dead process's limits on a device are not the device's own.
         let left: BTreeMap<String, PreviousLimits> = registry
             .leftovers()
             .into_iter()
@@ -153,12 +153,12 @@ impl DirtyLimits {
 
 impl Drop for DirtyLimits {
     fn drop(&mut self) {
-        // What fails here is still in the registry, where `underlay clean` finds it.
+        // After a failure here the entry stays in the registry, where `underlay clean` finds it.
         let _ = self.lift();
     }
 }
 
-/// What the device of this folder has now.
+/// The present limits of this folder's device.
 fn read_limits(folder: &Path) -> io::Result<PreviousLimits> {
     let number = |file: &str| {
         let text = fs::read_to_string(folder.join(file))?;
@@ -299,7 +299,7 @@ mod tests {
             ["0", "500000", "7"].map(str::to_owned)
         );
         assert_eq!(noted(&registry), 0);
-        // What is set afterwards is somebody else's.
+        // Later settings are somebody else's.
         fs::write(one.join(STRICT), "1").unwrap();
         limits.lift().unwrap();
         drop(limits);

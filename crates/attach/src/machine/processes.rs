@@ -169,7 +169,7 @@ pub(crate) fn list_programs_below(path: &Path) -> Vec<ProcessId> {
 pub struct FilesystemHolder {
     pub pid: u32,
     pub command: String,
-    /// What it holds: an open file, or its working directory.
+    /// The path that it holds: an open file, or its working directory.
     pub path: PathBuf,
 }
 
@@ -217,7 +217,7 @@ pub(crate) struct MountedElsewhere {
     command: String,
     /// As the kernel names it: `mnt:[4026532573]`.
     namespace: PathBuf,
-    /// What is unmounted here stays mounted there.
+    /// Unmounting here leaves it mounted there.
     pub is_private: bool,
 }
 

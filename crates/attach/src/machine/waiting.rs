@@ -19,7 +19,7 @@ const MAX_THREADS: usize = 16_384;
 /// collect while all others stand still count.
 const IN_THE_BACKGROUND: [&str; 5] = ["pacer", "C1 Comp", "C2 Comp", "G1 ", "VM Periodic"];
 
-/// What the threads that stand for clients, and the processes that serve them on the same CPUs, have waited so far.
+/// The waits so far of threads that stand for clients, and of processes that serve them on the same CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct CpuWaits {
     /// By thread: this process's that are named after clients.

@@ -34,7 +34,7 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 /// So many of the last ones say how it is now.
 const RECENT: usize = 25;
 
-/// What probes have found since [`PathProbes::begin`].
+/// The probes' results since [`PathProbes::begin`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProbeTotals {
     /// There and back, in modelled time.
@@ -204,7 +204,7 @@ fn irregular(interval: Duration, turn: u32) -> Duration {
     interval.mul_f64(0.5 + (f64::from(turn) * GOLDEN_RATIO).fract())
 }
 
-/// What a probe found.
+/// A probe's result.
 struct ProbeAnswer {
     took: Duration,
     /// From the daemon's answer until the reader ran again.

@@ -1,4 +1,4 @@
-//! What real disks did, from the kernel's own counters.
+//! Real disks' activity, from the kernel's own counters.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -102,7 +102,7 @@ fn difference(later: &DeviceTotals, earlier: &DeviceTotals) -> DeviceTotals {
     }
 }
 
-/// What happened in `span_s` seconds up to `t_s`, as rates.
+/// The activity in `span_s` seconds up to `t_s`, as rates.
 fn sample(t_s: f64, span_s: f64, totals: &DeviceTotals) -> DeviceSample {
     DeviceSample {
         t_s,

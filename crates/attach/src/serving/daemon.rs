@@ -36,7 +36,7 @@ use control::VolumeInfo;
 use export::{ExportFiles, FuseExport};
 use request_meter::RequestMeters;
 
-/// What the launcher hands to the daemon, as a JSON file.
+/// The launcher's configuration for the daemon, as a JSON file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonConfig {
     pub stack: StackSpec,
@@ -49,7 +49,7 @@ pub struct DaemonConfig {
     pub source: String,
     /// The Unix socket that is made once everything works.
     pub control: PathBuf,
-    /// What a request takes on its way to a device and back, by this machine's clock: requests are dated back by it.
+    /// A request's time on its way to a device and back, by this machine's clock: requests are backdated by it.
     #[serde(default)]
     pub path: PathCost,
     /// One for each volume that is shown as a directory instead; then nothing is exported.
@@ -208,7 +208,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// What makes a process that serves devices a better disk: called before it has threads, which inherit it. Without the
+/// Configures a process that serves devices: called before it has threads, which inherit the settings. Without the
 /// privileges it works all the same.
 pub fn become_a_disk() {
     // Memory that it needs to write pages out must not wait for pages to be written out.
@@ -222,10 +222,10 @@ pub fn become_a_disk() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// What the session weighs against others, as a nice value: three times an ordinary one. More would be too much. The
-/// pacer spins most of the time on fast devices. Its yields reach other sessions' threads only while its session has
-/// had more CPU than its weight is worth. An NVMe drive's 16 clients, threads of another session, each waited 100 us
-/// for a turn of 8 us at -10, and some 40 us at -5.
+/// The session's weight against others, as a nice value: three times an ordinary one. More would be too much. The pacer
+/// spins most of the time on fast devices. Its yields reach other sessions' threads only while its session has had more
+/// CPU than its weight is worth. An NVMe drive's 16 clients, threads of another session, each waited 100 us for a turn
+/// of 8 us at -10, and some 40 us at -5.
 const SESSION_NICE: &str = "-5";
 
 /// Where the scheduler groups processes by session (autogroup, Linux's default), a process's nice value counts within

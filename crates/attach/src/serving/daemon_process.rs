@@ -35,7 +35,7 @@ const LOG_FILE: &str = "log";
 const LAST_BREATH_POLL: Duration = Duration::from_millis(10);
 const LAST_BREATH_POLLS: u32 = 100;
 
-/// What a socket's path may have at most, from `struct sockaddr_un` with its final zero.
+/// The longest path of a socket, from `struct sockaddr_un` with its final zero.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// Opening a large backing may take a while on a busy machine.
@@ -164,7 +164,7 @@ impl DaemonProcess {
         match daemon.launch(program, stack, transport, path, directories) {
             Ok(()) => Ok(daemon),
             Err(error) => {
-                // What can't be taken back stays in the registry; the first error is the one to tell.
+                // Steps that can't be undone stay in the registry; the first error counts.
                 let _ = daemon.stop();
                 Err(error)
             }

@@ -189,7 +189,7 @@ impl ServedStorage {
         mounts::all().into_iter().filter(|mount| devices.contains(&mount.source)).collect()
     }
 
-    /// What is wrong with each of its devices.
+    /// The faults of each of its devices.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
@@ -258,9 +258,9 @@ impl ServedStorage {
         self.ask(&DaemonCommand::PowerOn { by: self.by }).map(|_| ())
     }
 
-    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are
-    /// mounted again as they were, which recovers them. What they had in memory is gone with the cut. One that an
-    /// earlier call has unmounted and could not mount is mounted now.
+    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are mounted again
+    /// as they were, which recovers them. The cut takes their memory too. One that an earlier call has unmounted and
+    /// could not mount is mounted now.
     ///
     /// Everything that speaks against it is asked first. A filesystem that someone still uses can't be mounted anew:
     /// the error names the process, and nothing has changed.
@@ -287,7 +287,7 @@ impl ServedStorage {
         let table = mounts::try_all().map_err(|error| {
             AttachError::io("read the table of mounts", Path::new("/proc/self/mountinfo"), error)
         })?;
-        // What was mounted by hand since then needs nobody.
+        // Mounts made by hand since then need no help.
         remounts.retain(|remount| table.iter().all(|mount| mount.source != remount.device));
         if let Some((remount, other)) = remounts.iter().find_map(|remount| {
             Some((remount, table.iter().rfind(|m| m.mount_point == remount.mount_point)?))

@@ -41,7 +41,7 @@ const NODE_LIMIT: Duration = Duration::from_secs(5);
 /// Whether this host can do it. It changes nothing.
 ///
 /// # Errors
-/// What is missing.
+/// The missing capability.
 pub fn probe() -> Result<(), MissingCapability> {
     match File::options().read(true).write(true).open(control::PATH) {
         Ok(_) => {}
@@ -67,7 +67,7 @@ pub fn probe() -> Result<(), MissingCapability> {
     })
 }
 
-/// What the daemon serves: a device for each volume.
+/// The daemon's devices: one for each volume.
 pub(crate) struct UblkDisks {
     control: UblkControl,
     devices: Vec<(u32, JoinHandle<()>)>,

@@ -22,7 +22,7 @@ struct FileFindings {
 pub(super) struct TableReader<'a> {
     ledger: &'a FileFindings,
     section: Section<'a>,
-    /// What entries are where the table does not state them.
+    /// Values of entries that the table does not state.
     derived: BTreeMap<&'static str, SourcedQuantity>,
 }
 

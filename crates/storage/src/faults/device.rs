@@ -89,7 +89,7 @@ impl PowerCutArming {
             Some(ModelParameters::Flash(parameters)) => parameters.power_loss_protection.value,
             // Kept on several machines, or in memory that needs no power.
             Some(ModelParameters::Cloud(_) | ModelParameters::Pmem(_)) => true,
-            // What is behind the link loses power with it, and of a measured disk nobody knows.
+            // The medium behind the link loses power with it; a measured disk's buffer is unknown.
             Some(ModelParameters::Network(_) | ModelParameters::Measured(_)) | None => false,
         };
         if is_protected { PowerCutArming::Protected } else { PowerCutArming::Volatile }
@@ -328,7 +328,7 @@ impl FaultyDevice {
         self.inner.paced.begin_measurement(interval);
     }
 
-    /// What was wrong with the device since then, in seconds from there.
+    /// The device's faults since then, in seconds from there.
     pub(crate) fn fault_records(&self) -> Vec<FaultRecord> {
         let state = self.inner.lock();
         let seconds = |time: ModelTime| time.duration_since(state.measured_since).as_secs_f64();
@@ -342,7 +342,7 @@ impl FaultyDevice {
         state.events.iter().map(record).collect()
     }
 
-    /// What had been wrong with it and was over by then.
+    /// Its faults that were over by then.
     pub(crate) fn earlier_faults(&self) -> Vec<EarlierFault> {
         let state = self.inner.lock();
         let record = |event: &FaultEvent| {

@@ -12,7 +12,7 @@ use super::{DeviceFault, FaultId, is_among};
 use crate::medium::{FinishedRequest, MediumModel, ModelRequest, RequestId};
 use crate::time::ModelTime;
 
-/// What is to be wrong with a model, told from any thread; it takes effect at the model's next event.
+/// A model's faults, set from any thread; they take effect at the model's next event.
 #[derive(Debug, Default)]
 pub(crate) struct ModelFaults {
     generation: AtomicU64,

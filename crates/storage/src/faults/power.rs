@@ -1,4 +1,4 @@
-//! What a power cut takes: the writes that no flush has covered yet, with what was there before them.
+//! Writes that a power cut takes: those that no flush has covered yet, with the older data below them.
 //!
 //! Data lies on the backing as soon as it is written, so that reads need no detour and a killed process loses
 //! nothing. Beside it stands, for each block with unflushed writes, what each of them replaced. At a cut the writes
@@ -19,8 +19,8 @@ use crate::paced::BLOCK_BYTES;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// What a volatile cache holds at most: beyond it the device writes out what completed first, as drives do. It
-/// is what large drives have, and bounds the memory that a program takes which never flushes.
+/// The largest volatile cache: beyond it the device writes out the oldest completed writes, as drives do. It is what
+/// large drives have, and bounds the memory that a program takes which never flushes.
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// A longer discard is carried out and kept at once: what it would take to undo one of a whole device is a copy of
@@ -332,7 +332,7 @@ impl WriteLog {
     }
 }
 
-/// What the paced device sees of the backing of an armed one: the data has moved before its time begins.
+/// The paced device's view of an armed one's backing: the data has moved before its time begins.
 pub(super) struct MovedBacking(pub Arc<dyn Backing>);
 
 impl Backing for MovedBacking {

@@ -1,5 +1,4 @@
-//! What was measured, made one device: a probe that something disturbed must not end up in a file that contradicts
-//! itself.
+//! Makes measurements those of one device: a disturbed probe must not make a file contradict itself.
 
 use std::fmt::Write as _;
 
@@ -7,7 +6,7 @@ use super::rounding::rounded;
 use crate::catalogue::contradictions::{FileStatement, check_figures, check_services, subject_of};
 use crate::catalogue::{KnownContradiction, MeasuredService, ModelParameters, PublishedPerformance};
 
-/// What the fit had to leave out or hold down, for the medium's note.
+/// Parts that the fit left out or limited, for the medium's note.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct FitRepairs {
     /// Points at which more was answered than the latency at queue depth 1 allows.

@@ -1,4 +1,4 @@
-//! What can be probed, and by which loads.
+//! Targets of probes, and the loads.
 
 use std::time::Duration;
 

@@ -45,7 +45,7 @@ impl ModelEstimate {
         let entry = whole.pointer_mut(&self.pointer)?.as_object_mut()?;
         if let Some(value) = entry.get_mut("value") {
             let number = value.as_f64()?;
-            // What is counted stays a whole number.
+            // Counts stay whole numbers.
             let scaled = number * factor;
             *value =
                 Value::from(if number.fract() == 0.0 && scaled >= 1.0 { scaled.round() } else { scaled });

@@ -1,4 +1,4 @@
-//! What a journal looks like on its device, without any I/O.
+//! A journal's format on its device, without any I/O.
 //!
 //! The range is two areas of equal size. An area begins with a header block; the snapshot follows from its
 //! second block on, and after that, each at a block's start, the batches. Numbers are little-endian.
@@ -83,7 +83,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
 }
 
 impl AreaHeader {
-    /// A block. What tells old from new lies in its first 512 bytes, which a power cut doesn't tear.
+    /// A block. Its first 512 bytes, which a power cut doesn't tear, tell old from new.
     pub fn encode(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(BLOCK_BYTES as usize);
         block.extend_from_slice(HEADER_MAGIC);
@@ -129,7 +129,7 @@ pub fn batch_bytes(payload_bytes: u64) -> u64 {
     whole_blocks(BATCH_HEADER_BYTES as u64 + payload_bytes)
 }
 
-/// What a record takes in a batch's payload.
+/// A record's size in a batch's payload.
 pub fn record_bytes(length: usize) -> u64 {
     (RECORD_HEADER_BYTES + length) as u64
 }

@@ -29,7 +29,7 @@ use gate::RateGate;
 /// A cloud volume in virtual time.
 pub struct CloudModel {
     capacity_bytes: u64,
-    /// What they count, in the order in which they are passed.
+    /// Their units, in the order in which they are passed.
     gates: Vec<(CountedUnit, RateGate)>,
     accounting: RequestAccounting,
     read_latency: QuantileDistribution,

@@ -30,8 +30,8 @@ const SKEW_MARGIN_NS: u64 = 20_000;
 /// A byte that passed the head this little ago counts as just arriving: rounding, not a missed turn.
 const ANGLE_SLACK_NS: u64 = 2_000;
 
-/// What a disk remembers of earlier reads shrinks with its data, as Medium::model says, but keeps the
-/// read-ahead of a few streams: it bridges the host's pauses, and those don't shrink.
+/// A disk's memory of earlier reads shrinks with its data, as Medium::model says, but keeps the read-ahead of a few
+/// streams: it bridges the host's pauses, and those don't shrink.
 fn scaled_memory_bytes(bytes: f64, read_ahead_bytes: f64, scale: f64) -> u64 {
     scaled_buffer_bytes(bytes, scale).max(bytes.min(4.0 * read_ahead_bytes) as u64)
 }
@@ -95,7 +95,7 @@ impl WaitingRequest {
     }
 }
 
-/// What is under the head.
+/// The request under the head.
 #[derive(Clone, Copy, Debug)]
 struct ActiveRequest {
     work: HddWork,

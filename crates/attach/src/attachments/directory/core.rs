@@ -72,7 +72,7 @@ pub struct DirectoryCore {
 struct CoreState {
     tree: InodeTree,
     allocator: BlockAllocator,
-    /// What is known of an inode only while it is in use.
+    /// The state of an inode that exists only while it is in use.
     volatile: HashMap<u64, OpenInode>,
     transaction: CoreTransaction,
     /// Freed by transactions that were given to the journal and may not be durable.
@@ -145,7 +145,7 @@ impl DirectoryCore {
         self.state.lock()
     }
 
-    /// What the journal begins anew with: everything, the running transaction included.
+    /// The contents of a new journal: everything, the running transaction included.
     fn snapshot(&self) -> JournalSnapshot {
         let mut state = self.state();
         state.seal(&self.journal);

@@ -30,7 +30,7 @@ pub struct DirectoryConfig {
 
 /// Threads that take requests. Two keep two cores busy; a throttled change of names may hold up one of them.
 const THREADS: usize = 4;
-/// What the kernel still has to write goes out at the pace of this machine.
+/// The kernel's remaining writes go out at the pace of this machine.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Directories in use.
@@ -76,7 +76,7 @@ impl ServedDirectories {
         self.directories.iter().all(|(_, _, session)| session.guard.is_finished())
     }
 
-    /// What to call when the devices lost their power: what is in memory is not what is on them.
+    /// The function to call when the devices lost their power: memory then differs from them.
     pub(crate) fn abandoner(&self) -> impl Fn() + Send + Sync + 'static {
         let cores: Vec<Weak<DirectoryCore>> =
             self.directories.iter().map(|(_, core, _)| Arc::downgrade(core)).collect();

@@ -191,7 +191,7 @@ pub(super) fn listen(
     Ok(())
 }
 
-/// What the commands are about.
+/// The service that the commands act on.
 pub(super) struct DaemonService {
     stack: Arc<Stack>,
     /// Wall seconds of a modelled one.

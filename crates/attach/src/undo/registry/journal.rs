@@ -54,7 +54,7 @@ pub struct RegistryJournal {
     pub owner: RegistryOwner,
     /// Without its line only the number of the process is known, by the name of the file.
     pub is_owner_noted: bool,
-    /// What is outstanding, in the order in which it was noted.
+    /// Outstanding resources, in the order of their notes.
     pub resources: Vec<(u64, OwnedResource)>,
     /// Lines that were cut short or damaged.
     pub unreadable_lines: usize,

@@ -79,12 +79,12 @@ impl ChunkMap {
         changed.into_iter().map(|chunk| (chunk, self.now.get(&chunk).cloned())).collect()
     }
 
-    /// What was captured did not get into the journal.
+    /// The captured changes did not get into the journal.
     pub(super) fn give_back(&mut self, changes: ChunkChanges) {
         self.changed.extend(changes.into_iter().map(|(chunk, _)| chunk));
     }
 
-    /// What was captured is in the journal.
+    /// The captured changes are in the journal.
     pub(super) fn note_journalled(&mut self, changes: &ChunkChanges) {
         for (chunk, entry) in changes {
             if self.now.get(chunk) == entry.as_ref() {

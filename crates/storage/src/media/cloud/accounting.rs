@@ -1,4 +1,4 @@
-//! What a request is charged.
+//! A request's charge.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub struct RequestAccounting {
 #[derive(Clone, Copy, Debug)]
 struct SequentialStream {
     end_byte: u64,
-    /// What still fits its last I/O operation.
+    /// The bytes that still fit its last I/O operation.
     left_bytes: u64,
     last_ns: u64,
 }

@@ -13,9 +13,9 @@ pub struct RateGate {
 #[derive(Clone, Debug)]
 struct BurstBucket {
     rate: f64,
-    /// What the bucket holds at most, in units that may pass.
+    /// The bucket's size, in units that may pass.
     limit: f64,
-    /// What it holds at first.
+    /// Its initial contents.
     initial: f64,
     credits: f64,
     /// For when `credits` is right.

@@ -1,4 +1,4 @@
-//! What one thing at a time goes through: the controller, the interface.
+//! A part that one request at a time goes through: the controller, the interface.
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FlashBus {

@@ -9,7 +9,7 @@ pub(super) struct SlcCache {
     /// At which it is folded into the blocks that hold the data for good.
     pub fold_mb_s: f64,
     pub used_bytes: f64,
-    /// What of it is used at first.
+    /// The bytes of it in use at first.
     pub initial_bytes: f64,
     /// Since when nothing is written.
     pub idle_since_ns: u64,

@@ -38,7 +38,7 @@ pub(super) struct FlashTranslation {
     valid_share: f64,
 }
 
-/// What a write costs to program.
+/// The programming cost of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProgramWork {
     pub host_bytes: f64,
@@ -178,7 +178,7 @@ impl SampledUnits {
         SampledUnits { units, group_units: units.div_ceil(most_units), seed }
     }
 
-    /// What one simulated unit stands for.
+    /// The bytes that one simulated unit stands for.
     fn unit_bytes(&self) -> f64 {
         (self.group_units * MAPPING_BYTES) as f64
     }

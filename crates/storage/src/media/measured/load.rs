@@ -1,4 +1,4 @@
-//! What was measured of a load, made ready for requests of any size at any depth.
+//! Measurements of a load, prepared for requests of any size at any depth.
 
 use std::collections::VecDeque;
 

@@ -225,7 +225,7 @@ impl DirectoryCore {
             Ok(edges) => {
                 for (block, old) in edges {
                     let start = ((block - cover.start) * BLOCK_BYTES) as usize;
-                    // What lies behind the file's end is not the file's.
+                    // Bytes behind the file's end are not the file's.
                     let valid = size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;
                     let (first, last) = (head, head + data.len());
                     for index in 0..valid {

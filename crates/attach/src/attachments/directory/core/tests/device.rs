@@ -56,7 +56,7 @@ fn changes(request: &DeviceRequest) -> Changes {
 struct Volatile {
     /// As a reader sees it.
     now: Blocks,
-    /// What no power cut takes.
+    /// Writes that no power cut takes.
     durable: Blocks,
     unflushed: Changes,
 }
