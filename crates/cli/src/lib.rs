@@ -1,4 +1,4 @@
-//! The command line: arguments, progress, exit codes. What a command does is in the other crates.
+//! The command line: arguments, progress, exit codes. The other crates have the commands' work.
 
 // These panic where nobody reads: `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

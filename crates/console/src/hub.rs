@@ -1,4 +1,4 @@
-//! What all pages share: the runs, and the feeds that are followed.
+//! State that all pages share: the runs, and the feeds that are followed.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -32,7 +32,7 @@ pub(crate) struct ConsoleHub {
     opens_on: Option<String>,
     /// Where studies are edited.
     pub studies: PathBuf,
-    /// What every form of ours has.
+    /// The secret in each of our forms.
     pub form_secret: AccessSecret,
     followed: UnsimulatedMutex<Vec<CachedFollow>>,
     loaded: UnsimulatedMutex<Vec<CachedRun>>,
@@ -68,11 +68,11 @@ pub(crate) struct FollowedRun {
     /// The round whose records have been looked at.
     round: Option<u32>,
     records: RecordedRun,
-    /// What records say of cells.
+    /// The cells' states from records.
     recorded: HashMap<u32, CellView>,
 }
 
-/// What tells a run's directory from another one of its name.
+/// The identity that tells a run's directory from another one of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RunIdentity {
     /// Device, number and birth of the directory: numbers are given again.
@@ -112,8 +112,8 @@ impl FollowedRun {
         })
     }
 
-    /// What is known of a cell: while its run goes on by the feed first, which knows more, and afterwards by the
-    /// records alone.
+    /// A cell's state: from the feed first while its run goes on, since that has more, and afterwards from the records
+    /// alone.
     pub(crate) fn cell(&self, position: u32) -> CellView {
         let watched_view = self.watched.cells.get(&position).filter(|_| self.is_running());
         let mut view = watched_view.or_else(|| self.recorded.get(&position)).cloned().unwrap_or_default();

@@ -77,7 +77,7 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// What is up now: runs that go on, and storages that are served.
+/// Everything that is up now: runs that go on, and storages that are served.
 pub(crate) fn text(hub: &ConsoleHub) -> String {
     let mut metrics = MetricFamilies::default();
     metrics.add(("underlay_console_up", "The console answers.", "gauge"), &[], 1.0);
@@ -155,7 +155,7 @@ fn add_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f
             latest.at_ms as f64 / 1e3,
         );
     }
-    // What a load did before it ended, or hung, is no figure of now.
+    // A load's figures from before it ended, or hung, are no present ones.
     if let Some(latest) = latest.filter(|_| service.is_current(now_s)) {
         let load_labels = [labels[0], labels[1], ("host", "")];
         add_load(metrics, &load_labels, latest.operations, &latest.load);
@@ -253,7 +253,7 @@ fn add_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
             latest.at_s,
         );
     }
-    // What the cell before did is no figure of now.
+    // The former cell's figures are no present ones.
     let Some(current) = run.current(now_s()) else { return };
     let sample = &current.sample;
     if let Some(share) = sample.cost_share {

@@ -45,7 +45,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// mounted again. Otherwise the user has to finish it by hand. systemd kills a service after 90 s.
 const STORAGE_LIMIT: Duration = Duration::from_secs(80);
 
-/// What to serve, and where.
+/// The runs to serve, and the address.
 pub struct ConsoleOptions {
     pub listen: ListenAddress,
     /// Whose runs are shown.
@@ -55,7 +55,7 @@ pub struct ConsoleOptions {
     /// Where studies are edited.
     pub studies: PathBuf,
     pub names: HostNames,
-    /// What monitors send. It reads everything and changes nothing, because a program that takes the port while the
+    /// The monitors' token. It reads everything and changes nothing, because a program that takes the port while the
     /// console is down receives it.
     pub token: Option<AccessSecret>,
     /// A directory of this user's alone, for the Unix socket and an address that nobody was there to read.
@@ -68,7 +68,7 @@ pub struct ConsoleOptions {
 pub enum ListenAddress {
     /// An address of this host that no other host reaches; with `tls` any.
     At(SocketAddr),
-    /// What a service manager listens on, and has since the host's start.
+    /// A socket that a service manager has listened on since the host's start.
     Passed(TcpListener),
 }
 
@@ -90,18 +90,18 @@ pub struct ConsoleServer {
     shared: Arc<ServerShared>,
 }
 
-/// What every request needs.
+/// State that every request needs.
 pub(crate) struct ServerShared {
     pub hub: ConsoleHub,
     pub drawn: DrawnPages,
     pub names: HostNames,
     /// It only reads.
     pub token: Option<AccessSecret>,
-    /// What a browser shows in its address, once.
+    /// The secret in the address, valid once.
     pub entry: LoginAddress,
     /// Where this user's programs are heard.
     pub socket: OwnSocket,
-    /// What the cookie has.
+    /// The secret in the cookie.
     pub session: AccessSecret,
     /// Where browsers are served.
     pub name: String,

@@ -1,6 +1,6 @@
-//! What a load from several hosts, or a worker, tells of itself while it is up, for the console and its `/metrics`: on
-//! a socket of this user's alone, which the registry knows. Nobody depends on it: where it can't be had, the load goes
-//! on without.
+//! Reports of a load from several hosts, or a worker, while it is up, for the console and its `/metrics`: on a socket
+//! of this user's alone, which the registry lists. Nobody depends on it: where it can't be had, the load goes on
+//! without.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -215,7 +215,7 @@ pub(crate) fn controls(registry: &ResourceRegistry) -> Vec<(RegistryOwner, PathB
     registry.service_controls().into_iter().filter(|(_, control)| control.exists()).collect()
 }
 
-/// What one of them tells after a moment; `None` where it does not answer.
+/// The reports of one of them after a moment; `None` where it does not answer.
 pub(crate) fn ask(control: &std::path::Path, since_ms: u64, limit: Duration) -> Option<LiveService> {
     let mut connection = Connection::<ServiceQuestion, ServiceReply>::open(control, limit).ok()?;
     match connection.ask(&ServiceQuestion::Figures { since_ms }).ok()? {

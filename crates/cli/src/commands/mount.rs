@@ -37,7 +37,7 @@ const SAMPLE_INTERVAL_S: f64 = 1.0;
 const REMOUNT_LIMIT: Duration = Duration::from_secs(60);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is mounted, before it is said where.
+/// A mount, before its place is printed.
 struct MountRequest {
     /// As messages call it.
     title: String,
@@ -481,8 +481,7 @@ fn conclude(
     for device in &activity {
         let totals = &device.totals;
         let late = match (&device.modelled, &device.delivered) {
-            // What is left is this host's own: the file behind the device, and the model that keeps up with what is
-            // written.
+            // The rest is this host's own: the file behind the device, and the model that keeps up with writes.
             (_, Some(got)) if arguments.immediate && got.count() > 0 => {
                 let here_us = got.summary_us().mean * dilation;
                 format!(", each answered by this host in {} on average", quantity::latency(here_us))

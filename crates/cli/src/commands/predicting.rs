@@ -239,7 +239,7 @@ pub(super) fn point(study: &Study, entry: &CellParts<'_>) -> Result<CellPoint, P
     })
 }
 
-/// What a job of fio asks for.
+/// The requests of a fio job.
 fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, PredictionRefusal> {
     let refused = |problem: String| PredictionRefusal::Work { what: problem };
     let job = benchmark.fio_job().ok_or_else(|| {

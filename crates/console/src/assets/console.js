@@ -26,7 +26,7 @@
     for (const [id, html] of Object.entries(pieces)) {
       const place = document.getElementById(id);
       if (!place) continue;
-      // What has the focus, is marked, open or scrolled stays so.
+      // Focus, selection, open parts and scrolling stay as they are.
       const focused = place.contains(document.activeElement) ? document.activeElement : null;
       if (focused && focused.matches("input:not([type=checkbox]), select, textarea")) continue;
       const focusedId = focused && focused.id;

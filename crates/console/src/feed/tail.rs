@@ -39,7 +39,7 @@ impl FeedTail {
         }
     }
 
-    /// What was written since the last time, each line with its length in bytes.
+    /// The lines written since the last time, each with its length in bytes.
     ///
     /// # Errors
     /// When it can't be read. A feed that is not there yet is no error.

@@ -1,5 +1,5 @@
-//! What has turned between two looks at a system: work in the background that began or ended, throttling, mirrors,
-//! masters. Each appears as far as the system's own gauges, layers, budgets and nodes show it.
+//! Transitions between two looks at a system: background work that began or ended, throttling, mirrors, masters. Each
+//! appears as far as the system's own gauges, layers, budgets and nodes show it.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ const STATES: [(&str, &str, &str); 2] = [
     ("writes_stopped", "writes are stopped until compactions have caught up", "writes go on again"),
 ];
 
-/// What is kept from one look to the next.
+/// State from one look to the next.
 #[derive(Debug, Default)]
 pub(super) struct TransitionDetector {
     is_throttled: bool,

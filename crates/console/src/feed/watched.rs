@@ -71,7 +71,7 @@ impl WatchedFeed {
                 // The feed has a new file, and nothing else has happened.
                 if self.process != Some(process) || self.ended.is_some() {
                     self.event(at_s, EventKind::Run, format!("started by process {process}"), false);
-                    // What another process was asked for is forgotten with it.
+                    // Requests to another process are forgotten with it.
                     self.skips.clear();
                 }
                 self.process = Some(process);

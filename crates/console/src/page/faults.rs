@@ -1,4 +1,4 @@
-//! What is asked before something is done to a device.
+//! Confirmations before actions on a device.
 
 use underlay_report::quantity;
 
@@ -7,9 +7,9 @@ use crate::host::FaultAction;
 /// Words that can be read in one way only.
 pub(crate) struct FaultWords {
     pub question: String,
-    /// What comes of it.
+    /// The action's effect.
     pub what: &'static str,
-    /// What the button says.
+    /// The button's text.
     pub does: &'static str,
 }
 

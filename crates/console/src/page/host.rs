@@ -1,4 +1,4 @@
-//! What is up on this host: mounts and other storages with their devices, volume servers, workers, runs.
+//! Services on this host: mounts and other storages with their devices, volume servers, workers, runs.
 
 use maud::{Markup, html};
 use underlay_report::quantity::{self, count};

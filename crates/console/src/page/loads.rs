@@ -11,7 +11,7 @@ use crate::feed::MAX_STEP_S;
 use crate::host::LiveServiceInfo;
 use crate::hub::ConsoleHub;
 
-/// What charts show, in seconds.
+/// The span of charts, in seconds.
 const SPAN_S: f64 = 300.0;
 /// Lines of one chart; the table has all hosts.
 const MAX_LINES: usize = 7;
@@ -22,7 +22,7 @@ pub(super) fn loads(hub: &ConsoleHub) -> Markup {
     let services = hub.host.services();
     let mut telling: Vec<(&LiveServiceInfo, &LiveService)> =
         services.iter().filter_map(|service| Some((service, service.live.as_ref()?))).collect();
-    // What a load comes to before its parts.
+    // A load's total before its parts.
     telling.sort_by_key(|(service, live)| (live.kind != "load", service.process));
     html! {
         h2 { "Loads and workers" }

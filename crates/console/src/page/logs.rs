@@ -91,7 +91,7 @@ fn end_of(path: &Path) -> std::io::Result<String> {
         (true, Some((_, rest))) => rest.to_owned(),
         _ => text.into_owned(),
     };
-    // What moves a terminal's cursor is nothing to read.
+    // Characters that move a terminal's cursor are left out.
     Ok(text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect())
 }
 

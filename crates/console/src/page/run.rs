@@ -56,7 +56,7 @@ pub(crate) fn run(hub: &ConsoleHub, run: &FollowedRun, span: ChartSpan) -> Marku
     .draw()
 }
 
-/// What was seen while it ran, for a report that is taken elsewhere.
+/// The live observations, for a report that is taken elsewhere.
 pub(crate) fn appendix(run: &FollowedRun) -> Markup {
     let pictures = charts::pictures(run);
     html! {
@@ -117,7 +117,7 @@ fn status(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
     }
 }
 
-/// What there is to read and to do once a run has ended.
+/// Links and actions once a run has ended.
 fn ended_as(run: &FollowedRun, ended: usize, has_left: bool) -> Markup {
     let page = run.directory.join("report.html");
     let is_kept = page.is_file();
@@ -148,7 +148,7 @@ fn widths(tally: &StateTally) -> Vec<(CellState, usize, usize)> {
         .collect()
 }
 
-/// What goes on at this moment, and the latest figures, large.
+/// The present activity, and the latest figures, large.
 fn now(run: &FollowedRun) -> Markup {
     if !run.is_running() {
         return html! {

@@ -1,5 +1,5 @@
-//! What changes something: POST alone, with the word of a form of ours or by the Unix socket, and where it can't be
-//! undone, asked before.
+//! Requests that change something: POST alone, with the word of a form of ours or by the Unix socket, and where it
+//! can't be undone, asked before.
 
 mod faults;
 mod fields;
@@ -72,12 +72,12 @@ impl ActionRequest {
     }
 }
 
-/// What is asked before something is done.
+/// The question before an action.
 struct ActionConfirmation<'a> {
     question: &'a str,
-    /// What comes of it.
+    /// The action's effect.
     what: &'a str,
-    /// What the button says that does it.
+    /// The text of the button.
     does: &'a str,
     /// Where the answer goes.
     action: &'a str,

@@ -1,5 +1,5 @@
-//! What a running console keeps in the runtime directory: the Unix socket for this user's programs, and an address for
-//! a browser if there is no terminal to print it to.
+//! A running console's files in the runtime directory: the Unix socket for this user's programs, and an address for a
+//! browser if there is no terminal to print it to.
 
 use std::fs::File;
 use std::io;
@@ -48,13 +48,13 @@ pub(crate) struct OwnSocket {
 
 impl OwnSocket {
     /// Listens in `folder`, which must be for this user alone: at the name of the port, or where another console has
-    /// that, at one with this process's number. What killed consoles left is removed.
+    /// that, at one with this process's number. Removes the leftovers of killed consoles.
     ///
     /// # Errors
     /// When the socket can't be made.
     pub(super) fn listen(folder: &Path, port: u16) -> io::Result<(OwnSocket, UnixListener, AddressFile)> {
         let _held = lock(folder)?;
-        // What can't be removed is in nobody's way, as long as it has not the name that is needed.
+        // Files that can't be removed are in nobody's way, unless they have the needed name.
         let _ = remove_dead(folder);
         let usual = format!("{PREFIX}{port}");
         let name = match is_listened_on(&folder.join(format!("{usual}{SOCKET}")))? {

@@ -1,5 +1,5 @@
-//! What every request must be: for a name of this host, from a page of ours or none, from somebody who may ask for it.
-//! What is sent goes through here too, so that everybody gets it in their form.
+//! The conditions of every request: for a name of this host, from a page of ours or none, from somebody who may ask for
+//! it. Responses go through here too, so that everybody gets them in their form.
 
 use std::future::poll_fn;
 use std::pin::Pin;

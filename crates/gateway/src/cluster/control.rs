@@ -97,7 +97,7 @@ impl ClusterControl {
     /// Looks at etcd, and does what is to be done.
     ///
     /// # Errors
-    /// What keeps it from that.
+    /// The obstacle.
     pub(super) async fn pass(&mut self) -> Result<(), String> {
         if self.shared.engine.takes_no_more() {
             // `hold` gives the lease up, so that others serve what the stores have.
@@ -441,7 +441,7 @@ impl ClusterControl {
     /// At once, as far as what we know of etcd is still so.
     ///
     /// # Errors
-    /// What keeps it from that.
+    /// The obstacle.
     pub(super) async fn mark_dirty_or_look(&mut self) -> Result<(), String> {
         self.mark_dirty().await?;
         match self.shared.ownership.wanting_dirty().is_empty() {

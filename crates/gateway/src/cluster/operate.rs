@@ -111,7 +111,7 @@ pub(super) fn alone_by(
     Ok(OfflineDrain { segments, recorded: Some(recorded), is_trusted })
 }
 
-/// Gives the slots of a gateway that is gone to the others. What it has and the store does not have is lost.
+/// Gives the slots of a gateway that is gone to the others. Its data that the store lacks is lost.
 ///
 /// # Errors
 /// When it is there, or etcd does not answer.

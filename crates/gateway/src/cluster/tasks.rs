@@ -1,4 +1,4 @@
-//! What a member does by itself: one task holds the lease, the other one changes slots.
+//! A member's own tasks: one holds the lease, the other one changes slots.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

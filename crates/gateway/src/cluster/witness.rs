@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use super::etcd::{EtcdError, EtcdRow, TransactionGuard};
 use super::records::{EtcdKeys, HomeRecord};
 
-/// What was seen of etcd, and written there.
+/// Observations of etcd, and our writes there.
 #[derive(Default)]
 pub(super) struct EtcdRollbackGuard {
     /// Our own record as etcd certainly had it: its revision and serial. `None` before this process has written one.
     known: Option<(u64, u64)>,
     /// Serials that etcd may have got since: those transactions may have happened, or may happen yet.
     possible: Vec<u64>,
-    /// What the last look found, but for what goes with leases.
+    /// The rows of the last look, without those that go with leases.
     rows: HashMap<String, (u64, Vec<u8>)>,
     /// Of that look.
     revision: u64,

@@ -11,7 +11,7 @@ const TTL: Duration = Duration::from_secs(10);
 const MIN_TTL: Duration = Duration::from_secs(2);
 const MAX_TTL: Duration = Duration::from_secs(120);
 
-/// What only `read` knows how to take.
+/// Parsers that only `read` has.
 pub(super) struct ClusterParsers {
     pub(super) address: fn(&Field<'_>, &mut Diagnostics) -> Option<std::net::SocketAddr>,
     pub(super) path: fn(&Field<'_>, &mut Diagnostics) -> Option<PathBuf>,

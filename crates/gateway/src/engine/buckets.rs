@@ -28,7 +28,7 @@ impl GatewayEngine {
         let backend = (self.setup.open_store)(place)
             .map_err(|problem| format!("the store of bucket {name}: {problem}"))?
             .with_memory(self.storing.clone());
-        // What is on its way to a directory ends with the gateway.
+        // Requests to a directory end with the gateway.
         if backend.kind == BackendKind::S3 {
             let (log, bucket) = (Arc::clone(&self.sent), name.to_owned());
             backend.late().note_sent_in(Arc::new(OfBucket { log, bucket }));

@@ -125,7 +125,7 @@ struct StreamingBlock {
     pieces: mpsc::UnboundedReceiver<Bytes>,
     /// Where the next piece begins.
     at: u64,
-    /// What has not been handed on yet.
+    /// The bytes that have not been handed on yet.
     left: Range<u64>,
     _hold: Option<MemoryHold>,
 }
@@ -137,7 +137,7 @@ impl StreamingBlock {
         self.resolved.runs.iter().all(is_known)
     }
 
-    /// What has not come.
+    /// Fetches the bytes that have not come.
     async fn rest(&self) -> GatewayResult<Bytes> {
         let rest = || self.left.start - self.begins..self.left.end - self.begins;
         match self.engine.piece(&self.name, &self.resolved, rest()).await {

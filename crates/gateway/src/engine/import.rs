@@ -49,7 +49,7 @@ impl GatewayEngine {
             let regions = self.metadata.view().and_then(|view| PrefixRegions::known(&view, &state.name));
             let regions = regions.map_err(|error| error.to_string())?;
             let is_missing = !regions.missing(&wanted).is_empty() && self.lists_missing()?;
-            // What it has is not known before it is mounted.
+            // Its contents are unknown before it is mounted.
             if state.backend.is_awaited() && is_missing {
                 state.is_unlisted.store(true, Ordering::Relaxed);
                 continue;
@@ -169,7 +169,7 @@ impl GatewayEngine {
                             })? {
                                 continue;
                             }
-                            // What clients did before it was listed counts more, and has to get there: also a deletion.
+                            // Clients' earlier changes take precedence, and have to get there: also a deletion.
                             if change.object(name)?.is_none() && change.pending(name)?.is_none() {
                                 enter_listed(change, name, found, *numbers, kind)?;
                             } else if change.stored(name)?.is_none() {
@@ -296,7 +296,7 @@ impl GatewayEngine {
                 let names = names.to_vec();
                 let forgotten = self.committer.commit(Vec::new(), move |change| {
                     for name in &names {
-                        // What was written here is not the store's to say.
+                        // The store does not decide about writes made here.
                         if change.pending(name)?.is_none() {
                             change.set_object(name, None)?;
                             change.set_stored(name, None)?;

@@ -169,7 +169,7 @@ mod tests {
             std::fs::write(&path, &unfinished).unwrap();
             assert!(open().is_ok());
         }
-        // What is not ours is left alone, and so is what a journal goes with.
+        // Foreign files are left alone, and so are metadata with a journal.
         std::fs::write(&path, vec![7; 1 << 16]).unwrap();
         assert!(open().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 16]);

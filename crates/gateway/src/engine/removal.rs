@@ -1,5 +1,5 @@
 //! Removing a bucket. One commit makes it a bucket that is *going*: clients find none of that name, also behind a
-//! restart. What its unfinished uploads have in its store is deleted after that, however long the store takes. Then
+//! restart. The parts of its unfinished uploads in its store are deleted after that, however long the store takes. Then
 //! the name is free.
 
 use std::collections::VecDeque;
@@ -88,7 +88,7 @@ impl GatewayEngine {
             )));
         }
         let until = Instant::now() + PATIENCE;
-        // What was deleted has to be gone from the store first. It is hastened once: asking often makes no store
+        // Deleted objects have to be gone from the store first. It is hastened once: asking often makes no store
         // faster.
         self.queue.hasten_new_in(name);
         while !self.begin_removal(&state).await? {

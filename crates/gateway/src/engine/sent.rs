@@ -161,7 +161,7 @@ mod tests {
             let (log, left) = SentLog::open(&folder).unwrap();
             // Behind them are those of the round before.
             assert_eq!(left[..2], expected);
-            // What comes before they are kept elsewhere replaces none of them.
+            // New requests before they are kept elsewhere replace none of them.
             let slot = of(&Arc::new(log), "lake").begin("c", &RequestEffect::Delete).unwrap();
             assert!(slot >= 2);
         }

@@ -189,7 +189,7 @@ impl SpillQueue {
         self.wake.notify_one();
     }
 
-    /// What a commit says: parts that came, uploads that are over, and contents that are in the journal no more.
+    /// Applies a commit: parts that came, uploads that are over, and contents that left the journal.
     pub(super) fn apply(&self, contents: Vec<PartContent>, ended: &[String], released: &[ReleasedRange]) {
         for PartContent { holder, content, size_bytes } in contents {
             self.park(content, size_bytes, holder);
@@ -298,7 +298,7 @@ impl GatewayEngine {
                                 tracing::warn!("cannot record which parts were fetched: {error}");
                             }
                         }
-                        // What was fetched beyond the limit is in the way of no write.
+                        // Bytes fetched beyond the limit block no write.
                         let used_bytes = engine.journal.limited_bytes();
                         // On a full disk, all parts here are in the way, and nobody waits for them any more.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };

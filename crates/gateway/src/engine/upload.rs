@@ -110,7 +110,7 @@ impl GatewayEngine {
         Ok(upload)
     }
 
-    /// What an upload was begun with.
+    /// The parameters of an upload's begin.
     ///
     /// # Errors
     /// When there is none.

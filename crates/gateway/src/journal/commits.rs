@@ -38,7 +38,7 @@ impl JournalCommits {
     }
 }
 
-/// What was noted last; 0 where nothing was.
+/// The last note; 0 without one.
 ///
 /// # Errors
 /// When it can't be read.

@@ -338,7 +338,7 @@ impl<'t> MetadataChange<'t> {
         fetch(&self.pending, &name.to_bytes())
     }
 
-    /// The store has to be brought up to date at this name. What was pending stays as old as it was.
+    /// The store has to be brought up to date at this name. A pending name keeps its age.
     pub(crate) fn mark_pending(&mut self, name: &ObjectName) -> GatewayResult<()> {
         self.is_changed = true;
         let since_ms = self.pending(name)?.map_or_else(now_ms, |former| former.since_ms);

@@ -224,7 +224,7 @@ impl MetadataStore {
         Ok(metadata)
     }
 
-    /// What the last commit left.
+    /// The state after the last commit.
     pub(crate) fn view(&self) -> GatewayResult<Arc<MetadataView>> {
         self.database.view()
     }

@@ -24,7 +24,7 @@ pub(crate) struct KeyPermissions {
     keys: RwLock<HashMap<String, (String, Vec<KeyGrant>)>>,
 }
 
-/// What a request turned out to be, for the access log.
+/// A request's operation, for the access log.
 #[derive(Clone, Default)]
 pub(crate) struct RequestNote(pub(crate) Arc<Mutex<NotedRequest>>);
 
@@ -102,7 +102,7 @@ fn covers(grant: &KeyGrant, bucket: &str, key: &str) -> bool {
     grant.bucket.as_deref().is_none_or(|own| own == bucket) && key.starts_with(&grant.prefix)
 }
 
-/// What the signature of a request proved that goes on without it.
+/// Proven facts of a request that goes on without its signature.
 #[derive(Clone)]
 pub(super) struct VerifiedSignature {
     pub(super) credentials: Option<Credentials>,
@@ -230,7 +230,7 @@ fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
     Some(S3Error::with_message(S3ErrorCode::NotImplemented, reason))
 }
 
-/// What may come behind `x-amz-checksum-`.
+/// Words that may come behind `x-amz-checksum-`.
 pub(super) fn is_word_of_checksum(name: &str) -> bool {
     matches!(name, "algorithm" | "mode" | "type") || ChecksumKind::from_name(name).is_some()
 }
@@ -357,7 +357,7 @@ fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     }
 }
 
-/// For the fuzzer: any head of a request. What is let in has a list in which each header stands that counts.
+/// For the fuzzer: any head of a request. An admitted signature lists every header that counts.
 pub(super) fn read_any(headers: &HeaderMap, uri: &Uri) {
     let _ = refused_at_once(&Method::POST, headers, uri, &BucketAddressing::default());
     if all_signed(headers, uri).is_err() {

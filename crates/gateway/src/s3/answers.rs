@@ -23,8 +23,7 @@ fn request_id() -> String {
     REQUEST_ID.try_with(String::clone).unwrap_or_default()
 }
 
-/// The code that clients know for an error. What went wrong with the store behind or with the gateway's own disk stays
-/// in its log.
+/// The code that clients know for an error. Errors of the store or of the gateway's own disk stay in its log.
 pub(super) fn error(error: GatewayError) -> S3Error {
     let text = error.to_string();
     let size_bytes = match error {

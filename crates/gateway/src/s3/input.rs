@@ -1,4 +1,4 @@
-//! What requests bring: bodies with their checksums, conditions, tags, where a copy comes from.
+//! The input of requests: bodies with their checksums, conditions, tags, copy sources.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -43,7 +43,7 @@ pub(super) fn broken_off(text: &str) -> GatewayError {
     }
 }
 
-/// What the client says its body is.
+/// The client's description of its body.
 pub(super) struct PromisedBody {
     pub(super) algorithms: Vec<ChecksumKind>,
     md5: Option<Vec<u8>>,

@@ -80,7 +80,7 @@ impl IncomingBody {
         }
     }
 
-    /// Fields first. What is left in the buffer is the file's beginning.
+    /// Fields first. The rest of the buffer is the file's beginning.
     async fn form(&mut self, boundary: &str) -> S3Result<UploadForm> {
         let mut reader = FormReader::new(boundary);
         loop {
@@ -504,7 +504,7 @@ fn put_of(form: &UploadForm) -> S3Result<(PutRequest, PromisedBody)> {
     Ok((put, promised))
 }
 
-/// What the browser gets when it is done.
+/// The browser's answer at the end.
 enum PostSuccess {
     Redirect(Url),
     Status(StatusCode),

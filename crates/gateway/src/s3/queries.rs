@@ -82,7 +82,7 @@ const WRITES: [QueryRow; 6] = [
     },
 ];
 
-/// What GET and HEAD know that has no value: each names something of a bucket or an object.
+/// Names without a value for GET and HEAD: each names something of a bucket or an object.
 const READ: &[&str] = &[
     "accelerate",
     "acl",

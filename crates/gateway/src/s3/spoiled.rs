@@ -1,4 +1,4 @@
-//! What is wrong with a body in chunks, in the gateway's own words.
+//! Errors of chunked bodies, in the gateway's own words.
 
 /// Why a body in chunks can't be read on. `s3s` hands these on as text, and `input::broken_off` finds them there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

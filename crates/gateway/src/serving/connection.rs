@@ -58,12 +58,12 @@ pub(super) const DOCUMENTS_KIB: usize = 32 << 10;
 /// The same for answers that are documents, such as listings: shorter ones are not counted.
 pub(super) const ANSWERS_BYTES: u64 = 32 << 20;
 const SHORT_ANSWER_BYTES: usize = 64 << 10;
-/// What is handed to TLS at once: it copies it.
+/// The bytes handed to TLS at once: it copies them.
 const SEALED_BYTES: usize = 64 << 10;
 /// The type of a browser's form.
 const FORM: &[u8] = b"multipart/form-data";
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct ConnectionSet {
     pub(super) service: S3Service,
     /// `None` where another gateway may have the key of a form.
@@ -215,7 +215,7 @@ impl ConnectionSet {
                 }
             },
         };
-        // What the handler made of a body that broke off says less.
+        // The handler's error for a broken body says less.
         if let Some(reason) = seat.given_up() {
             response = given_up(reason);
         }
@@ -433,7 +433,7 @@ impl std::fmt::Display for PathOf {
     }
 }
 
-/// What is written down of a path: anybody may send a long one, signed or not.
+/// The logged part of a path: anybody may send a long one, signed or not.
 fn beginning(path: &str) -> String {
     match path.char_indices().find(|(offset, _)| *offset >= MAX_LOGGED_BYTES) {
         Some((end, _)) => format!("{}...", &path[..end]),

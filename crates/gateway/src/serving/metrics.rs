@@ -145,7 +145,7 @@ fn failing_of(unstored: UnstoredName) -> Option<GatewayFailing> {
     })
 }
 
-/// What there is to say before the gateway is open, and behind that as well.
+/// Metrics before the gateway is open, and afterwards as well.
 pub(crate) fn opening_text(is_opening: bool, listed: u64) -> String {
     format!(
         "# HELP underlay_gateway_opening Whether the gateway is being opened still, and serves nothing.\n\

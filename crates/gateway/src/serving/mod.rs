@@ -65,7 +65,7 @@ const MAX_LOGGED: usize = 5;
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What the engine is opened with, as the configuration says.
+/// The engine's parameters, from the configuration.
 pub(crate) fn setup_of(
     config: &GatewayConfig,
     secrets: &ConfigSecrets,
@@ -161,7 +161,7 @@ impl OpenEngine {
         self.engine.begin_drain();
         let leaving = async {
             let Some(member) = &self.member else { return true };
-            // What it has to do takes some transactions, also when the time is over.
+            // Its work takes some transactions, also when the time is over.
             let left = deadline.saturating_duration_since(Instant::now()).max(MIN_SHUTDOWN_TIME);
             member.leave(tokio::time::Instant::now() + left).await
         };
@@ -171,7 +171,7 @@ impl OpenEngine {
         tokio::pin!(draining);
         let (is_clean, has_left) = tokio::select! {
             is_clean = &mut draining => {
-                // What the store refuses keeps its slots from being handed over.
+                // Names that the store refuses keep their slots from being handed over.
                 let patience = if is_clean { None } else { Some(MIN_SHUTDOWN_TIME) };
                 (is_clean, self.leave_within(patience, leaving).await)
             }
@@ -310,7 +310,7 @@ impl ReadyState {
     }
 }
 
-/// What connections of clients and of other gateways have in common.
+/// State that connections of clients and of other gateways share.
 struct ServingContext {
     requests: Arc<RequestMetrics>,
     permissions: Arc<KeyPermissions>,
@@ -449,7 +449,7 @@ pub(crate) async fn serve(config: GatewayConfig, path: &Path) -> Result<bool, Co
         OpenEngine::open_locked((&config, &secrets), (setup, peers, None), locked, &admin.progress, false);
     let opened = tokio::select! {
         opened = opening => opened?,
-        // What was taken over by then stays, and the next start goes on.
+        // Objects taken over by then stay, and the next start goes on.
         _ = terminate.recv() => return Ok(ends_unopened(is_new)),
         _ = interrupt.recv() => return Ok(ends_unopened(is_new)),
     };
@@ -500,7 +500,7 @@ pub(crate) async fn serve(config: GatewayConfig, path: &Path) -> Result<bool, Co
     let is_serving = |is_serving| {
         readiness.set(is_serving);
         if !is_serving {
-            // What is loaded from here on would be for nobody.
+            // Anything loaded from here on would be for nobody.
             reloading.abort();
         }
     };

@@ -1,7 +1,7 @@
-//! What SIGHUP reloads without a restart: the certificate, the keys of clients with their secrets and grants, and the
-//! access log's file. The new configuration counts as a whole or not at all: a faulty file changes nothing, and the log
-//! says why. The access log is opened again either way, since the program that moved the old file away may compress it
-//! soon.
+//! Settings that SIGHUP reloads without a restart: the certificate, the keys of clients with their secrets and grants,
+//! and the access log's file. The new configuration counts as a whole or not at all: a faulty file changes nothing, and
+//! the log says why. The access log is opened again either way, since the program that moved the old file away may
+//! compress it soon.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::config::{AccessKey, ConfigSecrets, GatewayConfig};
 use crate::failure::CommandFailure;
 use crate::s3::KeyPermissions;
 
-/// What there is to replace.
+/// The parts to replace.
 pub(super) struct ReloadTargets {
     /// Of the configuration.
     pub(super) path: PathBuf,

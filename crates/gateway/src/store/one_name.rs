@@ -13,7 +13,7 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::StoreBackend;
 
-/// What the folder is called by that names are tried in. No key leads there.
+/// The name of the folder that names are tried in. No key leads there.
 pub(super) const TRIAL: &str = "%underlay-no-key-names";
 
 /// Two names that some directories take for one, and why.

@@ -18,7 +18,7 @@ use crate::commands::predict::{RefusedCell, print_left_out};
 use crate::exit_codes::ExitFailure;
 use crate::output;
 
-/// What scripts get.
+/// The output for scripts.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(in crate::commands) struct MemoryAnswer<'a> {
     /// Measured cells that nothing can be learnt from.

@@ -37,7 +37,7 @@ pub(crate) enum ConsoleStay {
 }
 
 impl ConsoleStay {
-    /// What `--console-stays` says; without it, until Ctrl-C at a terminal, and elsewhere a minute.
+    /// The time of `--console-stays`; without it, until Ctrl-C at a terminal, and elsewhere a minute.
     ///
     /// # Errors
     /// When it says no time.

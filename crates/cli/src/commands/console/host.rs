@@ -1,4 +1,4 @@
-//! What the console asks of this program: runs, nodes, devices and studies of this user on this host.
+//! This program's services for the console: runs, nodes, devices and studies of this user on this host.
 
 use std::collections::HashMap;
 use std::io;
@@ -43,7 +43,7 @@ const SHOWN_LIMIT: Duration = Duration::from_secs(2);
 /// Asking a system for its nodes costs it a little.
 const NODES_FRESH: Duration = Duration::from_secs(3);
 const MAX_PROCESSES: usize = 64;
-/// What the registry said is true for so long: many pages ask at once.
+/// A reading of the registry is valid for so long: many pages ask at once.
 const FRESH: Duration = Duration::from_millis(500);
 
 pub(super) struct ThisHost {

@@ -1,4 +1,4 @@
-//! What another process says, without waiting for it forever.
+//! Another process's answer, with a time limit.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::mpsc;

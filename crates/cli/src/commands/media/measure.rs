@@ -208,7 +208,7 @@ fn identity(
     }
 }
 
-/// What a reader of the file should see first: how good the fit is.
+/// The file's header: how good the fit is.
 fn header(scores: &[PointScore]) -> String {
     let mut header = String::from(
         "# Written by `underlay media measure`. How far the fitted medium is from the measurements:\n",

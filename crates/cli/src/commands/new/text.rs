@@ -41,7 +41,7 @@ pub(super) fn write(
         }
     }
     let is_real = storages.iter().any(|storage| !storage.is_modelled());
-    // What stores nothing shows what this machine can do, and a real disk runs at its own pace.
+    // A system without storage shows this machine's limit, and a real disk runs at its own pace.
     let is_modelled = !is_real && !system.capabilities.keeps_nothing;
     let data = data_scale(system, storages, apart);
     let mut text = String::new();
@@ -93,7 +93,7 @@ fn heading(text: &mut String, name: &str, file: &Path, system: &NewSystem, stora
          name = \"{name}\"\n\
          title = \"{system} on {list}\"\n\
          {baseline}\n\n",
-        // What a name has in a second line would be read as a part of the study.
+        // A second line of a name would be read as a part of the study.
         file = file.display().to_string().replace('\n', " "),
         system = system.title(),
         list = names.join(", "),

@@ -61,7 +61,7 @@ fn coordinate(
     let program = from.remote_program.as_deref().unwrap_or("underlay");
     let workers: Vec<HostAddress> =
         from.workers.iter().map(|text| HostAddress::parse(text, program)).collect::<Result<_, _>>()?;
-    // What can't be divided is said before anybody is connected to.
+    // A load that can't be divided is refused before any connection.
     job.divided(u32::try_from(workers.len()).unwrap_or(u32::MAX))?;
     let stop = signals::stop_flag()?;
     let began = SystemTime::now();

@@ -14,12 +14,12 @@ use crate::output;
 /// Inserts that others are still about to make leave fewer behind.
 const MISSING_SHARE: f64 = 0.05;
 
-/// What a measurement is held against.
+/// The circumstances that a measurement is judged by.
 pub(crate) struct RunCircumstances<'a> {
     pub spec: &'a RunSpec,
     /// That are printed, in percent.
     pub percentiles: &'a [f64],
-    /// What the system and its page cache may take; absent where the data are on no storage of this host.
+    /// The memory budget of the system and its page cache; absent where the data are on no storage of this host.
     pub budget_bytes: Option<u64>,
     /// Operations of a rate that were due within the measured time and never sent.
     pub unstarted: u64,
@@ -64,9 +64,9 @@ pub(in crate::commands) struct UnfinishedRun {
     stopped: bool,
 }
 
-/// `None` where everything that was asked for was done, or no number of operations was. What warmed up, and was
-/// answered after the measured time, is done too, although it is in no figure: `outside` is how many operations that
-/// are.
+/// `None` where everything that was asked for was done, or no number of operations was. Operations of the warm-up, and
+/// those answered after the measured time, are done too, although they are in no figure: `outside` is how many
+/// operations that are.
 pub(in crate::commands) fn unfinished(
     measured: &MeasuredWindow,
     outside: u64,

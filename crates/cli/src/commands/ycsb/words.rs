@@ -9,7 +9,7 @@ const PROPERTIES: [(&str, &str); 3] = [("-db", "db"), ("-cp", "classpath"), ("-j
 /// Those without a value that repeat the phase.
 const PHASES: [(&str, &str); 2] = [("-load", "load"), ("-t", "run")];
 
-/// The arguments of this program, with those of `ycsb` in our words. What comes after `--` is left alone.
+/// The arguments of this program, with those of `ycsb` in our words. Arguments after `--` are left alone.
 pub(crate) fn translated(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments;
     let mut ours: Vec<OsString> = arguments.by_ref().take(2).collect();

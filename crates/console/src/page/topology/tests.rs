@@ -1,5 +1,5 @@
-//! Pictures of topologies as runs tell them. What the files say is what the systems themselves tell:
-//! `study/src/run/parts/tests.rs` holds them to it.
+//! Pictures of topologies as runs tell them. The files have the systems' own parts: `study/src/run/parts/tests.rs`
+//! holds them to it.
 
 use std::path::Path;
 
