@@ -1,7 +1,7 @@
 //! How long a study takes on this machine's clock, before it runs.
 //!
-//! What things take is from runs on two CPUs whose parts are on record (`tests/estimates.rs`); a run writes down what
-//! it estimated and what it took.
+//! The times are from runs on two CPUs whose parts are on record (`tests/estimates.rs`); a run records its estimate and
+//! its real times.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{fill, plan};
 
 /// Images are cloned and written out at about this speed where the file system can't share blocks.
 const COPY_BYTES_PER_S: f64 = 150e6;
-/// What commands load: databases with their indexes a third of it, files several times as much.
+/// The rate at which commands load: databases with their indexes reach a third of it, files several times as much.
 const COMMANDS_LOAD_BYTES_PER_S: f64 = 50e6;
 /// Systems say how many records of this size they load a second; of larger ones fewer.
 const LOADED_RECORD_BYTES: f64 = 1000.0;
@@ -62,7 +62,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         estimate.prepare_s = OWN_OVERHEAD_S;
         let kind = underlay_systems::find(&entry.system.kind);
         let settings = entry.system.with_nodes(entry.storage.settings_of(entry.system));
-        // What runs already is not started.
+        // External systems are not started.
         let started = kind.filter(|_| !entry.storage.is_elsewhere());
         let one_server_s = started.map_or(0.0, |kind| kind.start_and_stop(&settings).as_secs_f64());
         let further = f64::from(entry.system.servers.max(1) - 1);
@@ -110,7 +110,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         let servers = u64::from(entry.system.servers.max(1));
         let of_one_server = study.records_here(requests.records / servers);
         let record_bytes = entry.workload.record_bytes();
-        // What a system takes a second of records of this size.
+        // The bytes of records of this size that a system loads in a second.
         let larger = (record_bytes as f64 / LOADED_RECORD_BYTES).max(1.0);
         let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
         estimate.start_s += start_s * count;
@@ -218,7 +218,7 @@ mod tests {
         assert!(estimate.start_s + estimate.restore_s < 20.0, "{estimate:?}");
     }
 
-    /// What the same jobs took at x12 without a cache, behind the gateway, and behind Alluxio.
+    /// The times of the same jobs at x12 without a cache, behind the gateway, and behind Alluxio.
     #[test]
     fn job_estimates_with_caches_match_runs() {
         for (settings, took_s) in

@@ -32,15 +32,14 @@ pub struct ModelledStorage {
     pub volumes: Vec<VolumeSpec>,
     /// They are cut from one pool: devices of the same name are one device.
     pub shares_devices: bool,
-    /// What a model of it leaves out, a sentence.
+    /// The part that a model of it leaves out, a sentence.
     pub assumed: Option<String>,
 }
 
-/// What a model needs of a cell's storage.
+/// A cell's storage as a model needs it.
 ///
 /// # Errors
-/// What the storage is, in words, where nothing of ours paces its devices, or where it is not known what they are asked
-/// for.
+/// The reason, in words, where we don't pace its devices, or where their requests are unknown.
 pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorage, String> {
     let under = entry.storage.under(entry.system);
     if !entry.system.roles.is_empty() {
@@ -78,7 +77,7 @@ pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorag
     }
 }
 
-/// What a pool puts on one device before it goes on to the next.
+/// The bytes that a pool puts on one device before it goes on to the next.
 const EXTENT_BYTES: u64 = 256 << 10;
 
 /// A volume of a pool: extents in turn over all of its devices, each on one or on two of them. It is thin: extents are

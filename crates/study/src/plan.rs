@@ -26,7 +26,7 @@ pub struct CellParts<'a> {
     pub asked: CellWork<'a>,
 }
 
-/// What a cell asks for: requests over a data set, a batch job, or a command of the user's.
+/// A cell's work: requests over a data set, a batch job, or a command of the user's.
 #[derive(Clone, Copy, Debug)]
 pub enum CellWork<'a> {
     Requests(&'a DataSize),
@@ -59,9 +59,9 @@ pub fn measuring_wall(study: &Study) -> Duration {
     once * u32::try_from(times).unwrap_or(u32::MAX)
 }
 
-/// What runs, in order: each repetition is a round over all cells in its own shuffle, so that a run
-/// that is cut short has measured every cell about equally often. Batch jobs that [run together](groups) stay together,
-/// in their system's own order. The same study gives the same order.
+/// The cells to run, in order: each repetition is a round over all cells in its own shuffle, so that a run that is cut
+/// short has measured every cell about equally often. Batch jobs that [run together](groups) stay together, in their
+/// system's own order. The same study gives the same order.
 pub fn order(study: &Study) -> Vec<PlannedCell> {
     order_of(study, study.run.repetitions)
 }
@@ -104,7 +104,7 @@ pub fn groups(planned: &[PlannedCell]) -> Vec<Range<usize>> {
     groups
 }
 
-/// What batch jobs that run together have in common.
+/// The key that batch jobs which run together share.
 fn group_key(cell: &Cell) -> (&str, &str, &str) {
     (&cell.system, &cell.storage, &cell.workload)
 }
@@ -320,7 +320,7 @@ fn points_of(workload: &WorkloadSpec) -> Vec<WorkloadPoint<'_>> {
     points
 }
 
-/// What the study asks for; else what YCSB's own workload file of the mix does.
+/// The study's distributions; else those of YCSB's own workload file of the mix.
 fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
     match OperationMix::parse(mix) {
         Ok(mix) if workload.distributions.is_empty() || mix.visits_every_record() => {
@@ -364,7 +364,7 @@ impl WorkloadPoint<'_> {
         }
     }
 
-    /// What the highest rate is to keep to, where one is looked for.
+    /// The limits of a search for the highest rate, if there is one.
     fn find_rate(&self) -> Option<&FindRate> {
         self.workload.find_rate.as_ref().filter(|_| *self.rate == StudyRate::Max)
     }

@@ -1,8 +1,8 @@
 //! Published results, bundled with the program: the figures that a study prints beside its own.
 //!
-//! Each paper is one TOML file of facts under `studies/references/`. What this module reads of it:
-//! `title` and `source`; every `[[table]]`, which becomes figures; every `[[claim]]`; `[prices]`. Other sections
-//! describe the paper's setup, for people.
+//! Each paper is one TOML file of facts under `studies/references/`. The parts that this module reads: `title` and
+//! `source`; every `[[table]]`, which becomes figures; every `[[claim]]`; `[prices]`. Other sections describe the
+//! paper's setup, for people.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -314,7 +314,7 @@ impl WrittenCheck {
     }
 }
 
-/// What the names of figure columns are.
+/// The names of figure columns.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum FigureColumns {

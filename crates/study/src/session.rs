@@ -25,7 +25,7 @@ use crate::machine::ServerShare;
 use at_stop::end_on_stop;
 pub use servers::StartedServers;
 
-/// What one server is started on.
+/// One server's storage and budget.
 pub struct ServerSite {
     pub paths: StoragePaths,
     /// The system's own memory and its page cache together.
@@ -67,7 +67,7 @@ pub struct ServerSession {
     unenforced: Option<MissingCapability>,
 }
 
-/// What the system ran with, told when it has been shut down.
+/// The system's settings, known after its shutdown.
 pub struct FinishedSession {
     pub memory_enforced_by: Option<&'static str>,
     /// Of several servers, that of the one which came closest to its budget.
@@ -141,7 +141,7 @@ impl ServerSession {
             .collect();
         let groups: Vec<&ResourceBudget> = budgets.iter().chain(&client_groups).collect();
         let servers = killed_at(stop, &groups, || StartedServers::start(system, &grounds, settings));
-        // What breaks while everything is being stopped is no finding.
+        // A failure while everything is being stopped is no finding.
         if stop.load(Ordering::Relaxed) {
             return Err(SessionError::Stopped);
         }
@@ -252,7 +252,7 @@ impl ServerSession {
         self.budgets.iter().all(|budget| budget.cpu_enforced_by() == Some(first)).then_some(first)
     }
 
-    /// What the servers used until now, each by itself and in their order, as far as it can be read.
+    /// The servers' CPU times until now, each by itself and in their order, as far as they can be read.
     pub fn cpu_usage(&self) -> Vec<Option<CpuUsage>> {
         self.budgets.iter().map(ResourceBudget::cpu_usage).collect()
     }
@@ -262,7 +262,7 @@ impl ServerSession {
         self.budgets.first().map(ResourceBudget::enforced_by)
     }
 
-    /// What all servers use of their budgets now; nothing where nobody counts it.
+    /// The memory that all servers use of their budgets now; nothing where nobody counts it.
     pub fn memory_used_bytes(&self) -> Option<u64> {
         let used = self.budgets.iter().map(ResourceBudget::usage_bytes).collect::<Option<Vec<u64>>>()?;
         (!used.is_empty()).then(|| used.iter().sum())

@@ -17,10 +17,10 @@ use crate::machine::thread_time;
 use crate::ticker::SamplerTicker;
 
 const EVERY: Duration = Duration::from_millis(50);
-/// How often all processes are listed anew. What begins in between is found at each look.
+/// How often all processes are listed anew. Each look finds new processes.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer. What counts is the time that a
-/// CPU worked on it: a look that had to wait for one on a busy host is as cheap as any other.
+/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer. The CPU time counts: a look
+/// that waited for a CPU on a busy host is as cheap as any other.
 const SHARE_OF_A_CPU: f64 = 0.005;
 /// But no rarer than this.
 const RAREST_LOOK: Duration = Duration::from_secs(2);
@@ -217,7 +217,7 @@ impl<'a> StepClock<'a> {
         *first = first.take().or(problem);
     }
 
-    /// What stood still in the first step in which anything did.
+    /// The processes that stood still in the first step with a stall.
     pub fn problem(self) -> Option<String> {
         self.problem.into_inner()
     }

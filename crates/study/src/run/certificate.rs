@@ -30,10 +30,10 @@ const MEAN_TOLERANCE: f64 = 0.10;
 const UNANSWERED_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
 
-/// What a certificate is made from.
+/// The evidence that a certificate is made from.
 pub struct CertificateEvidence<'a> {
     pub devices: &'a [DeviceActivity],
-    /// What programs waited on the way to them; empty where that isn't known.
+    /// Programs' waits on the way to them; empty where unknown.
     pub paths: &'a [PathRecord],
     /// Absent for a batch job.
     pub measured: Option<&'a MeasuredWindow>,
@@ -58,8 +58,7 @@ pub struct CertificateEvidence<'a> {
     pub open_loop: bool,
     /// Some readers must find nothing, because they lack an authorisation.
     pub hides_records: bool,
-    /// What failed while all nodes were there, where some were sent away: what fails while they are away is what was
-    /// asked for.
+    /// Failures while all nodes were up, where some were stopped: failures while nodes are down are expected.
     pub nodes_away: Option<OutsideOfEvents>,
     /// The result of reading back acknowledged writes; absent where that was not done.
     pub read_back: Option<&'a ReadBackRecord>,
@@ -184,7 +183,7 @@ pub fn certify_devices(
     })
 }
 
-/// What was wrong with devices and CPUs during a search, in words.
+/// Findings about devices and CPUs during a search, in words.
 pub(super) fn search_findings(searching: &SearchObservation, time_scale: f64) -> Vec<String> {
     let failed = searching::failed_checks(searching, time_scale, "");
     failed.into_iter().map(|check| format!("{}: {}", check.name, check.finding)).collect()
@@ -225,7 +224,7 @@ fn steal_check(steal: f64) -> Check {
     }
 }
 
-/// What a slower motion would mend.
+/// A failure that slower motion would mend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TooFast {
     /// In the certificate's words.
@@ -238,7 +237,7 @@ pub struct TooFast {
     pub extent: Option<f64>,
 }
 
-/// What failed of a cell's certificate that a slower motion would mend; `None` where nothing did. `earlier` are the
+/// The worst failure of a cell's certificate that slower motion would mend; `None` without one. `earlier` are the
 /// factors that were given up because of this cell: what they did not mend, another one won't.
 pub fn too_fast(
     certificate: &Certificate,

@@ -1,4 +1,4 @@
-//! What the user asks of a run while it goes on, from another process: skip a cell, or stop. The console does so.
+//! The user's commands to a run while it goes on, from another process: skip a cell, or stop. The console does so.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,11 +36,11 @@ pub enum RunReply {
     Failed { problem: String },
 }
 
-/// What was asked for.
+/// The requests so far.
 #[derive(Default)]
 pub(super) struct ControlRequests {
     inner: Mutex<ControlState>,
-    /// What runs now is to end: it is skipped, or everything is stopped.
+    /// The running cell has to end: it is skipped, or everything is stopped.
     halt: AtomicBool,
 }
 
@@ -113,7 +113,7 @@ impl ControlRequests {
         self.halt.store(inner.stop, Ordering::Relaxed);
     }
 
-    /// What cells watch in the place of the flag for everything.
+    /// The flag that cells watch in place of the one for everything.
     pub(super) fn halt(&self) -> &AtomicBool {
         &self.halt
     }

@@ -43,9 +43,9 @@ pub(super) struct CpuMeter<'a> {
     session: &'a ServerSession,
     share: ServerShare,
     servers: u32,
-    /// What the speed of its CPUs is held against.
+    /// The reference for its CPUs' speed.
     reference_us: Option<f64>,
-    /// What its CPU time is raised by for good, where nothing follows the speed of its CPUs.
+    /// The fixed increase of its CPU time, where nothing follows the speed of its CPUs.
     fixed_factor: Option<f64>,
     is_modelled: bool,
     probe: SpeedProbe,
@@ -64,7 +64,7 @@ impl<'a> CpuMeter<'a> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
         let is_modelled = plan.storage.is_modelled();
-        // What is modelled is held to cores at their fastest; real storage stands beside CPUs as they are.
+        // A modelled machine has cores at their fastest; real storage stands beside CPUs as they are.
         let reference_us =
             placement.speed.map(|speed| if is_modelled { speed.reference_us } else { speed.loaded_us });
         let quotas = session.cpu_quotas();
@@ -101,7 +101,7 @@ impl<'a> CpuMeter<'a> {
         CpuCounters::take(self)
     }
 
-    /// What the processors did between two readings.
+    /// The processors' times between two readings.
     pub(super) fn between(&self, began: &CpuCounters, ended: &CpuCounters) -> CpuRecord {
         let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
         let system = ended.system.delta_since(began.system);
@@ -192,7 +192,7 @@ fn stolen_from_system_s(on_its_cpus: CpuTimes, used_s: f64) -> f64 {
     on_its_cpus.stolen.as_secs_f64() * (used_s / busy_s).min(1.0)
 }
 
-/// What each server of the cell is held to; `None` where the study names no cores, or the system runs elsewhere.
+/// Each server's CPU share in the cell; `None` where the study names no cores, or the system runs elsewhere.
 pub(super) fn share_of(plan: &CellPlan<'_>, placement: &CpuPlacement) -> Option<ServerShare> {
     let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
     let SystemSpec { nodes, servers, .. } = *plan.system;
@@ -208,11 +208,11 @@ struct OnTheCpus {
     cpus: f64,
     busy_cpus: f64,
     stolen_cpus: f64,
-    /// What of it was the servers'.
+    /// The servers' part of it.
     stolen_from_it_cpus: f64,
     /// By the servers.
     used_cpus: f64,
-    /// What there was for them before the first cell: a quota around this process lets nobody have what looks idle.
+    /// The CPU time for them before the first cell: a quota around this process withholds time that looks idle.
     measured_cpus: f64,
     /// Whether it is known how long the servers waited for others.
     waits_are_counted: bool,

@@ -42,7 +42,7 @@ enum PlacedDataset {
 /// The faults that devices had while they got their data; `None` without any. Of what has failed anyway, it is no
 /// second failure that they can't be asked.
 fn faults_met(storages: &CellStorages, has_loaded: bool) -> Result<Option<Vec<String>>, CellError> {
-    // What is still in the page cache passes the devices as well.
+    // Dirty pages pass the devices as well.
     let written = storages.write_out();
     match storages.faults_in_data() {
         Ok(faults) if !faults.is_empty() => Ok(Some(faults)),
@@ -52,7 +52,7 @@ fn faults_met(storages: &CellStorages, has_loaded: bool) -> Result<Option<Vec<St
     }
 }
 
-/// What has been prepared in this run, and where.
+/// The data sets prepared in this run, and their places.
 pub(super) struct PreparedDatasets {
     root: PathBuf,
     registry: ResourceRegistry,
@@ -121,7 +121,7 @@ impl PreparedDatasets {
         Ok(folder)
     }
 
-    /// Loads the data set into a cluster that runs already, once a run. What it holds of other keys stays.
+    /// Loads the data set into a cluster that runs already, once a run. Its data of other keys stays.
     pub(super) fn load_elsewhere(
         &mut self,
         plan: &CellPlan<'_>,
@@ -234,7 +234,7 @@ impl PreparedDatasets {
         Ok(())
     }
 
-    /// What holds the data set of a storage, for cloning.
+    /// The images of a storage's data set, for cloning.
     pub(super) fn images(
         &mut self,
         plan: &CellPlan<'_>,
@@ -381,7 +381,7 @@ impl PreparedDatasets {
             }
             copied?;
             storages.detach()?;
-            // What a cell clones is the pool alone.
+            // A cell clones the pool alone.
             return Ok(PlacedDataset::Whole(PreparedDataset::new(InitialData::Images(folder.join("pool")))));
         }
         let stack = storage::stack(&plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)

@@ -54,7 +54,7 @@ pub fn start_in(
 ) -> Result<RunOutcome, RunError> {
     match begin(study, options, observer, stop) {
         Ok(begun) => run_new(study, begun, directory, observer, stop),
-        // What is refused leaves nothing behind.
+        // A refused run leaves nothing behind.
         Err(error) => {
             directory.give_up();
             Err(error)
@@ -62,7 +62,7 @@ pub fn start_in(
     }
 }
 
-/// What is known and held before a run's first record.
+/// The state before a run's first record.
 struct BegunRun {
     limits: Vec<CellLimit>,
     selections: RunSelections,
@@ -93,7 +93,7 @@ fn begin(
     Ok(BegunRun { limits, selections, registry, awake, paced, elsewhere: work_folder, measuring_host_s })
 }
 
-/// What is refused is refused before anything is measured or written. Makes the folder of `--work`.
+/// All refusals come before anything is measured or written. Makes the folder of `--work`.
 fn look_at_ground(
     study: &Study,
     left: &[PlannedCell],
@@ -227,7 +227,7 @@ pub fn resume(
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
     let missing = round::left_of(&run, &|_| true, &directory, &mut |planned, reason| {
-        // What this call does not measure again needs no word.
+        // Cells that this call does not measure again need no message.
         if now.has(planned, paced.run.repetitions) {
             observer.notice(reason);
         }
@@ -268,7 +268,7 @@ pub fn resume(
     run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
 }
 
-/// What is worth telling of a host that has become faster.
+/// The smallest gain of a faster host that is worth a message.
 const FASTER: f64 = 0.1;
 
 /// The speed that a run's cells were held to, if it was this host's.

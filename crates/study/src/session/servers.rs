@@ -20,7 +20,7 @@ use super::at_stop::end_on_stop;
 /// Started servers, each with its own data. Dropping them ends them at once.
 pub struct StartedServers {
     each: Vec<Box<dyn RunningSystem>>,
-    /// What each of them consists of, where it tells.
+    /// The parts of each, where it lists them.
     parts: Vec<Vec<SystemPart>>,
 }
 
@@ -88,7 +88,7 @@ impl StartedServers {
     /// Checks what a batch job left on the first server.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault in its output.
     pub fn verify_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         self.each[0].verify_job(job, watch)
     }
@@ -133,7 +133,7 @@ impl StartedServers {
         self.each[0].topology()
     }
 
-    /// What each server consists of; nothing of one that is one process.
+    /// The parts of each server; none for a single process.
     pub fn parts(&self) -> &[Vec<SystemPart>] {
         &self.parts
     }

@@ -166,7 +166,7 @@ fn check_size_of_matrix(sites: &SectionSites, findings: &mut Diagnostics) {
 
 fn check_memory(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let here = system.spec.budget_here(sites.scale.value.data);
-    // What stores nothing needs no memory for it.
+    // A system without storage needs no memory for it.
     if here < MIN_MEMORY_BYTES && system.spec.kind != "null" {
         let message = format!(
             "`memory` in [system.{}] is only {} on this machine",
@@ -439,7 +439,7 @@ fn check_pool(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagno
             // The servers' shares come together again in the pool.
             let stored = records.saturating_mul(workload.record_bytes()).saturating_mul(copies);
             let pool_bytes = volume.pool_bytes();
-            // What does not repeat does not get shorter.
+            // Bytes that don't repeat don't get shorter.
             let shortest = match volume.compress {
                 Some(_) => (stored as f64 * (1.0 - workload.compressibility())) as u64,
                 None => stored,
@@ -504,7 +504,7 @@ fn note_data_in_memory(
     if sites.reference.is_some() || system.spec.kind == "null" {
         return;
     }
-    // What a program needs for itself holds no data.
+    // A program's own memory holds no data.
     let cache_bytes = memory::cache_bytes(system, sites);
     for amount in &workload.amounts {
         let records = amount.value.records(workload.record_bytes());

@@ -212,7 +212,7 @@ fn workload_without_storage_access_is_not_faithful() {
         CellTraffic { requests: 10_000, moved_bytes: 40_960_000, holds_data: true, ..CellTraffic::default() };
     assert_eq!(used(busy), faithful());
     assert_eq!(used(CellTraffic { requests: 3, ..CellTraffic::default() }), doubtful("storage used"));
-    // What was loaded may all be in memory.
+    // All loaded data may be in memory.
     let cached = CellTraffic { requests: 0, holds_data: true, may_be_cached: true, ..CellTraffic::default() };
     assert_eq!(used(cached), faithful());
     assert_eq!(

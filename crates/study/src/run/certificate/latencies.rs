@@ -33,7 +33,7 @@ pub(super) fn is_mended(name: &str) -> bool {
 /// Over all modelled devices.
 pub(super) struct DeviceLatencies {
     modelled: Histogram,
-    /// What programs waited, as far as it is known.
+    /// Programs' waits, as far as known.
     delivered: Histogram,
     pub(super) any_modelled: bool,
 }
@@ -50,7 +50,7 @@ impl DeviceLatencies {
                 delivered.merge(got);
             }
         }
-        // What the way cost under the cell's own load, and not only what it was taken for.
+        // The real path cost under the cell's own load, not only the assumed one.
         let delivered = path::waited(paths, &delivered).unwrap_or(delivered);
         DeviceLatencies { modelled, delivered, any_modelled }
     }

@@ -26,7 +26,7 @@ const WORTH_TELLING: f64 = 1.25;
 const THROTTLED: f64 = 0.1;
 /// Devices with more writes than this share have somebody who works in the background, for whom nobody waits.
 const WRITES: f64 = 0.05;
-/// What servers do by the clock: Java compiles and collects garbage.
+/// CPU time of the servers' periodic work: Java compiles and collects garbage.
 const HOUSEKEEPING_CPUS: f64 = 0.05;
 const OWN_TIME: &str = "own time";
 

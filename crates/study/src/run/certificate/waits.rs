@@ -43,15 +43,15 @@ fn is_behind_flushes(paths: &[PathRecord], late_us: f64, time_scale: f64) -> boo
         && late_us < flushes.modelled_mean_us
 }
 
-/// Whether what is late in modelled time is about as late as it was in faster motion. What a host's CPUs delay takes
-/// the same time on its clock and so less of the modelled time; nearer to that than to no change counts as mended.
+/// Whether what is late in modelled time is about as late as it was in faster motion. A delay by a host's CPUs takes
+/// the same time on its clock and so less modelled time; nearer to that than to no change counts as mended.
 pub(super) fn is_unchanged(before_us: f64, before_scale: f64, late_us: f64, time_scale: f64) -> bool {
     let mended = before_scale / time_scale;
     // Requests that came too early are another matter.
     mended < 1.0 && before_us > 0.0 && late_us > 0.0 && late_us > before_us * (1.0 + mended) / 2.0
 }
 
-/// What to try against a latency that is late, `slower` where that helps.
+/// The remedy for a late latency, `slower` where that helps.
 pub(super) fn remedy(paths: &[PathRecord], late_us: f64, time_scale: f64, slower: &str) -> String {
     match is_stretched(paths, late_us, time_scale) {
         true => "slower motion would not help: a flush of a loop device holds up the requests behind it; on a host with the driver ublk_drv \
@@ -61,7 +61,7 @@ pub(super) fn remedy(paths: &[PathRecord], late_us: f64, time_scale: f64, slower
     }
 }
 
-/// What is late of the kind that a check of this name judges, in modelled time.
+/// The lateness of the kind that a check of this name judges, in modelled time.
 pub(super) fn late_us(paths: &[PathRecord], name: &str) -> Option<f64> {
     let kind = KINDS.iter().find(|kind| name_of(kind) == name)?;
     let wait = over_all(paths, kind);

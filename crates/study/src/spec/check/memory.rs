@@ -49,7 +49,7 @@ pub(super) fn cache_bytes(system: &SystemSite, sites: &SectionSites) -> u64 {
     let load = system.spec.heaviest(sites.workloads.iter().map(load_of));
     let first = compared(sites).next();
     match first.and_then(|one| system.spec.memory_on(&one.spec, system.spec.budget_here(data), load)) {
-        // What a part for the programs leaves over here is no memory of the modelled machine's.
+        // The rest of the programs' part here is no memory of the modelled machine's.
         Some(Ok(plan)) => ((plan.cache_bytes() as f64 * data) as u64).min(system.spec.memory_bytes),
         Some(Err(_)) | None => system.spec.memory_bytes,
     }

@@ -1,4 +1,4 @@
-//! What storages and pools have in common: devices of media, how they begin, the file system above them.
+//! The common part of storages and pools: devices of media, their initial state, the file system above them.
 
 use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Spanned};

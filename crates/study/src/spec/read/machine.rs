@@ -29,7 +29,7 @@ pub(in crate::spec) fn read(
     Some(Spanned::new(MachineSpec { cores: cores?.value, network }, span))
 }
 
-/// What runs already has the cores that it has.
+/// External systems have their own cores.
 pub(super) fn note_elsewhere(
     storages: &[StorageSite],
     machine: &Spanned<MachineSpec>,

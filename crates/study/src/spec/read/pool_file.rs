@@ -51,7 +51,7 @@ pub fn read_pool_file(
     let volumes = volumes.map(|field| read_volumes(&field, devices.as_ref(), base_directory, &mut findings));
     let scale = execution::read_scale(&mut root, &mut findings);
     root.finish(&mut findings);
-    // What a pool holds is there in full: a smaller pool is written as one.
+    // A pool's data is not scaled: write a smaller pool as one.
     if scale.value.data != 1.0 {
         let label = "expected `time` alone: give the devices the capacity that they are to have here";
         findings.push(Diagnostic::error(scale.span, "a pool has no data scale", label));

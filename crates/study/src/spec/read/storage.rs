@@ -18,7 +18,7 @@ use crate::spec::model::{
     DeviceSpec, StorageLayout, StorageSource, StorageSpec, VolumeFilesystem, VolumeLayers,
 };
 
-/// What Linux's software RAID takes when it is not told (mdadm(8), `--chunk`).
+/// The default of Linux's software RAID (mdadm(8), `--chunk`).
 const CHUNK_DEFAULT_BYTES: u64 = 512 << 10;
 const MIN_CHUNK_BYTES: u64 = 4 << 10;
 const MAX_CHUNK_BYTES: u64 = 16 << 20;
@@ -357,7 +357,7 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
     (!paths.is_empty()).then(|| StorageSource::Paths(paths.into_iter().map(|path| path.value).collect()))
 }
 
-/// What others call our layouts.
+/// Other names of our layouts.
 const RAID_LEVELS: [(&str, &str); 6] = [
     ("raid0", "stripe"),
     ("raid-0", "stripe"),

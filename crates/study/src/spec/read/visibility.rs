@@ -75,7 +75,7 @@ fn is_word(c: char) -> bool {
 /// Whether readers with these authorisations see what is marked with the expression.
 ///
 /// # Errors
-/// What is wrong with the expression, in words.
+/// The mistake in the expression, in words.
 fn satisfied(expression: &str, authorizations: &[String]) -> Result<bool, String> {
     let mut rest = expression;
     let value = joined(&mut rest, authorizations, 0)?;
