@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// What no shell reads as anything else, anywhere in a word.
+/// Characters that every shell reads as themselves, anywhere in a word.
 const PLAIN: &[u8] = b"_-./:=@%+,";
 
 /// A text as one word of a shell.

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 /// A seed failed, or a planted bug was not found.
 pub const FAILED_SEED: u8 = 1;
-/// What `--help` says of exit codes.
+/// The exit codes in `--help`.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done, and nothing failed
@@ -18,10 +18,10 @@ Exit codes:
 /// Each kind has its own exit code: none of them may look like a seed that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandProblem {
-    /// What the user asked for can't be.
+    /// A mistake in the user's request.
     #[error("{0}")]
     Mistake(String),
-    /// What this host lacks.
+    /// Something that this host lacks.
     #[error("{0}")]
     Missing(String),
     #[error("the output can't be written: {0}")]

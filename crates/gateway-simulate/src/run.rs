@@ -62,7 +62,7 @@ const STACK_BYTES: usize = 64 << 20;
 /// A script's outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScriptReport {
-    /// What went wrong.
+    /// The failure.
     pub failure: Option<String>,
     /// Why the script can't be played: no failure of the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]

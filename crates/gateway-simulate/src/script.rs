@@ -1,4 +1,4 @@
-//! What happens in a simulation, as a text that can be shortened and kept.
+//! A simulation's events, as a text that can be shortened and kept.
 
 mod chances;
 mod draw;
@@ -30,7 +30,7 @@ pub struct ScriptSetup {
     pub clients: usize,
 }
 
-/// What a gateway is configured with.
+/// A gateway's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatewaySettings {
@@ -61,7 +61,7 @@ pub enum RuleConsistency {
     Revalidate,
 }
 
-/// What kind of store it is, faults apart.
+/// The kind of store, faults apart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSetup {
@@ -180,7 +180,7 @@ pub enum UploadEnd {
     Leave,
 }
 
-/// What a client does. Keys are numbers, taken modulo what there is.
+/// A client's operation. Keys are numbers, taken modulo what there is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ClientOperation {

@@ -56,7 +56,7 @@ pub struct LostHost {
     pub last: ProgressReport,
 }
 
-/// What all workers measured.
+/// All workers' measurements.
 #[derive(Debug)]
 pub struct CombinedResults {
     /// The merged results of the workers that returned any.

@@ -158,7 +158,7 @@ fn worker_reports_pauses_and_operations_outside_window() {
     assert_eq!(store.record_count(), 1000);
 }
 
-/// What a stranger hears who says these bytes, and then waits.
+/// The answer to a stranger who sends these bytes, and then waits.
 fn heard_by_stranger(worker: &Running, bytes: &[u8]) -> Vec<u8> {
     let mut stranger = TcpStream::connect(&worker.address).unwrap();
     stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -548,7 +548,7 @@ fn certificates_let_in_those_who_hold_them() {
     assert!(bare.is_err() || bare.is_ok_and(|heard| heard.is_empty()));
 }
 
-/// What a client without a certificate, which takes any of the worker's, hears.
+/// The answer to a client without a certificate, which takes any of the worker's.
 fn bare_tls_client(address: &str) -> std::io::Result<Vec<u8>> {
     use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVerifyMode};
     let mut builder = SslContext::builder(SslMethod::tls_client()).unwrap();

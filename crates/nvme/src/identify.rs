@@ -76,7 +76,7 @@ impl IdentifyCommand {
     }
 }
 
-/// What a controller is for.
+/// A controller's type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ControllerKind {
     #[default]
@@ -301,8 +301,7 @@ impl NamespaceData {
         bytes
     }
 
-    /// What a structure of a namespace says, or `None` if its block size is none: of a namespace that isn't there it is
-    /// all zeros.
+    /// A namespace's structure, or `None` if its block size is none: that of a missing namespace is all zeros.
     pub fn decode(bytes: &[u8; IDENTIFY_BYTES]) -> Option<NamespaceData> {
         let format = usize::from(bytes[26] & 0x0f) | usize::from(bytes[26] >> 5 & 3) << 4;
         let block_power = bytes[128 + 4 * format + 2];

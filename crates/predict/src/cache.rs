@@ -46,7 +46,7 @@ impl AccessDistribution {
     }
 }
 
-/// What is cached, and how it is asked for.
+/// A cache's blocks, and their requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CachedBlocks {
     pub law: AccessDistribution,
@@ -161,7 +161,7 @@ pub struct CachePoint {
     pub reads: f64,
 }
 
-/// What is read and cached as one.
+/// The bytes that are read and cached as one.
 pub const BLOCK_BYTES: f64 = 4096.0;
 /// Of the memory, when nothing was measured that tells: what is left by write buffers, heap and blocks that are cached
 /// twice.

@@ -1,4 +1,4 @@
-//! What a bucket of the simulated store has, by S3's rules.
+//! The objects of a simulated bucket, by S3's rules.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use openssl::hash::{MessageDigest, hash};
 
 use crate::script::StoreSetup;
 
-/// What stands for the empty segment behind a slash at the end, above the gateway's own layer of HTTP.
+/// The substitute for the empty segment behind a final slash, above the gateway's own layer of HTTP.
 const WORD: &str = "%underlay-empty";
 
 /// An object as the store has it.
@@ -74,7 +74,7 @@ pub(super) fn refused(reason: &str) -> Error {
     Error::NotSupported { source: format!("400 Bad Request: {reason}").into() }
 }
 
-/// What a PUT asks of what is there.
+/// A PUT's precondition.
 #[derive(Clone, Debug)]
 pub(super) enum PutPrecondition {
     Anything,

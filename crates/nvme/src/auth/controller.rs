@@ -10,16 +10,16 @@ use super::response::{ProverSide, ResponseContext};
 use super::secret::AuthSecret;
 use super::{AuthError, MessageError, SessionEntropy};
 
-/// What a subsystem knows of a host that may come in.
+/// A permitted host, as a subsystem knows it.
 #[derive(Clone, Debug)]
 pub struct ControllerSecrets {
-    /// What the host has to prove to know.
+    /// The secret that the host has to prove to know.
     pub host: AuthSecret,
-    /// What the controller proves to know when the host asks; without it such a host is refused.
+    /// The secret that the controller proves to know when the host asks; without it such a host is refused.
     pub controller: Option<AuthSecret>,
 }
 
-/// What a controller takes, the best first.
+/// The algorithms that a controller takes, the best first.
 #[derive(Clone, Debug)]
 pub struct AuthPolicy {
     pub hashes: Vec<AuthHash>,

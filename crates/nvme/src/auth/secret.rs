@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::hash::AuthHash;
 
 const PREFIX: &str = "DHHC-1:";
-/// What a secret is transformed with, besides the NQN of its owner.
+/// The text that a secret is transformed with, besides its owner's NQN.
 const TRANSFORMATION: &[u8] = b"NVMe-over-Fabrics";
 const CRC_BYTES: usize = 4;
 const LENGTHS_BYTES: [usize; 3] = [32, 48, 64];

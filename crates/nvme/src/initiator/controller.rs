@@ -86,7 +86,7 @@ enum ConnectionPhase {
     Closed,
 }
 
-/// What the manager does next.
+/// The manager's next work.
 enum ManagerWork {
     Reconnect,
     Send(Vec<CommandExchange>),

@@ -43,7 +43,7 @@ impl PduFraming {
         let headed = header + if with_header_digest { DIGEST_BYTES } else { 0 };
         let (data_at, length) = match data_bytes {
             0 => (0, headed),
-            // What ends a connection is never aligned: nothing may have been agreed on.
+            // The last PDU is never aligned: nothing may have been agreed on.
             _ if !pdu.has_digests() => (headed, headed),
             _ => {
                 let offset = headed.next_multiple_of(usize::from(self.data_alignment_bytes.max(1)));

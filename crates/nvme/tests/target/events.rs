@@ -107,7 +107,7 @@ fn event_requests_are_limited_and_abortable() {
     assert_eq!((aborted.cid, aborted.status.plain()), (102, NvmeStatus::ABORT_REQUESTED));
     let done = next_completion(&mut host);
     assert_eq!((done.cid, done.result), (200, 0));
-    // What isn't there, or runs to its end, is not aborted.
+    // A missing command, or one that runs to its end, is not aborted.
     let answer = host.call(&abort, &[]).expect_success();
     assert_eq!(answer.completion.result, 1);
 }

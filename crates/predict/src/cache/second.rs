@@ -20,7 +20,7 @@ use super::{AccessDistribution, CachedBlocks, HALVINGS, PopularityRanks, SCATTER
 /// are smeared over all.
 const ALONE: f64 = 0.25;
 
-/// What a second cache is, and what comes to it. Times are in requests for records.
+/// A second cache, and its requests. Times are in requests for records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SecondCache {
     pub blocks: CachedBlocks,

@@ -1,12 +1,12 @@
-//! What simulated figures are to be multiplied by, from what measured and simulated differ by in cells that are near.
+//! The factors that correct simulated figures, from the differences of measured and simulated ones in near cells.
 
 use super::kind_ambiguity::KindAmbiguity;
 use super::{PredictedMetric, UNKNOWN_ERROR};
 use crate::cell::{CellPoint, MeasuredCell};
 use crate::outcome::SimulationOutcome;
 
-/// What to multiply a figure by that was simulated to be `asked`, from what measured and simulated differ by in cells
-/// that are near: in how fast their storage is, in size and in load.
+/// The factor that corrects the simulated figure `asked`, from the differences of measured and simulated figures in
+/// cells that are near: in storage speed, in size and in load.
 ///
 /// Time that the simulation misses is added where the question is slower than the cell: a lock held for 100 µs is
 /// nothing beside a disk. Where it is faster, that time is in proportion: nothing takes longer than all of it. A cell

@@ -1,4 +1,4 @@
-//! What an operation of the question asks for, from measured cells of its system and mix.
+//! The demand of the question's operation, from measured cells of its system and mix.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::cpu::CpuTime;
 use crate::demand::{BackgroundDemand, MixDemand, OperationClass};
 use crate::refusal::PredictionRefusal;
 
-/// What an operation of the question asks for.
+/// The demand of the question's operation.
 pub(super) struct OperationDemand {
     pub demand: MixDemand,
     pub reads: ReadEstimate,
-    /// What had to be assumed, each a sentence.
+    /// Assumptions, each a sentence.
     pub assumptions: Vec<String>,
 }
 

@@ -45,7 +45,7 @@ impl LeftOut {
 const NEAR: f64 = 1.5;
 /// Fewer errors tell nothing.
 const MIN_ERRORS: usize = 2;
-/// What an interval is to hold.
+/// The share that an interval has to hold.
 const COVERED: f64 = 0.95;
 
 /// Errors of answers, as logarithms of predicted over measured, by system: how wrong answers about one are says nothing
@@ -124,7 +124,7 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> ResidualErrors
         for metric in PredictedMetric::ALL {
             let measured = metric.measured(cell);
             let found = values[metric.index()];
-            // What is within what the answer may as well be is no error.
+            // A value within the answer's own range is no error.
             let error = match measured {
                 _ if !(measured > 0.0 && found.value.is_finite()) => f64::NAN,
                 _ if found.low > measured => (found.low / measured).ln(),
@@ -139,7 +139,7 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> ResidualErrors
     errors
 }
 
-/// What 95 % of Student's t are within.
+/// The range of 95 % of Student's t.
 pub(super) fn student_t(degrees: usize) -> f64 {
     let degrees = degrees.clamp(1, 1_000) as f64;
     StudentsT::new(0.0, 1.0, degrees).map_or(1.96, |t| t.inverse_cdf(0.975))

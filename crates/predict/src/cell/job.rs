@@ -10,7 +10,7 @@ use crate::demand::{BackgroundDemand, MixDemand, OperationClass};
 use crate::layers;
 use crate::refusal::PredictionRefusal;
 
-/// What each operation of it is.
+/// The kind of each of its operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceJob {
     /// A write that waits for its flush; else a read that passes memory by.
