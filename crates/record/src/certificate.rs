@@ -39,13 +39,13 @@ pub struct Check {
     /// `device latency p50`, `generator headroom` ...
     pub name: String,
     pub passed: bool,
-    /// What was found against what is allowed, in words with units.
+    /// The measured value and its limit, in words with units.
     pub finding: String,
     /// How bad that is, to be compared with the same check of other cells: the larger, the worse. Absent where one
     /// failure is as bad as another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extent: Option<f64>,
-    /// What to try when it did not pass.
+    /// The remedy when it did not pass.
     pub remedy: Option<String>,
 }
 

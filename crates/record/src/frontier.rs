@@ -42,8 +42,8 @@ pub struct Frontier {
     pub storages: Vec<PricedStorage>,
     /// Where the answer becomes another one, a sentence each.
     pub turns: Vec<String>,
-    /// What had to be assumed, a sentence each.
+    /// Assumptions, a sentence each.
     pub notes: Vec<String>,
-    /// What was not considered, and why.
+    /// Excluded storages, with the reason.
     pub excluded: Vec<(String, String)>,
 }

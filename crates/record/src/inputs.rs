@@ -40,8 +40,8 @@ pub struct DeviceInputs {
     pub estimated: f64,
     /// Which ones, those that matter most first.
     pub estimates: Vec<EstimateShare>,
-    /// What the same requests take with every estimate at its faster half or double, against what they took as the
-    /// medium has it.
+    /// The same requests' time with every estimate at its faster half or double, over their time with the medium's
+    /// values.
     pub time_if_fast: f64,
     /// And at its slower one.
     pub time_if_slow: f64,
@@ -171,7 +171,7 @@ impl InputCertificate {
         self.covered.all.min(1.0 - self.estimated).clamp(0.0, 1.0)
     }
 
-    /// What makes it uncertain; empty where it is known.
+    /// The unknown inputs; empty where all are known.
     pub fn unknown(&self) -> Vec<UnknownInput> {
         let all = [
             (UnknownInput::Coverage, self.covered.all < Self::MIN_COVERED),

@@ -1,4 +1,4 @@
-//! What a run was measured on.
+//! The machine that measured a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -17,7 +17,7 @@ pub struct NodeEventRecord {
     /// Which one it was; absent where none could be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What it was when it went.
+    /// Its role when it went down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<NodeRole>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct NodeEventRecord {
     /// When it did its part again, as far as its system can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_s: Option<f64>,
-    /// What went wrong with going away or coming back.
+    /// The problem with its stop or start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Absent for batch jobs, and where it did not go away within the measured time.
@@ -56,7 +56,7 @@ impl NodeEventRecord {
     }
 }
 
-/// What clients noticed. Intervals that are partly within belong to `during`.
+/// The effect on clients. Intervals that are partly within belong to `during`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeEventEffect {
     /// From the start of the measurement, or since another node had come back; absent where that is less than an

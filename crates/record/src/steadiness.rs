@@ -24,7 +24,7 @@ pub struct WarmUp {
     pub figure: SteadinessMetric,
 }
 
-/// What shows it.
+/// The metric that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteadinessMetric {
     /// Of a closed loop.
@@ -145,7 +145,7 @@ const NEEDED_SAMPLES: usize = 2 * MIN_SAMPLES;
 /// is a rate over time.
 ///
 /// # Errors
-/// What shows that they do not, or that nothing tells.
+/// The sign that they do not, or that nothing tells.
 pub fn check(records: &[&RunRecord]) -> Result<(), UnsteadyReason> {
     let figure_of = |record: &RunRecord| match record.cell.is_unthrottled() {
         true => SteadinessMetric::Throughput,

@@ -74,7 +74,7 @@ fn manually_disturbed_cell_has_no_figures_or_conclusions() {
     assert!(cell.reason.as_ref().unwrap().contains("10 times as long"), "{:?}", cell.reason);
     let sentence = answer::sentence(&loaded);
     assert!(sentence.contains("1 cell was disturbed by hand") && sentence.contains("--resume"), "{sentence}");
-    // What remains is that of the other mixes.
+    // The rest is that of the other mixes.
     let conclude = |loaded: &LoadedRun| {
         let comparison = RunComparison::from_loaded(loaded);
         answer::summarize_changes(&comparison)

@@ -1,4 +1,4 @@
-//! What is said of a run, in each of its forms.
+//! A run's report, in each of its forms.
 
 mod fixture;
 
@@ -528,7 +528,7 @@ fn cached_data_and_saturated_generator_are_reported() {
     {
         assert!(text.contains(words), "'{words}' is not said: {text}");
     }
-    // What a program needs for itself caches nothing: most of this budget is a heap.
+    // A program's own memory caches nothing: most of this budget is a heap.
     for record in &mut loaded.records {
         record.memory.cache_bytes = Some(record.memory.data_bytes / 2);
     }

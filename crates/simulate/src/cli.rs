@@ -124,7 +124,7 @@ fn say(words: impl Display) -> Result<(), ScriptProblem> {
     writeln!(io::stdout(), "{words}").map_err(ScriptProblem::Output)
 }
 
-/// What is not worth an end when nobody hears it.
+/// Prints a remark; a failure to print it does not end the program.
 fn remark(words: impl Display) {
     let _ = writeln!(io::stderr(), "{words}");
 }

@@ -71,7 +71,7 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// What a name stood for, from some moment on.
+/// A name's file, from some moment on.
 #[derive(Clone)]
 struct NameBinding {
     since: EventCount,

@@ -17,7 +17,7 @@ const VOLUMES: RangeInclusive<u64> = 1..=8;
 /// 64 MiB.
 const BLOCKS: RangeInclusive<u64> = 1..=16_384;
 const DISK_KIB: RangeInclusive<u64> = 512..=65_536;
-/// What a layer takes for its journals, with something to spare.
+/// The room for a layer's journals, with something to spare.
 const LAYER_KIB: u64 = 320;
 const FILES: RangeInclusive<u64> = 1..=64;
 const SNAPSHOT_MIB: RangeInclusive<u64> = 0..=128;

@@ -16,7 +16,7 @@ const MAX_TURNS: u64 = 20_000_000;
 /// A script's outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScriptReport {
-    /// What is wrong, in words.
+    /// The failure, in words.
     pub failure: Option<String>,
     /// Why it can't be played at all: that is no failure of the stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub struct ScriptReport {
     pub trace: u64,
 }
 
-/// Plays a script. What it leaves behind (threads that wait forever) ends with the process.
+/// Plays a script. Its leftovers (threads that wait forever) end with the process.
 pub fn run(script: &FaultScript) -> ScriptReport {
     let (setup, steps) = (script.setup.clone(), script.steps.clone());
     let events = Arc::<UserEvents>::default();

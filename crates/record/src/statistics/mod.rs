@@ -1,4 +1,4 @@
-//! What a series of samples says of its own mean, and whether it is steady: what reports show and predictions rely on.
+//! The mean of a series of samples, with its error and steadiness, for reports and predictions.
 
 pub mod distributions;
 pub mod series;

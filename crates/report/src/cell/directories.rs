@@ -7,7 +7,7 @@ use underlay_record::{DeviceId, RunRecord};
 
 use crate::cell::completed::job_of;
 
-/// What a job wrote to one directory, as the mean of a repetition.
+/// The bytes that a job wrote to one directory, as the mean of a repetition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectoryFigures {
     /// `hdfs`, `local`.
@@ -179,8 +179,7 @@ pub fn describe(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     if of_role.len() < 2 || files <= 0.0 {
         return None;
     }
-    // What each kind got to what it would have got where every directory gets as much, and how far chance alone moves
-    // that.
+    // Each kind's share over its share if every directory got as much, and how far chance alone moves that.
     let factors: Vec<(f64, f64)> = of_role
         .iter()
         .map(|one| {

@@ -45,7 +45,7 @@ pub struct JobFigures {
     pub stages: Vec<StageRecord>,
     /// How the output came to be visible, by its own word.
     pub committer: Option<String>,
-    /// What the first completed repetition asked of a cache in front of the store.
+    /// The first completed repetition's use of a cache in front of the store.
     pub cache: Option<CacheUse>,
     /// The worst of the repetitions; absent when none carries a certificate.
     pub verdict: Option<CertificateVerdict>,

@@ -1,4 +1,4 @@
-//! What the system's own compactions do to the operations that users wait for.
+//! The effect of the system's own compactions on operations that users wait for.
 //!
 //! A system says how many compactions run while it is measured; each interval of the time series then belongs to one of
 //! two windows, with a compaction or without. Both windows are of the same storage under the same load, so that what

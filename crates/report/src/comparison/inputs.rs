@@ -138,7 +138,7 @@ pub fn measured_in_words(result: &CellResult) -> Option<String> {
     find_certificate(result).map(|certificate| quantity::percent(certificate.measured()))
 }
 
-/// What makes it uncertain beside what its devices were asked for: how long the program computes.
+/// The uncertainty beside the devices' requests: how long the program computes.
 pub fn own_time_in_words(inputs: &InputCertificate) -> Option<String> {
     let times = inputs.own_time.filter(|_| inputs.unknown().contains(&UnknownInput::OwnTime))?;
     Some(format!(
@@ -175,7 +175,7 @@ pub fn devices_in_words(inputs: &InputCertificate) -> String {
     format!("{covered}, and {estimated} of device time rests on estimates{named}")
 }
 
-/// What of the requests is known, and if that is little, what the sources lack.
+/// The known share of requests, and if that is little, the gaps of the sources.
 fn covered_in_words(covered: &CoveredShare) -> String {
     const ENOUGH: f64 = InputCertificate::MIN_COVERED;
     if covered.all >= ENOUGH {

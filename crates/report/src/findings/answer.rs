@@ -13,7 +13,7 @@ use crate::load::LoadedRun;
 use crate::quantity;
 use crate::statistics::IntervalEstimate;
 
-/// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and how the
+/// The run's answer, in a sentence a system: how many times the baseline's throughput each storage gives, and how the
 /// latency changed. It says so when the run shows no difference, is doubtful or is not complete.
 pub fn sentence(loaded: &LoadedRun) -> String {
     summarize(loaded, &RunComparison::from_loaded(loaded))
@@ -136,7 +136,7 @@ fn left_out_beside_storage(comparison: &RunComparison) -> Option<String> {
     (!text.is_empty()).then(|| text.join(" "))
 }
 
-/// What is said where cells that were disturbed by hand leave nothing to compare; `None` where it is not for them.
+/// The sentence where cells disturbed by hand leave nothing to compare; `None` in other cases.
 fn left_out_by_hand(
     comparison: &RunComparison,
     rows: &[&ComparisonRow],
@@ -225,8 +225,8 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
     format!("On {title}, {}.{certainty}", clauses.join("; "))
 }
 
-/// What differs, the most first, and what does not. The words are the verb and the object of the one, and of the other
-/// what was not seen and against which storage.
+/// The clauses on differences, the largest first, and on storages without one. The words are the verb and the object of
+/// the one, and of the other what was not seen and against which storage.
 fn throughput_clauses(
     effects: &[StorageEffect],
     subject: RatioSubject,

@@ -156,7 +156,7 @@ pub fn compare<'a>(table: &'a ReferenceTable, comparison: &RunComparison) -> Vec
     all
 }
 
-/// What a figure that is the mean over the mixes has for its mix.
+/// The mix of a figure that is the mean over all mixes.
 pub const ALL_MIXES: &str = "all";
 /// The mean of independent estimates, each of which counts as much; none of none.
 fn mean(each: &[IntervalEstimate]) -> Option<IntervalEstimate> {

@@ -14,11 +14,11 @@ const MAX_VALUES: usize = 16 << 20;
 const MAX_CONTAINERS: usize = 1 << 20;
 /// Distributions in a record. Each may take a megabyte when it is read, from as little as 60 bytes in the file.
 const MAX_HISTOGRAMS: usize = 1024;
-/// What the distributions of all records of a run may take in memory. Ten thousand cells of twenty have a tenth of it.
+/// The memory limit of the distributions of all records of a run. Ten thousand cells of twenty have a tenth of it.
 pub(crate) const MAX_DISTRIBUTIONS_BYTES: u64 = 4 << 30;
 /// Larger numbers measure nothing, and sums of their squares are infinite.
 const MAX_NUMBER: f64 = 1e30;
-/// What the encoding of every distribution begins with.
+/// The beginning of every distribution's encoding.
 const HISTOGRAM: &[u8] = b"HIST";
 
 /// The text of a JSON file with its control characters replaced, but for tabs and ends of lines.
@@ -77,7 +77,7 @@ fn end_of_number(bytes: &[u8], begin: usize) -> Result<usize, String> {
             let shown: String = text.chars().take(40).collect();
             Err(format!("it holds the number {shown}, and no record has one beyond {MAX_NUMBER:e}"))
         }
-        // What is no number at all is reported by the parser.
+        // The parser reports anything that is no number.
         _ => Ok(end),
     }
 }

@@ -1,4 +1,4 @@
-//! What a certificate failed: of each cell once for each thing to try, regardless of the number of checks.
+//! Failed checks of certificates: once for each cell and remedy, regardless of the number of checks.
 
 use underlay_record::Check;
 

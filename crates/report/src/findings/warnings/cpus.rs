@@ -37,9 +37,9 @@ pub(super) fn about_cpus(comparison: &RunComparison, found: &mut WarningCollecto
     }
 }
 
-/// What each repetition used of its CPUs, and how long the computation took there.
+/// Each repetition's CPU time, and the computation's time there.
 fn probed<'r>(result: &'r CellResult<'_>) -> impl Iterator<Item = (&'r CpuRecord, f64)> {
     let records = result.records.iter().filter_map(|record| record.cpu.as_ref());
-    // What was made up for by more CPU time made no difference.
+    // Slowness that more CPU time made up for made no difference.
     records.filter_map(|cpu| Some((cpu, cpu.speed_probe_us? / cpu.allowed_slowdown.unwrap_or(1.0))))
 }

@@ -1,4 +1,4 @@
-//! What weakens a run as a whole.
+//! Warnings about a run as a whole.
 
 use super::{ReportWarning, WarningCollector};
 use crate::comparison::RunComparison;

@@ -64,7 +64,7 @@ struct ExplainedCell<'a> {
     found: &'a CellExplanation,
 }
 
-/// What is shown together, under the heading of a mix.
+/// The cells under the heading of a mix.
 struct MixSection<'a> {
     page: &'a ReportPage<'a>,
     told: Vec<ExplainedCell<'a>>,
@@ -226,7 +226,7 @@ impl MixSection<'_> {
         format!("{} of {}.", shares.join(", "), quantity::latency(account.measured_us))
     }
 
-    /// What holds a cell up, and what would help.
+    /// A cell's bottleneck, and the help against it.
     fn limits(&self) -> Markup {
         let mut changes: Vec<&str> = Vec::new();
         for what_if in self.told.iter().flat_map(|one| &one.found.what_if) {

@@ -1,4 +1,4 @@
-//! What jobs asked of a cache between them and their store.
+//! The jobs' use of a cache between them and their store.
 
 use maud::{Markup, html};
 

@@ -442,7 +442,7 @@ impl LineChart<'_> {
     }
 }
 
-/// What fits to the left of a picture.
+/// The words that fit to the left of a picture.
 fn cut(words: &str) -> String {
     const FITTING: usize = 12;
     if words.chars().count() <= FITTING {

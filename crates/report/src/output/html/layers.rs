@@ -1,4 +1,4 @@
-//! What caches, compression and mirrors did, in words.
+//! The activity of caches, compression and mirrors, in words.
 
 use maud::{Markup, html};
 use underlay_record::LayerActivity;

@@ -1,4 +1,4 @@
-//! What the network between servers and volumes added.
+//! The cost of the network between servers and volumes.
 
 use maud::{Markup, html};
 

@@ -40,7 +40,7 @@ fn format_time(time: &str) -> String {
     }
 }
 
-/// What a reader should know of the figures, below the answer and the cards.
+/// The warnings about the figures, below the answer and the cards.
 pub(super) fn warnings_box(page: &ReportPage) -> Markup {
     let with_severity = |severity: WarningSeverity| -> Vec<&ReportWarning> {
         page.warnings.iter().filter(|warning| warning.severity == severity).collect()
@@ -290,7 +290,7 @@ fn earlier_failure(message: Option<&str>) -> String {
     message.map_or_else(String::new, |message| format!("It had failed before: {message}"))
 }
 
-/// What stands in the place of figures that there are none of.
+/// The text in place of missing figures.
 pub(super) fn not_measured(outcome: &CellOutcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
         CellOutcome::Failed { reason } => ("failed", reason.clone()),

@@ -6,7 +6,7 @@ use maud::{Markup, PreEscaped};
 use super::charts::{ChartEvent, ChartLine, LineChart, ShadedTime};
 use super::drawing::{AltText, ChartAxis};
 
-/// What the charts' colours mean, and how tables and pages look: every page that shows a chart needs it.
+/// The charts' colours, and the style of tables and pages: every page that shows a chart needs it.
 pub const STYLE: &str = include_str!("report.css");
 
 /// A line of a chart.
@@ -76,7 +76,7 @@ impl TimeChart<'_> {
     pub fn draw(&self) -> Markup {
         let mut lines: Vec<ChartLine> = Vec::new();
         for line in self.lines {
-            // What lies outside would be drawn at the edge.
+            // Points outside would be drawn at the edge.
             let is_inside = |(time_s, _): &(f64, f64)| (self.from_s..=self.to_s).contains(time_s);
             let parts = line.parts.iter().map(|part| part.iter().copied().filter(is_inside).collect());
             let parts: Vec<Vec<(f64, f64)>> = parts.filter(|part: &Vec<_>| !part.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! What the measured time cost the flash.
+//! The wear of flash in the measured time.
 
 use maud::{Markup, html};
 use underlay_record::FlashWear;
@@ -8,7 +8,7 @@ use crate::cell::activity::under_test;
 use crate::comparison::{CellResult, ComparisonRow};
 use crate::quantity::{self, ABSENT};
 
-/// What devices went through, and what that is known from.
+/// The devices' wear, and its source.
 struct DeviceWear {
     wear: FlashWear,
     /// Modelled seconds that were measured, of one repetition on average.
@@ -92,7 +92,7 @@ pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
     }
 }
 
-/// What write amplification assumes of the drives.
+/// The assumptions of write amplification about the drives.
 fn beginnings<'w>(worn: impl Iterator<Item = &'w DeviceWear>) -> &'static str {
     let all: Vec<Option<bool>> = worn.map(|one| one.starts_overwritten).collect();
     match all.first() {

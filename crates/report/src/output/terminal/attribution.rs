@@ -1,4 +1,4 @@
-//! What holds each cell up, a sentence each.
+//! Each cell's bottleneck, a sentence each.
 
 use underlay_record::RunExplanation;
 

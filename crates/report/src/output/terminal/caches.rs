@@ -1,11 +1,11 @@
-//! What jobs asked of a cache between them and their store.
+//! The jobs' use of a cache between them and their store.
 
 use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::ComparisonRow;
 use crate::quantity::{self, ABSENT};
 use underlay_record::CacheUse;
 
-/// What a table of caches says of each job.
+/// The columns of a table of caches.
 const HEADER: [&str; 9] = [
     "job",
     "storage",

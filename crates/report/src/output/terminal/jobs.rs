@@ -228,7 +228,7 @@ fn performance_field(job: &JobFigures, is_baseline: bool, detail: TableDetail) -
     }
 }
 
-/// What reached each kind of device over all jobs of a storage: the sizes of requests, and rates.
+/// The requests to each kind of device over all jobs of a storage: their sizes, and rates.
 fn devices(
     comparison: &RunComparison,
     rows: &[&ComparisonRow],

@@ -1,4 +1,4 @@
-//! What a thread of a world may do.
+//! Operations of a world's thread.
 
 use std::cell::RefCell;
 use std::io;
