@@ -28,7 +28,7 @@ const LISTENING: &str = "0A";
 pub struct NetworkNamespace {
     /// Shared with the commands that will enter it.
     link: Arc<OwnedFd>,
-    /// What those that enter it from now on see as well.
+    /// The memory folder that later processes in it see as well.
     memory: OnceLock<MemoryFolder>,
 }
 

@@ -1,4 +1,4 @@
-//! What a child prints, on its way through a pipe into a log of ours. A program that opens its own output again
+//! A child's output, on its way through a pipe into a log of ours. A program that opens its own output again
 //! (`/dev/stdout`, `tee /dev/stderr`) would cut a file off and write over what is there; of a pipe it gets another end.
 
 use std::fs::File;
@@ -27,11 +27,11 @@ struct OutputPipeState {
 #[derive(Debug)]
 struct OutputLog {
     file: File,
-    /// How many more bytes are kept. What comes after them is read, so that nobody hangs, and lost.
+    /// How many more bytes are kept. Later output is read, so that nobody hangs, and lost.
     room_bytes: u64,
 }
 
-/// What reading found.
+/// The result of reading.
 #[derive(PartialEq, Eq)]
 enum ReadOutcome {
     /// Nothing for the moment.

@@ -8,7 +8,7 @@ use super::site::LogVolume;
 use crate::hdfs::{DataDirectory, HdfsPlan, StorageType};
 use crate::system::{NodePaths, StoragePaths, SystemError, check_roles, first_data_directory, make_on};
 
-/// What it can keep on a separate storage.
+/// Roles with a separate storage.
 pub(super) const ROLES: &[(&str, &str)] = &[
     ("metadata", "the NameNode's image and log, ZooKeeper's data"),
     ("wal", "the log that every write goes to first; without a separate storage it is in HDFS"),

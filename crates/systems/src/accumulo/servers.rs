@@ -36,7 +36,7 @@ const TOOL_HEAP_BYTES: u64 = 96 * MIB;
 /// The direct memory of servers that transfer no data.
 const SMALL_DIRECT_BYTES: u64 = 16 * MIB;
 
-/// What all processes have in common: their programs, network and resources.
+/// State that all processes share: their programs, network and resources.
 #[derive(Debug)]
 pub(super) struct ProcessEnvironment {
     pub java: Java,

@@ -142,7 +142,7 @@ appender.out.layout.pattern = %d{ISO8601} %-5p %c{1} - %m%n
 rootLogger.level = warn
 rootLogger.appenderRef.out.ref = out
 ";
-/// What it accesses of Java's own classes by reflection.
+/// Java's own classes that it accesses by reflection.
 const OPENED: [&str; 2] =
     ["--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED"];
 
@@ -193,7 +193,7 @@ impl Alluxio {
         Ok(Alluxio { system: plan.system, namespace: Arc::clone(namespace), servers })
     }
 
-    /// What the cluster has done since its start.
+    /// The cluster's totals since its start.
     ///
     /// # Errors
     /// When the master does not answer.

@@ -1,4 +1,4 @@
-//! What the master tells of the cluster, as Dropwizard's JSON.
+//! The master's metrics of the cluster, as Dropwizard's JSON.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ const PATH: &str = "/metrics/json/";
 /// Since its start. Clients themselves report what they read and wrote past the worker, a second later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AlluxioMetrics {
-    /// What clients read, whether it had it or fetched it for them,
+    /// The bytes that clients read, cached or fetched for them,
     pub read_bytes: u64,
     /// and what it fetched.
     pub fetched_bytes: u64,

@@ -44,7 +44,7 @@ pub(crate) static HADOOP: ArtifactList = ArtifactList {
     locked: include_str!("hadoop/locked.txt"),
 };
 
-/// What Spark needs besides PySpark, which brings its own jars: S3A, its committers, and the texts of queries.
+/// Spark's jars besides PySpark, which brings its own: S3A, its committers, and the texts of queries.
 pub(crate) static SPARK: ArtifactList = ArtifactList {
     name: "spark",
     pom: include_str!("spark/pom.xml"),

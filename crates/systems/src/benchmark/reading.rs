@@ -28,7 +28,7 @@ pub trait BenchmarkTexts {
     fn text(&self, file: Option<&str>) -> Result<String, String>;
 }
 
-/// What is wrong with a plan, if anything: the key, and what was expected.
+/// Checks a plan. An error has the key, and the expected value.
 ///
 /// # Errors
 /// The first mistake.
@@ -131,10 +131,10 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn BenchmarkTexts) -> Result<Vec<B
     Ok(found)
 }
 
-/// What is wrong with the pattern of a mark, if anything.
+/// Checks the pattern of a mark.
 ///
 /// # Errors
-/// What was expected.
+/// The expected pattern.
 pub fn check_mark(pattern: &str) -> Result<(), String> {
     let has_from = regex(pattern)?.capture_names().flatten().any(|name| name == "from");
     match has_from {
@@ -172,8 +172,8 @@ pub fn marks_of(plan: &MarkPlan, texts: &dyn BenchmarkTexts) -> Result<Vec<Bench
     Ok(marks)
 }
 
-/// A file may still be written while it is read: its last line counts once it has its end. What is one line without an
-/// end is taken as it is.
+/// A file may still be written while it is read: its last line counts once it has its end. A single line without an end
+/// is taken as it is.
 fn whole_lines(mut text: String, file: Option<&str>) -> String {
     if file.is_some()
         && let Some(end) = text.rfind('\n')
@@ -316,7 +316,7 @@ pub(super) fn is_measurement(value: f64) -> bool {
 /// The numbers of a column. Fields in quotes may hold commas.
 fn csv(column: &str, text: &str) -> Result<Vec<f64>, String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-    // What programs print before the table is skipped.
+    // Programs' output before the table is skipped.
     let index = lines
         .by_ref()
         .find_map(|line| fields(line).iter().position(|name| name.trim() == column))

@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -163,7 +163,7 @@ impl CassandraConfig {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// What clients notice while so many nodes are away, at the worst.
+    /// The worst effect on clients while so many nodes are down.
     pub(super) fn without(&self, away: u64) -> Option<String> {
         let needed = self.answers_needed();
         let left = self.replication_factor.saturating_sub(away);

@@ -14,7 +14,7 @@ use crate::setting::{
 const FIRST_PORT: u64 = 1024;
 const LAST_PORT: u64 = 65535;
 
-/// What no system can be called that a command names.
+/// A setting that no system with commands has.
 const COMMAND: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_command));
 const USER: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_user));
 const SCRIPT: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_script));
@@ -93,7 +93,7 @@ fn read_command(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is said of a word between braces that is no placeholder.
+/// The message on a word between braces that is no placeholder.
 pub(super) fn unknown_placeholder(word: &str) -> String {
     let meant = closest(word, placeholders::names()).map(|name| format!("; did you mean {{{name}}}?"));
     format!(

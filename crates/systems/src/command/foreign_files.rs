@@ -37,7 +37,7 @@ pub(super) fn read_below(places: &[PathBuf], path: &Path) -> io::Result<String> 
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What the kernel means where a path may not be followed.
+/// Explains the kernel's error where a path may not be followed.
 fn explain_error(error: io::Error) -> io::Error {
     match rustix::io::Errno::from_io_error(&error) {
         Some(rustix::io::Errno::LOOP) => {

@@ -23,7 +23,7 @@ use crate::system::{
     check_attached, check_roles, first_data_directory,
 };
 
-/// What can be kept on a separate storage.
+/// Roles with a separate storage.
 const ROLES: &[(&str, &str)] =
     &[("wal", "its write-ahead log, as {wal}"), ("temp", "temporary files, as {temp}")];
 const FOLDER: &str = "program";

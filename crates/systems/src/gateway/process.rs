@@ -37,7 +37,7 @@ impl std::fmt::Debug for GatewayProcess {
     }
 }
 
-/// What clients of a gateway sign with, drawn before it runs.
+/// Draws the keys of a gateway's clients, before it runs.
 pub(crate) fn draw_keys(system: &'static str) -> Result<S3Keys, SystemError> {
     let random = || {
         random_password()
@@ -46,7 +46,7 @@ pub(crate) fn draw_keys(system: &'static str) -> Result<S3Keys, SystemError> {
     Ok(S3Keys { access: format!("UNDERLAY{}", &random()?[..12]), secret: random()? })
 }
 
-/// What a gateway shows to clients over TLS, made in `folder` before it runs: they have to know whom to trust.
+/// A gateway's certificate for TLS, made in `folder` before it runs: they have to know whom to trust.
 pub(crate) fn make_certificate(
     system: &'static str,
     folder: &Path,
@@ -105,7 +105,7 @@ impl GatewayProcess {
         Ok(gateway)
     }
 
-    /// What it does and has done.
+    /// Its status and its totals.
     ///
     /// # Errors
     /// When it does not answer.

@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -135,7 +135,7 @@ impl HadoopConfig {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// What does not go together in a cluster that is to be started.
+    /// Contradictions in the settings of a cluster that is to be started.
     fn mistakes_of_a_cluster(&self) -> SettingMistakes {
         let mut mistakes = SettingMistakes::new();
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));

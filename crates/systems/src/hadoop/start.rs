@@ -38,7 +38,7 @@ const HADOOPS_HEARTBEAT_MS: f64 = 1000.0;
 /// Heartbeats so many times as frequent as by default are worth a word.
 const BRISK: f64 = 20.0;
 
-/// What can be kept on a separate storage.
+/// Roles with a separate storage.
 const ROLES: &[(&str, &str)] = &[
     ("namenode", "the NameNode's image and edit log"),
     ("local", "the NodeManager's local directory: spills and map outputs"),
@@ -193,7 +193,7 @@ fn container_options(
     Ok(options)
 }
 
-/// What a cluster consists of: YARN, whose one NodeManager runs the tasks, above HDFS.
+/// A cluster's parts: YARN, whose one NodeManager runs the tasks, above HDFS.
 fn parts(directories: &HadoopDirectories, config: &HadoopConfig) -> Vec<SystemPart> {
     let Ok(datanodes) = directories.datanodes(config) else { return Vec::new() };
     let of_hdfs = crate::hdfs::parts(&directories.name, &datanodes);

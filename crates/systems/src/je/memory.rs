@@ -6,7 +6,7 @@ use crate::memory_plan::ProcessMemory;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// What a Java process with JE needs besides its heap for code, classes, stacks and buffers. Measured: 75 to 90 MiB.
+/// The memory of a Java process with JE besides its heap for code, classes, stacks and buffers. Measured: 75 to 90 MiB.
 const JAVA_OWN_BYTES: u64 = 96 * MIB;
 /// With a smaller heap, JE's own structures leave hardly any cache.
 const MIN_HEAP_BYTES: u64 = 40 * MIB;

@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -113,7 +113,7 @@ impl JeHaConfig {
         self.shards() * self.replication() * MIN_BYTES
     }
 
-    /// What clients notice while so many members are away, of this shard or, at the worst, of one.
+    /// The effect on clients while so many members are down, of this shard or, at the worst, of one.
     pub(super) fn without(&self, shard: Option<u32>, away: u64) -> Option<String> {
         let replication = self.replication();
         let shard = shard.map_or("a shard".to_owned(), |shard| format!("shard {shard}"));
@@ -189,7 +189,7 @@ impl JeHaConfig {
             ("je.rep.preHeartbeatTimeoutMs", duration(stretched(PRE_HEARTBEAT_TIMEOUT))),
             ("je.rep.heartbeatInterval", HEARTBEAT.as_millis().to_string()),
             ("je.rep.envSetupTimeout", duration(limit)),
-            // What a former master had for itself alone is taken back without asking anybody.
+            // A former master's own writes are rolled back without asking anybody.
             ("je.rep.txnRollbackLimit", i32::MAX.to_string()),
         ];
         parameters.extend(own.map(|(name, value)| (name.to_owned(), value)));

@@ -52,7 +52,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct JvmSpec<'a> {
     /// The system that the child belongs to, which errors name.
     pub system: &'static str,
-    /// What errors call the process where it is a part of the system. `None`: it is the system's client.
+    /// The process's name in errors where it is a part of the system. `None`: it is the system's client.
     pub part: Option<&'a str>,
     /// The driver's class.
     pub driver: &'a str,

@@ -10,7 +10,7 @@ use super::unknown;
 use crate::child::ChildState;
 use crate::system::SystemError;
 
-/// What stands in a node's place while its process runs.
+/// A node's running process.
 pub(crate) trait NodeProcess {
     fn state(&self) -> &Arc<ChildState>;
 
@@ -81,7 +81,7 @@ impl<T: NodeProcess> Roster<T> {
     /// Fails with the first one that has ended by itself.
     ///
     /// # Errors
-    /// What its process says.
+    /// Its process's state.
     pub(crate) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         let present = self.present();
         let ended = present.iter().find(|node| !node.state().is_running());

@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -79,7 +79,7 @@ settings! {
     }
 }
 
-/// What has a meaning for a store that runs already.
+/// Settings with a meaning for an external store.
 const OF_RUNNING: &[&str] =
     &["helpers", "store", "fields", "durability", "replica_durability", "acks", "consistency"];
 
@@ -243,7 +243,7 @@ impl NosqlConfig {
         .into()
     }
 
-    /// What clients notice while the storage nodes of so many copies are away.
+    /// The effect on clients while the storage nodes of so many copies are down.
     pub(super) fn without(&self, away: u64) -> Option<String> {
         let replication = self.replication();
         let left = replication.saturating_sub(away);

@@ -1,5 +1,5 @@
-//! What Berkeley DB JE counts in each replication node, as the node writes it down once a second: a table whose rows
-//! have what happened since the row before, and the state at that moment.
+//! Berkeley DB JE's counts in each replication node, as the node writes them once a second: a table whose rows have the
+//! changes since the row before, and the state at that moment.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -240,7 +240,7 @@ impl System for OracleNosql {
             admin.wait(&plan, (DURING, limit), &all, &check, &|status| status.is_healthy(shards, copies))
         };
         let in_force = match former {
-            // What a deployment is not certain of is set as if nothing were.
+            // Uncertain settings of a deployment are set anew.
             None if !admin.deploy(&plan, &parameters, &check).map_err(explained)? => BTreeMap::new(),
             None => parameters.all(),
             Some(former) => former.parameters,
@@ -308,7 +308,7 @@ impl OracleNosql {
     }
 }
 
-/// What logs and statistics take until a cell ends.
+/// The size of logs and statistics until a cell ends.
 const LOGS_BYTES: u64 = 512 << 20;
 
 fn check_host_space(scratch: &Path) -> Result<(), SystemError> {

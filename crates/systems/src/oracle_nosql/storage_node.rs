@@ -47,7 +47,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// The working directory of a storage node, as its processes see it.
 const HERE: &str = "/proc/self/cwd";
 
-/// What all storage nodes have in common.
+/// The common plan of all storage nodes.
 pub(super) struct StorageNodePlan {
     pub config: NosqlConfig,
     pub home: KvHome,
@@ -189,8 +189,7 @@ impl StorageNodePlan {
             // Nobody else can enter the network that it is in.
             "-store-security".to_owned(),
             "none".to_owned(),
-            // It knows only Java of certain vendors, and fewer MiB than a budget may have. What is wrong shows all the
-            // same.
+            // It knows only Java of certain vendors, and fewer MiB than a budget may have. Errors show all the same.
             "-force".to_owned(),
             "-admindir".to_owned(),
             format!("{HERE}/home/admin"),

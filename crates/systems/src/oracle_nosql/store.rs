@@ -190,8 +190,8 @@ impl DeployedStore {
         Ok(())
     }
 
-    /// What agents have logged of services that ended by themselves since the store had started. Their agents have
-    /// started them again.
+    /// The agents' log of services that ended by themselves since the store had started. Their agents have started them
+    /// again.
     fn ended_services(&self) -> Vec<String> {
         let endings = self.logged.iter().map(|place| match place.unclean_ends() {
             Ok(ends) => ends,

@@ -157,7 +157,7 @@ impl SparkCluster {
     ) -> Value {
         let place = |name: &str| match (state.table(name), action) {
             (Some(table), _) => json!(table),
-            // What the store itself has, which a cache could answer for.
+            // The store's own objects, for which a cache could answer.
             (None, VERIFY) => json!(self.store.url(name)),
             (None, _) => json!(self.url(name)),
         };
@@ -317,15 +317,15 @@ impl SparkCluster {
         })
     }
 
-    /// What has gone between the processes of each side so far: executors shuffle there, and a store copies and
-    /// replicates. `None` where nobody can tell, and where both sides share a machine.
+    /// The bytes between the processes of each side so far: executors shuffle there, and a store copies and replicates.
+    /// `None` where nobody can tell, and where both sides share a machine.
     fn bytes_inside(&self) -> Option<[(&'static str, u64); 2]> {
         let compute = self.namespace.as_ref()?.bytes_inside().ok()?;
         let store = self.remote.as_ref()?.namespace.bytes_inside().ok()?;
         Some([("compute_network", compute), ("store_network", store)])
     }
 
-    /// What the external shuffle service has served so far, by its own count; `None` if it does not tell.
+    /// The bytes that the external shuffle service has served so far, by its own count; `None` without one.
     fn served_bytes(&self) -> Option<u64> {
         self.manager.shuffle_service()?.served_bytes(now_s())
     }

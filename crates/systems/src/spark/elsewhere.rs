@@ -152,7 +152,7 @@ impl ExternalStore {
         settings
     }
 
-    /// What it does wrong now, by the same questions as at the start.
+    /// Its present trouble, by the same questions as at the start.
     pub(super) fn trouble(&self) -> Option<String> {
         self.ask("check", CHECK_LIMIT).err()
     }

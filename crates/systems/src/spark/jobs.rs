@@ -177,7 +177,7 @@ impl DriverRequest {
         self.input.map_or(Ok(None), step_of)
     }
 
-    /// What identifies its output: made once, it need not be made again.
+    /// The identity of its output: made once, it need not be made again.
     pub(super) fn fingerprint(&self) -> String {
         format!("{} {:?}", self.job, self.options)
     }
@@ -270,8 +270,7 @@ pub(super) fn record(
         counters.insert(format!("{query}_wall_ms"), (took_s.as_f64().unwrap_or_default() * 1e3).round());
     }
     let mut stage_records = with_gaps(&stages, began_s, ended_s);
-    // What made the job's input, and what checks its output, is no part of it.
-    // What can't be read has no time of its own.
+    // Making the job's input, and checking its output, are no part of it. An unreadable request has no time of its own.
     let is_of_job =
         |request: &&StoreRequest| (began_s..=ended_s).contains(&request.at_s) || !request.is_readable();
     let requests: Vec<&StoreRequest> = requests.iter().filter(is_of_job).collect();

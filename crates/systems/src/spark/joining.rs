@@ -164,7 +164,7 @@ impl ReachedMaster {
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// What a session of a cluster of this machine alone has, and this one must not.
+    /// Settings of a session on this machine alone that this one must not have.
     pub(super) fn without() -> &'static [&'static str] {
         &[
             "spark.executor.extraClassPath",

@@ -17,7 +17,7 @@ use crate::java::ClassPath;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::SystemError;
 
-/// What containers may have together: the application's master, and the executors, to the last byte.
+/// The memory of all containers: the application's master, and the executors, to the last byte.
 fn containers_bytes(config: &SparkConfig) -> u64 {
     APPLICATION_MASTER_BYTES + config.executors * (config.division().executor_heap_bytes + EXECUTOR_OWN_BYTES)
 }

@@ -47,7 +47,7 @@ use underlay_record::NodeRole;
 /// This limit only tells a stuck process from a slow one.
 const START_LIMIT: Duration = Duration::from_secs(240);
 
-/// What can be kept on a separate storage.
+/// Roles with a separate storage.
 const ROLES: &[(&str, &str)] = &[
     ("shuffle", "executors' local directories: shuffle files, spills, and pending uploads of S3A"),
     ("namenode", "the image and the edit log of HDFS's NameNode"),
@@ -541,8 +541,8 @@ impl System for Spark {
 
     fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
-        // Which version, store and committer a study has is not known here. What few studies want is got when they
-        // start.
+        // Which version, store and committer a study has is not known here. Rare requirements are fetched when such a
+        // study starts.
         environment(SparkVersion::V3_5, progress)?;
         SPARK.directory(progress).map_err(|error| error.into_system_error(NAME))?;
         ICEBERG.directory(progress).map_err(|error| error.into_system_error(NAME))?;

@@ -1,5 +1,5 @@
-//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, an S3 store that was there
-//! already, or what a cluster has that runs already.
+//! The jobs' store: an HDFS or a Ceph cluster that was started below Spark, an external S3 store, or an external
+//! cluster's.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -33,7 +33,7 @@ pub(super) enum SparkStore {
     Hdfs(Box<Hdfs>),
     Ceph(Box<Ceph>),
     Elsewhere(Box<ExternalStore>),
-    /// What a cluster has that runs already.
+    /// An external cluster's store.
     Given(GivenLocation),
 }
 
@@ -213,7 +213,7 @@ impl SparkStore {
         .into()
     }
 
-    /// What its clients must trust besides the authorities that they know.
+    /// The certificate that its clients must trust besides the known authorities.
     pub(super) fn certificate(&self) -> Option<&ServerCertificate> {
         match self {
             SparkStore::Ceph(ceph) => ceph.certificate(),
@@ -262,7 +262,7 @@ impl SparkStore {
         }
     }
 
-    /// What may have kept a job waiting. Asking takes seconds.
+    /// The trouble that may have kept a job waiting. Asking takes seconds.
     pub(super) fn trouble(&self) -> Option<String> {
         match self {
             SparkStore::Elsewhere(store) => store.trouble(),

@@ -41,7 +41,7 @@ impl SparkVersion {
         }
     }
 
-    /// What it needs besides PySpark, which brings its own jars.
+    /// Its jars besides PySpark, which brings its own.
     pub(super) fn jars(self) -> &'static ArtifactList {
         match self {
             SparkVersion::V3_5 => &SPARK,

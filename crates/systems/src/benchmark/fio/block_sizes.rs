@@ -7,7 +7,7 @@ use super::value::KiloBase;
 /// fio's `bs`.
 const DEFAULT_BYTES: u64 = 4096;
 
-/// What is known of the blocks of a job.
+/// The known block sizes of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockSizes {
     /// For reads, writes and trims.

@@ -11,7 +11,7 @@ pub struct FioOption {
     pub reason: &'static str,
 }
 
-/// What Underlay does with an option.
+/// Underlay's treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionRule {
     /// fio gets it as it stands.
@@ -55,7 +55,7 @@ pub enum TimeUnit {
     PlainMicroseconds,
 }
 
-/// What a rate counts.
+/// The unit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateUnit {
     Bytes,

@@ -35,7 +35,7 @@ pub fn slowed(text: &str, factor: f64) -> Result<String, JobMistake> {
         let section = job.section();
         let end = section.settings.last().map_or(section.span.end, |setting| setting.span.end);
         let mut further = String::new();
-        // What a `[global]` section says is said again here, where its block sizes are known.
+        // Settings of a `[global]` section are repeated here, where their block sizes are known.
         for name in converted_names() {
             let Some(setting) = job.setting(name).filter(|setting| !is_on_this_clock(setting.text())) else {
                 continue;
@@ -76,7 +76,7 @@ pub(super) fn is_on_this_clock(value: &str) -> bool {
     CLOCK_PLACEHOLDERS.iter().any(|placeholder| value.contains(placeholder))
 }
 
-/// What of a value slow motion could not change, if anything.
+/// The part of a value that slow motion could not change, if any.
 pub(super) fn unreadable(setting: &JobOption, rule: OptionRule) -> Option<JobMistake> {
     let value = setting.text();
     if is_on_this_clock(value) {

@@ -3,7 +3,7 @@
 use super::job_file::FioJobSection;
 use super::options::TimeUnit;
 
-/// What `k` is worth: fio's `kb_base`.
+/// The value of `k`: fio's `kb_base`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KiloBase(u64);
 
