@@ -1,28 +1,28 @@
-# Two commands do all the set-up: `make quickstart` runs the main job, `make test` passes the tests.
+# Two commands do all the set-up: `make quickstart` runs a first study, `make test` runs all tests.
 UNDERLAY = target/release/underlay
 # A modelled device is a block device with a file system on it: mounting one takes root.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
 
-# A server is built once and runs for years: optimised as a whole it serves more small requests, and takes a minute longer to build.
+# Whole-program optimisation takes a minute more to build, and the server then serves more small requests.
 AS_A_WHOLE = CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 PREFIX = /usr/local
 
-# How many operations `make exercise` does on each stack.
+# Operations of `make exercise` on each stack.
 OPERATIONS = 1000000
-# How long `make simulate` and `make gateway-simulate` go on.
+# Minutes that `make simulate` and `make gateway-simulate` run.
 MINUTES = 60
-# How often `make volume-kills` kills the server.
+# Kills of the server in `make volume-kills`.
 KILLS = 500
-# Peers for `make gateway-performance` that are not where Debian has them: `--nginx PATH`, `--alluxio DIR_OR_JARS`, `--tag PATH`.
+# Peers for `make gateway-performance` outside Debian's paths: `--nginx PATH`, `--alluxio DIR_OR_JARS`, `--tag PATH`.
 PEERS =
-# How long `make gateway-greedy` takes, in seconds.
+# Seconds that `make gateway-greedy` runs.
 GREEDY_SECONDS ?= 600
 export GREEDY_SECONDS
-# How often `make gateway-kills` kills the gateway's engine.
+# Kills of the gateway's engine in `make gateway-kills`.
 GATEWAY_KILLS = 200
-# How many replicas and how many masters `make je-ha-kills` kills.
+# Replicas that `make je-ha-kills` kills, and as many masters.
 MEMBER_KILLS = 20
 
 .PHONY: \
@@ -67,47 +67,50 @@ MEMBER_KILLS = 20
     volume-performance
 
 help:
-	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
-	@echo "make test         everything that must pass before a commit"
-	@echo "make quick        the fast loop: unit tests, models and schemas, without root or other systems; prints its times"
-	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
-	@echo "make lint         formatting, names and sentences, links, clippy, rings of modules, licences and versions of dependencies"
-	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
-	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines, and the gateway's unit with systemd"
-	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
-	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
-	@echo "make gateway-simulate  the S3 gateway for an hour (MINUTES), in virtual time, under faults in any combination"
-	@echo "make gateway-simulate-proof  plant known faults in the gateway one at a time, and say after how many seeds each is found"
-	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
-	@echo "make volume-kills 500 kills of the volume server under load, more with a failing member or a full pool: whatever it had answered must be there"
-	@echo "make gateway-kills  200 kills of the S3 gateway's engine under load while the store behind fails: whatever was acknowledged must be there"
-	@echo "make je-ha-kills  20 kills of replicas and of masters of replicated Berkeley DB JE under load: whatever was acknowledged must be there"
-	@echo "make oracle-nosql-kills  the same of storage nodes of Oracle NoSQL Database, from the installation that KVHOME names"
-	@echo "make gateway-greedy  256 slow and greedy clients of each kind and 10,000 idle connections for ten minutes, the gateway in a control group of 256 MiB: others are served all the time"
-	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service, on a cluster that runs already, and behind Alluxio and each way of the gateway"
-	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
-	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
-	@echo "make gateway-performance  measure the S3 gateway's hits, misses, writes, renames and metadata beside nginx's cache, the store itself and what PEERS names, and write docs/gateway-performance.md"
-	@echo "make gateway-s3-tests S3_TESTS=DIR  run Ceph's s3-tests, checked out there, against the S3 gateway, and write docs/gateway-s3-tests.md"
-	@echo "make gateway-suites MINIO_GO=DIR MINIO_JS=DIR VERSITYGW=DIR  run those suites, checked out there, against the S3 gateway, and write their parts of docs/gateway-suites.md (any of the three)"
-	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
-	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
-	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
-	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, on fewer CPUs and beside a busy program, and see whether all agree (about 25 minutes)"
-	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program"
-	@echo "make console-cost measure what the console costs a run while a page is open for MINUTES (60)"
-	@echo "make prediction   predict each cell of measured runs (RUNS='runs/a runs/b') from the others, and write docs/prediction.md"
-	@echo "make book         the pages of docs/ as a book, target/book/index.html"
-	@echo "make schema       write docs/schemas anew"
-	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
-	@echo "make deb          a Debian package below target/debian"
-	@echo "make dist         a tarball below target/dist with both programs, for Debian 12, Ubuntu 22.04 and newer, if it is built on Debian 12"
-	@echo "make image        a container image, underlay:$(VERSION), with the S3 gateway in it"
+	@echo "make quickstart              build, and compare three disks under RocksDB (10 minutes with the build)"
+	@echo "make quick                   the fast loop: tests that need neither root nor other systems, with their times"
+	@echo "make test                    every test; must pass before a commit"
+	@echo "make lint                    formatting, names, sentences, links, clippy, module rings, licences, dependencies"
+	@echo "make gateway                 build the S3 gateway, target/release/underlay-gateway"
+	@echo
+	@echo "make exercise                a million random operations on every attachment and stack, compared byte for byte"
+	@echo "make simulate                the volume stack in virtual time for an hour (MINUTES), under all kinds of faults"
+	@echo "make simulate-proof          plant known bugs, and count the seeds until the simulator finds each"
+	@echo "make gateway-simulate        the S3 gateway in virtual time for an hour (MINUTES), under all kinds of faults"
+	@echo "make gateway-simulate-proof  plant known faults in the gateway, and count the seeds until each is found"
+	@echo "make power-cuts              a thousand power cuts under XFS, ext4 and RocksDB, some with a second fault"
+	@echo "make volume-kills            500 kills of the volume server under load, more with bad members or full pools"
+	@echo "make gateway-kills           200 kills of the S3 gateway's engine under load, over a failing store"
+	@echo "make gateway-greedy          slow and greedy clients against the gateway in 256 MiB for ten minutes"
+	@echo "make je-ha-kills             20 kills of replicas and of masters of replicated Berkeley DB JE"
+	@echo "make oracle-nosql-kills      20 kills of storage nodes of Oracle NoSQL Database, installed at KVHOME"
+	@echo "make spark-variants          Spark 4.1, on YARN, on an external cluster, and behind each cache and gateway mode"
+	@echo "make vm                      ublk, volume server and the gateway's systemd unit in virtual machines"
+	@echo
+	@echo "make overhead                measure attachments beside a plain loop device; writes docs/overhead.md"
+	@echo "make fidelity                compare modelled and delivered times by fio; writes docs/fidelity.md"
+	@echo "make generator               measure the load generator beside YCSB and go-ycsb; writes docs/generator.md"
+	@echo "make jvm-hop                 measure the hop to the Java child process; writes docs/jvm-child.md"
+	@echo "make volume-performance      measure volumes over NVMe/TCP; writes docs/volume-performance.md"
+	@echo "make gateway-performance     measure the S3 gateway and PEERS; writes docs/gateway-performance.md"
+	@echo "make gateway-s3-tests        run Ceph's s3-tests in S3_TESTS=DIR; writes docs/gateway-s3-tests.md"
+	@echo "make gateway-suites          suites in MINIO_GO=, MINIO_JS=, VERSITYGW=DIR; writes docs/gateway-suites.md"
+	@echo "make prediction              predict each cell of RUNS='DIR ...' from the others; writes docs/prediction.md"
+	@echo "make slow-motion             RocksDB at two slow-motion factors, on fewer CPUs, beside other work (25 min)"
+	@echo "make certificate             compare the certificate with fio's log, on a quiet host and beside a busy program"
+	@echo "make console-cost            measure the cost of an open console page to a run, for MINUTES (60)"
+	@echo
+	@echo "make book                    the pages of docs/ as a book, target/book/index.html"
+	@echo "make schema                  write docs/schemas anew"
+	@echo "make install                 build and install programs, man pages, completions below PREFIX ($(PREFIX))"
+	@echo "make deb                     a Debian package below target/debian"
+	@echo "make dist                    a tarball for Debian 12, Ubuntu 22.04 and newer, if built on Debian 12"
+	@echo "make image                   a container image, underlay:$(VERSION), with the S3 gateway in it"
 
 quickstart: build
 	$(AS_ROOT) $(UNDERLAY) run studies/quickstart.toml
 
-# What the quickstart needs; the gateway, with libraries of its own and without RocksDB, has its own target.
+# For the quickstart. The gateway needs other libraries and no RocksDB, so it has its own target.
 build:
 	@scripts/install-packages run
 	cargo build --release --locked -p underlay-cli
@@ -116,13 +119,13 @@ gateway:
 	@scripts/install-packages gateway
 	$(AS_A_WHOLE) cargo build --release --locked -p underlay-gateway
 
-# A stock kernel's initiator meets the volume server too: the programs are built by then.
+# The virtual machine uses programs that the tests have built: a stock kernel connects to the volume server.
 test:
 	@scripts/install-packages test
 	@scripts/test
 	tests/vm/run-nvme-tcp target/vm
 
-# Unit tests of every crate, and the test programs that need neither root nor another system; then the time of each.
+# Unit tests of every crate, test programs that need neither root nor another system, and the time of each.
 quick:
 	@scripts/install-packages run
 	@scripts/test pure
@@ -134,7 +137,7 @@ lint: target/tools/bin/cargo-deny
 	scripts/module-rings
 	target/tools/bin/cargo-deny --locked check licenses bans sources
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
-	@# A workspace of its own, which nothing else compiles.
+	@# Nothing else compiles this workspace.
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 
 # The pages of docs/ as a book, target/book/index.html.
@@ -145,7 +148,7 @@ book: target/tools/bin/mdbook
 target/tools/bin/mdbook:
 	cargo install mdbook --version =0.5.4 --locked --no-default-features --features search --root target/tools
 
-# Some minutes, once.
+# Takes some minutes, once.
 target/tools/bin/cargo-deny:
 	cargo install cargo-deny --version =0.20.2 --locked --root target/tools
 
@@ -246,14 +249,14 @@ certificate: build
 console-cost: build
 	$(AS_ROOT) benches/console --minutes $(MINUTES)
 
-# Which runs, and by default the newest.
+# Runs to predict: by default the newest.
 RUNS = $(lastword $(sort $(wildcard runs/*)))
 
 prediction: build
 	benches/prediction $(RUNS)
 
 schema: build
-	for of in study record report comparison check doctor predict held-out explain advise-storage advise-memory; do $(UNDERLAY) schema $$of > docs/schemas/$$of.json; done
+	for output in study record report comparison check doctor predict held-out explain advise-storage advise-memory; do $(UNDERLAY) schema $$output > docs/schemas/$$output.json; done
 
 install: build gateway
 	@scripts/package-files $(UNDERLAY) target/package
@@ -267,16 +270,16 @@ install: build gateway
 	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions target/package/completions/_underlay
 	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d target/package/completions/underlay.fish
 
-# deploy/deb.md lists what is in it.
+# deploy/deb.md lists the package's contents.
 deb: build gateway target/tools/bin/cargo-deb
 	@scripts/package-files $(UNDERLAY) target/package
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" cargo deb --package underlay-cli --no-build --no-strip --locked
 
-# Some minutes, once.
+# Takes some minutes, once.
 target/tools/bin/cargo-deb:
 	cargo install cargo-deb --version =3.8.0 --locked --root target/tools
 
-# RocksDB differs from distribution to distribution: this program has it inside, and so a target directory of its own.
+# Distributions have different versions of RocksDB, so this program links it statically, in its own target directory.
 DIST = target/static/release
 dist: gateway
 	@scripts/install-packages run

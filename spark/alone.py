@@ -1,4 +1,4 @@
-"""Runs one job by itself, with whatever Spark is configured (SPARK_CONF_DIR, or --master): `python terasort.py --rows 1000000 ...`"""
+"""Runs one job by itself, with the configured Spark (SPARK_CONF_DIR, or --master): `python terasort.py --rows 1000000 ...`"""
 
 import argparse
 import json

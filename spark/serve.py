@@ -1,5 +1,5 @@
 """One Spark session that runs jobs as Underlay asks for them, over a Unix socket: a line of JSON for each request, and lines
-for what becomes of it."""
+for its outcome."""
 
 import json
 import os
@@ -123,7 +123,7 @@ class Service:
                 # No part of the job: these requests come after its end.
                 told = tables.committed(self.spark, options["output"], began) if table else files.committed(self.spark, options["output"])
                 result = {**result, **told}
-            # Events are told by the first clock, which may be set while a job runs; the other one never is.
+            # Events use the first clock, which may be set while a job runs; the other one never is.
             return {"began_s": began, "ended_s": ended, "took_s": until - since, "result": result}
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)
@@ -184,7 +184,7 @@ def _converse(service, connection):
     threading.Thread(target=report, daemon=True).start()
     try:
         answer = {"event": "finished", **service.handle(request)}
-    except Exception as error:  # Whatever went wrong is the requester's to know.
+    except Exception as error:  # The requester gets every error.
         traceback.print_exc()
         answer = {"event": "failed", "problem": _problem(error)}
     # Else each later job would fail by what ended the session in this one.

@@ -16,7 +16,7 @@ from email.utils import formatdate
 
 _ANSWER_S = 10.0
 _MAX_ANSWER_BYTES = 8 << 20
-# A store that goes on listing what was deleted would be asked for ever.
+# A store that goes on listing what was deleted would be asked forever.
 _ROUNDS = 1000
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _STATUS_OF_SUCCESS = range(200, 300)

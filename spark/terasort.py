@@ -7,7 +7,7 @@ import tables
 
 
 def run(spark, options):
-    # Of the length that the rows have: as many parts as are asked for, whatever adaptive execution would make of them.
+    # Of the rows' length: as many parts as requested, even if adaptive execution would choose another number.
     lines = tables.read(spark, options["input"], options)
     key = F.substring("value", 1, rows.KEY_BYTES)
     ordered = lines.repartitionByRange(options["partitions"], key).sortWithinPartitions(key)

@@ -1,4 +1,4 @@
-//! Whole requests, signed and answered by an S3 gateway over a store in memory. Whatever they are, they are no bug of its own.
+//! Whole requests, signed and answered by an S3 gateway over a store in memory. None of them is a bug of its own.
 #![no_main]
 
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! A worker's or a coordinator's connection: whatever bytes come are read or refused, and what was read is divided, planned and
+//! A worker's or a coordinator's connection: any bytes are read or refused, and messages are divided, planned and
 //! merged without a panic.
 //!
 //! The first byte says in how long pieces the others come.

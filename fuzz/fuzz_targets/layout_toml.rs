@@ -1,4 +1,4 @@
-//! Whatever a layout's file says, it is read or refused, and what was read can be put together.
+//! Any layout file is read or refused, and a layout that was read can be put together.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Whatever a catalogue file says, it is read or refused, and a model that it makes answers its requests.
+//! Any catalogue file is read or refused, and its model answers its requests.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

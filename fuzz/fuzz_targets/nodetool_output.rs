@@ -1,4 +1,4 @@
-//! What `nodetool` prints: whatever text comes is read.
+//! The output of `nodetool`: any text is read.
 
 #![no_main]
 

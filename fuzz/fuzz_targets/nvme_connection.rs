@@ -1,4 +1,4 @@
-//! What a host says on a connection of the NVMe/TCP target: whatever it is, the target goes on.
+//! A host's bytes on a connection of the NVMe/TCP target: the target goes on after any of them.
 //!
 //! The first byte chooses how far the connection comes by itself before the input takes over: nowhere, begun, an admin queue that is
 //! enabled, or an I/O queue of a controller that another connection holds. Then each record of the input is a command, or bytes as they are.

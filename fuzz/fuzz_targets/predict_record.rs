@@ -1,4 +1,4 @@
-//! Predictions are made from records that anyone may have edited: whatever they hold, there is an answer or a refusal.
+//! Predictions are made from records that anyone may have edited: there is always an answer or a refusal.
 
 #![no_main]
 

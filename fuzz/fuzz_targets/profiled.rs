@@ -1,4 +1,4 @@
-//! A device's start is whatever somebody left there, and the points beside a measured medium's file are anyone's to edit.
+//! Anybody may have written a device's first bytes, and anybody can edit the points beside a measured medium's file.
 
 #![no_main]
 

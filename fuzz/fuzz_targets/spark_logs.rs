@@ -1,4 +1,4 @@
-//! What Spark and the S3 gateway log: whatever lines come are read.
+//! The logs of Spark and the S3 gateway: any lines are read.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A child's socket: whatever bytes come are read or refused, and what was read is written back the same.
+//! A child's socket: any bytes are read or refused, and messages are written back the same.
 
 #![no_main]
 

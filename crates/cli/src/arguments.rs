@@ -1,4 +1,4 @@
-//! What can be asked for on the command line.
+//! The command line's arguments.
 
 mod advise;
 mod console;
@@ -52,10 +52,10 @@ Exit codes:
     1  finished with problems: a cell failed, was skipped or cannot run here,
        operations failed, a fitted medium is far from its disk
     2  a mistake in an argument, a study or a medium
-    3  this host lacks something; `underlay doctor` says what
+    3  this host lacks something: see `underlay doctor`
     4  a system, its storage or a worker failed, or standard output failed
    70  a bug in underlay
-  130  stopped by Ctrl-C or SIGTERM; what was finished is kept";
+  130  stopped by Ctrl-C or SIGTERM; finished work is kept";
 
 /// What does different storage do to my data system?
 #[derive(Debug, Parser)]
@@ -79,7 +79,7 @@ pub(crate) enum CliCommand {
     Console(ConsoleArguments),
     /// Answer a study's cells from runs on other storages, without running it
     Predict(PredictArguments),
-    /// Say where the time of a run's operations went, and what faster devices, more memory or more cores would give
+    /// Show where operations spent their time, and the gain from faster devices, more memory or more cores
     Explain(ExplainArguments),
     /// Load or run one YCSB workload on one system, without a study
     Ycsb(YcsbArguments),
@@ -107,15 +107,15 @@ pub(crate) enum CliCommand {
     Media(MediaArguments),
     /// Which storage to buy, memory or devices, and how to lay out unlike devices
     Advise(AdviseArguments),
-    /// What this host can do, and how to get the rest
+    /// Show what this host can do, and how to get the rest
     Doctor {
         /// For scripts
         #[arg(long)]
         json: bool,
     },
-    /// Remove whatever a killed run left: mounts, loop devices, processes, cgroups, files
+    /// Remove a killed run's leftovers: mounts, loop devices, processes, cgroups, files
     Clean,
-    /// Print a JSON Schema: of a study, of a cell's record, or of what a command prints with --json
+    /// Print a JSON Schema: of a study, of a cell's record, or of a command's --json output
     Schema {
         /// What the schema describes
         #[arg(value_enum, default_value = "record")]
@@ -149,7 +149,7 @@ pub(crate) enum CliCommand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SchemaOf {
-    /// A study's file, for editors that complete and check what is typed
+    /// A study's file, for editors that complete and check it
     Study,
     /// A cell's record, as `underlay run` writes it
     Record,
@@ -179,10 +179,10 @@ pub(crate) struct SelectionArguments {
     /// Only cells with these values, as in storage=nvme,mix=c; name a dimension again to add a value
     #[arg(long, value_name = "DIMENSION=VALUE")]
     pub only: Vec<String>,
-    /// Set a key of the study, as in scale.data=100, in the place of what the file says
+    /// Override a key of the study, as in scale.data=100
     #[arg(long, value_name = "KEY.PATH=VALUE")]
     pub set: Vec<String>,
-    /// Repeat each cell this many times (1 to 1000), whatever the study says
+    /// Override the study's number of repetitions (1 to 1000)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
     pub repetitions: Option<u32>,
 }
@@ -211,8 +211,8 @@ pub(crate) struct RunArguments {
     /// Store disk images here during the run [default: below the run]
     #[arg(long, value_name = "DIR")]
     pub work: Option<PathBuf>,
-    /// Slow motion by this factor, whatever the study says; `warmup` and `duration` stay what they are in the study,
-    /// modelled time or wall time [default: the study's, or the smallest that this host keeps up with]
+    /// Override the slow-motion factor; `warmup` and `duration` keep the study's clock, modelled or wall time [default:
+    /// the study's, or the smallest that this host keeps up with]
     #[arg(long, value_name = "FACTOR", conflicts_with = "resume", value_parser = units::parse_factor)]
     pub time: Option<f64>,
     /// No live progress
@@ -275,8 +275,8 @@ pub(crate) enum YcsbPhase {
 pub(crate) struct YcsbArguments {
     /// Load the records, or run operations on them
     pub phase: YcsbPhase,
-    /// The system: rocksdb, je, je-ha, oracle-nosql, cassandra or accumulo; or null, which does nothing and shows what
-    /// the generator can do. Hadoop and Spark run jobs, not YCSB: use a study
+    /// The system: rocksdb, je, je-ha, oracle-nosql, cassandra or accumulo; or null, which does nothing and shows the
+    /// generator's limit. Hadoop and Spark run jobs, not YCSB: use a study
     pub system: String,
     /// Where the system keeps its data: any directory, including one on a modelled disk (`underlay mount`). `null`
     /// needs none, and neither does a cluster that is already running (`--set endpoints=HOST:PORT` of cassandra, `--set
@@ -355,7 +355,7 @@ pub(crate) enum YcsbArrivals {
     Poisson,
 }
 
-/// What a device went through before it is first used.
+/// A device's state before its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum InitialStateArgument {
     Fresh,
@@ -374,17 +374,17 @@ pub(crate) struct MountArguments {
     /// Mount this storage of a study, with its layers and in its scale; several volumes become subdirectories of DIR
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "filesystem", "initial"])]
     pub storage: Option<String>,
-    /// The size of each device; a cloud volume's rates follow it [default: 8 GiB of the medium, or what the kept disk
-    /// has]
+    /// The size of each device; a cloud volume's rates follow it [default: 8 GiB of the medium, or the kept disk's
+    /// size]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// Slow motion: every latency this many times longer [default: 1, or the study's]
     #[arg(long, value_name = "FACTOR", value_parser = units::parse_factor)]
     pub time: Option<f64>,
-    /// xfs or ext4 [default: xfs, or what the kept disk or the volume has]
+    /// xfs or ext4 [default: xfs, or that of the kept disk or the volume]
     #[arg(long, value_name = "NAME")]
     pub filesystem: Option<String>,
-    /// Create a new file system: what the kept disk or the volume holds is lost
+    /// Create a new file system; this erases the kept disk or the volume
     #[arg(long)]
     pub format: bool,
     /// fuse-uring+loop, fuse+loop and so on, as `underlay doctor` lists them [default: the best that works here]
@@ -396,10 +396,10 @@ pub(crate) struct MountArguments {
     /// Fast-forward: the devices complete at once, to fill a disk that is kept
     #[arg(long)]
     pub immediate: bool,
-    /// What a flash device went through before: fresh from the factory, or written over until it is no slower
+    /// A flash device's state: fresh from the factory, or overwritten until it no longer slows down
     #[arg(long, value_name = "STATE", default_value = "steady")]
     pub initial: InitialStateArgument,
-    /// Keep what is needed to cut its power (`underlay fault DIR power-cut`)
+    /// Keep the data for power cuts (`underlay fault DIR power-cut`)
     #[arg(long)]
     pub power_cut: bool,
     /// Of a server's volume: the qualified name by which this host is known there [default: the host's own]
@@ -407,7 +407,7 @@ pub(crate) struct MountArguments {
     pub host_nqn: Option<String>,
     #[command(flatten)]
     pub secrets: SecretArguments,
-    /// Write what the devices did to this file, as JSON, at the end
+    /// Write the devices' statistics to this file, as JSON, at the end
     #[arg(long, value_name = "FILE")]
     pub activity: Option<PathBuf>,
     /// A command to run on it; without one the disk stays until Ctrl-C
@@ -482,7 +482,7 @@ mod tests {
                 let is_wrapped_here = pair.iter().all(|line| is_prose(line));
                 assert!(!is_wrapped_here, "{}: {pair:?}", command.get_name());
             }
-            // What stands in columns would be broken in 80.
+            // 80 columns would break tables.
             let long = lines.iter().find(|line| line.starts_with(' ') && line.chars().count() > 120);
             assert_eq!(long, None, "{}", command.get_name());
             assert!(!text.contains('\\'), "{}: {text}", command.get_name());

@@ -1,5 +1,5 @@
 //! No example that we give puts a secret where other users of the host read it: on a command line, which `/proc` shows
-//! to everybody, or in a log. What examples teach is what people do.
+//! to everybody, or in a log. People do as examples do.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use clap::CommandFactory as _;
 
 use crate::arguments::CliArguments;
 
-/// What names a secret, as a part of a file's, variable's or header's name.
+/// Words that name a secret, as a part of a file's, variable's or header's name.
 const SECRET_WORDS: [&str; 9] =
     ["token", "secret", "passw", "passphrase", "credential", "apikey", "api-key", "api_key", "private_key"];
-/// What makes a secret.
+/// Commands that make a secret.
 const MAKES_SECRETS: [&str; 5] = ["openssl rand", "pwgen", "urandom", "gen-dhchap-key", "uuidgen"];
 /// Options whose value is a secret, and not a file with one.
 const SECRET_OPTIONS: [&str; 11] = [
@@ -37,7 +37,7 @@ enum TextKind {
     Program,
 }
 
-/// Whatever has none of these and names no secret exposes none.
+/// A command with none of these that names no secret exposes none.
 const MAY_EXPOSE: [&str; 6] = ["authorization", "cookie", "://", "-pass", "--user", "-u "];
 
 fn is_secret(text: &str) -> bool {
@@ -45,7 +45,7 @@ fn is_secret(text: &str) -> bool {
     SECRET_WORDS.iter().any(|word| text.contains(word))
 }
 
-/// The words of a command line, without quotes. What separates commands is a word of its own.
+/// The words of a command line, without quotes. Each separator of commands is a word of its own.
 fn words(line: &str) -> Vec<String> {
     let mut spaced = String::new();
     for character in line.chars() {
@@ -58,7 +58,7 @@ fn words(line: &str) -> Vec<String> {
     spaced.split_whitespace().map(str::to_owned).collect()
 }
 
-/// What is wrong with a line, if anything.
+/// The exposure in a line, if any.
 fn exposure(line: &str, kind: TextKind) -> Option<&'static str> {
     let lower = line.to_lowercase();
     if !MAY_EXPOSE.iter().chain(&MAKES_SECRETS).any(|one| lower.contains(one)) && !is_secret(&lower) {
@@ -167,7 +167,7 @@ fn printed(words: &[String]) -> Option<&'static str> {
     let (place, _) = words.iter().enumerate().find(|(place, word)| {
         let before = |distance: usize| place.checked_sub(distance).map_or("", |place| words[place].as_str());
         let is_first = matches!(before(1), "" | "|" | ";" | "&" | "(" | "{") || before(1).ends_with('$');
-        // What a substitution reads goes into a word, which is looked at as such.
+        // A substitution's output goes into a word, which is checked as such.
         let is_substituted = before(1) == "(" && before(2).ends_with('$');
         is_first && !is_substituted && matches!(word.as_str(), "cat" | "echo" | "head" | "tail")
     })?;

@@ -1,4 +1,4 @@
-//! The command line: arguments, progress, exit codes. What a command does is in the other crates.
+//! The command line: arguments, progress, exit codes. The other crates have the commands' work.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 // These panic where nobody reads: `output` does not.
@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
         }
         Err(_) => {
             output::say("underlay: this is a bug in underlay, please report it with the lines above");
-            output::say("underlay: `underlay clean` removes what this process may have left");
+            output::say("underlay: `underlay clean` removes any leftovers of this process");
             ExitCode::from(BUG)
         }
     }

@@ -1,4 +1,4 @@
-//! What long-lived commands and the libraries have to say: a line for each event on standard error, with its level.
+//! The log of long-lived commands and the libraries: a line for each event on standard error, with its level.
 
 use std::io::{self, Write};
 

@@ -11,7 +11,7 @@ use underlay_sync::UnsimulatedMutex;
 
 use crate::terminal_escape::harmless;
 
-/// What kept standard output from being written; later writes are then pointless.
+/// The error that broke standard output; later writes are then pointless.
 static BROKEN: UnsimulatedMutex<Option<io::Error>> = UnsimulatedMutex::new(None);
 
 /// Prints text and ends it with a line break if it has none.

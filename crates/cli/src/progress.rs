@@ -1,4 +1,4 @@
-//! What a run shows while it goes on: one line for the whole, one for the cell, one for each that ended.
+//! A run's progress: one line for the whole, one for the cell, one for each that ended.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What a service manager is told, and what it passes: sd_notify(3), sd_listen_fds(3).
+//! Notifications to a service manager, and the sockets it passes: sd_notify(3), sd_listen_fds(3).
 
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd as _, OwnedFd};

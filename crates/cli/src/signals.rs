@@ -15,7 +15,7 @@ use crate::exit_codes::{ExitFailure, INTERRUPTED};
 /// Signals so close together are one wish: timeout(1) sends its own to the program and at once to the group it is in.
 const ONE_WISH: Duration = Duration::from_millis(500);
 
-/// What signals have asked for until now.
+/// The requests of signals until now.
 pub(crate) struct SignalRequests {
     stop: Arc<AtomicBool>,
     state: Arc<UnsimulatedMutex<SignalState>>,
@@ -32,7 +32,7 @@ struct SignalState {
     is_leaving: bool,
 }
 
-/// What a signal comes to.
+/// A signal's effect.
 #[derive(Debug, PartialEq, Eq)]
 enum SignalAction {
     Stop,
@@ -108,10 +108,8 @@ fn obey(mut signals: Signals, stop: &AtomicBool, state: &UnsimulatedMutex<Signal
             SignalAction::Stop => stop.store(true, Ordering::Relaxed),
             SignalAction::EndAtOnce => {
                 // The reader of standard error may be gone.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "\nended at once: `underlay clean` removes what is left behind"
-                );
+                let _ =
+                    writeln!(std::io::stderr(), "\nended at once: `underlay clean` removes the leftovers");
                 signal_hook::low_level::exit(i32::from(INTERRUPTED))
             }
             SignalAction::Leave(code) => signal_hook::low_level::exit(i32::from(code)),

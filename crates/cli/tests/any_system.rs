@@ -81,7 +81,7 @@ time = 1
     )
 }
 
-/// Each goes wrong in its own way, and is told with the end of its log; nothing stays.
+/// Each goes wrong in its own way; the message has the end of its log, and nothing stays.
 #[test]
 fn failing_program_is_reported_and_cleaned_up() {
     if !can_mount() {
@@ -171,7 +171,7 @@ fn benchmark_has_its_faults_and_whole_output() {
     assert!(!output.status.success(), "{}", stdout(&output));
     let status = &records(&playground.path("a:b"))[0].status;
     assert!(matches!(status, CellStatus::Failed { reason } if reason.contains("colon")), "{status:?}");
-    // One that asks no device for anything is told so.
+    // The certificate notes a program that sends no device a request.
     let output = playground.output(&["run", "plain.toml", "--out", "idle"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let all = records(&playground.path("idle"));

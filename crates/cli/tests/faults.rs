@@ -152,7 +152,7 @@ vanish = true
     assert_eq!(hdd["status"]["state"], "completed", "{}\n{}", hdd["status"], stderr(&output));
     let fault = &hdd["devices"][0]["faults"][0];
     let (from, end) = (fault["t_s"].as_f64().unwrap(), fault["until_s"].as_f64().unwrap());
-    // Its device counts from when it was told, a moment after the window began.
+    // Its device counts from the command's arrival, a moment after the window began.
     assert!((0.0..0.3).contains(&from) && end > from, "{fault}");
     assert!(fault["what"].as_str().unwrap().contains("4 times"), "{fault}");
     assert_eq!(

@@ -177,7 +177,7 @@ fn mistakes_in_jobs_are_told_at_their_lines() {
     }
     assert!(message.contains("line 1 of the job: fio's job [reads] names no file"), "{message}");
     assert!(message.contains("direct requests of 512 bytes"), "{message}");
-    // Notes are told once the mistakes are mended.
+    // Notes appear once the mistakes are mended.
     let mended: Vec<&str> = WRONG.split("\n[workload.").collect();
     let outside = mended.iter().find(|section| section.starts_with("elsewhere]")).unwrap();
     let text = format!("{}\n[workload.{outside}", mended[0]);

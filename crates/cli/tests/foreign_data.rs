@@ -278,7 +278,7 @@ fn volume_with_foreign_content_is_not_formatted() {
     drop((controller, device));
     let formatted = mount(&["--format"]);
     assert!(stdout(&formatted).contains("xfs"), "{}", stderr(&formatted));
-    // What it holds now stays, whatever is said.
+    // Its present file system stays, whatever the options say.
     assert!(stdout(&mount(&["--filesystem", "ext4"])).contains("xfs"));
     server.stop();
 }

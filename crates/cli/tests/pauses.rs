@@ -12,7 +12,7 @@ use underlay_record::live::{FEED_FILE, feed_line};
 use underlay_record::{CertificateVerdict, FeedEntry, RunRecord};
 
 const LIMIT: Duration = Duration::from_secs(300);
-/// Longer than a twentieth of the window, whatever the host does.
+/// Longer than a twentieth of the window, even on a busy host.
 const STOPPED_FOR: Duration = Duration::from_millis(1200);
 
 /// A run as a shell with job control starts it: in a process group of its own.

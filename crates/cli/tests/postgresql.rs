@@ -73,7 +73,7 @@ impl Disk {
         CommandSystem.start(&paths, &SystemResources::with_budget(128 << 20), &self.settings).unwrap()
     }
 
-    /// What a writer has been told of, in this life.
+    /// The acknowledgements that a writer got, in this life.
     fn acknowledged(&self, writer: usize) -> i64 {
         let log = self.folder.join(format!("scratch-{}/program/acknowledged-{writer}", self.lives));
         let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -129,7 +129,7 @@ fn count(running: &dyn RunningSystem, writer: usize) -> i64 {
     ask(running, &query).unwrap() as i64
 }
 
-/// Each writer inserts one number after the other, and writes down what it was told of.
+/// Each writer inserts one number after the other, and writes down each acknowledged one.
 fn writing(from: &[i64; WRITERS], synchronous_commit: &str) -> String {
     let mut run = format!("export PGOPTIONS='-c synchronous_commit={synchronous_commit}'\n");
     for (writer, from) in from.iter().enumerate() {
@@ -149,8 +149,8 @@ enum End {
     Killed,
 }
 
-/// Writes for so long and ends the life. Returns what each writer had been told of, `before` seconds earlier and at the
-/// end.
+/// Writes for so long and ends the life. Returns each writer's last acknowledged number, `before` seconds earlier and
+/// at the end.
 fn live(
     disk: &mut Disk,
     commit: &str,
@@ -217,7 +217,7 @@ fn postgresql_keeps_what_it_acknowledged() {
             let (newest, count) = (newest(running.as_ref(), writer), count(running.as_ref(), writer));
             assert!(
                 newest >= acknowledged,
-                "{end:?}: writer {writer} was told of {acknowledged}, and {newest} is the newest"
+                "{end:?}: writer {writer} had {acknowledged} acknowledged, and {newest} is the newest"
             );
             assert_eq!(count, newest + 1, "{end:?}: some of writer {writer} are missing");
         }

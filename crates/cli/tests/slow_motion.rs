@@ -21,7 +21,7 @@ fn late_by(part: f64, time: f64) -> Duration {
     Duration::from_secs_f64((DATED_BACK_US + part * READ_US * time) / 1e6)
 }
 
-/// Ends with the test, whatever way that ends.
+/// Ends with the test, even if that fails.
 struct Running(Child);
 
 impl Drop for Running {

@@ -63,7 +63,7 @@ fn narrow_terminal_gets_fitting_lines() {
     }
 }
 
-/// What was said of a record stays on the screen, whatever is drawn after it, and what stands in files gives no orders.
+/// Messages about a record stay on the screen under later drawing, and text from files gives the terminal no orders.
 #[test]
 fn notices_stay_and_files_give_no_orders() {
     let playground = Playground::new();

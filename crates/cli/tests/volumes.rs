@@ -332,7 +332,7 @@ fn program_gets_filesystem_on_served_volume() {
     let server = VolumeServer::start(&playground, &["--immediate"]);
     let url = format!("nvme-tcp://{}/data", server.address);
     done(&playground, &["mount", &url, "mnt", "--", "sh", "-c", "echo kept > mnt/file && sync mnt/file"]);
-    // The file system is found again, without a word of which it is.
+    // The file system is found again, without naming its kind.
     assert_eq!(
         done(&playground, &["mount", &url, "mnt", "--filesystem", "ext4", "--", "cat", "mnt/file"]),
         "kept\n"

@@ -53,7 +53,7 @@ fn cell_sets_read_ahead_and_restores_it() {
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 
-/// Four reads to an update, a writer of a given rate beside them, on a volume of which one figure is another.
+/// Four reads to an update, a writer of a given rate beside them, on a volume with one figure changed.
 const PROPORTIONS: &str = r#"
 name = "theirs"
 [system.rocksdb]
@@ -119,7 +119,7 @@ fn proportions_background_writer_and_changed_figure_are_measured() {
     assert_eq!(run().walls.len(), 1);
 }
 
-/// What a load in fast-forward waits for is this host alone, and is told.
+/// A load in fast-forward waits for this host alone, and the output says so.
 #[test]
 fn fast_forward_mount_reports_host_time() {
     if !can_mount() {

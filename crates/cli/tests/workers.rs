@@ -88,7 +88,7 @@ impl Hosts {
         scratch.count() + std::fs::read_dir(self.temporary()).unwrap().count()
     }
 
-    /// A host whose worker trusts as it is told, reached from the coordinator's by a cable.
+    /// A host whose worker has these `--trust` options, connected to the coordinator's host by a cable.
     fn worker(&mut self, trust: &[&str]) -> Worker {
         self.worker_by(&[], trust)
     }
@@ -242,7 +242,7 @@ fn killed_worker_is_named_and_other_results_are_kept() {
     let lost = format!("worker {} was lost: the connection ended", other.address);
     let last = log.trim_end().lines().last().unwrap();
     assert!(last.starts_with(&format!("underlay: {lost}")), "{log}");
-    assert!(last.ends_with("what the other 1 of 2 workers measured was kept"), "{log}");
+    assert!(last.ends_with("the measurements of the other 1 of 2 workers were kept"), "{log}");
     let text = stdout(&output);
     let reads = text.lines().find_map(|line| line.strip_prefix("[READ], Operations, ")).unwrap();
     assert!((1..=750).contains(&reads.parse::<u64>().unwrap()), "{text}");

@@ -15,7 +15,7 @@ pub enum DiagnosticSeverity {
     Note,
 }
 
-/// What is not known.
+/// The unknown word.
 #[derive(Clone, Copy, Debug)]
 pub enum UnknownName<'a> {
     Key(&'a str),
@@ -26,7 +26,7 @@ pub enum UnknownName<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub severity: DiagnosticSeverity,
-    /// What is wrong, in one line without a full stop.
+    /// The mistake, in one line without a full stop.
     pub message: String,
     /// Bytes of the text.
     pub span: Range<usize>,
@@ -34,7 +34,7 @@ pub struct Diagnostic {
     pub label: String,
     /// Another place that matters, with what it is.
     pub context: Option<(Range<usize>, String)>,
-    /// What to do next.
+    /// The next step.
     pub help: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl Diagnostic {
         }
     }
 
-    /// What is wrong and what was expected, for a message that has no lines to show.
+    /// The mistake and the expected value, for a message that has no lines to show.
     pub fn to_one_line(&self) -> String {
         match self.label.is_empty() {
             true => self.message.clone(),
@@ -105,7 +105,7 @@ pub struct Diagnostics {
     findings: Vec<Diagnostic>,
 }
 
-/// What an option of the command line says. Its bytes are numbered on from those of the texts before it.
+/// The value of a command-line option. Its bytes are numbered on from those of the texts before it.
 #[derive(Clone, Debug)]
 struct OptionText {
     name: String,

@@ -1,5 +1,5 @@
-//! Reads the TOML files that people write (studies, media, pools): every mistake is found in one go and shown at its
-//! line, units are part of a value, and a word that nobody knows is answered with the nearest one that somebody does.
+//! Reads the TOML files that people write: studies, media, pools. It finds all mistakes in one go and shows them at
+//! their lines. Units are part of a value. For an unknown word it suggests the nearest known one.
 //!
 //! ```
 //! use underlay_config::{Diagnostics, Section, parse};

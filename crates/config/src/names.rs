@@ -1,4 +1,4 @@
-//! What may be the name of a study, a system, a storage or a workload.
+//! Valid names of studies, systems, storages and workloads.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Values that the command line gives instead of the text: `--set scale.data=100`. What is wrong with one is shown in
-//! the option itself, so their text follows that of the file, and everything keeps a place of its own.
+//! Values that the command line gives instead of the text: `--set scale.data=100`. A mistake in one is shown in the
+//! option itself, so their text follows that of the file, and everything keeps its own place.
 
 use toml_edit::{Document, InlineTable, Item, Key, Table, Value};
 
@@ -10,8 +10,8 @@ use crate::text;
 const OPTION: &str = "--set";
 const EXPECTED: &str = "expected `key.path=value`, as in `scale.data=100`";
 
-/// Puts values in the place of those of a document, or beside them; each is `key.path=value`. What is no TOML value is
-/// taken for a string. `None` after a mistake, which then stands in `findings`.
+/// Puts values in the place of those of a document, or beside them; each is `key.path=value`. Anything but a TOML value
+/// is taken for a string. `None` after a mistake, which then stands in `findings`.
 pub fn overridden(document: &Table, overrides: &[String], findings: &mut Diagnostics) -> Option<Table> {
     let mut table = document.clone();
     let mut paths: Vec<String> = Vec::new();
@@ -162,7 +162,7 @@ mod tests {
         ] {
             let table = set(&[option]).unwrap();
             assert_eq!(found(&table, path), expected, "{option}");
-            // Whatever else there is stays.
+            // Everything else stays.
             assert_eq!(found(&table, &["name"]), "text x", "{option}");
         }
     }

@@ -1,4 +1,4 @@
-//! A table whose keys are taken one by one: whatever is left at the end is unknown, and reported.
+//! A table whose keys are taken one by one: keys left at the end are unknown, and reported.
 
 use std::ops::Range;
 

@@ -33,7 +33,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .filter_map(|candidate| {
             let distance = osa_distance(word, candidate);
             let contained = word.len() >= 3 && candidate.contains(word);
-            // What was left off says more than letters that happen to be alike: names share their patterns.
+            // A missing suffix says more than letters that happen to be alike: names share their patterns.
             (distance <= 1 + candidate.len() / 4 || contained).then_some((!contained, distance, candidate))
         })
         .collect();

@@ -11,7 +11,7 @@ use crate::diagnostics::{Diagnostic, Diagnostics};
 const MESSAGE: &str = "this is not valid TOML";
 /// Only a document has keys and values to check.
 pub(crate) const REST: &str = "fix this first: the rest of the file was not checked";
-/// What the parser says of what stands between brackets or braces.
+/// The parser's words for text between brackets or braces.
 const IN_BRACKETS: [&str; 2] = ["array", "inline table"];
 /// As deep as `toml_edit` goes.
 const MAX_DEPTH: u32 = 80;

@@ -47,7 +47,7 @@ const BANDWIDTH_UNITS: [(&str, u64); 11] = [
 /// capital K.
 const OTHER_SPELLINGS: [(&str, &str); 3] = [("\u{b5}s", "us"), ("\u{3bc}s", "us"), ("KB/s", "kB/s")];
 
-/// What may follow a rate of operations.
+/// Units of a rate of operations.
 const RATE_UNITS: [&str; 4] = ["", "/s", "ops/s", "IOPS"];
 
 /// Why a quantity could not be read; printed as `expected ...`.
@@ -207,7 +207,7 @@ pub fn rounded_bytes(bytes: u64) -> String {
     let steps = [("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
     for (unit, size) in steps {
         let amount = bytes as f64 / size;
-        // What rounds to a whole of this unit is printed in it: 999.97 MB is 1 GB.
+        // An amount that rounds to a whole of this unit is printed in it: 999.97 MB is 1 GB.
         if amount >= 0.9995 {
             let decimals = if amount < 10.0 {
                 2

@@ -5,11 +5,10 @@
 //! cookie, and `SameSite=Strict` keeps the browser from adding the cookie. Where its own name was made to lead here
 //! (DNS rebinding), the cookie is not that name's, and the name is not among those that are answered.
 //!
-//! A cookie is sent to every port of a name, and so to whatever another user of this host serves at another port of
-//! 127.0.0.1. So browsers are served at a name that is drawn anew at each start (`u-RANDOM.localhost`, which browsers
-//! lead to loopback), and nowhere else: no other port can be asked for by a name that nobody knows, and no page of an
-//! earlier console, or of who took its port, shares its origin. From other hosts there is no such name: there, a
-//! certificate has to be shown beside the cookie.
+//! A cookie is sent to every port of a name, and so to another user's server at another port of 127.0.0.1. So browsers
+//! are served only at a name that is drawn anew at each start (`u-RANDOM.localhost`, which browsers lead to loopback).
+//! Nobody can ask another port by an unknown name, and no page of an earlier console, or of its port's next owner,
+//! shares the origin. From other hosts there is no such name: there, a certificate has to be shown beside the cookie.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What the pages show, as JSON: `docs/console.md` describes it.
+//! The pages' contents, as JSON: `docs/console.md` describes it.
 
 use std::path::Path;
 
@@ -87,7 +87,7 @@ pub(crate) fn host(hub: &ConsoleHub) -> Value {
     json!({ "runs": running, "storages": hub.host.storages(), "services": hub.host.services() })
 }
 
-/// What `underlay check --json` prints: the cells of a sound study, or what is wrong with it.
+/// The output of `underlay check --json`: the cells of a sound study, or its mistakes.
 pub(crate) fn checked(studies: &Path, checked: &StudyCheck) -> Value {
     match checked.is_sound() {
         true => json!(checked.cells),

@@ -1,4 +1,4 @@
-//! What was drawn a moment ago, for all who look at the same.
+//! Recently drawn pieces, for all viewers of the same page.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,7 +13,7 @@ use underlay_sync::UnsimulatedMutex;
 use crate::hub::ConsoleHub;
 use crate::page::{self, PageTopic};
 
-/// What was drawn is shown again for so long.
+/// A drawn piece is shown again for so long.
 const FRESH: Duration = Duration::from_millis(900);
 /// Topics that are kept, beside those that are being drawn.
 const MAX_DRAWN: usize = 64;
@@ -40,7 +40,7 @@ impl PagePiece {
 
 pub(crate) type PageFragments = Arc<Vec<PagePiece>>;
 
-/// What was drawn of a topic.
+/// A topic's drawn pieces.
 #[derive(Default)]
 struct DrawnTopic {
     last: UnsimulatedMutex<Option<(Instant, PageFragments)>>,

@@ -1,4 +1,4 @@
-//! What a run writes while it goes on, read: [`FeedTail`] follows the file, `WatchedFeed` is what it comes to.
+//! Reads a run's feed: [`FeedTail`] follows the file, `WatchedFeed` is what it comes to.
 
 mod event;
 mod history;

@@ -1,4 +1,4 @@
-//! What the console asks of the program that it is a part of, since it knows neither systems nor storage.
+//! The console's questions to its program, since it knows neither systems nor storage.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub trait ConsoleHost: Send + Sync {
     /// When it can't be done, or nothing is under load now.
     fn command_node(&self, process: u32, node: &str, command: NodeAction) -> Result<String, String>;
 
-    /// What is served on this host now, by this user.
+    /// Storages that this user serves on this host now.
     fn storages(&self) -> Vec<ServedStorageInfo>;
 
     /// Does something to a device, or to all of a storage; says what was done.
@@ -46,10 +46,10 @@ pub trait ConsoleHost: Send + Sync {
     /// Where the time of a run's operations went.
     fn explain(&self, loaded: &LoadedRun) -> RunExplanation;
 
-    /// What is wrong with a study's text, which would be in this file.
+    /// Checks a study's text, which would be in this file.
     fn check(&self, file: &Path, text: &str) -> StudyCheck;
 
-    /// What a study calls itself.
+    /// A study's title.
     fn study_title(&self, text: &str) -> Option<String>;
 
     /// Starts a run of a study as a process of its own, which goes on without the console; says where it is kept.
@@ -125,9 +125,9 @@ pub struct StorageDevice {
     pub power_can_be_cut: bool,
     /// It can be given faults. A volume can't: the devices of its pool can.
     pub can_fail: bool,
-    /// What is wrong with it, on command.
+    /// Its injected faults.
     pub faults: Vec<String>,
-    /// What its pool says of it while it is not in normal use: `out of use`.
+    /// Its state in the pool while it is not in normal use: `out of use`.
     pub state: Option<String>,
     pub glance: Option<DeviceGlance>,
 }
@@ -179,7 +179,7 @@ pub struct ServicePart {
     pub size_bytes: u64,
 }
 
-/// What came of checking a study.
+/// The result of checking a study.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StudyCheck {
     pub mistakes: Vec<StudyMistake>,

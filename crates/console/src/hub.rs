@@ -1,4 +1,4 @@
-//! What all pages share: the runs, and the feeds that are followed.
+//! State that all pages share: the runs, and the feeds that are followed.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -32,7 +32,7 @@ pub(crate) struct ConsoleHub {
     opens_on: Option<String>,
     /// Where studies are edited.
     pub studies: PathBuf,
-    /// What every form of ours has.
+    /// The secret in each of our forms.
     pub form_secret: AccessSecret,
     followed: UnsimulatedMutex<Vec<CachedFollow>>,
     loaded: UnsimulatedMutex<Vec<CachedRun>>,
@@ -68,11 +68,11 @@ pub(crate) struct FollowedRun {
     /// The round whose records have been looked at.
     round: Option<u32>,
     records: RecordedRun,
-    /// What records say of cells.
+    /// The cells' states from records.
     recorded: HashMap<u32, CellView>,
 }
 
-/// What tells a run's directory from another one of its name.
+/// The identity that tells a run's directory from another one of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RunIdentity {
     /// Device, number and birth of the directory: numbers are given again.
@@ -97,7 +97,7 @@ impl FollowedRun {
     fn begin(hub: &ConsoleHub, name: &str, directory: &Path) -> Result<FollowedRun, String> {
         Ok(FollowedRun {
             name: name.to_owned(),
-            // Before its text: whatever replaces that later is noticed.
+            // Before its text: a later replacement is noticed.
             identity: RunIdentity::from_directory(directory)?,
             run: hub.runs.head(name)?,
             tail: FeedTail::new(directory),
@@ -112,8 +112,8 @@ impl FollowedRun {
         })
     }
 
-    /// What is known of a cell: while its run goes on by the feed first, which knows more, and afterwards by the
-    /// records alone.
+    /// A cell's state: from the feed first while its run goes on, since that has more, and afterwards from the records
+    /// alone.
     pub(crate) fn cell(&self, position: u32) -> CellView {
         let watched_view = self.watched.cells.get(&position).filter(|_| self.is_running());
         let mut view = watched_view.or_else(|| self.recorded.get(&position)).cloned().unwrap_or_default();
@@ -178,7 +178,7 @@ impl ConsoleHub {
         below.filter_map(|directory| directory.file_name()?.to_str().map(str::to_owned)).collect()
     }
 
-    /// Whether that is the run that this console was started for, of which nothing is written yet.
+    /// Whether that is the run that this console was started for, before it has written anything.
     pub(crate) fn is_about_to_begin(&self, name: &str) -> bool {
         self.opens_on.as_deref() == Some(name) && self.runs.directory(name).is_none()
     }

@@ -1,4 +1,4 @@
-//! The console: runs watched in a browser while they happen, and whatever else of ours is up on this host.
+//! The console: runs watched in a browser while they happen, and our other services on this host.
 //!
 //! It reads what runs write ([`underlay_record::live`] and records) and knows no system, no medium and no study: what
 //! only others can do, such as stopping a node, it asks of a [`ConsoleHost`]. A run never depends on it.

@@ -77,7 +77,7 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// What is up now: runs that go on, and storages that are served.
+/// Everything that is up now: runs that go on, and storages that are served.
 pub(crate) fn text(hub: &ConsoleHub) -> String {
     let mut metrics = MetricFamilies::default();
     metrics.add(("underlay_console_up", "The console answers.", "gauge"), &[], 1.0);
@@ -150,12 +150,12 @@ fn add_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f
     let latest = service.live.as_ref().and_then(|live| live.moments.last());
     if let Some(latest) = latest {
         metrics.add(
-            ("underlay_load_sample_timestamp_seconds", "When a load last told its figures.", "gauge"),
+            ("underlay_load_sample_timestamp_seconds", "When a load last reported its figures.", "gauge"),
             &labels,
             latest.at_ms as f64 / 1e3,
         );
     }
-    // What a load did before it ended, or hung, is no figure of now.
+    // A load's figures from before it ended, or hung, are no present ones.
     if let Some(latest) = latest.filter(|_| service.is_current(now_s)) {
         let load_labels = [labels[0], labels[1], ("host", "")];
         add_load(metrics, &load_labels, latest.operations, &latest.load);
@@ -183,12 +183,12 @@ fn add_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f
             is_bad,
         );
         metrics.add(
-            ("underlay_pool_part_used_bytes", "What a device or a volume of a pool holds.", "gauge"),
+            ("underlay_pool_part_used_bytes", "Bytes on a device or on a volume of a pool.", "gauge"),
             &labels,
             part.used_bytes as f64,
         );
         metrics.add(
-            ("underlay_pool_part_size_bytes", "What it can hold.", "gauge"),
+            ("underlay_pool_part_size_bytes", "Its capacity.", "gauge"),
             &labels,
             part.size_bytes as f64,
         );
@@ -253,12 +253,12 @@ fn add_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
             latest.at_s,
         );
     }
-    // What the cell before did is no figure of now.
+    // The former cell's figures are no present ones.
     let Some(current) = run.current(now_s()) else { return };
     let sample = &current.sample;
     if let Some(share) = sample.cost_share {
         metrics.add(
-            ("underlay_run_watching_cores", "What writing the feed costs the run, in cores.", "gauge"),
+            ("underlay_run_watching_cores", "The CPU cost of the feed to the run, in cores.", "gauge"),
             &name,
             share,
         );
@@ -302,7 +302,7 @@ fn add_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
         metrics.add(
             (
                 "underlay_cell_benchmark_figure",
-                "What a benchmark command last printed of its progress.",
+                "The progress that a benchmark command printed last.",
                 "gauge",
             ),
             &labels,

@@ -30,7 +30,7 @@ pub(crate) use runs::runs;
 pub(crate) use studies::{check_result, editor, studies, study_files};
 pub(crate) use words::{escaped, now_s};
 
-/// What a page shows that changes: its pieces are drawn once for all who look.
+/// The changing part of a page: its pieces are drawn once for all viewers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageTopic {
     Runs,

@@ -1,4 +1,4 @@
-//! What the records of a run say of its cells: one reading of them for the list of runs and for a run's own page.
+//! The states of a run's cells from its records: one reading of them for the list of runs and for a run's own page.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -52,7 +52,7 @@ impl StateTally {
     }
 }
 
-/// What tells a file from what was there before.
+/// The identity that tells a file from its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     changed: (i64, i64),
@@ -79,7 +79,7 @@ pub(crate) struct RecordedRun {
 }
 
 impl RecordedRun {
-    /// What is on record of each cell, by its place in the plan.
+    /// Each cell's record, by its place in the plan.
     pub(crate) fn read(&mut self, directory: &Path, run: &RunHeader) -> HashMap<u32, CellView> {
         let cells = directory.join("cells");
         let mut found = HashMap::new();

@@ -15,12 +15,12 @@ use crate::recorded::{RecordedRun, StateTally};
 const MAX_RUNS: usize = 2_000;
 const HEAD: &str = "run.json";
 const CELLS: &str = "cells";
-/// What else only a run has.
+/// Another file that only a run has.
 const FEED: &str = underlay_record::live::FEED_FILE;
 /// A record that is changed without a trace in its directory is noticed after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// What the list shows of a run.
+/// A run in the list.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub(crate) struct RunSummary {
     /// The name of its directory.
@@ -31,7 +31,7 @@ pub(crate) struct RunSummary {
     pub systems: Vec<String>,
     pub storages: Vec<String>,
     pub planned: usize,
-    /// Cells with a record, whatever it says.
+    /// Cells with a record of any kind.
     pub recorded: usize,
     /// How many cells are in each state, by their records; absent where they have not been read yet.
     #[serde(serialize_with = "serialize_by_key")]
@@ -85,7 +85,7 @@ pub(crate) struct RunCatalog {
     root: PathBuf,
     /// Nothing of one that can't be used, so that it is not read again and again.
     heads: UnsimulatedMutex<RunHeads>,
-    /// By name: what was counted, of which head.
+    /// By name: the counts, with the head that they belong to.
     counted: UnsimulatedMutex<HashMap<String, CountedRecords>>,
 }
 
@@ -289,7 +289,7 @@ mod tests {
         for wrong in ["..", ".", "", "../outside", "hidden/inner", "link", "two", "one\0", ".one"] {
             assert_eq!(runs.directory(wrong), None, "{wrong:?}");
         }
-        // What is no run is passed over, and one that can't be read is listed with the reason.
+        // Other directories are passed over, and a run that can't be read is listed with the reason.
         let listed = runs.list(&[], None);
         let found: Vec<&str> = listed.iter().map(|run| run.name.as_str()).collect();
         assert_eq!(found, ["one"]);

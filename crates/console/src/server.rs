@@ -41,11 +41,11 @@ use work::{RunningCommands, WorkPermits};
 /// A system under test on the same host needs the CPUs more.
 const NICENESS: i32 = 10;
 const POLL: Duration = Duration::from_millis(100);
-/// A console that ends waits so long for what it does to a storage: power comes back to all of its devices, and what
-/// was mounted is mounted again, or else the user has to finish it by hand. systemd kills a service after 90 s.
+/// A console that ends waits so long for its work on a storage: power returns to all devices, and file systems are
+/// mounted again. Otherwise the user has to finish it by hand. systemd kills a service after 90 s.
 const STORAGE_LIMIT: Duration = Duration::from_secs(80);
 
-/// What to serve, and where.
+/// The runs to serve, and the address.
 pub struct ConsoleOptions {
     pub listen: ListenAddress,
     /// Whose runs are shown.
@@ -55,7 +55,7 @@ pub struct ConsoleOptions {
     /// Where studies are edited.
     pub studies: PathBuf,
     pub names: HostNames,
-    /// What monitors send. It reads everything and changes nothing, because a program that takes the port while the
+    /// The monitors' token. It reads everything and changes nothing, because a program that takes the port while the
     /// console is down receives it.
     pub token: Option<AccessSecret>,
     /// A directory of this user's alone, for the Unix socket and an address that nobody was there to read.
@@ -66,9 +66,9 @@ pub struct ConsoleOptions {
 
 /// Where browsers and monitors come in.
 pub enum ListenAddress {
-    /// An address of this host's own, of which nobody else hears; with `tls` any.
+    /// An address of this host that no other host reaches; with `tls` any.
     At(SocketAddr),
-    /// What a service manager listens on, and has since the host's start.
+    /// A socket that a service manager has listened on since the host's start.
     Passed(TcpListener),
 }
 
@@ -90,18 +90,18 @@ pub struct ConsoleServer {
     shared: Arc<ServerShared>,
 }
 
-/// What every request needs.
+/// State that every request needs.
 pub(crate) struct ServerShared {
     pub hub: ConsoleHub,
     pub drawn: DrawnPages,
     pub names: HostNames,
     /// It only reads.
     pub token: Option<AccessSecret>,
-    /// What a browser shows in its address, once.
+    /// The secret in the address, valid once.
     pub entry: LoginAddress,
     /// Where this user's programs are heard.
     pub socket: OwnSocket,
-    /// What the cookie has.
+    /// The secret in the cookie.
     pub session: AccessSecret,
     /// Where browsers are served.
     pub name: String,

@@ -34,7 +34,7 @@ const NOT_OBEYED: &[u8] = b"\n";
 /// The answer to a line.
 pub struct Answer<R> {
     pub reply: R,
-    /// What is to happen once the reply has been sent.
+    /// The action once the reply has been sent.
     pub afterwards: Option<Box<dyn FnOnce()>>,
 }
 
@@ -241,7 +241,7 @@ fn send(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// What a command came to.
+/// A command's result.
 enum Said {
     Replied(Vec<u8>),
     /// The other side ended the connection before, and obeys nothing that was said on it.

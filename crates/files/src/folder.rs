@@ -1,4 +1,4 @@
-//! A folder that is ours, held by descriptor: what becomes of its path meanwhile does not matter.
+//! A folder that is ours, held by descriptor: its path may be moved or removed meanwhile.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -164,7 +164,7 @@ impl Folder {
         Ok(file.into())
     }
 
-    /// A file of this name for writing, which must not be there: for this user alone, whatever the umask.
+    /// A file of this name for writing, which must not be there: for this user alone, regardless of the umask.
     ///
     /// # Errors
     /// When something of that name is there, or it can't be made.
@@ -203,7 +203,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// Gives a file of this folder another name, in the place of whatever file has it.
+    /// Gives a file of this folder another name, and replaces any file that has it.
     ///
     /// # Errors
     /// When it is not there, or a folder has that name.

@@ -69,7 +69,7 @@ mod tests {
         symlink(path_of("run"), path_of("named")).unwrap();
         let run = ForeignFolder::open(&path_of("named")).unwrap();
         let cells = run.inner("cells").unwrap().unwrap();
-        // What stands there by now does not matter.
+        // The present file there does not matter.
         std::fs::rename(path_of("run/cells"), path_of("run/before")).unwrap();
         symlink(place.path(), path_of("run/cells")).unwrap();
         assert_eq!(cells.read("one", 9).unwrap().as_deref(), Some(&b"it"[..]));

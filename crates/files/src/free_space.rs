@@ -52,7 +52,7 @@ pub fn refusal_of_file(path: &Path, length_bytes: u64) -> Option<String> {
 
 /// With less, the next image can't grow.
 const LEAST_BYTES: u64 = 1 << 20;
-/// What file systems keep even from root: ext4 16 MiB for its own use.
+/// The space that file systems keep even from root: ext4 16 MiB for its own use.
 const KEPT_FROM_ROOT_BYTES: u64 = 64 << 20;
 
 /// Whether nothing can be written at `path` any more. Root may write what is kept for it when others can't write. False

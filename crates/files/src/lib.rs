@@ -41,7 +41,7 @@ pub fn is_storage_failure(error: &std::io::Error) -> bool {
 /// Who else may look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// This user alone: 0700 and 0600 whatever the umask.
+    /// This user alone: 0700 and 0600 regardless of the umask.
     Private,
     /// As the umask says, but nobody else writes: 0755 and 0644 at most.
     Readable,

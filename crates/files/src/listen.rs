@@ -14,7 +14,7 @@ use crate::Access;
 /// As many as std has.
 const BACKLOG: i32 = 4096;
 
-/// Listens on a new socket at `path`, 0600 from its first moment whatever the umask.
+/// Listens on a new socket at `path`, 0600 from its first moment regardless of the umask.
 ///
 /// # Errors
 /// When something is there already, or it can't be made.

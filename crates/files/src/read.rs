@@ -89,7 +89,7 @@ fn not_regular(kind: &str) -> io::Error {
     io::Error::other(format!("it is {kind}: expected a regular file"))
 }
 
-/// What the user knows it as.
+/// Its name for the user.
 pub(crate) fn kind_of(file_type: FileType) -> &'static str {
     match file_type {
         FileType::RegularFile => "a regular file",

@@ -1,5 +1,5 @@
-//! Folders in a temporary directory that are gone soon, and of which no journal is kept. A process that is killed in
-//! that moment leaves one behind, whose name says which process made it.
+//! Short-lived folders in a temporary directory, without a journal. A process that is killed in that moment leaves one
+//! behind, whose name says which process made it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +16,7 @@ const PURPOSE: &str = "underlay-fleeting";
 /// did not take. A folder this old that nobody has locked is taken to be left behind.
 const OTHERS_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-/// What every user of the host reaches, whatever `TMPDIR` says.
+/// A directory that every user of the host reaches, independent of `TMPDIR`.
 pub const SHARED: &str = "/tmp";
 
 /// One that nobody else can look into or has put anything into. The caller removes it, and keeps the [`Folder`] until

@@ -80,8 +80,8 @@ const ACL_GROUP: u16 = 8;
 const ACL_MASK: u16 = 16;
 const ACL_OTHER: u16 = 32;
 
-/// Whether an access control list lets nobody do anything but the owner, root and this user. What is not understood
-/// lets somebody.
+/// Whether an access control list lets nobody do anything but the owner, root and this user. An unknown entry admits
+/// somebody.
 fn names_only(list: &[u8], user: u32) -> bool {
     let Some((head, entries)) = list.split_first_chunk::<4>() else { return false };
     let (entries, rest) = entries.as_chunks::<8>();

@@ -1,10 +1,10 @@
-//! Texts as words of a POSIX shell. Whatever we write for a shell to read goes through here.
+//! Texts as words of a POSIX shell. All text that we write for a shell goes through here.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// What no shell reads as anything else, anywhere in a word.
+/// Characters that every shell reads as themselves, anywhere in a word.
 const PLAIN: &[u8] = b"_-./:=@%+,";
 
 /// A text as one word of a shell.
@@ -15,7 +15,7 @@ pub fn word(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A path as one word of a shell, whatever its bytes are.
+/// A path as one word of a shell, regardless of its bytes.
 pub fn path_word(path: &Path) -> Vec<u8> {
     let bytes = path.as_os_str().as_bytes();
     if is_plain(bytes) { bytes.to_vec() } else { quoted(bytes) }

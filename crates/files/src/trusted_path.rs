@@ -43,7 +43,7 @@ pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
 }
 
 /// The folder `path`, to be mounted on by its descriptor: found as [`check_trusted_path_to`] lets it pass, and without
-/// a link on the way, as a path that was resolved before. What takes its place afterwards does not matter.
+/// a link on the way, as a path that was resolved before. Its later replacement does not matter.
 ///
 /// # Errors
 /// As `check_trusted_path_to`, and when a link leads elsewhere.

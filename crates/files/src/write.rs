@@ -18,7 +18,7 @@ use crate::trusted_path::User;
 /// The extension of a file that is not complete yet.
 pub(crate) const PART: &str = "part";
 
-/// What stands where a file is to be.
+/// The kind of file in a new file's place.
 enum There {
     Nothing,
     File,

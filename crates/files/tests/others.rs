@@ -1,5 +1,5 @@
-//! What another user of the host may have put there. These tests stand for the other user by giving folders away, which
-//! takes root; in CI they must run.
+//! Files that another user of the host may have put there. These tests stand for the other user by giving folders away,
+//! which takes root; in CI they must run.
 
 use std::fs;
 use std::io::Write as _;
@@ -73,7 +73,7 @@ fn exchangeable_path_is_refused() {
         assert!(Folder::make(&path_of(path).join("new"), Access::Private).is_err(), "{path}");
         assert!(!path_of(path).join("new").exists(), "{path}");
     }
-    // What is mounted over may be anybody's, if it stays where it is.
+    // A mount point may be anybody's, if it stays where it is.
     check_trusted_path_to(&path_of("theirs")).unwrap();
     assert!(
         refusal(check_trusted_path_to(&path_of("sticky/their-link"))).contains("is a link of user 65534")
@@ -152,7 +152,7 @@ fn links_in_a_folder_of_ours_are_not_followed() {
     assert!(refusal(ours.replace("page", Access::Readable, b"new")).contains("a link is there"));
     assert!(ours.file("lock").is_err());
     assert!(ours.read_text("page", 99).is_err());
-    // What a crash has left is taken away, and not what it points to.
+    // A crash's leftover is removed, and not the file that it points to.
     ours.replace("run.json", Access::Readable, b"new").unwrap();
     assert_eq!(fs::read(path_of("ours/run.json")).unwrap(), b"new");
     assert_eq!(fs::read(path_of("victim")).unwrap(), b"kept");
@@ -181,7 +181,7 @@ fn only_regular_files_are_replaced() {
     assert!(replace(".").is_err());
     replace("new").unwrap();
     replace("new").unwrap();
-    // What fails leaves what was there, and nothing beside it.
+    // A failure leaves the old file, and nothing beside it.
     let failing = replace_with(&path_of("new"), Access::Readable, |mut file: fs::File| {
         file.write_all(b"half")?;
         Err::<(), _>(std::io::Error::other("no more"))

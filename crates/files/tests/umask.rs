@@ -1,4 +1,4 @@
-//! What is private is private under every umask. Alone in its process: the umask is the process's.
+//! Private files are private under every umask. Alone in its process: the umask is the process's.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

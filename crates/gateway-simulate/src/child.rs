@@ -40,7 +40,7 @@ pub(crate) fn listen_to_signals() -> Result<(), CommandProblem> {
 pub struct ScriptPlayer {
     child: Child,
     answers: mpsc::Receiver<String>,
-    /// What the process makes is in here: killed, it removes nothing itself.
+    /// The process's files are in here: killed, it removes nothing itself.
     _folder: TempDir,
 }
 
@@ -181,7 +181,7 @@ impl Drop for ScriptPlayer {
     }
 }
 
-/// What such a process does: reads scripts, a line each, and answers with a report, a line each.
+/// Such a process's loop: reads scripts, a line each, and answers with a report, a line each.
 ///
 /// # Errors
 /// When its input or output fails.

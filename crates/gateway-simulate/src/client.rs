@@ -56,7 +56,7 @@ const KEYS: [&str; 20] = [
     "rename/to",
 ];
 
-/// What a client is.
+/// A client's identity.
 #[derive(Clone)]
 pub(crate) struct ClientSession {
     pub world: SimulatedWorld,
@@ -121,7 +121,7 @@ impl ClientSession {
         Some(self.exchange(stream, request).await)
     }
 
-    /// What a reply says of a change.
+    /// A change's outcome from its reply.
     fn answer_of(&self, label: &str, reply: &Result<HttpReply, RequestFailure>) -> ChangeOutcome {
         match reply {
             Ok(reply) if (200..300).contains(&reply.status) && reply.code().is_empty() => ChangeOutcome::Done,
@@ -174,7 +174,7 @@ thread_local! {
 /// Carries out an operation, and waits a moment.
 pub(crate) async fn perform(operation: &ClientOperation, session: &ClientSession) {
     carry_out(operation, session).await;
-    // As clients do after they were told to slow down.
+    // As clients do after a SlowDown.
     let most = if IS_BUSY.replace(false) { BUSY_PAUSE } else { PAUSE };
     let pause = session.world.with_random(|random| random.delay(Duration::ZERO, most));
     session.world.sleep(pause).await;

@@ -18,13 +18,13 @@ use libc::c_int;
 use crate::world::SimulatedWorld;
 
 const PAGE_BYTES: usize = 4096;
-/// What a power cut may tear a page at.
+/// The unit at which a power cut may tear a page.
 const SECTOR_BYTES: usize = 512;
 
 type DiskPage = Box<[u8; PAGE_BYTES]>;
 type SyscallResult = Result<(), c_int>;
 
-/// A page of which the disk has something else than the kernel remembers.
+/// A page whose bytes on the disk differ from the kernel's.
 struct DifferingPage {
     on_disk: DiskPage,
     /// The kernel knows, and the next sync writes it. If not, it takes the page for written.
@@ -44,7 +44,7 @@ struct SimulatedDisk {
     /// Links to what the names on the disk lead to, as long as they do.
     stash: PathBuf,
     capacity_bytes: u64,
-    /// What somebody else has taken of it.
+    /// The bytes of it that somebody else has taken.
     taken_bytes: u64,
     files: BTreeMap<u64, FileState>,
     /// Names in directories as the disk has them.
@@ -58,7 +58,7 @@ struct SimulatedDisk {
     sound_syncs: u64,
 }
 
-/// What a descriptor is of.
+/// The target of a descriptor.
 #[derive(Clone, Copy)]
 enum OpenDescriptor {
     File { disk: usize, inode: u64 },
@@ -122,7 +122,7 @@ impl ReopenedFile {
         page
     }
 
-    /// What lies behind the end is left out.
+    /// Bytes behind the end are left out.
     fn put(&self, number: u64, page: &DiskPage, length_bytes: u64) {
         let begin = number * PAGE_BYTES as u64;
         let count = length_bytes.saturating_sub(begin).min(PAGE_BYTES as u64) as usize;
@@ -257,7 +257,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// What is in this directory is so on the disk as well.
+    /// Makes this directory's entries durable.
     fn sync_directory(&mut self, directory: &Path) {
         let now = files_in(directory);
         for (name, inode) in &now {
@@ -437,7 +437,7 @@ impl SimulatedDisks {
         left.len()
     }
 
-    /// Whatever was not synced is lost, or part of it.
+    /// Unsynced writes are lost, all or in part.
     pub(crate) fn cut_power(&self, disk: usize) {
         self.disks.borrow_mut()[disk].cut_power(&self.world);
     }
@@ -682,7 +682,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// What each page of a file begins with.
+    /// The beginning of each page of a file.
     fn pages_of(path: &Path) -> Vec<u8> {
         std::fs::read(path).unwrap().chunks(PAGE_BYTES).map(|page| page[0]).collect()
     }

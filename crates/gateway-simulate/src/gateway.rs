@@ -26,7 +26,7 @@ use crate::world::SimulatedWorld;
 pub(crate) const BUCKET: &str = "lake";
 pub(crate) const KEY_ID: &str = "CLIENT";
 pub(crate) const SECRET: &str = "a-secret-of-the-simulation-alone";
-/// What a gateway sets aside, and leaves beside that.
+/// The room that a gateway sets aside, and leaves beside that.
 const ROOM_BYTES: u64 = 64 << 20;
 const CLUSTER_TTL: Duration = Duration::from_secs(5);
 /// Where the first gateway of a cluster listens for others.
@@ -34,7 +34,7 @@ const FIRST_INNER_PORT: u16 = 9100;
 /// Of a local disk that is encrypted.
 const DISK_KEY: &str = "6b1c7d1fd0d6a1e35d1e9fdd6f0cbb11c2f4b1a4a39f8f4a7f9e0f6c0f5d4e3a";
 
-/// What all gateways of a run have in common.
+/// State that all gateways of a run share.
 #[derive(Clone)]
 pub(crate) struct SharedWorld {
     pub(crate) world: SimulatedWorld,
@@ -318,7 +318,7 @@ impl SimulatedGateway {
     pub(crate) fn die(&mut self, cuts_power: bool) -> Option<ProcessEnd> {
         let process = self.process.take()?;
         process.lives.store(false, Ordering::Relaxed);
-        // Whatever its tasks do when they are dropped has no effect.
+        // The drops of its tasks have no effect.
         drop(process);
         self.clean_up();
         if cuts_power {
@@ -387,7 +387,7 @@ fn make_private(path: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
-/// What a gateway of several has besides.
+/// The extra configuration of a cluster's gateway.
 fn cluster_text(number: usize, directory: &Path) -> String {
     let place = directory.parent().unwrap_or(directory).display();
     format!(

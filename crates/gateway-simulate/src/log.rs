@@ -1,5 +1,4 @@
-//! What the gateways log, between what else happens. It is no part of the trace: it names paths, which differ from
-//! run to run.
+//! The gateways' log, between other events. It is no part of the trace: it names paths, which differ from run to run.
 
 use std::fmt::Write as _;
 

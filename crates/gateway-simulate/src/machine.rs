@@ -15,7 +15,7 @@ use libc::{c_char, c_int, c_long, c_uint, c_void, clockid_t, mode_t, off64_t, si
 use crate::clock;
 use crate::disk::SimulatedDisks;
 
-/// What clocks say at the beginning of a run: seconds since 1970, and since the machine began.
+/// The clocks at the beginning of a run: seconds since 1970, and since the machine began.
 const WALL_BEGIN_S: u64 = 1_800_000_000;
 const BOOT_BEGIN_S: u64 = 100_000;
 

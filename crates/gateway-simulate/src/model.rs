@@ -19,7 +19,7 @@ use register::{EventNumber, KeyRegister, WriteAttempt, WriteFate};
 
 pub use content::ObjectContent;
 
-/// A request without an answer has no effect any more after so long, whatever the store does.
+/// A request without an answer has no effect any more after so long, even if the store carries it out.
 const OPEN_FOR: Duration = Duration::from_secs(300);
 /// Copies of copies of what is not known yet.
 const MAX_DEPTH: usize = 4;
@@ -37,7 +37,7 @@ pub struct ObjectVersion {
     pub id: Option<String>,
 }
 
-/// What a read has found.
+/// A read's result.
 #[derive(Clone, Debug)]
 pub struct SeenObject {
     pub size: u64,
@@ -133,7 +133,7 @@ impl ModelState {
         self.consistency(key) == RuleConsistency::Exclusive
     }
 
-    /// What a read between two moments may find, with the write that it is from.
+    /// The possible results of a read between two moments, with their writes.
     fn possible(
         &self,
         key: &str,
@@ -238,7 +238,7 @@ impl ObjectModel {
         ObjectModel { world, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// What was found wrong first.
+    /// The first failure.
     pub fn failure(&self) -> Option<String> {
         self.state.lock().failure.clone()
     }
@@ -282,7 +282,7 @@ impl ObjectModel {
         self.state.lock().may_have_skew
     }
 
-    /// What was under way through it has happened by now or never happens.
+    /// Requests under way through it have happened by now or never happen.
     pub fn gateway_died(&self, gateway: usize) {
         let mut state = self.state.lock();
         let moment = state.tick();
@@ -330,7 +330,7 @@ impl ObjectModel {
         self.state.lock().consistency(key)
     }
 
-    /// Headers were taken that no store takes. What becomes of them shows in the end.
+    /// Headers were taken that no store takes. The final check shows whether they were kept.
     pub fn note_odd_headers(&self, key: &str) {
         self.world.note(format_args!("headers were taken with {key:?} that no store takes"));
     }
@@ -386,7 +386,7 @@ impl ObjectModel {
         self.begin(key, gateway, vec![None], None)
     }
 
-    /// A copy of whatever `from` has meanwhile, with this identity if it gets its own headers.
+    /// A copy of `from` as it is during the request, with this identity if it gets its own headers.
     pub fn begin_copy(&self, from: &str, to: &str, gateway: usize, id: Option<String>) -> BegunChange {
         self.begin(to, gateway, Vec::new(), Some((from.to_owned(), id)))
     }
@@ -528,8 +528,7 @@ impl ObjectModel {
                 .map(|(index, _)| *index)
                 .collect();
             found.dedup();
-            // What others have written may be seen now, and then what was there before, from a memory that `ttl`
-            // allows.
+            // Others' writes may be seen now, and then older versions, from a cache that `ttl` allows.
             if let [only] = found[..]
                 && state.is_exclusive(key)
             {

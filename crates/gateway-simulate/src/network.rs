@@ -1,4 +1,4 @@
-//! Connections from clients to gateways, within this process. What a gateway that is dead still says reaches nobody.
+//! Connections from clients to gateways, within this process. A dead gateway's bytes reach nobody.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use underlay_sync::Mutex;
 
 use crate::world::SimulatedWorld;
 
-/// What is on its way each way, at most.
+/// The most bytes on their way, each way.
 const WINDOW_BYTES: usize = 64 << 10;
 
 struct GatewayPort {

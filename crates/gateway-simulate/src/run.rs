@@ -62,7 +62,7 @@ const STACK_BYTES: usize = 64 << 20;
 /// A script's outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScriptReport {
-    /// What went wrong.
+    /// The failure.
     pub failure: Option<String>,
     /// Why the script can't be played: no failure of the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -514,7 +514,7 @@ impl ScriptRun {
             })?;
             self.wait(SETTLES_IN)?;
         }
-        Err(format!("gateway {number} can't store what it has: {DRAINS} drains in a row left something"))
+        Err(format!("gateway {number} can't store everything: {DRAINS} drains in a row left something"))
     }
 
     /// Whether a gateway has refused the store, as it should refuse a directory that folds case.

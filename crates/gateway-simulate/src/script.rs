@@ -1,4 +1,4 @@
-//! What happens in a simulation, as a text that can be shortened and kept.
+//! A simulation's events, as a text that can be shortened and kept.
 
 mod chances;
 mod draw;
@@ -30,7 +30,7 @@ pub struct ScriptSetup {
     pub clients: usize,
 }
 
-/// What a gateway is configured with.
+/// A gateway's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatewaySettings {
@@ -61,7 +61,7 @@ pub enum RuleConsistency {
     Revalidate,
 }
 
-/// What kind of store it is, faults apart.
+/// The kind of store, faults apart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSetup {
@@ -86,7 +86,7 @@ pub enum StoreKind {
     Directory,
 }
 
-/// How the store behaves until it is told otherwise. Shares are of a thousand requests.
+/// How the store behaves until a later step changes that. Shares are of a thousand requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreFaults {
@@ -180,7 +180,7 @@ pub enum UploadEnd {
     Leave,
 }
 
-/// What a client does. Keys are numbers, taken modulo what there is.
+/// A client's operation. Keys are numbers, taken modulo what there is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ClientOperation {
@@ -230,7 +230,7 @@ pub enum ClientOperation {
         has_delimiter: bool,
         page: u32,
     },
-    /// A client that has to be served within this time, whatever the others do.
+    /// A client that has to be served within this time, in spite of all others.
     Probe {
         key: u32,
         within_ms: u64,
@@ -257,7 +257,7 @@ pub enum ClientOperation {
         count: u32,
         header_bytes: u32,
     },
-    /// So many small objects, of which the store may be told later.
+    /// So many small objects, which may reach the store later.
     Many {
         count: u32,
     },

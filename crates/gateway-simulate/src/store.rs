@@ -1,6 +1,6 @@
 //! The store behind the gateways: objects in memory by S3's rules, and requests that take their time, fail, get no
-//! answer, or are carried out after
-//! the one who sent them has been killed. What a request does is up to the world, and never to the caller's future.
+//! answer, or are carried out after the one who sent them has been killed. The world decides a request's effect, never
+//! the caller's future.
 
 mod directory;
 mod objects;
@@ -40,11 +40,11 @@ const MAX_LATENCY: Duration = Duration::from_millis(20);
 const HANGING_LANDS_WITHIN: Duration = Duration::from_secs(200);
 /// After it was given up or answered by a failure. The gateway counts on 120 s.
 const LANDS_WITHIN: Duration = Duration::from_secs(110);
-/// What a gateway has sent so shortly before it died is carried out at once or never. The documentation excepts what
-/// is carried out later.
+/// Requests that a gateway sent so shortly before it died are carried out at once or never. The documentation excepts
+/// what is carried out later.
 const JUST_BEGUN: Duration = Duration::from_millis(2_500);
 
-/// What is to be done to the objects of a bucket, and how the caller hears of it.
+/// Work on a bucket's objects, which answers the caller.
 type StoreWork = Box<dyn FnOnce(&mut BucketObjects, DateTime<Utc>) + Send>;
 
 /// A change that was sent and is not carried out yet.
@@ -74,7 +74,7 @@ struct StoresState {
     counts: StoreCounts,
 }
 
-/// What came to pass.
+/// Counts of faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
     pub requests: u64,
@@ -158,7 +158,7 @@ impl SimulatedStores {
         self.state.lock().held_limit_bytes = Some(bytes);
     }
 
-    /// What the store itself has found wrong.
+    /// The failure that the store itself has found.
     pub fn failure(&self) -> Option<String> {
         self.state.lock().failure.clone()
     }
@@ -229,7 +229,7 @@ impl SimulatedStores {
         self.world.note(format_args!("others change {key:?}"));
     }
 
-    /// A gateway's process has ended, in whatever way.
+    /// A gateway's process has ended, in any way.
     pub fn gateway_died(&self, gateway: usize) {
         let now = self.world.now();
         let young: Vec<u64> = {
@@ -385,7 +385,7 @@ impl SimulatedStores {
         number
     }
 
-    /// What nobody waits for any more lands soon, if it is to land at all.
+    /// Requests that nobody waits for any more land soon, if at all.
     fn hurry(&self, number: u64) {
         if self.state.lock().under_way.contains_key(&number) {
             let delay = self.world.with_random(|random| random.delay(Duration::ZERO, LANDS_WITHIN));

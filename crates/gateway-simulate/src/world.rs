@@ -40,7 +40,7 @@ impl SplitMix64 {
         self.below(1000) < times
     }
 
-    /// One of these, of which there is at least one.
+    /// One of these; there must be at least one.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }
@@ -57,7 +57,7 @@ type WorldEvent = Box<dyn FnOnce() + Send>;
 struct WorldState {
     now: Duration,
     random: SplitMix64,
-    /// What is to be done, by when and by the order it was asked for.
+    /// Pending events, by time and by order of request.
     due: BTreeMap<(Duration, u64), WorldEvent>,
     next_number: u64,
     trace: DefaultHasher,
@@ -144,14 +144,14 @@ impl SimulatedWorld {
         }
     }
 
-    /// What is worth reading, and no part of the trace.
+    /// Notes a remark that is no part of the trace.
     pub(crate) fn remark(&self, text: String) {
         let mut state = self.0.lock();
         let now = state.now;
         state.notes.push((now, text));
     }
 
-    /// What two runs of one script have in common.
+    /// The trace, which is equal in two runs of one script.
     pub fn trace(&self) -> u64 {
         self.0.lock().trace.finish()
     }

@@ -12,7 +12,7 @@ use crate::errors::{GatewayError, GatewayResult};
 
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
-/// What sealing adds.
+/// The bytes that sealing adds.
 pub const SEAL_BYTES: usize = NONCE_BYTES + TAG_BYTES;
 const KEY_BYTES: usize = 32;
 
@@ -21,7 +21,7 @@ pub struct AtRest {
     key: [u8; KEY_BYTES],
 }
 
-/// What is sealed: bytes of another kind are not taken for these.
+/// The kind of sealed bytes: those of another kind are not taken for these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealPurpose {
     Journal,

@@ -35,7 +35,7 @@ use arriving::{FirstReader, HandedOn, end_of};
 const MAX_FETCH_BYTES: u64 = 8 << 20;
 /// Requests for blocks that are under way at the same time: with [`MAX_FETCH_BYTES`] it bounds the memory.
 const FETCHES: usize = 64;
-/// What an entry takes in memory besides its bytes.
+/// An entry's memory besides its bytes.
 const ENTRY_BYTES: usize = 96;
 
 /// Whose bytes: 96 bits of a hash, with room for a block's number below.
@@ -258,7 +258,7 @@ impl BlockCache {
 
     fn keep(&self, id: u128, block: Bytes) {
         let is_admitted = match &self.admission {
-            // What is not read from flash need not be written there.
+            // Blocks that are not read from flash need not be written there.
             Some(_) if self.bypass.lock().is_on() => false,
             Some(admission) => admission.lock().admits(id, block.len() as u64),
             None => false,
@@ -285,7 +285,7 @@ impl BlockCache {
             CachedBlock::Open { seal: None, .. } if self.at_rest.is_some() => None,
             CachedBlock::Open { bytes, .. } => Some(bytes.clone()),
             CachedBlock::Sealed(sealed) => {
-                // What can't be opened is a miss like any other.
+                // A block that can't be opened is a miss like any other.
                 let bytes = self.at_rest.as_ref()?.open(SealPurpose::Cache, &id.to_be_bytes(), 0, sealed)?;
                 let bytes = Bytes::from(bytes);
                 // From now on it is open, as long as it is in memory; flash has it.
@@ -308,7 +308,7 @@ impl BlockCache {
             return None;
         }
         let begun = Instant::now();
-        // What the flash can't give is a miss like any other.
+        // A failed read of flash is a miss like any other.
         let entry = self.cache.get(&id).await.ok().flatten()?;
         let block = self.opened(id, entry.value())?;
         let has_changed = self.bypass.lock().took_from_flash(begun.elapsed());
@@ -359,7 +359,7 @@ impl BlockCache {
     /// here or on its way already.
     ///
     /// # Errors
-    /// What the store said.
+    /// The store's error.
     pub(crate) async fn fetch_first(
         self: &Arc<Self>,
         origin: &BlockOrigin,
@@ -447,8 +447,8 @@ impl BlockCache {
         Ok(answer)
     }
 
-    /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of
-    /// which tells `teller` what the store says of the object and hands on the first block as it comes.
+    /// Finds a request for each missing block: one that is under way, or one of ours. The first of ours passes the
+    /// store's headers to `teller`, and the first block's bytes as they come.
     fn claim(
         self: &Arc<Self>,
         origin: &BlockOrigin,

@@ -26,7 +26,7 @@ const METADATA_CACHE_BYTES: usize = 64 << 20;
 /// under way.
 const OTHERS_TAKE: Duration = Duration::from_secs(3600);
 
-/// What was found, and what was done about it.
+/// The findings, and the repairs.
 #[derive(Debug, Default)]
 pub(crate) struct CheckReport {
     objects: u64,
@@ -37,7 +37,7 @@ pub(crate) struct CheckReport {
     damaged: Vec<(String, String)>,
     /// Contents whose number of references is wrong.
     miscounted: u64,
-    /// What was repaired.
+    /// The repairs.
     repaired: Vec<String>,
     /// Files of writes that were broken off, in the stores' directories, and their bytes.
     leftovers: u64,
@@ -82,7 +82,7 @@ impl fmt::Display for CheckReport {
         for (directory, count) in &self.doubtful {
             writeln!(
                 f,
-                "{count} files in {} may be what writes that were broken off have left, or other programs': remove those whose names end in `#` and a number and that nobody needs",
+                "{count} files in {} may be left by interrupted writes, or belong to other programs: remove those whose names end in `#` and a number and that nobody needs",
                 directory.display()
             )?;
         }
@@ -106,7 +106,7 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// What is wrong, in detail.
+/// The damage, in detail.
 struct CheckFindings {
     report: CheckReport,
     damaged_objects: Vec<ObjectName>,

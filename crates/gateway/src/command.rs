@@ -70,7 +70,7 @@ enum GatewayCommand {
         #[arg(long)]
         json: bool,
     },
-    /// With the gateway stopped: find whatever is damaged in its local directory, and read every byte of its journal
+    /// With the gateway stopped: find damage in its local directory, and read every byte of its journal
     Check {
         /// gateway.toml
         config: PathBuf,
@@ -109,8 +109,7 @@ enum GatewayCommand {
         /// gateway.toml
         config: PathBuf,
     },
-    /// Give the keys of a gateway that does not come back to the others. What it acknowledged and the store does not
-    /// have is lost
+    /// Give the keys of a gateway that does not come back to the others. Acknowledged data that the store lacks is lost
     Abandon {
         /// gateway.toml of another one
         config: PathBuf,
@@ -130,7 +129,7 @@ fn stored(is_stored: bool) -> ExitCode {
 }
 
 pub(crate) fn main() -> ExitCode {
-    // Whatever is made is for this user alone.
+    // New files are for this user alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let arguments = match GatewayArguments::try_parse() {
         Ok(arguments) => arguments,
@@ -173,8 +172,8 @@ fn start_log(level: &str) {
     use tracing_subscriber::layer::SubscriberExt as _;
     use tracing_subscriber::util::SubscriberInitExt as _;
     let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
-    // What s3s logs of a request that it refuses is the client's business, and stands in the access log. Below warnings
-    // it logs whole requests with their signatures, and a presigned URL is as good as a password.
+    // The access log has the requests that s3s refuses; its own log of them is noise. Below warnings it logs whole
+    // requests with their signatures, and a presigned URL is as good as a password.
     let targets = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target("underlay_gateway", level)
@@ -228,7 +227,7 @@ fn run(command: GatewayCommand) -> Result<ExitCode, CommandFailure> {
             let config = read_config(&path)?;
             let runtime = runtime()?;
             let outcome = runtime.block_on(serving::serve(config, &path));
-            // What waits for a disk that hangs is not waited for.
+            // Tasks that wait for a hanging disk are abandoned.
             runtime.shutdown_timeout(serving::END_LIMIT);
             wait_until_closed(CLOSE_LIMIT);
             Ok(stored(outcome?))
@@ -282,7 +281,7 @@ fn run(command: GatewayCommand) -> Result<ExitCode, CommandFailure> {
                         let alone = cluster::alone(&config, not_abandoned).await?;
                         OpenEngine::alone(&config, &secrets, alone, into_empty).await?
                     }
-                    // In a cluster it waits for etcd, and may do so for ever.
+                    // In a cluster it waits for etcd, and may do so forever.
                     false => match tokio::time::timeout(limit, OpenEngine::to_drain(&config, &secrets, into_empty)).await {
                         Ok(opened) => opened?,
                         Err(_) => return Err(GatewayFault::Failed(format!("the gateway was not ready within {timeout} s, and stored nothing: check that its store and, with [cluster], etcd answer"))),

@@ -80,7 +80,7 @@ impl ChecksumKind {
         self.crc().is_some()
     }
 
-    /// What S3 takes where the client does not say.
+    /// S3's default where the client names none.
     pub(crate) fn usual_coverage(self) -> ChecksumCoverage {
         match self {
             ChecksumKind::Crc64Nvme => ChecksumCoverage::Full,
@@ -117,13 +117,13 @@ enum RunningChecksum {
     Hash(Hasher),
 }
 
-/// Computes MD5 and whatever else is asked for in one pass.
+/// Computes MD5 and the other requested digests in one pass.
 pub(crate) struct DigestSet {
     md5: Hasher,
     others: Vec<(ChecksumKind, RunningChecksum)>,
 }
 
-/// What was computed.
+/// The computed digests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DigestResults {
     pub(crate) md5: [u8; 16],

@@ -22,17 +22,18 @@ use crate::refusals::{RefusalCause, RefusalLog};
 /// Name of the reserve in the local directory.
 const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 32 << 20;
-/// What a body leaves free, beside the reserve.
+/// The room that a body leaves free, beside the reserve.
 const LEFT_BY_BODIES_BYTES: u64 = 32 << 20;
-/// What a change without a body leaves: so empty objects, copies and tags are still taken when bodies no longer are.
+/// The room that a change without a body leaves: so empty objects, copies and tags are still taken when bodies no
+/// longer are.
 const LEFT_BY_CHANGES_BYTES: u64 = 16 << 20;
-/// What a deletion leaves, and whatever else makes room in the end.
+/// Room that deletions leave, and other work that makes room in the end.
 const LEFT_BY_DELETIONS_BYTES: u64 = 4 << 20;
 /// With less than this, few changes share a commit: all of one must fit.
 const LOW_BYTES: u64 = 128 << 20;
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
-/// What a client's write is going to need.
+/// The room that a client's write is going to need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskNeed {
     /// So many bytes of the journal.
@@ -43,7 +44,7 @@ pub(crate) enum DiskNeed {
     Deletion,
 }
 
-/// What became of the reserve.
+/// The reserve's fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReserveState {
     Whole,
@@ -205,7 +206,7 @@ impl DiskRoom {
             Ok(()) => ReserveState::Whole,
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => ReserveState::Impossible,
             Err(_) => {
-                // What it has got before there was no more.
+                // Frees the bytes that it got before there were no more.
                 let _ = file.set_len(0);
                 return;
             }

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, in S3's terms. `s3/answers.rs` turns each into a status and a code.
+//! A request's errors, in S3's terms. `s3/answers.rs` turns each into a status and a code.
 
 use serde::{Deserialize, Serialize};
 
@@ -115,7 +115,7 @@ impl StoreRefusal {
 pub(crate) type GatewayResult<T> = std::result::Result<T, GatewayError>;
 
 impl GatewayError {
-    /// What the local storage said while we were at `action`.
+    /// The local storage's error during `action`.
     pub(crate) fn local(action: &str, error: impl std::fmt::Display) -> GatewayError {
         GatewayError::Local(format!("{action}: {error}"))
     }

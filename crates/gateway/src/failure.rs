@@ -1,6 +1,6 @@
 //! Why the program failed. Each kind of failure has its exit code, which tells a supervisor whether a restart can help.
 
-/// What ended a command.
+/// The failure that ended a command.
 #[derive(Debug)]
 pub(crate) enum CommandFailure {
     /// An argument, the configuration, or a file that it names (a secret, a certificate): a restart does not help

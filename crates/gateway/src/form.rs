@@ -2,7 +2,7 @@
 
 use crate::errors::{GatewayError, GatewayResult};
 
-/// What may come before the file. S3 takes 20 KB of fields.
+/// The bytes that may come before the file. S3 takes 20 KB of fields.
 pub const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_FIELDS: usize = 100;
 /// RFC 2046.
@@ -24,7 +24,7 @@ impl UploadForm {
     }
 }
 
-/// What a part says of itself.
+/// A part's headers.
 #[derive(Default)]
 struct FormPart {
     name: String,
@@ -36,7 +36,7 @@ fn malformed(reason: &str) -> GatewayError {
     GatewayError::InvalidArgument(format!("the form can't be read: {reason}"))
 }
 
-/// What is between two parts of the form, without the end of its line.
+/// The delimiter between two parts of the form, without the end of its line.
 ///
 /// # Errors
 /// When the content type has no boundary that a form may have.

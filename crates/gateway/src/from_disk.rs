@@ -1,4 +1,4 @@
-//! What the disk has of a file, and not what the kernel remembers of it.
+//! A file's bytes on the disk, not the kernel's cached ones.
 //!
 //! When a sync fails, the kernel takes the pages that it could not write for written, and goes on giving them to
 //! readers. A process that opens the file again would find everything as it should be, and build on what the next power
@@ -17,7 +17,7 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 
 /// Compared at once.
 const STEP_BYTES: usize = 1 << 20;
-/// What reads around the kernel's memory have to be aligned to: no disk has larger sectors.
+/// The alignment of reads past the page cache: no disk has larger sectors.
 const ALIGNMENT: usize = 4096;
 
 /// A page that is being written, or that somebody else reads, is not forgotten at once. And what the user before has
@@ -38,12 +38,12 @@ pub(crate) trait TwoWays {
     fn read_disk(&mut self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 }
 
-/// What came of it.
+/// How a read past the cache went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskReadOutcome {
     /// Reads of the file now return what the disk has.
     Same,
-    /// The file system has no way around the kernel's memory. What it remembered is forgotten, as far as it says.
+    /// The file system has no way around the kernel's memory. The cached bytes are dropped, as far as it reports.
     Forgotten,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn make_sure(file: &mut impl TwoWays) -> io::Result<DiskReadOutcome> 
         std::thread::sleep(PAUSE);
     }
     compare(file)?.ok_or_else(|| {
-        io::Error::other("a sync has failed, and the kernel still remembers what the disk does not have")
+        io::Error::other("a sync has failed, and the kernel still caches data that the disk lacks")
     })
 }
 
@@ -227,7 +227,7 @@ pub(crate) mod tests {
             self.dirty.extend(offset / PAGE_BYTES..(offset + bytes.len()).div_ceil(PAGE_BYTES));
         }
 
-        /// What was not synced is gone.
+        /// Unsynced writes are gone.
         pub(crate) fn lose_power(&mut self) {
             self.dirty.clear();
             self.remembered.clone_from(&self.on_disk);

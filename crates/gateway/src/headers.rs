@@ -16,8 +16,8 @@ use crate::model::ObjectHeaders;
 
 /// S3's limit of user metadata: the bytes of names and values in UTF-8.
 const MAX_USER_BYTES: usize = 2048;
-/// S3 takes 8 KiB of headers with a request. What the gateway itself adds to a request (who signed it, when, for which
-/// host) has the rest.
+/// S3 takes 8 KiB of headers with a request. The gateway's own additions to a request (who signed it, when, for which
+/// host) have the rest.
 const MAX_HEADER_BYTES: usize = 7 << 10;
 /// The name that `Expires` has among the user metadata, for `object_store`, which does not know it. No client can give
 /// metadata such a name.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is counted in.
+/// The unit of counting.
 const UNIT_BYTES: u64 = 64 << 10;
 
 /// See the module.

@@ -1,7 +1,7 @@
-//! What the gateway knows of buckets, objects and their bytes: plain data, as it is kept in the metadata store.
+//! The gateway's data model of buckets, objects and their bytes: plain data, as in the metadata store.
 //!
-//! An *object* is a name with headers and a list of *extents*; an extent is a range of a *content*; a content is a run
-//! of bytes that never changes and has one place, in the journal or in an object of the store. So a copy is a second
+//! An *object* is a name with headers and a list of *extents*; an extent is a range of a *content*. A content is a
+//! sequence of bytes that never changes and has one place, in the journal or in a store's object. So a copy is a second
 //! list of the same extents, and a rename moves no byte. A content counts how many extents use it, and is gone with the
 //! last.
 
@@ -100,7 +100,7 @@ pub struct ContentRecord {
     pub references: u64,
     pub place: ContentPlace,
     /// Of what this gateway has stored, and has looked that the store has it, or has found in a listing: since when, by
-    /// the store's own clock (since 1970). What was changed by others has none, nor has what an earlier version wrote:
+    /// the store's own clock (since 1970). Objects changed by others have none, nor have rows of an earlier version:
     /// the field is the last one, and such a row ends before it. Of bytes in the journal only what was fetched from the
     /// store has one.
     #[serde(deserialize_with = "or_none")]
@@ -135,7 +135,7 @@ pub struct PendingRecord {
     pub since_ms: i64,
 }
 
-/// What an object of the store is good for: the content that is at that name, if anything uses it.
+/// The use of an object of the store: the content that is at that name, if anything uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredRecord {
     pub content: Option<ContentId>,

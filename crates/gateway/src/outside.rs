@@ -19,7 +19,7 @@ pub fn read(data: &[u8]) {
     crate::engine::read_any(data);
     crate::cluster::read_any(data);
     if let Ok(question) = postcard::from_bytes::<PeerQuestion>(data) {
-        // What was understood is written as it was, or shorter.
+        // Understood input is written as it was, or shorter.
         let again =
             postcard::to_allocvec(&question).map(|bytes| postcard::from_bytes::<PeerQuestion>(&bytes));
         assert!(again.is_ok_and(|again| again == Ok(question)));

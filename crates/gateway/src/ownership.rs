@@ -27,7 +27,7 @@ pub(crate) struct VisiblePeer {
     pub(crate) address: String,
 }
 
-/// What etcd says of a slot.
+/// A slot's record in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnedSlot {
     /// Identity of the owner's local directory.
@@ -36,7 +36,7 @@ pub(crate) struct OwnedSlot {
     pub(crate) epoch: u64,
 }
 
-/// What etcd said last.
+/// The last state of etcd.
 #[derive(Default)]
 struct SlotMap {
     peers: HashMap<String, VisiblePeer>,
@@ -186,7 +186,7 @@ impl SlotOwnership {
         self.tell();
     }
 
-    /// What etcd says now.
+    /// Takes the present state of etcd.
     pub(crate) fn learn(&self, peers: HashMap<String, VisiblePeer>, slots: Vec<Option<OwnedSlot>>) {
         *self.map.write() = SlotMap { peers, slots };
         self.tell();
@@ -212,7 +212,7 @@ impl SlotOwnership {
         match map.peers.get(&owned.owner) {
             Some(peer) => KeyRoute::There { owner: owned.owner.clone(), address: peer.address.clone() },
             None => KeyRoute::Nowhere(format!(
-                "gateway {}, which has these keys, is gone, and may have what the store does not have yet",
+                "gateway {}, which has these keys, is gone, and may have data that the store lacks",
                 owned.name
             )),
         }
@@ -356,7 +356,7 @@ impl SlotOwnership {
         self.tell();
     }
 
-    /// What has been found out: the slot is ours, and whether its objects are known here.
+    /// Takes a finding: the slot is ours, and whether its objects are known here.
     pub(crate) fn set_ours(&self, number: u16, epoch: u64, is_dirty: bool, is_known: bool) {
         let mut slots = self.slots.lock();
         let slot = &mut slots[usize::from(number)];
@@ -407,7 +407,7 @@ impl SlotOwnership {
         if slot.phase == SlotPhase::Serving {
             slot.phase = SlotPhase::Closing;
         }
-        // What is only being taken has nothing of its own.
+        // A slot that is only being taken has no data of its own.
         slot.phase == SlotPhase::Taking || (slot.phase == SlotPhase::Closing && slot.writers == 0)
     }
 

@@ -10,7 +10,7 @@ use crate::errors::GatewayError;
 
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// What there is no room in.
+/// The resource without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalCause {
     /// The file system of the local directory.
@@ -23,7 +23,7 @@ pub(crate) enum RefusalCause {
     Names,
 }
 
-/// What is said of a cause.
+/// The messages for a cause.
 struct RefusalRow {
     cause: RefusalCause,
     /// In the metrics.

@@ -1,6 +1,6 @@
-//! What runs for as long as the gateway: each loop has a task of its own, and a panic in one never goes unnoticed. It
-//! is caught, counted and logged with what the loop was working on; that item is set aside, and the loop goes on. Too
-//! many panics end the process; its next start may help, or shows the bug again.
+//! Loops that run as long as the gateway: each has a task of its own, and a panic in one never goes unnoticed. It is
+//! caught, counted and logged with what the loop was working on; that item is set aside, and the loop goes on. Too many
+//! panics end the process; its next start may help, or shows the bug again.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -208,7 +208,7 @@ impl LoopSupervisor {
         };
         if is_over && state.failure.is_none() {
             state.failure = Some(format!(
-                "the {name} panicked too often to go on, which is a bug: please report it with the lines above\n  what to do: start the gateway again; what was acknowledged is safe in the journal"
+                "the {name} panicked too often to go on, which is a bug: please report it with the lines above\n  what to do: start the gateway again; acknowledged data is safe in the journal"
             ));
         }
     }
@@ -235,7 +235,7 @@ fn is_too_often(lately: &mut VecDeque<Instant>, most: usize) -> bool {
     lately.len() > most
 }
 
-/// What a panic said, in one line.
+/// A panic's message, in one line.
 fn said_by(panic: &(dyn Any + Send)) -> String {
     let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => *text,

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the ways there and back take, the truth lies within the uncertainty.
+        /// The truth lies within the uncertainty for any times of the ways there and back.
         #[test]
         fn true_offset_is_within_uncertainty(
             sent_ns in 0u64..1 << 60,

@@ -39,9 +39,9 @@ pub struct HostReport {
     pub cores: u32,
     pub threads: u32,
     pub operations: u64,
-    /// The uncertainty of its clock when it was told when to start.
+    /// The uncertainty of its clock when the start command was sent.
     pub start_uncertainty: Duration,
-    /// How much later than it was told it started, by its own clock.
+    /// How much later than commanded it started, by its own clock.
     pub start_lateness: Duration,
     /// How many nanoseconds its clock gained on ours during the run, within the uncertainty of both measurements.
     /// `None` if the worker was gone afterwards.
@@ -56,7 +56,7 @@ pub struct LostHost {
     pub last: ProgressReport,
 }
 
-/// What all workers measured.
+/// All workers' measurements.
 #[derive(Debug)]
 pub struct CombinedResults {
     /// The merged results of the workers that returned any.
@@ -139,7 +139,7 @@ impl WorkerCoordinator {
         let results = self.follow(&last, stop, reported);
         let was_stopped =
             |result: &Result<WorkerResult, HostError>| matches!(result, Err(HostError::Stopped));
-        // Whatever stopped this may have stopped workers as well. They don't count as lost.
+        // The cause that stopped this may have stopped workers as well. They don't count as lost.
         if results.iter().any(was_stopped)
             || (stop.load(Ordering::Relaxed) && results.iter().any(Result::is_err))
         {

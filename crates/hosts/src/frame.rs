@@ -1,8 +1,7 @@
 //! Frames: a length of four bytes, little-endian, followed by that many bytes of JSON.
 //!
-//! `systems::wire` has frames of the same shape and a reader of its own: it returns a body in place, since each
-//! operation is one, where this one lets go of memory after a large message and takes another limit for each, since its
-//! peers are other hosts.
+//! `systems::wire` has frames of the same shape and its own reader, which returns a body in place, since each operation
+//! is one. This reader frees memory after a large message and has a limit for each, since its peers are other hosts.
 
 use std::io::{self, Read, Write};
 
@@ -173,7 +172,7 @@ mod tests {
             prop_assert_eq!(found, texts);
         }
 
-        /// Whatever comes is a message or an error, and no more of it is kept than came.
+        /// Any bytes give a message or an error, and no more memory than came is used.
         #[test]
         fn receiver_arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let (mut stream, mut reader) = (bytes.as_slice(), FrameReader::new());

@@ -1,4 +1,4 @@
-//! What a worker generates load with: the function that connects to the systems of jobs, and a clock.
+//! A worker's load generator: the function that connects to the systems of jobs, and a clock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -73,7 +73,7 @@ impl fmt::Display for HostAddress {
 enum WorkerRefusal {
     /// It did not say anything.
     Unheard(String),
-    /// What it said was not acceptable.
+    /// Its answer was not acceptable.
     Heard(String),
 }
 

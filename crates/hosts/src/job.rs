@@ -1,4 +1,4 @@
-//! What a worker should do: a part of the coordinator's job.
+//! A worker's job: a part of the coordinator's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl RemoteJob {
         }
     }
 
-    /// What a worker runs.
+    /// The run of a worker.
     ///
     /// # Errors
     /// When it can't be run here: says why.

@@ -195,7 +195,7 @@ mod tests {
             prop_assert_eq!(found.series[0].operations, expected.series[0].operations);
         }
 
-        /// Intervals of whatever widths: no operation of them is lost or counted twice, and they follow one another.
+        /// Intervals of any widths: no operation of them is lost or counted twice, and they follow one another.
         #[test]
         fn intervals_are_merged_by_time(
             hosts in prop::collection::vec((0u32..4, prop::collection::vec(0u64..1000, 0..40)), 1..5),

@@ -142,7 +142,7 @@ impl<'a> WorkerSession<'a> {
                     .unwrap_or_else(|| "the run ended before it started".to_owned()));
             }
             if self.stop.load(Ordering::Relaxed) {
-                return Err("it was told to stop".to_owned());
+                return Err("the coordinator stopped it".to_owned());
             }
             if Instant::now() > latest {
                 self.end_run();
@@ -160,12 +160,15 @@ impl<'a> WorkerSession<'a> {
             let late_ms = now_ns.saturating_sub(at_ns) / 1_000_000;
             self.end_run();
             return Err(format!(
-                "it was told {late_ms} ms too late when to start: is the network or that host overloaded?"
+                "the command to start came {late_ms} ms too late: is the network or that host overloaded?"
             ));
         }
         if wait > MAX_WAIT {
             self.end_run();
-            return Err(format!("it was told to start only in {} s", wait.as_secs()));
+            return Err(format!(
+                "the command to start is for {} s from now, which is too late",
+                wait.as_secs()
+            ));
         }
         let start_time = self.generator.instant(now_ns) + wait;
         running.start.try_send(Some(start_time)).map_err(|_| "it has already started".to_owned())

@@ -61,7 +61,7 @@ impl TrustMethod {
         }
     }
 
-    /// What to check when a handshake fails.
+    /// A hint when a handshake fails.
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             TrustMethod::Token(_) => "is the token the same on both sides?",

@@ -35,7 +35,7 @@ pub struct WorkerServer {
     is_busy: AtomicBool,
 }
 
-/// What happened to a connection to a worker.
+/// An event on a connection to a worker.
 #[derive(Clone, Copy, Debug)]
 pub enum ConnectionEvent<'a> {
     /// Anyone on the network can cause this at any rate.

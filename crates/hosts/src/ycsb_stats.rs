@@ -1,4 +1,4 @@
-//! What a run tells beside its measurement, in a form that can be sent and added up.
+//! A run's statistics beside its measurement, in a form that can be sent and added up.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct SentParticulars {
     closings: Histogram,
 }
 
-/// What lies across the edges of the measured time, by the name of the kind.
+/// Operations across the edges of the measured time, by the name of the kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct EdgesOf {
     kind: String,

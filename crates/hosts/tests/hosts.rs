@@ -1,4 +1,4 @@
-//! Workers on this machine: what they bring back together, and what becomes of strangers and of the lost.
+//! Workers on this machine: their merged results, and how strangers and lost workers are treated.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -158,7 +158,7 @@ fn worker_reports_pauses_and_operations_outside_window() {
     assert_eq!(store.record_count(), 1000);
 }
 
-/// What a stranger hears who says these bytes, and then waits.
+/// The answer to a stranger who sends these bytes, and then waits.
 fn heard_by_stranger(worker: &Running, bytes: &[u8]) -> Vec<u8> {
     let mut stranger = TcpStream::connect(&worker.address).unwrap();
     stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -271,7 +271,7 @@ fn impossible_job_is_refused_before_start() {
     assert!(matches!(error, HostError::Job(_)), "{error}");
 }
 
-/// What becomes of bytes on their way.
+/// Damage to bytes on their way.
 #[derive(Default)]
 struct Weather {
     delay_ms: AtomicU64,
@@ -337,7 +337,7 @@ fn lost_worker_is_named_and_others_count() {
         let seen = Mutex::new((ProgressReport::default(), Vec::new()));
         let turn = |report: &ProgressReport, workers: &[WorkerProgress]| {
             *seen.lock().unwrap() = (*report, workers.to_vec());
-            // Some of its operations were told of by then.
+            // Its reports had some of its operations by then.
             if report.operations > 250 {
                 weather.is_cut.store(cut, Ordering::Relaxed);
                 weather.is_frozen.store(true, Ordering::Relaxed);
@@ -373,8 +373,8 @@ fn run_without_workers_is_an_error() {
     assert!(matches!(&error, HostError::Lost { worker, .. } if *worker == relayed), "{error}");
 }
 
-/// One way is long, and one clock began later. Nobody begins before all were told when to, and how exactly they began
-/// together is recorded.
+/// One way is long, and one clock began later. Nobody begins before all know when to, and the record has how exactly
+/// they began together.
 #[test]
 fn worker_behind_slow_link_starts_with_others() {
     let trust = token(WORDS);
@@ -393,7 +393,7 @@ fn worker_behind_slow_link_starts_with_others() {
         first.lock().unwrap().get_or_insert_with(counts);
     };
     let together = coordinator.run(&job("load"), &AtomicBool::new(false), &told_of).unwrap();
-    assert_eq!(*first.lock().unwrap(), Some([0, 0]), "somebody began before all were told");
+    assert_eq!(*first.lock().unwrap(), Some([0, 0]), "somebody began before all had the start command");
     assert_eq!(stores.each_ref().map(MemoryStore::record_count), [500, 500]);
     let uncertainties: Vec<Duration> = together.hosts.iter().map(|host| host.start_uncertainty).collect();
     assert!(uncertainties[1] >= delay, "{uncertainties:?}");
@@ -548,7 +548,7 @@ fn certificates_let_in_those_who_hold_them() {
     assert!(bare.is_err() || bare.is_ok_and(|heard| heard.is_empty()));
 }
 
-/// What a client without a certificate, which takes any of the worker's, hears.
+/// The answer to a client without a certificate, which takes any of the worker's.
 fn bare_tls_client(address: &str) -> std::io::Result<Vec<u8>> {
     use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVerifyMode};
     let mut builder = SslContext::builder(SslMethod::tls_client()).unwrap();

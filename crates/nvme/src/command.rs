@@ -75,7 +75,7 @@ impl SglDescriptor {
         SglDescriptor { address: 0, length_bytes, identifier: TRANSPORT }
     }
 
-    /// What a command without data carries.
+    /// The descriptor of a command without data.
     pub fn empty() -> SglDescriptor {
         SglDescriptor::transport(0)
     }
@@ -257,7 +257,7 @@ impl DatasetRange {
         bytes
     }
 
-    /// The ranges of a command's data. What is left over behind the last whole one is not looked at.
+    /// The ranges of a command's data. Bytes behind the last whole one are ignored.
     pub fn decode_all(data: &[u8]) -> impl Iterator<Item = DatasetRange> {
         data.chunks_exact(DatasetRange::BYTES).map(|bytes| DatasetRange::decode(&array_at(bytes, 0)))
     }

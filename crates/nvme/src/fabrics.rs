@@ -42,7 +42,8 @@ pub const CC_ENABLE: u32 = 1;
 pub const CC_SHUTDOWN: u32 = 3 << 14;
 /// The controller configuration's shutdown notification: normal.
 pub const CC_SHUTDOWN_NORMAL: u32 = 1 << 14;
-/// What a host that enables a controller asks for beside: 64-byte commands, 16-byte completions, the NVM commands.
+/// The entry sizes that a host asks for when it enables a controller: 64-byte commands, 16-byte completions, the NVM
+/// commands.
 pub const CC_ENTRY_SIZES: u32 = 6 << 16 | 4 << 20;
 /// The controller status: ready.
 pub const CSTS_READY: u32 = 1;
@@ -111,7 +112,7 @@ impl ConnectCommand {
     }
 }
 
-/// What a Connect command carries.
+/// The data of a Connect command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectData {
     pub host_id: [u8; 16],
@@ -148,7 +149,7 @@ impl ConnectData {
     }
 }
 
-/// What the first dword of a refused Connect says: where the parameter is that is wrong.
+/// The first dword of a refused Connect: the place of the wrong parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidParameter {
     pub offset: u16,

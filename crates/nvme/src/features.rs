@@ -25,7 +25,7 @@ pub enum FeatureSelect {
     Current,
     Default,
     Saved,
-    /// What can be done with the feature: bits for saveable, namespace specific and changeable.
+    /// The feature's capabilities: bits for saveable, namespace specific and changeable.
     Capabilities,
 }
 

@@ -76,7 +76,7 @@ impl IdentifyCommand {
     }
 }
 
-/// What a controller is for.
+/// A controller's type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ControllerKind {
     #[default]
@@ -301,8 +301,7 @@ impl NamespaceData {
         bytes
     }
 
-    /// What a structure of a namespace says, or `None` if its block size is none: of a namespace that isn't there it is
-    /// all zeros.
+    /// A namespace's structure, or `None` if its block size is none: that of a missing namespace is all zeros.
     pub fn decode(bytes: &[u8; IDENTIFY_BYTES]) -> Option<NamespaceData> {
         let format = usize::from(bytes[26] & 0x0f) | usize::from(bytes[26] >> 5 & 3) << 4;
         let block_power = bytes[128 + 4 * format + 2];
@@ -443,7 +442,7 @@ impl NvmControllerData {
     }
 }
 
-/// What is true of a namespace whatever its command set is (base 5.17.2.8).
+/// The properties of a namespace that do not depend on its command set (base 5.17.2.8).
 pub fn encode_independent_namespace(is_shared: bool) -> Vec<u8> {
     const READY: u8 = 1;
     let mut bytes = vec![0; IDENTIFY_BYTES];

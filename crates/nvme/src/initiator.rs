@@ -3,8 +3,7 @@
 //! A [`NvmeController`] has an admin queue and I/O queues, each a connection with a thread that reads and one that
 //! waits
 //! where the network does not take what is to be sent. Requests are sent from their caller's thread, and answered from
-//! the reading one. What belongs to no request (keep-alive, events, finding a lost connection again) is done by one
-//! more.
+//! the reading one. One more does the work of no request: keep-alive, events, finding a lost connection again.
 
 mod association;
 mod controller;

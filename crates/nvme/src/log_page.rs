@@ -203,7 +203,7 @@ pub fn encode_changed_namespaces(nsids: &[u32]) -> Vec<u8> {
     crate::identify::encode_namespace_list(nsids.iter().copied())
 }
 
-/// What a command does beside answering.
+/// A command's effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandEffect {
     pub opcode: u8,
@@ -226,7 +226,7 @@ pub fn encode_command_effects(admin: &[u8], io: &[CommandEffect]) -> Vec<u8> {
     bytes
 }
 
-/// What an entry of the discovery log leads to.
+/// The target of an entry of the discovery log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiscoveredKind {
     /// Another discovery subsystem.
@@ -314,7 +314,7 @@ impl DiscoveryEntry {
 /// The head of the discovery log page, before its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscoveryHead {
-    /// Changes with whatever the page tells.
+    /// Changes with the page's contents.
     pub generation: u64,
     pub entries: u64,
 }
@@ -334,7 +334,7 @@ impl DiscoveryHead {
     }
 }
 
-/// What an asynchronous event tells (base 5.2.1).
+/// An asynchronous event (base 5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
     NamespacesChanged,

@@ -5,7 +5,7 @@ use crate::fabrics::{DISCOVERY_NQN, NQN_BYTES};
 /// Names that stand for a UUID.
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// What is wrong with a qualified name.
+/// A mistake in a qualified name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
     #[error("it has more than {NQN_BYTES} bytes")]
@@ -16,7 +16,7 @@ pub enum NqnError {
     Domain,
     #[error("its domain is not followed by a colon and a name, as in \"nqn.2014-08.org.example:one\"")]
     Name,
-    #[error("what follows \"uuid:\" is not a UUID")]
+    #[error("the part after \"uuid:\" is not a UUID")]
     Uuid,
     #[error("it has a blank, a control character, or bytes that are not UTF-8")]
     Letter,
@@ -25,7 +25,7 @@ pub enum NqnError {
 /// Checks the syntax of a name: `nqn.2014-08.org.example:one`, one with a UUID, or the one of discovery.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in it.
 pub fn check(nqn: &str) -> Result<(), NqnError> {
     if nqn == DISCOVERY_NQN {
         return Ok(());
@@ -50,7 +50,7 @@ pub fn check(nqn: &str) -> Result<(), NqnError> {
 /// The same of a host, which can't have the name of discovery.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in it.
 pub fn check_host(nqn: &str) -> Result<(), NqnError> {
     if nqn == DISCOVERY_NQN { Err(NqnError::Name) } else { check(nqn) }
 }
@@ -68,7 +68,7 @@ fn has_letters_of_a_name(nqn: &str) -> bool {
     !nqn.contains(is_harmful)
 }
 
-/// What follows `2014-08.`.
+/// The part after `2014-08.`.
 fn after_date(text: &str) -> Option<&str> {
     let (date, rest) = text.split_at_checked("yyyy-mm.".len())?;
     let date = date.strip_suffix('.')?;

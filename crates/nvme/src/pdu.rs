@@ -63,7 +63,7 @@ pub enum ConnectionSide {
     Controller,
 }
 
-/// What a host begins a connection with.
+/// A host's first PDU on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcReq {
     pub format_version: u16,
@@ -74,7 +74,7 @@ pub struct IcReq {
     pub max_r2t: u32,
 }
 
-/// What a controller answers.
+/// A controller's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcResp {
     pub format_version: u16,
@@ -138,7 +138,7 @@ impl fmt::Display for FatalStatus {
     }
 }
 
-/// What a side says before it ends the connection because of the other one's PDU.
+/// A side's last PDU before it ends the connection because of the other one's PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TermReq {
     pub status: FatalStatus,
@@ -220,7 +220,7 @@ fn header_bytes(kind: u8) -> Option<usize> {
     }
 }
 
-/// What was wrong with a PDU, so that the connection has to end.
+/// An error in a PDU that ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{status}: {what}")]
 pub struct ProtocolError {

@@ -1,4 +1,4 @@
-//! What a command ended with (base 3.3.3.2.1, NVM 3.1.2).
+//! A command's status (base 3.3.3.2.1, NVM 3.1.2).
 
 use std::fmt;
 

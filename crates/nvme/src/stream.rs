@@ -1,4 +1,4 @@
-//! What a connection runs over: a TCP socket, or bytes in memory.
+//! The stream of a connection: a TCP socket, or bytes in memory.
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 6;
 
-/// What a waiting thread was woken by.
+/// The event that woke a waiting thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamReadiness {
     /// Something can be received, or the other side is gone.
@@ -47,7 +47,7 @@ pub trait ByteStream: Send + Sync {
     /// The other side has ended it, whether or not everything was received that it had sent before.
     fn is_hung_up(&self) -> bool;
 
-    /// What to wait on for room to send, if that can be waited for.
+    /// The descriptor to wait on for room to send, if there is one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// The addresses of this side and of the other.

@@ -46,7 +46,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept that failed for want of something, which others may give back meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a target is to be.
+/// A target's options.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
     /// Port 0 takes a free one. None at all is allowed: then hosts come by [`NvmeTarget::converse`] alone.
@@ -94,7 +94,7 @@ pub enum TargetError {
     Thread(#[source] std::io::Error),
 }
 
-/// What all connections of a target share.
+/// State that all connections of a target share.
 struct TargetShared {
     config: TargetConfig,
     subsystems: Arc<SubsystemTable>,
@@ -108,7 +108,7 @@ struct TargetShared {
     log: TargetLog,
 }
 
-/// What hosts can cause as often as they like.
+/// Events that hosts can cause as often as they like.
 #[derive(Default)]
 struct TargetLog {
     full: RateLimitedLog,
@@ -179,7 +179,7 @@ impl TargetShared {
     }
 
     fn run(self: &Arc<Self>, queue: &Arc<TargetQueue>) {
-        // Whatever happens in there, the connection ends properly.
+        // The connection ends properly, even after a panic.
         let _ending = ConnectionGuard { shared: self, queue };
         TargetConnection::new(Arc::clone(self), Arc::clone(queue)).run();
     }
@@ -287,7 +287,7 @@ impl NvmeTarget {
         &self.shared.addresses
     }
 
-    /// What is served, which can be changed at any time.
+    /// The served subsystems, which can be changed at any time.
     pub fn subsystems(&self) -> &Arc<SubsystemTable> {
         &self.shared.subsystems
     }
@@ -311,7 +311,7 @@ impl NvmeTarget {
         stream.into_answer()
     }
 
-    /// Ends all connections and waits until devices have nothing more of them, though not for ever.
+    /// Ends all connections and waits until devices have nothing more of them, though not forever.
     pub fn stop(mut self) {
         self.end();
     }
@@ -350,7 +350,7 @@ impl Drop for NvmeTarget {
     }
 }
 
-/// Takes connections until told to stop. Whatever fails fails for one host alone.
+/// Takes connections until told to stop. A failure affects one host alone.
 fn listen(shared: &Arc<TargetShared>, listener: &TcpListener, stop: &OwnedFd) {
     while !shared.is_stopping.load(Ordering::SeqCst) {
         let mut polled = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];

@@ -44,7 +44,8 @@ pub(crate) fn put_terminated(bytes: &mut [u8], offset: usize, length: usize, tex
     put(bytes, offset, &text.as_bytes()[..text.len().min(length - 1)]);
 }
 
-/// A text up to its first zero byte or its padding. What is no UTF-8, or would move a terminal's cursor, is replaced.
+/// A text up to its first zero byte or its padding. Bytes that are no UTF-8, or would move a terminal's cursor, are
+/// replaced.
 pub(crate) fn text_at(bytes: &[u8], offset: usize, length: usize) -> String {
     name_at(bytes, offset, length).trim_end_matches(' ').to_string()
 }

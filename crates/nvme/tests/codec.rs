@@ -162,7 +162,7 @@ proptest! {
         let head = framing.head(&pdu, data.len());
         let headed = usize::from(head.as_bytes()[2]) + 4;
         let place = index.index(bytes.len());
-        // What aligns the data is protected by nothing.
+        // Nothing protects the padding.
         prop_assume!(place < headed || place >= head.as_bytes().len());
         bytes[place] ^= 1 << bit;
         let mut receiver = PduReceiver::new(&bytes[..], arriving(side, framing), 512);

@@ -66,12 +66,12 @@ fn not_known(mean: &TimeAccount) -> Option<String> {
     }
     if share > 0.0 {
         return Some(format!(
-            "{:.0} % of an operation's time is neither the storage's nor the cores', so nothing tells what more of either would change",
+            "{:.0} % of an operation's time is neither the storage's nor the cores', so nothing tells the effect of more of either",
             100.0 * share
         ));
     }
     Some(format!(
-        "the simulation has operations take {:.1} times as long as they did, so it doesn't know what they wait for",
+        "operations take {:.1} times as long in the simulation as measured, so it can't explain their waits",
         1.0 - share
     ))
 }

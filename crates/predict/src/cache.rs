@@ -1,12 +1,11 @@
 //! How often a cache misses, by its size and the law of the requests.
 //!
-//! What is cached are blocks, each of several records. Under independent requests a cache that replaces what was used
-//! least recently behaves as if every block stayed for the same time `T` after its last use (Che, Tung and Wang 2002;
-//! Fricker, Robert and Roberts, "A versatile and accurate approximation for LRU cache performance", arXiv 1202.3974): a
-//! block of popularity `q` is there with probability `1 - exp(-qT)`, and `T` is such that as many blocks are there as
-//! the cache holds.
+//! The cache holds blocks, each of several records. Under independent requests an LRU cache behaves as if every block
+//! stayed for the same time `T` after its last use. See Che, Tung and Wang 2002; Fricker, Robert and Roberts, "A
+//! versatile and accurate approximation for LRU cache performance", arXiv 1202.3974. A block of popularity `q` is there
+//! with probability `1 - exp(-qT)`, and `T` is such that the expected number of blocks fills the cache.
 //!
-//! YCSB scatters its popular records over all others by hashing. So a block's popularity is that of whatever ranks fall
+//! YCSB scatters its popular records over all others by hashing. So a block's popularity is that of the ranks that fall
 //! on it, each with probability one over the number of blocks `B`, and with `S(T) = sum over ranks of (1 - exp(-p T))`
 //! - the share of blocks in the cache is `1 - exp(-S(T) / B)`, and
 //! - the share of requests that miss is `sum of p exp(-p T) * exp(-S(T) / B)`.
@@ -17,7 +16,7 @@ pub use second::{SecondCache, SecondCacheRatio};
 
 /// The exponent of YCSB's zipfian distribution.
 const ZIPFIAN: f64 = 0.99;
-/// How many ranks YCSB draws before it scatters them, whatever the number of records.
+/// How many ranks YCSB draws before it scatters them, regardless of the number of records.
 const SCATTERED_RANKS: f64 = 1e10;
 /// Ranks up to this one are summed one by one, those beyond it in groups.
 const SINGLE_RANKS: u32 = 64;
@@ -47,7 +46,7 @@ impl AccessDistribution {
     }
 }
 
-/// What is cached, and how it is asked for.
+/// A cache's blocks, and their requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CachedBlocks {
     pub law: AccessDistribution,
@@ -162,7 +161,7 @@ pub struct CachePoint {
     pub reads: f64,
 }
 
-/// What is read and cached as one.
+/// The bytes that are read and cached as one.
 pub const BLOCK_BYTES: f64 = 4096.0;
 /// Of the memory, when nothing was measured that tells: what is left by write buffers, heap and blocks that are cached
 /// twice.

@@ -44,7 +44,7 @@ const CORES_REACH: f64 = 2.0;
 const MIN_ERROR: f64 = 0.02;
 /// The part of those errors that even a change has which changes nothing by the simulation.
 const MIN_ERROR_SHARE: f64 = 0.25;
-/// What answers are off by when there are too few cells to tell.
+/// The assumed error of answers when there are too few cells to tell.
 const UNKNOWN_ERROR: f64 = 0.4;
 /// How far the share that a cache device answers may be from what the law says: a simulated cache is up to this far
 /// from it.
@@ -118,7 +118,7 @@ pub struct CellPrediction {
     /// The share of them that a cache device answers, 0 to 1; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_share: Option<f64>,
-    /// What it comes to after a long time, where the device is not full when a study begins to measure.
+    /// Its value after a long time, where the device is not full when a study begins to measure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_share_later: Option<f64>,
     /// The offered rate is more than the system can do: latencies grow for as long as it lasts.
@@ -129,7 +129,7 @@ pub struct CellPrediction {
     pub cache_full_s: Option<f64>,
     /// Ids of the measured cells that it is from.
     pub from: Vec<String>,
-    /// What had to be assumed, each a sentence.
+    /// Assumptions, each a sentence.
     pub assumptions: Vec<String>,
     /// Where the simulation says that an operation's time goes, on average.
     #[serde(skip)]
@@ -155,7 +155,7 @@ pub struct Calibration {
     errors: [OnceLock<ResidualErrors>; 3],
 }
 
-/// What is changed of a question: "what if".
+/// A change of a question: "what if".
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuestionChange {
     pub device_speed: f64,
@@ -274,7 +274,7 @@ impl Calibration {
             .ok_or_else(|| PredictionRefusal::Distribution { distribution: question.distribution.clone() })
     }
 
-    /// Whether a question of this system, mix, size and load can be answered at all, whatever the storage.
+    /// Whether a question of this system, mix, size and load can be answered at all, regardless of the storage.
     ///
     /// # Errors
     /// When it is outside of what was measured.
@@ -282,8 +282,8 @@ impl Calibration {
         check_reach(question, &self.sources(question)?, QuestionChange::NONE)
     }
 
-    /// What a change of the machine would have made of a measured cell: each figure over what it was. The simulations
-    /// of both have the same errors, so the interval is from the errors of predicting another storage, size or load, by
+    /// The effect of a change of the machine on a measured cell: each figure over its measured one. The simulations of
+    /// both have the same errors, so the interval is from the errors of predicting another storage, size or load, by
     /// how far the change leads: all of them where it doubles a figure.
     ///
     /// # Errors
@@ -345,7 +345,7 @@ impl Calibration {
         }))
     }
 
-    /// All cells of the question's system, whatever their mix and distribution.
+    /// All cells of the question's system, regardless of their mix and distribution.
     fn alike(&self, question: &CellPoint) -> Vec<&MeasuredCell> {
         let is_alike =
             |point: &CellPoint| point.system == question.system && point.settings == question.settings;
@@ -479,7 +479,7 @@ impl Calibration {
         EstimatedValue { value, low: low / width, high: high * width }
     }
 
-    /// What is new of the question, which cells must be left out for to tell how wrong an answer is.
+    /// The new parts of the question: without such cells, the error of an answer is estimated.
     fn kinds_left_out(&self, question: &CellPoint, sources: &[&MeasuredCell]) -> Vec<LeftOut> {
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.02;
         let mut kinds = Vec::new();

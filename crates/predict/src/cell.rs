@@ -20,11 +20,11 @@ pub use job::{DeviceJob, PAST_MEMORY};
 /// times are modelled times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellPoint {
-    /// What people call it: `rocksdb/nvme/ycsb-a-uniform-20t`.
+    /// Its name for people: `rocksdb/nvme/ycsb-a-uniform-20t`.
     pub id: String,
     /// The system's own name.
     pub system: String,
-    /// As the study writes them, with whatever else changes what an operation is.
+    /// As the study writes them, with everything else that changes an operation.
     pub settings: BTreeMap<String, String>,
     pub nodes: u32,
     pub servers: u32,
@@ -37,7 +37,7 @@ pub struct CellPoint {
     /// Of all servers together, as are the cores.
     pub memory_bytes: f64,
     pub cores: Option<u32>,
-    /// What the study calls its storage.
+    /// The study's name of its storage.
     pub storage: String,
     /// The volumes of all servers.
     pub volumes: Vec<VolumeSpec>,
@@ -45,9 +45,9 @@ pub struct CellPoint {
     pub shares_devices: bool,
     /// Operations that fill a cache device before anything is measured; as many as it takes when absent.
     pub filled_by: Option<f64>,
-    /// What of it is not modelled, for a storage that can't be simulated.
+    /// The unmodelled part, for a storage that can't be simulated.
     pub not_modelled: Option<String>,
-    /// What an answer about it leaves out, a sentence.
+    /// The part that an answer about it leaves out, a sentence.
     pub assumed: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl CellPoint {
         self.data_bytes() / self.memory_bytes.max(1.0)
     }
 
-    /// What the data takes on the devices: about a fifth more than its records.
+    /// The data's space on the devices: about a fifth more than its records.
     pub(crate) fn footprint_bytes(&self) -> u64 {
         (SPACE_AMPLIFICATION * self.data_bytes()).clamp(1.0, 1e18) as u64
     }
@@ -115,7 +115,7 @@ impl CellMetric {
     }
 }
 
-/// What was measured of a cell.
+/// A cell's measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CellMetrics {
     pub throughput_per_s: CellMetric,
@@ -267,7 +267,7 @@ fn reads(operation: &str) -> bool {
 }
 
 impl RawRepetition {
-    /// What was asked of the volumes, where the figures are those of devices.
+    /// The requests to the volumes, where the figures are those of devices.
     fn to_volumes(self, fan: FanOut) -> RawRepetition {
         RawRepetition {
             writes: self.writes / fan.copies,
@@ -372,7 +372,7 @@ fn demand(raws: &[RawRepetition], point: &CellPoint, block_bytes: Option<f64>) -
     let flushes = mean(|raw| raw.flushes);
     let each_bytes = if all_reads > 0.0 { read_bytes / all_reads } else { 4096.0 };
     let by_system = mean(|raw| raw.compaction_read_bytes.unwrap_or(f64::INFINITY));
-    // Whatever is longer than what clients read is the background's, unless nobody writes.
+    // Reads longer than the clients' are the background's, unless nobody writes.
     let (reads_waited_for, background_reads, waited_bytes) = match writing > 0.0 {
         false => (all_reads, 0.0, each_bytes),
         true => {

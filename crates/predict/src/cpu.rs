@@ -5,7 +5,7 @@ use crate::cell::MeasuredCell;
 
 /// Rounds of the fit: each parameter in turn, none below zero.
 const ROUNDS: usize = 400;
-/// What a system does however little it is asked: timers, statistics. Of its cores' time, no more than this.
+/// The CPU share of an idle system: timers, statistics. Of its cores' time, no more than this.
 const MAX_IDLE_SHARE: f64 = 0.05;
 
 /// `each_us + read_us x reads + write_us x writes` for an operation; `idle_us_per_s` is spent in each second beside
@@ -14,12 +14,12 @@ const MAX_IDLE_SHARE: f64 = 0.05;
 pub(crate) struct CpuTime {
     pub each_us: f64,
     pub read_us: f64,
-    /// What a write takes more than another operation, all that it leaves for the background included.
+    /// A write's CPU time beyond another operation's, background work included.
     pub write_us: f64,
     pub idle_us_per_s: f64,
 }
 
-/// What an operation of a cell is made of, in the order of the parameters.
+/// The terms of an operation's CPU time, in the order of the parameters.
 const TERMS: usize = 4;
 const IDLE: usize = 3;
 
@@ -32,8 +32,8 @@ struct FitRow {
 }
 
 impl CpuTime {
-    /// From cells of one system, whatever their mix and distribution, each with its weight. `None` where no CPU time
-    /// was measured.
+    /// From cells of one system, regardless of their mix and distribution, each with its weight. `None` where no CPU
+    /// time was measured.
     pub(crate) fn fit<'a>(cells: impl Iterator<Item = (&'a MeasuredCell, f64)>) -> Option<CpuTime> {
         let mut cores = 0u32;
         let rows: Vec<FitRow> = cells

@@ -1,9 +1,9 @@
-//! What an operation asks of the machine, whatever the storage: the part of a measurement that can be taken elsewhere.
+//! An operation's demands on the machine, independent of the storage: the portable part of a measurement.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the operations of a mix ask for, on average over all of them.
+/// The mean demands of a mix's operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MixDemand {
     /// Their shares add up to 1.
@@ -33,7 +33,7 @@ pub struct OperationClass {
     pub commits: bool,
 }
 
-/// What an operation that writes leaves for others to do: flushes of memtables, compaction, write-back.
+/// The background work that a write leaves: flushes of memtables, compaction, write-back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BackgroundDemand {
     pub read_bytes: f64,

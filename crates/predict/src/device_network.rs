@@ -45,14 +45,14 @@ impl VolumeRequest {
 /// A request that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinishedDeviceRequest {
-    /// As `submit` was told.
+    /// The tag that `submit` got.
     pub tag: u64,
     pub at_ns: u64,
     /// The part of its time that it spent on a link.
     pub network_ns: u64,
 }
 
-/// What a bank is made of.
+/// The parts of a bank.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkSetup<'a> {
     pub volumes: &'a [VolumeSpec],
@@ -62,7 +62,7 @@ pub struct NetworkSetup<'a> {
     pub writes: bool,
     /// How many times faster each device is than its medium, 1 for what the catalogue says.
     pub speed: f64,
-    /// What of each volume is in use.
+    /// The used part of each volume.
     pub span_bytes: u64,
     /// Sets what differs between equal devices.
     pub seed: u64,
@@ -92,7 +92,7 @@ struct NetworkVolume {
     directories: u32,
 }
 
-/// What follows when all parts of a request are done.
+/// The next step when all parts of a request are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RequestContinuation {
     #[default]
@@ -329,8 +329,8 @@ impl DeviceNetwork {
                 }
                 RequestContinuation::WriteBack
             }
-            // Through to the slow devices. What is cached of it is changed too, but what a log or a table is written to
-            // rarely is.
+            // Through to the slow devices. Its cached blocks are changed too, but blocks that a log or a table is
+            // written to rarely are cached.
             _ => {
                 tree.split(operation, offset_bytes, length_bytes, devices, parts);
                 RequestContinuation::Answer

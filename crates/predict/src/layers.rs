@@ -68,7 +68,7 @@ impl VolumeDemand {
         if caches().next().is_none() || record.paths.is_empty() {
             return Err(PredictionRefusal::Record {
                 what: format!(
-                    "{}: it has no account of what reached the cache and what passed it",
+                    "{}: its record does not count the requests that reached the cache and those that passed it",
                     record.cell.id
                 ),
             });
@@ -99,7 +99,7 @@ impl VolumeDemand {
     }
 }
 
-/// How many requests of devices become of one to a volume.
+/// How many device requests one volume request makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FanOut {
     /// Of a write: as many as there are copies.

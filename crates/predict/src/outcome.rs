@@ -1,4 +1,4 @@
-//! What came of a simulation, and where the time of an operation went.
+//! A simulation's outcome, and where an operation's time went.
 
 mod latencies;
 
@@ -10,9 +10,9 @@ pub(crate) use latencies::OperationLatency;
 /// Where the time of an operation went, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TimeParts {
-    /// What the devices would have taken had they been idle.
+    /// The devices' time had they been idle.
     pub service_ns: f64,
-    /// What they took beyond that, and what writers waited for the background.
+    /// Their time beyond that, and writers' waits for background work.
     pub queue_ns: f64,
     pub network_ns: f64,
     pub cpu_ns: f64,
@@ -36,12 +36,12 @@ impl TimeParts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FinishedOperation {
     pub total_ns: f64,
-    /// What of it was waiting for reads.
+    /// The part of it that waited for reads.
     pub reads_ns: f64,
     pub parts: TimeParts,
 }
 
-/// What a simulation says.
+/// A simulation's result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulationOutcome {
     pub throughput_per_s: f64,
@@ -84,7 +84,7 @@ impl SimulationOutcome {
             reads_us: one.reads_ns / 1e3,
         };
         let latencies = OperationLatencies::new(finished.iter().map(latency).collect());
-        // What an operation at a percentile went through is the mean over its neighbours.
+        // The parts of an operation at a percentile are the mean over its neighbours.
         let around = |share: f64, width: f64| {
             let index_at = |share: f64| ((count as f64) * share.clamp(0.0, 1.0)) as usize;
             let (from, to) = (

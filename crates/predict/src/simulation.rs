@@ -1,9 +1,9 @@
 //! A queueing network in virtual time: clients, cores, and the devices' own models.
 //!
 //! An operation takes turns of CPU time and reads of devices, one after the other; one that commits then waits for a
-//! flush, which all share that wait at the time. What writes leave for the background comes to the same devices. The
-//! cores are one queue with as many servers. Clients are a closed population, or operations arrive by themselves and
-//! wait for a free client.
+//! flush, which all share that wait at the time. The background work of writes goes to the same devices. The cores are
+//! one queue with as many servers. Clients are a closed population, or operations arrive by themselves and wait for a
+//! free client.
 
 mod background;
 mod check;
@@ -44,7 +44,7 @@ pub enum OperationArrivals {
     Poisson { per_s: f64 },
 }
 
-/// What is asked of the simulation.
+/// The simulation's input.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulationScenario<'a> {
     pub demand: &'a MixDemand,
@@ -160,7 +160,7 @@ struct QueueSimulation<'a> {
     measured_from_ns: u64,
     /// Operations that waited for a client then.
     waited_then: usize,
-    /// What write-back caches had room for then.
+    /// The room in write-back caches then.
     room_then: Option<u64>,
     /// The integral of the operations under way over the measured time.
     inside: u32,

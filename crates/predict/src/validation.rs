@@ -13,7 +13,7 @@ use crate::cell::{CellPoint, MeasuredCell};
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct HeldOut {
     pub cell: String,
-    /// What was left out: `a storage`, `a size`, `a number of threads`.
+    /// The part that was left out: `a storage`, `a size`, `a number of threads`.
     pub without: &'static str,
     pub repetitions: usize,
     pub throughput_per_s: ComparedMetric,
@@ -116,7 +116,7 @@ fn storage_iops(point: &CellPoint) -> f64 {
     devices.into_iter().filter_map(|device| device.medium.as_ref()).map(read_iops).sum()
 }
 
-/// What someone would take who has these cells and no model.
+/// The guess from these cells without a model.
 fn nearest<'a>(others: &'a Calibration, point: &CellPoint) -> Option<&'a MeasuredCell> {
     let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().abs();
     let distance = |cell: &MeasuredCell| {

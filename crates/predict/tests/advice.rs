@@ -1,5 +1,5 @@
-//! What could be bought: fast devices beside slow ones. Caches in front are in the command line's tests, which have a
-//! measured run.
+//! Storages that could be bought: fast devices beside slow ones. Caches in front are in the command line's tests, which
+//! have a measured run.
 
 mod support;
 

@@ -173,7 +173,7 @@ proptest! {
             (figures[2], figures[3], figures[4]);
         measured.wall_s = figures[5];
         if let Ok(cell) = MeasuredCell::new(asked.clone(), &[&hostile], None) {
-            // Whatever the answer is: it comes.
+            // There is an answer of some kind.
             let reads_few = cell.demand.reads() < 50.0;
             if reads_few {
                 let _ = Calibration::new(vec![Arc::new(cell)]).predict(&asked);

@@ -1,4 +1,4 @@
-//! What a benchmark that is a command of the user's reported.
+//! The figures of a benchmark that is a command of the user's.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub struct BenchmarkRecord {
     pub figures: Vec<BenchmarkFigure>,
     /// The end of what it printed.
     pub output_tail: String,
-    /// What went on meanwhile, by the program's own account: checkpoints, compactions.
+    /// Activity meanwhile, by the program's own account: checkpoints, compactions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<BenchmarkMark>,
     /// Figures that are left out, and why.
@@ -67,7 +67,7 @@ pub enum BetterDirection {
     Lower,
 }
 
-/// What slow motion does to a figure, and so what was done to divide it out.
+/// The effect of slow motion on a figure, and so the way to divide it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MetricDilation {
@@ -140,7 +140,7 @@ impl MetricDilation {
     pub const NAMES: [(&'static str, MetricDilation); 3] =
         [("time", MetricDilation::Time), ("rate", MetricDilation::Rate), ("none", MetricDilation::None)];
 
-    /// What a unit says of it; `None` where it says nothing.
+    /// The effect that a unit implies; `None` where it implies none.
     pub fn from_unit(unit: &str) -> Option<MetricDilation> {
         let unit: &str = &usual_unit(unit);
         let is_one_of = |units: &[&str]| units.contains(&unit);
@@ -164,7 +164,7 @@ impl MetricDilation {
         }
     }
 
-    /// What was done to a figure, in words.
+    /// The conversion of a figure, in words.
     pub fn describe(self) -> &'static str {
         match self {
             MetricDilation::Time => "divided by slow motion",
@@ -180,7 +180,7 @@ fn is_rate(unit: &str) -> bool {
 }
 
 impl BenchmarkRecord {
-    /// What was measured on this machine's clock, with slow motion by this factor divided out.
+    /// A value measured on this machine's clock, with slow motion by this factor divided out.
     #[must_use]
     pub fn without_slow_motion(mut self, factor: f64) -> BenchmarkRecord {
         self.wall_s = self.duration_s;
@@ -226,7 +226,7 @@ mod tests {
             );
             assert_eq!(usual_unit(unit), "\u{b5}s");
         }
-        // What tables print of sizes.
+        // Sizes as tables print them.
         for unit in ["TB", "PiB"] {
             assert_eq!(MetricDilation::from_unit(unit), Some(MetricDilation::None), "{unit}");
         }

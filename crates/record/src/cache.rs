@@ -5,28 +5,28 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a job asked of the cache, and what that asked of the store. Counted from the job's beginning to when the store
-/// had everything.
+/// A job's requests to the cache, and the cache's to the store. Counted from the job's beginning to when the store had
+/// everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CacheUse {
     /// `gateway`, `alluxio`
     pub kind: String,
     /// `back` where a write is acknowledged before the store has it, else `through`.
     pub write: String,
-    /// What the job read through it.
+    /// The bytes that the job read through it.
     pub read_bytes: u64,
-    /// What it fetched from the store for that.
+    /// The bytes that it fetched from the store for that.
     pub fetched_bytes: u64,
     /// Blocks that it had, and had not; absent where it does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses: Option<u64>,
-    /// What the job wrote into it.
+    /// The bytes that the job wrote into it.
     pub written_bytes: u64,
-    /// What it sent to the store of that.
+    /// The bytes of those that it sent to the store.
     pub stored_bytes: u64,
-    /// What it had acknowledged and the store had not when the job ended.
+    /// Acknowledged bytes that the store lacked when the job ended.
     pub dirty_bytes: u64,
     pub dirty_objects: u64,
     /// Objects that never had to be uploaded, because they were renamed, replaced or deleted first; absent where it
@@ -53,7 +53,7 @@ impl CacheUse {
     }
 }
 
-/// What the S3 gateway tells of itself: at `/status` of its admin port, since its start.
+/// The S3 gateway's status: at `/status` of its admin port, since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GatewayStatus {
     pub journal_bytes: u64,
@@ -134,7 +134,7 @@ pub struct GatewayFailing {
     pub failing_s: f64,
     /// A word for its kind.
     pub cause: String,
-    /// What the store said last.
+    /// The store's last message.
     pub why: String,
 }
 
@@ -199,7 +199,7 @@ mod tests {
             ..GatewayStatus::default()
         };
         assert_eq!(status.avoided_uploads(), 5);
-        // What an earlier start had left.
+        // The rest of an earlier start.
         assert_eq!(GatewayStatus { flushed_objects: 20, ..status }.avoided_uploads(), 0);
     }
 }

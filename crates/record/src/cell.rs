@@ -1,4 +1,4 @@
-//! One cell of a study's matrix and what came of running it once.
+//! One cell of a study's matrix, and the outcome of running it once.
 
 use std::collections::BTreeMap;
 
@@ -33,19 +33,18 @@ pub struct Cell {
     pub workload: String,
     /// Stand-alone servers that share data, threads and rate.
     pub servers: u32,
-    /// What the records hold, keys included, or what a batch job is asked for, unscaled: the size that the study speaks
-    /// of.
+    /// The records' bytes, keys included, or a batch job's data, unscaled: the size in the study.
     pub data_bytes: u64,
     /// That size as the study writes it, `256 GB`; absent where it gives a number of records, and for a batch job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     pub work: RecordedWork,
-    /// What tables name besides the mix or the job.
+    /// Labels of tables besides the mix or the job.
     #[serde(default)]
     pub named: CellLabels,
 }
 
-/// What a cell asks of its system.
+/// A cell's work for its system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum RecordedWork {
@@ -66,8 +65,8 @@ pub struct RequestWork {
     pub threads: u32,
     pub records: u64,
     pub rate: OfferedRate,
-    /// The share of the measured time after which the system was told to write out and compact everything; absent where
-    /// it compacts by itself alone.
+    /// The share of the measured time after which Underlay asked the system to write out and compact everything; absent
+    /// where it only compacts by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacts_at: Option<f64>,
 }
@@ -77,7 +76,7 @@ pub struct RequestWork {
 pub struct BenchmarkWork {
     /// As the study names its workload.
     pub name: String,
-    /// What the study runs, before placeholders are filled in: two runs of other commands are not compared.
+    /// The study's command, before placeholders are filled in: runs of different commands are not compared.
     pub command: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
@@ -109,7 +108,7 @@ pub enum OfferedRate {
     },
     /// The highest that keeps to a latency is looked for.
     Highest {
-        /// What it keeps to: `p99 within 10 ms`.
+        /// Its limit: `p99 within 10 ms`.
         within: String,
     },
 }
@@ -145,7 +144,7 @@ impl Cell {
         matches!(self.work, RecordedWork::Benchmark(_))
     }
 
-    /// What it asks for where that is requests.
+    /// Its requests, where it has any.
     pub fn requests(&self) -> Option<&RequestWork> {
         match &self.work {
             RecordedWork::Requests(requests) => Some(requests),
@@ -190,7 +189,7 @@ impl Cell {
         }
     }
 
-    /// What the highest rate that is looked for keeps to; absent where none is looked for.
+    /// The limit of the search for the highest rate; absent without a search.
     pub fn rate_within(&self) -> Option<&str> {
         match &self.requests()?.rate {
             OfferedRate::Highest { within: latency_limit } => Some(latency_limit),
@@ -225,7 +224,7 @@ impl Default for ScaleFactors {
     }
 }
 
-/// What became of a cell. A cell that could not be measured is kept, with its reason.
+/// How a cell ended. A cell that could not be measured is kept, with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum CellStatus {
@@ -241,13 +240,13 @@ pub enum CellStatus {
     },
     /// The user skipped it. `underlay run --resume` measures it.
     Skipped {
-        /// What had gone wrong a moment before, if anything had.
+        /// An earlier failure, if there was one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
     },
 }
 
-/// What a skipped cell is called wherever people read of it.
+/// The words for a skipped cell in all texts for people.
 pub const SKIPPED_ON_COMMAND: &str = "skipped on command";
 
 impl CellStatus {
@@ -269,19 +268,19 @@ impl CellStatus {
 pub struct MemoryRecord {
     /// One server's budget on this machine (after `scale.data`, `fixed_memory` included): heap and page cache together.
     pub budget_bytes: u64,
-    /// What keeps the system to it: `cgroup v1`, `cgroup v2` or `none`.
+    /// The mechanism that enforces it: `cgroup v1`, `cgroup v2` or `none`.
     pub enforced_by: String,
     /// One server's stored data on this machine, by the records' size.
     pub data_bytes: u64,
     /// `data_bytes : budget_bytes`.
     pub data_to_memory: f64,
-    /// What of the budget can hold records: the system's own caches, and what its processes leave for pages of files.
-    /// Memory that the processes need however small the data is holds none. Absent in records of earlier versions.
+    /// The part of the budget that can hold records: the system's own caches, and the rest for pages of files. Memory
+    /// that the processes need however small the data is holds none. Absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
     /// The highest use of the budget that the kernel reported.
     pub peak_bytes: Option<u64>,
-    /// What the study's `dirty_limit` came to on each storage of a server; empty where it has none, and the limit of
+    /// The effective `dirty_limit` of the study on each storage of a server; empty where it has none, and the limit of
     /// this machine's kernel held.
     #[serde(default)]
     pub dirty_limits: Vec<DirtyLimitRecord>,
@@ -313,9 +312,9 @@ pub enum DeviceArrangement {
     Jbod,
     /// One volume, striped where there are several devices, shown as several directories.
     Split,
-    /// A pool, of which each server has a volume.
+    /// A pool, with a volume for each server.
     Pool,
-    /// Real directories, whatever they are on.
+    /// Real directories, on any device.
     Paths,
 }
 
@@ -327,12 +326,12 @@ pub struct StorageRecord {
     /// How its devices are put together; absent where that isn't known, as of a cluster that runs already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrangement: Option<DeviceArrangement>,
-    /// The same in words, with whatever lies between the devices and the program: `jbod`, `mirror, write-back cache of
-    /// 64 GB, zstd`.
+    /// The same in words, with the layers between the devices and the program: `jbod`, `mirror, write-back cache of 64
+    /// GB, zstd`.
     pub layout: String,
     pub devices: Vec<DeviceDescription>,
-    /// What a user can store, of the devices as they are sold: copies on mirrors and caches are not counted.
-    /// Absent where it isn't known, or is their sum.
+    /// The bytes that a user can store, of the devices as sold: copies on mirrors and caches are not counted. Absent
+    /// where it isn't known, or is their sum.
     #[serde(default)]
     pub usable_bytes: Option<u64>,
 }
@@ -384,8 +383,8 @@ pub struct RunRecord {
     /// Absent where the storage was no volume of a pool.
     #[serde(default)]
     pub network: Option<NetworkRecord>,
-    /// What programs waited on the way to each volume of each server; empty in records from before it was counted, and
-    /// where there is no block device of ours.
+    /// Programs' waits on the way to each volume of each server; empty in older records, and where there is no block
+    /// device of ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathRecord>,
     /// Who stood still while it was measured. Absent in older records.
@@ -409,6 +408,6 @@ pub struct RunRecord {
     /// How far what is known of the devices' media carries the figures; absent without modelled devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<InputCertificate>,
-    /// What a reader must know of this measurement, each with what to try.
+    /// Warnings about this measurement, each with a remedy.
     pub warnings: Vec<String>,
 }

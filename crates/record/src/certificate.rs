@@ -13,7 +13,7 @@ pub enum CertificateVerdict {
     /// Nothing was modelled, so there is nothing to certify but the generator.
     RealStorage,
     /// Something was done to it on purpose while it ran: a device failed on command, a node was sent away. Its figures
-    /// are of that, whatever the checks say.
+    /// are of that, even if all checks passed.
     Disturbed,
 }
 
@@ -39,13 +39,13 @@ pub struct Check {
     /// `device latency p50`, `generator headroom` ...
     pub name: String,
     pub passed: bool,
-    /// What was found against what is allowed, in words with units.
+    /// The measured value and its limit, in words with units.
     pub finding: String,
     /// How bad that is, to be compared with the same check of other cells: the larger, the worse. Absent where one
     /// failure is as bad as another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extent: Option<f64>,
-    /// What to try when it did not pass.
+    /// The remedy when it did not pass.
     pub remedy: Option<String>,
 }
 

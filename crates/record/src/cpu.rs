@@ -1,5 +1,5 @@
-//! How this host's processors stood for those of the modelled machine: the factor of slow motion, and what came of it
-//! in a cell.
+//! How this host's processors stood for those of the modelled machine: the slow-motion factor, and its effect in a
+//! cell.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct SlowMotion {
     /// tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices_need: Option<f64>,
-    /// What a fixed computation takes on this host's CPUs at their fastest: the speed of the modelled cores. Absent
+    /// The time of a fixed computation on this host's CPUs at their fastest: the speed of the modelled cores. Absent
     /// where the study names no cores, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_probe_us: Option<f64>,
@@ -49,7 +49,7 @@ pub struct GivenUp {
     pub time: f64,
     /// The id of the cell that showed it.
     pub cell: String,
-    /// What failed in its certificate, as the certificate says it.
+    /// The failed check in its certificate, in the certificate's words.
     pub finding: String,
     /// The name of the check that failed; absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,11 +73,11 @@ pub fn cpus_in_words(list: &str) -> String {
 pub struct CpuRecord {
     /// Of one node of the modelled system.
     pub modelled_cores: u32,
-    /// What one server was due, in this host's CPUs: `modelled_cores` of all its nodes / `scale.time`.
+    /// One server's due CPU time, in this host's CPUs: `modelled_cores` of all its nodes / `scale.time`.
     pub due_cpus: f64,
-    /// What it was held to: that, or all of `system_cpus` if it is more.
+    /// Its limit: that, or all of `system_cpus` if it is more.
     pub held_to_cpus: f64,
-    /// What held it to that: `cgroup v1`, `cgroup v2` or `none`.
+    /// The mechanism that enforced that: `cgroup v1`, `cgroup v2` or `none`.
     pub enforced_by: String,
     /// CPUs that the servers used on average, all of them together.
     pub used_cpus: f64,
@@ -90,10 +90,10 @@ pub struct CpuRecord {
     /// The share of what all servers were due that they wanted and could not have, because this host has too few CPUs
     /// or the hypervisor or other programs had them.
     pub lost_share: f64,
-    /// The share of the time in which the server had something to run and nothing of it ran, because other programs or
-    /// a hypervisor had its CPUs: the kernel's pressure stall information less what it waited for its quota, and its
-    /// part of what was stolen there. Absent where that can't be told: the kernel doesn't count it, several servers
-    /// share CPUs, or there is one CPU for everything.
+    /// The share of the time in which the server had something to run and none of it ran, because other programs or a
+    /// hypervisor had its CPUs. It is the kernel's pressure stall information less waits for the quota, plus its part
+    /// of CPU steal there. Absent where that is unknown: the kernel doesn't count it, several servers share CPUs, or
+    /// there is one CPU for everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_share: Option<f64>,
     /// The CPUs that servers ran on, by the kernel's numbers: `1`, `2-3`.
@@ -113,8 +113,8 @@ pub struct CpuRecord {
     /// cells of the run. A core that a hypervisor shares with another guest takes longer. Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_probe_us: Option<f64>,
-    /// What the same computation takes at the fastest that this host's CPUs were seen; on real storage, while all of
-    /// them compute. Absent in older records.
+    /// The same computation's shortest time seen on this host's CPUs; on real storage, while all of them compute.
+    /// Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_probe_us: Option<f64>,
     /// How many times as much CPU time as `due_cpus` the servers were given, on average, because CPUs are slower than
@@ -134,12 +134,13 @@ impl CpuRecord {
         (reference_us > 0.0 && took_us > 0.0).then(|| took_us / reference_us)
     }
 
-    /// What one server used, to be compared with what it was due.
+    /// One server's CPU time, to compare with its due.
     pub fn used_by_each_cpus(&self) -> f64 {
         self.used_cpus / f64::from(self.servers.max(1))
     }
 
-    /// What the servers would have used of CPUs at their fastest. Records that don't tell have used them as they were.
+    /// The CPU time that the servers would have used of CPUs at their fastest. Records that don't tell have used them
+    /// as they were.
     pub fn used_at_reference_cpus(&self) -> f64 {
         match self.allowed_slowdown {
             Some(_) => self.used_cpus / self.slowdown().unwrap_or(1.0),

@@ -1,4 +1,4 @@
-//! What the devices of a cell are and did.
+//! A cell's devices, and their activity.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -110,10 +110,10 @@ pub struct DeviceActivity {
     /// pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<DeviceInputs>,
-    /// What was wrong with it, on command.
+    /// Its injected faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultRecord>,
-    /// What had been wrong with it since the cell's storage was attached, and was over when the measurement began.
+    /// Its faults since the cell's storage was attached that were over when the measurement began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_faults: Vec<EarlierFault>,
 }
@@ -157,7 +157,7 @@ impl EarlierFault {
     }
 }
 
-/// What flash went through since the measurement began.
+/// The wear of flash since the measurement began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlashWear {
     /// Asked for by the host, in whole units of mapping.
@@ -168,14 +168,14 @@ pub struct FlashWear {
     pub erased_blocks: u64,
     /// Programmed bytes for each of the host's; absent when the host wrote nothing.
     pub write_amplification: Option<f64>,
-    /// What the maker warrants that the host may write in the drive's life.
+    /// The host writes that the maker warrants for the drive's life.
     pub rated_write_bytes: Option<u64>,
     /// How long that lasts at the rate seen, in days of modelled time; absent when the host wrote nothing.
     pub life_days: Option<f64>,
 }
 
 impl FlashWear {
-    /// What happened since `earlier`, over so much modelled time.
+    /// The difference since `earlier`, over so much modelled time.
     pub fn delta_since(&self, earlier: &FlashWear, duration_s: f64) -> FlashWear {
         let host_write_bytes = self.host_write_bytes.saturating_sub(earlier.host_write_bytes);
         let programmed_bytes = self.programmed_bytes.saturating_sub(earlier.programmed_bytes);
@@ -203,7 +203,7 @@ impl LayerActivity {
     }
 }
 
-/// What a layer did during a measurement, and how it stood at its end.
+/// A layer's activity during a measurement, and its state at the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerActivity {
     /// The server that it is a part of, from 1; absent where there is one.

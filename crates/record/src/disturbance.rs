@@ -1,5 +1,5 @@
-//! What was done to a cell on purpose while it ran, and by whom: one account of it for everybody who shows, compares or
-//! learns from records.
+//! Disturbances of a cell on purpose, and their origin: one account for all code that shows, compares or learns from
+//! records.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -25,11 +25,11 @@ pub struct Disturbance {
     pub until_s: Option<f64>,
 }
 
-/// Disturbances that are told one by one; others are counted.
+/// Disturbances that are listed one by one; others are counted.
 const TOLD: usize = 3;
 
 /// Several, in a sentence without its full stop: `hdd.0: slow: everything takes 10 times as long, from 1.2 s to 4.0 s`.
-/// Equal ones are told once. Who did it is said only where it was not always the same.
+/// Equal ones are listed once. Who did it is said only where it was not always the same.
 pub fn describe(all: &[Disturbance]) -> String {
     let mut groups: Vec<(&Disturbance, usize)> = Vec::new();
     for one in all {
@@ -63,9 +63,9 @@ pub fn describe(all: &[Disturbance]) -> String {
 }
 
 impl RunRecord {
-    /// What was done to it that its figures may show, by the study and by hand. A fault that had ended before the
-    /// measurement counts unless it [has passed](crate::EarlierFault::has_passed); where the rate was looked for, all
-    /// count, since the search met them.
+    /// Disturbances that its figures may show, by the study and by hand. A fault that had ended before the measurement
+    /// counts unless it [has passed](crate::EarlierFault::has_passed); where the rate was looked for, all count, since
+    /// the search met them.
     pub fn disturbances(&self) -> Vec<Disturbance> {
         let by_or_hand = |disturbed_by: DisturbedBy, ended_by_hand: bool| match ended_by_hand {
             true => DisturbedBy::Hand,
@@ -142,8 +142,8 @@ fn node_disturbance(event: &NodeEventRecord, window_s: f64) -> Option<Disturbanc
 }
 
 /// The repetitions of a cell that its figures are made of, and those that are left out because somebody disturbed them
-/// by hand. What the study asks for is part of the cell: repetitions that its faults missed count together with those
-/// that they met. Those without figures stay with the first.
+/// by hand. The study's own faults are part of the cell: repetitions that they missed count together with those that
+/// they met. Those without figures stay with the first.
 pub fn leave_out_by_hand<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, Vec<&'a RunRecord>) {
     records.iter().copied().partition(|record| {
         record.status != CellStatus::Completed || record.disturbed_by() != Some(DisturbedBy::Hand)

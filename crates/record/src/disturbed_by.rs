@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who did something to a running cell. What somebody did by hand weighs more than what the study asks for in every
+/// Who did something to a running cell. A disturbance by hand weighs more than one that the study asks for in every
 /// repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -3,7 +3,7 @@
 /// Microseconds in the unit that reads short, rounded: `132.8 ms`, `36.0 µs`, `0.30 µs`, `2.431 s`.
 pub fn latency_in_words(us: f64) -> String {
     let (value, unit) = match us.abs() {
-        // What would be printed as 1,000 belongs to the next unit.
+        // A value that would be printed as 1,000 belongs to the next unit.
         long if long >= 999_950.0 => (us / 1e6, "s"),
         middle if middle >= 999.95 => (us / 1e3, "ms"),
         _ => (us, "µs"),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::soundness::UnsoundReason;
 
-/// A figure with the interval that it is in with a probability of 95 %. What has no bound is infinite, and `null` in
+/// A figure with the interval that it is in with a probability of 95 %. A missing bound is infinite, and `null` in
 /// JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct EstimatedValue {
@@ -50,7 +50,7 @@ pub struct TimeAccount {
     /// Time that layers take themselves: 0, since what a cache asks of its devices is theirs, and no layer that
     /// computes is modelled.
     pub layers_us: f64,
-    /// What the simulation does not account for; negative where it has operations wait longer than they did.
+    /// The time that the simulation does not explain; negative where operations wait longer in it than they did.
     pub unexplained_us: f64,
 }
 
@@ -67,8 +67,8 @@ impl TimeAccount {
         self.unexplained_us / self.measured_us.max(1e-9)
     }
 
-    /// What shares are of: the measured figure, or what the simulation makes of it where that is longer, so that no
-    /// share is above one.
+    /// The whole of all shares: the measured figure, or the simulated one where that is longer, so that no share is
+    /// above one.
     pub fn whole_us(&self) -> f64 {
         (self.measured_us - self.unexplained_us.min(0.0)).max(1e-9)
     }
@@ -97,7 +97,7 @@ impl TimeAccount {
     }
 }
 
-/// What one change would give.
+/// The effect of one change.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WhatIf {
     /// `a device twice as fast`
@@ -135,12 +135,12 @@ pub struct CellExplanation {
 pub struct NotExplained {
     pub cell: String,
     pub why: String,
-    /// What of the measurement does not hold; absent where it is something else, such as a storage without a model.
+    /// The flaw of the measurement; absent for other reasons, such as a storage without a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsound: Option<UnsoundReason>,
 }
 
-/// What of a run was asked to be explained.
+/// The part of a run to explain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct RunExplanation {
     pub cells: Vec<CellExplanation>,

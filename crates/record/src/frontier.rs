@@ -28,7 +28,7 @@ pub struct PricedStorage {
     pub is_on_frontier: bool,
 }
 
-/// A question about storages to buy, and what came of it.
+/// A question about storages to buy, and its answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frontier {
     /// One sentence: `rocksdb, mix a, uniform: 20,000 ops/s within a p99 of 10 ms`.
@@ -42,8 +42,8 @@ pub struct Frontier {
     pub storages: Vec<PricedStorage>,
     /// Where the answer becomes another one, a sentence each.
     pub turns: Vec<String>,
-    /// What had to be assumed, a sentence each.
+    /// Assumptions, a sentence each.
     pub notes: Vec<String>,
-    /// What was not considered, and why.
+    /// Excluded storages, with the reason.
     pub excluded: Vec<(String, String)>,
 }

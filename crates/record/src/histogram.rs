@@ -13,7 +13,7 @@ const MAX_NS: u64 = 3_600_000_000_000;
 /// Three significant digits: an error below 0.1 %.
 const DIGITS: u8 = 3;
 
-/// What a compressed encoding begins with.
+/// The beginning of a compressed encoding.
 const COMPRESSED: [u8; 4] = 0x1c84_9314_u32.to_be_bytes();
 /// Before the counts.
 const HEAD_BYTES: usize = 40;
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// What was read takes as much memory as it has values, and is recorded to as any other.
+    /// A decoded histogram takes memory for its values alone, and can be recorded to as any other.
     #[test]
     fn decoded_histogram_stays_small_until_recording() {
         let before_bytes = decoded_bytes();
@@ -365,7 +365,7 @@ mod tests {
         both.subtract(&second);
         assert_eq!(both, first);
         assert_eq!(both.summary_us(), first.summary_us());
-        // What is not there cannot be taken.
+        // Missing values can't be subtracted.
         both.subtract(&make_histogram(&[1_000, 1_000, 5_000]));
         assert_eq!(both, make_histogram(&[2_000, 2_000, 7_000_000]));
         both.subtract(&first);

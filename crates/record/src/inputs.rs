@@ -40,8 +40,8 @@ pub struct DeviceInputs {
     pub estimated: f64,
     /// Which ones, those that matter most first.
     pub estimates: Vec<EstimateShare>,
-    /// What the same requests take with every estimate at its faster half or double, against what they took as the
-    /// medium has it.
+    /// The same requests' time with every estimate at its faster half or double, over their time with the medium's
+    /// values.
     pub time_if_fast: f64,
     /// And at its slower one.
     pub time_if_slow: f64,
@@ -58,7 +58,7 @@ pub struct InputCertificate {
     pub time_if_slow: f64,
     /// How many times as long operations would take, at the most, if slow motion did not speed up what programs compute
     /// between their requests: on cores as fast as this host's. How fast the study's are, no source of the inputs says.
-    /// Absent where it is hardly worth telling, where it can't be told, and in records of earlier versions.
+    /// Absent where it hardly matters, where it is unknown, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_time: Option<f64>,
 }
@@ -102,8 +102,7 @@ impl InputCertificate {
     pub const MIN_COVERED: f64 = 0.5;
     /// The most of the devices' time that may rest on estimates.
     pub const MAX_ESTIMATED: f64 = 0.5;
-    /// Operations that would take so many times as long, or more, are decided by a program of which no source knows how
-    /// fast it is.
+    /// Operations that would take so many times as long, or more, depend on a program's speed, which no source gives.
     pub const LIMIT_OWN_TIME: f64 = 1.25;
 
     /// Of devices, each with the time that it was busy; none where none is known.
@@ -174,7 +173,7 @@ impl InputCertificate {
         self.covered.all.min(1.0 - self.estimated).clamp(0.0, 1.0)
     }
 
-    /// What makes it uncertain; empty where it is known.
+    /// The unknown inputs; empty where all are known.
     pub fn unknown(&self) -> Vec<UnknownInput> {
         let all = [
             (UnknownInput::Coverage, self.covered.all < Self::MIN_COVERED),

@@ -1,4 +1,4 @@
-//! What came of checking every value that was read (`dataintegrity`).
+//! The result of checking every value that was read (`dataintegrity`).
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ impl fmt::Display for WrongValue {
                 write!(f, "field {field} has {found} bytes, expected {expected}")
             }
             WrongValueProblem::Content { field, from_byte, length } => {
-                write!(f, "field {field} differs from what was written, from byte {from_byte} of {length}")
+                write!(f, "field {field} differs from the written value, from byte {from_byte} of {length}")
             }
             WrongValueProblem::InWords { words } => f.write_str(words),
         }

@@ -37,8 +37,8 @@ impl<W: Write> IntervalLog<W> {
         Ok(IntervalLog { writer })
     }
 
-    /// Writes one interval of the kind `tag`; characters that a tag cannot have become dashes. What has no tag is read
-    /// by every viewer, and by some nothing else.
+    /// Writes one interval of the kind `tag`; characters that a tag cannot have become dashes. Every viewer reads lines
+    /// without a tag, and some read nothing else.
     ///
     /// # Errors
     /// When the writer fails.

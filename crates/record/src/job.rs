@@ -1,4 +1,4 @@
-//! What a batch job did.
+//! A batch job's record.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub struct JobRecord {
     pub cache: Option<CacheUse>,
 }
 
-/// A stage of a job: tasks that do the same to parts of the data. What is before the first task, between stages and
+/// A stage of a job: tasks that do the same to parts of the data. The time before the first task, between stages and
 /// behind the last one is a stage without tasks: `driver`, and `commit` behind the last one that wrote.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageRecord {
@@ -89,15 +89,15 @@ pub struct StoreRequests {
     pub requests: u64,
     /// Answered with an error, a missing object included.
     pub failed: u64,
-    /// What the store sent, and what it received, without headers.
+    /// The bytes that the store sent and received, without headers.
     pub sent_bytes: u64,
     pub received_bytes: u64,
 }
 
-/// What a job left in, or put through, one directory.
+/// The bytes that a job left in, or put through, one directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectoryUse {
-    /// What it is for: `hdfs`, `local`.
+    /// Its purpose: `hdfs`, `local`.
     pub role: String,
     /// Which of the storage's directories, from 0.
     pub directory: u32,

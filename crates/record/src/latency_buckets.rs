@@ -66,7 +66,7 @@ impl SparseBuckets {
         self.0.is_empty()
     }
 
-    /// What was counted since an earlier copy; all of it where counting began anew meanwhile.
+    /// The counts since an earlier copy; all of them where counting began anew meanwhile.
     pub fn delta_since(&self, earlier: &SparseBuckets) -> SparseBuckets {
         let before =
             |bucket: u16| earlier.0.iter().find(|(other, _)| *other == bucket).map_or(0, |(_, count)| *count);

@@ -1,7 +1,7 @@
 //! The record of a run: plain data that `study` writes, `report` reads and scripts may rely on.
 //!
-//! Every duration, rate and latency here is in *modelled* time: slow motion has been divided out already.
-//! What was spent on this machine's clock says so in its name (`wall_s`).
+//! Every duration, rate and latency here is in *modelled* time: slow motion has been divided out already. Times on this
+//! machine's clock have it in their names (`wall_s`).
 
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
@@ -101,6 +101,6 @@ pub use steadiness::{UnsteadyReason, WarmUp};
 pub use topology::{CopyRecord, ShardRecord, TopologyRecord};
 pub use wall::{WallParts, WallRecord};
 
-/// Raised by one whenever a reader of the previous version would misread a record. What former ones wrote is
+/// Raised by one whenever a reader of the previous version would misread a record. Records of former ones are
 /// [read](read) as well.
 pub const SCHEMA_VERSION: u32 = 2;

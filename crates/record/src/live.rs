@@ -1,4 +1,4 @@
-//! What a run writes for live views while it goes on: one entry a line, in JSON, appended to [`FEED_FILE`].
+//! A run's feed for live views: one entry a line, in JSON, appended to [`FEED_FILE`].
 //!
 //! Nothing in it is a finding: the records of the cells are. A reader may come and go at any time, and the run never
 //! waits for one.
@@ -36,7 +36,7 @@ pub struct FeedLine {
     pub entry: FeedEntry,
 }
 
-/// What a line tells.
+/// A line's entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum FeedEntry {
@@ -58,7 +58,7 @@ pub enum FeedEntry {
     Doing {
         what: String,
     },
-    /// What the user should still see later.
+    /// A notice that the user should still see later.
     Notice {
         what: String,
     },
@@ -66,7 +66,7 @@ pub enum FeedEntry {
         /// In the run's plan, from 0.
         position: u32,
     },
-    /// What the cell that runs stands on, once its system has started.
+    /// The things below the running cell, once its system has started.
     Ground {
         storage: Box<StorageRecord>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ pub enum FeedEntry {
     Asked {
         what: String,
     },
-    /// The cell at this place of the plan is to be skipped, on command. Its end is told by [`CellEnd`].
+    /// The cell at this place of the plan is to be skipped, on command. [`CellEnd`] reports its end.
     SkipAsked {
         /// In the run's plan, from 0.
         position: u32,
@@ -126,7 +126,7 @@ pub struct CellEnd {
     pub remaining_s: f64,
 }
 
-/// What is known of a cell while its run goes on.
+/// A cell's state while its run goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellState {
@@ -159,8 +159,8 @@ impl CellState {
         CellState::Unreadable,
     ];
 
-    /// The state that a record says its cell is in. What somebody did by hand goes before doubts, and those before what
-    /// the study asked for.
+    /// The state that a record says its cell is in. Disturbances by hand go before doubts, and those before the study's
+    /// own disturbances.
     pub fn from_record(record: &RunRecord) -> CellState {
         match &record.status {
             CellStatus::Completed => match record.disturbed_by() {
@@ -180,7 +180,7 @@ impl CellState {
         !matches!(self, CellState::Planned | CellState::Running | CellState::Unreadable)
     }
 
-    /// Whether the cell has figures, whatever they are worth.
+    /// Whether the cell has figures, sound or not.
     pub fn is_measured(self) -> bool {
         matches!(self, CellState::Completed | CellState::Doubtful | CellState::Disturbed)
     }
@@ -216,7 +216,7 @@ impl CellState {
     }
 }
 
-/// What a run does at a moment. Rates and latencies are in modelled time and of the last second or so.
+/// A run's activity at a moment. Rates and latencies are in modelled time and of the last second or so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveSample {
     /// The cell that runs; absent between cells.
@@ -224,17 +224,17 @@ pub struct LiveSample {
     pub position: Option<u32>,
     /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
     pub phase: String,
-    /// What is measured has not begun: data are loaded or caches filled, and devices may take no modelled time. Its
+    /// The measurement has not begun: data are loaded or caches filled, and devices may take no modelled time. Its
     /// rates compare with nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preparing: bool,
-    /// 0 to 1, of this phase; absent where it can't be told.
+    /// 0 to 1, of this phase; absent where it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// What a benchmark command last printed of its own progress.
+    /// The progress that a benchmark command printed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<LiveFigure>,
-    /// What clients see; absent where no load generator of ours runs.
+    /// The clients' figures; absent where no load generator of ours runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LiveLoad>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -300,15 +300,15 @@ pub struct LiveDevice {
     pub delivered_p50_us: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_p99_us: Option<f64>,
-    /// What is wrong with it, on command.
+    /// Its injected faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
-    /// What its pool says of it while it is not in normal use: `out of use`.
+    /// Its state in the pool while it is not in normal use: `out of use`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
 }
 
-/// What the system uses of what it may, all servers together.
+/// The system's use of its budgets, all servers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveBudget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -326,8 +326,7 @@ pub struct LiveBudget {
     pub cpu_throttled_share: Option<f64>,
 }
 
-/// What a process that is no run tells of itself while it is up: a load from several hosts, or a worker that takes part
-/// in one.
+/// The reports of a process that is no run: a load from several hosts, or a worker that takes part in one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveService {
     /// `load`, `worker`.
@@ -356,7 +355,7 @@ pub struct ServiceMoment {
 /// A host's part of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveWorker {
-    /// As the coordinator was told to reach it.
+    /// The address that the coordinator got.
     pub name: String,
     /// `running`, `done`, `failed`, `lost`.
     pub state: String,
@@ -423,7 +422,7 @@ impl DeviceGlance {
     }
 }
 
-/// Reads a line of the feed. What this version does not know is nothing: a later one may write it.
+/// Reads a line of the feed. Unknown entries count as nothing: a later version may write them.
 pub fn feed_line(line: &str) -> Option<FeedLine> {
     serde_json::from_str(line).ok()
 }

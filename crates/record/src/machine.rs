@@ -1,4 +1,4 @@
-//! What a run was measured on.
+//! The machine that measured a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ pub struct MachineRecord {
     pub cpu: String,
     pub kernel: String,
     pub distribution: String,
-    /// `kvm`, `none` ... where it can be told.
+    /// `kvm`, `none` ... where it is known.
     pub virtualisation: Option<String>,
     /// How long its CPUs could take to wake up, at most: the limit (PM QoS) that the run set. Absent where it set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! What the load generator measured.
+//! The load generator's measurements.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub struct SystemSample {
     pub figures: BTreeMap<String, f64>,
 }
 
-/// What the generator itself spent: is the figure the system's or ours?
+/// The generator's own cost: is the figure the system's or ours?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratorCost {
     /// CPU time of the load generator's process over wall time: 1.0 is one core.
@@ -106,7 +106,7 @@ pub struct BesideMeasured {
     /// YCSB's, or shares of one's own: `update100`.
     pub mix: String,
     pub threads: u32,
-    /// What was asked for; absent for as many as the system answers.
+    /// The requested rate; absent for as many as the system answers.
     pub rate_per_s: Option<f64>,
     pub operations: u64,
     pub errors: u64,
@@ -127,7 +127,7 @@ pub struct MeasuredWindow {
     pub by_operation: BTreeMap<String, OperationStats>,
     pub series: Vec<SeriesPoint>,
     pub generator: GeneratorCost,
-    /// What went on beside the measured operations, which is in none of the figures above; absent where nothing did.
+    /// The background load, which is in none of the figures above; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<BesideMeasured>,
     /// Absent where values were not checked.

@@ -1,4 +1,4 @@
-//! What a published figure or a claim is about. Files name it in one word with its unit last: `throughput_per_s`,
+//! The metric of a published figure or a claim. Files name it in one word with its unit last: `throughput_per_s`,
 //! `p99_latency_us`, `read_p999_latency_ms`.
 
 use std::fmt;
@@ -93,7 +93,7 @@ fn plain() -> [(&'static str, PublishedMetric, &'static str); 9] {
 }
 
 impl TimeUnit {
-    /// What a time in microseconds is multiplied by.
+    /// The factor for a time in microseconds.
     pub fn per_us(self) -> f64 {
         match self {
             TimeUnit::Microseconds => 1.0,

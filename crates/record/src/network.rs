@@ -1,4 +1,4 @@
-//! What lay between a system's servers and their volumes.
+//! The network between a system's servers and their volumes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a node is to the others.
+/// A node's role among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeRole {
@@ -100,7 +100,7 @@ pub struct NodeState {
 }
 
 impl NodeState {
-    /// What it is to the other copies of a shard, as far as anybody knows.
+    /// Its role among the copies of a shard, as far as known.
     pub fn role_in(&self, shard: u32) -> Option<NodeRole> {
         self.shards.iter().find(|own| own.shard == shard)?.role
     }
@@ -119,7 +119,7 @@ impl NodeState {
 pub struct NodeShard {
     /// From 1.
     pub shard: u32,
-    /// What the node is to the other copies of it; absent while nobody knows.
+    /// The node's role among the copies of it; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<NodeRole>,
 }

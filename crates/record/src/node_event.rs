@@ -17,7 +17,7 @@ pub struct NodeEventRecord {
     /// Which one it was; absent where none could be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What it was when it went.
+    /// Its role when it went down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<NodeRole>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,11 +29,10 @@ pub struct NodeEventRecord {
     /// When its process had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_s: Option<f64>,
-    /// When it was told to start; absent where it stayed away, as are the next two.
+    /// When Underlay asked it to start; absent where it stayed away, as are the next two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_s: Option<f64>,
-    /// It was sent away by an event of the study and told to start by somebody (`underlay node start`), not by the
-    /// event.
+    /// An event of the study sent it away, and somebody (`underlay node start`), not the event, started it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub started_by_hand: bool,
     /// When its process ran again.
@@ -42,7 +41,7 @@ pub struct NodeEventRecord {
     /// When it did its part again, as far as its system can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_s: Option<f64>,
-    /// What went wrong with going away or coming back.
+    /// The problem with its stop or start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Absent for batch jobs, and where it did not go away within the measured time.
@@ -57,7 +56,7 @@ impl NodeEventRecord {
     }
 }
 
-/// What clients noticed. Intervals that are partly within belong to `during`.
+/// The effect on clients. Intervals that are partly within belong to `during`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeEventEffect {
     /// From the start of the measurement, or since another node had come back; absent where that is less than an
@@ -75,7 +74,7 @@ pub struct NodeEventEffect {
     /// come back, or there is nothing to compare with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_s: Option<f64>,
-    /// How finely times are told: the length of an interval.
+    /// The resolution of times: the length of an interval.
     pub interval_s: f64,
 }
 

@@ -1,5 +1,5 @@
-//! What a system that runs consists of: its servers, what each of them keeps in which directory, and the devices below.
-//! For pictures of it.
+//! A running system's parts: its servers, their directories with the data in them, and the devices below. For pictures
+//! of it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub struct ServerPart {
     pub keeps: Vec<KeptPart>,
 }
 
-/// What a server keeps in a directory.
+/// A server's data in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeptPart {
     /// `data`, `commitlog`.

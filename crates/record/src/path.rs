@@ -1,4 +1,4 @@
-//! What programs waited on the way to modelled devices and back, counted while a cell ran.
+//! Programs' waits on the way to modelled devices and back, counted while a cell ran.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct PathRecord {
     pub reads: PathWait,
     pub writes: PathWait,
     pub flushes: PathWait,
-    /// What small reads took that the daemon answered at once, some 50 a second all the time, beside the cell's own
+    /// The times of small reads that the daemon answered at once, some 50 a second all the time, beside the cell's own
     /// requests: they pass the kernel's FUSE and the daemon, but not the loop device. Absent where the attachment has
     /// no place for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,15 +35,15 @@ pub struct PathRecord {
     pub woken_mean_us: Option<f64>,
 }
 
-/// What the requests of one kind waited, in modelled microseconds: this machine's clock divided by the slow motion.
+/// The waits of one kind of request, in modelled microseconds: this machine's clock divided by the slow-motion factor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PathWait {
     /// Those of the block device. A program's request that is longer than what the kernel passes on at once (512 KiB on
     /// a loop device) is several.
     pub requests: u64,
-    /// What the models asked for.
+    /// The models' mean.
     pub modelled_mean_us: f64,
-    /// What programs waited: from the block device's having the request to their running again after it was done.
+    /// Programs' mean wait: from the block device's receipt of the request until they run again after it.
     pub waited_mean_us: f64,
     /// The part of it that was spent outside of the daemon, on the way there and back.
     pub path_mean_us: f64,
@@ -76,10 +76,9 @@ fn mean(paths: &[&PathRecord], figure: impl Fn(&PathWait) -> f64) -> Option<f64>
 /// The distribution of what programs waited, from `delivered`: what the devices below `paths` took, the dating back
 /// included.
 ///
-/// The way's cost is taken to be independent of what the device took. Its distribution is that of the probes, shifted
-/// (where they were too slow, scaled) so that its mean is what the kernel counted; without probes it is that mean
-/// alone. `None` where no request of these paths is a device's own, so that nothing is known of what programs waited
-/// for each.
+/// The path cost is assumed independent of the device's time. Its distribution is that of the probes, shifted (where
+/// they were too slow, scaled) to the mean that the kernel counted. Without probes it is that mean alone. It is `None`
+/// where no request of these paths is a device's own: then programs' waits for each are unknown.
 pub fn waited(paths: &[PathRecord], delivered: &Histogram) -> Option<Histogram> {
     let direct: Vec<&PathRecord> = paths.iter().filter(|path| path.is_direct).collect();
     let path_us = mean(&direct, |wait| wait.path_mean_us)?;

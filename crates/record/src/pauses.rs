@@ -21,7 +21,7 @@ const SUSPENDED_WALL_S: f64 = 0.01;
 /// warm anything up.
 const WARM_UP_TOLERANCE: f64 = 0.25;
 
-/// What a thread of the measuring process saw by waking up every few milliseconds, on this machine's clock.
+/// The gaps that a thread of the measuring process saw by waking up every few milliseconds, on this machine's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pauses {
     /// The longest time without waking up.

@@ -1,4 +1,4 @@
-//! What devices cost, and what of it is rent.
+//! The devices' price, and its rented part.
 
 use std::iter::Sum;
 use std::ops::{Add, Mul};
@@ -24,7 +24,7 @@ impl PriceSum {
         self.usd > 0.0 && self.rent_usd >= self.usd * (1.0 - 1e-9)
     }
 
-    /// What must stand beside dollars that were made from it, those for a terabyte for one.
+    /// The remark beside dollars that were computed from it, such as those for a terabyte.
     pub fn remark_on_part(&self) -> Option<String> {
         match self.rent_usd {
             rent if rent <= 0.0 => None,
@@ -33,7 +33,7 @@ impl PriceSum {
         }
     }
 
-    /// What must stand behind the dollars: `3 years' rent` where all of it is. None of what is bought.
+    /// The remark behind the dollars: `3 years' rent` where all of it is. None of what is bought.
     pub fn remark(&self, dollars: impl Fn(f64) -> String) -> Option<String> {
         match self.rent_usd {
             rent if rent <= 0.0 => None,

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What came of reading back. All numbers are of records.
+/// The result of reading back. All numbers are of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadBackRecord {
     /// Those with a write that was noted.

@@ -57,7 +57,7 @@ pub struct PublishedFigure {
     /// The most that was seen, and not what was seen everywhere.
     #[serde(default)]
     pub up_to: bool,
-    /// The paper's machines, of which the study stands for one: `value` is the printed throughput divided by it. Absent
+    /// The paper's machines; the study models one of them: `value` is the printed throughput divided by it. Absent
     /// where it is as printed.
     #[serde(default)]
     pub one_of: Option<u32>,
@@ -66,16 +66,16 @@ pub struct PublishedFigure {
 /// A finding that a paper states in words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedClaim {
-    /// What it is about.
+    /// Its subject.
     pub what: String,
-    /// What is said of it.
+    /// Its value.
     pub value: String,
     /// How a run may be held against it; empty where it is for people to judge.
     #[serde(default)]
     pub checks: Vec<ClaimCheck>,
 }
 
-/// What a claim says about one figure on one storage against another.
+/// A claim's check of one figure on one storage against another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimCheck {
     /// As in [`PublishedFigure`]: `throughput_per_s`, `read_mean_latency_ms`, `duration_s`. Besides, `io_bytes`,
@@ -120,10 +120,10 @@ pub enum ClaimExpectation {
     Less,
 }
 
-/// What one device of a medium costs.
+/// The price of one device of a medium.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DevicePrice {
-    /// As the study's devices are named, whatever is sold in that place today.
+    /// As the study's devices are named, not as their successors on sale today.
     pub medium: String,
     /// A year, or `catalogue`.
     pub when: String,
@@ -193,16 +193,16 @@ impl CellLimit {
 pub struct RunHeader {
     pub schema: u32,
     pub name: String,
-    /// What the study says it is, for the report's head.
+    /// The study's title, for the report's head.
     pub title: Option<String>,
     /// RFC 3339, UTC.
     pub started_at: String,
     /// The study as it was read, so that the directory explains itself.
     pub study_toml: String,
-    /// What the command line put in the place of the study's own, `scale.data=100`.
+    /// The command line's overrides of the study, `scale.data=100`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,
-    /// Parts of the study, of which the plan has every cell; the whole study when empty.
+    /// Parts of the study whose cells are all in the plan; the whole study when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<CellLimit>,
     /// The media that are files of the user's: each file's name as the study writes it, and its text.
@@ -219,8 +219,8 @@ pub struct RunHeader {
     pub slow_motion: Option<SlowMotion>,
     pub seed: u64,
     pub short: bool,
-    /// What the short form has in the place of the study's data, where both are one amount. Of several, nothing tells
-    /// which stands for which.
+    /// The short form's data in place of the study's, where both are one amount. Of several, nothing tells which stands
+    /// for which.
     #[serde(default)]
     pub shortened: Option<ShortenedAmount>,
     pub repetitions: u32,
@@ -231,7 +231,7 @@ pub struct RunHeader {
     pub versions: std::collections::BTreeMap<String, String>,
     pub plan: Vec<PlannedCell>,
     pub reference: Option<ReferenceTable>,
-    /// What each go at it was expected to take, and what it took; one that was killed has none.
+    /// The expected and the real time of each go at it; a killed one has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub walls: Vec<WallRecord>,
 }
@@ -250,7 +250,7 @@ impl RunHeader {
     /// Whether its scale is one that a study may have: everything is divided by it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn check_scale(&self) -> Result<(), String> {
         for (name, factor, largest) in [
             ("time", self.scale.time, ScaleFactors::MAX_TIME),

@@ -1,5 +1,5 @@
-//! What runs of schema 1 wrote, lifted into the types of today. It had contracts in text, and this is the only place
-//! that still takes such a text apart.
+//! Records of schema 1, converted into today's types. It had contracts in text, and this is the only place that still
+//! takes such a text apart.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ pub(crate) fn lift_record(record: &mut Value) -> Result<(), serde_json::Error> {
     record.get_mut("measured").map_or(Ok(()), lift_samples)
 }
 
-/// What a storage's layout in words begins with.
+/// The beginning of a storage's layout in words.
 fn arrangement(layout: &str) -> Option<DeviceArrangement> {
     Some(match layout.split([',', ' ']).next()? {
         "single" => DeviceArrangement::Single,
@@ -170,7 +170,7 @@ fn workload(old: &OldCell, is_job: bool) -> String {
     last.find(&end).map_or_else(String::new, |position| last[..position].to_owned())
 }
 
-/// What the label of requests names, the data set as the study writes it, and how long a rate that changes takes.
+/// Reads the label of requests, the data set as the study writes it, and the length of a changing rate.
 fn read_label(old: &OldCell) -> (CellLabels, Option<String>, Option<f64>) {
     let mut named = CellLabels::default();
     let mut rest = old.workload.as_str();
@@ -303,8 +303,7 @@ fn sort_as_in_study(mut names: Vec<String>, table: &str, study: &str) -> Vec<Str
     names
 }
 
-/// What the short form put in the place of the study's data. None unless one amount, that of all workloads, gives way
-/// to another.
+/// The short form's data in place of the study's. None unless one amount, that of all workloads, gives way to another.
 fn shortened(study: &str) -> Option<ShortenedAmount> {
     let study: DocumentMut = study.parse().ok()?;
     let short = study.get("short")?;

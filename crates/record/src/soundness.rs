@@ -20,7 +20,7 @@ pub enum UnsoundReason {
     CheckFailed { check: String, finding: String },
     #[error("its certificate is doubtful, but names no failed check")]
     Doubtful,
-    #[error("it has no certificate, so nothing says that it measured what it claims")]
+    #[error("it has no certificate, so nothing confirms its measurement")]
     NotCertified,
     #[error("it was not steady: {unsteady}")]
     Unsteady {

@@ -24,7 +24,7 @@ pub struct WarmUp {
     pub figure: SteadinessMetric,
 }
 
-/// What shows it.
+/// The metric that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteadinessMetric {
     /// Of a closed loop.
@@ -65,7 +65,8 @@ impl WarmUp {
         WarmUp::from_measurement(record.measured.as_ref()?, figure, record.scale.time)
     }
 
-    /// What one measurement shows, of which `time` seconds here are one. None where it is steady, or too short to tell.
+    /// One measurement's steadiness; `time` seconds here are one of its seconds. None where it is steady, or too short
+    /// to tell.
     pub fn from_measurement(
         measured: &MeasuredWindow,
         figure: SteadinessMetric,
@@ -127,7 +128,7 @@ impl fmt::Display for UnsteadyReason {
                 write!(f, "it was still warming up, {:.0} % {direction} at first", 100.0 * share.abs())
             }
             UnsteadyReason::WarmingUp { difference: None } => {
-                f.write_str("it still changed in the second half of what was measured")
+                f.write_str("it still changed in the second half of the measured window")
             }
             UnsteadyReason::TooShort { samples, needed } => {
                 write!(f, "its series has {samples} samples, and it takes {needed} to tell")
@@ -144,7 +145,7 @@ const NEEDED_SAMPLES: usize = 2 * MIN_SAMPLES;
 /// is a rate over time.
 ///
 /// # Errors
-/// What shows that they do not, or that nothing tells.
+/// The sign that they do not, or that nothing tells.
 pub fn check(records: &[&RunRecord]) -> Result<(), UnsteadyReason> {
     let figure_of = |record: &RunRecord| match record.cell.is_unthrottled() {
         true => SteadinessMetric::Throughput,

@@ -10,7 +10,7 @@ use crate::node::NodeRole;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TopologyRecord {
     pub shards: Vec<ShardRecord>,
-    /// What the system itself finds wrong or questionable about it.
+    /// The system's own findings of problems with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
 }

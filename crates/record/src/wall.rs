@@ -1,4 +1,4 @@
-//! What a run's time went on, on this machine's clock: what was expected of each part of it, and what it took.
+//! The parts of a run's time, on this machine's clock: the expected and the real one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct WallParts {
     pub measure_s: f64,
     /// Batch jobs, from their submission to their end.
     pub job_s: f64,
-    /// What jobs read is made, and what they leave is checked.
+    /// Making the jobs' input, and checking their output.
     pub around_jobs_s: f64,
     /// The last operations waited for, the system stopped, its storage cleared away.
     pub restore_s: f64,
@@ -70,7 +70,7 @@ pub struct WallRecord {
     /// Of these cells; where the run began again in slower motion, at the factor that it came to.
     pub estimated: WallParts,
     pub took: WallParts,
-    /// What was measured in motion that turned out to be too fast, and is in neither.
+    /// The time of measurements in motion that turned out to be too fast, which is in neither.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub given_up_s: f64,
 }

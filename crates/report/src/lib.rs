@@ -1,4 +1,4 @@
-//! What a run has shown: statistics, comparison, cost and pictures, from records alone.
+//! A run's results: statistics, comparison, cost and pictures, from records alone.
 //!
 //! A [`load::LoadedRun`] goes in; text, HTML, JSON and CSV come out. Nothing here measures, and nothing here
 //! needs the machine that measured. Each directory uses only those before it:

@@ -4,7 +4,7 @@ use underlay_record::{PriceSum, thousands_apart, usual_unit};
 
 use crate::statistics::{ConfidenceInterval, IntervalEstimate};
 
-/// What stands where nothing could be measured.
+/// The text where nothing could be measured.
 pub const ABSENT: &str = "–";
 
 /// A number with `digits` significant digits at least, and its thousands apart: `9,120`, `1.8`, `0.042`.
@@ -29,7 +29,7 @@ pub fn number(value: f64, digits: i32) -> String {
 fn with_unit(value: f64, digits: i32, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut index = 0;
-    // What would be printed as 1,000 belongs to the next unit.
+    // A value that would be printed as 1,000 belongs to the next unit.
     while value.abs() >= step * 0.9995 && index + 1 < units.len() {
         value /= step;
         index += 1;
@@ -304,7 +304,7 @@ mod tests {
             (1.228, 1.27, "1.23 to 1.27"),
             (9.87, 10.3, "9.9 to 10.3"),
             (0.56, 0.996, "0.56 to 0.996"),
-            // What surely differs doesn't read as if it were the same.
+            // Values that surely differ don't read as if they were the same.
             (1.04, 12.3, "1.04 to 12"),
             (1.0004, 1.9, "1.0004 to 1.9"),
             (0.3, 0.9996, "0.30 to 0.9996"),

@@ -10,7 +10,7 @@ fn compare(a: &LoadedRun, b: &LoadedRun) -> AbComparison {
     AbComparison::new(("runs/before", a), ("runs/after", b))
 }
 
-/// What was measured in cells of this storage, changed.
+/// Changes the measurements of this storage's cells.
 fn change(loaded: &mut LoadedRun, storage: &str, act: impl Fn(&mut MeasuredWindow)) {
     let is_in_storage = |record: &&mut RunRecord| record.cell.storage == storage;
     loaded

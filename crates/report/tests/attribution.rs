@@ -57,7 +57,7 @@ fn explanation(cell: &str, unexplained: f64) -> CellExplanation {
     }
 }
 
-/// Every measured cell, of which the first was simulated to wait longer than it did.
+/// Every measured cell; the first waits longer in the simulation than it did.
 fn explained(loaded: &underlay_report::LoadedRun) -> RunExplanation {
     let mut cells: Vec<CellExplanation> = Vec::new();
     for record in loaded.records.iter().filter(|record| record.measured.is_some()) {
@@ -79,7 +79,7 @@ fn explained_cells_have_bar_bottleneck_and_what_ifs() {
     let page = html::render_explained(&loaded, &explained(&loaded));
     for needed in [
         "Where the time goes",
-        "What the mean latency is made of",
+        "Parts of the mean latency",
         "device&#39;s queue",
         "The storage hdd: 50 % of an operation",
         "1.9x (1.5 to 2.4)",

@@ -74,7 +74,7 @@ fn manually_disturbed_cell_has_no_figures_or_conclusions() {
     assert!(cell.reason.as_ref().unwrap().contains("10 times as long"), "{:?}", cell.reason);
     let sentence = answer::sentence(&loaded);
     assert!(sentence.contains("1 cell was disturbed by hand") && sentence.contains("--resume"), "{sentence}");
-    // What remains is that of the other mixes.
+    // The rest is that of the other mixes.
     let conclude = |loaded: &LoadedRun| {
         let comparison = RunComparison::from_loaded(loaded);
         answer::summarize_changes(&comparison)
@@ -105,12 +105,9 @@ fn manually_disturbed_baseline_is_not_called_unmeasured() {
         answer::summarize_changes(&RunComparison::from_loaded(&loaded))
     };
     let sentence = disturbed(false, true);
-    assert!(
-        sentence.contains("what was measured on hdd was disturbed by hand and is left out"),
-        "{sentence}"
-    );
+    assert!(sentence.contains("the measurement on hdd was disturbed by hand and is left out"), "{sentence}");
     let sentence = disturbed(true, false);
-    assert!(sentence.contains("what was measured beside hdd was disturbed by hand"), "{sentence}");
+    assert!(sentence.contains("the measurements beside hdd were disturbed by hand"), "{sentence}");
     let sentence = disturbed(true, true);
     assert!(sentence.contains("No answer yet: all that was measured was disturbed by hand"), "{sentence}");
 }

@@ -354,7 +354,7 @@ fn page_has_all_job_sections() {
     let page = html::render(&mapreduce());
     for words in [
         "Performance against hdd-11",
-        "filled alike, whatever device they are on",
+        "filled alike, on fast and slow devices",
         "At the prices of 2015",
         "At the prices of the catalogue",
         "nvme-9550-max of the catalogue, 2024",
@@ -425,7 +425,7 @@ fn commanded_compaction_is_a_separate_workload() {
     assert_eq!(comparison.rows.len(), 7);
     let row = comparison.rows.iter().find(|row| row.cell.compacts_at().is_some()).expect("a row of its own");
     let found = CompactionComparison::from_result(row.cells[1].as_ref().unwrap())
-        .expect("it is known when it was told to");
+        .expect("the time of the command to compact is known");
     assert_eq!((found.gauge.as_deref(), found.share), (None, 0.5));
     assert!((found.slowdown.unwrap().value - 3.0).abs() < 0.2, "{:?}", found.slowdown);
     // Neither the published figures nor the answer are about it.

@@ -1,4 +1,4 @@
-//! What a reader sees first, on whatever screen, and that it is called what it is.
+//! A reader's first view, on any screen, and that things have their names.
 
 mod fixture;
 

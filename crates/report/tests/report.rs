@@ -1,4 +1,4 @@
-//! What is said of a run, in each of its forms.
+//! A run's report, in each of its forms.
 
 mod fixture;
 
@@ -51,7 +51,7 @@ fn answer_with_little_evidence_claims_little() {
     insta::assert_snapshot!(answers.join("\n"));
 }
 
-/// The hard disks' records under two names: whatever differs is noise.
+/// The hard disks' records under two names: every difference is noise.
 fn same_storage_twice() -> LoadedRun {
     let mut loaded = fixture::small();
     loaded.records.retain(|record| record.cell.storage == "hdd");
@@ -290,7 +290,7 @@ fn fault_is_marked_at_its_time() {
             ended_by_hand: false,
         }];
     }
-    // Once under each of the two charts of its row, whatever the number of devices.
+    // Once under each of the two charts of its row, regardless of the number of devices.
     assert_eq!(html::render(&loaded).matches(&words).count(), 2);
 }
 
@@ -528,7 +528,7 @@ fn cached_data_and_saturated_generator_are_reported() {
     {
         assert!(text.contains(words), "'{words}' is not said: {text}");
     }
-    // What a program needs for itself caches nothing: most of this budget is a heap.
+    // A program's own memory caches nothing: most of this budget is a heap.
     for record in &mut loaded.records {
         record.memory.cache_bytes = Some(record.memory.data_bytes / 2);
     }

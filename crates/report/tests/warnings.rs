@@ -1,4 +1,4 @@
-//! What a reader of a run's figures is warned of.
+//! The warnings to a reader of a run's figures.
 
 mod fixture;
 

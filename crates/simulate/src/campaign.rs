@@ -12,7 +12,7 @@ use crate::script::{FaultScript, SimulationSubject, generate};
 /// A process plays this many scripts before another one replaces it: each script leaves threads behind.
 const SCRIPTS_A_PROCESS: u64 = 25;
 
-/// What a campaign is to do.
+/// A campaign's options.
 #[derive(Clone, Debug)]
 pub struct CampaignPlan {
     pub first_seed: u64,
@@ -27,7 +27,7 @@ pub struct CampaignPlan {
     pub stop_at_failure: bool,
 }
 
-/// What it found.
+/// Its result.
 #[derive(Debug, Default)]
 pub struct CampaignSummary {
     pub seeds: u64,
@@ -100,7 +100,7 @@ pub fn run(
             }
         }
     };
-    // What one can't do the others can't do either.
+    // If one can't, the others can't either.
     let work = || play().inspect_err(|_| stop.store(true, Ordering::SeqCst));
     let jobs = (plan.jobs.max(1) as u64).min(plan.seeds);
     let outcome: Result<(), ScriptProblem> = std::thread::scope(|scope| {

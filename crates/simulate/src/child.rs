@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct PlayerProcess {
     child: Child,
     answers: mpsc::Receiver<String>,
-    /// What the process makes is in here: killed, it removes nothing itself.
+    /// The process's files are in here: killed, it removes nothing itself.
     folder: TempDir,
 }
 
@@ -41,7 +41,7 @@ impl PlayerProcess {
     /// # Errors
     /// When this program can't be started again.
     pub fn start(bug: Option<&str>) -> Result<PlayerProcess, ScriptProblem> {
-        // What it says of simulated faults is of no interest: a failure is in its answer.
+        // Its messages about simulated faults are of no interest: a failure is in its answer.
         PlayerProcess::start_with(bug, Stdio::null())
     }
 
@@ -150,7 +150,7 @@ impl Drop for PlayerProcess {
     }
 }
 
-/// What such a process does: reads scripts, a line each, and answers with a report, a line each.
+/// Such a process's loop: reads scripts, a line each, and answers with a report, a line each.
 ///
 /// # Errors
 /// When its input or output fails.

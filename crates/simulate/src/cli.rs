@@ -53,7 +53,7 @@ enum SimulateCommand {
         #[arg(long)]
         keep_going: bool,
     },
-    /// Play a script once, with all that the code says on stderr, and say what came of it
+    /// Play a script once, with the code's log on stderr, and print the outcome
     Play {
         script: PathBuf,
         /// Plant a bug; `prove --help` names them
@@ -124,7 +124,7 @@ fn say(words: impl Display) -> Result<(), ScriptProblem> {
     writeln!(io::stdout(), "{words}").map_err(ScriptProblem::Output)
 }
 
-/// What is not worth an end when nobody hears it.
+/// Prints a remark; a failure to print it does not end the program.
 fn remark(words: impl Display) {
     let _ = writeln!(io::stderr(), "{words}");
 }

@@ -17,7 +17,7 @@ const VOLUMES: RangeInclusive<u64> = 1..=8;
 /// 64 MiB.
 const BLOCKS: RangeInclusive<u64> = 1..=16_384;
 const DISK_KIB: RangeInclusive<u64> = 512..=65_536;
-/// What a layer takes for its journals, with something to spare.
+/// The room for a layer's journals, with something to spare.
 const LAYER_KIB: u64 = 320;
 const FILES: RangeInclusive<u64> = 1..=64;
 const SNAPSHOT_MIB: RangeInclusive<u64> = 0..=128;
@@ -25,7 +25,7 @@ const SNAPSHOT_MIB: RangeInclusive<u64> = 0..=128;
 const SNAPSHOTS_MIB: RangeInclusive<u64> = 0..=16_384;
 /// A request is a buffer, and dozens are under way at once.
 const REQUEST_BLOCKS: RangeInclusive<u64> = 0..=4096;
-/// Of all steps: a disk keeps whatever was not flushed.
+/// Of all steps: a disk keeps all unflushed writes.
 const CHANGED_BLOCKS: RangeInclusive<u64> = 0..=65_536;
 const PAUSE_US: RangeInclusive<u64> = 0..=3_600_000_000;
 const TREE_MEMBERS: RangeInclusive<u64> = 2..=8;

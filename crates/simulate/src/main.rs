@@ -9,7 +9,7 @@ use underlay_simulate::problem::{FAILED_SEED, ScriptProblem};
 fn main() -> ExitCode {
     let arguments = SimulateArguments::parse();
     let outcome = catch_unwind(|| run(arguments))
-        .unwrap_or_else(|_| Err(ScriptProblem::Bug("a panic, told of above".into())));
+        .unwrap_or_else(|_| Err(ScriptProblem::Bug("a panic, reported above".into())));
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED_SEED),

@@ -4,18 +4,24 @@ use std::io::{self, ErrorKind};
 
 /// A seed failed, or a planted bug was not found.
 pub const FAILED_SEED: u8 = 1;
-/// What `--help` says of exit codes.
+/// The exit codes in `--help`.
 pub const EXIT_CODES: &str = "\
-Exit codes: 0 done, and nothing failed; 1 a seed failed (prove: a bug was not found); 2 a mistake in an argument or a script; \
-3 this host lacks something; 4 the output can't be written; 70 a bug in the simulator; 130 stopped by Ctrl-C or SIGTERM.";
+Exit codes:
+  0    done, and nothing failed
+  1    a seed failed; prove: a bug was not found
+  2    a mistake in an argument or a script
+  3    this host lacks something
+  4    the output can't be written
+  70   a bug in the simulator
+  130  stopped by Ctrl-C or SIGTERM";
 
 /// Each kind has its own exit code: none of them may look like a seed that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptProblem {
-    /// What the user asked for can't be.
+    /// A mistake in the user's request.
     #[error("{0}")]
     Mistake(String),
-    /// What this host lacks.
+    /// Something that this host lacks.
     #[error("{0}")]
     Missing(String),
     #[error("the output can't be written: {0}")]

@@ -13,10 +13,10 @@ use crate::{directory, journal, layers, volumes};
 /// Far more than a sound run takes.
 const MAX_TURNS: u64 = 20_000_000;
 
-/// What came of a script.
+/// A script's outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScriptReport {
-    /// What is wrong, in words.
+    /// The failure, in words.
     pub failure: Option<String>,
     /// Why it can't be played at all: that is no failure of the stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub struct ScriptReport {
     pub trace: u64,
 }
 
-/// Plays a script. What it leaves behind (threads that wait for ever) ends with the process.
+/// Plays a script. Its leftovers (threads that wait forever) end with the process.
 pub fn run(script: &FaultScript) -> ScriptReport {
     let (setup, steps) = (script.setup.clone(), script.steps.clone());
     let events = Arc::<UserEvents>::default();

@@ -1,4 +1,4 @@
-//! What happens in a simulation, as a text that can be shortened and kept.
+//! A simulation's events, as a text that can be shortened and kept.
 
 mod scenes;
 
@@ -40,7 +40,7 @@ pub struct VolumesSetup {
     pub volumes: Vec<VolumeSetup>,
     /// Reached by initiator and target, not directly.
     pub is_remote: bool,
-    /// What was answered outlives the server's process.
+    /// Answered writes outlive the server's process.
     pub has_host_memory: bool,
     /// A failed flush has lost what it was to write, and the next one succeeds.
     pub forgets_failed_flush: bool,
@@ -174,7 +174,7 @@ pub enum ScriptStep {
     PullOut {
         member: u32,
     },
-    /// What was in the cache of a disk that was pulled out is lost, or a part of it.
+    /// The cache of a disk that was pulled out is lost, or a part of it.
     LosePower {
         member: u32,
     },

@@ -8,7 +8,7 @@ use crate::script::{FaultScript, ScriptSetup};
 /// With fewer steps the same seed decides otherwise: this many seeds are tried.
 const SEEDS: u64 = 6;
 
-/// What a failure is about, without the numbers that differ from run to run.
+/// A failure's kind, without the numbers that differ from run to run.
 pub fn kind(failure: &str) -> String {
     failure.chars().filter(|letter| !letter.is_ascii_digit()).take(24).collect()
 }

@@ -11,7 +11,7 @@ use underlay_storage::layers::workers::WorkerThreads;
 use underlay_storage::layers::{CacheLayer, CompressLayer, Mirror, Stripe};
 use underlay_sync::simulation::SimulationRng;
 
-/// What is built over disks.
+/// A stack over disks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceTree {
@@ -58,7 +58,7 @@ impl DeviceTree {
     /// Waits for the disks.
     ///
     /// # Errors
-    /// What a layer says.
+    /// A layer's error.
     pub fn open(
         &self,
         disks: &mut impl Iterator<Item = Arc<dyn BlockDevice>>,

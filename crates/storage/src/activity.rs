@@ -1,4 +1,4 @@
-//! What a device did over a measurement: counters, latencies, and rates by interval.
+//! A device's activity over a measurement: counters, latencies, and rates by interval.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub struct ActivityTotals {
     pub delivered_buckets: LatencyBuckets,
 }
 
-/// What `ActivityCounter::end` hands out.
+/// The result of `ActivityCounter::end`.
 #[derive(Debug)]
 pub struct ActivityMeasurement {
     pub duration: Duration,
@@ -97,7 +97,7 @@ impl ActivityCounter {
         *self = ActivityCounter { depth, interval: interval.max(MIN_INTERVAL), ..ActivityCounter::new(now) };
     }
 
-    /// What is about to arrive, for the trace of a measurement.
+    /// Notes a request that is about to arrive, for the trace of a measurement.
     pub fn note(&mut self, request: &ModelRequest, now: ModelTime) {
         if self.interval != Duration::MAX {
             let idle_ns =

@@ -80,7 +80,7 @@ pub struct MediumPrice {
     pub rent: Option<VolumeRent>,
 }
 
-/// What a published figure measures.
+/// The quantity that a published figure measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureKind {
@@ -184,7 +184,7 @@ pub struct PublishedPerformance {
 }
 
 impl PublishedPerformance {
-    /// What the file says beside the figure: its conditions, and what it contradicts.
+    /// The file's remarks on the figure: its conditions and contradictions.
     pub fn remarks(&self) -> Vec<String> {
         let contradictions =
             self.contradicts.iter().map(|one| format!("contradicts {}: {}", one.with.name(), one.why));
@@ -195,7 +195,7 @@ impl PublishedPerformance {
 /// One medium of the catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CatalogueMedium {
-    /// What studies call it: `hdd-7200-sata`.
+    /// Its name in studies: `hdd-7200-sata`.
     pub name: String,
     pub title: String,
     pub kind: MediumKind,
@@ -297,8 +297,8 @@ impl CatalogueMedium {
         self.sources.get(key).map_or("source not stated", String::as_str)
     }
 
-    /// What keeps its parameters from being a model; empty for every medium that `parse` made. A medium
-    /// that came over another road (JSON) may have any.
+    /// Problems that keep its parameters from being a model; empty for every medium that `parse` made. A medium that
+    /// came over another road (JSON) may have any.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.model.problems();
         problems.extend(self.tail.iter().flat_map(TailParameters::problems));
@@ -313,14 +313,13 @@ impl CatalogueMedium {
 
     /// A device of this medium in virtual time.
     ///
-    /// `capacity_bytes` may be less than what is sold (the data scale of a study). The model then keeps all
-    /// times, rates and the full stroke; what holds *data* shrinks with it, a write cache of one hundredth
-    /// for a disk of one hundredth, but never below 1 MiB (and never grows). What a disk remembers of reads
-    /// shrinks likewise, but never below four times its read-ahead, which itself keeps its length: it is a
-    /// stream's lead in time over the host. `seed` sets what differs between
-    /// two devices of a kind: a disk's angle at the start, a flash device's slow pages, all that is drawn from a
-    /// distribution. `initial` matters to flash and to cloud volumes, whose credits are spent and whose blocks are all
-    /// there in the steady state.
+    /// `capacity_bytes` may be less than the sold capacity (a study's data scale). The model then keeps all times,
+    /// rates and the full stroke. Parts that hold *data* shrink with it: a hundredth of a disk has a hundredth of the
+    /// write cache, but never less than 1 MiB, nor more than the real one. A disk's memory of reads shrinks likewise,
+    /// but never below four times its read-ahead. The read-ahead keeps its length: it is a stream's lead in time over
+    /// the host. The `seed` sets the differences between two devices of a kind: a disk's initial angle, a flash
+    /// device's slow pages, all draws from distributions. `initial` matters to flash and to cloud volumes. In the
+    /// steady state their credits are spent, and all their blocks are there.
     ///
     /// # Panics
     /// When `problems` is not empty or the capacity is zero.

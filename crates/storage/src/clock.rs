@@ -49,7 +49,7 @@ pub struct VirtualClock {
 
 impl VirtualClock {
     pub fn advance_to(&self, instant: ModelTime) {
-        // Never back, in whatever order threads get here.
+        // Never back, in any order of threads.
         self.now_ns.fetch_max(instant.as_ns(), Ordering::SeqCst);
     }
 }

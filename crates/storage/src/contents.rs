@@ -1,9 +1,9 @@
-//! What a device holds before something of ours is written over it.
+//! A device's contents before we overwrite it.
 //!
 //! File systems, RAID members, volume managers and partition tables write their signatures near the beginning or near
-//! the end of a device. A device is blank when both ends are zeros. What else is there gets its name from `wipefs`,
-//! which knows every signature that util-linux's libblkid does; it is shown a sparse copy of the two ends, so a device
-//! that only this process can read, as a volume over NVMe/TCP is, can be asked about as well.
+//! the end of a device. A device is blank when both ends are zeros. For other contents, `wipefs` gives the name: it
+//! knows every signature of util-linux's libblkid. It reads a sparse copy of the two ends, so this works for a device
+//! that only this process can read, such as a volume over NVMe/TCP.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,14 +25,14 @@ const PROGRAMS: [&str; 3] = ["/usr/sbin/wipefs", "/sbin/wipefs", "wipefs"];
 /// A message names at most this many.
 const MAX_NAMES: usize = 6;
 
-/// What was found at the ends of a device that is not blank.
+/// The contents at the ends of a device that is not blank.
 pub struct DeviceContents {
     capacity_bytes: u64,
     /// Those that are not all zeros, each with its offset.
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
-/// What the device holds; `None` if both its ends are zeros.
+/// The device's contents; `None` if both its ends are zeros.
 ///
 /// # Errors
 /// When it can't be read.
@@ -94,7 +94,7 @@ fn look<E>(
     Ok((!pieces.is_empty()).then_some(DeviceContents { capacity_bytes, pieces }))
 }
 
-/// What `wipefs --json` prints.
+/// The output of `wipefs --json`.
 #[derive(Deserialize)]
 struct WipefsOutput {
     signatures: Vec<ContentSignature>,
@@ -127,7 +127,7 @@ impl DeviceContents {
         }
     }
 
-    /// What begins at this offset, where the end that was looked at has it.
+    /// The bytes from this offset on, where the examined end has them.
     pub fn bytes_at(&self, offset_bytes: u64) -> Option<&[u8]> {
         let piece = self.pieces.iter().find(|(start_bytes, piece)| {
             (*start_bytes..*start_bytes + piece.len() as u64).contains(&offset_bytes)

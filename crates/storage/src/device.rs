@@ -12,7 +12,7 @@ pub struct DeviceGeometry {
     pub optimal_io_bytes: u32,
 }
 
-/// What is asked of a device. Buffers are owned, so that a request may outlive its caller's stack.
+/// A request to a device. Buffers are owned, so that a request may outlive its caller's stack.
 #[derive(Debug)]
 pub enum DeviceRequest {
     /// Fills `buffer`, whose length is the length of the read.

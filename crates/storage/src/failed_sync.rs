@@ -1,8 +1,8 @@
 //! A sync that failed once stays failed.
 //!
 //! Linux tells of a page that could not be written back once for each open file, and then takes the page for clean: a
-//! second `fsync` succeeds over data that is on no disk. And of two that run at the same time only one is told. So
-//! syncs go one after the other, and after one that failed none succeeds until the file is opened anew.
+//! second `fsync` succeeds over data that is on no disk. And of two that run at the same time only one gets the error.
+//! So syncs go one after the other, and after one that failed none succeeds until the file is opened anew.
 
 use std::sync::Arc;
 use underlay_sync::planted::{PlantedBug, is_planted};
@@ -24,7 +24,7 @@ impl SyncLatch {
     /// # Errors
     /// When `sync` fails now or has failed once.
     pub fn run(&self, sync: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
-        // Held meanwhile: the error of a sync may be told to another one that runs beside it.
+        // Held meanwhile: the kernel may report a sync's error to another one that runs beside it.
         let mut failure = self.failure.lock();
         if let Some(failure) = &*failure {
             return Err(again(failure));
@@ -37,8 +37,8 @@ impl SyncLatch {
     }
 }
 
-/// A device over the page cache, whose flushes can be believed. A forced write is a write and a flush here, so that
-/// one that fails is told apart: only a failed flush casts doubt on what was written before.
+/// A device over the page cache, whose flushes can be believed. A forced write is a write and a flush here, to tell
+/// their failures apart: only a failed flush casts doubt on earlier writes.
 pub struct BelievableSync<D> {
     device: Arc<D>,
     state: Arc<Mutex<FailedSyncState>>,
@@ -48,7 +48,7 @@ pub struct BelievableSync<D> {
 struct FailedSyncState {
     failure: Option<DeviceError>,
     is_under_way: bool,
-    /// What the next flush answers.
+    /// Callbacks that the next flush answers.
     waiting: Vec<CompletionCallback>,
 }
 
@@ -141,7 +141,7 @@ fn start<D: BlockDevice + 'static>(
 
 fn again(failure: &DeviceError) -> DeviceError {
     DeviceError::Io(format!(
-        "an earlier flush failed ({failure}), so what was written before it may be lost: nothing is durable \
+        "an earlier flush failed ({failure}), so earlier writes may be lost: nothing is durable \
              here until the device is opened again"
     ))
 }
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// As a file over the page cache: each failure is told once.
+    /// As a file over the page cache: it reports each failure once.
     #[derive(Default)]
     struct Forgetful {
         failures: AtomicUsize,

@@ -26,7 +26,7 @@ pub use power::WriteSurvival;
 const MAX_SPIKE_US: f64 = 3600e6;
 const MAX_FACTOR: f64 = 1e6;
 
-/// What may be wrong with a device.
+/// A device's faults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DeviceFault {
@@ -42,7 +42,7 @@ pub enum DeviceFault {
         extent: Option<ByteExtent>,
         seed: u64,
     },
-    /// Reads give data of which one bit is not what was written, and don't say so. What is stored stays as it is.
+    /// Reads silently return data with one wrong bit. The stored data stays as it is.
     Corrupt {
         /// The share of the reads that it strikes: 1 is all.
         rate: f64,
@@ -61,10 +61,10 @@ pub enum DeviceFault {
     },
     /// The device does everything this many times slower.
     Slow { factor: f64 },
-    /// The device is gone: requests fail at once, those under way too. What it held is there when it returns.
+    /// The device is gone: requests fail at once, those under way too. Its data is there when it returns.
     Vanish,
-    /// The pool that a thin device takes its space from is empty: a write to a block that holds nothing finds no
-    /// space. What is there can be read, written over and discarded.
+    /// The pool that a thin device takes its space from is empty: a write to a block that holds nothing finds no space.
+    /// Existing data can be read, overwritten and discarded.
     Full,
     /// The device lies: it answers flushes, and writes that must not rest in its buffer, but leaves
     /// everything in the buffer. It shows at the next power cut.
@@ -81,9 +81,9 @@ pub struct ByteExtent {
 
 /// How the power is cut: which of the writes that no flush covered are found on the device afterwards.
 ///
-/// Whatever is chosen, writes that a completed flush covers and completed FUA writes are there, and so are all
-/// completed ones where the medium keeps its write buffer (`power_loss_protection`, a write cache of nothing). Each
-/// block of 4096 bytes is old or new.
+/// In every choice, writes that a completed flush covers and completed FUA writes are there, and so are all completed
+/// ones where the medium keeps its write buffer (`power_loss_protection`, a write cache of nothing). Each block of 4096
+/// bytes is old or new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerCut {
@@ -139,7 +139,7 @@ pub enum FaultError {
     Timeless { device: String, fault: &'static str },
     #[error(
         "{device} is not armed for power cuts: mount the storage with --power-cut (or, in a study, give it a \
-         power-cut fault), so that what it needs to lose writes is kept from the start"
+         power-cut fault), so that the old data under unflushed writes is kept from the start"
     )]
     NotArmed { device: String },
     #[error("{device} is served by another program: put the fault on one of that program's own devices")]

@@ -1,4 +1,4 @@
-//! From probes of a device to a medium: what is asked, what came of it, the fit, and how good it is.
+//! From probes of a device to a medium: the probes, their results, the fit, and how good it is.
 //!
 //! All of it is pure but for the [`ProbeTarget`] that is asked: a disk of this machine, or a model in virtual time.
 //! The same campaign runs on both, so that a fitted medium can be held against what it was fitted to.

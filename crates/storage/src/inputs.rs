@@ -22,7 +22,7 @@ use crate::catalogue::CatalogueMedium;
 use crate::medium::InitialState;
 use held::FigureComparison;
 
-/// What changes a device's time by less than this is noise of what a model draws.
+/// Changes of a device's time by less than this are noise of a model's draws.
 const NOISE: f64 = 0.002;
 /// An estimate that changes a device's time by less than this is not held against the published figures, which takes
 /// its time.

@@ -57,7 +57,7 @@ pub struct JournalSnapshot {
     pub covers: u64,
 }
 
-/// What a journal held when it was opened.
+/// A journal's contents at its opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredJournal {
     /// Empty if there has been no checkpoint.
@@ -74,7 +74,7 @@ pub enum JournalError {
     Device(#[from] DeviceError),
     #[error(
         "the journal at byte {offset_bytes} is damaged ({problem}): restore the device, or create it again, \
-             which loses what it holds"
+             which loses its data"
     )]
     Damaged { offset_bytes: u64, problem: String },
     #[error("this is a journal of '{found}', not of '{expected}': the device was used in another way before")]

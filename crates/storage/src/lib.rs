@@ -1,4 +1,4 @@
-//! What a device does: media models in virtual time, the block stack, and the one place that waits.
+//! Devices: media models in virtual time, the block stack, and the one place that waits.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_types, clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! What a device does with time: the contract of every medium model.
+//! A device's use of time: the contract of every medium model.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,9 +53,9 @@ pub trait MediumModel: Send {
 
     fn submit(&mut self, request: ModelRequest, now: ModelTime);
 
-    /// Whether `submit` may be told of a request that came before the last `complete`. It finds busy what was given to
-    /// those that were told of before it, and all else as it was when it came: so each part of the device must know
-    /// since when it has been free. Models whose state is that of one instant can't.
+    /// Whether `submit` may get a request that came before the last `complete`. That request finds parts busy with
+    /// requests that were submitted before it, and all else as it was when it came. So each part of the device must
+    /// know since when it has been free. Models whose state is that of one instant can't.
     fn takes_late(&self) -> bool {
         false
     }
@@ -76,7 +76,7 @@ pub trait MediumModel: Send {
     /// under way.
     fn end_fast_forward(&mut self, _now: ModelTime) {}
 
-    /// What was written and worn since the model was made; `None` for a medium that doesn't wear.
+    /// Writes and wear since the model was made; `None` for a medium that doesn't wear.
     fn wear(&self) -> Option<underlay_record::FlashWear> {
         None
     }
@@ -87,7 +87,7 @@ pub trait MediumModel: Send {
     }
 }
 
-/// What a device went through before it is first used. It matters to flash, whose free space is spent.
+/// A device's state before its first use. It matters to flash, whose free space is spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InitialState {

@@ -37,7 +37,7 @@ pub enum PacingMode {
     Immediate,
 }
 
-/// What a program's request waits outside of the device, on its way there and its answer's way back.
+/// The wait of a program's request outside of the device, on its way there and its answer's way back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathCost {
     pub fixed_us: f64,
@@ -80,7 +80,7 @@ pub(crate) struct PacedCore {
     modelled: bool,
     /// When the model's next event is due, in its nanoseconds; `NEVER` when idle. The pacer reads it.
     next_ns: AtomicU64,
-    /// What a request's way here and its answer's way back take, in the model's nanoseconds: without data, and for
+    /// The time of a request's way here and its answer's way back, in the model's nanoseconds: without data, and for
     /// each MiB.
     path_ns: [AtomicU64; 2],
     state: Mutex<PacedState>,
@@ -121,7 +121,7 @@ struct InFlight {
     length_bytes: u64,
     /// When `submit` was called.
     submitted: ModelTime,
-    /// When the model was told: later than `submitted` where it had gone on meanwhile.
+    /// When the model got it: later than `submitted` where it had gone on meanwhile.
     given: ModelTime,
     answer: DeviceCompletion,
     /// Taken where the request was answered before its model had finished with it.
@@ -135,7 +135,7 @@ struct PacedAnswer {
     reply: Option<AnswerRecord>,
 }
 
-/// What to record of an answer as it is given.
+/// The record of an answer as it is given.
 struct AnswerRecord {
     operation: ModelOperation,
     length_bytes: u64,
@@ -252,24 +252,24 @@ impl Paced {
         state.wear_began = state.wear();
     }
 
-    /// What the medium wore since `begin_measurement`, which was `duration` ago.
+    /// The medium's wear since `begin_measurement`, which was `duration` ago.
     pub fn end_wear(&self, duration: Duration) -> Option<FlashWear> {
         let state = self.core.lock();
         let began = state.wear_began.unwrap_or_default();
         state.wear().map(|now| now.delta_since(&began, duration.as_secs_f64()))
     }
 
-    /// What happened since `begin_measurement`.
+    /// The activity since `begin_measurement`.
     pub fn end_measurement(&self) -> ActivityMeasurement {
         self.core.lock().activity.end(self.core.clock.now())
     }
 
-    /// What it did since counting began, up to now.
+    /// Its totals since counting began, up to now.
     pub fn glance(&self) -> ActivityTotals {
         self.core.lock().activity.glance(self.core.clock.now())
     }
 
-    /// What requests took since the device was made, whatever is being measured.
+    /// Requests' times since the device was made, independent of any measurement.
     pub fn times(&self) -> RequestTimes {
         self.core.lock().times
     }
@@ -595,7 +595,7 @@ impl BlockDevice for Paced {
     }
 }
 
-/// What a panic said.
+/// A panic's message.
 fn text(panic: &(dyn Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text,

@@ -59,7 +59,7 @@ pub struct ClosedLoop {
     pub seed: u64,
 }
 
-/// What came of it.
+/// Its outcome.
 #[derive(Clone, Debug)]
 pub struct MediumPrediction {
     pub latency: Histogram,
@@ -122,8 +122,8 @@ pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> MediumPred
     MediumPrediction { latency, iops, mb_s: iops * load.block_bytes as f64 / 1e6, duration_s }
 }
 
-/// What the medium's model gives for a published figure, in the figure's unit; `None` for a figure that
-/// this kind of medium doesn't have (the seek time of flash).
+/// The model's value for a published figure, in the figure's unit; `None` for a figure that this kind of medium doesn't
+/// have (the seek time of flash).
 pub fn published(medium: &CatalogueMedium, published: &PublishedPerformance, seed: u64) -> Option<f64> {
     // A disk's second holds a hundred requests, a flash device's many thousands: both take milliseconds here.
     let random = match medium.kind {
@@ -182,8 +182,8 @@ fn answer(
         seed,
     };
     let fresh = || medium.model(capacity_bytes, seed, InitialState::Fresh);
-    // What a volume keeps up when its credits are spent, and what a burst lets it do, are separate figures.
-    // Flash is filled at random before its random writes are measured, and not before sequential ones.
+    // A volume's rate without credits and its burst rate are separate figures. Flash is filled at random before its
+    // random writes are measured, and not before sequential ones.
     let initial = match (medium.kind, published.figure) {
         (MediumKind::Cloud, _) | (MediumKind::Flash | MediumKind::Network, FigureKind::RandomWriteIops) => {
             InitialState::Steady
@@ -191,8 +191,7 @@ fn answer(
         _ => InitialState::Fresh,
     };
     let run = |load: ClosedLoop| closed_loop(&mut *medium.model(capacity_bytes, seed, initial), &load);
-    // What a request takes that no rate holds back: without credits, one after the other may be too fast for a small
-    // volume.
+    // A request's time without any rate limit: without credits, one after the other may be too fast for a small volume.
     let unhindered = match &medium.model {
         ModelParameters::Cloud(volume) if volume.burst_iops.is_some() && volume.cold_share.is_none() => {
             InitialState::Fresh

@@ -52,13 +52,13 @@ pub struct Stack {
     remotes: Vec<Arc<RecordedRemote>>,
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
-    /// What programs reach directly, of each volume: a request of theirs is one of these devices', or one each of
-    /// several at once. None of a volume of other layers.
+    /// The devices of each volume that programs reach directly: a program's request is one to such a device, or one
+    /// each to several at once. None of a volume of other layers.
     direct: Vec<Vec<Paced>>,
     layers: Vec<LayerMetrics>,
     /// They have to look after their members when power was cut.
     mirrors: Vec<Arc<Mirror>>,
-    /// What it still does with a device is over when the stack is gone.
+    /// Its work on devices ends before the stack is gone.
     workers: WorkerThreads,
     pacer: Option<Pacer>,
 }
@@ -200,8 +200,8 @@ impl Stack {
         self.direct.iter().flatten().for_each(|device| device.set_path(path));
     }
 
-    /// What requests took at the devices of each volume since they were made, in the order of the spec's volumes;
-    /// `None` of a volume whose devices get requests that no program has made.
+    /// Requests' times at the devices of each volume since they were made, in the order of the spec's volumes; `None`
+    /// of a volume whose devices get requests that no program has made.
     pub fn times(&self) -> Vec<Option<RequestTimes>> {
         let sum = |devices: &Vec<Paced>| devices.iter().map(Paced::times).reduce(|sum, one| sum.plus(&one));
         self.direct.iter().map(sum).collect()
@@ -282,7 +282,7 @@ fn glance_of(id: &DeviceId, glance: ActivityTotals, is_modelled: bool, faults: V
 
 impl Stack {
     /// The certificate of its inputs: what the requests of the measurement that has ended say of each modelled device,
-    /// by its name. It takes a moment, and no device waits for it. Each measurement is told of once.
+    /// by its name. It takes a moment, and no device waits for it. Each measurement is returned once.
     pub fn inputs(&self) -> Vec<(String, DeviceInputs)> {
         let inputs_of = |device: &StackDevice| {
             let trace = std::mem::take(&mut *device.trace.lock());

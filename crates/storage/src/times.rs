@@ -10,7 +10,7 @@ use crate::medium::ModelOperation;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KindTimes {
     pub requests: u64,
-    /// What the models asked for.
+    /// The models' times.
     pub modelled_us: f64,
     /// From a request's arrival at its device to its answer.
     pub served_us: f64,
@@ -54,7 +54,7 @@ impl RequestTimes {
         self.combined(other, KindTimes::plus)
     }
 
-    /// What came since `earlier`.
+    /// The difference since `earlier`.
     #[must_use]
     pub fn delta_since(&self, earlier: &RequestTimes) -> RequestTimes {
         self.combined(earlier, KindTimes::delta_since)

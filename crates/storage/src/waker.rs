@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use underlay_sync::{Condvar, Mutex};
 
-/// What a device calls when its next event may be earlier than the one the pacer sleeps for.
+/// A device wakes the pacer with this when its next event may be earlier than the pacer's.
 pub(crate) struct Waker {
     /// Until when the pacer sleeps, in the model's nanoseconds; 0 while it is awake and looks by itself.
     pub(crate) sleeping_until_ns: AtomicU64,

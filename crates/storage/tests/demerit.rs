@@ -1,8 +1,8 @@
 //! The disk model against theory: random reads of one block on an idle disk.
 //!
-//! Such a read takes the command, the seek between two random places, a uniformly random part of a turn, the
-//! block's passing, and the interface. The places are random in bytes, of which the outer cylinders hold more. None
-//! of the model's geometry, queue or events is used for it.
+//! Such a read takes the command, the seek between two random places, a uniformly random part of a turn, the block's
+//! passing, and the interface. The places are random in bytes, and the outer cylinders hold more. None of the model's
+//! geometry, queue or events is used for it.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

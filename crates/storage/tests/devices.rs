@@ -222,7 +222,7 @@ fn bad_requests_are_refused_by_every_device() {
     }
 }
 
-/// A backing that fails what it is told to.
+/// A backing store that fails the requests that the test names.
 #[derive(Default)]
 struct Failing {
     inner: MemoryBacking,

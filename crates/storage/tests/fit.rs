@@ -207,8 +207,8 @@ fn fitted_and_checked(profile: &DeviceProfile) -> CatalogueMedium {
     medium
 }
 
-/// It was written as if eight of 518 requests were slow: with a mean of 74 µs, of which no device answers the 15,585 a
-/// second that were measured.
+/// It was written as if eight of 518 requests were slow: with a mean of 74 µs, and no device with that answers the
+/// 15,585 a second that were measured.
 #[test]
 fn single_slow_request_does_not_contradict_rate() {
     let alone = [
@@ -294,7 +294,7 @@ proptest! {
     // Each case is asked in virtual time in both orders.
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whatever was measured, what `media measure` writes passes `media check`.
+    /// Every medium that `media measure` writes passes `media check`.
     #[test]
     fn fitted_medium_is_accepted(
         loops in prop::collection::vec(

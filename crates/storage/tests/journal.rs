@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Owner {
     journal: Journal,
     device: QueuedDevice,
-    /// (the last record's number, of which the journal counts from here)
+    /// (the last record's number, which the journal counts on from)
     state: Arc<Mutex<(u64, u64)>>,
     committed: Arc<AtomicU64>,
 }
@@ -175,7 +175,7 @@ proptest! {
         match Journal::open(device.as_device(), RANGE, KIND) {
             Ok((_, recovered)) => {
                 let found = last(&recovered);
-                // The last batch alone can't be told from one that never became durable.
+                // Nothing tells a damaged last batch from one that never became durable.
                 prop_assert!(found + 1 >= lengths.len() as u64, "{found} of {}", lengths.len());
             }
             Err(JournalError::Damaged { offset_bytes, .. }) => prop_assert!(RANGE.contains(&offset_bytes)),

@@ -35,7 +35,7 @@ fn near(found: f64, expected: f64, tolerance: f64, label: &str) {
     assert!((found / expected - 1.0).abs() <= tolerance, "{label}: {found}, expected {expected}");
 }
 
-/// A volume of which only the gates are left.
+/// A volume reduced to its gates.
 fn gp2() -> CatalogueMedium {
     let mut medium = kind(include_str!("kinds/cloud.toml"));
     if let ModelParameters::Cloud(volume) = &mut medium.model {
@@ -478,7 +478,7 @@ fn profiled_buffer_fills_then_shows_medium() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 
-    /// The link never lets more through than its bandwidth, whatever is behind it.
+    /// The link never lets more through than its bandwidth, to any device.
     #[test]
     fn link_bounds_its_volume(mb_s in 1.0..500.0f64, depth in 1usize..40, block in 1u64..64) {
         let mut medium = kind(include_str!("kinds/network.toml"));

@@ -20,8 +20,8 @@ struct Load {
     reads: f64,
 }
 
-/// Programs that wait for each answer and ask again at once, each by a way that takes `way_ns`. What they wait on
-/// average, the way not counted, if the model is told when they asked; and if it isn't.
+/// Programs that wait for each answer and ask again at once, each by a way that takes `way_ns`. Their mean wait, the
+/// way not counted, if the model knows when they asked; and if it doesn't.
 fn mean_us(medium: &str, load: &Load, way_ns: u64, is_told: bool) -> f64 {
     let mut model = catalogue::find(medium).unwrap().model(CAPACITY_BYTES, 7, InitialState::Fresh);
     let mut random = Pcg64Mcg::seed_from_u64(11);

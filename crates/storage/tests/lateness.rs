@@ -1,4 +1,4 @@
-//! What a paced device reports about its lateness, and what becomes of its callers when a model fails.
+//! What a paced device reports about its lateness, and how its callers end when a model fails.
 
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
@@ -279,7 +279,7 @@ fn panicking_model_fails_its_requests() {
         assert!(answers.iter().any(is_failed), "{answers:?}");
         submit(&device, read(0), &sender);
         assert_eq!(receiver.recv_timeout(TIMEOUT).unwrap(), Err(DeviceError::Gone));
-        // Nor does this wait for ever.
+        // Nor does this wait forever.
         device.set_pace(underlay_storage::stack::PacingMode::Immediate);
     }
 }

@@ -158,7 +158,7 @@ fn layout_survives_json_round_trip() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-    /// Whatever stands in the file, it is read or refused with a place.
+    /// Any file is read, or refused with a place.
     #[test]
     fn any_text_is_read_or_refused(position in 0..400usize, cut in 0..40usize, put in "[ -~\n]{0,12}") {
         let start = position.min(GOOD.len());

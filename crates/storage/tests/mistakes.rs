@@ -272,7 +272,7 @@ fn contradicts(changes: &[(&str, &str)], lines: (&str, &str), words: &str) {
 fn impossible_devices_are_found() {
     assert!(contradictions(DRIVE).is_empty(), "{:#?}", contradictions(DRIVE));
     CatalogueMedium::parse("drive.toml", DRIVE).unwrap_or_else(|error| panic!("{error}"));
-    // A write of 180 us, of which one at a time is answered 1,780 times a second.
+    // A write of 180 us, while one at a time is answered 1,780 times a second.
     contradicts(
         &[("[[1, 5_555], ", "[[1, 1_780], ")],
         ("[[1, 1_780], ", "value = 180,"),
@@ -350,7 +350,7 @@ fn contradicting_ratings_are_found() {
     };
     let line = |text: &str, needle: &str| text[..text.find(needle).unwrap()].matches('\n').count() + 1;
     assert!(contradictions(&latency(45, "")).is_empty());
-    // Whatever else is said of it: a note is about conditions.
+    // A note alone does not help: it is about conditions.
     for note in ["", "note = \"typical\""] {
         let text = latency(101, note);
         let found = contradictions(&text);
@@ -416,7 +416,7 @@ fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
 
-    /// A file is read or refused, and whatever is read makes a model that answers.
+    /// A file is read or refused, and every medium that is read makes a model that answers.
     #[test]
     fn any_numbers_make_a_model_or_a_mistake(
         file in 0usize..4,

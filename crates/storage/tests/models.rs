@@ -1,4 +1,4 @@
-//! What every medium model must keep, whatever it is asked: one suite for all media.
+//! The contract of every medium model, under any requests: one suite for all media.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -185,7 +185,7 @@ fn random_writes_within_a_few_files_are_random() {
     }
 }
 
-/// A model of which the load sees the first bytes only.
+/// A model that shows the load its first bytes only.
 struct Confined {
     model: Box<dyn MediumModel>,
     window_bytes: u64,

@@ -311,7 +311,7 @@ fn unsold_volume_is_refused_with_rule() {
     }
 }
 
-/// Its file says more than the rules: a burst of which they do not speak.
+/// Its file has more than the rules: a burst that they don't mention.
 #[test]
 fn own_file_may_state_unruled_burst() {
     let burst = "[model]\nburst_iops = { value = 30_000, source = \"limits\" }\nio_credits = { value = 1_000_000, source = \"limits\" }\n";

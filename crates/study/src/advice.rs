@@ -4,7 +4,7 @@
 //! Such a system (HDFS, a NodeManager) puts about as much into each directory as into any other. The device whose
 //! directories get more than it can take in the time holds the others up: a storage is as fast as `min(bandwidth of a
 //! device / share of the bytes that it gets)`. With a directory a device that is the slowest device times the number of
-//! devices, whatever the fast ones could do.
+//! devices: the fast ones' rest is lost.
 
 use underlay_config::units::{self, QuantityError};
 
@@ -28,7 +28,7 @@ pub struct DeviceCount {
     pub bandwidth_bytes_per_s: u64,
 }
 
-/// What is wrong with a description of devices.
+/// Mistakes in a description of devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdviceError {
     #[error("'{text}': expected NAME=COUNT@BANDWIDTH, as in hdd=6@120MB/s")]
@@ -89,9 +89,9 @@ pub struct DeviceSplit {
     pub parts: Vec<AdvicePart>,
     /// On all devices.
     pub directories: u32,
-    /// What the devices could do together.
+    /// The devices' total bandwidth.
     pub bandwidth_bytes_per_s: f64,
-    /// What a system that fills its directories in turn gets of it with a directory a device ...
+    /// The part of it that a system which fills its directories in turn gets with a directory a device ...
     pub before_bytes_per_s: f64,
     /// ... and with these.
     pub after_bytes_per_s: f64,
@@ -175,7 +175,7 @@ pub fn split(devices: &[DeviceCount]) -> Result<DeviceSplit, AdviceError> {
     })
 }
 
-/// What devices give whose directories all get as much: the first to be full up holds up the rest.
+/// The bandwidth of devices whose directories all get as much: the first one at its limit holds up the rest.
 fn aggregate(devices: &[DeviceCount], directories: &[u32]) -> f64 {
     let all: u32 = devices.iter().zip(directories).map(|(one, each)| one.count * each).sum();
     devices
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(split(&many).unwrap_err(), AdviceError::TooMany { count: 1001 });
     }
 
-    /// What a system gets that writes equal blocks into its directories in turn, block by block.
+    /// The bandwidth of a system that writes equal blocks into its directories in turn, block by block.
     fn compute_by_hand(devices: &[DeviceCount], directories: &[u32]) -> f64 {
         let mut written = Vec::new();
         for (one, &each) in devices.iter().zip(directories) {

@@ -1,7 +1,7 @@
 //! How long a study takes on this machine's clock, before it runs.
 //!
-//! What things take is from runs on two CPUs whose parts are on record (`tests/estimates.rs`); a run writes down what
-//! it estimated and what it took.
+//! The times are from runs on two CPUs whose parts are on record (`tests/estimates.rs`); a run records its estimate and
+//! its real times.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{fill, plan};
 
 /// Images are cloned and written out at about this speed where the file system can't share blocks.
 const COPY_BYTES_PER_S: f64 = 150e6;
-/// What commands load: databases with their indexes a third of it, files several times as much.
+/// The rate at which commands load: databases with their indexes reach a third of it, files several times as much.
 const COMMANDS_LOAD_BYTES_PER_S: f64 = 50e6;
 /// Systems say how many records of this size they load a second; of larger ones fewer.
 const LOADED_RECORD_BYTES: f64 = 1000.0;
@@ -22,7 +22,7 @@ const LOADED_RECORD_BYTES: f64 = 1000.0;
 const FILL_TO_LOAD: f64 = 0.4;
 /// ... and where all of them read. Of replicated systems they took a half to a third of the time.
 const READS_TO_LOAD: f64 = 0.9;
-/// A job of which nothing is known.
+/// An unknown job.
 const UNKNOWN_JOB_S: f64 = 25.0;
 /// Attaching, cloning, dropping caches.
 const AROUND_A_CELL_S: f64 = 1.0;
@@ -50,7 +50,7 @@ pub fn with_a_trial(parts: WallParts) -> WallParts {
     WallParts { prepare_s: OWN_OVERHEAD_S + TRIAL_S, ..parts }
 }
 
-/// The same for a study whose factor is found, of which each cell runs as often as is said of its id.
+/// The same for a study whose factor is found; `count_of` gives the runs of each cell by id.
 pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallParts {
     let mut estimate = WallParts::default();
     let mut loaded = BTreeSet::new();
@@ -62,7 +62,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         estimate.prepare_s = OWN_OVERHEAD_S;
         let kind = underlay_systems::find(&entry.system.kind);
         let settings = entry.system.with_nodes(entry.storage.settings_of(entry.system));
-        // What runs already is not started.
+        // External systems are not started.
         let started = kind.filter(|_| !entry.storage.is_elsewhere());
         let one_server_s = started.map_or(0.0, |kind| kind.start_and_stop(&settings).as_secs_f64());
         let further = f64::from(entry.system.servers.max(1) - 1);
@@ -72,7 +72,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         if let plan::CellWork::Benchmark(benchmark) = entry.asked {
             estimate.start_s += start_s * count;
             estimate.restore_s += restore_s * count;
-            // Most are told how long to run by {warmup_s} and {duration_s}.
+            // Most get their running time from {warmup_s} and {duration_s}.
             estimate.measure_s += (study.run.warmup + study.run.duration).as_secs_f64() * count;
             let is_loaded = entry.system.settings.contains_key("load");
             if is_loaded && loaded.insert(plan::dataset_key_of(study, &entry)) {
@@ -110,7 +110,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         let servers = u64::from(entry.system.servers.max(1));
         let of_one_server = study.records_here(requests.records / servers);
         let record_bytes = entry.workload.record_bytes();
-        // What a system takes a second of records of this size.
+        // The bytes of records of this size that a system loads in a second.
         let larger = (record_bytes as f64 / LOADED_RECORD_BYTES).max(1.0);
         let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
         estimate.start_s += start_s * count;
@@ -218,7 +218,7 @@ mod tests {
         assert!(estimate.start_s + estimate.restore_s < 20.0, "{estimate:?}");
     }
 
-    /// What the same jobs took at x12 without a cache, behind the gateway, and behind Alluxio.
+    /// The times of the same jobs at x12 without a cache, behind the gateway, and behind Alluxio.
     #[test]
     fn job_estimates_with_caches_match_runs() {
         for (settings, took_s) in

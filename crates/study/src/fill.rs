@@ -14,7 +14,7 @@ const MAX_RECORD_FILLS: u64 = 400_000;
 /// waits for a disk, so that even a seventh decides what a data set that fits in memory does on disks.
 const MAX_RECORD_ROUNDS: f64 = 4.0;
 
-/// What the cells of one server have here.
+/// One server's part of a cell on this host.
 #[derive(Clone, Copy)]
 pub(crate) struct CellSizes {
     pub budget_bytes: u64,

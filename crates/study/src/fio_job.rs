@@ -1,5 +1,4 @@
-//! What a job of fio asks of a device, read from its text: a prediction needs to know it exactly, and refuses what it
-//! doesn't.
+//! A fio job's requests to a device, read from its text: a prediction needs them exactly, and refuses unclear ones.
 
 use underlay_systems::benchmark::fio::{FioJobSection, JobFile};
 
@@ -21,7 +20,7 @@ const ONE_AT_A_TIME: [&str; 6] = ["psync", "sync", "pvsync", "pvsync2", "vsync",
 /// Not `posixaio`, which has one request at a time under way on each file.
 const SEVERAL: [&str; 2] = ["libaio", "io_uring"];
 const KNOWN: [&str; 8] = ["rw", "bs", "direct", "ioengine", "iodepth", "numjobs", "fsync", "fdatasync"];
-/// What changes nothing of what a request asks for.
+/// Options that don't change requests.
 const HARMLESS: [&str; 15] = [
     "filename",
     "directory",
@@ -44,7 +43,7 @@ impl FioJob {
     /// Reads the text of a job file.
     ///
     /// # Errors
-    /// What of it is not known well enough, in words.
+    /// The unclear part, in words.
     pub fn parse(text: &str) -> Result<FioJob, String> {
         let file = JobFile::parse(text);
         if let Some(stray) = file.strays.first() {

@@ -32,15 +32,14 @@ pub struct ModelledStorage {
     pub volumes: Vec<VolumeSpec>,
     /// They are cut from one pool: devices of the same name are one device.
     pub shares_devices: bool,
-    /// What a model of it leaves out, a sentence.
+    /// The part that a model of it leaves out, a sentence.
     pub assumed: Option<String>,
 }
 
-/// What a model needs of a cell's storage.
+/// A cell's storage as a model needs it.
 ///
 /// # Errors
-/// What the storage is, in words, where nothing of ours paces its devices, or where it is not known what they are asked
-/// for.
+/// The reason, in words, where we don't pace its devices, or where their requests are unknown.
 pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorage, String> {
     let under = entry.storage.under(entry.system);
     if !entry.system.roles.is_empty() {
@@ -55,7 +54,7 @@ pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorag
     if study.events.iter().any(|event| event.concerns(&entry.system.name)) {
         return Err("a node that goes away".to_owned());
     }
-    // Named alike, so that equal storages are equal whatever studies call them.
+    // Named alike, so that equal storages are equal under any names.
     let named = |volume: VolumeSpec| VolumeSpec { name: "volume".to_owned(), ..volume };
     match &under.source {
         StorageSource::Modelled { .. } => {
@@ -67,18 +66,18 @@ pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorag
         }
         StorageSource::Volume(volume) => {
             let root = pool(volume, &storage::pool_devices(&under, study.scale.data))?;
-            let assumed = "the way to the pool's server is what the study's link says; what NVMe over TCP and this host's loopback take beside it is left out"
+            let assumed = "the way to the pool's server is the study's link; the time of NVMe over TCP and this host's loopback is left out"
                 .to_owned();
             let each = named(VolumeSpec::new("volume", root));
             let volumes = (0..entry.system.servers).map(|_| each.clone()).collect();
             Ok(ModelledStorage { volumes, shares_devices: true, assumed: Some(assumed) })
         }
-        StorageSource::Paths(_) => Err("a real storage, of which there is no model".to_owned()),
+        StorageSource::Paths(_) => Err("a real storage, which has no model".to_owned()),
         StorageSource::Elsewhere(_) => Err("the storage of a cluster that is already running".to_owned()),
     }
 }
 
-/// What a pool puts on one device before it goes on to the next.
+/// The bytes that a pool puts on one device before it goes on to the next.
 const EXTENT_BYTES: u64 = 256 << 10;
 
 /// A volume of a pool: extents in turn over all of its devices, each on one or on two of them. It is thin: extents are

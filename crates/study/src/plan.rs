@@ -26,7 +26,7 @@ pub struct CellParts<'a> {
     pub asked: CellWork<'a>,
 }
 
-/// What a cell asks for: requests over a data set, a batch job, or a command of the user's.
+/// A cell's work: requests over a data set, a batch job, or a command of the user's.
 #[derive(Clone, Copy, Debug)]
 pub enum CellWork<'a> {
     Requests(&'a DataSize),
@@ -52,16 +52,16 @@ pub fn measuring_wall(study: &Study) -> Duration {
         None => each,
     };
     let benchmarks = study.workloads.iter().filter(|workload| workload.benchmark.is_some()).count();
-    // Most are told how long to run by {warmup_s} and {duration_s}.
+    // Most get their running time from {warmup_s} and {duration_s}.
     let of_benchmarks = each * u32::try_from(benchmarks).unwrap_or(u32::MAX);
     let once: Duration = points.map(wall_of).sum::<Duration>() + of_benchmarks;
     let times = study.systems.len() * study.storages.len();
     once * u32::try_from(times).unwrap_or(u32::MAX)
 }
 
-/// What runs, in order: each repetition is a round over all cells in its own shuffle, so that a run
-/// that is cut short has measured every cell about equally often. Batch jobs that [run together](groups) stay together,
-/// in their system's own order. The same study gives the same order.
+/// The cells to run, in order: each repetition is a round over all cells in its own shuffle, so that a run that is cut
+/// short has measured every cell about equally often. Batch jobs that [run together](groups) stay together, in their
+/// system's own order. The same study gives the same order.
 pub fn order(study: &Study) -> Vec<PlannedCell> {
     order_of(study, study.run.repetitions)
 }
@@ -104,7 +104,7 @@ pub fn groups(planned: &[PlannedCell]) -> Vec<Range<usize>> {
     groups
 }
 
-/// What batch jobs that run together have in common.
+/// The key that batch jobs which run together share.
 fn group_key(cell: &Cell) -> (&str, &str, &str) {
     (&cell.system, &cell.storage, &cell.workload)
 }
@@ -150,10 +150,9 @@ pub fn is_loaded_on_its_storage(system: &dyn System, storage: &StorageSpec) -> b
 
 /// Names a loaded data set: cells with the same key can start from copies of one.
 ///
-/// It depends on everything that shapes the files: the system, its settings and memory, the records stored
-/// by a server on this machine, their shape and properties, and the seed; not on the storage, which the files don't
-/// show, but for the settings that hold on it.
-/// Lower-case letters, digits and dashes.
+/// It depends on everything that shapes the files: the system, its settings and memory, the records stored by a server
+/// on this machine, their shape and properties, and the seed. The files don't show the storage, so only the settings
+/// that hold on it count. Lower-case letters, digits and dashes.
 pub fn dataset_key(study: &Study, cell: &Cell) -> String {
     if let Some(entry) = entries(study).iter().find(|entry| entry.cell.id == cell.id) {
         return dataset_key_of(study, entry);
@@ -188,7 +187,7 @@ pub fn dataset_key_of(study: &Study, entry: &CellParts<'_>) -> String {
     named_key(cell, records, &parts)
 }
 
-/// That of a program which commands load: by whatever they can know of the cell.
+/// That of a program which commands load: by everything that they can know of the cell.
 fn command_key(study: &Study, entry: &CellParts<'_>, benchmark: &BenchmarkSpec) -> String {
     let CellParts { cell, system, storage, .. } = entry;
     let data_bytes = study.bytes_here(benchmark.data_bytes);
@@ -321,7 +320,7 @@ fn points_of(workload: &WorkloadSpec) -> Vec<WorkloadPoint<'_>> {
     points
 }
 
-/// What the study asks for; else what YCSB's own workload file of the mix does.
+/// The study's distributions; else those of YCSB's own workload file of the mix.
 fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
     match OperationMix::parse(mix) {
         Ok(mix) if workload.distributions.is_empty() || mix.visits_every_record() => {
@@ -332,8 +331,8 @@ fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
 }
 
 impl WorkloadPoint<'_> {
-    /// The last part of a cell's id; `with_data` when the study has several sizes.
-    /// Lengths of rates are in it as the study has them, of which those here are `stretch` times as long.
+    /// The last part of a cell's id; `with_data` when the study has several sizes. Lengths of rates are in it as in the
+    /// study; those here are `stretch` times as long.
     fn id(&self, with_data: bool, stretch: f64) -> String {
         let mut id = format!("{}-{}-{}-{}t", self.workload.name, self.mix, self.distribution, self.threads);
         match self.rate {
@@ -365,7 +364,7 @@ impl WorkloadPoint<'_> {
         }
     }
 
-    /// What the highest rate is to keep to, where one is looked for.
+    /// The limits of a search for the highest rate, if there is one.
     fn find_rate(&self) -> Option<&FindRate> {
         self.workload.find_rate.as_ref().filter(|_| *self.rate == StudyRate::Max)
     }

@@ -1,8 +1,8 @@
 //! Published results, bundled with the program: the figures that a study prints beside its own.
 //!
-//! Each paper is one TOML file of facts under `studies/references/`. What this module reads of it:
-//! `title` and `source`; every `[[table]]`, which becomes figures; every `[[claim]]`; `[prices]`. Other sections
-//! describe the paper's setup, for people.
+//! Each paper is one TOML file of facts under `studies/references/`. The parts that this module reads: `title` and
+//! `source`; every `[[table]]`, which becomes figures; every `[[claim]]`; `[prices]`. Other sections describe the
+//! paper's setup, for people.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -77,12 +77,12 @@ impl PublishedStudy {
     /// as a key instead. Every other column holds figures, and `across` tells what its name is: a `metric`
     /// (the default), a `data` size or a `mix`. A table with `up_to = true` has the most that was seen.
     ///
-    /// A `[[claim]]` says `what` is claimed to be of what `value`. Its `[[claim.check]]`s say how a run is held against
-    /// it: the `metric` on `storage` `against` another storage shall be the `same`, `more` or `less`, at offered rates
-    /// of a server of `rate_from` and more, or of less than `rate_below`, or where nothing holds back (`unthrottled =
-    /// true`). It may be about one `mix` or job, or about each of a list, and about one number of `threads`. Jobs have
-    /// no rate. The ratio that the paper gives is `published`, and `up_to = true` where it is the most that was seen;
-    /// with `than_mix` the effect is held against that under another mix.
+    /// A `[[claim]]` says `what` is claimed to be of what `value`. Its `[[claim.check]]`s compare a run with it: the
+    /// `metric` on `storage` `against` another storage must be the `same`, `more` or `less`. They may hold at offered
+    /// rates of a server of `rate_from` and more, of less than `rate_below`, or without a rate (`unthrottled = true`).
+    /// It may be about one `mix` or job, or about each of a list, and about one number of `threads`. Jobs have no rate.
+    /// The ratio that the paper gives is `published`, and `up_to = true` where it is the most that was seen; with
+    /// `than_mix` the effect is held against that under another mix.
     ///
     /// `[prices]` has `columns` and `rows` too: `medium`, `year`, `usd`, `tb` and `mb_s` of a device are read. `media`
     /// says which of the catalogue's each medium stands for, and `catalogue` which one is bought in its place today.
@@ -314,7 +314,7 @@ impl WrittenCheck {
     }
 }
 
-/// What the names of figure columns are.
+/// The names of figure columns.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum FigureColumns {

@@ -8,7 +8,7 @@ use underlay_record::{Cell, CellLimit, OfferedRate, PlannedCell};
 use crate::plan;
 use crate::spec::{MAX_REPETITIONS, Study};
 
-/// What tells cells apart, in the order of a report's columns.
+/// The dimensions of cells, in the order of a report's columns.
 const DIMENSIONS: [&str; 9] =
     ["system", "storage", "workload", "mix", "job", "distribution", "threads", "rate", "data"];
 const RECORDS: &str = "records";
@@ -74,7 +74,7 @@ impl CellSelection {
     }
 }
 
-/// What a run has planned: all of its study, or what its selections have together.
+/// A run's plan: all of its study, or the union of its selections.
 #[derive(Debug)]
 pub(crate) struct RunSelections(Vec<CellSelection>);
 
@@ -107,7 +107,7 @@ impl RunSelections {
     }
 }
 
-/// What a resumed run plans from now on, `asked` being what its user asks for this time: cells that it has planned stay
+/// A resumed run's plan from now on, with its user's present selection in `asked`: cells that it has planned stay
 /// planned, since some may have been measured.
 pub(crate) fn extended(study: &Study, limits: &[CellLimit], asked: &CellLimit) -> Vec<CellLimit> {
     if asked.is_whole() {

@@ -1,5 +1,5 @@
 //! A system under load, the same for a cell of a study and for `underlay ycsb`: servers in their memory budgets, on
-//! directories of which nothing is in the page cache, driven by the load generator, settled and shut down.
+//! directories that are not in the page cache, driven by the load generator, settled and shut down.
 
 mod at_stop;
 pub mod nodes;
@@ -25,7 +25,7 @@ use crate::machine::ServerShare;
 use at_stop::end_on_stop;
 pub use servers::StartedServers;
 
-/// What one server is started on.
+/// One server's storage and budget.
 pub struct ServerSite {
     pub paths: StoragePaths,
     /// The system's own memory and its page cache together.
@@ -41,7 +41,7 @@ pub enum BudgetEnforcement<'a> {
     None,
     /// The kernel, by a group for each server whose name begins with this one.
     Kernel { name: &'a str, registry: &'a ResourceRegistry },
-    /// Nobody, but the servers are in such groups all the same, so that a stop ends whatever they have started.
+    /// Nobody, but the servers are in such groups all the same, so that a stop ends all their children.
     Grouped { name: &'a str, registry: &'a ResourceRegistry },
 }
 
@@ -61,20 +61,20 @@ pub struct ServerSession {
     /// They go before their budgets: a group that has processes can't be removed.
     servers: StartedServers,
     budgets: Vec<ResourceBudget>,
-    /// Groups without limits for the servers' tools and clients: they end with the servers, and whatever clients that
-    /// are programs of the user's leave behind is found there.
+    /// Groups without limits for the servers' tools and clients: they end with the servers, and leftover processes of
+    /// the user's client programs are found there.
     client_groups: Vec<ResourceBudget>,
     unenforced: Option<MissingCapability>,
 }
 
-/// What the system ran with, told when it has been shut down.
+/// The system's settings, known after its shutdown.
 pub struct FinishedSession {
     pub memory_enforced_by: Option<&'static str>,
     /// Of several servers, that of the one which came closest to its budget.
     pub memory_peak_bytes: Option<u64>,
 }
 
-/// What came of a run of the load generator.
+/// The outcome of a run of the load generator.
 pub struct LoadOutcome {
     pub measured: Result<MeasuredWindow, RunError>,
     /// Why the file of single operations is not complete.
@@ -141,7 +141,7 @@ impl ServerSession {
             .collect();
         let groups: Vec<&ResourceBudget> = budgets.iter().chain(&client_groups).collect();
         let servers = killed_at(stop, &groups, || StartedServers::start(system, &grounds, settings));
-        // What breaks while everything is being stopped is no finding.
+        // A failure while everything is being stopped is no finding.
         if stop.load(Ordering::Relaxed) {
             return Err(SessionError::Stopped);
         }
@@ -252,7 +252,7 @@ impl ServerSession {
         self.budgets.iter().all(|budget| budget.cpu_enforced_by() == Some(first)).then_some(first)
     }
 
-    /// What the servers used until now, each by itself and in their order, as far as it can be read.
+    /// The servers' CPU times until now, each by itself and in their order, as far as they can be read.
     pub fn cpu_usage(&self) -> Vec<Option<CpuUsage>> {
         self.budgets.iter().map(ResourceBudget::cpu_usage).collect()
     }
@@ -262,7 +262,7 @@ impl ServerSession {
         self.budgets.first().map(ResourceBudget::enforced_by)
     }
 
-    /// What all servers use of their budgets now; nothing where nobody counts it.
+    /// The memory that all servers use of their budgets now; nothing where nobody counts it.
     pub fn memory_used_bytes(&self) -> Option<u64> {
         let used = self.budgets.iter().map(ResourceBudget::usage_bytes).collect::<Option<Vec<u64>>>()?;
         (!used.is_empty()).then(|| used.iter().sum())
@@ -316,7 +316,7 @@ impl ServerSession {
         text
     }
 
-    /// Shuts the servers down and removes their budgets, all of them whatever one of them says.
+    /// Shuts the servers down and removes their budgets, all of them, even if one fails.
     ///
     /// # Errors
     /// The first thing that went wrong.
@@ -339,8 +339,7 @@ fn kills_in(groups: &[ResourceBudget]) -> u64 {
     groups.iter().map(ResourceBudget::oom_kills).sum()
 }
 
-/// Does something that starts programs. At `stop`, whatever runs in these groups is killed, and what is still to come
-/// as well.
+/// Does something that starts programs. At `stop`, all processes in these groups are killed, and later ones as well.
 fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce() -> T) -> T {
     if groups.is_empty() {
         return act();
@@ -352,8 +351,8 @@ fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce(
     end_on_stop(stop, kill, act)
 }
 
-/// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't
-/// do that either there is none; the reason is told.
+/// A budget for each place. Where this host can't limit CPUs it is one of memory alone, and where it can't limit that
+/// either there is none, with the reason.
 fn budgets(
     places: &[ServerSite],
     name: &str,

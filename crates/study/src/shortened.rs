@@ -1,4 +1,4 @@
-//! What the short form of a study has in the place of its data.
+//! A study's short form: the values in place of its own.
 
 use underlay_record::ShortenedAmount;
 

@@ -17,10 +17,10 @@ use crate::machine::thread_time;
 use crate::ticker::SamplerTicker;
 
 const EVERY: Duration = Duration::from_millis(50);
-/// How often all processes are listed anew. What begins in between is found at each look.
+/// How often all processes are listed anew. Each look finds new processes.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer. What counts is the time that a
-/// CPU worked on it: a look that had to wait for one on a busy host is as cheap as any other.
+/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer. The CPU time counts: a look
+/// that waited for a CPU on a busy host is as cheap as any other.
 const SHARE_OF_A_CPU: f64 = 0.005;
 /// But no rarer than this.
 const RAREST_LOOK: Duration = Duration::from_secs(2);
@@ -84,7 +84,7 @@ impl StoppedProcesses {
 /// Who stood still at the last look, with what was not counted of it yet.
 type StandingProcesses = BTreeMap<ProcessId, Duration>;
 
-/// How much longer each process stood still, of those that do now and did at the look before: a single look may meet a
+/// How much longer each process stood still, of those that do now and did at the look before. A single look may meet a
 /// process that is stopped for a moment only, such as one that a tracer or a shell has just started. `still` are those
 /// of this look, which stands for `stood`.
 fn stood_twice(
@@ -217,7 +217,7 @@ impl<'a> StepClock<'a> {
         *first = first.take().or(problem);
     }
 
-    /// What stood still in the first step in which anything did.
+    /// The processes that stood still in the first step with a stall.
     pub fn problem(self) -> Option<String> {
         self.problem.into_inner()
     }
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(over(2_500, 9_000), [StoppedProcess { stopped_wall_s: 0.5, ..expected }]);
     }
 
-    /// A rate of which the backlog was worked off in the window, and one whose threads had caught up by then.
+    /// A rate whose backlog was worked off in the window, and one whose threads had caught up by then.
     #[test]
     fn warm_up_stop_counts_where_backlog_remains() {
         let origin = Instant::now();

@@ -1,4 +1,4 @@
-//! Whatever a study file holds, reading it ends in a study or in messages, never in a panic.
+//! Reading any text as a study ends in a study or in messages, never in a panic.
 
 use proptest::prelude::*;
 use underlay_study::plan;

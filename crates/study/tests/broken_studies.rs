@@ -99,7 +99,7 @@ fn scan_minimum_above_default_maximum_is_refused() {
     );
 }
 
-/// Nothing can be put into /proc, and ext4 has no file of 20 TiB: both were told only after hours of loading.
+/// Nothing can be put into /proc, and ext4 has no file of 20 TiB: both used to fail only after hours of loading.
 #[test]
 fn file_too_large_for_host_is_noted() {
     let proc =
@@ -138,7 +138,7 @@ fn data_that_fits_in_memory_is_noted() {
     7 | data = "1 GB"
       |        ^^^^^^ reads will come from memory, not from the storage
       |
-      = help: at least four times the memory shows what the storage does
+      = help: at least four times the memory shows the storage
 
     sound.toml: 1 note
     "#);
@@ -308,7 +308,10 @@ fn values_that_cannot_be_checked_are_refused() {
     let checked = "properties = { dataintegrity = true }";
     assert!(parse(checked, "[system.rocksdb]").is_ok());
     let unchecked = mistakes(checked, "[system.null]");
-    assert!(unchecked.contains("`dataintegrity` checks what is read, but null keeps nothing"), "{unchecked}");
+    assert!(
+        unchecked.contains("`dataintegrity` checks values that are read, but null keeps nothing"),
+        "{unchecked}"
+    );
     let output = mistakes("properties = { measurementtype = \"raw\" }", "[system.rocksdb]");
     assert!(output.contains("property `measurementtype` has no place in a study"), "{output}");
     assert!(output.contains("it is about YCSB's output"), "{output}");

@@ -32,7 +32,8 @@ fn bundled_studies_are_sound_without_notes() {
     for (name, text) in studies {
         for short in [false, true] {
             let study = Study::parse(&name, &text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-            // A short form is smaller than Java is: what that takes of the page cache is told, and not mended.
+            // A short form is smaller than Java is: the check reports the page cache that this costs, and does not mend
+            // it.
             let is_expected =
                 |note: &underlay_config::Diagnostic| short && note.message.contains("to cache records in");
             assert!(study.notes.findings().iter().all(is_expected), "{}", study.notes);
@@ -127,7 +128,7 @@ fn quickstart_compares_three_storages_beyond_memory() {
     for cell in &cells {
         assert!(study.bytes_here(cell.data_bytes) >= 4 * memory, "{}", cell.id);
     }
-    // What two CPUs need, of which the system has one.
+    // What two CPUs need, one of them for the system.
     let study = study.with_slow_motion(24.0);
     let wall = (study.run.warmup + study.run.duration) * plan::order(&study).len() as u32;
     assert!(wall.as_secs() < 360, "the cells alone take {wall:?}, and loading comes on top");

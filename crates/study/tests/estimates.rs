@@ -74,7 +74,7 @@ const RUNS: [Recorded; 6] = [
             ..NOTHING
         },
     },
-    // Two servers, of which one is loaded.
+    // Two servers, one of them loaded.
     Recorded {
         study: "cassandra-nvme-tcp.toml",
         short: true,
@@ -126,8 +126,8 @@ const RUNS: [Recorded; 6] = [
             ..NOTHING
         },
     },
-    // With the committers and caches, of which Alluxio alone took 783 s. Its parts were not told apart: caches store
-    // what jobs wrote behind them.
+    // With the committers and caches; Alluxio alone took 783 s. Its parts were not told apart: caches store what jobs
+    // wrote behind them.
     Recorded {
         study: "spark-object-store.toml",
         short: true,
@@ -183,7 +183,7 @@ fn runs_on_record_took_what_is_estimated() {
     }
 }
 
-/// 35 jobs of MapReduce, each once, at x8: 15 min 20 s in all, of which no parts are on record.
+/// 35 jobs of MapReduce, each once, at x8: 15 min 20 s in all, without parts on record.
 #[test]
 fn jobs_of_mapreduce_took_what_is_estimated() {
     let run = Recorded {

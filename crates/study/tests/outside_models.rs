@@ -91,7 +91,7 @@ fn load(study: &str, workload: &str) -> Option<Load> {
 /// A disk answers a hundred requests while a drive of flash answers ten thousand.
 const LONGER_FOR_DISKS: f64 = 10.0;
 
-/// What came of a load.
+/// A load's outcome.
 struct Answered {
     window_s: f64,
     reads: Histogram,

@@ -189,7 +189,7 @@ fn ten_cells(seed: u32) -> Lists {
     }
 }
 
-/// Batch jobs beside requests, whatever system would run them.
+/// Batch jobs beside requests, for no particular system.
 fn with_jobs(storages: usize, jobs: usize, repetitions: u32, seed: u32) -> Study {
     let lists = Lists { storages, repetitions, mixes: vec!["a", "c"], ..ten_cells(seed) };
     let mut study = lists.study();

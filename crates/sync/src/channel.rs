@@ -125,7 +125,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// What is there now; nothing when there is nothing.
+    /// The next value, if there is one now.
     pub fn try_recv(&self) -> Option<T> {
         self.shared.state.lock().items.pop_front()
     }

@@ -54,7 +54,7 @@ bugs! {
     KeptWithoutBound in "remote",
     /// An extent's first write that races with a resync leaves a copy listed that was never written.
     FirstWriteMissesResync in "pool",
-    /// What a killed process had under way is read from a device's cache and taken for durable.
+    /// A killed process's writes under way are read from a device's cache and taken for durable.
     TailTakenForDurable in "journal",
     /// A flush that fails answers for what the map points to when it has failed, not when it began.
     MovedForgotten in "pool",
@@ -73,8 +73,7 @@ bugs! {
     /// Room on the disk is looked for before it is taken, while others do the same. A failed reservation keeps what it
     /// has got, changes without bodies need no room, and the reserve is never given up.
     RoomOutsideLock in "gateway",
-    /// What was listed of a store is noted by a rule's prefix alone. So the keys of a rule that is gone count as
-    /// listed.
+    /// A store's listing is noted by a rule's prefix alone. So the keys of a rule that is gone count as listed.
     RemovedRuleForgets in "gateway",
     /// Bytes that parts and copies consist of are fetched whole, without a limit, and take the room of writes.
     RescuedWithoutLimit in "gateway",

@@ -77,7 +77,7 @@ mod tests {
         // SAFETY: an all-zero structure is a valid one.
         let mut found: libc::sched_attr = unsafe { std::mem::zeroed() };
         let size = size_of::<libc::sched_attr>() as u32;
-        // SAFETY: the structure is as large as the call is told, and outlives it.
+        // SAFETY: `size` is the structure's, and the structure outlives the call.
         let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, size, 0) };
         assert_eq!(answer, 0, "{}", io::Error::last_os_error());
         found.sched_runtime

@@ -59,7 +59,7 @@ impl ThreadBuilder {
 
 impl<T> JoinHandle<T> {
     /// # Errors
-    /// What the thread panicked with.
+    /// The thread's panic.
     pub fn join(self) -> std::thread::Result<T> {
         if let (Some(task), Some(own)) = (self.task, simulation::current()) {
             own.wait_for_end(task);

@@ -2,7 +2,7 @@
 
 use std::sync::{self, LockResult, MutexGuard, PoisonError, TryLockError, TryLockResult};
 
-/// What a lock gives, whether or not a thread that held it has panicked.
+/// The guard of a lock, whether or not a thread that held it has panicked.
 ///
 /// Poison would turn one thread's panic into panics of all that come after it, also of those that answer requests and
 /// end a process in good order. Here a panic has been printed where it happened, the thread's dependants learn

@@ -1,5 +1,5 @@
-//! The load for `benches/jvm-hop`: a server behind a Unix socket, and threads with a connection each. What came of it
-//! is printed as JSON, times in microseconds.
+//! The load for `benches/jvm-hop`: a server behind a Unix socket, and threads with a connection each. Prints the result
+//! as JSON, times in microseconds.
 //!
 //! ```text
 //! jvm_hop child OPTIONS     asks the Java child with its driver in memory

@@ -40,15 +40,15 @@ type ForkPreparation = Box<dyn FnOnce() -> io::Result<()> + Send>;
 #[derive(Default)]
 struct ChildOptions {
     prepare: Option<ForkPreparation>,
-    /// What it leaves behind in its process group is killed when it ends.
+    /// Leftover processes in its group are killed when it ends.
     ends_group: bool,
     /// Whom it becomes last of all.
     user: Option<(Uid, Gid)>,
-    /// It prints into a pipe, of which the log keeps so much. Without one it has the log itself.
+    /// It prints into a pipe, and the log keeps so much of that. Without one it has the log itself.
     printed_limit_bytes: Option<u64>,
 }
 
-/// What is known about the process. Everything that may have to explain its silence shares this.
+/// The process's state. Everything that may have to explain its silence shares this.
 #[derive(Debug)]
 pub struct ChildState {
     system: &'static str,
@@ -125,8 +125,8 @@ impl ChildProcess {
         Self::spawn_by(system, name, command, log, resources, birth)
     }
 
-    /// Like [`spawn`](Self::spawn), for a program that creates its own session: whatever it leaves behind there is
-    /// killed when it ends. `prepare` runs on the thread that forks, which does nothing else, so the child inherits the
+    /// Like [`spawn`](Self::spawn), for a program that creates its own session: all processes left there are killed
+    /// when it ends. `prepare` runs on the thread that forks, which does nothing else, so the child inherits the
     /// namespaces it enters.
     pub(crate) fn spawn_apart(
         system: &'static str,
@@ -140,8 +140,8 @@ impl ChildProcess {
     }
 
     /// Like [`spawn`](Self::spawn), for a program in a session of its own that becomes `user` once it is in its groups.
-    /// `prepare` runs on the thread that forks, as in [`spawn_apart`](Self::spawn_apart). What it started and left
-    /// behind stays. It prints into a pipe, whose first `printed_limit_bytes` are in the log.
+    /// `prepare` runs on the thread that forks, as in [`spawn_apart`](Self::spawn_apart). Processes that it started and
+    /// left behind stay. It prints into a pipe, whose first `printed_limit_bytes` are in the log.
     pub(crate) fn spawn_session(
         system: &'static str,
         name: &str,
@@ -476,7 +476,7 @@ impl ChildState {
     }
 }
 
-/// What Java says, as its last words, when it ends for want of memory (`-XX:+ExitOnOutOfMemoryError`).
+/// The kind of memory in Java's last message when it ends for want of it (`-XX:+ExitOnOutOfMemoryError`).
 fn java_memory_that_ran_out(last_words: &str) -> Option<&str> {
     last_words
         .lines()

@@ -1,5 +1,5 @@
-//! What a worker may connect to. The coordinator names the endpoints, but the password comes from the worker's
-//! environment. Without a list of its own, the worker would send it to whatever address the coordinator names.
+//! The addresses that a worker may connect to. The coordinator names the endpoints, but the password comes from the
+//! worker's environment. Without a list of its own, the worker would send it to any address that the coordinator names.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};

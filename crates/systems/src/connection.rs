@@ -13,8 +13,8 @@ use underlay_workload::client::{ClientError, FieldSelection, FieldValues};
 use crate::child::ChildState;
 use crate::wire::{FrameBuffer, WireOpcode, WireReply, WireRequest, WireStatus, encode_request};
 
-/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero, of which Java leaves one
-/// more unused ("Unix domain path too long").
+/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero, and Java leaves one more
+/// unused ("Unix domain path too long").
 const SOCKET_PATH_BYTES: usize = 106;
 
 /// A connection that sends a request with one write and receives the reply with one read. It stops allocating once its
@@ -76,7 +76,7 @@ impl FramedConnection {
         encode_request(&mut self.out, self.last_id, opcode, fields, number, key, values)
             .map_err(|error| ClientError::System(format!("the request can't be sent: {error}")))?;
         if let Err(error) = self.stream.write_all(&self.out) {
-            // Part of the request may have been sent: whatever followed would be read as the rest of it.
+            // Part of the request may have been sent: the next one would be read as the rest of it.
             return Err(match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => self.lose(|child| {
                     format!("{} (process {}) accepts no requests", child.system(), child.pid())

@@ -1,4 +1,4 @@
-//! What can go wrong with a data system, in words for the user of a study.
+//! Errors of data systems, in words for the user of a study.
 
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// The prefix of figures that are a current state (`current_resident_bytes`). All others are running totals.
 pub const CURRENT: &str = "current_";
 
-/// What happened between two readings: the difference of totals, and states as of the second reading. A total that has
+/// The change between two readings: the difference of totals, and states as of the second reading. A total that has
 /// become smaller was reset, because its process restarted, and counts from zero.
 pub fn between(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
@@ -17,8 +17,8 @@ pub fn between(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) ->
     figures
 }
 
-/// What each node of a system has counted, for totals that never fall when a node goes away or comes back: a reader
-/// of two totals takes a smaller one for a reset of all.
+/// The counts of each node of a system, for totals that never fall when a node goes down or comes back: a reader of two
+/// totals takes a smaller one for a reset of all.
 #[derive(Debug, Default)]
 pub(crate) struct NodeTotals(BTreeMap<String, NodeCounts>);
 

@@ -155,8 +155,8 @@ impl ClassPath {
         argument
     }
 
-    /// What identifies this class path: names and sizes of the jars, with versions that are known, names of the folders
-    /// of classes.
+    /// The identity of this class path: names and sizes of the jars, with known versions, names of the folders of
+    /// classes.
     pub(crate) fn contents(&self) -> std::io::Result<Vec<String>> {
         let mut contents = Vec::new();
         for entry in &self.entries {

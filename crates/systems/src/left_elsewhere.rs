@@ -1,6 +1,6 @@
-//! What a system keeps in places that are not this host's: objects in a store, files of a cluster that runs already.
-//! Nobody finds these by looking here, so their names are written down before the first of them is made, and struck out
-//! once they are gone. What a process that was killed left is named by that.
+//! Data that a system keeps off this host: objects in a store, files of an external cluster. Nobody finds these by
+//! looking here, so their names are written down before the first of them is made, and struck out once they are gone.
+//! The names find a killed process's leftovers.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! How a system will use the memory that it is given, as far as that is known before it starts.
 
-/// What clients ask of it at once.
+/// The concurrent load of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientLoad {
     /// Clients of one server or cluster, each with a request under way.
@@ -39,12 +39,12 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// What all processes may take.
+    /// The memory limit of all processes.
     pub fn process_bytes(&self) -> u64 {
         self.processes.iter().map(|one| one.count.saturating_mul(one.bytes())).fold(0, u64::saturating_add)
     }
 
-    /// What is left for pages of files.
+    /// The rest for pages of files.
     pub fn page_cache_bytes(&self) -> u64 {
         self.budget_bytes.saturating_sub(self.process_bytes())
     }

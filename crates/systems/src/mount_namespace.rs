@@ -3,9 +3,9 @@
 //! a namespace has ended. So the thread that starts a program makes the namespace and unmounts there what is not the
 //! program's, before the program runs.
 //!
-//! Nothing propagates out of such a namespace. What is unmounted outside is unmounted inside as well, where mounts are
-//! shared, as on most machines: that is how a mount leaves that another run makes later. In most containers mounts are
-//! private, and a later one doesn't come.
+//! Nothing propagates out of such a namespace. Unmounting outside unmounts inside as well, where mounts are shared, as
+//! on most machines: so a mount that another run makes later leaves, too. In most containers mounts are private, and a
+//! later one doesn't come.
 
 use std::io;
 use std::path::{Path, PathBuf};

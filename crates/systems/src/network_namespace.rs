@@ -28,7 +28,7 @@ const LISTENING: &str = "0A";
 pub struct NetworkNamespace {
     /// Shared with the commands that will enter it.
     link: Arc<OwnedFd>,
-    /// What those that enter it from now on see as well.
+    /// The memory folder that later processes in it see as well.
     memory: OnceLock<MemoryFolder>,
 }
 
@@ -140,9 +140,8 @@ impl NetworkNamespace {
         let table = self.within(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
         let line = table.lines().find_map(|line| line.trim_start().strip_prefix("lo:"));
         let received = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        received.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "the kernel tells of no loopback device")
-        })
+        received
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel lists no loopback device"))
     }
 
     /// The names of its network devices.

@@ -43,7 +43,7 @@ pub trait SystemNodes: Send + Sync {
 pub struct PlannedNode {
     /// As [`NodeState::name`].
     pub name: String,
-    /// What it may be while it runs.
+    /// Its possible roles while it runs.
     pub roles: &'static [NodeRole],
     /// Those that it may have a copy of, as in [`NodeState::shards`].
     pub shards: Vec<u32>,

@@ -1,5 +1,5 @@
-//! What a system consists of while it runs: its processes, and what each keeps where. It follows from settings and
-//! directories, so that nobody has to be asked.
+//! A running system's parts: its processes, and the data of each. It follows from settings and directories, so that
+//! nobody has to be asked.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub struct SystemPart {
     pub is_background: bool,
     /// The names of those that it sends its own requests to.
     pub uses: Vec<String>,
-    /// What it keeps in which of the system's directories, or below.
+    /// Its data in the system's directories, or below.
     pub keeps: Vec<(String, PathBuf)>,
 }
 

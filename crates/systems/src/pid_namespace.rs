@@ -12,7 +12,7 @@ use crate::system::SystemError;
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// What else the namespace of a program has.
+/// Other properties of a program's namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamespaceMounts {
     /// The host's.
@@ -22,8 +22,8 @@ pub(crate) enum NamespaceMounts {
     Own,
 }
 
-/// Writes a script `contained-java` into `folder` that runs Java as the first process of a PID namespace. What a
-/// program starts may leave its process group and would outlive it; in a namespace it can't.
+/// Writes a script `contained-java` into `folder` that runs Java as the first process of a PID namespace. A program's
+/// children may leave its process group and would outlive it; in a namespace they can't.
 pub(crate) fn contained(
     system: &'static str,
     java: &Java,

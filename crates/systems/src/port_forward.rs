@@ -27,7 +27,7 @@ const GONE: Duration = Duration::from_secs(20);
 /// Two failures that are further apart than an attempt takes are two accidents.
 const APART: Duration = Duration::from_secs(15);
 
-/// What is behind a door.
+/// The target of a port forward.
 #[derive(Clone, Debug)]
 pub(crate) enum ForwardTarget {
     /// Looked up for each connection: the addresses of a large store change.
@@ -92,7 +92,7 @@ impl NetworkDoor {
         Ok(NetworkDoor { listener, passage, porter: Some(porter) })
     }
 
-    /// What has passed so far: out first.
+    /// The bytes passed so far: out first.
     pub(crate) fn carried(&self) -> CarriedBytes {
         CarriedBytes {
             near_to_far: self.passage.sent.load(Ordering::Relaxed),

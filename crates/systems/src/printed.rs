@@ -1,4 +1,4 @@
-//! What a child prints, on its way through a pipe into a log of ours. A program that opens its own output again
+//! A child's output, on its way through a pipe into a log of ours. A program that opens its own output again
 //! (`/dev/stdout`, `tee /dev/stderr`) would cut a file off and write over what is there; of a pipe it gets another end.
 
 use std::fs::File;
@@ -27,11 +27,11 @@ struct OutputPipeState {
 #[derive(Debug)]
 struct OutputLog {
     file: File,
-    /// How many more bytes are kept. What comes after them is read, so that nobody hangs, and lost.
+    /// How many more bytes are kept. Later output is read, so that nobody hangs, and lost.
     room_bytes: u64,
 }
 
-/// What reading found.
+/// The result of reading.
 #[derive(PartialEq, Eq)]
 enum ReadOutcome {
     /// Nothing for the moment.
@@ -41,8 +41,8 @@ enum ReadOutcome {
 }
 
 impl OutputPipe {
-    /// A pipe into `log`, of which the first `limit_bytes` are kept, and its end for the child, which belongs to
-    /// `user`. The pipe is read from now on, until every process that has the other end is gone.
+    /// A pipe into `log`, which keeps the first `limit_bytes`, and its end for the child, which belongs to `user`. The
+    /// pipe is read from now on, until every process that has the other end is gone.
     ///
     /// # Errors
     /// When there can be no pipe or no thread.
@@ -57,7 +57,7 @@ impl OutputPipe {
             // Otherwise it could not open its own output by name.
             fchown(&writer, Some(uid), Some(gid))?;
         }
-        // Only our end: the flag belongs to the open file, of which the child has another.
+        // Only our end: the flag belongs to the open file, and the child has another.
         fcntl_setfl(&reader, fcntl_getfl(&reader)? | OFlags::NONBLOCK)?;
         let log = Mutex::new(OutputLog { file: log, room_bytes: limit_bytes });
         let inner = Arc::new(OutputPipeState { reader, log });

@@ -164,7 +164,7 @@ pub(crate) fn expected_one_of<T>(choices: &[(&str, T)]) -> String {
     format!("expected one of {}", names.join(", "))
 }
 
-/// What is wrong with a memory budget below the smallest one that works.
+/// The error about a memory budget below the smallest one that works.
 pub(crate) fn too_small(budget_bytes: u64, min_bytes: u64) -> String {
     let mib = |bytes: u64| bytes as f64 / MIB;
     format!("{:.1} MiB is too small: expected at least {:.0} MiB", mib(budget_bytes), mib(min_bytes))
@@ -204,7 +204,7 @@ macro_rules! settings {
             }
         }
 
-        /// What a study may set, as [`crate::system::SystemCapabilities`] lists it.
+        /// The settings of a study, as [`crate::system::SystemCapabilities`] lists them.
         $visibility const SETTINGS: &[(&str, &str)] = &[$(($name, $meaning)),*];
 
         impl $Config {

@@ -31,7 +31,7 @@ impl StoragePaths {
         self.data.iter().chain(self.further_nodes.iter().flat_map(|node| &node.data))
     }
 
-    /// What the node of this number has, from 0: storage of its own, or what all share.
+    /// The storage of the node with this number, from 0: its own, or the shared one.
     pub(crate) fn node_paths(&self, number: usize) -> NodePaths {
         match number.checked_sub(1).and_then(|further| self.further_nodes.get(further)) {
             Some(own) => own.clone(),

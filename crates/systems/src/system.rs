@@ -24,8 +24,8 @@ pub(crate) fn first_data_directory<'a, T>(system: &'static str, data: &'a [T]) -
     data.first().ok_or_else(|| SystemError::starting(system, "there is no data directory"))
 }
 
-/// Checks that `directory` exists. Systems must not create a missing one: it would end up on whatever is below the
-/// mount that is missing.
+/// Checks that `directory` exists. Systems must not create a missing one: it would end up on the file system below the
+/// missing mount.
 pub(crate) fn check_attached(system: &'static str, directory: &Path) -> Result<(), SystemError> {
     if directory.is_dir() {
         return Ok(());
@@ -61,7 +61,7 @@ pub fn check_roles<'a>(
     }
 }
 
-/// What a system may use of this host, and what it is told of the machine that it is modelled on.
+/// A system's resources on this host, and its view of the modelled machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemResources {
     /// For the system's own memory and its page cache together.
@@ -73,8 +73,8 @@ pub struct SystemResources {
     /// The cores of the modelled machine, by which a Java program sizes its pools of threads. By default it counts this
     /// host's.
     pub modelled_cores: Option<u32>,
-    /// Like `join_files`, of groups without limits for its tools and for programs that are clients of it: whatever they
-    /// start is found there.
+    /// Like `join_files`, of groups without limits for its tools and for client programs: all their processes are found
+    /// there.
     pub client_join_files: Vec<PathBuf>,
     /// Where it writes down what it makes in places that are not this host's.
     pub ledger: RemoteLedger,
@@ -127,7 +127,7 @@ impl SystemResources {
     }
 }
 
-/// What a system can do. A study that asks for more is rejected before it runs.
+/// A system's capabilities. A study that asks for more is rejected before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemCapabilities {
     /// It doesn't store what is written, so there is nothing to verify.
@@ -140,7 +140,7 @@ pub struct SystemCapabilities {
     pub many_directories: bool,
     /// Can be started as several nodes by its setting `nodes`.
     pub many_nodes: bool,
-    /// What it can keep on a separate storage: each role, with what it holds.
+    /// Roles with a separate storage, each with its contents.
     pub roles: &'static [(&'static str, &'static str)],
     /// The settings that a study may use, each with what it means.
     pub settings: &'static [(&'static str, &'static str)],
@@ -258,11 +258,11 @@ pub trait System: Send + Sync {
     /// Whether what only the user can supply is there. Most need nothing that can't be fetched.
     ///
     /// # Errors
-    /// What is missing, and how to supply it.
+    /// The missing part, and how to supply it.
     fn supplied(&self) -> Result<(), SystemError> {
         Ok(())
     }
-    /// What it makes on a storage that it is given, with all that it keeps there.
+    /// The folder that it makes on its storage for all its data.
     fn folder_on(&self, storage: &Path) -> PathBuf {
         storage.join(self.name())
     }
@@ -300,8 +300,8 @@ pub trait System: Send + Sync {
     fn keeps_timeouts(&self) -> bool {
         false
     }
-    /// What slow motion by this factor changes since some of the system's own clocks can't follow it: ticks,
-    /// heartbeats, limits per second, timeouts that have a maximum. A sentence each.
+    /// Effects of slow motion by this factor on the system's own clocks that can't follow it: ticks, heartbeats, limits
+    /// per second, timeouts that have a maximum. A sentence each.
     fn left_at_wall_time(&self, _settings: &BTreeMap<String, String>, _slow_motion: f64) -> Vec<String> {
         Vec::new()
     }
@@ -336,8 +336,8 @@ pub trait System: Send + Sync {
     fn compresses(&self, _settings: &BTreeMap<String, String>) -> bool {
         false
     }
-    /// What its clients will notice while so many of its nodes, or of those of one shard, are away at once: a sentence.
-    /// `None` where it does all that it did before.
+    /// The effect on clients while so many of its nodes, or of one shard's, are down at once: a sentence. `None` where
+    /// it does all that it did before.
     fn without_nodes(
         &self,
         _settings: &BTreeMap<String, String>,
@@ -346,7 +346,7 @@ pub trait System: Send + Sync {
     ) -> Option<String> {
         None
     }
-    /// What a user should know of these settings before it runs, though they are allowed: a sentence each.
+    /// Cautions about allowed settings before it runs: a sentence each.
     fn cautions(&self, _settings: &BTreeMap<String, String>) -> Vec<String> {
         Vec::new()
     }
@@ -403,7 +403,7 @@ pub struct BenchmarkRequest {
     pub warmup: Duration,
 }
 
-/// What a program's data set is loaded for.
+/// The purpose of a program's data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadRequest {
     pub data_bytes: u64,
@@ -442,8 +442,8 @@ pub trait RunningSystem: Send + Sync {
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         None
     }
-    /// Waits, at the pace of the measured devices and behind the measured window, until all that a cache of the system
-    /// has acknowledged in the job is where it belongs, and tells what the cache did, by this machine's clock. `None`
+    /// Waits until a cache of the system has stored everything that it acknowledged in the job. This is behind the
+    /// measured window, at the measured devices' pace. Returns the cache's work, by this machine's clock. `None`
     /// without such a cache.
     ///
     /// # Errors
@@ -458,7 +458,7 @@ pub trait RunningSystem: Send + Sync {
     /// Many jobs check themselves.
     ///
     /// # Errors
-    /// What is wrong with the output.
+    /// The fault in the output.
     fn verify_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Result<(), SystemError> {
         Ok(())
     }

@@ -36,7 +36,7 @@ const IDLE: Duration = Duration::from_millis(100);
 pub(crate) const NEAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 
-/// What a link does to packets, by this machine's clock.
+/// A link's effect on packets, by this machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinkShape {
     /// In each direction.
@@ -46,7 +46,7 @@ pub(crate) struct LinkShape {
 }
 
 impl LinkShape {
-    /// What has left and has not arrived, at full bandwidth. Slow motion leaves it as it is.
+    /// The bytes that have left and not arrived, at full bandwidth. Slow motion leaves it as it is.
     pub(crate) fn bytes_in_flight(self) -> f64 {
         self.bytes_per_s * self.latency.as_secs_f64()
     }
@@ -106,7 +106,7 @@ impl NetworkLink {
         Ok(link)
     }
 
-    /// What has gone over it so far.
+    /// The bytes that it has carried so far.
     pub(crate) fn carried(&self) -> CarriedBytes {
         let count = |number: usize| self.carried[number].load(Ordering::Relaxed);
         CarriedBytes { near_to_far: count(0), far_to_near: count(1) }

@@ -1,6 +1,6 @@
-//! Third-party programs that root starts without giving them root's rights. They run as the user `nobody`, in a room of
-//! their own: it is their `/tmp`, they see no processes but their own, all of them end with the first, and their
-//! results are read through a descriptor of the room.
+//! Third-party programs that root starts without giving them root's rights. They run as the user `nobody`, in their own
+//! room, which is their `/tmp`. They see only their own processes, and all of them end with the first. Their results
+//! are read through a descriptor of the room.
 
 use std::ffi::OsStr;
 use std::fs::File;

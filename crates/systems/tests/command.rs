@@ -173,7 +173,7 @@ fn endlessly_printing_command_is_killed() {
     let message =
         ground.start(&[("start", endless), ("ready", "false"), ("limit", "60 s")]).err().unwrap().to_string();
     assert!(message.contains("printed more than 256 MiB") && message.contains("start.log"), "{message}");
-    // What the program itself prints counts as well, whatever runs beside it.
+    // The program's own output counts as well, beside that of any command.
     let later = format!("sleep 1; {endless} and on");
     let running = ground.start(&[("start", later.as_str()), ("limit", "60 s")]).unwrap();
     let message = measure(running.as_ref(), "sleep 60").unwrap_err().to_string();
@@ -197,7 +197,7 @@ fn children_in_another_session_are_found_and_killed() {
     assert!(ground.processes().iter().any(|line| line.contains("sleep 1000")));
     drop(server);
     assert_eq!(ground.processes(), Vec::<String>::new());
-    // One that dies is told.
+    // The error names one that dies.
     let settings = [("start", "setsid sleep 1 > /dev/null 2>&1 &"), ("ready", "true")];
     let server = ground.start(&settings).unwrap();
     let begun = std::time::Instant::now();

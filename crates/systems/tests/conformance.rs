@@ -27,7 +27,7 @@ fn systems() -> Vec<Box<dyn System>> {
     ]
 }
 
-/// All of whom it takes no start to refuse something.
+/// Systems that refuse something before any start.
 fn refusing() -> Vec<Box<dyn System>> {
     let mut systems = systems();
     systems.push(Box::new(underlay_systems::je_ha::INSTALLED));

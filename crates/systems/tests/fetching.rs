@@ -123,7 +123,7 @@ fn maven_has_no_rights_and_knows_no_secrets() {
     let host = Host::new(checks);
     std::fs::write(host.path("home/.m2/settings.xml"), "<s>${env.PROXY_WORD}</s>").unwrap();
     host.open("home/.m2/settings.xml", 0o600);
-    // Somebody else's, of which it must not know.
+    // Somebody else's, which it must not see.
     let neighbour = tempfile::Builder::new().prefix("underlay-neighbour-").tempdir_in("/tmp").unwrap();
     let variables = [
         ("PROXY_WORD", "needed"),

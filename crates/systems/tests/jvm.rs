@@ -1,5 +1,4 @@
-//! The Java child process, with its driver in memory: what operations mean, and what becomes of it when things go
-//! wrong.
+//! The Java child process, with its driver in memory: what operations mean, and how it ends when things go wrong.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -374,7 +373,7 @@ fn stuck_child_times_out_and_late_answer_is_ignored() {
     while client.read(b"b", FieldSelection::All, &mut values).is_err() {}
     assert_eq!(values, second);
 
-    // One client that waits in the driver is not the child's end: it takes others, and stops when it is told to.
+    // One client that waits in the driver is not the child's end: it takes others, and stops on command.
     let slow = bench.child.command("waiting", "wait", "", Duration::from_millis(1)).unwrap();
     assert_eq!(slow, "");
     let mut frame = Vec::new();

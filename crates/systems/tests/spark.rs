@@ -165,7 +165,7 @@ fn nodes_go_and_come_back(cluster: &SparkCluster) {
     assert!(nodes.list().unwrap().iter().all(|node| node.condition == NodeCondition::Serving));
 }
 
-/// Spark would wait for another one for ever.
+/// Spark would wait for another one forever.
 fn the_death_of_the_only_worker_ends_a_job(cluster: &SparkCluster) {
     let killed = AtomicBool::new(false);
     let failure = cluster.run_job(&job("terasort"), &|_| {

@@ -1,7 +1,7 @@
-//! The real Spark in other forms than its own master and workers of version 3.5: with the external shuffle service, on
-//! a cluster that runs already, below YARN, as version 4.1 on Ceph and behind the gateway, and behind each cache in
-//! each of its ways; all of its queries; and a large directory that S3A renames. What they need must be there:
-//! `scripts/install-packages test`. They take a quarter of an hour, and have a `make` target of their own.
+//! The real Spark in other forms than its own master and workers of version 3.5. They are the external shuffle service,
+//! an external cluster, YARN, version 4.1 on Ceph and behind the gateway, and each cache in each of its modes. All
+//! queries run too, and S3A renames a large directory. Install their packages first: `scripts/install-packages test`.
+//! They take a quarter of an hour, and have their own `make` target.
 
 mod ending;
 mod parts;
@@ -189,7 +189,7 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
     assert_eq!((&applied["master"], applied.contains_key("datanodes")), (&url, false));
     assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 1);
     Box::new(cluster).stop().unwrap();
-    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "what jobs wrote is left");
+    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "the jobs' files are left");
     drop(worker);
     drop(master);
     let error = start().map(drop).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The protocol: what is encoded is decoded, and no bytes whatever do harm.
+//! The protocol: encoded messages are decoded, and no bytes do harm.
 
 use std::io::{self, Read};
 
@@ -23,7 +23,7 @@ fn selector() -> impl Strategy<Value = FieldSelection> {
     prop_oneof![Just(FieldSelection::All), (0..u32::MAX).prop_map(FieldSelection::One)]
 }
 
-/// Gives its bytes in the pieces that it is told, with an interruption before each.
+/// Gives its bytes in the given pieces, with an interruption before each.
 struct Pieces<'a> {
     bytes: &'a [u8],
     sizes: std::iter::Cycle<std::slice::Iter<'a, usize>>,

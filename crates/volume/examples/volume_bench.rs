@@ -4,7 +4,7 @@
 //! volume_bench echo                          answers as many bytes as it is asked for
 //! volume_bench serve null|pool|pool-lz4      serves a namespace; prints its address and subsystem, ends with its input.
 //!                                            `pool` is on null devices, `pool-lz4` on memory, since it needs its bytes
-//! volume_bench load ADDRESS NQN  OPTIONS     asks a namespace; prints what came of it as JSON
+//! volume_bench load ADDRESS NQN  OPTIONS     asks a namespace; prints the result as JSON
 //! volume_bench load-echo ADDRESS OPTIONS     asks an echo
 //! ```
 //! Options: `--read` or `--write`, `--bytes N`, `--depth N`, `--queues N`, `--seconds N`.
@@ -196,7 +196,7 @@ impl Load {
     }
 }
 
-/// What came of a load, and what goes on with it.
+/// A load's result, and what goes on with it.
 struct Run {
     load: Load,
     counts_from: Instant,

@@ -33,8 +33,8 @@ const BURST_S: f64 = 0.05;
 /// Says when each request may begin. It reads no clock.
 ///
 /// Tokens come in at the rate, up to 50 ms worth. A request takes its tokens when it comes, and begins at once if there
-/// were enough, or else when its debt is paid: so requests begin in the order in which they come, and one that is
-/// longer than the bucket needs no special rule.
+/// were enough, or else when its debt is paid. So requests begin in their order of arrival, and one that is longer than
+/// the bucket needs no special rule.
 #[derive(Debug, Default)]
 pub struct RateLimiter {
     operations: Option<TokenBucket>,

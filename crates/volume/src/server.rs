@@ -117,7 +117,7 @@ impl PoolServer {
         self.service.pool.note()
     }
 
-    /// Whether it was told to end.
+    /// Whether somebody asked it to end.
     pub fn is_over(&self) -> bool {
         self.service.shutdown.load(Ordering::Relaxed)
     }

@@ -159,7 +159,7 @@ impl Bench {
         self.check_copies();
     }
 
-    /// Whatever member is lost, the others hold the same.
+    /// If any member is lost, the others hold the same.
     fn check_copies(&self) {
         if self.devices.len() < 2 || self.models.values().all(|model| !model.mirror) {
             return;

@@ -1,5 +1,5 @@
-//! Mirrored volumes whose members fail in any order, also two at a time, go, come back, and lose their power: what was
-//! flushed is never read as it was before, whatever else is answered with an error.
+//! Mirrored volumes whose members fail in any order, also two at a time, go, come back, and lose their power: flushed
+//! data is never read as it was before; other requests may get errors.
 
 mod pool_model;
 mod power_device;
@@ -227,8 +227,8 @@ proptest! {
     }
 }
 
-/// Two members fail a write, and are well again before anything else is written: what the journal has yet to be told is
-/// no failure of a resync.
+/// Two members fail a write, and are well again before anything else is written: an entry that the journal still lacks
+/// is no failure of a resync.
 #[test]
 fn members_that_failed_one_write_together_can_be_resynced() {
     let write = |volume, block| Step::Write { volume, block, blocks: 1, random: false, fua: false };

@@ -112,7 +112,7 @@ const DRAWS: f64 = 18_446_744_073_709_551_616.0;
 pub struct OperationChooser {
     /// Those that have a share.
     kinds: [OperationKind; 6],
-    /// Where the draws of the next kind begin. The last kind has no bound, whatever rounding left of the shares.
+    /// Where the draws of the next kind begin. The last kind has no bound: rounding may leave the shares' sum below 1.
     bounds: [u64; 6],
     /// The place of the last kind.
     last: usize,
@@ -128,7 +128,7 @@ impl OperationChooser {
     #[inline(always)]
     pub fn kind_of(&self, draw: u64) -> OperationKind {
         // Bounds never fall, so the number of those that are passed is the place of the first that is not. Counting
-        // takes no branch, of which the processor would guess every other one wrong.
+        // takes no branch: the processor would guess every other one wrong.
         let passed: usize = self.bounds[..self.last].iter().map(|&bound| usize::from(draw >= bound)).sum();
         self.kinds[passed]
     }

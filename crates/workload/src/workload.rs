@@ -19,7 +19,7 @@ pub(crate) const MAX_FIELD_BYTES: u32 = 64 << 20;
 /// The longest record, all fields together: 1 GiB.
 const MAX_RECORD_BYTES: u64 = 1 << 30;
 
-/// CoreWorkload's default, whatever the mix.
+/// CoreWorkload's default, regardless of the mix.
 const CORE_MAX_SCAN_LENGTH: u32 = 1000;
 
 /// How the length of a scan is drawn.

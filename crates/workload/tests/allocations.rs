@@ -63,8 +63,8 @@ fn operations_allocate_nothing() {
             run(&spec, &|_| Ok(Box::new(NullClient)), &RunHandle::new()).unwrap();
             ALLOCATIONS.load(Ordering::Relaxed) - before
         };
-        // Threads, tables and intervals cost several hundred, whatever the number of operations. Of each kind there are
-        // more than 3,000.
+        // Threads, tables and intervals cost several hundred, regardless of the number of operations. Of each kind
+        // there are more than 3,000.
         for (mix, rate) in [
             (workload.mix(), None),
             (workload.mix(), Some(1e9)),

@@ -71,7 +71,7 @@ fn hosts_share_a_rate_by_their_threads() {
         run(&spec, &|_| Ok(Box::new(NullClient)), &RunHandle::new())
     };
     let due = |measured: MeasuredWindow| measured.latency.histogram.count();
-    // 200 operations in all, of which each thread has its fourth.
+    // 200 operations in all, a fourth for each thread.
     assert_eq!((due(measure_on(0, 1).unwrap()), due(measure_on(1, 3).unwrap())), (50, 150));
     let error = measure_on(2, 3).unwrap_err().to_string();
     assert!(error.contains("threads from 2 on, 3 of them, of 4 in all"), "{error}");

@@ -112,7 +112,7 @@ fn spoiled_values_are_found_and_are_no_errors() {
                     Some((field, value))
                 })
             },
-            "differs from what was written, from byte",
+            "differs from the written value, from byte",
         ),
         (
             |values| {
@@ -121,7 +121,7 @@ fn spoiled_values_are_found_and_are_no_errors() {
                     Some((field, value))
                 })
             },
-            "differs from what was written, from byte 8",
+            "differs from the written value, from byte 8",
         ),
         (
             |values| respelled(values, |field, value| (field > 0).then_some((field, value))),
@@ -129,7 +129,7 @@ fn spoiled_values_are_found_and_are_no_errors() {
         ),
         (
             |values| respelled(values, |field, value| Some((1 - field, value))),
-            "differs from what was written",
+            "differs from the written value",
         ),
         (
             |values| respelled(values, |field, value| Some((field, value[1..].to_vec()))),

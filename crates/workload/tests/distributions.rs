@@ -336,7 +336,7 @@ fn workload_e_scan_lengths_are_uniform_to_100() {
 }
 
 proptest! {
-    /// Whatever the records and however few: numbers stay within what is there.
+    /// With any number of records, numbers stay within them.
     #[test]
     fn choosers_stay_within_the_records(
         first in 0u64..1_000_000,

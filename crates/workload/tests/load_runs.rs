@@ -293,7 +293,7 @@ fn thread_without_connection_ends_run_before_start() {
     assert_eq!(calls.into_inner(), 4);
 }
 
-/// Answers every operation the way it is told to.
+/// Answers every operation as the test asks.
 struct Failing<F>(F);
 
 impl<F: Fn() -> Result<OperationOutcome, ClientError> + Send> Client for Failing<F> {

@@ -261,7 +261,7 @@ fn files_are_read() {
     let mut properties = YcsbProperties::new();
     properties.read_file(&path).unwrap();
     assert_eq!(properties.workload().unwrap().record_count, 12);
-    // Latin-1 is what Java reads; UTF-8 is told from it, with the mark that some editors put before it.
+    // Java reads Latin-1; the reader tells UTF-8 from it, with the mark that some editors put before it.
     assert_eq!(properties.get("table").unwrap().value, "café");
     std::fs::write(&path, "\u{feff}table=naïf").unwrap();
     properties.read_file(&path).unwrap();
@@ -314,7 +314,7 @@ proptest! {
         prop_assert_eq!(KeyNaming { order, zero_padding: padding }.name(number), expected.into_bytes());
     }
 
-    /// Written with escapes, any names and values come back, whatever stands between.
+    /// Written with escapes, any names and values come back, with anything in between.
     #[test]
     fn written_properties_reread_unchanged(
         entries in proptest::collection::btree_map("\\PC{1,12}", "[^\r\n]{0,20}", 0..8),

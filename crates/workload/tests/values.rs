@@ -56,7 +56,7 @@ fn values_that_ycsb_wrote_are_known() {
     found.push(0, b"user6284781860667377211:field0:-56807877:2032869390:-1654880");
     let result =
         expected(1, 60, 0.5).verify(b"user6284781860667377211", FieldSelection::All, &found, &mut scratch);
-    assert!(result.unwrap_err().to_string().ends_with("differs from what was written, from byte 59 of 60"));
+    assert!(result.unwrap_err().to_string().ends_with("differs from the written value, from byte 59 of 60"));
 }
 
 #[test]
@@ -105,7 +105,7 @@ proptest! {
         let mut spoiled = written.clone();
         let place = change.index(length);
         spoiled[1][place] ^= 1 << bit;
-        // A version that changes changes the random bytes, of which there must be some.
+        // A new version changes the random bytes, so there must be some.
         let carries_random = (length as f64 - 8.0) * (1.0 - compressibility) >= 8.0;
         if place >= 8 || length < 16 || carries_random {
             prop_assert!(

@@ -15,7 +15,7 @@ use crate::machine::processors::Processors;
 use crate::serving::daemon::PROBE_FILE;
 use crate::undo::registry::ResourceRegistry;
 
-/// What to attach, and where.
+/// A storage to attach, and its place.
 #[derive(Clone, Debug)]
 pub struct AttachSpec {
     pub stack: StackSpec,
@@ -113,7 +113,7 @@ pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// What an implementation keeps alive behind an [`AttachedStorage`].
+/// The resources that an implementation keeps alive behind an [`AttachedStorage`].
 pub(crate) trait HeldResource: Send + Sync {
     fn set_pace(&self, pace: PacingMode) -> Result<(), AttachError>;
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
@@ -143,7 +143,7 @@ pub(crate) trait HeldResource: Send + Sync {
     fn detach(&mut self) -> Result<(), AttachError>;
 }
 
-/// What [`AttachedStorage::limit_dirty`] has set.
+/// The limits that [`AttachedStorage::limit_dirty`] has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirtyLimit {
     pub devices: u32,
@@ -206,7 +206,7 @@ impl AttachedStorage {
         self.held.begin_measurement(interval_s)
     }
 
-    /// What every device did since [`AttachedStorage::begin_measurement`]; measuring ends.
+    /// Ends the measurement and returns every device's activity since [`AttachedStorage::begin_measurement`].
     ///
     /// # Errors
     /// When the devices could not be observed.
@@ -223,14 +223,14 @@ impl AttachedStorage {
         self.held.glance()
     }
 
-    /// What programs waited on the way to each volume during the last measurement that has ended. Empty where they
-    /// reach no block device of ours, and where the kernel keeps no account of it.
+    /// Programs' waits on the way to each volume during the last finished measurement. Empty where they reach no block
+    /// device of ours, and where the kernel keeps no account of it.
     pub fn path_records(&self) -> Vec<PathRecord> {
         self.held.path_records()
     }
 
     /// Says on which CPUs the programs run that use it, where all of them are known: [`AttachedStorage::path_records`]
-    /// then tells what these wait. What they wait for one of these CPUs is not in it.
+    /// then tells what these wait. Their waits for one of these CPUs are not in it.
     pub fn watch_for_programs_on(&self, cpus: &Processors) {
         self.held.watch_for_programs_on(cpus);
     }
@@ -271,8 +271,8 @@ impl AttachedStorage {
         self.held.health()
     }
 
-    /// Writes everything out and takes the storage away. Whatever a program still holds open keeps it there:
-    /// the error names the process, and `detach` may be called again. Once it succeeded it does nothing.
+    /// Writes everything out and takes the storage away. A file that a program still holds open keeps it there: the
+    /// error names the process, and `detach` may be called again. Once it succeeded it does nothing.
     ///
     /// # Errors
     /// When it is in use, or not everything could be written out.
@@ -345,7 +345,7 @@ impl AttachedStorage {
 
 impl Drop for AttachedStorage {
     fn drop(&mut self) {
-        // What fails here is still in the registry, where `underlay clean` finds it.
+        // After a failure here the entry stays in the registry, where `underlay clean` finds it.
         let _ = self.lift_dirty_limit();
         let _ = self.restore_read_ahead();
         let _ = self.held.detach();

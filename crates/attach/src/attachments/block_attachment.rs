@@ -97,7 +97,7 @@ impl BlockAttachment {
         BlockVolumes::attach(&self.daemon, self.transport, path, self.hurry_limit, stack, registry)
     }
 
-    /// What a request waits on its way to a device and back, by this attachment and this machine's clock.
+    /// A request's wait on its way to a device and back, by this attachment and this machine's clock.
     pub(crate) fn path_cost(&self, registry: &ResourceRegistry) -> Result<PathCost, AttachError> {
         path_cost(&self.daemon, self.transport, self.hurry_limit, registry)
     }
@@ -144,7 +144,7 @@ impl Attachment for BlockAttachment {
         match mounted.mount_all(spec) {
             Ok(paths) => Ok(AttachedStorage::new(self.name(), paths, Box::new(mounted))),
             Err(error) => {
-                // What can't be taken back stays in the registry; the first error is the one to tell.
+                // Steps that can't be undone stay in the registry; the first error counts.
                 let _ = mounted.detach();
                 Err(error)
             }
@@ -287,7 +287,7 @@ impl HeldResource for MountedVolumes {
                     self.volumes.kill_daemon();
                 }
                 lost.get_or_insert(AttachError::failed(format!(
-                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    "{} could not write everything out ({error}): unflushed writes are lost",
                     path.display()
                 )));
             }
@@ -298,7 +298,7 @@ impl HeldResource for MountedVolumes {
                 outcome = mounts::try_unmount(path, limit);
             }
             if let Err(error) = outcome {
-                // What is lost tells more than who keeps the mount.
+                // Lost data matters more than the process that keeps the mount.
                 return Err(lost.unwrap_or_else(|| mounts::explain(path, error)));
             }
             if let Some((_, note)) = self.mounts.pop() {

@@ -227,7 +227,7 @@ impl BlockVolumes {
         for path in self.devices.iter().map(VolumeDevice::path) {
             mounts::write_out_device(path).map_err(|error| {
                 AttachError::failed(format!(
-                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    "{} could not write everything out ({error}): unflushed writes are lost",
                     path.display()
                 ))
             })?;

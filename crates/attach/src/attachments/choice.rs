@@ -13,7 +13,7 @@ use underlay_storage::stack::StackSpec;
 pub struct AttachmentKind {
     /// As in records and on command lines.
     pub name: &'static str,
-    /// What it is, and what speaks for it, in a line.
+    /// Its nature and its advantage, in a line.
     pub gist: &'static str,
     make: fn() -> Result<Box<dyn Attachment>, AttachError>,
 }
@@ -56,10 +56,10 @@ impl AttachmentKind {
         (self.make)()
     }
 
-    /// What this host lacks for it.
+    /// The missing part on this host.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing capability.
     pub fn probe(&self) -> Result<(), AttachError> {
         Ok(self.attachment()?.probe()?)
     }
@@ -77,9 +77,9 @@ pub fn choose(name: Option<&str>) -> Result<Box<dyn Attachment>, AttachError> {
     })
 }
 
-/// The same for this stack. Volumes of an NVMe/TCP server, with nothing of ours in front of them, come by the kernel's
-/// own initiator where it is, as they would without Underlay; the name of that one does not concern stacks of which
-/// nothing is elsewhere, so that a study may name it and have storage of both kinds.
+/// The same for this stack. Volumes of an NVMe/TCP server, with nothing of ours in front of them, use the kernel's own
+/// initiator where there is one, as they would without Underlay. Its name does not concern stacks without external
+/// volumes, so a study may name it and have storage of both kinds.
 ///
 /// # Errors
 /// As [`choose`].

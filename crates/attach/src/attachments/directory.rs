@@ -1,9 +1,9 @@
 //! A modelled storage as directories of its own file system, without root: the attachment `fuse-directory`.
 //!
 //! Where [`crate::BlockAttachment`] gives a block device to the kernel's file systems, here the device daemon is the
-//! file system. It places files on the volume itself (see [`core`]), so that the requests that the modelled devices get
-//! have places: files of one directory lie near one another, a file that grows stays in one piece, and a stripe's
-//! devices share a large request. The kernel's FUSE brings the requests, and keeps the pages.
+//! file system. It places files on the volume itself (see [`core`]), so that requests to the modelled devices have
+//! places. Files of one directory lie near one another, a growing file stays in one piece, and a stripe's devices share
+//! a large request. The kernel's FUSE brings the requests, and keeps the pages.
 
 pub mod core;
 mod fuse;
@@ -106,7 +106,7 @@ impl Attachment for FuseDirectory {
         match mounted.attach(&self.daemon, spec) {
             Ok(paths) => Ok(AttachedStorage::new(NAME, paths, Box::new(mounted))),
             Err(error) => {
-                // What can't be taken back stays in the registry; the first error is the one to tell.
+                // Steps that can't be undone stay in the registry; the first error counts.
                 let _ = mounted.detach();
                 Err(error)
             }
@@ -216,15 +216,15 @@ impl HeldResource for MountedDirectories {
         while let Some((config, _)) = self.mounts.last() {
             let place = &config.mount_point;
             if is_mounted(config) {
-                // Unmounting doesn't tell whether everything was written; this does. That the disk was full has been
-                // told to the program, when it closed or synced its file.
+                // Unmounting doesn't tell whether everything was written; this does. The program learnt that the disk
+                // was full when it closed or synced its file.
                 let written = mounts::write_out_within(place, self.hurry_limit);
                 if let Some(error) = written.err().filter(|error| error.kind() != ErrorKind::StorageFull) {
                     if let (ErrorKind::TimedOut, Some(daemon)) = (error.kind(), &self.daemon) {
                         daemon.kill();
                     }
                     lost.get_or_insert(AttachError::failed(format!(
-                        "{} could not write everything out ({error}): what was not synced before is lost",
+                        "{} could not write everything out ({error}): unsynced writes are lost",
                         place.display()
                     )));
                 }
@@ -235,7 +235,7 @@ impl HeldResource for MountedDirectories {
                     outcome = mounts::try_unmount(place, self.hurry_limit);
                 }
                 if let Err(error) = outcome {
-                    // What is lost tells more than who keeps the mount.
+                    // Lost data matters more than the process that keeps the mount.
                     return Err(lost.unwrap_or_else(|| mounts::explain(place, error)));
                 }
             }

@@ -1,8 +1,8 @@
 //! How much of what programs wrote to a storage may wait in memory for its devices.
 //!
-//! The kernel holds writers back when too many pages are dirty, and reckons that by the memory of the whole machine
-//! (`vm.dirty_ratio`), whatever budget a program has: what a small program writes would end in the page cache and never
-//! meet a modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
+//! The kernel holds writers back when too many pages are dirty, as a share of the whole machine's memory
+//! (`vm.dirty_ratio`), not of a program's budget. A small program's writes would end in the page cache and never meet a
+//! modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
 //!
 //! The kernel keeps the limit as a share of the machine's own one, which follows free memory. So it is set
 //! again when a measurement begins, and reads back a little less than was asked for. A loop device keeps it
@@ -79,14 +79,14 @@ impl DirtyLimits {
                 devices.len()
             )));
         }
-        // Whatever was set is lifted when this is dropped.
+        // Dropping this lifts all limits that were set.
         let mut limits = DirtyLimits {
             class: class.to_owned(),
             registry: registry.clone(),
             device_bytes,
             devices: Vec::new(),
         };
-        // What a dead process left on a device is not what the device had.
+        // A dead process's limits on a device are not the device's own.
         let left: BTreeMap<String, PreviousLimits> = registry
             .leftovers()
             .into_iter()
@@ -153,12 +153,12 @@ impl DirtyLimits {
 
 impl Drop for DirtyLimits {
     fn drop(&mut self) {
-        // What fails here is still in the registry, where `underlay clean` finds it.
+        // After a failure here the entry stays in the registry, where `underlay clean` finds it.
         let _ = self.lift();
     }
 }
 
-/// What the device of this folder has now.
+/// The present limits of this folder's device.
 fn read_limits(folder: &Path) -> io::Result<PreviousLimits> {
     let number = |file: &str| {
         let text = fs::read_to_string(folder.join(file))?;
@@ -299,7 +299,7 @@ mod tests {
             ["0", "500000", "7"].map(str::to_owned)
         );
         assert_eq!(noted(&registry), 0);
-        // What is set afterwards is somebody else's.
+        // Later settings are somebody else's.
         fs::write(one.join(STRICT), "1").unwrap();
         limits.lift().unwrap();
         drop(limits);

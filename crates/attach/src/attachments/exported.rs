@@ -1,4 +1,4 @@
-//! The block devices that stand on what a device daemon exports, whatever attachment made them.
+//! The block devices above a device daemon's exports, made by any attachment.
 
 use std::io;
 use std::path::{Path, PathBuf};

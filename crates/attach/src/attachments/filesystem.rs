@@ -40,10 +40,10 @@ impl FilesystemKind {
         }
     }
 
-    /// What this host lacks to make and mount it.
+    /// This host's missing program for making or mounting it.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing capability.
     pub fn probe(self) -> Result<(), MissingCapability> {
         let (program, package) = self.tool();
         match find_program(program) {
@@ -137,7 +137,7 @@ impl FilesystemKind {
     /// # Errors
     /// When the kernel refuses, with what may be the reason.
     pub fn mount(self, device: &Path, mount_point: &Path) -> Result<(), AttachError> {
-        // What was written to it elsewhere gives nobody rights or devices here.
+        // Files written to it elsewhere give nobody rights or devices here.
         let flags = MountFlags::NOATIME | MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount(device, mount_point, self.name(), flags, self.own_options())
             .map_err(|errno| self.refused(device, mount_point, errno))

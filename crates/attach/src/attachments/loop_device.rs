@@ -26,7 +26,7 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 /// theirs.
 pub(crate) const LOOP_BLOCK_BYTES: u32 = 4096;
 
-/// What the kernel keeps of a file's name, without the final zero.
+/// The bytes of a file's name that the kernel keeps, without the final zero.
 const MAX_NAME_BYTES: usize = 63;
 
 /// Others may take the free device between asking for it and configuring it.
@@ -60,7 +60,7 @@ struct LoopConfig {
 /// The queue of a loop device as it was left after tuning, for the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// What every request passes through before the driver; `none` here.
+    /// The scheduler that every request passes before the driver; `none` here.
     pub scheduler: String,
     pub nr_requests: u32,
     /// The kernel's own default, as a real disk would have it.
@@ -187,7 +187,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// What is missing when there is no `/dev/loop-control`.
+/// The missing capability when there is no `/dev/loop-control`.
 pub(crate) fn loop_missing() -> MissingCapability {
     MissingCapability::new(
         "loop devices (/dev/loop-control)",
@@ -297,7 +297,7 @@ fn names_of(number: u32) -> Vec<PathBuf> {
     std::iter::once(path).chain(configured).collect()
 }
 
-/// What [`configure`] noted in the device; `None` when it may have been cut short, since it would fit others too.
+/// The path that [`configure`] noted in the device; `None` when it may be truncated, since it would fit others too.
 fn configured_name(number: u32) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let device = File::open(format!("/dev/loop{number}")).ok()?;
@@ -391,7 +391,7 @@ pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
     // The kernel takes every loop device for solid-state.
     let _ = fs::write(queue.join("rotational"), if rotational { "1" } else { "0" });
     let _ = fs::write(queue.join("rq_affinity"), "2");
-    // What requests wait is judged by this account, which an administrator may have turned off.
+    // This account, which an administrator may have turned off, is the source of requests' waits.
     let _ = fs::write(queue.join("iostats"), "1");
     let largest_kb = read_number("max_hw_sectors_kb").min(1024);
     let _ = fs::write(queue.join("max_sectors_kb"), largest_kb.to_string());

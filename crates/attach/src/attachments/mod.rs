@@ -1,4 +1,4 @@
-//! What shows a storage to a program, and what it stands on.
+//! Attachments, which show a storage to a program, and the things below them.
 
 pub mod attachment;
 pub(crate) mod block_attachment;

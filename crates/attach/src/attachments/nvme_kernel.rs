@@ -36,7 +36,7 @@ pub const FABRICS: &str = "/dev/nvme-fabrics";
 /// How long a namespace may take to appear, and a controller to go.
 const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
-/// What is still to be written when a filesystem is taken away may have to wait for a slow target.
+/// Writes that remain when a filesystem is taken away may have to wait for a slow target.
 const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The attachment of volumes that are a namespace elsewhere each, and nothing more: layers are ours, not the kernel's.
@@ -81,7 +81,7 @@ impl Attachment for KernelNvme {
         match attached.and_then(|paths| split_directories(paths, &spec.stack)) {
             Ok(paths) => Ok(AttachedStorage::new(NAME, paths, Box::new(volumes))),
             Err(error) => {
-                // What can't be taken back stays in the registry; the first error is the one to tell.
+                // Steps that can't be undone stay in the registry; the first error counts.
                 let _ = volumes.detach();
                 Err(error)
             }
@@ -370,10 +370,10 @@ impl HeldResource for KernelVolumes {
             // Unmounting doesn't tell whether everything was written; this does.
             if let Err(error) = mounts::write_out_within(path, WRITE_OUT_LIMIT) {
                 lost.get_or_insert(AttachError::failed(format!(
-                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    "{} could not write everything out ({error}): unflushed writes are lost",
                     path.display()
                 )));
-                // What hangs on a target that is gone goes on with errors.
+                // Requests that hang on a lost target end with errors.
                 self.controllers.iter().filter(|(controller, _)| !controller.is_live()).for_each(
                     |(controller, _)| {
                         let _ = controller.delete();
@@ -381,7 +381,7 @@ impl HeldResource for KernelVolumes {
                 );
             }
             if let Err(error) = mounts::try_unmount(path, WRITE_OUT_LIMIT) {
-                // What is lost tells more than who keeps the mount.
+                // Lost data matters more than the process that keeps the mount.
                 return Err(lost.unwrap_or_else(|| mounts::explain(path, error)));
             }
             if let Some((_, note)) = self.mounted.pop() {

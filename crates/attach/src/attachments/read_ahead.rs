@@ -1,9 +1,8 @@
 //! How far the kernel reads ahead on the devices of a storage.
 //!
-//! What a program reads in small pieces comes from the device in larger ones, 128 KiB if nobody says otherwise; people
-//! who compare storage set it, most often to less. It is a property of the block device,
-//! `/sys/class/bdi/MAJOR:MINOR/read_ahead_kb`. A loop device keeps it beyond its file, so it is restored before the
-//! device is given back, and noted in the registry.
+//! A program's small reads become larger ones on the device, 128 KiB by default; people who compare storage set it,
+//! most often to less. It is a property of the block device, `/sys/class/bdi/MAJOR:MINOR/read_ahead_kb`. A loop device
+//! keeps it beyond its file, so it is restored before the device is given back, and noted in the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -56,9 +55,9 @@ impl ReadAhead {
         bytes: u64,
         registry: &ResourceRegistry,
     ) -> Result<ReadAhead, AttachError> {
-        // Whatever was set is restored when this is dropped.
+        // Dropping this restores all former values.
         let mut all = ReadAhead { class: class.to_owned(), registry: registry.clone(), devices: Vec::new() };
-        // What a dead process left on a device is not what the device had.
+        // A dead process's value on a device is not the device's own.
         let left: BTreeMap<String, u64> = registry
             .leftovers()
             .into_iter()
@@ -117,7 +116,7 @@ impl ReadAhead {
 
 impl Drop for ReadAhead {
     fn drop(&mut self) {
-        // What fails here is still in the registry, where `underlay clean` finds it.
+        // After a failure here the entry stays in the registry, where `underlay clean` finds it.
         let _ = self.restore();
     }
 }
@@ -198,7 +197,7 @@ mod tests {
         set.restore().unwrap();
         assert_eq!([read(&one).unwrap(), read(&other).unwrap()], [128, 512]);
         assert_eq!(noted(&registry), 0);
-        // What is set afterwards is somebody else's.
+        // Later settings are somebody else's.
         fs::write(one.join(FILE), "64").unwrap();
         drop(set);
         assert_eq!(read(&one).unwrap(), 64);

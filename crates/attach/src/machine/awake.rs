@@ -43,8 +43,8 @@ impl IdlePreventer {
     }
 }
 
-/// A virtual CPU's every sleep is its hypervisor's, whatever the driver claims; without a driver the kernel heeds no
-/// limit.
+/// A virtual CPU's every sleep is its hypervisor's, even if the driver claims otherwise; without a driver the kernel
+/// heeds no limit.
 fn limit_for(driver: &str, is_virtual: bool) -> Option<i32> {
     (driver != "none").then_some(if is_virtual { 0 } else { LIGHT_SLEEP_US })
 }

@@ -1,5 +1,5 @@
-//! What a system may use of this host: memory together with its page cache, and CPU time. Control groups of version 1
-//! or 2 hold it to that.
+//! A system's budget on this host: memory together with its page cache, and CPU time. Control groups of version 1 or 2
+//! hold it to that.
 //!
 //! A page of the cache belongs to the group of the process that touched it first. So the processes must be in
 //! the group before they start, and what others have read of the same files must be dropped first.
@@ -30,12 +30,12 @@ const FOR_CPU: [CgroupController; 4] =
 
 static NEXT_GROUP: AtomicU64 = AtomicU64::new(1);
 
-/// What a group may use.
+/// A group's limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupLimits {
     /// Page cache included and swap excluded.
     pub memory_bytes: u64,
-    /// `None`: whatever there is.
+    /// `None`: all CPUs.
     pub cpu: Option<CpuShare>,
 }
 
@@ -49,7 +49,7 @@ pub struct ResourceBudget {
     cpu: Option<CpuLimit>,
 }
 
-/// What [`ResourceBudget::hold_cpu`] sets.
+/// The limit that [`ResourceBudget::hold_cpu`] sets.
 #[derive(Debug)]
 struct CpuLimit {
     /// `None`: the CPUs that it may run on are all that it may use.
@@ -60,11 +60,10 @@ struct CpuLimit {
     prevails_on: Option<usize>,
 }
 
-/// What is missing when no memory controller can be used, or what holds the memory when one can. It may make the empty
-/// parent group, and removes it again.
+/// The mechanism that would limit memory: `cgroup v2`, say. It may make the empty parent group, and removes it again.
 ///
 /// # Errors
-/// What is missing.
+/// The missing capability.
 pub fn probe() -> Result<&'static str, MissingCapability> {
     let mut label = "";
     for hierarchy in hierarchy::find(Path::new("/"), &[CgroupController::Memory])? {
@@ -78,7 +77,7 @@ pub fn probe() -> Result<&'static str, MissingCapability> {
 /// Like [`probe`], for CPU time: `cgroup v2, with CPU sets`.
 ///
 /// # Errors
-/// What is missing.
+/// The missing capability.
 pub fn probe_cpu() -> Result<String, MissingCapability> {
     let (mut label, mut has_sets) = ("", false);
     for hierarchy in hierarchy::find(Path::new("/"), &FOR_CPU)? {
@@ -184,7 +183,7 @@ impl ResourceBudget {
         self.groups.iter().map(|group| group.file("cgroup.procs")).collect()
     }
 
-    /// What holds the memory: `cgroup v1` or `cgroup v2`.
+    /// The mechanism that limits the memory: `cgroup v1` or `cgroup v2`.
     pub fn enforced_by(&self) -> &'static str {
         self.memory().version().label()
     }
@@ -269,7 +268,7 @@ impl ResourceBudget {
         Some(CpuQuota::new(self.group(CgroupController::Cpu)?, share, kernel_quota))
     }
 
-    /// What holds the CPU time, if it has a limit: `cgroup v1` or `cgroup v2`.
+    /// The mechanism that limits the CPU time, if it has a limit: `cgroup v1` or `cgroup v2`.
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
         self.cpu.as_ref()?;
         self.group(CgroupController::Cpu).map(|group| group.version().label())
@@ -316,7 +315,7 @@ impl ResourceBudget {
         Ok(())
     }
 
-    /// Kills whatever is in the groups and removes them; again does nothing.
+    /// Kills all processes in the groups and removes the groups; a second call does nothing.
     ///
     /// # Errors
     /// When processes are left in one that do not end.

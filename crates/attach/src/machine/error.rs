@@ -1,4 +1,4 @@
-//! What goes wrong with storages on a host.
+//! Errors of storages on a host.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub enum AttachError {
     /// Something else went wrong. `output` holds the last words of the program that failed, if one did.
     #[error("{what}{}", .output.as_deref().map(|words| format!("\nits last words:\n{}", words.trim_end())).unwrap_or_default())]
     Failed { what: String, output: Option<String> },
-    /// A device holds no file system of the kind that is asked for, or a damaged one. What else keeps it from being
-    /// mounted passes.
+    /// A device holds no file system of the kind that is asked for, or a damaged one. Other causes that keep it from
+    /// being mounted pass.
     #[error("{0}")]
     NoFilesystem(String),
     /// Somebody still uses what was to be taken away. Nothing is lost.

@@ -1,4 +1,4 @@
-//! What this host can do: what `underlay doctor` shows.
+//! This host's capabilities, as `underlay doctor` shows them.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub struct HostCapability {
     pub name: &'static str,
     pub status: CapabilityStatus,
     pub need: CapabilityNeed,
-    /// What a user can't do without it.
+    /// Features that need it.
     pub needed_for: &'static str,
 }
 
@@ -130,7 +130,7 @@ fn loop_control() -> Result<String, MissingCapability> {
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// What the quickstart writes, with room for a prepared data set and its clone.
+/// The quickstart's data, with room for a prepared data set and its clone.
 const ENOUGH_DISK_GIB: f64 = 10.0;
 /// A system, its page cache and the load generator.
 const ENOUGH_MEMORY_GIB: f64 = 2.0;

@@ -1,4 +1,4 @@
-//! What this host would need and has not.
+//! Capabilities that this host lacks.
 
 /// A kernel feature, privilege or program that is not there, and how to get it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -6,7 +6,7 @@
 pub struct MissingCapability {
     /// `FUSE (/dev/fuse)`
     pub what: String,
-    /// What to do about it, as an instruction: `install the Debian package xfsprogs`.
+    /// The remedy, as an instruction: `install the Debian package xfsprogs`.
     pub remedy: String,
 }
 

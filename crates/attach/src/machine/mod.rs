@@ -1,4 +1,4 @@
-//! What this host has, and what it lets us do.
+//! This host's resources, and our rights on it.
 
 pub(crate) mod awake;
 pub mod budget;

@@ -152,7 +152,7 @@ pub fn check_empty(path: &Path) -> Result<(), AttachError> {
     )))
 }
 
-/// What to tell a person about a mount that would not go.
+/// The message about a mount that could not be unmounted.
 pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
     let place = mount_point.display();
     match error {

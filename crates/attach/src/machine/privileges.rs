@@ -1,4 +1,4 @@
-//! What the kernel lets this process do.
+//! This process's rights.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::machine::missing::MissingCapability;
 /// Mounting and loop devices need CAP_SYS_ADMIN, bit 21 of the effective set (capabilities(7)).
 ///
 /// # Errors
-/// What is missing.
+/// The missing capability.
 pub fn probe_privileges() -> Result<(), MissingCapability> {
     const CAP_SYS_ADMIN: u32 = 21;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -23,7 +23,7 @@ pub fn probe_privileges() -> Result<(), MissingCapability> {
 }
 
 /// # Errors
-/// What is missing.
+/// The missing capability.
 pub(crate) fn probe_fuse() -> Result<(), MissingCapability> {
     match fs::File::options().read(true).write(true).open("/dev/fuse") {
         Ok(_) => Ok(()),

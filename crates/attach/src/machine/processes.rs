@@ -31,7 +31,7 @@ impl ProcessId {
 
     pub fn current() -> ProcessId {
         let pid = std::process::id();
-        // Without /proc no identity can be told; zero then compares equal to itself only.
+        // Without /proc nothing identifies a process; zero then compares equal to itself only.
         ProcessId::from_pid(pid).unwrap_or(ProcessId { pid, start_ticks: 0 })
     }
 
@@ -140,7 +140,7 @@ pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId
     all().into_iter().filter_map(matches).collect()
 }
 
-/// A variable that the commands of a study's program have, and whatever they start: a directory that is theirs alone.
+/// A variable of the commands of a study's program and of all their children: a directory that is theirs alone.
 const PROGRAM_S_DIRECTORY: &str = "UNDERLAY_SCRATCH=";
 /// A host with thousands of containers has some megabytes.
 const MAX_MOUNTINFO_BYTES: u64 = 16 << 20;
@@ -169,7 +169,7 @@ pub(crate) fn list_programs_below(path: &Path) -> Vec<ProcessId> {
 pub struct FilesystemHolder {
     pub pid: u32,
     pub command: String,
-    /// What it holds: an open file, or its working directory.
+    /// The path that it holds: an open file, or its working directory.
     pub path: PathBuf,
 }
 
@@ -217,7 +217,7 @@ pub(crate) struct MountedElsewhere {
     command: String,
     /// As the kernel names it: `mnt:[4026532573]`.
     namespace: PathBuf,
-    /// What is unmounted here stays mounted there.
+    /// Unmounting here leaves it mounted there.
     pub is_private: bool,
 }
 

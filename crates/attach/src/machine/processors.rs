@@ -131,14 +131,14 @@ impl Drop for CpuConfinement {
     }
 }
 
-/// What CPUs did since the host started, added up over them.
+/// CPU times since the host started, summed over CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Running programs, the kernel and its interrupts. What guests of this host used is part of it.
+    /// Running programs, the kernel and its interrupts. Guests' time on this host is part of it.
     pub busy: Duration,
     /// Including the wait for devices.
     pub idle: Duration,
-    /// What the hypervisor gave to others while there was something to run.
+    /// CPU steal: time that the hypervisor gave to others while there was something to run.
     pub stolen: Duration,
 }
 
@@ -160,7 +160,7 @@ impl CpuTimes {
         cpus.iter().map(|cpu| times_in(&text, &[cpu].into_iter().collect())).collect()
     }
 
-    /// What they did after `earlier`.
+    /// Their times after `earlier`.
     #[must_use]
     pub fn delta_since(self, earlier: CpuTimes) -> CpuTimes {
         // The kernel's time of waiting for devices may go backwards (proc_stat(5)).

@@ -18,7 +18,7 @@ pub struct WatchedProcess {
     pub id: ProcessId,
     /// As the kernel names it.
     pub name: String,
-    /// What tells that its control group is frozen, in each hierarchy that can freeze it.
+    /// Files that show that its control group is frozen, in each hierarchy that can freeze it.
     freezers: Vec<PathBuf>,
 }
 

@@ -14,12 +14,12 @@ use super::processors::Processors;
 
 /// More threads than a load has here; a longer listing is not read to its end.
 const MAX_THREADS: usize = 16_384;
-/// Threads of helpers that nobody's operation waits for, by how their names begin: the one that paces devices gives way
-/// on purpose, and its lateness is the devices', which have checks of their own; Java compiles and marks beside what it
-/// runs. Those that collect while all others stand still count.
+/// Helper threads that no operation waits for, by the beginning of their names. The pacer's thread gives way on
+/// purpose, and the devices' own checks judge its lateness. Java compiles and marks in the background. Threads that
+/// collect while all others stand still count.
 const IN_THE_BACKGROUND: [&str; 5] = ["pacer", "C1 Comp", "C2 Comp", "G1 ", "VM Periodic"];
 
-/// What the threads that stand for clients, and the processes that serve them on the same CPUs, have waited so far.
+/// The waits so far of threads that stand for clients, and of processes that serve them on the same CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct CpuWaits {
     /// By thread: this process's that are named after clients.

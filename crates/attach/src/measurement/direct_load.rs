@@ -28,7 +28,7 @@ const MIXED_WRITES: u64 = 3;
 /// Caches and the daemon's threads warm up.
 const WARM_UP: Duration = Duration::from_millis(150);
 
-/// What the threads do.
+/// The threads' operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectRequests {
     RandomReads,
@@ -123,7 +123,7 @@ fn run(
         sleep(load.duration, stop);
         let devices = volumes.end_measurement();
         over.store(true, Ordering::Relaxed);
-        // What is under way may take minutes in slow motion.
+        // Requests under way may take minutes in slow motion.
         let is_whole = volumes.hurry_or_kill(DRAIN_LIMIT);
         let mut latencies = DirectLatencies::default();
         for thread in threads {

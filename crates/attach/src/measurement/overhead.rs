@@ -1,4 +1,4 @@
-//! What the attachment itself costs: the floor below which no latency can be modelled on this machine.
+//! The attachment's own cost: no lower latency can be modelled on this machine.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ pub struct PathOverhead {
     /// One 4 KiB read at a time through loop device, FUSE and daemon, from a device that completes at once.
     pub path_p50_us: f64,
     pub path_p99_us: f64,
-    /// What the path adds to a device that is not that fast, on processors that fall asleep in between: requests to
-    /// modelled devices are dated back by it.
+    /// The path cost of a slower device, on processors that fall asleep in between: requests to modelled devices are
+    /// backdated by it.
     pub dated_back_us: f64,
     /// How late a thread comes back from a sleep of half a millisecond, with a timer slack of 1 ns.
     pub timer_lateness_p99_us: f64,

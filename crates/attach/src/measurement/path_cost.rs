@@ -1,4 +1,4 @@
-//! What a request takes on its way to a device and back, measured by reading from a device of a known latency.
+//! A request's time on its way to a device and back, measured by reading from a device of a known latency.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,10 +25,10 @@ pub(crate) const DEVICE_BYTES: u64 = 1 << 30;
 const PATH_DEVICE_LATENCY_US: f64 = 500.0;
 const PATH_PROBE: Duration = Duration::from_millis(150);
 const PATH_WARM_UP_READS: u32 = 20;
-/// What a filesystem or a sequential reader asks for at once.
+/// The request size of a filesystem or a sequential reader.
 const LONG_READ_BYTES: usize = 128 << 10;
 
-/// What a request waits on its way to a device and back, by this transport and this machine's clock: one read at a time
+/// A request's wait on its way to a device and back, by this transport and this machine's clock: one read at a time
 /// from a device of a known latency. Measured once in a process.
 pub(crate) fn path_cost(
     program: &DaemonProgram,

@@ -1,14 +1,14 @@
-//! Small reads that a daemon answers at once, some 50 a second while something is measured: the distribution of what
-//! the way to it and back costs beside other work, and how long a program takes to run again when its request is done.
+//! Small reads that a daemon answers at once, some 50 a second during a measurement. They give the path cost's
+//! distribution beside other work, and the time until a program runs again after its request.
 //!
 //! The second is what the kernel's account of a block device leaves out: 10 to 50 µs where a CPU sleeps, more where
 //! another program has it. The daemon writes into its answer when it left, and the reader compares. The way of the
 //! answer through FUSE, some microseconds, is in both.
 //!
 //! A probe stands for the programs that use the volume. Where these are unknown, it is a thread like any other. Where
-//! they are a system under test, it reads on that system's CPUs, whose sleep is what counts, and ahead of everything
-//! else there, if the kernel permits that: what the system waits for a CPU is its own load, or judged by itself where
-//! it is another program's.
+//! they are a system under test, it reads on that system's CPUs, whose sleep counts, and ahead of everything else
+//! there, if the kernel permits that. The system's waits for a CPU are its own load, or another program's, which has
+//! its own check.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -34,7 +34,7 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 /// So many of the last ones say how it is now.
 const RECENT: usize = 25;
 
-/// What probes have found since [`PathProbes::begin`].
+/// The probes' results since [`PathProbes::begin`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProbeTotals {
     /// There and back, in modelled time.
@@ -204,7 +204,7 @@ fn irregular(interval: Duration, turn: u32) -> Duration {
     interval.mul_f64(0.5 + (f64::from(turn) * GOLDEN_RATIO).fract())
 }
 
-/// What a probe found.
+/// A probe's result.
 struct ProbeAnswer {
     took: Duration,
     /// From the daemon's answer until the reader ran again.

@@ -1,5 +1,4 @@
-//! What programs waited for a volume outside of its devices: the kernel's accounting of the block device, less what the
-//! daemon's own says.
+//! Programs' waits for a volume outside of its devices: the kernel's accounting of the block device, less the daemon's.
 //!
 //! What is exact: reads, and flushes as they reach the daemon. The kernel makes a request of the daemon of each of the
 //! block device's, which are no longer than 512 KiB on a loop device. Where it splits one all the same (the counts
@@ -10,9 +9,8 @@
 //! behind it (as journals write) has those waits added to its own. Taken off are the flushes that reached the device,
 //! once each, though several writes may have waited for one; so what is left is an upper bound, and under parallel
 //! flushes a wide one. A flush goes the way of a write, without data, and its own wait is exact. So a write among
-//! flushes counts as having been on its way as long as a flush, or as a read where that was longer (reads, too, may
-//! wait behind a flush, in a loop device), and for its data what that was measured to cost, unless the bound is below
-//! that.
+//! flushes gets a flush's path time, or a read's where that was longer (reads, too, may wait behind a flush, in a loop
+//! device), plus the measured cost of its data. The bound limits the sum.
 //!
 //! Without flushes, writes are as exact as reads.
 //!
@@ -29,14 +27,14 @@ use crate::serving::daemon::request_meter::{AnsweredTotals, VolumeTimes};
 /// So many requests make the rounding of the kernel's times to milliseconds harmless.
 pub(crate) const ENOUGH_REQUESTS: u64 = 100;
 
-/// What happened between two looks at a volume.
+/// A volume's requests between two looks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathWaitDelta {
     pub kernel: BlockCounters,
     pub daemon: VolumeTimes,
 }
 
-/// What the way of the requests of one kind cost, by this machine's clock.
+/// The path cost of one kind of request, by this machine's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct WayCost {
     /// Requests that went it.
@@ -85,8 +83,8 @@ impl PathWaitDelta {
         WayCost { requests, mean_us, is_estimate: true }
     }
 
-    /// What programs waited, slow motion divided out: reads, writes and flushes. `woken_us` is how long a program takes
-    /// to run again after its request is done.
+    /// Programs' waits, slow motion divided out: reads, writes and flushes. `woken_us` is how long a program takes to
+    /// run again after its request is done.
     pub(crate) fn waits(&self, mib_us: f64, woken_us: f64, dilation: f64) -> [PathWait; 3] {
         let costs = self.way_costs(mib_us).with(woken_us);
         let daemon = &self.daemon;
@@ -116,7 +114,7 @@ fn wait(cost: &WayCost, daemon: &AnsweredTotals, devices: &KindTimes, dilation: 
     }
     let served_us = daemon.wall_us / daemon.requests.max(1) as f64 / dilation;
     let parts = devices.requests.max(1) as f64;
-    // What the daemon was late by, and early by for being told that requests came earlier.
+    // The daemon's lateness, less its head start from backdating.
     let late_us = (devices.served_us - devices.modelled_us) / parts;
     let path_mean_us = cost.mean_us / dilation;
     PathWait {
@@ -137,8 +135,8 @@ impl WayCosts {
         self
     }
 
-    /// What is to be taken off each request besides what its data costs, so that the mean is right: from what is known
-    /// exactly. `None` where that is too little to tell.
+    /// The deduction for each request, besides its data's cost, that makes the mean right: from exact figures. `None`
+    /// where that is too little to tell.
     pub(crate) fn fixed_us(between: &[PathWaitDelta], path: &PathCost, woken_us: f64) -> Option<f64> {
         let (mut requests, mut us) = (0, 0.0);
         for one in between {
@@ -171,7 +169,7 @@ mod tests {
 
     #[test]
     fn read_wait_is_kernel_time_minus_daemon_time() {
-        // 1000 reads, 900 µs each to the kernel; 800 in the daemon, which was told that they came 50 earlier.
+        // 1000 reads, 900 µs each to the kernel; 800 in the daemon, where they are backdated by 50.
         let modelled =
             KindTimes { requests: 1000, modelled_us: 420e3, served_us: 400e3, dated_back_us: 25e3 };
         let between = PathWaitDelta {

@@ -2,9 +2,9 @@
 //! has the daemon date requests back by what it is now.
 //!
 //! The way costs more beside other work and less under a steady load than it did when it was measured first. So twice a
-//! second it is found anew from the kernel's accounting, over as many requests as tell something, and what the daemon
-//! takes off follows: up in small steps, so that one bad moment does not make requests come too early later, down at
-//! once, and never beyond what [`MAX_PATH_US`] allows.
+//! second we compute it anew from the kernel's accounting, over enough requests. The daemon's deduction follows: up in
+//! small steps, lest one bad moment makes later requests come too early; down at once; and never beyond
+//! [`MAX_PATH_US`].
 //!
 //! Means hide tails, and the kernel's accounting ends before a waiting program runs again: see
 //! [`crate::measurement::path_probes`]. Where there is no file for probes (ublk), there are none.
@@ -29,12 +29,12 @@ use crate::serving::daemon::request_meter::VolumeTimes;
 use crate::serving::daemon_process::DaemonConnection;
 
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
-/// What is dated back grows by so much at most in each.
+/// Backdating grows by at most so much in each.
 const MAX_STEP_US: f64 = 25.0;
 /// A device may be in the middle of a slow request.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
-/// What is watched.
+/// A watched path.
 pub(crate) struct WatchedPath {
     /// The daemon's socket.
     pub control: PathBuf,
@@ -44,7 +44,7 @@ pub(crate) struct WatchedPath {
     pub probe: Option<PathBuf>,
     /// Wall seconds of a modelled one.
     pub dilation: f64,
-    /// What requests are dated back by, by this machine's clock; `None` where none is.
+    /// The backdating of requests, by this machine's clock; `None` where there is none.
     pub path: Option<PathCost>,
 }
 
@@ -67,7 +67,7 @@ struct PathWatchState {
     path: PathCost,
     /// In fast-forward nothing is dated back, and the way is crowded as never in modelled time.
     is_modelled: bool,
-    /// What was seen when what is dated back was last looked at.
+    /// The snapshot of the last adjustment of the backdating.
     followed: Option<PathSnapshot>,
     /// As the measurement began; `None` while nothing is measured.
     began: Option<PathSnapshot>,
@@ -113,7 +113,7 @@ impl PathWatch {
         Ok(watch)
     }
 
-    /// What programs wait is from now on what those on these CPUs wait.
+    /// From now on programs' waits are those on these CPUs.
     pub(crate) fn stand_for_programs_on(&self, cpus: &Processors) {
         if let Some(probes) = &self.shared.probes {
             probes.lock().stand_for_programs_on(cpus);
@@ -144,7 +144,7 @@ impl PathWatch {
         Ok(())
     }
 
-    /// What was counted since [`PathWatch::begin`]; nothing where the kernel has no accounting.
+    /// The counts since [`PathWatch::begin`]; nothing where the kernel has no accounting.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -160,7 +160,7 @@ impl PathWatch {
         Ok(())
     }
 
-    /// What the last measurement has found, one for each volume.
+    /// The last measurement's records, one for each volume.
     pub(crate) fn found(&self) -> Vec<PathRecord> {
         self.shared.state.lock().found.clone()
     }
@@ -194,7 +194,7 @@ impl PathWatchShared {
             DaemonReply::PathTimes { volumes } => Ok(counters
                 .filter(|counters| counters.len() == volumes.len())
                 .map(|counters| counters.into_iter().zip(volumes).collect())),
-            _ => Err(AttachError::failed("the device daemon did not answer with what requests took")),
+            _ => Err(AttachError::failed("the device daemon did not answer with the requests' times")),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What real disks did, from the kernel's own counters.
+//! Real disks' activity, from the kernel's own counters.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use underlay_record::{
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
 
-/// The counters' unit for data, whatever the disk's own sectors are (Documentation/block/stat.rst).
+/// The counters' unit for data, independent of the disk's own sectors (Documentation/block/stat.rst).
 const SECTOR_BYTES: u64 = 512;
 
 /// A block device below a path.
@@ -102,7 +102,7 @@ fn difference(later: &DeviceTotals, earlier: &DeviceTotals) -> DeviceTotals {
     }
 }
 
-/// What happened in `span_s` seconds up to `t_s`, as rates.
+/// The activity in `span_s` seconds up to `t_s`, as rates.
 fn sample(t_s: f64, span_s: f64, totals: &DeviceTotals) -> DeviceSample {
     DeviceSample {
         t_s,

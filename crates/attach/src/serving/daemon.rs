@@ -1,9 +1,8 @@
 //! The device daemon: the process that serves the volumes of a storage to the kernel.
 //!
 //! It is the current program started again with a hidden subcommand, in its own session, so that Ctrl-C
-//! ends the run and not the devices under a mounted filesystem. It opens the [`Stack`], mounts the
-//! [`export`] on a directory and obeys the [`control`] socket until it is told to shut down, gets SIGTERM, or
-//! its export is unmounted.
+//! ends the run and not the devices under a mounted filesystem. It opens the [`Stack`], mounts the [`export`] on a
+//! directory and obeys the [`control`] socket until a shutdown command, SIGTERM or the unmounting of its export.
 
 mod block_devices;
 pub mod control;
@@ -37,7 +36,7 @@ use control::VolumeInfo;
 use export::{ExportFiles, FuseExport};
 use request_meter::RequestMeters;
 
-/// What the launcher hands to the daemon, as a JSON file.
+/// The launcher's configuration for the daemon, as a JSON file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonConfig {
     pub stack: StackSpec,
@@ -50,7 +49,7 @@ pub struct DaemonConfig {
     pub source: String,
     /// The Unix socket that is made once everything works.
     pub control: PathBuf,
-    /// What a request takes on its way to a device and back, by this machine's clock: requests are dated back by it.
+    /// A request's time on its way to a device and back, by this machine's clock: requests are backdated by it.
     #[serde(default)]
     pub path: PathCost,
     /// One for each volume that is shown as a directory instead; then nothing is exported.
@@ -146,7 +145,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);
-    // Whatever is still under way or buffered is finished at once and made durable.
+    // Requests under way and buffered writes are finished at once and made durable.
     stack.set_pace(PacingMode::Immediate);
     for volume in stack.volumes() {
         let flushed = volume.execute(DeviceRequest::Flush);
@@ -209,7 +208,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// What makes a process that serves devices a better disk: called before it has threads, which inherit it. Without the
+/// Configures a process that serves devices: called before it has threads, which inherit the settings. Without the
 /// privileges it works all the same.
 pub fn become_a_disk() {
     // Memory that it needs to write pages out must not wait for pages to be written out.
@@ -223,10 +222,10 @@ pub fn become_a_disk() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// What the session weighs against others, as a nice value: three times an ordinary one. More would be too much. The
-/// pacer spins for most of the time on fast devices, and its yields reach other sessions' threads only while its
-/// session has had more of the CPU than its weight is worth: at -10 an NVMe drive's 16 clients, which are threads of
-/// another session, each waited 100 us for a turn of 8 us, and some 40 us at -5.
+/// The session's weight against others, as a nice value: three times an ordinary one. More would be too much. The pacer
+/// spins most of the time on fast devices. Its yields reach other sessions' threads only while its session has had more
+/// CPU than its weight is worth. An NVMe drive's 16 clients, threads of another session, each waited 100 us for a turn
+/// of 8 us at -10, and some 40 us at -5.
 const SESSION_NICE: &str = "-5";
 
 /// Where the scheduler groups processes by session (autogroup, Linux's default), a process's nice value counts within

@@ -35,7 +35,7 @@ const LOG_FILE: &str = "log";
 const LAST_BREATH_POLL: Duration = Duration::from_millis(10);
 const LAST_BREATH_POLLS: u32 = 100;
 
-/// What a socket's path may have at most, from `struct sockaddr_un` with its final zero.
+/// The longest path of a socket, from `struct sockaddr_un` with its final zero.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// Opening a large backing may take a while on a busy machine.
@@ -104,7 +104,7 @@ pub(crate) struct DaemonProcess {
     pid: u32,
     connection: Option<Mutex<DaemonConnection>>,
     volumes: Vec<VolumeInfo>,
-    /// It gave up by itself, and nobody has been told yet.
+    /// It gave up by itself, and nobody has reported that yet.
     ended_badly: Option<AttachError>,
 }
 
@@ -164,7 +164,7 @@ impl DaemonProcess {
         match daemon.launch(program, stack, transport, path, directories) {
             Ok(()) => Ok(daemon),
             Err(error) => {
-                // What can't be taken back stays in the registry; the first error is the one to tell.
+                // Steps that can't be undone stay in the registry; the first error counts.
                 let _ = daemon.stop();
                 Err(error)
             }
@@ -350,7 +350,7 @@ impl DaemonProcess {
     pub(crate) fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         match self.ask(&DaemonCommand::EndMeasurement)? {
             DaemonReply::Activity { devices } => Ok(devices),
-            _ => Err(AttachError::failed("the device daemon did not answer with what its devices did")),
+            _ => Err(AttachError::failed("the device daemon did not answer with its devices' statistics")),
         }
     }
 
@@ -366,7 +366,7 @@ impl DaemonProcess {
     pub(crate) fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
         match self.ask(&DaemonCommand::Inputs)? {
             DaemonReply::Inputs { devices } => Ok(devices),
-            _ => Err(AttachError::failed("the device daemon did not answer with what is known of its media")),
+            _ => Err(AttachError::failed("the device daemon did not answer with its media's inputs")),
         }
     }
 
@@ -418,9 +418,7 @@ impl DaemonProcess {
                 && let Some(code) = status.code().filter(|code| *code != 0)
             {
                 self.ended_badly = Some(AttachError::Failed {
-                    what: format!(
-                        "the device daemon ended with code {code}: what was not flushed before is lost"
-                    ),
+                    what: format!("the device daemon ended with code {code}: unflushed writes are lost"),
                     output: log_tail(&self.session.join(LOG_FILE)).ok(),
                 });
             }

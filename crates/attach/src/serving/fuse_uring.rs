@@ -38,7 +38,7 @@ const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Whether this host can do it. It changes nothing.
 ///
 /// # Errors
-/// What is missing.
+/// The missing capability.
 pub fn probe() -> Result<(), MissingCapability> {
     match fs::read_to_string(PARAMETER).unwrap_or_default().trim() {
         "Y" | "1" => {}

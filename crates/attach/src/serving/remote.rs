@@ -44,7 +44,7 @@ pub(crate) fn check_blank(remote: &RemoteSpec, existing: Option<&DeviceContents>
     }
 }
 
-/// What a spec says, with the secrets that it names; `variable` asks the environment.
+/// A spec's options, with the secrets that it names; `variable` asks the environment.
 pub(crate) fn options(
     remote: &RemoteSpec,
     variable: impl Fn(&str) -> Option<String>,

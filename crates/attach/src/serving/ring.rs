@@ -49,7 +49,7 @@ impl SharedMapping {
         SharedMapping::new(length_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
     }
 
-    /// What the kernel writes for us at the beginning of this file.
+    /// Maps the area at the beginning of this file, which the kernel writes.
     pub(crate) fn from_kernel(file: &impl AsRawFd, length_bytes: usize) -> io::Result<SharedMapping> {
         SharedMapping::new(
             length_bytes,
@@ -111,9 +111,9 @@ impl<A> RingAnswers<A> {
     }
 }
 
-/// What is served: slots that the kernel fills, by number.
+/// Slots that the kernel fills, by number.
 pub(crate) trait RingSlots {
-    /// What an answer carries back to the ring's thread.
+    /// An answer for the ring's thread.
     type Answer;
 
     fn count(&self) -> usize;
@@ -130,7 +130,7 @@ pub(crate) trait RingSlots {
 }
 
 /// Tells once whether the slots were accepted, and serves them until the kernel has given all of them back. A ring that
-/// fails afterwards ends the process: without its thread requests would wait for ever, and without the process the
+/// fails afterwards ends the process: without its thread requests would wait forever, and without the process the
 /// kernel fails them.
 pub(crate) fn serve<S: RingSlots>(
     slots: &S,
@@ -211,7 +211,7 @@ impl<A> RingServer<'_, A> {
                 match u32::try_from(slot) {
                     Err(_) => self.await_wake()?,
                     Ok(slot) if result == 0 => slots.handle(slot),
-                    // What is served has ended.
+                    // The service has ended.
                     Ok(_) => self.under_way -= 1,
                 }
             }

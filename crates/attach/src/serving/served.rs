@@ -176,7 +176,7 @@ impl ServedStorage {
         })
     }
 
-    /// Those of which the daemon is the file system itself.
+    /// Those that the daemon serves as the file system itself.
     fn own_directories(&self) -> Vec<DirectoryConfig> {
         DaemonConfig::read(&self.session.join(CONFIG_FILE))
             .map(|config| config.directories)
@@ -189,7 +189,7 @@ impl ServedStorage {
         mounts::all().into_iter().filter(|mount| devices.contains(&mount.source)).collect()
     }
 
-    /// What is wrong with each of its devices.
+    /// The faults of each of its devices.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
@@ -258,9 +258,9 @@ impl ServedStorage {
         self.ask(&DaemonCommand::PowerOn { by: self.by }).map(|_| ())
     }
 
-    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are
-    /// mounted again as they were, which recovers them. What they had in memory is gone with the cut. One that an
-    /// earlier call has unmounted and could not mount is mounted now.
+    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are mounted again
+    /// as they were, which recovers them. The cut takes their memory too. One that an earlier call has unmounted and
+    /// could not mount is mounted now.
     ///
     /// Everything that speaks against it is asked first. A filesystem that someone still uses can't be mounted anew:
     /// the error names the process, and nothing has changed.
@@ -287,7 +287,7 @@ impl ServedStorage {
         let table = mounts::try_all().map_err(|error| {
             AttachError::io("read the table of mounts", Path::new("/proc/self/mountinfo"), error)
         })?;
-        // What was mounted by hand since then needs nobody.
+        // Mounts made by hand since then need no help.
         remounts.retain(|remount| table.iter().all(|mount| mount.source != remount.device));
         if let Some((remount, other)) = remounts.iter().find_map(|remount| {
             Some((remount, table.iter().rfind(|m| m.mount_point == remount.mount_point)?))
@@ -320,7 +320,7 @@ impl ServedStorage {
     /// The block devices that stand on its export.
     ///
     /// # Errors
-    /// When they can't be told, or none is there although its volumes are block devices: a file system on one would be
+    /// When they can't be found, or none is there although its volumes are block devices: a file system on one would be
     /// passed over.
     fn block_devices(&self) -> Result<Vec<PathBuf>, AttachError> {
         let config = DaemonConfig::read(&self.session.join(CONFIG_FILE))?;
@@ -328,7 +328,7 @@ impl ServedStorage {
             .map_err(|error| AttachError::io("find the block devices on", &self.session, error))?;
         if devices.is_empty() && config.directories.is_empty() && !config.stack.volumes.is_empty() {
             return Err(AttachError::failed(format!(
-                "no block device is found on the storage in {}: what is mounted from it can't be told. Nothing has changed: try again \
+                "no block device is found on the storage in {}: nobody can tell what is mounted from it. Nothing has changed: try again \
                  where /sys and /dev are those of this host, or end the storage and mount it again with the same --keep",
                 self.session.display()
             )));
@@ -343,7 +343,7 @@ impl ServedStorage {
         devices: &[PathBuf],
         planned: Vec<restart::RemountPlan>,
     ) -> Result<Vec<restart::RemountPlan>, AttachError> {
-        // Whatever ends this process from now on, the next call mounts them all.
+        // If this process ends from now on, the next call mounts them all.
         turn.note(&planned)?;
         let is_mounted = |remount: &&restart::RemountPlan| {
             mounts::try_all().map_or(true, |table| table.iter().any(|mount| mount.source == remount.device))

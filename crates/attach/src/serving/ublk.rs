@@ -3,8 +3,8 @@
 //! A device has one queue. Its slots are offered to the kernel, which puts a request into one; one command carries a
 //! result back and fetches the next request, many of them in one system call. The device daemon makes the
 //! devices and puts a link to each into its export's directory, under the volume's name. The kernel keeps a number for
-//! the server with each device: there we note whose it is, so that [`remove`] finds ours, whatever became of
-//! the daemon.
+//! the server with each device: there we note whose it is, so that [`remove`] finds ours, even after the daemon has
+//! died.
 
 mod control;
 mod protocol;
@@ -41,7 +41,7 @@ const NODE_LIMIT: Duration = Duration::from_secs(5);
 /// Whether this host can do it. It changes nothing.
 ///
 /// # Errors
-/// What is missing.
+/// The missing capability.
 pub fn probe() -> Result<(), MissingCapability> {
     match File::options().read(true).write(true).open(control::PATH) {
         Ok(_) => {}
@@ -67,7 +67,7 @@ pub fn probe() -> Result<(), MissingCapability> {
     })
 }
 
-/// What the daemon serves: a device for each volume.
+/// The daemon's devices: one for each volume.
 pub(crate) struct UblkDisks {
     control: UblkControl,
     devices: Vec<(u32, JoinHandle<()>)>,

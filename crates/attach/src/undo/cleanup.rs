@@ -25,7 +25,7 @@ use crate::serving::daemon_process::{
 use crate::serving::ublk;
 use crate::undo::registry::{OwnedResource, RegistryJournal, ResourceRegistry, remove_journal};
 
-/// What a clean-up did.
+/// The results of a clean-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupResult {
     /// Things that were still there and are gone now.
@@ -38,12 +38,12 @@ pub struct CleanupResult {
 const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
 const CONTROL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Undoes what dead processes left, and tells `report` about each step. It touches only what is recorded
-/// and still identifies as ours; what belongs to a living process is left alone. What could not be undone
-/// stays recorded, and the error lists it.
+/// Undoes what dead processes left, and tells `report` about each step. It touches only what is recorded and still
+/// identifies as ours; what belongs to a living process is left alone. Steps that could not be undone stay recorded,
+/// and the error lists them.
 ///
 /// # Errors
-/// What could not be undone, and why.
+/// The steps that could not be undone, and why.
 pub fn clean(
     registry: &ResourceRegistry,
     report: &mut dyn FnMut(&str),
@@ -82,7 +82,7 @@ pub fn clean(
     }
     let mut problems = Vec::new();
     for (path, mut journal) in dead {
-        // What a user removed by hand may have been made again at the same place, by another process.
+        // After a removal by hand, another process may have made a new one at the same place.
         journal.resources.retain(|(_, resource)| !owned.contains(resource));
         let configs = journal.resources.iter().filter_map(|(_, resource)| match resource {
             OwnedResource::Daemon { config, .. } => Some(config.clone()),
@@ -416,7 +416,7 @@ impl RegistryCleaner<'_> {
             {
                 (path, underlay_files::remove_file(path))
             }
-            // What is mounted there has been told of.
+            // The mount there has been reported already.
             OwnedResource::EmptyDirectory { path } if mounts::find(path).is_some() => return,
             OwnedResource::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
                 (path, remove_if_empty(path))

@@ -1,4 +1,4 @@
-//! What was made on this host, and how it is taken away again, after a crash too.
+//! Resources made on this host, and their removal, after a crash too.
 
 pub mod cleanup;
 pub mod registry;

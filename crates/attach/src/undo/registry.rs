@@ -1,4 +1,4 @@
-//! What was made on this host and by which process, so that it can be undone after a crash.
+//! Resources made on this host, with their processes, to undo them after a crash.
 //!
 //! Every process that makes something keeps a journal in the registry's directory: one JSON line for each
 //! thing *before* it is made, one when it is gone again. A journal whose owner lives is left alone; one whose
@@ -44,7 +44,7 @@ pub struct RegistryNote {
     id: u64,
 }
 
-/// What a process that is gone did not take away.
+/// A resource that a dead process left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftoverResource {
     pub owner: RegistryOwner,
@@ -177,7 +177,7 @@ impl ResourceRegistry {
     pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, RegistryNote)>, AttachError> {
         let missing: Vec<&Path> =
             path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
-        // What root mounts would cover whatever someone puts in the place of the directory meanwhile.
+        // Root's mount would cover anything that someone puts in the directory's place meanwhile.
         let nearest = path.ancestors().nth(missing.len()).filter(|nearest| !nearest.as_os_str().is_empty());
         let checked = match nearest {
             Some(existing) if missing.is_empty() => underlay_files::check_trusted_path_to(existing),
@@ -216,7 +216,7 @@ impl ResourceRegistry {
         }
     }
 
-    /// What processes that are gone have left, oldest journal first.
+    /// Leftovers of dead processes, oldest journal first.
     pub fn leftovers(&self) -> Vec<LeftoverResource> {
         let dead = self.journals().into_iter().filter(|(_, journal)| !journal.is_alive());
         dead.flat_map(|(_, RegistryJournal { owner, resources, .. })| {
@@ -227,7 +227,7 @@ impl ResourceRegistry {
         .collect()
     }
 
-    /// What processes that still run have made, oldest journal first.
+    /// Resources of processes that still run, oldest journal first.
     pub(crate) fn living(&self) -> Vec<(RegistryOwner, OwnedResource)> {
         let living = self.journals().into_iter().filter(|(_, journal)| journal.is_alive());
         living

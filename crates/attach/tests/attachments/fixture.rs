@@ -154,7 +154,7 @@ pub(crate) fn without_hanging<T: Send + 'static>(task: &str, work: impl FnOnce()
     receiver.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("{task} hangs or panicked"))
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): random moments, the seed of which a failure can name.
+/// SplitMix64 (Steele, Lea and Flood 2014): random moments; a failure can name the seed.
 pub(crate) struct Random(pub u64);
 
 impl Random {

@@ -1,5 +1,5 @@
-//! The power of a mounted disk is cut at random moments under a program that syncs: whatever was acknowledged is
-//! there afterwards, the filesystem mounts again and its own checker finds nothing.
+//! The power of a mounted disk is cut at random moments under a program that syncs: all acknowledged data is there
+//! afterwards, the filesystem mounts again and its own checker finds nothing.
 //!
 //! The same on a mirror with a second fault beside the cut: `second_fault`.
 //!
@@ -47,8 +47,8 @@ struct Acknowledged {
     /// The last name that a rename gave and a sync acknowledged, and the one before it was tried.
     renamed: Option<u64>,
     syncs: u64,
-    /// Set before the power is cut. A program would die with its machine; this one lives on, and may be told
-    /// things that nobody could have heard: XFS answers the sync of a directory with success after it has shut down.
+    /// Set before the power is cut. A program would die with its machine; this one lives on, and may get answers that
+    /// no program could have received: XFS answers the sync of a directory with success after it has shut down.
     is_dark: bool,
 }
 

@@ -1,7 +1,7 @@
-//! A power cut together with a second fault, on a mirror of two disks: a member that fails before the cut and is back,
-//! with its old copies, when power is; one that vanishes while the file system recovers; and, after the first of these,
-//! the only member that has everything vanishing at that moment. What was acknowledged is intact once the fault is
-//! over, and in the first two cases also while it lasts.
+//! A power cut together with a second fault, on a mirror of two disks. First, a member fails before the cut and returns
+//! with power, with its old copies. Second, a member vanishes while the file system recovers. Third, after the first
+//! case, the only complete member vanishes then. Acknowledged data are intact once the fault is over, and in the first
+//! two cases also while it lasts.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

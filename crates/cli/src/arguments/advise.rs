@@ -17,7 +17,7 @@ pub(crate) enum AdviseCommand {
     Split(SplitArguments),
     /// The cheapest storage of the catalogue that keeps to a latency at a rate, predicted from runs
     Storage(AdviseStorageArguments),
-    /// Memory or devices: what each size of memory answers, and when it is worth its price
+    /// Memory or devices: the throughput of each memory size, and when it is worth its price
     Memory(AdviseMemoryArguments),
 }
 
@@ -61,10 +61,10 @@ Example:
 pub(crate) struct AdviseStorageArguments {
     #[command(flatten)]
     pub about: AboutArguments,
-    /// What the 99th percentile of latency is to stay within, as in 10ms
+    /// The limit of the 99th percentile of latency, as in 10ms
     #[arg(long, value_name = "TIME")]
     pub p99: String,
-    /// The system's memory [default: what was measured]
+    /// The system's memory [default: as measured]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
     /// Client threads [default: the most that were measured]
@@ -94,7 +94,7 @@ Example:
 pub(crate) struct AdviseMemoryArguments {
     #[command(flatten)]
     pub about: AboutArguments,
-    /// What a GiB of memory costs, in US dollars [default: the catalogue's price]
+    /// The price of a GiB of memory, in US dollars [default: the catalogue's]
     #[arg(long, value_name = "USD", value_parser = units::parse_dollars)]
     pub usd_per_gib: Option<f64>,
     /// The storage below, by its name in the run's study [default: its baseline]
@@ -103,9 +103,9 @@ pub(crate) struct AdviseMemoryArguments {
 }
 
 const SPLIT_HELP: &str = "\
-HDFS and MapReduce fill their directories in turn, whatever lies below: with one directory per device, \
+HDFS and MapReduce fill their directories in turn, on any device: with one directory per device, \
 a fast one gets no more than a slow one. Split into directories in proportion to bandwidth, each \
-device gets what it can take.
+device gets its share.
 
 Example:
     underlay advise split hdd=6@120MB/s ssd=1@1300MB/s";
@@ -113,7 +113,7 @@ Example:
 #[derive(Debug, Args)]
 #[command(after_help = SPLIT_HELP)]
 pub(crate) struct SplitArguments {
-    /// Equal devices: what to call them, how many, and the sequential bandwidth of one
+    /// Equal devices: their name and number, and the sequential bandwidth of one
     #[arg(value_name = "NAME=COUNT@BANDWIDTH", required = true)]
     pub devices: Vec<String>,
     /// Where the devices are mounted: NAME-0, NAME-1 ... below this

@@ -21,7 +21,7 @@ pub(crate) struct FaultArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FaultAction {
-    /// What is being served on this machine, and what is wrong with it
+    /// List the storages served on this machine, with their faults
     List {
         /// For scripts
         #[arg(long)]
@@ -84,7 +84,7 @@ pub(crate) enum FaultAction {
         #[command(flatten)]
         time: FaultTime,
     },
-    /// The power fails: of what was not flushed, only a part is there when it returns
+    /// Cut the power: only a part of the unflushed writes is there when it returns
     PowerCut {
         /// Writes of several blocks may be there in part
         #[arg(long)]
@@ -92,7 +92,7 @@ pub(crate) enum FaultAction {
         /// Any unflushed write may be lost, not only the last ones
         #[arg(long)]
         reordered: bool,
-        /// Decides what is lost
+        /// The seed that decides which writes are lost
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },

@@ -9,7 +9,7 @@ use super::SelectionArguments;
 const PREDICT_HELP: &str = "\
 Every cell is answered in virtual time: what an operation asks for comes from measured cells of the same system \
 and mix, and the models of the study's own devices answer it. Each figure comes with its 95 % interval. \
-A question outside of what was measured is refused, with the reason (exit code 1). \
+Questions beyond the measurements are refused, with the reason (exit code 1). \
 `docs/prediction.md` says how it works and how wrong it is.
 
 Example:
@@ -39,7 +39,7 @@ pub(crate) struct PredictArguments {
 }
 
 const EXPLAIN_HELP: &str = "\
-Each measured cell is simulated with the demands that were measured in it. What the simulation does not account \
+Each measured cell is simulated with its measured demands. Time that the simulation does not account \
 for (locks, batching, anything that is neither a device nor a CPU) is called unexplained. Where it is negative, \
 operations wait longer in the simulation than they did.
 

@@ -22,7 +22,7 @@ pub(crate) struct MeasureArguments {
     /// Its name in studies [default: the name of the output file]
     #[arg(long)]
     pub name: Option<String>,
-    /// What one such device costs, in dollars
+    /// The price of one such device, in dollars
     #[arg(long, value_name = "USD", value_parser = units::parse_dollars)]
     pub price: Option<f64>,
     /// Size of the test file, or of the part of a device to probe [default: 4 GiB at most, or all of it]
@@ -34,7 +34,7 @@ pub(crate) struct MeasureArguments {
     /// Fewer points
     #[arg(long)]
     pub quick: bool,
-    /// Overwrite what the device or file holds, to measure writes
+    /// Overwrite the device or file, to measure writes
     #[arg(long)]
     pub destroy: bool,
     /// The device is a modelled one that runs this many times slower; its times are divided by this

@@ -18,7 +18,7 @@ pub(crate) enum VolumeCommand {
     Serve(ServeVolumesArguments),
     /// Create a volume in a pool and serve it at once
     Create(CreateVolumeArguments),
-    /// The volumes of a pool: what they hold, how much space they use, who is connected
+    /// List a pool's volumes: their data, the space that they use, and connected hosts
     List {
         /// The pool's file
         pool: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) enum VolumeCommand {
         /// Its new size, as in "32 GiB"
         #[arg(value_name = "SIZE")]
         capacity: String,
-        /// Allow it to become smaller: what lies beyond its new end is lost
+        /// Allow it to become smaller; data beyond its new end is lost
         #[arg(long)]
         shrink: bool,
     },
@@ -45,7 +45,7 @@ pub(crate) enum VolumeCommand {
         pool: PathBuf,
         /// The volume
         name: String,
-        /// What the snapshot is called
+        /// The snapshot's name
         snapshot: String,
         /// Allow writing to it, which does not change the original volume
         #[arg(long)]
@@ -91,10 +91,10 @@ pub(crate) struct ServeVolumesArguments {
     /// Create a missing pool even on devices that hold other data, which is lost. An existing pool is kept
     #[arg(long)]
     pub format: bool,
-    /// Once it serves, print what it serves as one JSON object on one line
+    /// Once it serves, print its volumes as one JSON object on one line
     #[arg(long)]
     pub json: bool,
-    /// What is logged on standard error: this level and above
+    /// Log this level and above on standard error
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }

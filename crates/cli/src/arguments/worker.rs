@@ -1,4 +1,4 @@
-//! `underlay worker`, and what `underlay ycsb` says of workers.
+//! `underlay worker`, and the options of `underlay ycsb` for workers.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::LogLevel;
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {
-    /// Listen here: 0.0.0.0:7400 for everybody who knows the token or holds a certificate
+    /// Listen here: 0.0.0.0:7400 for all hosts with the token or a certificate
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "stdio")]
     pub listen: Option<String>,
     /// Talk to the coordinator over standard input and output, as with ssh, and exit when it does
@@ -18,14 +18,14 @@ pub(crate) struct WorkerArguments {
     pub stdio: bool,
     #[command(flatten)]
     pub trust: TrustArguments,
-    /// Allow connections to this host only, whatever the coordinator says; may be repeated, or
-    /// UNDERLAY_MAY_CONNECT=HOST[:PORT],... Needed where the environment has a user and a password of a system
+    /// Allow connections to this host only; may be repeated, or UNDERLAY_MAY_CONNECT=HOST[:PORT],... Needed where the
+    /// environment has a user and a password of a system
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
     pub may_connect: Vec<AllowedEndpoint>,
     /// Exit after this long without a coordinator
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     pub end_when_idle: Option<f64>,
-    /// What is logged on standard error: this level and above
+    /// Log this level and above on standard error
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }

@@ -127,14 +127,14 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, ExitFailure>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the user has yet to supply for systems of this study: their cells can't run here before that.
+/// Programs that the user has yet to supply for systems of this study: their cells can't run here before that.
 fn not_supplied(study: &Study) -> Vec<String> {
     let kinds: BTreeSet<&str> = study.systems.iter().map(|system| system.kind.as_str()).collect();
     let missing = |kind| Some(underlay_systems::find(kind)?.supplied().err()?.to_string());
     kinds.into_iter().filter_map(missing).collect()
 }
 
-/// Systems of this kind are programs of the user's, of which nothing is known but their commands.
+/// Systems of this kind are the user's programs: only their commands are known.
 const COMMAND: &str = "command";
 
 fn memory_of_a_command(system: &SystemSpec, budget_bytes: u64) -> String {
@@ -170,7 +170,7 @@ fn memory_words(system: &SystemSpec, plan: &MemoryPlan) -> String {
     )
 }
 
-/// What scripts get: the cells of a sound study, or what is wrong.
+/// The output for scripts: the cells of a sound study, or its mistakes.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum CheckAnswer {
@@ -178,7 +178,7 @@ pub(crate) enum CheckAnswer {
     Errors { errors: Vec<CheckFinding> },
 }
 
-/// What has no place in the file has no line either.
+/// A mistake without a place in the file has no line either.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct CheckFinding {
     pub file: Option<String>,
@@ -188,9 +188,9 @@ pub(crate) struct CheckFinding {
     /// `error` or `note`.
     pub severity: &'static str,
     pub message: String,
-    /// What stands at the place.
+    /// The text beside the place.
     pub label: Option<String>,
-    /// What to do next.
+    /// The next step.
     pub help: Option<String>,
 }
 

@@ -14,10 +14,10 @@ pub(crate) fn clean() -> Result<ExitCode, ExitFailure> {
         line_count += 1;
         output::print(line);
     });
-    // What a console leaves is in no journal.
+    // No journal has a console's leftovers.
     let consoles = underlay_console::remove_leftovers(registry.directory());
     result?;
-    for path in consoles.map_err(|error| ExitFailure::Failed(format!("what consoles left: {error}")))? {
+    for path in consoles.map_err(|error| ExitFailure::Failed(format!("leftovers of consoles: {error}")))? {
         line_count += 1;
         output::print(&format!("removed {}", path.display()));
     }

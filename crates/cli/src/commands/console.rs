@@ -108,7 +108,7 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, ExitFail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where it is: an address opens it, so that only a terminal gets one. What goes anywhere else may be kept, and read by
+/// Where it is: an address opens it, so that only a terminal gets one. Output to anything else may be kept, and read by
 /// others.
 fn say_where(console: &ConsoleServer, is_beside_a_run: bool) -> Result<(), ExitFailure> {
     let socket = console.socket().to_owned();

@@ -111,7 +111,7 @@ fn entry_lines(mark: &str, name: &str, text: &str) -> String {
     lines.join("\n")
 }
 
-/// What scripts get of a capability, or of a way to attach modelled storage.
+/// The output for scripts of a capability, or of a way to attach modelled storage.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct DoctorEntry {
     pub name: String,
@@ -119,7 +119,7 @@ pub(crate) struct DoctorEntry {
     /// Nothing works without it.
     pub required: bool,
     pub needed_for: String,
-    /// What was found, or what is missing.
+    /// The finding, or the missing part.
     pub detail: Option<String>,
     /// How to get it; null where nothing is missing.
     pub remedy: Option<String>,
@@ -156,7 +156,7 @@ fn entry_of_attachment(way: &choice::AttachmentKind) -> DoctorEntry {
     }
 }
 
-/// What this host's CPUs have left for a modelled machine.
+/// Prints the CPU time that this host has left for a modelled machine.
 fn tell_cpus() {
     let Ok(placement) = CpuPlacement::measure() else { return };
     let factor = machine::factor_for(USUAL_CORES, &placement)
@@ -170,7 +170,7 @@ fn tell_cpus() {
     output::print(&output::paragraph(&text));
 }
 
-/// What this machine adds to every modelled latency decides which devices it can model at which time scale.
+/// This machine's addition to every modelled latency decides which devices it can model at which time scale.
 fn tell_overhead() {
     match overhead::measure(OVERHEAD_PROBE) {
         Ok(found) => {

@@ -41,7 +41,7 @@ pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, ExitFailure>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is asked for, understood and checked before anything is touched.
+/// A request, read and checked before anything is touched.
 enum FaultRequest {
     List { json: bool },
     Inject { fault: DeviceFault, for_s: Option<f64> },
@@ -124,7 +124,7 @@ struct FaultedStorage {
     devices: Vec<DeviceFaults>,
 }
 
-/// What this user serves.
+/// This user's storages.
 struct UserStorages {
     storages: Vec<FaultedStorage>,
     /// Those that are being served and do not answer, in words.
@@ -198,7 +198,7 @@ fn place(storage: &FaultedStorage) -> String {
     if paths.is_empty() { "a storage that is not mounted".into() } else { paths.join(", ") }
 }
 
-/// What another user serves is that user's, and not even its number is known.
+/// Other users' storages are theirs, and not even their number is known.
 fn explain_absence() -> String {
     let closed: Vec<String> = closed_to_us().iter().map(|path| path.display().to_string()).collect();
     match closed.is_empty() {

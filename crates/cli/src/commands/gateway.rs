@@ -12,7 +12,7 @@ use underlay_systems::system::SystemError;
 use crate::exit_codes::ExitFailure;
 use crate::output;
 
-/// What can be said of it where it isn't installed.
+/// The help where it isn't installed.
 const HELP: &str = "\
 An S3 gateway: cache, write-back and O(1) rename in front of an S3 store or a directory
 

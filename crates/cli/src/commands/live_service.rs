@@ -1,6 +1,6 @@
-//! What a load from several hosts, or a worker, tells of itself while it is up, for the console and its `/metrics`: on
-//! a socket of this user's alone, which the registry knows. Nobody depends on it: where it can't be had, the load goes
-//! on without.
+//! Reports of a load from several hosts, or a worker, while it is up, for the console and its `/metrics`: on a socket
+//! of this user's alone, which the registry lists. Nobody depends on it: where it can't be had, the load goes on
+//! without.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl ServiceReporter {
                 Err(error) => ServiceReply::Failed { problem: format!("not a question: {error}") },
             })
         };
-        // Made first: whatever fails from here on takes folder and note back.
+        // Made first: any failure from here on removes folder and note.
         let mut reporter = ServiceReporter {
             service,
             added: UnsimulatedMutex::new(None),
@@ -120,7 +120,7 @@ impl ServiceReporter {
         service.moments.push(moment);
     }
 
-    /// Does something while `report` is asked once a second for a worker's part of a run, of which there may be none.
+    /// Does something while `report` is asked once a second for a worker's part of a run, if there is one.
     pub(crate) fn report_while<T>(
         reporter: Option<&ServiceReporter>,
         report: &(dyn Fn() -> (Option<ProgressReport>, bool) + Sync),
@@ -215,7 +215,7 @@ pub(crate) fn controls(registry: &ResourceRegistry) -> Vec<(RegistryOwner, PathB
     registry.service_controls().into_iter().filter(|(_, control)| control.exists()).collect()
 }
 
-/// What one of them tells after a moment; `None` where it does not answer.
+/// The reports of one of them after a moment; `None` where it does not answer.
 pub(crate) fn ask(control: &std::path::Path, since_ms: u64, limit: Duration) -> Option<LiveService> {
     let mut connection = Connection::<ServiceQuestion, ServiceReply>::open(control, limit).ok()?;
     match connection.ask(&ServiceQuestion::Figures { since_ms }).ok()? {
@@ -265,7 +265,7 @@ mod tests {
             .collect();
         assert_eq!(seen, [("running", 5.0, 7), ("lost", 0.0, 7), ("failed", 0.0, 7), ("done", 0.0, 7)]);
         assert_eq!(ask(&control, service.moments[0].at_ms, limit).unwrap().moments, []);
-        // The end is told whenever it comes.
+        // The reporter passes the end on at any time.
         reporter.add(&ProgressReport { has_ended: true, ..report }, &[]);
         assert_eq!(reporter.service.lock().moments.len(), 2);
         drop(reporter);

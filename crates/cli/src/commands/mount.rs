@@ -37,7 +37,7 @@ const SAMPLE_INTERVAL_S: f64 = 1.0;
 const REMOUNT_LIMIT: Duration = Duration::from_secs(60);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is mounted, before it is said where.
+/// A mount, before its place is printed.
 struct MountRequest {
     /// As messages call it.
     title: String,
@@ -124,7 +124,8 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, ExitFailure>
     disk.begin(state)?;
     let mut attached = attachment.attach(&spec, &registry);
     if let (Err(AttachError::NoFilesystem(_)), DiskState::Unfinished) = (&attached, state) {
-        // There is no whole file system, so nobody has written to it. Whatever else keeps it from being mounted passes.
+        // There is no whole file system, so nobody has written to it. Other causes that keep it from being mounted
+        // pass.
         spec.format = true;
         attached = attachment.attach(&spec, &registry);
     }
@@ -371,7 +372,7 @@ fn devices(arguments: &MountArguments, disk: &MountedDisk) -> Result<Vec<DeviceS
     let refused = |problem: String| {
         ExitFailure::Mistake(format!("--size {}: {problem}", arguments.size.as_deref().unwrap_or_default()))
     };
-    // A volume's rates follow its size. Without one it is the catalogue's own, of which a part is served.
+    // A volume's rates follow its size. Without one it is the catalogue's own, and a part of it is served.
     let medium = match asked {
         Some(bytes) => medium
             .with_size(bytes)
@@ -481,8 +482,7 @@ fn conclude(
     for device in &activity {
         let totals = &device.totals;
         let late = match (&device.modelled, &device.delivered) {
-            // What is left is this host's own: the file behind the device, and the model that keeps up with what is
-            // written.
+            // The rest is this host's own: the file behind the device, and the model that keeps up with writes.
             (_, Some(got)) if arguments.immediate && got.count() > 0 => {
                 let here_us = got.summary_us().mean * dilation;
                 format!(", each answered by this host in {} on average", quantity::latency(here_us))

@@ -34,7 +34,7 @@ pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, ExitFailure> {
             text::write(name, &file, &system, &storages)?
         }
     };
-    // Whatever is wrong with what was asked for is known before there is a file.
+    // Mistakes in the request come up before there is a file.
     let study = study_of_text(&file, &text, underlay_study::spec::StudyForm::default())?;
     if is_printed {
         output::print(&text);

@@ -93,7 +93,7 @@ fn choose_run(
     }
 }
 
-/// What another user runs is that user's, and not even its number is known.
+/// Other users' runs are theirs, and not even their number is known.
 fn explain_absence() -> String {
     let closed: Vec<String> = closed_to_us().iter().map(|path| path.display().to_string()).collect();
     let others = match closed.is_empty() {

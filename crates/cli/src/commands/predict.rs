@@ -19,7 +19,7 @@ use crate::arguments::PredictArguments;
 use crate::exit_codes::{ExitFailure, INCOMPLETE};
 use crate::output;
 
-/// What scripts get.
+/// The output for scripts.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct PredictAnswers {
     study: String,

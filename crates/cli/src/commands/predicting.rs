@@ -85,7 +85,7 @@ impl MeasuredSources {
     }
 }
 
-/// Reads runs. What of them can't be used is told.
+/// Reads runs. `left_out` lists the parts that can't be used.
 pub(super) fn read(directories: &[PathBuf]) -> Result<MeasuredSources, ExitFailure> {
     let mut sources = MeasuredSources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
     for directory in directories {
@@ -241,7 +241,7 @@ pub(super) fn point(study: &Study, entry: &CellParts<'_>) -> Result<CellPoint, P
     })
 }
 
-/// What a job of fio asks for.
+/// The requests of a fio job.
 fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, PredictionRefusal> {
     let refused = |problem: String| PredictionRefusal::Work { what: problem };
     let job = benchmark.fio_job().ok_or_else(|| {
@@ -267,7 +267,7 @@ fn point_of_job(
     let CellParts { cell, system, .. } = entry;
     let (storage, not_modelled) = match modelled::storage_of(study, entry) {
         Ok(storage) if storage.volumes.iter().map(|volume| volume.directories.max(1)).sum::<u32>() > 1 => {
-            (storage, Some("a storage of several directories, of which a job of fio uses one".to_owned()))
+            (storage, Some("a storage of several directories: a job of fio uses only one".to_owned()))
         }
         Ok(storage) => (storage, None),
         Err(layer) => (modelled::ModelledStorage::default(), Some(layer)),

@@ -80,7 +80,7 @@ fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a table of figures has no room for.
+/// Doubts that a table of figures has no room for.
 fn mention_doubts(loaded: &LoadedRun) {
     loaded.doubts().iter().for_each(output::say);
 }
@@ -108,7 +108,7 @@ fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, ExitFailure
     })
 }
 
-/// What every page of ours begins with, in any case of letters.
+/// The beginning of each of our pages, in any case of letters.
 const PAGE_BEGINS: &[u8] = b"<!doctype html";
 
 /// Whether a file would be lost that is no report: a record, or a study.

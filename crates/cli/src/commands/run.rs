@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, ExitFailure> {
     Ok(ExitCode::from(code))
 }
 
-/// Runs the study and says what came of it; gives the exit code.
+/// Runs the study, prints its outcome, and returns the exit code.
 fn run_to_end(
     arguments: &RunArguments,
     stop: &AtomicBool,

@@ -20,7 +20,7 @@ pub(super) fn run_directory(named: &Path) -> PathBuf {
     }
 }
 
-/// The run of this user below `runs/` that began last. What another user put there does not count.
+/// The run of this user below `runs/` that began last. Other users' runs there do not count.
 pub(super) fn newest_run() -> Result<PathBuf, ExitFailure> {
     newest_below(Path::new("runs"))
 }

@@ -268,7 +268,10 @@ fn refuse_what_does_not_go_together(
 ) -> Result<(), ExitFailure> {
     let mistake = |text: String| Err(ExitFailure::Mistake(text));
     if workload.data_integrity && system.capabilities().keeps_nothing {
-        return mistake(format!("dataintegrity checks what is read, and {} stores nothing", system.name()));
+        return mistake(format!(
+            "dataintegrity checks values that are read, and {} stores nothing",
+            system.name()
+        ));
     }
     if arguments.json && (options.export_file.is_some() || options.measurement.is_raw()) {
         return mistake(
@@ -308,7 +311,7 @@ fn say_killed(session: &ServerSession) -> bool {
     killed.is_err()
 }
 
-/// What a signal cut short, and what became of the data.
+/// Prints what a signal cut short, and where the data is.
 fn say_stopped(message: &str, arguments: &YcsbArguments, place: Option<&Path>) {
     let data = match (arguments.phase, place) {
         (_, None) => String::new(),
@@ -435,7 +438,7 @@ fn settings(
     Err(ExitFailure::Mistake(lines.join("\n")))
 }
 
-/// What YCSB's own binding calls `--dir`.
+/// The name of `--dir` in YCSB's own binding.
 const ROCKSDB_DIRECTORY: &str = "rocksdb.dir";
 
 fn given_directory(arguments: &YcsbArguments, properties: &YcsbProperties) -> Option<PathBuf> {
@@ -478,8 +481,8 @@ fn directory(
     Ok(vec![folder.path().to_path_buf()])
 }
 
-/// Whether there is nothing: no such folder, or none with anything in it. What can't be looked at is the system's to
-/// refuse.
+/// Whether there is nothing: no such folder, or none with anything in it. The system refuses a folder that can't be
+/// read.
 fn is_empty(folder: &Path) -> bool {
     match std::fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
@@ -487,8 +490,8 @@ fn is_empty(folder: &Path) -> bool {
     }
 }
 
-/// After a load the data is written out and compacted, so that a run begins from a defined state. What was measured is
-/// to be said even where the system fails on its way out.
+/// After a load the data is written out and compacted, so that a run begins from a defined state. The results are
+/// printed even if the system fails at its end.
 fn finish(
     arguments: &YcsbArguments,
     session: ServerSession,

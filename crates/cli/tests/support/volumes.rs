@@ -1,4 +1,4 @@
-//! A volume server as a process, ended whatever happens to its test.
+//! A volume server as a process, which ends with its test, even if that fails.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};

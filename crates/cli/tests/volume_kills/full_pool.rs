@@ -78,7 +78,7 @@ fn fill_up(device: &dyn BlockDevice) -> u64 {
 /// How it went on.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// Slabs of which the content was gone.
+    /// Slabs whose content was gone.
     lost: u64,
     failed_flushes: u64,
 }

@@ -26,7 +26,7 @@
     for (const [id, html] of Object.entries(pieces)) {
       const place = document.getElementById(id);
       if (!place) continue;
-      // What has the focus, is marked, open or scrolled stays so.
+      // Focus, selection, open parts and scrolling stay as they are.
       const focused = place.contains(document.activeElement) ? document.activeElement : null;
       if (focused && focused.matches("input:not([type=checkbox]), select, textarea")) continue;
       const focusedId = focused && focused.id;
@@ -82,7 +82,7 @@
   const quiet = () => { if (asking) { clearInterval(asking); asking = null; } };
 
   const alone = () => {
-    // A seventh stream of a browser would wait for ever.
+    // A seventh stream of a browser would wait forever.
     const stream = new EventSource("/stream?topic=" + encodeURIComponent(topic));
     const patience = setTimeout(() => { stream.close(); ask(); }, 5000);
     stream.onmessage = (event) => { clearTimeout(patience); quiet(); take(JSON.parse(event.data)); };
@@ -151,7 +151,7 @@
       const shown = count + ":" + wrong.join();
       if (lines.dataset.shown === shown) return;
       lines.dataset.shown = shown;
-      // Plain text between the lines that are marked, of which there are few.
+      // Plain text between the few marked lines.
       const parts = [];
       let plain = "";
       for (let line = 1; line <= count; line += 1) {

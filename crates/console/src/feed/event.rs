@@ -1,6 +1,6 @@
 //! Something that happened in a run, and what it is about.
 
-/// What an event is about, for filters.
+/// An event's subject, for filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum EventKind {

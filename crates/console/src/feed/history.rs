@@ -52,7 +52,7 @@ impl RunHistory {
         self.moments.retain_mut(|moment| {
             index += 1;
             let stays = index > half || index % 2 == 1;
-            // What began with a sample that goes begins with the next one.
+            // A stretch that began with a dropped sample begins with the next one.
             moment.begins |= has_lost_beginning;
             has_lost_beginning = moment.begins && !stays;
             stays

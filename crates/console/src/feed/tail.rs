@@ -15,8 +15,8 @@ const MAX_CHUNKS: usize = (MAX_FEED_BYTES as usize + MAX_FEED_LINE_BYTES) / CHUN
 /// Followed at once, where files are exchanged.
 const MAX_FILES: usize = 6;
 
-/// Follows a run's feed from the beginning, over the change to a new file. Whatever is no line of a feed is passed
-/// over.
+/// Follows a run's feed from the beginning, over the change to a new file. It passes over text that is no line of a
+/// feed.
 pub(crate) struct FeedTail {
     directory: PathBuf,
     file: Option<File>,
@@ -39,7 +39,7 @@ impl FeedTail {
         }
     }
 
-    /// What was written since the last time, each line with its length in bytes.
+    /// The lines written since the last time, each with its length in bytes.
     ///
     /// # Errors
     /// When it can't be read. A feed that is not there yet is no error.
@@ -60,7 +60,7 @@ impl FeedTail {
             if !self.read_to_end(&mut take)? || self.is_current()? {
                 return Ok(());
             }
-            // It has another name by now, or was the older part: whatever it had has been read.
+            // It has another name by now, or was the older part: all of it has been read.
             self.file = None;
             self.pending.clear();
             self.skips = false;

@@ -1,5 +1,5 @@
-//! What has turned between two looks at a system: work in the background that began or ended, throttling, mirrors,
-//! masters. Each is told as far as the system's own gauges, layers, budgets and nodes tell it.
+//! Transitions between two looks at a system: background work that began or ended, throttling, mirrors, masters. Each
+//! appears as far as the system's own gauges, layers, budgets and nodes show it.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ const STATES: [(&str, &str, &str); 2] = [
     ("writes_stopped", "writes are stopped until compactions have caught up", "writes go on again"),
 ];
 
-/// What is kept from one look to the next.
+/// State from one look to the next.
 #[derive(Debug, Default)]
 pub(super) struct TransitionDetector {
     is_throttled: bool,
@@ -51,7 +51,7 @@ pub(super) struct TransitionDetector {
 }
 
 impl TransitionDetector {
-    /// Between two samples of a cell, of which the second was taken at this time.
+    /// Between two samples of a cell, the second of which was taken at this time.
     pub(super) fn compare_samples(
         &mut self,
         at_s: f64,
@@ -118,7 +118,7 @@ impl TransitionDetector {
         turned
     }
 
-    /// Since the nodes were looked at before. Those that were sent away or brought back are told of by the run.
+    /// Since the nodes were looked at before. The run itself reports nodes that it sent away or brought back.
     pub(super) fn compare_nodes(&mut self, nodes: &[NodeState]) -> Vec<StateTransition> {
         let mut turned = Vec::new();
         for node in nodes.iter().take(MAX_NODES) {

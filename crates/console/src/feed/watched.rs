@@ -16,7 +16,7 @@ use super::transitions::TransitionDetector;
 const MAX_EVENTS: usize = 2_000;
 /// Nodes that go away in a cell.
 const MAX_NODE_EVENTS: usize = 200;
-/// Of what is told of an event or a cell, in characters: a feed may be anybody's.
+/// Characters of an event's or a cell's text: a feed may be anybody's.
 const MAX_WORDS: usize = 2_000;
 
 /// A cell of the plan.
@@ -71,7 +71,7 @@ impl WatchedFeed {
                 // The feed has a new file, and nothing else has happened.
                 if self.process != Some(process) || self.ended.is_some() {
                     self.event(at_s, EventKind::Run, format!("started by process {process}"), false);
-                    // What another process was asked for is forgotten with it.
+                    // Requests to another process are forgotten with it.
                     self.skips.clear();
                 }
                 self.process = Some(process);

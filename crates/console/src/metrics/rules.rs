@@ -1,4 +1,4 @@
-//! What `promtool check metrics` holds metrics to, and what our own names are held to.
+//! The rules of `promtool check metrics`, and those of our own names.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a run does over time: all charts have one time axis, and each has a table of its latest values beside it.
+//! A run over time: all charts have one time axis, and each has a table of its latest values beside it.
 
 use maud::{Markup, html};
 use underlay_record::{DeviceId, LayerActivity, LiveDevice, LiveSample};
@@ -216,7 +216,7 @@ const ROWS: usize = 12;
 const UNLIKE: f64 = 50.0;
 /// Pictures of one chart.
 const MAX_GROUPS: usize = 3;
-/// What names of figures end with.
+/// Units at the end of figures' names.
 const UNITS: [&str; 9] = ["entries", "files", "tps", "running", "ms", "us", "s", "percent", "share"];
 
 /// All charts with their tables, each in an element that may get another content later.
@@ -288,7 +288,7 @@ fn render_empty(chart: &HistoryChart, history: &RunHistory) -> Markup {
     }
 }
 
-/// The moments that charts show, of which some leave out those in which devices took no modelled time.
+/// The moments that charts show: some leave out those in which devices took no modelled time.
 struct ShownMoments<'a> {
     all: Vec<&'a SampleMoment>,
     measured: Vec<&'a SampleMoment>,
@@ -373,7 +373,7 @@ fn group_by_size(lines: Vec<TimeLine>) -> Vec<Vec<TimeLine>> {
     groups.into_iter().map(|(_, _, lines)| lines).take(MAX_GROUPS).collect()
 }
 
-/// What a gauge counts, as far as the end of its name says.
+/// A gauge's unit, from the end of its name.
 fn unit_of(name: &str) -> &'static str {
     let last = name.rsplit([' ', ',']).next().unwrap_or_default();
     UNITS.into_iter().find(|unit| *unit == last).unwrap_or_default()
@@ -472,7 +472,7 @@ fn build_device_lines(all: &[&SampleMoment], pick: impl Fn(&LiveDevice) -> Optio
     busiest(ids.iter().enumerate().map(line_of).collect())
 }
 
-/// What the model asked for and what was delivered, of the devices with the most requests.
+/// Modelled and delivered latencies of the devices with the most requests.
 fn build_paired_device_lines(
     all: &[&SampleMoment],
     modelled: impl Fn(&LiveDevice) -> Option<f64>,
@@ -541,7 +541,7 @@ fn hit_rates(all: &[&SampleMoment]) -> Vec<TimeLine> {
     names.iter().enumerate().map(line_of).collect()
 }
 
-/// What benchmark commands print of their progress: a line for each figure and unit.
+/// The progress that benchmark commands print: a line for each figure and unit.
 fn printed(all: &[&SampleMoment]) -> Vec<TimeLine> {
     let mut figures: Vec<(&str, &str)> = Vec::new();
     for figure in all.iter().filter_map(|moment| moment.sample.figure.as_ref()) {
@@ -567,7 +567,7 @@ fn gauges(all: &[&SampleMoment]) -> Vec<TimeLine> {
         let words = bare(name).replace('_', " ");
         line(all, colour + 1, &words, |sample| sample.gauges.get(*name).copied())
     };
-    // What is always nothing, or a size among counts, would only hide the rest.
+    // A gauge that is always zero, or a size among counts, would only hide the rest.
     let lines = names
         .iter()
         .enumerate()
@@ -584,7 +584,7 @@ fn marks(run: &FollowedRun, from_s: f64) -> (Vec<TimeMark>, Markup) {
     let mut found: Vec<(f64, Vec<&str>)> = Vec::new();
     for event in run.watched.events.iter().filter(is_marked) {
         match found.last_mut() {
-            // What happens at once has one mark.
+            // Simultaneous events have one mark.
             Some((at_s, whats)) if event.at_s - *at_s < TOGETHER_S => whats.push(&event.what),
             _ => found.push((event.at_s, vec![&event.what])),
         }

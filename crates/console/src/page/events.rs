@@ -1,4 +1,4 @@
-//! What has happened in a run.
+//! A run's events.
 
 use maud::{Markup, html};
 

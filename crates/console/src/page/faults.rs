@@ -1,4 +1,4 @@
-//! What is asked before something is done to a device.
+//! Confirmations before actions on a device.
 
 use underlay_report::quantity;
 
@@ -7,9 +7,9 @@ use crate::host::FaultAction;
 /// Words that can be read in one way only.
 pub(crate) struct FaultWords {
     pub question: String,
-    /// What comes of it.
+    /// The action's effect.
     pub what: &'static str,
-    /// What the button says.
+    /// The button's text.
     pub does: &'static str,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn fault_words(action: &FaultAction, device: Option<&str>) -> FaultWo
         ),
         FaultAction::Clear => (
             format!("Clear all faults of {subject}?"),
-            "The device is again as fast and as sound as its model. What went wrong until now stays in the record of the cell.",
+            "The device is again as fast and as sound as its model. Earlier faults stay in the cell's record.",
             "Clear them",
         ),
     };

@@ -1,4 +1,4 @@
-//! What every page has around its content.
+//! The frame around every page's content.
 
 use maud::{DOCTYPE, Markup, html};
 
@@ -8,7 +8,7 @@ use super::words::prose;
 /// A page before it is drawn.
 pub(crate) struct PageFrame<'a> {
     pub title: &'a str,
-    /// What is kept up to date on it.
+    /// The topic that keeps it up to date.
     pub topic: Option<&'a PageTopic>,
     /// Of those that every page leads to, the one that this page belongs to.
     pub place: Option<NavigationTarget>,
@@ -17,7 +17,7 @@ pub(crate) struct PageFrame<'a> {
     pub content: Markup,
 }
 
-/// What every page leads to.
+/// Links on every page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NavigationTarget {
     Runs,

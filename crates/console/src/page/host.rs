@@ -1,4 +1,4 @@
-//! What is up on this host: mounts and other storages with their devices, volume servers, workers, runs.
+//! Services on this host: mounts and other storages with their devices, volume servers, workers, runs.
 
 use maud::{Markup, html};
 use underlay_report::quantity::{self, count};
@@ -11,7 +11,7 @@ use crate::hub::ConsoleHub;
 
 pub(crate) fn host(hub: &ConsoleHub) -> Markup {
     let content = html! {
-        div.head { h1 { "This host" } p.muted { "What this user has up now. Other users' things are not shown." } }
+        div.head { h1 { "This host" } p.muted { "This user's running storages and services. Those of other users are not shown." } }
         @for (id, markup) in fragments(hub) { section { div #(id) { (markup) } } }
     };
     PageFrame {

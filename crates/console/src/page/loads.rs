@@ -11,7 +11,7 @@ use crate::feed::MAX_STEP_S;
 use crate::host::LiveServiceInfo;
 use crate::hub::ConsoleHub;
 
-/// What charts show, in seconds.
+/// The span of charts, in seconds.
 const SPAN_S: f64 = 300.0;
 /// Lines of one chart; the table has all hosts.
 const MAX_LINES: usize = 7;
@@ -22,7 +22,7 @@ pub(super) fn loads(hub: &ConsoleHub) -> Markup {
     let services = hub.host.services();
     let mut telling: Vec<(&LiveServiceInfo, &LiveService)> =
         services.iter().filter_map(|service| Some((service, service.live.as_ref()?))).collect();
-    // What a load comes to before its parts.
+    // A load's total before its parts.
     telling.sort_by_key(|(service, live)| (live.kind != "load", service.process));
     html! {
         h2 { "Loads and workers" }
@@ -163,7 +163,7 @@ fn lines(moments: &[ServiceMoment], pick: &dyn Fn(&LiveLoad) -> Option<f64>) -> 
     lines.into_iter().filter(|line| !line.is_empty()).collect()
 }
 
-/// What is known, apart where something is not known or nothing was told for a while.
+/// The known values, split where a value is missing or no report came for a while.
 fn parts(values: impl Iterator<Item = (f64, Option<f64>)>) -> Vec<Vec<(f64, f64)>> {
     let mut parts: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut last_s = None;
@@ -211,7 +211,7 @@ mod tests {
         let lines = lines(&live.moments, &|load| Some(load.throughput_per_s));
         let points: Vec<usize> = lines.iter().map(|line| line.points().count()).collect();
         assert_eq!(points, [2, 1]);
-        // What was not told for a while is not joined with what is told later.
+        // A gap without reports splits the line.
         let seconds = [0.0, 1.0, 60.0, 61.0, 62.0];
         let samples = seconds.map(|at_s| (at_s, (at_s != 61.0).then_some(5.0)));
         assert_eq!(

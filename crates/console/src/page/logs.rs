@@ -78,7 +78,7 @@ pub(super) fn fragments(hub: &ConsoleHub, name: &str, file: &str) -> Result<Vec<
     Ok(vec![("log-text".to_owned(), html! { pre.log tabindex="0" { (text) } })])
 }
 
-/// The end of a log, from the beginning of a line on, whatever bytes it has.
+/// The end of a log, from the beginning of a line on, even if it is no UTF-8.
 fn end_of(path: &Path) -> std::io::Result<String> {
     let Some(mut file) = plain_file::open(path)? else { return Ok(String::new()) };
     let length = file.metadata()?.len();
@@ -91,7 +91,7 @@ fn end_of(path: &Path) -> std::io::Result<String> {
         (true, Some((_, rest))) => rest.to_owned(),
         _ => text.into_owned(),
     };
-    // What moves a terminal's cursor is nothing to read.
+    // Characters that move a terminal's cursor are left out.
     Ok(text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect())
 }
 

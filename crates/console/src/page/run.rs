@@ -56,7 +56,7 @@ pub(crate) fn run(hub: &ConsoleHub, run: &FollowedRun, span: ChartSpan) -> Marku
     .draw()
 }
 
-/// What was seen while it ran, for a report that is taken elsewhere.
+/// The live observations, for a report that is taken elsewhere.
 pub(crate) fn appendix(run: &FollowedRun) -> Markup {
     let pictures = charts::pictures(run);
     html! {
@@ -117,7 +117,7 @@ fn status(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
     }
 }
 
-/// What there is to read and to do once a run has ended.
+/// Links and actions once a run has ended.
 fn ended_as(run: &FollowedRun, ended: usize, has_left: bool) -> Markup {
     let page = run.directory.join("report.html");
     let is_kept = page.is_file();
@@ -127,7 +127,7 @@ fn ended_as(run: &FollowedRun, ended: usize, has_left: bool) -> Markup {
             p.buttons { a.button.primary #report href={ "/runs/" (escaped(&run.name)) "/report" } { "Read the report" } }
             @if is_kept { p.muted { "It is kept in " code { (page.display()) } "." } }
         }
-        @if has_left { p.muted { "What was finished is kept. " code { "underlay run --resume " (run.directory.display()) } " runs the rest." } }
+        @if has_left { p.muted { "Finished cells are kept. " code { "underlay run --resume " (run.directory.display()) } " runs the rest." } }
         // For when this console is gone too.
         span hidden data-lost={ "the console has ended" @if is_kept { "; the report is in " (page.display()) } } {}
     }
@@ -148,12 +148,12 @@ fn widths(tally: &StateTally) -> Vec<(CellState, usize, usize)> {
         .collect()
 }
 
-/// What goes on at this moment, and the latest figures, large.
+/// The present activity, and the latest figures, large.
 fn now(run: &FollowedRun) -> Markup {
     if !run.is_running() {
         return html! {
             h2 { "While it ran" }
-            p.muted { "The run has ended. Its report has what it measured; below is what was seen while it ran." }
+            p.muted { "The run has ended. Its report has the measurements; below are the live observations." }
         };
     }
     let current = run.current(now_s()).map(|moment| &moment.sample);
@@ -186,7 +186,7 @@ fn now(run: &FollowedRun) -> Markup {
             dl.now {
                 @if let Some(load) = sample.load {
                     div { dt { "throughput" } dd { (quantity::rate(load.throughput_per_s)) " ops/s" } }
-                    // While a rate is searched for, only rates are told.
+                    // During a rate search, only rates are reported.
                     @if load.p99_us > 0.0 {
                         div { dt { "mean" } dd { (quantity::latency(load.mean_us)) } }
                         div { dt { "p50" } dd { (quantity::latency(load.p50_us)) } }
@@ -215,7 +215,7 @@ pub(crate) fn about_to_begin(name: &str) -> Markup {
     PageFrame { refresh_s: Some(2), ..PageFrame::new(name, content) }.draw()
 }
 
-/// The certificate as it forms: what of it can be told already, and what is on record.
+/// The certificate as it forms: the checks that can be judged already, and those on record.
 fn seal(run: &FollowedRun) -> Markup {
     let sample = run.current(now_s()).map(|current| &current.sample);
     let busy: Vec<_> =
@@ -226,7 +226,7 @@ fn seal(run: &FollowedRun) -> Markup {
     html! {
         @if busy.is_empty() { p.muted { "Modelled devices answer nothing now." } }
         @else {
-            p.lead { "Latency over the last second: what each device's model asked for, and what was delivered. The certificate itself is made of the whole measured time when the cell ends." }
+            p.lead { "Latency over the last second: each device's modelled and delivered latency. The certificate itself covers the whole measured window, when the cell ends." }
             div.scroll tabindex="0" role="region" aria-label="Modelled and delivered latency of each device" {
                 table {
                     thead {

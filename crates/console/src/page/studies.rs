@@ -101,7 +101,7 @@ fn wrong_lines(checked: &StudyCheck) -> HashSet<usize> {
     checked.mistakes.iter().filter(|mistake| !mistake.is_note).filter_map(|mistake| mistake.line).collect()
 }
 
-/// What came of checking, with the lines that it is about.
+/// The result of a check, with the lines that it is about.
 pub(crate) fn check_result(checked: &StudyCheck) -> Markup {
     html! {
         @if checked.is_sound() {

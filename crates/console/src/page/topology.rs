@@ -40,12 +40,12 @@ fn own_storages(hub: &ConsoleHub, run: &FollowedRun) -> Vec<ServedStorageInfo> {
     hub.host.storages().into_iter().filter(|storage| storage.process == Some(process)).collect()
 }
 
-/// What can be done to nodes and devices, each with a question before.
+/// Actions on nodes and devices, each with a confirmation.
 pub(super) fn controls(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
     if run.process.is_none() {
         return html! {};
     }
-    // What the volumes of a pool are here, its devices are there.
+    // Here are a pool's volumes, there its devices.
     let mut storages = own_storages(hub, run);
     if storages.iter().any(|storage| storage.pool.is_some()) {
         storages.retain(|storage| storage.devices.iter().any(|device| device.can_fail));
@@ -79,7 +79,7 @@ pub(super) fn controls(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
                 @if let Some(pool) = &storage.pool { p.small { "Pool " (pool) ": a fault stays until it is cleared; plugging in or switching on brings a device up to date." } }
                 (super::host::device_controls(hub, storage, &address))
             }
-            p.muted.small { "Whatever is done here is in the record of the cell." }
+            p.muted.small { "The cell's record has each of these actions." }
         }
     }
 }

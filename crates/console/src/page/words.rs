@@ -54,7 +54,7 @@ pub(super) fn prose(text: &str) -> Markup {
 const STEPS_S: [f64; 12] =
     [5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0];
 
-/// Labels of a time axis: some five round times of day, the first of which says the zone.
+/// Labels of a time axis: some five round times of day, the first with the zone.
 pub(super) fn ticks(from_s: f64, to_s: f64) -> Vec<(f64, String)> {
     let span = to_s - from_s;
     let step = STEPS_S.into_iter().find(|step| span / step <= 6.0).unwrap_or(span.max(1.0) / 5.0);
@@ -71,7 +71,7 @@ pub(super) fn ticks(from_s: f64, to_s: f64) -> Vec<(f64, String)> {
     ticks
 }
 
-/// A part of an address: whatever is no plain character is escaped.
+/// A part of an address: all but plain characters are escaped.
 pub(crate) fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     text.bytes()

@@ -1,5 +1,5 @@
-//! What changes something: POST alone, with the word of a form of ours or by the Unix socket, and where it can't be
-//! undone, asked before.
+//! Requests that change something: POST alone, with the word of a form of ours or by the Unix socket, and where it
+//! can't be undone, asked before.
 
 mod faults;
 mod fields;
@@ -35,7 +35,7 @@ pub(super) struct ActionRequest {
 }
 
 impl ActionRequest {
-    /// What came of it: for programs in words, for a person where they were.
+    /// The outcome: for programs in words, for a person on the page where they were.
     pub(super) fn done(&self, reply: &Value, back: &str) -> ActionResult {
         PageAnswer::done(self.asking.form, reply, back)
     }
@@ -72,12 +72,12 @@ impl ActionRequest {
     }
 }
 
-/// What is asked before something is done.
+/// The question before an action.
 struct ActionConfirmation<'a> {
     question: &'a str,
-    /// What comes of it.
+    /// The action's effect.
     what: &'a str,
-    /// What the button says that does it.
+    /// The text of the button.
     does: &'a str,
     /// Where the answer goes.
     action: &'a str,
@@ -131,7 +131,7 @@ pub(super) async fn skip(
     act(shared, (asking, form), &["position"], WorkKind::Command, move |shared, asked| {
         let back = run_address(&name);
         let position: u32 = asked.fields.number("position", "a cell's place in the plan, from 0")?;
-        // Not through what pages share: whatever keeps a page waiting does not keep a command.
+        // Not through the pages' shared state: a page that waits does not hold up a command.
         let directory = run_directory(shared, &name)?;
         let head = shared.hub.runs.head(&name).map_err(ActionRefusal::failed)?;
         let planned = head.plan.get(position as usize);
@@ -167,7 +167,7 @@ pub(super) async fn stop(
         let directory = run_directory(shared, &name)?;
         let question = ActionConfirmation {
             question: "Stop the run?",
-            what: "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.",
+            what: "It ends as by Ctrl-C: finished cells are kept, the running one is not, and `underlay run --resume` goes on.",
             does: "Stop it",
             action: &format!("{back}/stop"),
             back: &back,
@@ -203,7 +203,7 @@ pub(super) async fn node(
     let back = format!("{}#topology", run_address(&name));
     let question = ActionConfirmation {
         question: &format!("{word} node {node}?"),
-        what: "What clients notice of it is in the record of the cell.",
+        what: "The cell's record has its effect on clients.",
         does: word,
         action: &format!("{}/nodes", run_address(&name)),
         back: &back,
@@ -221,7 +221,7 @@ pub(super) async fn node(
     let turn: WorkPermit = shared.work.turn(WorkKind::Node).await?;
     let host = Arc::clone(&shared.hub.host);
     if asking.form == ReadAs::Page {
-        // It may take minutes, for which no page waits: events tell what came of it.
+        // It may take minutes, for which no page waits: events report the outcome.
         turn.leave_to_it(move || {
             drop(host.command_node(process, &node, command));
             drop(guard);

@@ -1,5 +1,5 @@
-//! Answers. What a request comes to is said once, and is a page or JSON by who reads it. Refusals become either in one
-//! place, [`finish`], through which whatever the server sends goes.
+//! Answers. A request's result is written once, and becomes a page or JSON for its reader. Refusals become either in
+//! one place, [`finish`], which all answers pass.
 
 use std::sync::LazyLock;
 
@@ -46,7 +46,7 @@ const JSON: &str = "application/json";
 /// Of what the framework says about a request that it can't read.
 const MAX_SAID_BYTES: usize = 4 << 10;
 
-/// What is sent.
+/// The response as sent.
 pub(super) type SentResponse = Response<Body>;
 
 /// An answer in the form that its reader wants. Only the functions below make one, so that no handler answers a program
@@ -62,7 +62,7 @@ pub(super) enum HtmlPage {
 }
 
 impl PageAnswer {
-    /// What people see as a page and programs as JSON.
+    /// A view: people get it as a page and programs as JSON.
     pub(super) fn view(
         form: AnswerForm,
         page: impl FnOnce() -> Result<HtmlPage, ActionRefusal>,
@@ -74,7 +74,7 @@ impl PageAnswer {
         }
     }
 
-    /// What only programs ask for.
+    /// An answer that only programs ask for.
     pub(super) fn json(value: &impl Serialize) -> Result<PageAnswer, ActionRefusal> {
         Ok(PageAnswer(sent(StatusCode::OK, JSON, json_text(value)?)))
     }
@@ -175,7 +175,7 @@ fn sent(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -
 pub(super) struct ActionRefusal {
     status: StatusCode,
     problem: String,
-    /// What programs are told beside `problem`.
+    /// More for programs, beside `problem`.
     more: Map<String, Value>,
     page: RefusalPage,
 }
@@ -195,7 +195,7 @@ impl ActionRefusal {
         ActionRefusal { status, problem: problem.into(), more: Map::new(), page: RefusalPage::Plain }
     }
 
-    /// 400: the request makes no sense, whatever the state of things.
+    /// 400: the request makes no sense, regardless of the state of things.
     pub(super) fn invalid(problem: impl Into<String>) -> ActionRefusal {
         ActionRefusal::new(StatusCode::BAD_REQUEST, problem)
     }
@@ -310,8 +310,7 @@ impl IntoResponse for ActionRefusal {
     }
 }
 
-/// What is sent in the end: every refusal in the form of its reader, those of the framework too, and what no answer
-/// says by itself.
+/// The final response: every refusal in the form of its reader, those of the framework too, and common headers.
 pub(super) async fn finish(mut answer: SentResponse, form: AnswerForm, method: &Method) -> SentResponse {
     if let Some(refusal) = answer.extensions_mut().remove::<ActionRefusal>() {
         answer = refusal.sent_as(form);

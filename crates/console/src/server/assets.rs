@@ -1,4 +1,4 @@
-//! What pages need beside themselves: all of it is in the program.
+//! The pages' assets: all of them are in the program.
 
 use axum::http::header;
 use underlay_report::html::time_chart;

@@ -29,7 +29,7 @@ pub(super) enum AnswerForm {
     Json,
 }
 
-/// What the guard found out about a request; handlers get it as an extension.
+/// The guard's findings about a request; handlers get them as an extension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallerInfo {
     pub caller: RequestCaller,

@@ -19,7 +19,7 @@ pub(crate) struct LoginAddress {
 }
 
 struct PendingLogin {
-    /// What opens a session, and until when.
+    /// The secret that opens a session, and its expiry.
     secret: Option<(AccessSecret, Instant)>,
     file: AddressFile,
     /// The console ends: nothing opens a session any more.

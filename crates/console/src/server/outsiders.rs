@@ -26,7 +26,7 @@ a:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 pub(super) static STYLE_HASH: LazyLock<String> =
     LazyLock::new(|| format!("sha256-{}", base64::encode_block(&sha256(STYLE.as_bytes()))));
 
-/// What is wrong, and what to do next; what stands between backticks is to be typed.
+/// The problem, and the next step; text between backticks is to be typed.
 pub(super) fn page(title: &str, problem: &str, next: &str, link: Option<&str>) -> Markup {
     let content = html! {
         p { (with_code(problem)) }

@@ -1,5 +1,5 @@
-//! What a running console keeps in the runtime directory: the Unix socket for this user's programs, and an address for
-//! a browser if there is no terminal to print it to.
+//! A running console's files in the runtime directory: the Unix socket for this user's programs, and an address for a
+//! browser if there is no terminal to print it to.
 
 use std::fs::File;
 use std::io;
@@ -48,13 +48,13 @@ pub(crate) struct OwnSocket {
 
 impl OwnSocket {
     /// Listens in `folder`, which must be for this user alone: at the name of the port, or where another console has
-    /// that, at one with this process's number. What killed consoles left is removed.
+    /// that, at one with this process's number. Removes the leftovers of killed consoles.
     ///
     /// # Errors
     /// When the socket can't be made.
     pub(super) fn listen(folder: &Path, port: u16) -> io::Result<(OwnSocket, UnixListener, AddressFile)> {
         let _held = lock(folder)?;
-        // What can't be removed is in nobody's way, as long as it has not the name that is needed.
+        // Files that can't be removed are in nobody's way, unless they have the needed name.
         let _ = remove_dead(folder);
         let usual = format!("{PREFIX}{port}");
         let name = match is_listened_on(&folder.join(format!("{usual}{SOCKET}")))? {
@@ -120,7 +120,7 @@ fn lock(folder: &Path) -> io::Result<File> {
 /// Whether a console is there.
 ///
 /// # Errors
-/// When that can't be told, as with too many open files: then nothing is taken over.
+/// When that can't be found out, as with too many open files: then nothing is taken over.
 fn is_listened_on(socket: &Path) -> io::Result<bool> {
     match UnixStream::connect(socket) {
         Ok(_) => Ok(true),
@@ -179,7 +179,7 @@ pub(super) fn remove_leftovers(folder: &Path) -> io::Result<Vec<PathBuf>> {
 fn remove_dead(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for name in names(folder) {
-        // One that can't be told is left alone.
+        // A socket that can't be checked is left alone.
         if !matches!(is_listened_on(&folder.join(format!("{name}{SOCKET}"))), Ok(false)) {
             continue;
         }

@@ -1,5 +1,5 @@
-//! What every request must be: for a name of this host, from a page of ours or none, from somebody who may ask for it.
-//! What is sent goes through here too, so that everybody gets it in their form.
+//! The conditions of every request: for a name of this host, from a page of ours or none, from somebody who may ask for
+//! it. Responses go through here too, so that everybody gets them in their form.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -259,8 +259,8 @@ fn cookie_name(shared: &ServerShared) -> &'static str {
     if shared.is_tls { COOKIE_BY_TLS } else { COOKIE }
 }
 
-/// The name that was drawn for this start, of which no other server gets a cookie. By TLS any name of this host's: a
-/// cookie alone opens nothing there.
+/// The name that was drawn for this start: no other server gets its cookies. By TLS any name of this host's: a cookie
+/// alone opens nothing there.
 fn is_for_browsers(shared: &ServerShared, host: &str) -> bool {
     if shared.is_tls {
         return shared.names.allow(host);

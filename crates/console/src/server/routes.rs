@@ -1,4 +1,4 @@
-//! Which page an address has. Whatever changes anything is a POST.
+//! Which page an address has. Every change is a POST.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ type RouteState = State<Arc<ServerShared>>;
 type RouteCaller = Extension<CallerInfo>;
 type RouteResult = Result<PageAnswer, ActionRefusal>;
 
-/// What pages show is below `/api/` too, where everybody gets it as JSON.
+/// The pages' contents are below `/api/` too, where everybody gets them as JSON.
 pub(super) fn router(shared: Arc<ServerShared>) -> Router {
     Router::new()
         .route("/", get(runs))

@@ -37,7 +37,7 @@ const MAX_PART_BYTES: usize = 16 << 10;
 /// In parts, which all who are sent the same share.
 type StreamMessage = VecDeque<Bytes>;
 
-/// What is read of a channel.
+/// A reader of a channel.
 struct StreamMessages {
     receiver: Receiver<StreamMessage>,
     /// The rest of the message that is being sent.

@@ -109,7 +109,7 @@ pub(super) async fn check(
     .await
 }
 
-/// What to do with a study after saving it.
+/// The action on a study after saving it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterSave {
     Save,
@@ -121,7 +121,7 @@ pub(super) async fn save(
     Extension(asking): StudyRouteCaller,
     form: Form<FormPairs>,
 ) -> StudyRouteResult {
-    // What only saves waits for no run that begins.
+    // A save alone waits for no run that begins.
     let starts = form.0.iter().any(|(name, value)| name == "then" && value.starts_with("start"));
     let kind = if starts { WorkKind::Start } else { WorkKind::Check };
     act(shared, (asking, form), &["file", "text", "read", "then"], kind, saved).await
@@ -178,8 +178,7 @@ fn saved(shared: &ServerShared, asked: &ActionRequest) -> StudyRouteResult {
             let message = format!("{file} was not saved: {}: {error}", hub.studies.display());
             again(ActionRefusal::busy(&message), &message, began_with)
         })?;
-        // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it
-        // replaces it.
+        // Another person's changes are not lost silently. A program that says nothing of it replaces it.
         if mark.is_some() || asked.asking.form == ReadAs::Page {
             let is_there = std::fs::symlink_metadata(&place).is_ok();
             let now = if is_there { mark_of(&read(&hub.studies, file)?) } else { String::new() };
@@ -281,7 +280,7 @@ pub(super) fn mark_of(text: &str) -> String {
     sha256(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What was for this user alone stays so.
+/// A private file stays private.
 fn access_of(file: &FilePath) -> Access {
     use std::os::unix::fs::PermissionsExt as _;
     match std::fs::symlink_metadata(file) {

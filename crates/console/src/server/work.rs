@@ -30,7 +30,7 @@ pub(super) enum WorkKind {
     Node,
     /// Makes an address that opens a session: it depends on nobody else.
     Entry,
-    /// Starts a run, of which one at a time begins.
+    /// Starts a run; runs begin one at a time.
     Start,
 }
 
@@ -41,7 +41,7 @@ struct WorkRow {
     threads: usize,
     /// For a thread.
     wait: Duration,
-    /// For the work itself. Whatever has begun goes on, and keeps its thread until it ends.
+    /// For the work itself. Work that has begun goes on, and keeps its thread until it ends.
     limit: Duration,
 }
 

@@ -108,7 +108,7 @@ fn name(number: u32) -> String {
     format!("many/{number:06}")
 }
 
-/// Small objects, of which the store has none as long as it is down.
+/// Small objects, which pile up here while the store is down.
 pub(super) async fn many(session: &ClientSession, count: u32) {
     let begun = session.world.now();
     let lanes = (0..MANY_AT_ONCE).map(|lane| async move {

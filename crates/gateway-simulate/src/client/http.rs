@@ -64,7 +64,7 @@ impl HttpReply {
     }
 }
 
-/// What is between tags of this name, all of them.
+/// The texts between all tags of this name.
 pub(super) fn tags(text: &str, name: &str) -> Vec<String> {
     let (begin, end) = (format!("<{name}>"), format!("</{name}>"));
     text.split(&begin)
@@ -73,7 +73,7 @@ pub(super) fn tags(text: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is asked.
+/// A request.
 pub(super) struct HttpRequest {
     pub(super) method: &'static str,
     /// Of the bucket, if it is empty.

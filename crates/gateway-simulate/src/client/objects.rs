@@ -94,7 +94,7 @@ fn on_condition(
     }
 }
 
-/// Whether what became of a condition can be.
+/// Whether a condition can have had this outcome.
 fn check_condition(
     session: &ClientSession,
     begun: &BegunChange,
@@ -302,7 +302,7 @@ pub(crate) fn put_by_others(session: &ClientSession, key: &str, size: Option<u32
     }
 }
 
-/// What others have put there before the first start, and what the gateways may have on its way.
+/// Puts others' objects there before the first start, and records them as possible.
 pub(crate) fn prepare(session: &ClientSession, setup: &ScriptSetup) {
     for (key, size) in &setup.store.before {
         let key = super::key_of(*key);

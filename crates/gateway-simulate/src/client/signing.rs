@@ -8,7 +8,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
 const REGION: &str = "us-east-1";
-/// What S3 leaves as it is in names.
+/// Characters that S3 leaves as they are in names.
 const PLAIN: &[u8] = b"-._~";
 
 pub(super) fn hex(bytes: &[u8]) -> String {
@@ -95,7 +95,7 @@ pub(super) struct SignedHead {
     key: Vec<u8>,
 }
 
-/// What of a request is signed.
+/// The signed parts of a request.
 pub(super) struct SigningInput<'a> {
     pub(super) id: &'a str,
     pub(super) secret: &'a str,

@@ -6,7 +6,7 @@ use super::signing::escaped;
 use crate::model::{ChangeOutcome, ObjectContent, ObjectVersion};
 use crate::script::{ScriptPart, UploadEnd};
 
-/// What became of a part.
+/// A part's outcome.
 struct SentPart {
     content: ObjectContent,
     etag: String,

@@ -10,7 +10,7 @@ struct ContentPiece {
     size: u64,
 }
 
-/// What an object is made of.
+/// An object's pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectContent(Vec<ContentPiece>);
 
@@ -31,7 +31,7 @@ impl ObjectContent {
         self.0.iter().map(|piece| piece.size).sum()
     }
 
-    /// What of a range is there.
+    /// The existing part of a range.
     pub fn range(&self, offset: u64, size: u64) -> ObjectContent {
         let (mut skipped, mut left) = (offset, size);
         let mut pieces = Vec::new();

@@ -1,4 +1,4 @@
-//! What the store has to have in the end: exactly the gateways' objects.
+//! The store's required contents in the end: exactly the gateways' objects.
 
 use object_store::Attribute;
 use underlay_gateway::store::{BackendKind, path_of};
@@ -7,7 +7,7 @@ use super::{ObjectModel, SeenObject};
 use crate::script::StoreKind;
 use crate::store::{SimulatedStores, StoredObject, name_of};
 
-/// What the gateways keep in a store for themselves.
+/// Objects that the gateways keep in a store for themselves.
 const OWNERS: &str = "%underlay-cluster";
 const PARTS: &str = "%underlay-parts/";
 

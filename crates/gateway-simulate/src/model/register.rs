@@ -1,4 +1,4 @@
-//! What one key may have, by what was asked for and what was answered.
+//! One key's possible versions, by its requests and answers.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) enum WriteFate {
 /// A request to change a key.
 #[derive(Clone, Debug)]
 pub(super) struct WriteAttempt {
-    /// What the key has afterwards: one of these, where `None` is nothing. Empty as long as nobody knows.
+    /// The key's possible versions afterwards; `None` is nothing. Empty as long as nobody knows.
     pub(super) outcomes: Vec<Option<usize>>,
     /// Where it reads what it writes, and whether it gives it other headers.
     pub(super) copy_of: Option<(String, Option<String>)>,

@@ -1,4 +1,4 @@
-//! What a bucket of the simulated store has, by S3's rules.
+//! The objects of a simulated bucket, by S3's rules.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use openssl::hash::{MessageDigest, hash};
 
 use crate::script::StoreSetup;
 
-/// What stands for the empty segment behind a slash at the end, above the gateway's own layer of HTTP.
+/// The substitute for the empty segment behind a final slash, above the gateway's own layer of HTTP.
 const WORD: &str = "%underlay-empty";
 
 /// An object as the store has it.
@@ -74,7 +74,7 @@ pub(super) fn refused(reason: &str) -> Error {
     Error::NotSupported { source: format!("400 Bad Request: {reason}").into() }
 }
 
-/// What a PUT asks of what is there.
+/// A PUT's precondition.
 #[derive(Clone, Debug)]
 pub(super) enum PutPrecondition {
     Anything,
@@ -155,7 +155,7 @@ impl BucketObjects {
     pub(super) fn copy(&mut self, from: &str, to: &str, is_new: bool, now: DateTime<Utc>) -> Result<()> {
         let source = self.get(from).cloned().ok_or_else(|| not_found(from))?;
         if self.setup.most_copy_bytes.is_some_and(|most| source.bytes.len() as u64 > most) {
-            return Err(refused("InvalidRequest: the source is larger than what can be copied"));
+            return Err(refused("InvalidRequest: the source is too large to copy"));
         }
         if is_new {
             self.check(to, &PutPrecondition::Nothing)?;

@@ -24,7 +24,7 @@ use super::objects::{PutPrecondition, StoredObject, key_of, not_found, path_of, 
 use super::{SimulatedStores, failure};
 use upload::GatewayUpload;
 
-/// What AWS takes of headers that are kept with an object.
+/// AWS's limit of headers that are kept with an object.
 const MAX_HEADER_BYTES: usize = 8 << 10;
 const PIECE_BYTES: u64 = 256 << 10;
 

@@ -1,6 +1,6 @@
 //! What writers ask for: PUTs, a rename and a commit as Hadoop's S3A client does them, and the disk's own `fdatasync`.
 //!
-//! Keys are told by `root` (the URL's path of the bucket), `base` (what all keys in it begin with) and `copy_root` (the
+//! Keys are made of `root` (the URL's path of the bucket), `base` (what all keys in it begin with) and `copy_root` (the
 //! bucket as a copy's source names it), since Alluxio takes the directories of a bucket for buckets.
 
 use std::collections::VecDeque;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Regions that foyer keeps free, to have one to write to.
 const LEFT_CLEAN: u64 = 2;
-/// What lies on flash begins at a page, behind a head of its own.
+/// Entries on flash begin at a page, behind a head of their own.
 const PAGE_BYTES: u64 = 4 << 10;
 /// Blocks that are remembered at most, in each of two generations of 9 MiB of memory.
 const MAX_REMEMBERED_BLOCKS: u64 = 1 << 18;
@@ -15,7 +15,7 @@ const MAX_REMEMBERED_BLOCKS: u64 = 1 << 18;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct CacheAdmission {
-    /// What may be written before something has to go for it.
+    /// The bytes that may be written before something has to go for them.
     room_bytes: u64,
     /// Blocks that came lately, the latest apart: once those are as many as flash has, the others are forgotten.
     latest: HashSet<u128>,

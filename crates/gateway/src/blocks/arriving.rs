@@ -14,12 +14,12 @@ pub(super) struct FirstReader {
 
 /// A block on its way from the store.
 pub(crate) struct ArrivingBlock {
-    /// What the store says of the object.
+    /// The store's headers of the object.
     pub(crate) found: StoredInfo,
     /// Where the block begins in the object.
     pub(crate) begins: u64,
     /// Its bytes in order. They end too early if the store's answer does, or has more or fewer bytes than it should:
-    /// the last ones come when that is known. What waits here is a block at most.
+    /// the last ones come when that is known. At most a block waits here.
     pub(crate) pieces: mpsc::UnboundedReceiver<Bytes>,
 }
 

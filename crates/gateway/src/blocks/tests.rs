@@ -217,8 +217,8 @@ impl ObjectStore for Failing {
     }
 }
 
-/// What two readers of the same block get, the second of which comes while the request of the first is under way. The
-/// first `failures` requests fail.
+/// The results of two readers of the same block; the second comes while the first's request is under way. The first
+/// `failures` requests fail.
 async fn both_read(failures: u64) -> (GatewayResult<Bytes>, GatewayResult<Bytes>, u64) {
     let store = Arc::new(Failing {
         inner: InMemory::new(),

@@ -27,17 +27,16 @@ pub(super) struct ClusterControl {
     /// Since when each other member has been there.
     seen_since: HashMap<String, Instant>,
     closed_since: HashMap<u16, Instant>,
-    /// Slots of which nobody knows whether they were given away or marked as clean, nor whether that is still to come,
-    /// with the revision that they had before. They stay closed until it has changed: then what is on its way finds
-    /// another one, and does nothing.
+    /// Slots that may have been given away or marked as clean, now or yet to come, with their revision before that.
+    /// They stay closed until it has changed: then what is on its way finds another one, and does nothing.
     unsure: HashMap<u16, u64>,
-    /// Marks that slots were to get, of which nobody knows whether they have.
+    /// Marks that slots were to get, with an unknown outcome.
     marks: HashMap<u16, u64>,
     not_before: HashMap<u16, Instant>,
     mover: Option<JoinHandle<()>>,
     pub(super) is_leaving: bool,
     has_told_of_lost: bool,
-    /// Slots of which etcd and the local directory tell different things.
+    /// Slots on which etcd and the local directory disagree.
     strange: usize,
 }
 
@@ -98,7 +97,7 @@ impl ClusterControl {
     /// Looks at etcd, and does what is to be done.
     ///
     /// # Errors
-    /// What keeps it from that.
+    /// The obstacle.
     pub(super) async fn pass(&mut self) -> Result<(), String> {
         if self.shared.engine.takes_no_more() {
             // `hold` gives the lease up, so that others serve what the stores have.
@@ -126,7 +125,7 @@ impl ClusterControl {
             return Ok(());
         }
         if self.lease != Some(lease) {
-            // Whatever was on its way asks for the former lease, and comes to nothing.
+            // Requests on their way ask for the former lease, and come to nothing.
             self.unsure.clear();
             self.marks.clear();
             self.closed_since.clear();
@@ -168,8 +167,8 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// Finds out what became of slots of which that is not known: their revision has changed, or is changed now, by
-    /// writing what is there.
+    /// Finds out the outcome of changes that got no answer: the slot's revision has changed, or rewriting the same
+    /// value changes it now.
     async fn settle_unsure(&mut self) -> Result<(), String> {
         let view = &self.view;
         let is_still = |slot: &u16, revision: &mut u64| view.revision_of(*slot) == *revision;
@@ -201,7 +200,7 @@ impl ClusterControl {
         let is_moving = self.mover.as_ref().is_some_and(|mover| !mover.is_finished());
         let known_slots = self.shared.engine.known_slots().map_err(|error| error.to_string())?;
         let is_new = |(slot, record): (u16, &SlotRecord)| !record.is_dirty && ownership.is_foreign(slot);
-        // Once a slot is served, whatever is unsettled in it came after it had become dirty.
+        // Once a slot is served, all unsettled changes in it came after it had become dirty.
         let unsettled = match self.ours().any(is_new) {
             true => self.shared.engine.unsettled_slots().await.map_err(|error| error.to_string())?,
             false => HashSet::new(),
@@ -294,8 +293,8 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// As [`change`](Self::change), where to believe the opposite of what etcd says would be dangerous: slots of which
-    /// nobody knows what became are unsure.
+    /// As [`change`](Self::change), where it would be dangerous to believe the opposite of etcd: slots with an unknown
+    /// outcome are unsure.
     async fn change_surely(
         &mut self,
         changes: Vec<(u16, SlotRecord)>,
@@ -442,7 +441,7 @@ impl ClusterControl {
     /// At once, as far as what we know of etcd is still so.
     ///
     /// # Errors
-    /// What keeps it from that.
+    /// The obstacle.
     pub(super) async fn mark_dirty_or_look(&mut self) -> Result<(), String> {
         self.mark_dirty().await?;
         match self.shared.ownership.wanting_dirty().is_empty() {
@@ -503,7 +502,7 @@ impl ClusterControl {
         }
         for (id, changes) in by_target {
             let slots: Vec<u16> = changes.iter().map(|(slot, _)| *slot).collect();
-            // Whatever comes of it, from now on it may be the other's.
+            // Even if this fails, from now on it may be the other's.
             for slot in &slots {
                 self.shared.ownership.set_foreign(*slot);
                 self.closed_since.remove(slot);
@@ -531,7 +530,7 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// Slots of which the store has everything, and that nobody has written to lately.
+    /// Slots whose data is all in the store, and that nobody has written to lately.
     async fn mark_clean(&mut self) -> Result<(), String> {
         let idle = if self.is_leaving { Duration::ZERO } else { self.shared.tick };
         let closed = self.shared.ownership.close_idle(idle);
@@ -551,7 +550,7 @@ impl ClusterControl {
             .filter(|(slot, _)| settled.contains(slot))
             .map(|(slot, record)| (slot, SlotRecord { is_dirty: false, ..record.clone() }))
             .collect();
-        // Whatever comes of it, from now on it may be clean: the next writer has to ask.
+        // Even if this fails, from now on it may be clean: the next writer has to ask.
         self.shared.ownership.set_dirty(&settled.into_iter().collect::<Vec<u16>>(), false);
         self.change_surely(changes, &[]).await.map(drop)
     }

@@ -35,7 +35,7 @@ impl EtcdError {
 
 pub type EtcdResult<T> = std::result::Result<T, EtcdError>;
 
-/// What a member needs of etcd.
+/// A member's operations on etcd.
 #[async_trait]
 pub trait EtcdKv: Send + Sync {
     /// All keys with a prefix, as they are now, and the revision that etcd has as a whole.
@@ -73,7 +73,7 @@ pub struct EtcdRow {
     pub lease: i64,
 }
 
-/// What has to be so for a transaction to be carried out.
+/// The condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransactionGuard {
     Absent(String),
@@ -150,7 +150,7 @@ impl EtcdClient {
         authority: Option<&[u8]>,
         patience: Duration,
     ) -> std::result::Result<EtcdClient, String> {
-        // Whatever proxy the environment names is not for etcd.
+        // A proxy from the environment is not for etcd.
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             // No etcd sends one on, and the password would go along.
@@ -214,9 +214,9 @@ impl EtcdClient {
         Ok(Some(token.to_owned()))
     }
 
-    /// Asks the endpoint that answered last, and then each of the others. What must not be done twice is not asked for
-    /// again once it may have been: the second answer would say nothing of the first request, which may still be on its
-    /// way.
+    /// Asks the endpoint that answered last, and then each of the others. A request that must not be done twice is not
+    /// repeated once it may have been done: the second answer would not cover the first request, which may still be on
+    /// its way.
     async fn ask(&self, path: &str, body: &Value, twice: RetryPolicy) -> EtcdResult<Value> {
         let first = self.current.load(Ordering::Relaxed);
         let mut last_error = EtcdError::not_done("[cluster] names no endpoint");
@@ -241,7 +241,7 @@ impl EtcdClient {
             let (status, answer) = self.post(&format!("{endpoint}{path}"), body, token.as_deref()).await?;
             match status {
                 200 => return Ok(answer),
-                // A token does not last for ever.
+                // A token does not last forever.
                 401 if attempt == 0 && token.is_some() => *self.token.lock() = None,
                 400 | 401 | 403 => {
                     return Err(EtcdError::not_done(format!("status {status}: {}", said(&answer))));
@@ -253,7 +253,7 @@ impl EtcdClient {
     }
 }
 
-/// Whether a request may be made again when nobody knows what became of it.
+/// Whether a request may be made again when its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetryPolicy {
     May,
@@ -372,7 +372,7 @@ mod tests {
         // Nobody listens there, so nothing was sent.
         let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert_eq!(client_of(&format!("http://{unused_address}")).transact(&[], &[]).await, Ok(Some(7)));
-        // What only reads is asked elsewhere.
+        // A read goes to another member.
         assert_eq!(client_of(&silent).range("/t/").await, Ok((Vec::new(), 7)));
     }
 

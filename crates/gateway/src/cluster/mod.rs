@@ -46,7 +46,7 @@ const BROKEN: &str = "the metadata can't be written any more, so this gateway ha
 const LEAVE_PAUSE: Duration = Duration::from_millis(100);
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
-/// What the tasks of a member share.
+/// State that a member's tasks share.
 struct MemberShared {
     engine: Arc<GatewayEngine>,
     ownership: Arc<SlotOwnership>,
@@ -186,7 +186,7 @@ pub(crate) fn read_any_head(headers: &hyper::HeaderMap) {
     let _ = peers::proof_in(headers);
 }
 
-/// What the buckets are, so that members can tell whether theirs are the same.
+/// A fingerprint of the buckets, so that members can tell whether theirs are the same.
 fn buckets_of(config: &GatewayConfig) -> String {
     use sha2::Digest as _;
     let mut hash = sha2::Sha256::new();
@@ -229,7 +229,7 @@ pub struct SimulatedCluster {
     pub connect: Box<ConnectPeer>,
 }
 
-/// What the engine has to know before it is opened.
+/// The cluster's view for the engine before it is opened.
 ///
 /// # Errors
 /// When a certificate or a secret can't be used.
@@ -336,10 +336,10 @@ impl ClusterMember {
             if Instant::now() >= deadline {
                 match (self.shared.lease.lock().is_some(), self.shared.ownership.counts()) {
                     (true, (_, dirty, _)) => tracing::warn!(
-                        "{dirty} slots have what the store does not have: their keys answer SlowDown until this gateway is back"
+                        "{dirty} slots have data that the store lacks: their keys answer SlowDown until this gateway is back"
                     ),
                     (false, _) => tracing::warn!(
-                        "etcd has not said that everything is handed over: keys of which it has this gateway down answer SlowDown until that is back"
+                        "etcd has not confirmed that everything is handed over: keys that it assigns to this gateway answer SlowDown until this is back"
                     ),
                 }
                 break;
@@ -369,7 +369,7 @@ impl ClusterMember {
 }
 
 impl MemberShared {
-    /// What etcd has. Data that are older than what was seen before stop us, and everybody else.
+    /// The contents of etcd. Data that are older than what was seen before stop us, and everybody else.
     async fn look(&self) -> Result<ClusterView, MemberRefusal> {
         let membership = self.engine.membership().map_err(wrong)?;
         let noted = membership.as_ref().map_or(0, |membership| membership.revision);

@@ -54,7 +54,7 @@ pub(crate) async fn members(config: &GatewayConfig) -> Result<String, String> {
         // Writing to a string can't fail.
         let _ = writeln!(
             text,
-            "{name}  {address}  {} slots, {} of them with what the store may not have",
+            "{name}  {address}  {} slots, {} of them with data that the store may lack",
             of_it(&|_| true),
             of_it(&|record| record.is_dirty)
         );
@@ -111,7 +111,7 @@ pub(super) fn alone_by(
     Ok(OfflineDrain { segments, recorded: Some(recorded), is_trusted })
 }
 
-/// Gives the slots of a gateway that is gone to the others. What it has and the store does not have is lost.
+/// Gives the slots of a gateway that is gone to the others. Its data that the store lacks is lost.
 ///
 /// # Errors
 /// When it is there, or etcd does not answer.

@@ -90,7 +90,7 @@ pub(crate) struct PeerClients {
     standstill: Duration,
 }
 
-/// What comes in from another gateway.
+/// A request from another gateway.
 pub(crate) enum PeerRequest {
     /// A request of one of its clients, which is ours to answer.
     ByClient,
@@ -163,7 +163,8 @@ impl PeerClients {
         HeaderValue::from_str(&format!("{time_ms} {body} {proof}")).ok()
     }
 
-    /// What a request on the gateways' own port is. Of a question, [`answer`](Self::answer) looks at the body as well.
+    /// The kind of a request on the gateways' own port. Of a question, [`answer`](Self::answer) looks at the body as
+    /// well.
     pub(crate) fn asked<B>(&self, request: &Request<B>) -> PeerRequest {
         match self.proven_body(request) {
             None => PeerRequest::ByStranger,
@@ -175,7 +176,7 @@ impl PeerClients {
         }
     }
 
-    /// What the proof of a request says of its body, if it is one.
+    /// The body's hash in a request's proof, if it has one.
     fn proven_body<B>(&self, request: &Request<B>) -> Option<String> {
         let (time_ms, body, proof) = proof_in(request.headers())?;
         let right = self.proof(request.method(), &target_of(request.uri()), time_ms, body)?;
@@ -320,7 +321,7 @@ impl PeerClients {
         for name in OF_CONNECTION {
             parts.headers.remove(name);
         }
-        // One that stops in the middle must not keep the client for ever.
+        // One that stops in the middle must not keep the client forever.
         let (ownership, owner) = (Arc::clone(&self.ownership), owner.to_owned());
         let frames = futures_util::stream::unfold(Some(body), move |body| {
             let (ownership, owner, standstill) =
@@ -473,7 +474,7 @@ impl<S: futures_util::Stream<Item = GatewayResult<Frame<Bytes>>>> Body for Sized
 }
 
 /// Has the kernel break off what leads to a host that is out of reach: without this it would wait for a quarter of an
-/// hour, or for ever.
+/// hour, or forever.
 fn watch(stream: &TcpStream) -> std::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;

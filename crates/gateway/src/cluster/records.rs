@@ -1,4 +1,4 @@
-//! What the cluster has in etcd, and what a gateway reads of it.
+//! The cluster's records in etcd, and a gateway's view of them.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(super) struct ClusterRecord {
 pub(super) struct MemberRecord {
     pub(super) name: String,
     pub(super) address: String,
-    /// What its buckets are: all members have to have the same.
+    /// The fingerprint of its buckets: all members have to have the same.
     pub(super) buckets: String,
     /// It gives away what it has, and is given nothing more.
     #[serde(default)]
@@ -31,7 +31,7 @@ pub(super) struct MemberRecord {
 /// Of each local directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HomeRecord {
-    /// What the process that used it last drew. An older copy of the directory does not know it.
+    /// The token that its last process drew. An older copy of the directory does not know it.
     pub(super) token: u64,
     /// Random, another one with each transaction of its gateway: an older etcd does not have the last.
     pub(super) serial: u64,
@@ -97,7 +97,7 @@ impl EtcdKeys {
 /// A record, and the revision of its last change.
 pub(super) type FoundRecord<T> = (T, u64);
 
-/// What etcd has.
+/// The contents of etcd.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterView {
     /// Of etcd as a whole. It never goes back, unless etcd's data do.
@@ -180,7 +180,7 @@ impl ClusterView {
         (self.members.iter().map(peer).collect(), self.slots.iter().map(owned).collect())
     }
 
-    /// What has to be so for this slot to be changed by what this view says of it.
+    /// The condition for changing this slot by this view.
     pub(super) fn unchanged(&self, keys: &EtcdKeys, slot: u16) -> TransactionGuard {
         match self.slot(slot) {
             Some((_, revision)) => TransactionGuard::Unchanged(keys.slot(slot), *revision),

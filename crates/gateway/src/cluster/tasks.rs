@@ -1,4 +1,4 @@
-//! What a member does by itself: one task holds the lease, the other one changes slots.
+//! A member's own tasks: one holds the lease, the other one changes slots.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ const MARGIN: u32 = 5;
 /// A member whose slots nobody has seen to for so long hangs, with its disk as a rule: others are to have what they
 /// can. Etcd that does not answer takes a part of a lease at a time.
 const MAX_ROUND_TIME: Duration = Duration::from_secs(120);
-const HANGS: &str = "nothing has become of a change of slots for two minutes, as where the local disk hangs, so this gateway has left the cluster until that goes on";
+const HANGS: &str = "a change of slots has taken over two minutes, as when the local disk hangs: this gateway has left the cluster until the change goes on";
 
 impl MemberShared {
     /// It would be wrong to go on: nothing is served, and the lease ends. Whether that is still so, every attempt to

@@ -52,7 +52,7 @@ async fn slot_possibly_becoming_clean_takes_no_write() {
         is_written |= a.put("t/3", "third").await;
         site.etcd.carry_out_late();
         site.check(&[&a]);
-        // Whatever happened, it goes on.
+        // It goes on even after an error.
         let _ = a.control.pass().await;
         assert!(a.put("t/4", "fourth").await, "{fates:?} {looks} {is_written}");
         site.check(&[&a]);
@@ -213,14 +213,14 @@ async fn etcd_rollback_stops_all_gateways() {
         let error = site.start("a").await.map(drop).unwrap_err();
         assert!(error.contains("slots that are clean in etcd"), "{error}");
     }
-    // What it has can be stored all the same, once nobody else is there.
+    // Its data can be stored all the same, once nobody else is there.
     assert_eq!(site.store_alone("a", true).await, Ok(0));
     assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_rollback_with_later_progress_is_detected() {
-    // What is lost: that the slot became dirty, or that it did and was clean again, so that etcd says the same of it as
+    // The lost fact: that the slot became dirty, or that it did and was clean again, so that etcd has the same of it as
     // before. Who looks first: the one that wrote it, or the other, that has only seen it.
     for (is_flushed, is_other) in [(false, false), (false, true), (true, false), (true, true)] {
         let site = Site::new();
@@ -344,7 +344,7 @@ async fn offline_drain_keeps_slots_taken_by_others() {
     assert_eq!(site.store_alone("a", false).await, Ok(1));
     assert_eq!(site.stored("u/1").await.as_deref(), Some("kept"));
     assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
-    // What etcd does not have, or no longer has for sure, somebody has to vouch for.
+    // Somebody has to vouch for data that etcd lacks, or may have lost.
     let snapshot = site.etcd.snapshot();
     site.etcd.write(put(EtcdKeys::new(fake::PREFIX).halted(), &"why", 0));
     let refused = site.store_alone("a", false).await.unwrap_err();
@@ -401,8 +401,8 @@ async fn started_store_request_is_awaited_at_lease_end() {
     a.flushed().await;
 }
 
-/// One slot keeps it from going: its object is not stored yet. What it has given away until then is the other's for
-/// good.
+/// One slot keeps it from going: its object is not stored yet. Slots that it has given away until then are the other's
+/// for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_of_leaving_gateway_do_not_return() {
     let site = Site::new();
@@ -541,7 +541,7 @@ async fn peers_exchange_only_needed_requests() {
         PeerAnswer::Deleted(outcomes) => assert_eq!(outcomes, [Err(GatewayError::PreconditionFailed)]),
         other => panic!("{other:?}"),
     }
-    // What would be lost when the slot moves is not taken.
+    // The gateway refuses data that would be lost when the slot moves.
     let put = async |request: PutRequest| {
         let body = futures_util::stream::empty().boxed();
         a.engine.put(BUCKET, "t/2", request, body, Box::new(|_, _| Ok(()))).await

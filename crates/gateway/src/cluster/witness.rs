@@ -1,20 +1,20 @@
 //! Whether etcd still has what it had. Its revision alone does not tell: an etcd with older data gets as far again by
-//! what others write. So this gateway writes a number of its own with whatever it changes, and the next look has to
-//! find the last one; and what others have written has to be there still, or to have been changed since.
+//! what others write. So this gateway writes a number of its own with each change, and the next look has to find the
+//! last one; and what others have written has to be there still, or to have been changed since.
 
 use std::collections::HashMap;
 
 use super::etcd::{EtcdError, EtcdRow, TransactionGuard};
 use super::records::{EtcdKeys, HomeRecord};
 
-/// What was seen of etcd, and written there.
+/// Observations of etcd, and our writes there.
 #[derive(Default)]
 pub(super) struct EtcdRollbackGuard {
     /// Our own record as etcd certainly had it: its revision and serial. `None` before this process has written one.
     known: Option<(u64, u64)>,
-    /// Serials that etcd may have got since: nobody knows what became of those transactions, nor what yet will.
+    /// Serials that etcd may have got since: those transactions may have happened, or may happen yet.
     possible: Vec<u64>,
-    /// What the last look found, but for what goes with leases.
+    /// The rows of the last look, without those that go with leases.
     rows: HashMap<String, (u64, Vec<u8>)>,
     /// Of that look.
     revision: u64,
@@ -37,7 +37,7 @@ impl EtcdRollbackGuard {
         self.known.map(|(revision, _)| TransactionGuard::Unchanged(home, revision))
     }
 
-    /// What became of it.
+    /// Takes the transaction's outcome.
     pub(super) fn end(&mut self, serial: u64, outcome: &Result<Option<u64>, EtcdError>) {
         match outcome {
             Ok(Some(revision)) => self.found(*revision, serial),
@@ -48,7 +48,7 @@ impl EtcdRollbackGuard {
 
     fn found(&mut self, revision: u64, serial: u64) {
         self.known = Some((revision, serial));
-        // Whatever is on its way asks for the record before this one.
+        // Transactions on their way ask for the record before this one.
         self.possible.clear();
     }
 
@@ -64,7 +64,7 @@ impl EtcdRollbackGuard {
         if let Some((last_revision, serial)) = self.known {
             let lost = || {
                 EtcdContradiction::WentBack(format!(
-                    "what this gateway wrote at revision {last_revision} is not there"
+                    "this gateway's write at revision {last_revision} is missing"
                 ))
             };
             let (home, home_revision) = home.ok_or_else(lost)?;
@@ -85,7 +85,7 @@ impl EtcdRollbackGuard {
                 false => row.mod_revision > self.revision,
             });
             if !is_so {
-                let reason = format!("{key} is not what it was at revision {}", self.revision);
+                let reason = format!("{key} differs from its value at revision {}", self.revision);
                 return Err(EtcdContradiction::WentBack(reason));
             }
         }

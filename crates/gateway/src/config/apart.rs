@@ -1,5 +1,5 @@
-//! What must not lie in each other: the stores, the gateway's own directory, and its files. What lies in a store is an
-//! object, which clients read and write.
+//! Directories that must not contain each other: the stores, the gateway's own directory, and its files. Every file in
+//! a store is an object, which clients read and write.
 
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
@@ -90,7 +90,7 @@ pub(super) fn check(config: &GatewayConfig, span: &Range<usize>, findings: &mut 
 mod tests {
     use crate::config::GatewayConfig;
 
-    /// What there is to say of a configuration with this store and these lines.
+    /// The message about a configuration with this store and these lines.
     fn said(store: &str, lines: &str, secret: &str) -> String {
         let text = format!(
             "listen = \"127.0.0.1:9000\"\n{lines}[local]\ndirectory = \"/var/lib/gateway\"\n[bucket.lake]\nstore = \"{store}\"\n\

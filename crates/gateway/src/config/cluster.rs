@@ -11,7 +11,7 @@ const TTL: Duration = Duration::from_secs(10);
 const MIN_TTL: Duration = Duration::from_secs(2);
 const MAX_TTL: Duration = Duration::from_secs(120);
 
-/// What only `read` knows how to take.
+/// Parsers that only `read` has.
 pub(super) struct ClusterParsers {
     pub(super) address: fn(&Field<'_>, &mut Diagnostics) -> Option<std::net::SocketAddr>,
     pub(super) path: fn(&Field<'_>, &mut Diagnostics) -> Option<PathBuf>,
@@ -60,7 +60,7 @@ pub(super) fn cluster(
     let mut text = |key: &'static str, description: &str| {
         section.take(key).and_then(|field| field.text(description, findings)).map(|text| text.value)
     };
-    let prefix = text("prefix", "what the cluster's keys in etcd begin with");
+    let prefix = text("prefix", "the prefix of the cluster's keys in etcd");
     let address = text("address", "how the other gateways reach this one, such as \"gateway-1:9002\"");
     let user = text("etcd_user", "a user of etcd");
     let authority = section.take("authority").and_then(|field| (takers.path)(&field, findings));

@@ -47,11 +47,11 @@ pub struct TlsConfig {
     pub key: PathBuf,
 }
 
-/// What the gateway has on this machine.
+/// The gateway's resources on this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalConfig {
     pub directory: PathBuf,
-    /// What may be acknowledged and not yet in the store, with unfinished uploads.
+    /// Bytes that may be acknowledged and not yet in the store, with unfinished uploads.
     pub journal_bytes: u64,
     /// Blocks of objects in memory.
     pub memory_bytes: u64,
@@ -153,7 +153,7 @@ pub struct AccessKey {
     pub grants: Vec<KeyGrant>,
 }
 
-/// What a key may do where.
+/// A key's permissions on a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyGrant {
     /// `None` for every bucket.

@@ -21,7 +21,7 @@ const FLUSH_AFTER: Duration = Duration::from_secs(5);
 /// Less does not hold what one request reads.
 const MIN_MEMORY_BLOCKS: u64 = 4;
 const MIN_JOURNAL_BYTES: u64 = MIB;
-const NOT_WITHIN: &str = "expected stores of which none is within another";
+const NOT_WITHIN: &str = "expected stores outside of each other";
 
 pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<GatewayConfig> {
     let document = parse(text, findings)?;
@@ -462,7 +462,7 @@ fn rule(section: &mut Section<'_>, prefix: String, findings: &mut Diagnostics) -
         && let Some(field) = &write
     {
         field.invalid(
-            "expected \"through\": where others write too, the gateway can't acknowledge what the store does not have",
+            "expected \"through\": where others write too, the gateway can't acknowledge writes that the store lacks",
             findings,
         );
     }
@@ -508,7 +508,7 @@ fn keys(
             }
             None => section.missing(
                 "allow",
-                "expected what it may do, as in `allow = [{ bucket = \"lake\", may = [\"read\", \"write\"] }]`",
+                "expected its permissions, as in `allow = [{ bucket = \"lake\", may = [\"read\", \"write\"] }]`",
                 findings,
             ),
         }

@@ -23,7 +23,7 @@ pub(crate) struct ConfigSecrets {
     /// By access key.
     pub(crate) of_clients: HashMap<String, String>,
     pub(crate) of_store: Option<String>,
-    /// What gateways know each other by.
+    /// The gateways' shared secret.
     pub(crate) of_cluster: Option<String>,
     pub(crate) of_etcd: Option<String>,
     pub(crate) at_rest: Option<Arc<AtRest>>,

@@ -1,5 +1,5 @@
-//! Whether the sizes of `[local]` fit this machine: what can't work is refused before anything is made, and not by
-//! whatever breaks first.
+//! Whether the sizes of `[local]` fit this machine: impossible sizes are refused before anything is made, not by the
+//! first failure.
 
 use std::path::Path;
 
@@ -23,11 +23,11 @@ impl LocalConfig {
     }
 }
 
-/// What this machine has; `None` where nobody knows.
+/// This machine's sizes; `None` where unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MachineSizes {
     memory_bytes: Option<u64>,
-    /// What this process may take of it, if its control group says so.
+    /// The control group's limit for this process, if any.
     allowed_bytes: Option<u64>,
     /// Of the file system that the local directory is on.
     disk_bytes: Option<u64>,
@@ -52,7 +52,7 @@ impl MachineSizes {
         mebibytes(memory.map_or(1 << 30, |bytes| bytes / 8).clamp(64 << 20, 1 << 30))
     }
 
-    /// What the journal may take: a quarter of what is free, from 256 MiB to 8 GiB.
+    /// The journal's size: a quarter of the free space, from 256 MiB to 8 GiB.
     pub(crate) fn fitting_journal(&self) -> u64 {
         mebibytes(self.free_bytes.map_or(8 << 30, |bytes| bytes / 4).clamp(256 << 20, 8 << 30))
     }
@@ -66,7 +66,7 @@ fn mebibytes(bytes: u64) -> u64 {
 /// Warnings for an administrator who starts a gateway with these sizes on this machine.
 ///
 /// # Errors
-/// What can't work at all.
+/// Sizes that can't work at all.
 pub(crate) fn check(local: &LocalConfig, machine: &MachineSizes) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     let in_memory = local.memory_bytes.saturating_add(local.metadata_bytes);
@@ -181,7 +181,7 @@ mod tests {
             MachineSizes { memory_bytes: Some(GIB / 4), free_bytes: Some(GIB), ..MachineSizes::default() };
         assert_eq!(sizes(&small), (64 << 20, 256 << 20));
         assert_eq!(sizes(&MachineSizes::default()), (GIB, 8 * GIB));
-        // Whatever this machine is.
+        // On any machine.
         assert!(MachineSizes::look(Path::new("/")).memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
     }
 }

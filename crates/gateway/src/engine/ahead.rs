@@ -1,5 +1,5 @@
-//! Reading ahead of clients that ask for ranges: of one that goes through an object from front to back, the next
-//! blocks; of one that looks at an object's end, as a reader of Parquet or ORC does first, what is before it.
+//! Reads ahead of clients that ask for ranges. A client that goes through an object from front to back gets the next
+//! blocks. For one that reads an object's end, as readers of Parquet or ORC do first, the bytes before it are read.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -61,7 +61,7 @@ impl Default for ObjectReadAhead {
 }
 
 impl SequentialReaders {
-    /// What is worth fetching now that this range is being read of an object of this size.
+    /// Ranges worth fetching while a client reads this range of an object of this size.
     fn reads(
         &mut self,
         object: (String, u64),
@@ -111,7 +111,7 @@ impl GatewayEngine {
     /// A range is being read: fetches what is likely to be next.
     pub(super) fn read_ahead(&self, bucket: &str, key: &str, resolved: &ResolvedObject, range: &Range<u64>) {
         let [run] = resolved.runs() else { return };
-        // What the journal has needs no fetching; another gateway sees to its own.
+        // The journal's bytes need no fetching; another gateway sees to its own.
         let RunSource::Remote(origin) = &run.source else { return };
         let object = (format!("{bucket}/{key}/{}", resolved.record.etag), resolved.record.version);
         let block = self.blocks.block_bytes();

@@ -10,17 +10,17 @@ use crate::ownership::OwnedSlot;
 use crate::placement::{SLOTS, slot_of};
 use crate::staged::placing_key;
 
-/// What it goes by.
+/// The evidence that it goes by.
 #[derive(Clone)]
 pub struct OfflineDrain {
     pub(crate) segments: usize,
-    /// What etcd has; `None` if it does not answer, or knows nothing of the cluster.
+    /// The cluster in etcd; `None` if etcd does not answer, or has no such cluster.
     pub(crate) recorded: Option<RecordedCluster>,
     /// The operator knows that none of its keys were given to others.
     pub(crate) is_trusted: bool,
 }
 
-/// What etcd says of the cluster.
+/// The cluster as etcd has it.
 #[derive(Clone)]
 pub(crate) struct RecordedCluster {
     pub(crate) cluster: u64,
@@ -30,15 +30,15 @@ pub(crate) struct RecordedCluster {
 }
 
 impl RecordedCluster {
-    /// Whether nobody can have got a slot of which this does not tell.
+    /// Whether these are all slots that somebody can have got.
     fn is_whole(&self, membership: &ClusterMembership) -> bool {
         !self.is_halted && self.revision >= membership.revision
     }
 }
 
 impl OfflineDrain {
-    /// Slots that others have got after this local directory had them. What it has there may be older than what they
-    /// have stored.
+    /// Slots that others have got after this local directory had them. Its data there may be older than theirs in the
+    /// store.
     ///
     /// # Errors
     /// When nobody knows.

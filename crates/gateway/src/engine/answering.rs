@@ -1,4 +1,4 @@
-//! What other gateways ask of this one. Each has asked whether its client may.
+//! Other gateways' questions to this one. Each has asked whether its client may.
 
 use std::sync::Arc;
 use std::time::Duration;

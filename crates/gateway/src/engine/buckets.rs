@@ -28,7 +28,7 @@ impl GatewayEngine {
         let backend = (self.setup.open_store)(place)
             .map_err(|problem| format!("the store of bucket {name}: {problem}"))?
             .with_memory(self.storing.clone());
-        // What is on its way to a directory ends with the gateway.
+        // Requests to a directory end with the gateway.
         if backend.kind == BackendKind::S3 {
             let (log, bucket) = (Arc::clone(&self.sent), name.to_owned());
             backend.late().note_sent_in(Arc::new(OfBucket { log, bucket }));
@@ -70,7 +70,7 @@ impl GatewayEngine {
                 && former.store != place
             {
                 return Err(format!(
-                    "bucket {} was over {} and is now over {place}, so what the gateway knows of its objects is wrong\n  what to do: give the new store a new bucket name, or another directory in [local]",
+                    "bucket {} was over {} and is now over {place}, so the gateway's metadata of its objects are wrong\n  what to do: give the new store a new bucket name, or another directory in [local]",
                     bucket.name, former.store
                 ));
             }
@@ -165,7 +165,7 @@ impl GatewayEngine {
             0 => match self.needed_elsewhere(|name| name.bucket == bucket) {
                 Ok(0) => Ok(()),
                 Ok(count) => Err(format!(
-                    "the configuration no longer has bucket {bucket}, and the bytes of {count} of its objects are what copies or unfinished uploads of other buckets consist of\n  what to do: put [{section}] back, complete or abort those uploads, and run `underlay-gateway drain` before you remove it"
+                    "the configuration no longer has bucket {bucket}, and copies or unfinished uploads of other buckets need the bytes of {count} of its objects\n  what to do: put [{section}] back, complete or abort those uploads, and run `underlay-gateway drain` before you remove it"
                 )),
                 Err(error) => Err(error.to_string()),
             },
@@ -186,7 +186,7 @@ impl GatewayEngine {
         let state = self.served.buckets.read().get(name).cloned().ok_or(GatewayError::NoSuchBucket)?;
         if state.is_unlisted.load(Ordering::Relaxed) {
             return Err(GatewayError::StoreAway(
-                "what the bucket's directory has is not known before it is there and listed: is it mounted?"
+                "the bucket's objects are unknown until its directory is there and listed: is it mounted?"
                     .to_owned(),
             ));
         }

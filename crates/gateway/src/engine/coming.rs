@@ -125,7 +125,7 @@ struct StreamingBlock {
     pieces: mpsc::UnboundedReceiver<Bytes>,
     /// Where the next piece begins.
     at: u64,
-    /// What has not been handed on yet.
+    /// The bytes that have not been handed on yet.
     left: Range<u64>,
     _hold: Option<MemoryHold>,
 }
@@ -137,11 +137,12 @@ impl StreamingBlock {
         self.resolved.runs.iter().all(is_known)
     }
 
-    /// What has not come.
+    /// Fetches the bytes that have not come.
     async fn rest(&self) -> GatewayResult<Bytes> {
         let rest = || self.left.start - self.begins..self.left.end - self.begins;
         match self.engine.piece(&self.name, &self.resolved, rest()).await {
-            // That may be what became of the request that was to bring it, and no status can tell the client any more.
+            // The request that was to bring it may have failed so, and it is too late for a status that tells the
+            // client.
             Err(GatewayError::Store(reason) | GatewayError::StoreAway(reason)) => {
                 tracing::debug!("the rest of {} is asked for again: {reason}", self.name);
                 self.engine.piece(&self.name, &self.resolved, rest()).await

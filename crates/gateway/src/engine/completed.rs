@@ -22,7 +22,7 @@ use crate::store::{RequestEffect, StoreCondition, bare};
 /// For clients that ask again, which they do within minutes.
 const MAX_COMPLETED: usize = 1_000;
 
-/// What an object is to be made of.
+/// A part of an object to be made.
 pub(super) struct ListedPart {
     pub(super) upload: String,
     pub(super) parts: Vec<CompletedPart>,

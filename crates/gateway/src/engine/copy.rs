@@ -17,7 +17,7 @@ use crate::meta::ObjectName;
 use crate::model::{ChecksumCoverage, ObjectHeaders, ObjectRecord, now_ms};
 use crate::store::{BackendKind, RequestEffect, bare};
 
-/// What is copied to where.
+/// A copy's source and target.
 #[derive(Clone, Debug, Default)]
 pub struct CopyRequest {
     pub from: (String, String),
@@ -33,7 +33,7 @@ pub struct CopyRequest {
     pub checksum: Option<ChecksumKind>,
 }
 
-/// What a source has to be.
+/// The conditions on a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceConditions {
     pub if_match: Option<String>,

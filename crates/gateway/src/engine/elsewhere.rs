@@ -1,4 +1,4 @@
-//! What other gateways have. Requests for one key go to its owner as they are; here is what takes several: listings,
+//! Questions to other gateways. Requests for one key go to its owner as they are; here is what takes several: listings,
 //! deletions of many keys, and copies from another's objects.
 
 use std::ops::Range;
@@ -28,11 +28,11 @@ pub struct KeySharing {
 #[async_trait]
 pub trait PeerQueries: Send + Sync {
     /// # Errors
-    /// What the other said, or `Busy` when it does not answer.
+    /// The other's answer, or `Busy` when it does not answer.
     async fn ask(&self, owner: &str, question: &PeerQuestion) -> GatewayResult<PeerAnswer>;
 }
 
-/// What one gateway asks another.
+/// A gateway's question to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum PeerQuestion {
     /// The objects in these slots, which the other has at these epochs.
@@ -187,7 +187,7 @@ impl GatewayEngine {
         }
     }
 
-    /// What the store can't keep is lost with the next owner, so it is not taken.
+    /// Data that the store can't keep would be lost with the next owner, so it is not taken.
     pub(super) fn check_keepable(
         &self,
         state: &BucketState,

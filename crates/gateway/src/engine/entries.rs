@@ -10,13 +10,13 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::meta::{MetadataView, UploadCounts};
 
-/// What a pending name counts as, against the memory for blocks. It takes some 500 bytes.
+/// A pending name's weight against the memory for blocks. It takes some 500 bytes.
 const NAME_BYTES: u64 = 1024;
 /// However little memory there is.
 const MIN_NAMES: u64 = 16 << 10;
 /// Unfinished uploads of a bucket.
 pub(super) const MAX_UPLOADS: i64 = 100_000;
-/// What a part counts as, against the journal, also one that has no bytes of its own.
+/// A part's weight against the journal, also without bytes of its own.
 const PART_BYTES: u64 = 1024;
 const MIN_PARTS: u64 = 100_000;
 
@@ -43,7 +43,7 @@ impl UploadEntries {
         Ok(UploadEntries { by_bucket: Mutex::new(by_bucket), parts, most_parts })
     }
 
-    /// What a commit has changed.
+    /// Applies a commit's changes.
     pub(super) fn apply(&self, unfinished: Vec<UploadCounts>) {
         for UploadCounts { bucket, uploads, parts } in unfinished {
             self.parts.fetch_add(parts, Ordering::Relaxed);

@@ -19,7 +19,7 @@ const EXPIRY: &str = "expiry of uploads";
 
 /// The time of day as it is at least. A clock that jumps ahead must not end what somebody is at: what counts is no more
 /// than the time at our start and how long that is ago. One that has been ahead for as long as an upload may rest was
-/// wrong at our start, and is right: whatever was left before it jumped has expired by then.
+/// wrong at our start, and is right: uploads from before its jump have expired by then.
 pub(super) struct WallClock {
     since_start: Box<dyn Fn() -> Duration + Send + Sync>,
     believed_after: Duration,
@@ -66,7 +66,7 @@ impl GatewayEngine {
     pub(super) fn start_expiring(self: &Arc<Self>) {
         let pause = (self.setup.uploads_expire / 10).clamp(*PAUSE.start(), *PAUSE.end());
         let engine = Arc::downgrade(self);
-        // What can't be ended is looked at again by the next start.
+        // The next start tries again to end the others.
         let set_aside = Arc::new(Mutex::new(HashSet::new()));
         self.supervisor.run(EXPIRY, move || {
             let (engine, set_aside) = (engine.clone(), Arc::clone(&set_aside));
@@ -186,13 +186,13 @@ mod tests {
         assert_eq!(clock.certainly_ms(1_005_000 + 365 * day_ms), 1_005_000);
         assert_eq!(clock.certainly_ms(1_005_000 - 365 * day_ms), 1_005_000 - 365 * day_ms);
         assert_eq!(clock.certainly_ms(i64::MAX), 1_005_000);
-        // What is really long ago is so still, by a clock that was right in between.
+        // A really old time still counts as old, by a clock that was right in between.
         assert_eq!(clock.certainly_ms(1_000_000), 1_000_000);
         passed_ms.store(8 * day_ms as u64, Ordering::Relaxed);
         assert_eq!(clock.certainly_ms(i64::MAX), 1_000_000 + 8 * day_ms);
     }
 
-    /// What a clock says for at most three days in a row, beside what it should: far ahead, a little, or back.
+    /// A clock's errors for at most three days in a row: far ahead, a little, or back.
     fn mistakes() -> impl Strategy<Value = Vec<(u64, i64)>> {
         let day_ms = DAY.as_millis() as i64;
         let wrong = prop_oneof![any::<i64>(), -day_ms..day_ms, Just(0)];
@@ -211,7 +211,7 @@ mod tests {
                 let said_ms = if at % 4 == 0 { right_ms } else { right_ms.saturating_add(wrong_ms) };
                 let certain_ms = clock.certainly_ms(said_ms);
                 prop_assert!(certain_ms <= right_ms && certain_ms <= said_ms, "{certain_ms}, {right_ms}, {said_ms}");
-                // What it says is believed as far as it can be.
+                // Its time is believed as far as possible.
                 prop_assert!(certain_ms == said_ms.min(right_ms));
             }
         }

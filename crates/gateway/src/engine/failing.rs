@@ -10,7 +10,7 @@ use crate::errors::{GatewayError, StoreRefusal};
 use crate::meta::ObjectName;
 use crate::model::now_ms;
 
-/// What has failed for less is not worth a line.
+/// A shorter failure is not worth a line.
 const LONG: Duration = Duration::from_secs(60);
 /// How often the log lists what has failed for long.
 const SAY_EVERY: Duration = Duration::from_secs(60);

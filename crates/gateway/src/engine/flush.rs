@@ -31,7 +31,7 @@ const OVERWRITTEN_READERS_GET: Duration = Duration::from_secs(5);
 const READERS_PAUSE: Duration = Duration::from_millis(5);
 const FLUSHER: &str = "flusher";
 
-/// What there is to do for a name.
+/// The work for a name.
 enum FlushTask {
     /// The store has it already.
     Nothing,
@@ -42,7 +42,7 @@ enum FlushTask {
         record: ObjectRecord,
         from: String,
         cached_as: ContentId,
-        /// What is there, and that it is.
+        /// The content there, and its place.
         source: (ContentId, ContentPlace),
     },
     Upload(ObjectRecord),
@@ -53,7 +53,7 @@ enum FlushTask {
 }
 
 impl FlushTask {
-    /// What it does to the name in the store; `None` if it leaves that alone.
+    /// Its effect on the name in the store; `None` if it leaves that alone.
     fn effect(&self) -> Option<RequestEffect> {
         match self {
             FlushTask::Nothing | FlushTask::Blocked(_) | FlushTask::Fetch(_) => None,
@@ -111,8 +111,8 @@ impl GatewayEngine {
         })
     }
 
-    /// What is not ours now is left alone. The name stays under way until the store has answered, or has been given up:
-    /// a request that has been sent goes on without us.
+    /// Names that are not ours now are left alone. The name stays under way until the store has answered, or has been
+    /// given up: a request that has been sent goes on without us.
     async fn flush_ours(&self, turn: &FlushTurn) -> AttemptOutcome {
         // A part that is on its way to the store is pending, in case that nothing comes of it.
         if !self.may_flush(&turn.name) || self.spills.is_under_way(&turn.name) {
@@ -225,7 +225,7 @@ impl GatewayEngine {
         };
         let Some(object) = resolved.as_ref().map(|resolved| resolved.record.clone()) else {
             let task = match (at_store, stored) {
-                // No name owns it any more, so whatever refers to it is another object.
+                // No name owns it any more, so references to it are other objects'.
                 (Some((content, _)), _) => FlushTask::Blocked(content),
                 (None, Some(_)) => FlushTask::Delete,
                 (None, None) => FlushTask::Nothing,
@@ -252,7 +252,7 @@ impl GatewayEngine {
             && is_whole(&object, extent.content, &content)
             && let ContentPlace::Remote { bucket, key, headers_hash, cached_as, .. } = &content.place
             && *bucket == name.bucket
-            // Onto itself it would take whatever is there now.
+            // Onto itself it would take the store's present object.
             && *key != name.key
             && keeps_headers(state, &object, *headers_hash)
         {
@@ -285,7 +285,7 @@ impl GatewayEngine {
         fence: CommitFence,
     ) -> GatewayResult<()> {
         state.delete_durably(&name.key, &|| self.check_flush(name)).await?;
-        // What it has still would be there again once somebody lists the store.
+        // Objects left there would come back once somebody lists the store.
         state.backend.confirm_gone(&name.key).await?;
         self.counters.deleted_in_store.fetch_add(1, Ordering::Relaxed);
         let target = name.clone();
@@ -302,8 +302,8 @@ impl GatewayEngine {
             .await
     }
 
-    /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being
-    /// stored, and the power fail, the next start deletes it.
+    /// From now on the store may have an object of this name: should it be deleted while it is being stored, and the
+    /// power fail, the next start deletes it.
     async fn announce(&self, name: &ObjectName, fence: CommitFence) -> GatewayResult<()> {
         let target = name.clone();
         self.committer
@@ -365,7 +365,7 @@ impl GatewayEngine {
                 self.check_flush(name)?;
                 let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
                 passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
-                // What was written lately is likely to be read: the cache has it before the journal lets it go.
+                // Recent writes are likely to be read: the cache has them before the journal lets them go.
                 self.blocks.insert(owner, number, block.clone());
                 Ok(block)
             })

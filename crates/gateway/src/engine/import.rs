@@ -60,7 +60,7 @@ impl GatewayEngine {
             let regions = self.metadata.view().and_then(|view| PrefixRegions::known(&view, &state.name));
             let regions = regions.map_err(|error| error.to_string())?;
             let is_missing = !regions.missing(&wanted).is_empty() && self.lists_missing()?;
-            // What it has is not known before it is mounted.
+            // Its contents are unknown before it is mounted.
             if state.backend.is_awaited() && is_missing {
                 state.is_unlisted.store(true, Ordering::Relaxed);
                 continue;
@@ -146,7 +146,7 @@ impl GatewayEngine {
     ) -> std::result::Result<(), String> {
         let by_slots = self.setup.sharing.is_some();
         let failed = |error: &dyn std::fmt::Display| {
-            format!("cannot list what is in the store of bucket {}: {error}", state.name)
+            format!("cannot list the store of bucket {}: {error}", state.name)
         };
         self.check_whose_at(state, backend).await.map_err(|error| failed(&error))?;
         let mut listed = backend.list(prefix, None).map_err(|error| failed(&error))?;
@@ -181,7 +181,7 @@ impl GatewayEngine {
                             })? {
                                 continue;
                             }
-                            // What clients did before it was listed counts more, and has to get there: also a deletion.
+                            // Clients' earlier changes take precedence, and have to get there: also a deletion.
                             if change.object(name)?.is_none() && change.pending(name)?.is_none() {
                                 enter_listed(change, name, found, *numbers, kind)?;
                             } else if change.stored(name)?.is_none() {
@@ -264,12 +264,12 @@ impl GatewayEngine {
                 self.needed_elsewhere(|name| set.contains(name)).map_err(|error| error.to_string())?;
             if needed > 0 {
                 return Err(format!(
-                    "{prefix} is no longer exclusive, and the bytes of {needed} of its objects are what copies or unfinished uploads elsewhere consist of\n  what to do: set consistency = \"exclusive\" again, complete or abort those uploads, run `underlay-gateway drain`, and change it then"
+                    "{prefix} is no longer exclusive, and copies or unfinished uploads elsewhere need the bytes of {needed} of its objects\n  what to do: set consistency = \"exclusive\" again, complete or abort those uploads, run `underlay-gateway drain`, and change it then"
                 ));
             }
         }
-        // Noted first: whatever ends this half-way, they are listed before they count again, and the next start forgets
-        // the rest before that.
+        // Noted first: if this ends half-way, they are listed before they count again, and the next start forgets the
+        // rest before that.
         let (bucket, wanted) = (state.name.clone(), PrefixRegions::wanted(&state.rules));
         let prefix = prefix.key.clone();
         let noted = self.committer.commit(Vec::new(), move |change| {
@@ -308,7 +308,7 @@ impl GatewayEngine {
                 let names = names.to_vec();
                 let forgotten = self.committer.commit(Vec::new(), move |change| {
                     for name in &names {
-                        // What was written here is not the store's to say.
+                        // The store does not decide about writes made here.
                         if change.pending(name)?.is_none() {
                             change.set_object(name, None)?;
                             change.set_stored(name, None)?;

@@ -118,7 +118,8 @@ impl GatewayEngine {
         Ok(ListPage { entries, is_truncated })
     }
 
-    /// What several gateways have, each of its own: no snapshot, but every key as it is at some moment of the request.
+    /// The keys of several gateways, each with its own: no snapshot, but every key as it is at some moment of the
+    /// request.
     async fn list_shares(
         &self,
         bucket: &str,
@@ -181,7 +182,7 @@ impl GatewayEngine {
                 if !key.starts_with(&request.prefix) {
                     return Ok(false);
                 }
-                // What is not to be told of may have the rest of its group behind it.
+                // A key that is not listed may have the rest of its group behind it.
                 if !is_wanted(key) {
                     return Ok(true);
                 }
@@ -217,7 +218,7 @@ impl GatewayEngine {
         }
     }
 
-    /// What the store lists below prefixes that are not ours alone.
+    /// The store's listing below prefixes that are not ours alone.
     async fn list_shared(&self, state: &BucketState, request: &ListRequest) -> GatewayResult<Vec<ListEntry>> {
         let mut grouping = KeyGrouping { request, entries: Vec::new() };
         if state.backend.kind == BackendKind::Directory {
@@ -274,8 +275,8 @@ impl GatewayEngine {
                     break;
                 }
                 if let Some(group) = grouping.group_of(&key) {
-                    // The rest of the group is skipped by asking behind it. What comes even behind that is passed over
-                    // one by one: each request begins behind the one before, or the listing would never end.
+                    // The rest of the group is skipped by asking behind it. Keys even behind that are passed over one
+                    // by one: each request begins behind the one before, or the listing would never end.
                     let next = format!("{group}{LAST}");
                     let is_behind = after.as_ref().is_none_or(|after| next > *after);
                     if is_behind || is_planted(PlantedBug::LastCharacterHides) {

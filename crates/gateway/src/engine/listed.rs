@@ -10,8 +10,7 @@ use crate::store::{BackendKind, StoredInfo, bare};
 /// Objects of one commit.
 pub(super) const BATCH: usize = 2_000;
 
-/// Enters an object from a listing: it stays known from now on, whatever the store says about it later, unless that is
-/// newer.
+/// Enters an object from a listing: it stays known from now on, unless the store later shows a newer one.
 pub(super) fn enter_listed(
     change: &mut MetadataChange<'_>,
     name: &ObjectName,

@@ -20,7 +20,7 @@ fn said_in(cache: &Folder) -> Option<u64> {
     u64::from_str_radix(cache.read_text(FILE, 64).ok()?.trim(), 16).ok()
 }
 
-/// Removes what the cache has. What is no file is not its own.
+/// Removes what the cache has. Anything but a file is not its own.
 fn empty(cache: &Folder) -> io::Result<()> {
     for entry in std::fs::read_dir(cache.path())? {
         let entry = entry?;

@@ -93,7 +93,7 @@ pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<StoreBackend, St
 /// Makes the place of a bucket that a client creates, below another one.
 pub type CreatePlace = dyn Fn(&StorePlace, &str) -> std::result::Result<StorePlace, String> + Send + Sync;
 
-/// What the engine is opened with.
+/// The engine's parameters.
 pub struct EngineSetup {
     pub local: LocalConfig,
     pub patience: Duration,
@@ -108,7 +108,7 @@ pub struct EngineSetup {
     pub sharing: Option<KeySharing>,
     /// The others are stopped: what is left here is to be stored, and nothing else is done.
     pub alone: Option<OfflineDrain>,
-    /// What the local disk is encrypted with.
+    /// The local disk's encryption.
     pub at_rest: Option<Arc<AtRest>>,
     /// Buckets whose directory is the right one also if it has nothing of what was stored there.
     pub into_empty: Vec<String>,
@@ -151,7 +151,7 @@ pub struct GatewayEngine {
     late_of_removed: Mutex<HashMap<String, Arc<LateRequests>>>,
     /// Requests that wait for room.
     waiting: room::RoomQueue,
-    /// Contents of which the log has said that the store withholds them.
+    /// Contents that the log has already named as withheld by the store.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
     _lock: std::fs::File,
@@ -182,7 +182,7 @@ impl ServedBuckets {
     }
 }
 
-/// What the engine did since its start.
+/// The engine's counters since its start.
 #[derive(Default)]
 pub(crate) struct EngineCounters {
     /// Objects that clients made where the prefix is ours alone: by a PUT, a copy, or the end of an upload.
@@ -241,7 +241,7 @@ pub(crate) struct CompletedUpload {
     pub(crate) stored: WriteReceipt,
 }
 
-/// What the store said lately of keys that others may write, and when.
+/// The store's recent answers about keys that others may write, with their times.
 #[derive(Default)]
 pub(crate) struct FreshEntry {
     pub(crate) found: HashMap<String, (std::time::Instant, StoredInfo)>,
@@ -358,7 +358,7 @@ impl GatewayEngine {
         check_seal(&metadata, sealed_by, &setup.local.directory)?;
         let is_anew = is_sealed_anew(&metadata, sealed_by).map_err(|error| error.to_string())?;
         if is_anew && folder.has(CACHE) {
-            // What lies there in clear has to go, and what another key has sealed is of no use. The key is noted after
+            // Clear blocks there have to go, and blocks sealed by another key are of no use. The key is noted after
             // this.
             let cache = folder.path().join(CACHE);
             underlay_files::remove_tree(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
@@ -560,7 +560,7 @@ impl GatewayEngine {
         self.queue.last_failure()
     }
 
-    /// Ends the flushers, and takes no more writes. What was taken before may not be in the stores yet: from here on
+    /// Ends the flushers, and takes no more writes. Earlier writes may not be in the stores yet: from here on
     /// [`is_clean`](Self::is_clean) has the last word on that.
     pub async fn close(&self) {
         self.close_metadata().await;

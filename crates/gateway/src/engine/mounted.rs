@@ -22,14 +22,13 @@ use crate::store::{DirectoryIdentity, OWNERS, STORE_TIMEOUT, StoreBackend, Store
 /// How often it is looked whether a directory is there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const MOUNTS_LOOK: &str = "look at directories";
-/// What takes long to look at is looked at less often: a pause is so many times as long as the look, and no longer than
-/// this.
+/// Slow looks are rarer: a pause is so many times as long as the look, and no longer than this.
 const PAUSE_BY: u32 = 10;
 const MAX_PAUSE: Duration = Duration::from_secs(300);
 /// Files that are looked for in a directory before it is no longer asked for more.
 const MAX_PROBED_FILES: usize = 100_000;
 
-/// What the metadata say that a store has, held against it.
+/// The metadata's view of a store, compared with it.
 #[derive(Debug, Default)]
 struct RecordedMount {
     /// A name at which it has an object for sure: what is pending may never have got there.
@@ -41,7 +40,7 @@ struct RecordedMount {
     is_empty: bool,
 }
 
-/// What follows from it.
+/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MountVerdict {
     /// It is what the metadata speak of, as far as anybody can say.
@@ -170,14 +169,17 @@ impl GatewayEngine {
             }
             if let (MountVerdict::Away, Some(name)) = (verdict, &recorded.example) {
                 let root = root.display();
-                let observation =
-                    if recorded.is_empty { "is empty" } else { "has nothing of what was stored there" };
+                let observation = if recorded.is_empty {
+                    "is empty"
+                } else {
+                    "has none of the objects that were stored there"
+                };
                 let reason =
                     format!("{name} is recorded in {root}, for example, and the directory {observation}");
                 if !is_right {
                     state.backend.await_another();
                     tracing::warn!(
-                        "{reason}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty {}`, which takes that directory as it is from then on: see \"A directory that is not mounted\" in docs/gateway.md",
+                        "{reason}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, without a restart. If those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty {}`, which accepts that directory as it is: see \"A directory that is not mounted\" in docs/gateway.md",
                         state.name
                     );
                     continue;
@@ -201,7 +203,7 @@ impl GatewayEngine {
         let view = self.metadata.view().map_err(failed)?;
         let former: Option<DirectoryIdentity> = view.state(&key_of(&state.name)).map_err(failed)?;
         if former == Some(identity) {
-            // Whatever was deleted there by others.
+            // Even after deletions by others.
             return Ok((MountVerdict::Known, RecordedMount::default()));
         }
         let (bucket, store, place) = (Arc::clone(state), backend.clone(), root.to_owned());
@@ -209,7 +211,7 @@ impl GatewayEngine {
             look(&view, &bucket.name, |key| bucket.is_exclusive(key), &store, &place)
         });
         let recorded = looked.await.map_err(|error| error.to_string())?.map_err(failed)?;
-        // What it has looked at may not be the one that was opened, and is looked at again then.
+        // It may have looked at another directory than the one that was opened; then it looks again.
         if backend.check_there().await.is_err() {
             return Ok((MountVerdict::Away, RecordedMount::default()));
         }
@@ -274,7 +276,7 @@ impl GatewayEngine {
             state.is_unlisted.store(true, Ordering::Relaxed);
         }
         self.enter_root(state, identity, verdict).await?;
-        // What is in a bucket that is going is nobody's object.
+        // Files in a bucket that is going are nobody's objects.
         if self.setup.alone.is_none() && !state.is_going() {
             self.import_late(state, &backend).await?;
         }
@@ -317,8 +319,8 @@ impl GatewayEngine {
         });
     }
 
-    /// Looks at each directory now and then, for as long as the engine lives. What waits for one that has come back
-    /// goes there at once.
+    /// Looks at each directory now and then, for as long as the engine lives. Names that wait for a returned one are
+    /// flushed at once.
     pub(super) fn start_watching(self: &Arc<Self>) {
         for state in self.bucket_states().into_iter().filter(|state| state.backend.is_awaited()) {
             self.start_waiting_for(state);

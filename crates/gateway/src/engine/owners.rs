@@ -16,7 +16,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 const OWNERS_LOOK: &str = "look at whose stores are";
 
-/// What a store said last.
+/// A store's last answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StoreOwner {
     pub(crate) at: Option<Instant>,
@@ -58,7 +58,7 @@ impl GatewayEngine {
         {
             let mut looked = state.looked.lock();
             looked.at = Some(asked);
-            // What was served by them meanwhile is unknown here, so they stay the owners until the next start.
+            // Their writes meanwhile are unknown here, so they stay the owners until the next start.
             if marker.is_none() || std::mem::replace(&mut looked.is_theirs, true) {
                 drop(looked);
                 return state.check_ours();

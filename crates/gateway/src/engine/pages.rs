@@ -1,10 +1,10 @@
-//! What listings are asked for, and what they consist of.
+//! Requests for listings, and their pages.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ChecksumCoverage, ObjectRecord};
 
-/// What to list.
+/// A request for a listing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ListRequest {
     pub prefix: String,

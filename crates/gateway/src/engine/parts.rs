@@ -87,7 +87,7 @@ fn is_elsewhere(now: &PartRecord, before: &PartRecord) -> bool {
     now.extents != before.extents && PartRecord { extents: before.extents.clone(), ..now.clone() } == *before
 }
 
-/// The checksum of the whole, if the upload was begun with one and every part has it. What is expected has to be
+/// The checksum of the whole, if the upload was begun with one and every part has it. Expected checksums have to be
 /// compared.
 pub(super) fn whole_checksums(
     begun: &UploadRecord,
@@ -139,7 +139,7 @@ fn combined_checksums(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Gate
     Ok(checksums)
 }
 
-/// What GetObjectAttributes tells of each part; nothing if the upload was begun without a checksum.
+/// The parts' checksums for GetObjectAttributes; nothing if the upload was begun without a checksum.
 pub(super) fn checksums_of_parts(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Vec<String> {
     let Some(algorithm) = begun.checksum_algorithm.as_deref().and_then(ChecksumKind::from_name) else {
         return Vec::new();
@@ -219,7 +219,7 @@ mod tests {
                 && has_splinters(65, SHORT_EXTENT_BYTES - 1)
                 && !has_splinters(1000, SHORT_EXTENT_BYTES)
         );
-        // What is outside the range does not count.
+        // Extents outside the range do not count.
         let extents: Vec<ContentExtent> = (0..1000).map(|id| extent(id, 0, 1)).collect();
         assert!(!is_splintered(&extents, &(10..50)) && is_splintered(&extents, &(10..500)));
     }

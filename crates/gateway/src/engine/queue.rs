@@ -21,7 +21,7 @@ const REFUSED_IN_VAIN: u32 = 4;
 const BLOCKED_PAUSE: Duration = Duration::from_secs(2);
 /// The same where somebody waits for it.
 const AWAITED_PAUSE: Duration = Duration::from_millis(200);
-/// What is blocked for so long is stuck.
+/// A name blocked for so long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// A name that is another gateway's, as far as is known, looks again after so long.
 const NOT_OURS_PAUSE: Duration = Duration::from_millis(500);
@@ -66,7 +66,7 @@ struct FlushItem {
     blocked_since: Option<Instant>,
     /// Whether it can't be flushed before an earlier request has landed, or can't land any more.
     waits: bool,
-    /// What the store has at the name until a flush overwrites it. Some may be reading it still.
+    /// The contents of the store's object until a flush overwrites it. Some may be reading it still.
     formers: Vec<ContentId>,
     /// Counts commits that made the name pending.
     generation: u64,
@@ -82,7 +82,7 @@ impl FlushItem {
     }
 }
 
-/// What became of one attempt.
+/// One attempt's outcome.
 pub(super) enum AttemptOutcome {
     /// The metadata say so too: the row is gone, or is there for a newer version.
     Done,
@@ -109,8 +109,9 @@ impl FlushQueue {
         FlushQueue { most: Some(most), ..FlushQueue::default() }
     }
 
-    /// Places for those of the names that are not pending, waited for where there are none. What the stores refuse
-    /// again and again may stay for ever: it has as many places of its own, so that new names still have theirs.
+    /// Places for those of the names that are not pending, waited for where there are none. Names that the stores
+    /// refuse again and again may stay forever: they have as many places of their own, so that new names still have
+    /// theirs.
     pub(super) async fn reserve(self: &Arc<Self>, names: &[ObjectName]) -> ReservedNames {
         loop {
             let changed = self.changed.notified();
@@ -314,12 +315,12 @@ impl FlushQueue {
         }
     }
 
-    /// What the store has at a name that no object consists of any more. Told once.
+    /// Contents of the store's object that no other object needs any more. Told once.
     pub(super) fn take_formers(&self, name: &ObjectName) -> Vec<ContentId> {
         self.state.lock().items.get_mut(name).map_or_else(Vec::new, |item| std::mem::take(&mut item.formers))
     }
 
-    /// What became of a [`FlushTurn`].
+    /// Takes the outcome of a [`FlushTurn`].
     pub(super) fn finish(&self, name: &ObjectName, attempt: AttemptOutcome) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -396,7 +397,7 @@ impl FlushQueueState {
         if let Some(item) = self.items.get_mut(&name) {
             item.generation += 1;
             item.is_renewed = true;
-            // What failed before may succeed now.
+            // A failed name may succeed now.
             if item.failed.is_some() && due < item.due {
                 self.set_due(&name, due);
             }

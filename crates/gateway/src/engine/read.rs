@@ -72,7 +72,7 @@ pub struct ResolvedObject {
     _pins: Option<ContentPins>,
 }
 
-/// What is known of an object without asking for its headers.
+/// The knowledge of an object without asking for its headers.
 enum LookedUp {
     Whole(ResolvedObject),
     /// Only a listing has told of it.
@@ -319,7 +319,7 @@ impl GatewayEngine {
         Ok(Some(found.headers))
     }
 
-    /// What is known already, since it was written here or asked for before, is not replaced.
+    /// Known headers, from a write here or an earlier request, are not replaced.
     async fn keep_headers(
         &self,
         name: &ObjectName,
@@ -351,7 +351,7 @@ impl GatewayEngine {
             .await
     }
 
-    /// The bytes of a range, beginning before all of them are here. What moves meanwhile is followed.
+    /// The bytes of a range, beginning before all of them are here. It follows bytes that move meanwhile.
     pub fn body(
         self: &Arc<Self>,
         bucket: &str,

@@ -14,7 +14,7 @@ use crate::meta::{MetadataLocation, MetadataStore};
 use crate::model::ContentPlace;
 
 /// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them
-/// would remove what clients were told is safe.
+/// would remove acknowledged data.
 pub(crate) fn open_metadata(
     folder: &Folder,
     journal: &Folder,
@@ -169,7 +169,7 @@ mod tests {
             std::fs::write(&path, &unfinished).unwrap();
             assert!(open().is_ok());
         }
-        // What is not ours is left alone, and so is what a journal goes with.
+        // Foreign files are left alone, and so are metadata with a journal.
         std::fs::write(&path, vec![7; 1 << 16]).unwrap();
         assert!(open().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 16]);

@@ -40,7 +40,7 @@ impl PrefixRegions {
         PrefixRegions(rules.iter().map(row).collect())
     }
 
-    /// What the metadata know of a bucket; nothing where they don't say.
+    /// A bucket's regions in the metadata; nothing where they have none.
     ///
     /// # Errors
     /// When they can't be read.
@@ -104,7 +104,7 @@ impl PrefixRegions {
         self
     }
 
-    /// What is not wanted is no longer known.
+    /// Unwanted regions are forgotten.
     pub(super) fn without_unwanted(&self, wanted: &PrefixRegions) -> PrefixRegions {
         let mut divided = self.divided_by(wanted);
         for (prefix, is_known) in &mut divided.0 {

@@ -1,5 +1,5 @@
 //! Removing a bucket. One commit makes it a bucket that is *going*: clients find none of that name, also behind a
-//! restart. What its unfinished uploads have in its store is deleted after that, however long the store takes. Then
+//! restart. The parts of its unfinished uploads in its store are deleted after that, however long the store takes. Then
 //! the name is free.
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ const GOING: &[u8] = b"going";
 /// How long a client waits for its store, before the bucket is going and then until it has gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Uploads that end in one commit, and parts, of which the last upload may have 9,999 more: other changes wait for it.
+/// Uploads that end in one commit, and their parts; the last upload may have 9,999 more. Other changes wait for it.
 const MAX_UPLOADS_PER_STEP: usize = 500;
 const MAX_PARTS_PER_STEP: usize = 10_000;
 /// How often it is looked whether those that are going can go.
@@ -42,7 +42,7 @@ pub(super) struct RecentRemovals {
     names: VecDeque<String>,
 }
 
-/// Of which the names are remembered.
+/// Removals whose names are remembered.
 const MAX_REMOVALS: usize = 1024;
 
 impl RecentRemovals {
@@ -122,7 +122,7 @@ impl GatewayEngine {
             )));
         }
         let until = Instant::now() + PATIENCE;
-        // What was deleted has to be gone from the store first. It is hastened once: asking often makes no store
+        // Deleted objects have to be gone from the store first. It is hastened once: asking often makes no store
         // faster.
         self.queue.hasten_new_in(name);
         while !self.begin_removal(&state).await? {
@@ -133,7 +133,7 @@ impl GatewayEngine {
             }
             sleep(PAUSE).await;
         }
-        // From here on it has been removed, whatever comes. Who waits a moment finds the name free.
+        // From here on it has been removed, even if later steps fail. Who waits a moment finds the name free.
         loop {
             match self.finish_removal(&state).await {
                 Ok(true) => return Ok(()),
@@ -146,7 +146,7 @@ impl GatewayEngine {
             }
         }
         tracing::info!(
-            "bucket {name} is removed, and its name is free once its store has deleted what uploads left"
+            "bucket {name} is removed, and its name is free once its store has deleted the parts of uploads"
         );
         Ok(())
     }

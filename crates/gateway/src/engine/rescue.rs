@@ -1,7 +1,7 @@
 //! Bytes that copies and unfinished uploads consist of, in an object of the store that is to be replaced or deleted:
 //! they are fetched into the journal first. They have room of their own there, so that no client's writes wait for
-//! them. Of a long object, only what is in use is fetched. What the local disk has no room for, the store keeps [under
-//! another name](super::staging).
+//! them. Of a long object, only what is in use is fetched. The store keeps bytes that the local disk has no room for
+//! [under another name](super::staging).
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -24,17 +24,17 @@ const READERS_GET: Duration = Duration::from_secs(60);
 const SHORT_BYTES: u64 = 16 << 20;
 /// Ranges that are no further apart are fetched as one.
 const GAP_BYTES: u64 = 1 << 20;
-/// What is in use in more ranges than these comes whole.
+/// A content in use in more ranges than these comes whole.
 const MAX_RANGES: usize = 1_000;
 
-/// What consists of a content.
+/// An object that consists of a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ContentUser {
     Object(ObjectName),
     Part { upload: String, number: u16 },
 }
 
-/// What has to be fetched of a content.
+/// The ranges of a content to fetch.
 struct WantedRanges {
     users: Vec<ContentUser>,
     ranges: Vec<Range<u64>>,
@@ -86,7 +86,7 @@ impl GatewayEngine {
         };
         if matches!(outcome, Err(GatewayError::Busy(_))) {
             self.spills.want_fetched();
-            // What was fetched before gives its room back. Where that is not enough, there may never be room.
+            // Bytes fetched before give their room back. Where that is not enough, there may never be room.
             if !self.journal.may_fit_beyond(size_bytes) {
                 outcome = self.rescue_in_store(content, record, &runs).await;
             }
@@ -154,8 +154,8 @@ impl GatewayEngine {
     }
 }
 
-/// Which objects consist of a content, and of which ranges; `None` if it is better fetched whole: most of it is in use,
-/// or not all its users are found. The users are parts of unfinished uploads, and objects that are to be flushed.
+/// The objects that consist of a content, with their ranges; `None` if it is better fetched whole: most of it is in
+/// use, or not all its users are found. The users are parts of unfinished uploads, and objects that are to be flushed.
 fn wanted_of(
     view: &MetadataView,
     content: ContentId,
@@ -204,7 +204,7 @@ impl ContentUses {
     }
 }
 
-/// What the extents cover, in order.
+/// The ranges that the extents cover, in order.
 fn merged(extents: &[ContentExtent]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> =
         extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect();
@@ -271,7 +271,7 @@ fn move_users(
             }
         }
     }
-    // One that nobody uses any more would stay for ever.
+    // One that nobody uses any more would stay forever.
     if fetched.iter().any(|fetched| !used.contains(&fetched.content)) {
         return Err(GatewayError::NoSuchKey);
     }

@@ -16,7 +16,7 @@ use crate::refusals::RefusalCause;
 /// How long a request waits before others are asked for room, and whether they need its place.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What a request waits for.
+/// The resource that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoomKind {
     /// Room in the journal.

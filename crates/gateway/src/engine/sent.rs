@@ -21,7 +21,7 @@ const FILE: &str = "sent";
 const SLOT_BYTES: usize = 2048;
 /// The length of a note and its checksum.
 const HEAD_BYTES: usize = 8;
-/// No gateway has so many requests on their way, whatever the file says.
+/// No gateway has so many requests on their way: a file that says so is damaged.
 const MAX_SLOTS: usize = 16 << 10;
 
 /// A request that may have been sent.
@@ -161,7 +161,7 @@ mod tests {
             let (log, left) = SentLog::open(&folder).unwrap();
             // Behind them are those of the round before.
             assert_eq!(left[..2], expected);
-            // What comes before they are kept elsewhere replaces none of them.
+            // New requests before they are kept elsewhere replace none of them.
             let slot = of(&Arc::new(log), "lake").begin("c", &RequestEffect::Delete).unwrap();
             assert!(slot >= 2);
         }

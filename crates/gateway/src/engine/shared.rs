@@ -23,7 +23,7 @@ use crate::store::{BackendKind, RequestEffect, StoreBackend, StoreCondition, Sto
 const MAX_CACHED_ANSWERS: usize = 100_000;
 
 impl GatewayEngine {
-    /// What the store says of an object, or said lately where the rule has a TTL.
+    /// The store's answer about an object, or a recent one where the rule has a TTL.
     pub(super) async fn head_shared(&self, state: &BucketState, key: &str) -> GatewayResult<StoredInfo> {
         let rule = state.rule(key);
         let StoreConsistency::Ttl(ttl) = rule.rule.consistency else { return state.backend.head(key).await };
@@ -175,8 +175,8 @@ impl GatewayEngine {
     }
 }
 
-/// The condition that the store is to check as it writes. What it can't, is checked here: the caller has the key's
-/// turn, so no other client of this gateway comes between.
+/// The condition that the store is to check as it writes. The other conditions are checked here: the caller has the
+/// key's turn, so no other client of this gateway comes between.
 pub(super) async fn only_of(
     state: &BucketState,
     key: &str,

@@ -19,12 +19,12 @@ use crate::store::{BackendKind, OWNERS, STORE_TIMEOUT};
 /// Under which the metadata have the cluster that the local directory belongs to.
 const CLUSTER: &[u8] = b"cluster";
 
-/// What a local directory knows of its cluster, so that etcd can be held against it.
+/// A local directory's record of its cluster, to compare etcd with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterMembership {
     pub(crate) cluster: u64,
-    /// What etcd may have as this directory's token: the one that it was last told of, and those of attempts that
-    /// nobody knows the outcome of.
+    /// Possible tokens of this directory in etcd: the last confirmed one, and those of attempts with an unknown
+    /// outcome.
     pub(crate) tokens: Vec<u64>,
     /// Whether etcd has had one of them for sure.
     pub(crate) is_registered: bool,
@@ -32,12 +32,12 @@ pub(crate) struct ClusterMembership {
     pub(crate) revision: u64,
 }
 
-/// What the metadata know of a slot that is ours, or was.
+/// The metadata of a slot that is ours, or was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HeldSlot {
     /// Of the slot when its objects became known here; 0 if they are not.
     epoch: u64,
-    /// What etcd may have as the slot's mark: the one it had, and the one it was to get.
+    /// Possible marks of the slot in etcd: the one it had, and the one it was to get.
     marks: Vec<u64>,
 }
 
@@ -83,8 +83,8 @@ pub(super) fn is_held(change: &MetadataChange<'_>, slot: u16) -> GatewayResult<b
     Ok(epoch_of(change, slot)? > 0)
 }
 
-/// What a change of the metadata still has to find when it is carried out. Its caller may have waited while a slot went
-/// to another gateway and came back.
+/// The condition of a change of the metadata when it is carried out. Its caller may have waited while a slot went to
+/// another gateway and came back.
 #[derive(Clone)]
 pub(super) struct CommitFence(Vec<(u16, u64)>);
 
@@ -147,7 +147,7 @@ impl GatewayEngine {
     }
 
     /// Notes that each of these slots may get another mark, in the place of the one that etcd has now; and how far etcd
-    /// was then. It is durable before etcd is told.
+    /// was then. It is durable before etcd learns of it.
     ///
     /// # Errors
     /// When it can't be written, or one of them is not known here.
@@ -218,8 +218,8 @@ impl GatewayEngine {
         sharing.is_none_or(|sharing| sharing.ownership.may_flush(self.slot_of(name)))
     }
 
-    /// The same, before each step of it. What is under way goes on to its end: to drop it would not take it back from
-    /// the store.
+    /// The same, before each step of it. Requests under way go on to their end: dropping them would not take them back
+    /// from the store.
     ///
     /// # Errors
     /// When it may not.
@@ -232,7 +232,7 @@ impl GatewayEngine {
         }
     }
 
-    /// What the store of each bucket says of the cluster that it belongs to.
+    /// The cluster marker in each bucket's store.
     ///
     /// # Errors
     /// When a store does not answer.
@@ -318,7 +318,7 @@ impl GatewayEngine {
         Ok(slots)
     }
 
-    /// What is pending in these slots is flushed at once.
+    /// Pending names in these slots are flushed at once.
     pub(crate) fn hasten_slots(&self, slots: &HashSet<u16>) {
         self.queue.hasten_some(|name| slots.contains(&self.slot_of(name)));
     }
@@ -337,7 +337,7 @@ impl GatewayEngine {
                 removed.iter().try_for_each(|slot| change.set_state(&key_of(*slot), &HeldSlot::default()))
             })
             .await?;
-        // What the store said of them may be older than what the next owner writes, and they may come back.
+        // The store's answers about them may be older than the next owner's writes, and they may come back.
         for state in self.bucket_states() {
             for rule in &state.rules {
                 let mut fresh = rule.fresh.lock();

@@ -3,8 +3,8 @@
 //! the store, each as an object under a [name](crate::staged) that no client knows. The object that is made of them is
 //! flushed from there like any other, and the parts are deleted once nothing consists of them.
 //!
-//! The name is pending from before the first byte is sent until the part counts there. So whatever a crash leaves is
-//! deleted at the next start.
+//! The name is pending from before the first byte is sent until the part counts there. So the next start deletes all
+//! leftovers of a crash.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -189,7 +189,7 @@ impl SpillQueue {
         self.wake.notify_one();
     }
 
-    /// What a commit says: parts that came, uploads that are over, and contents that are in the journal no more.
+    /// Applies a commit: parts that came, uploads that are over, and contents that left the journal.
     pub(super) fn apply(&self, contents: Vec<PartContent>, ended: &[String], released: &[ReleasedRange]) {
         for PartContent { holder, content, size_bytes } in contents {
             self.park(content, size_bytes, holder);
@@ -265,7 +265,7 @@ impl SpillQueue {
     }
 }
 
-/// What became of a part that was to go to the store.
+/// The outcome of a part that was to go to the store.
 enum SpillOutcome {
     Stored,
     /// Its upload is over, or it is not in the journal any more.
@@ -298,9 +298,9 @@ impl GatewayEngine {
                                 tracing::warn!("cannot record which parts were fetched: {error}");
                             }
                         }
-                        // What was fetched beyond the limit is in the way of no write.
+                        // Bytes fetched beyond the limit block no write.
                         let used_bytes = engine.journal.limited_bytes();
-                        // On a full disk, whatever is here is in the way, and nobody waits for it any more.
+                        // On a full disk, all parts here are in the way, and nobody waits for them any more.
                         let share_bytes = if engine.disk.is_full() { 0 } else { share_bytes };
                         let now = Instant::now();
                         // A draining gateway takes no more parts, and must not wait for those that are safe here, but
@@ -459,7 +459,7 @@ impl GatewayEngine {
     }
 
     /// Room in the journal. Parts get theirs one after the other, so the one that has waited longest is not overtaken
-    /// for ever.
+    /// forever.
     ///
     /// # Errors
     /// `Busy` if it stays full, or others need the place of this request, and as

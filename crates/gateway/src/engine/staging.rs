@@ -2,8 +2,8 @@
 //! no room for. Others are bytes that copies need, of an object that will be replaced and doesn't fit on the local disk.
 //! Objects that consist of them are flushed from there like others. Once none does, they are deleted.
 //!
-//! The name is pending from before the first byte is sent until the content counts there. So whatever a crash leaves
-//! is deleted at the next start.
+//! The name is pending from before the first byte is sent until the content counts there. So the next start deletes all
+//! leftovers of a crash.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ fn identities_from(path: &Path) -> io::Result<Vec<DirectoryIdentity>> {
 /// Whether one lies in the other under any name: links and bind mounts give a directory several.
 ///
 /// # Errors
-/// When it can't be told.
+/// When that can't be found out.
 fn are_nested(own: &Path, store: &Path) -> io::Result<bool> {
     let parts = [own.to_owned(), own.join(JOURNAL), own.join(CACHE)];
     let own_parts: Vec<DirectoryIdentity> = parts.iter().filter_map(|part| identity_of(part).ok()).collect();
@@ -52,7 +52,7 @@ fn look(own: &Path, store: &Path, backend: &StoreBackend) -> Result<(), String> 
         Ok(None) => Ok(()),
         Ok(Some(reason)) => unsuitable(
             &format!("its file system {reason}, so two keys would be one object"),
-            "move the objects to a directory that tells all names apart (ext4 without casefold, XFS, or a share that is mounted so), and name that one; what an earlier version of the gateway has not stored yet, that version still can",
+            "move the objects to a directory that tells all names apart (ext4 without casefold, XFS, or a share that is mounted so), and name that one. An earlier version of the gateway can still store what it has not stored yet",
         ),
         // One that can't be written to has no two objects for one.
         Err(error) => {

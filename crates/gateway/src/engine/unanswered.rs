@@ -11,8 +11,8 @@ use crate::errors::{GatewayError, GatewayResult};
 use crate::model::now_ms;
 use crate::store::{LateRequests, RequestEffect, STORE_TIMEOUT};
 
-/// How often what is new is made durable, and what is on its way looked at. What a power cut finds sent for less than
-/// twice this, the next start may not know of. After a kill it knows, by the [notes](super::sent) of what was sent.
+/// How often what is new is made durable, and what is on its way looked at. After a power cut, the next start may not
+/// know requests sent for less than twice this. After a kill it knows, by the [notes](super::sent) of what was sent.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// A request by its key and effect, and until when it may be carried out (since 1970).
@@ -35,7 +35,7 @@ impl GatewayEngine {
         }
         self.sent
             .clear()
-            .map_err(|error| GatewayError::local("cannot empty the notes of what was sent", error))
+            .map_err(|error| GatewayError::local("cannot empty the notes of sent requests", error))
     }
 
     fn recall(&self, sent: Vec<SentRequest>) -> GatewayResult<()> {
@@ -85,7 +85,7 @@ impl GatewayEngine {
         served.chain(removed).collect()
     }
 
-    /// Makes what is new durable. `at_end` whatever is on its way now stays without an answer.
+    /// Makes what is new durable. `at_end` requests on their way stay without an answer.
     ///
     /// # Errors
     /// When the metadata can't be written.
@@ -120,7 +120,7 @@ impl GatewayEngine {
             async move {
                 loop {
                     tokio::time::sleep(KEEP_EVERY).await;
-                    // What was kept at the end is not written over.
+                    // The notes from the end are not overwritten.
                     let Some(engine) = engine.upgrade().filter(|engine| !engine.queue.is_stopped()) else {
                         return;
                     };

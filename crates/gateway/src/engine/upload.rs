@@ -35,7 +35,7 @@ use crate::store::{BackendKind, bare};
 /// S3's limits.
 pub const MAX_PARTS: u16 = 10_000;
 const MAX_OBJECT_BYTES: u64 = 5 << 40;
-/// So many uploads are looked at in one go, of which many may be of one group.
+/// So many uploads are looked at in one go; many may be of one group.
 const UPLOADS_A_STEP: usize = 1_000;
 /// An object's list of extents is read and written whole, and a part has one as a rule.
 const MAX_EXTENTS: usize = 2 * MAX_PARTS as usize;
@@ -113,7 +113,7 @@ impl GatewayEngine {
         Ok(upload)
     }
 
-    /// What an upload was begun with.
+    /// The parameters of an upload's begin.
     ///
     /// # Errors
     /// When there is none.

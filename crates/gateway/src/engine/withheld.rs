@@ -1,5 +1,5 @@
-//! What the store does not give as the metadata have it, below a prefix that is ours alone: changed by others, or
-//! withheld.
+//! Objects that the store does not return as the metadata have them, below a prefix that is ours alone: changed by
+//! others, or withheld.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const MAX_LOGGED: usize = 10_000;
 /// Before the store is asked a second time of what it says is another's change.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// What the store's word about an object means.
+/// The meaning of the store's answer about an object.
 #[derive(Debug, PartialEq, Eq)]
 enum StoreMeaning {
     /// It has what the metadata speak of.
@@ -123,7 +123,7 @@ impl GatewayEngine {
         }
     }
 
-    /// What the store's word means, which is carried out if it `is_sure`.
+    /// The meaning of the store's answer, which is carried out if it `is_sure`.
     async fn compare(
         &self,
         state: &BucketState,

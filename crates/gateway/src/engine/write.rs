@@ -50,7 +50,7 @@ pub struct PutRequest {
 /// Looks at the MD5 and the checksums of what came before it counts.
 pub type VerifyBody = Box<dyn FnOnce(&[u8; 16], &ObjectChecksums) -> GatewayResult<()> + Send>;
 
-/// What a client is told of a write.
+/// The answer to a client's write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteReceipt {
     pub etag: String,
@@ -58,7 +58,7 @@ pub struct WriteReceipt {
     pub modified_ms: i64,
 }
 
-/// What bytes in the journal are going to be.
+/// The use of bytes in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteTarget {
     Object,
@@ -154,7 +154,7 @@ impl GatewayEngine {
                 Ok(Some(piece)) => piece?,
                 Ok(None) => break,
                 Err(_) => {
-                    let text = format!("nothing came of the body for {} s", SILENCE.as_secs());
+                    let text = format!("no byte of the body came for {} s", SILENCE.as_secs());
                     return Err(GatewayError::IncompleteBody(text));
                 }
             };
@@ -204,7 +204,7 @@ impl GatewayEngine {
         }
     }
 
-    /// What follows a commit that made `name` pending: where the rule says so, the store is waited for.
+    /// Follows a commit that made `name` pending: where the rule says so, it waits for the store.
     pub(super) async fn settled(&self, state: &BucketState, name: &ObjectName) -> GatewayResult<()> {
         match state.rule(&name.key).rule.write {
             WriteMode::Back { .. } => Ok(()),
@@ -226,7 +226,7 @@ impl GatewayEngine {
         }
     }
 
-    /// Deletes objects; it is no error when one is not there. Returns for each what became of it.
+    /// Deletes objects; it is no error when one is not there. Returns the outcome of each.
     ///
     /// # Errors
     /// When the bucket is not there, or nothing can be deleted at all.
@@ -262,7 +262,7 @@ impl GatewayEngine {
                     }
                 }
             };
-            // What went wrong with some keys says nothing of the others.
+            // Failures of some keys don't affect the others.
             match done {
                 Ok(done) => {
                     places.into_iter().zip(done).for_each(|(index, outcome)| outcomes[index] = outcome)
@@ -337,8 +337,8 @@ impl GatewayEngine {
         Ok(outcomes)
     }
 
-    /// Deletes where others write as well: several at once, and all in the time that the store has for one. What is
-    /// not begun by then, is not.
+    /// Deletes where others write as well: several at once, and all in the time that the store has for one. Deletions
+    /// that have not begun by then don't begin.
     async fn delete_all_shared(
         self: &Arc<Self>,
         state: &Arc<BucketState>,
@@ -442,7 +442,7 @@ fn delete_one(
     conditions: &WriteConditions,
 ) -> GatewayResult<GatewayResult<bool>> {
     let former = change.object(name)?;
-    // What is not there meets every condition: it is gone, as the client wants it.
+    // A missing object meets every condition: it is gone, as the client wants it.
     let Some(former) = former else { return Ok(Ok(false)) };
     if let Err(error) = conditions.check(Some(&former)) {
         return Ok(Err(error));

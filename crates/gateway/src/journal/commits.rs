@@ -1,7 +1,7 @@
-//! How many commits of the metadata there were when the last client was told of one. It is noted behind each commit and
-//! before its callers hear of it, without waiting for the disk: a kill leaves it exact, and a power cut too low at
-//! worst. Metadata with fewer have lost something that was acknowledged, be it that they are an older copy, or that the
-//! disk has altered the last commit so that it looks torn.
+//! How many commits the metadata had when a client was last answered. It is noted behind each commit and before its
+//! callers hear of it, without waiting for the disk: a kill leaves it exact, and a power cut too low at worst. Metadata
+//! with fewer have lost something that was acknowledged, be it that they are an older copy, or that the disk has
+//! altered the last commit so that it looks torn.
 
 use std::fs::File;
 use std::io;
@@ -38,7 +38,7 @@ impl JournalCommits {
     }
 }
 
-/// What was noted last; 0 where nothing was.
+/// The last note; 0 without one.
 ///
 /// # Errors
 /// When it can't be read.

@@ -34,7 +34,7 @@ pub struct FrameSpan {
     pub first_chunk: u64,
     pub offset_bytes: u64,
     pub length_bytes: u64,
-    /// What to leave out at the beginning.
+    /// Bytes to leave out at the beginning.
     pub skip_bytes: usize,
 }
 
@@ -44,7 +44,7 @@ impl ContentFraming {
         ContentFraming { seal }
     }
 
-    /// What is stored besides each chunk.
+    /// The bytes stored besides each chunk.
     fn added_bytes(&self) -> u64 {
         if self.seal.is_some() { SEAL_BYTES as u64 } else { CHECKSUM_BYTES }
     }

@@ -1,8 +1,7 @@
 //! The journal: bytes that clients were told are safe and that the store does not have yet.
 //!
-//! It holds bytes only. What is in it is said by the metadata, and nothing else: a content counts from the commit that
-//! enters it, which comes after its bytes are durable. So a torn tail is what no commit speaks of, and is cut off at
-//! the next start.
+//! It holds bytes only. Only the metadata list its contents: a content counts from the commit that enters it, which
+//! comes after its bytes are durable. So a torn tail is what no commit speaks of, and is cut off at the next start.
 
 mod commits;
 mod epoch;
@@ -66,7 +65,7 @@ struct JournalState {
     waiting: HashMap<ContentId, ReleasedRange>,
 }
 
-/// What part of the journal room is wanted in.
+/// The part of the journal that needs room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JournalShare {
     /// So many bytes of it: what clients write.
@@ -95,8 +94,8 @@ pub(crate) struct ReleasedRange {
 }
 
 impl Journal {
-    /// Opens the journal and removes whatever no content of `known_ranges` points to: what a crash left half-written.
-    /// Nothing is appended to a segment that is there already.
+    /// Opens the journal and removes ranges that no content of `known_ranges` points to: a crash left them
+    /// half-written. Nothing is appended to a segment that is there already.
     ///
     /// # Errors
     /// When the folder can't be used. A content whose segment is missing is no error here: reading it will be.
@@ -272,7 +271,7 @@ impl Journal {
         })
     }
 
-    /// What is fetched leaves so much of the disk to clients.
+    /// Fetched bytes leave so much of the disk to clients.
     fn kept_for_writes(&self, disk: &DiskRoom) -> u64 {
         disk.size_bytes().unwrap_or(u64::MAX).min(self.capacity_bytes) / KEPT_FOR_WRITES
     }
@@ -320,7 +319,7 @@ impl Journal {
         stored: u64,
     ) -> GatewayResult<Option<ContentWriter>> {
         let failed = |error: &io::Error| match (is_out_of_room(error), &self.disk) {
-            // What is fetched is no write of a client.
+            // Fetched bytes are no client's write.
             (true, Some(disk)) if share != JournalShare::Beyond => disk.refusals().refuse(RefusalCause::Disk),
             _ if underlay_files::is_storage_failure(error) => {
                 GatewayError::Busy(format!("the gateway's local disk: {error}"))
@@ -472,8 +471,8 @@ fn numbers_in(folder: &Folder) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Of a segment, by its file's name. What is written in another way is no file of ours, and neither is one that would
-/// leave no number for the next.
+/// Of a segment, by its file's name. A name of another form is no file of ours, and neither is one that would leave no
+/// number for the next.
 fn number_in(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(EXTENSION)?.strip_suffix('.')?, 16).ok()?;
     (file_name(number) == name && number < u64::MAX / 2).then_some(number)
@@ -489,7 +488,7 @@ pub(crate) fn forget_remembered(folder: &Folder, known_ranges: &[KnownRange]) ->
     let numbers: BTreeSet<u64> = known_ranges.iter().map(|range| range.segment).collect();
     for number in numbers.into_iter().filter(|number| folder.has(&file_name(*number))) {
         let file = folder.file(&file_name(number))?;
-        // What was never synced is not needed, and the kernel reports its error once: what is needed has its checksums.
+        // Unsynced bytes are not needed, and the kernel reports their error once: needed bytes have their checksums.
         let _ = file.sync_all();
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }

@@ -88,8 +88,8 @@ impl JournalSegment {
         Ok(Some(ReservedRange { offset_bytes: offset, is_allocated }))
     }
 
-    /// Nothing lies from here on. What was set aside before the disk was full stays so in some file systems, and would
-    /// keep it full: a file that becomes shorter gives back also what lies behind its end.
+    /// Nothing lies from here on. Some file systems keep room that was set aside before the disk was full, which would
+    /// stay full. A file that becomes shorter also gives back the room behind its end.
     fn give_back_from(&self, offset_bytes: u64, length_bytes: u64) {
         let _ = self.file.set_len(offset_bytes + length_bytes.max(1));
         if let Err(error) = self.file.set_len(offset_bytes) {
@@ -105,7 +105,7 @@ impl JournalSegment {
         let mut state = self.state.lock();
         let length = state.in_use.remove(&offset_bytes).unwrap_or(0);
         if length > 0 {
-            // The range is dead whatever becomes of this: at worst it takes room until the segment goes.
+            // The range is dead even if this fails: at worst it takes room until the segment goes.
             let _ = self.punch(offset_bytes, length);
         }
         (length, state.is_sealed && state.in_use.is_empty())
@@ -128,7 +128,7 @@ impl JournalSegment {
         self.file.read_exact_at(buffer, offset_bytes)
     }
 
-    /// Makes durable whatever was written before.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// When it can't be, now or at an earlier time.
@@ -168,7 +168,7 @@ mod tests {
             }
             segment.give_back_from(10_000, 8 << 20);
             let after = file.metadata().unwrap();
-            // What the file system keeps for itself is little.
+            // The file system keeps little for itself.
             assert!(after.len() == 10_000 && after.blocks() < before + 1024, "{} {before}", after.blocks());
         }
         // One that is longer than any file can be fails, and the next one begins where it would have.

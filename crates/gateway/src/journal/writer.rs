@@ -20,7 +20,7 @@ pub(crate) struct ContentWriter {
     pub(super) offset_bytes: u64,
     pub(super) size_bytes: u64,
     pub(super) stored_bytes: u64,
-    /// What the disk may not have set aside yet.
+    /// Bytes that the disk may not have set aside yet.
     pub(super) unallocated_bytes: u64,
     pub(super) written_bytes: u64,
     pub(super) next_chunk: u64,

@@ -1,5 +1,5 @@
 //! One transaction's changes. Every method keeps the tables in step with each other: references with extents, `stored`
-//! with contents, and what becomes free with what the journal is told.
+//! with contents, and freed ranges with the journal's.
 
 use std::ops::Bound;
 
@@ -343,7 +343,7 @@ impl<'t> MetadataChange<'t> {
         fetch(&self.pending, &name.to_bytes())
     }
 
-    /// The store has to be brought up to date at this name. What was pending stays as old as it was.
+    /// The store has to be brought up to date at this name. A pending name keeps its age.
     pub(crate) fn mark_pending(&mut self, name: &ObjectName) -> GatewayResult<()> {
         self.is_changed = true;
         let since_ms = self.pending(name)?.map_or_else(now_ms, |former| former.since_ms);

@@ -1,5 +1,5 @@
 //! The one thread that writes (in a simulation a task): first the journal's bytes are made durable, then everything
-//! that waits goes into one transaction, then each caller hears what became of its change.
+//! that waits goes into one transaction, then each caller gets its change's outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ const FEW_CHANGES: usize = 16;
 /// Without changes it is looked so often whether there could be one.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What a commit means for the rest of the gateway.
+/// A commit's effects on the rest of the gateway.
 #[derive(Default)]
 pub(crate) struct CommitEffects {
     /// How many there have been, with this one.
@@ -46,7 +46,7 @@ pub(crate) struct CommitEffects {
 /// Tells the caller, once it is known whether the commit is durable.
 type CommitCallback = Box<dyn FnOnce(TransactionOutcome) + Send>;
 
-/// What became of a transaction.
+/// A transaction's outcome.
 #[derive(Clone)]
 enum TransactionOutcome {
     Durable,
@@ -73,7 +73,7 @@ impl TransactionOutcome {
     }
 }
 
-/// Says that the thread has ended, whatever way it did.
+/// Says that the thread has ended, even by a panic.
 struct ThreadEnd(Arc<AtomicBool>);
 
 impl Drop for ThreadEnd {
@@ -223,7 +223,7 @@ impl MetadataCommitter {
     }
 }
 
-/// What the thread has.
+/// The thread's state.
 struct CommitterThread<A> {
     database: Arc<ViewedDatabase>,
     disk: Option<Arc<DiskRoom>>,
@@ -476,7 +476,7 @@ mod tests {
             writer.write(Bytes::from_static(b"bytes")).await.unwrap();
             writer.finish().await.unwrap()
         };
-        // What a closure refuses gives its room back.
+        // A refused closure gives its room back.
         let refused: GatewayResult<()> =
             committer.commit(vec![written(1).await], |_| Err(GatewayError::NoSuchKey)).await;
         assert_eq!((refused, journal.used_bytes()), (Err(GatewayError::NoSuchKey), 0));

@@ -18,7 +18,7 @@ pub(crate) struct ViewedDatabase {
 }
 
 impl ViewedDatabase {
-    /// What the last commit left.
+    /// The state after the last commit.
     ///
     /// # Errors
     /// When the metadata can't be read.

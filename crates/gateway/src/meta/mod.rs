@@ -126,8 +126,8 @@ impl MetadataStore {
     }
 
     /// Opens the file, or makes it, and looks at the checksum of each of its pages. Metadata that have not got as far
-    /// as the journal beside it has `noted` are an older copy, which knows nothing of what clients were told since, or
-    /// have lost a commit.
+    /// as the journal beside it has `noted` are an older copy, which lacks later acknowledgements, or have lost a
+    /// commit.
     ///
     /// # Errors
     /// When it can't be opened, is damaged, has not got so far, another version of the gateway made it, or nobody knows
@@ -212,7 +212,7 @@ impl MetadataStore {
             let commits = change.number(COMMITS_KEY)?.unwrap_or(0);
             if commits < noted.commits {
                 return Err(GatewayError::Local(format!(
-                    "{} lacks {} commits that clients were told of: it is an older copy, or the disk has altered its end\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; or, to go on without what was acknowledged last, remove the file `commits` beside the journal's segments",
+                    "{} lacks {} acknowledged commits: it is an older copy, or the disk has altered its end\n  what to do: bring back the whole local directory from a copy that was made while the gateway was stopped; or, to go on without what was acknowledged last, remove the file `commits` beside the journal's segments",
                     path.display(),
                     noted.commits - commits
                 )));
@@ -224,7 +224,7 @@ impl MetadataStore {
         Ok(metadata)
     }
 
-    /// What the last commit left.
+    /// The state after the last commit.
     pub(crate) fn view(&self) -> GatewayResult<Arc<MetadataView>> {
         self.database.view()
     }

@@ -108,7 +108,7 @@ fn commit_with_failed_sync_is_dropped_at_restart() {
     assert_eq!(number_in(&metadata), Some(1), "the disk has never had the other one");
     set_number(&metadata, b"more", 7).unwrap();
     disk.0.lock().lose_power();
-    // Whatever it still wants to write when it is closed comes too late.
+    // Its writes at the end come too late.
     std::mem::forget(metadata);
     let metadata = disk.open().unwrap();
     assert_eq!(number_in(&metadata), Some(1));

@@ -23,7 +23,7 @@ use crate::store::{BackendKind, StoreBackend};
 const ID: &str = "KEY";
 const SECRET: &str = "a secret of the fuzzer";
 const BUCKET: &str = "lake";
-/// What is sent has these of its own, since they say where it ends and whose it is.
+/// Sent requests have their own values of these, which give their length and their owner.
 const OURS: [&str; 8] = [
     "host",
     "x-amz-date",

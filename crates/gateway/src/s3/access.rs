@@ -24,7 +24,7 @@ pub(crate) struct KeyPermissions {
     keys: RwLock<HashMap<String, (String, Vec<KeyGrant>)>>,
 }
 
-/// What a request turned out to be, for the access log.
+/// A request's operation, for the access log.
 #[derive(Clone, Default)]
 pub(crate) struct RequestNote(pub(crate) Arc<Mutex<NotedRequest>>);
 
@@ -84,7 +84,7 @@ impl KeyPermissions {
         self.may(credentials, |grant| grant.bucket.as_deref().is_none_or(|own| own == bucket))
     }
 
-    /// A key of this gateway, whatever it may do.
+    /// A key of this gateway, with any permissions.
     pub(super) fn known(&self, credentials: Option<&Credentials>) -> S3Result<()> {
         match credentials.is_some_and(|credentials| self.keys.read().contains_key(&credentials.access_key)) {
             true => Ok(()),
@@ -102,7 +102,7 @@ fn covers(grant: &KeyGrant, bucket: &str, key: &str) -> bool {
     grant.bucket.as_deref().is_none_or(|own| own == bucket) && key.starts_with(&grant.prefix)
 }
 
-/// What the signature of a request proved that goes on without it.
+/// Proven facts of a request that goes on without its signature.
 #[derive(Clone)]
 pub(super) struct VerifiedSignature {
     pub(super) credentials: Option<Credentials>,
@@ -176,9 +176,9 @@ pub(super) fn check_signed(
 /// A week, as of S3.
 const MAX_LIFETIME_S: u32 = 604_800;
 
-/// Why a request is refused before anything else is looked at: a host that may be somebody's bucket, a method that S3
-/// does not have, a signature that nobody can verify, a body of no known length, which S3 does not implement either, a
-/// document that is too long, or a presigned URL that is good for no time that S3 knows.
+/// Why a request is refused before anything else is checked. Its host may be somebody's bucket, S3 does not have its
+/// method, or nobody can verify its signature. Its body may have no known length, which S3 refuses too, its document
+/// may be too long, or its presigned URL's lifetime none of S3's.
 pub(crate) fn refused_at_once(
     method: &Method,
     headers: &HeaderMap,
@@ -226,11 +226,11 @@ fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
         _ => &[],
     };
     let name = names.iter().find(|name| headers.contains_key(**name))?;
-    let reason = format!("this gateway can't do what the request asks for: {name} of a {method}");
+    let reason = format!("this gateway does not implement {name} of a {method}");
     Some(S3Error::with_message(S3ErrorCode::NotImplemented, reason))
 }
 
-/// What may come behind `x-amz-checksum-`.
+/// Words that may come behind `x-amz-checksum-`.
 pub(super) fn is_word_of_checksum(name: &str) -> bool {
     matches!(name, "algorithm" | "mode" | "type") || ChecksumKind::from_name(name).is_some()
 }
@@ -307,9 +307,9 @@ fn refused_lifetime(uri: &Uri) -> Option<S3Error> {
     })
 }
 
-/// Whether the signature covers what decides what the request does: the host, and every `x-amz-` header. `s3s` verifies
-/// the headers that the signature names and lets others be added: `x-amz-copy-source` would make a presigned upload a
-/// copy of anything that its signer may read.
+/// Whether the signature covers all that decides the request's effect: the host, and every `x-amz-` header. `s3s`
+/// verifies the headers that the signature names and lets others be added. An added `x-amz-copy-source` would turn a
+/// presigned upload into a copy of anything that its signer may read.
 fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     // As `s3s` reads it: names may be encoded as well. Most requests have no query, and parsing one takes longer than
     // the rest of this.
@@ -357,7 +357,7 @@ fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     }
 }
 
-/// For the fuzzer: any head of a request. What is let in has a list in which each header stands that counts.
+/// For the fuzzer: any head of a request. An admitted signature lists every header that counts.
 pub(super) fn read_any(headers: &HeaderMap, uri: &Uri) {
     let _ = refused_at_once(&Method::POST, headers, uri, &BucketAddressing::default());
     if all_signed(headers, uri).is_err() {

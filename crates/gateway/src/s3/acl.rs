@@ -1,5 +1,5 @@
-//! Access control lists, of which there is one: the owner of everything, which is the gateway, may do everything. Who
-//! may do what is a matter of its keys (`[key.NAME]`), so a request for anything else is refused.
+//! Access control lists. There is only one: the gateway owns everything and may do everything. Who may do what is a
+//! matter of its keys (`[key.NAME]`), so a request for anything else is refused.
 
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};

@@ -37,7 +37,7 @@ pub(crate) enum AddressingStyle {
     Virtual(String),
 }
 
-/// What the path of a request names.
+/// The target of a request's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathLevel {
     Bucket,
@@ -79,7 +79,7 @@ impl BucketAddressing {
         }
     }
 
-    /// What a `Host` says of the bucket.
+    /// The bucket in a `Host` header.
     ///
     /// # Errors
     /// When it is none of the gateway's names, and may be a bucket's.
@@ -164,7 +164,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// What is before an address: no host has such a name, so it can only be a bucket.
+/// The label before an address: no host has such a name, so it can only be a bucket.
 fn before_address(name: &str) -> Option<&str> {
     let address: Vec<&str> = name.rsplitn(5, '.').collect();
     let [d, c, b, a, bucket] = address[..] else { return None };

@@ -23,8 +23,7 @@ fn request_id() -> String {
     REQUEST_ID.try_with(String::clone).unwrap_or_default()
 }
 
-/// The code that clients know for an error. What went wrong with the store behind or with the gateway's own disk stays
-/// in its log.
+/// The code that clients know for an error. Errors of the store or of the gateway's own disk stay in its log.
 pub(super) fn error(error: GatewayError) -> S3Error {
     let text = error.to_string();
     let size_bytes = match error {
@@ -135,8 +134,8 @@ pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Bod
     }
 }
 
-/// Makes sure that a client can parse the answer, whatever characters the names in it have. The bytes of an object stay
-/// as they are, whatever their type.
+/// Makes sure that a client can parse the answer, with any characters in its names. The bytes of an object stay as they
+/// are, regardless of their type.
 pub(crate) fn make_well_formed(operation: &str, response: &mut hyper::Response<s3s::Body>) {
     if response.status().is_success() && matches!(operation, "" | "GetObject" | "Forwarded" | "Question") {
         return;
@@ -210,7 +209,7 @@ macro_rules! refuse_unknown {
     ($input:expr, $($field:ident),*) => {
         $(if $input.$field.is_some() {
             let what = stringify!($field).replace('_', " ");
-            let why = format!("this gateway can't do what the request asks for: {what}");
+            let why = format!("this gateway can't carry out the request: {what}");
             return Err($crate::s3::answers::error($crate::errors::GatewayError::NotImplemented(why)));
         })*
     };

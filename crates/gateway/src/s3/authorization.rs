@@ -96,7 +96,7 @@ fn check_header(text: &str, headers: &HeaderMap, addressing: &BucketAddressing) 
     })
 }
 
-/// What `x-amz-content-sha256` may have.
+/// The values of `x-amz-content-sha256`.
 fn is_payload(text: &str) -> bool {
     (text.len() == 64 && text.bytes().all(is_hex)) || PAYLOADS.contains(&text)
 }

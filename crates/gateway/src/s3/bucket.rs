@@ -113,12 +113,12 @@ fn check_place(front: &S3Frontend, constraint: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// What `s3s` lets pass, and S3 does not: dots beside hyphens, which no host name has.
+/// Names that `s3s` accepts and S3 does not: dots beside hyphens, which no host name has.
 fn check_labels(bucket: &str) -> S3Result<()> {
     match bucket.split('.').any(|label| label.starts_with('-') || label.ends_with('-')) {
         true => Err(S3Error::with_message(
             S3ErrorCode::InvalidBucketName,
-            "what is between the dots of a bucket's name can't begin or end with a hyphen",
+            "a label between the dots of a bucket's name can't begin or end with a hyphen",
         )),
         false => Ok(()),
     }

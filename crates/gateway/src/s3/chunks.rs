@@ -21,7 +21,7 @@ pub(crate) const PIECE_BYTES: usize = 128 << 10;
 const SHORT_CHUNK_BYTES: u64 = 8 << 10;
 /// Of the size of a chunk, as `s3s` reads it.
 const MAX_PASSED_DIGITS: usize = 8;
-/// What comes at once and is as long as this is handed on without being copied.
+/// Data that comes at once and is as long as this is handed on without a copy.
 const COPIED_BYTES: usize = 32 << 10;
 /// Of the line before a chunk.
 const MAX_LINE_BYTES: usize = 1024;
@@ -32,7 +32,7 @@ const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 enum RechunkerState {
     /// Before a chunk.
     Line,
-    /// In a chunk, of which so many bytes are still to come.
+    /// In a chunk, with so many bytes still to come.
     Data(u64),
     /// Behind a chunk's bytes, with so many of the two that end it still to come.
     End(u8),
@@ -66,7 +66,7 @@ pub(crate) struct ChunkDecoder {
     piece: BytesMut,
     /// Whether the chunk that is coming passes as it is.
     passes: bool,
-    /// What the chunks may still bring.
+    /// The bytes that the chunks may still bring.
     promised_bytes: u64,
     has_begun: bool,
     ready: VecDeque<Bytes>,
@@ -110,7 +110,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// What can be handed on.
+    /// The next bytes to hand on.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         self.ready.pop_front()
     }

@@ -10,7 +10,7 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 /// `&#x10FFFF;`, and some zeros.
 const MAX_REFERENCE_BYTES: usize = 16;
 
-/// The same document in other words. What is no XML is left to those who say so.
+/// The same document in other words. The parser reports documents that are no XML.
 pub(super) fn plain(document: &[u8]) -> Cow<'_, [u8]> {
     let document = document.strip_prefix(MARK).unwrap_or(document);
     match is_plain(document) {
@@ -90,7 +90,7 @@ fn referred(number: &[u8]) -> Option<char> {
         Some(digits) => u32::from_str_radix(digits, 16).ok()?,
         None => number.parse().ok()?,
     };
-    // What has a meaning in XML stays a number.
+    // A character with a meaning in XML stays a number.
     matches!(code, 0x1..=0x8 | 0xb | 0xc | 0xe..=0x1f | 0xfffe | 0xffff | 0x1_0000..=0xf_ffff)
         .then(|| char::from_u32(code))?
 }

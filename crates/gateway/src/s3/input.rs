@@ -1,4 +1,4 @@
-//! What requests bring: bodies with their checksums, conditions, tags, where a copy comes from.
+//! The input of requests: bodies with their checksums, conditions, tags, copy sources.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -34,7 +34,7 @@ pub(super) fn broken_off(text: &str) -> GatewayError {
             GatewayError::IncompleteBody(format!("the body broke off: {spoiled}"))
         }
         _ if text.contains("SignatureMismatch") => {
-            GatewayError::WrongSignature("a chunk or the trailer is not what was signed".to_owned())
+            GatewayError::WrongSignature("the signature does not match a chunk or the trailer".to_owned())
         }
         _ if text.contains("Mismatch") && !text.contains("Length") => {
             GatewayError::NotAsSigned("its SHA-256 is not that of x-amz-content-sha256".to_owned())
@@ -43,7 +43,7 @@ pub(super) fn broken_off(text: &str) -> GatewayError {
     }
 }
 
-/// What the client says its body is.
+/// The client's description of its body.
 pub(super) struct PromisedBody {
     pub(super) algorithms: Vec<ChecksumKind>,
     md5: Option<Vec<u8>>,
@@ -145,7 +145,7 @@ impl PromisedBody {
             for (algorithm, wanted) in wanted {
                 // Those of headers have been looked at before.
                 if !algorithm.has_form_of(wanted.trim()) {
-                    let reason = format!("what came behind the body is no {}", algorithm.name());
+                    let reason = format!("the bytes behind the body are no {}", algorithm.name());
                     return Err(GatewayError::InvalidRequest(reason));
                 }
                 let found = found.get(algorithm).map_or("", String::as_str);

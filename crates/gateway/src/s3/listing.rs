@@ -17,7 +17,7 @@ type ListingAnswer<T> = S3Result<S3Response<T>>;
 /// S3's own.
 const MAX_KEYS: i32 = 1000;
 
-/// `max-keys`: what S3 gives at most, whatever the client asks for.
+/// `max-keys`: S3's limit, even if the client asks for more.
 fn most(asked: Option<i32>) -> S3Result<(i32, usize)> {
     let asked = asked.unwrap_or(MAX_KEYS);
     let limit = asked.min(MAX_KEYS);

@@ -1,5 +1,5 @@
 //! S3 in front of the [engine](crate::engine): `s3s` parses requests, verifies signatures and writes answers; here is
-//! what each operation means. What has no method here answers `NotImplemented`.
+//! what each operation means. Operations without a method here answer `NotImplemented`.
 
 mod access;
 mod acl;
@@ -126,7 +126,7 @@ fn builder(front: S3Frontend) -> S3ServiceBuilder {
     builder
 }
 
-/// Checks the right that an operation's row names. What has no arm here is no right, and does not compile.
+/// Checks the right that an operation's row names. A right without an arm here does not compile.
 macro_rules! require {
     // Of an object.
     ($front:expr, $by:expr, $input:expr, read) => {

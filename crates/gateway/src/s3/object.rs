@@ -22,7 +22,7 @@ use crate::model::ObjectRecord;
 
 type ObjectAnswer<T> = S3Result<S3Response<T>>;
 
-/// What S3 says of an object whose writer said nothing.
+/// S3's content type for an object without one.
 const NO_TYPE: &str = "binary/octet-stream";
 
 /// Reads the headers that S3 keeps from any of its inputs. `Expires` is apart: `s3s` knows it as a date only.
@@ -97,7 +97,7 @@ fn asked_range(
     }
 }
 
-/// What is wrong with a request whatever the object is.
+/// What is wrong with a request regardless of the object.
 fn check_part(part: Option<i32>) -> S3Result<()> {
     match part {
         Some(part) if !(1..=i32::from(MAX_PARTS)).contains(&part) => {
@@ -135,7 +135,7 @@ macro_rules! describe {
     };
 }
 
-/// What the object's writer said, which need not be a date, unless the request asks for another value.
+/// The writer's value, which need not be a date, unless the request asks for another one.
 fn expires_of(record: &ObjectRecord, asked: Option<&Timestamp>) -> HeaderMap {
     let text = record.headers.expires.as_deref().filter(|_| asked.is_none());
     text.and_then(|text| HeaderValue::from_str(text).ok()).map(|value| (EXPIRES, value)).into_iter().collect()
@@ -442,7 +442,7 @@ pub(super) async fn delete_many(
     }))
 }
 
-/// What GetObjectAttributes can be asked for.
+/// The attributes of GetObjectAttributes.
 const ATTRIBUTES: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
 
 pub(super) async fn attributes(

@@ -76,11 +76,11 @@ impl IncomingBody {
                 tracing::debug!("a form did not come whole: {reason}");
                 Err(broke_off("the form broke off before its end: send it again".to_owned()))
             }
-            Err(_) => Err(broke_off(format!("nothing came of the form for {} s", SILENCE.as_secs()))),
+            Err(_) => Err(broke_off(format!("no byte of the form came for {} s", SILENCE.as_secs()))),
         }
     }
 
-    /// Fields first. What is left in the buffer is the file's beginning.
+    /// Fields first. The rest of the buffer is the file's beginning.
     async fn form(&mut self, boundary: &str) -> S3Result<UploadForm> {
         let mut reader = FormReader::new(boundary);
         loop {
@@ -366,7 +366,7 @@ fn check_policy(
     let refused = |problem: &str| {
         S3Error::with_message(
             S3ErrorCode::AccessDenied,
-            format!("the form is not what its policy allows: {}", problem.escape_debug()),
+            format!("the form's policy does not allow it: {}", problem.escape_debug()),
         )
     };
     let value_of = |field: &str| match field {
@@ -507,7 +507,7 @@ fn put_of(form: &UploadForm) -> S3Result<(PutRequest, PromisedBody)> {
     Ok((put, promised))
 }
 
-/// What the browser gets when it is done.
+/// The browser's answer at the end.
 enum PostSuccess {
     Redirect(Url),
     Status(StatusCode),

@@ -95,7 +95,7 @@ impl EntityTags {
     }
 }
 
-/// What a part of an object has to belong to.
+/// The object that a part has to belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum IfRange {
     Tag(EntityTag),

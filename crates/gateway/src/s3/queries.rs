@@ -1,6 +1,5 @@
-//! Names in the query of a request, by what the path names and by method. `s3s` passes over those that it does not
-//! know, and carries out what is left: a PUT of an object's annotation would be a PUT of the object, and a DELETE of
-//! its ACL a deletion of it.
+//! Names in a request's query, by the path's kind and by method. The library `s3s` ignores unknown ones and carries out
+//! the rest: a PUT of an object's annotation would be a PUT of the object, and a DELETE of its ACL would delete it.
 
 use hyper::{Method, Uri};
 use reqwest::Url;
@@ -83,7 +82,7 @@ const WRITES: [QueryRow; 6] = [
     },
 ];
 
-/// What GET and HEAD know that has no value: each names something of a bucket or an object.
+/// Names without a value for GET and HEAD: each names something of a bucket or an object.
 const READ: &[&str] = &[
     "accelerate",
     "acl",
@@ -165,10 +164,7 @@ pub(super) fn refused_query(method: &Method, uri: &Uri, style: &AddressingStyle)
 
 fn not_implemented(name: &str) -> S3Error {
     let name: String = name.chars().take(100).flat_map(char::escape_debug).collect();
-    S3Error::with_message(
-        S3ErrorCode::NotImplemented,
-        format!("this gateway can't do what the request asks for: {name}"),
-    )
+    S3Error::with_message(S3ErrorCode::NotImplemented, format!("this gateway does not implement {name}"))
 }
 
 #[cfg(test)]

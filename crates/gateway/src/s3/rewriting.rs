@@ -340,7 +340,7 @@ fn without_signature(uri: &Uri) -> S3Result<Uri> {
     target.parse().map_err(|_| wrong())
 }
 
-/// For the fuzzer: any head, which is returned as it goes on. What was rewritten needs it no more.
+/// For the fuzzer: any head, which is returned as it goes on. A rewritten request needs it no more.
 pub(super) fn rewrite_any(mut headers: HeaderMap, uri: &Uri) -> (HeaderMap, Extensions) {
     let moved = rewrite_headers(&mut headers);
     for name in ["range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since"] {

@@ -1,4 +1,4 @@
-//! What is wrong with a body in chunks, in the gateway's own words.
+//! Errors of chunked bodies, in the gateway's own words.
 
 /// Why a body in chunks can't be read on. `s3s` hands these on as text, and `input::broken_off` finds them there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ pub(crate) enum ChunkError {
     NoEnd,
     #[error("the trailer of the body has more than 16 KiB")]
     LongTrailer,
-    #[error("SignatureMismatch: a chunk or the trailer is not what was signed")]
+    #[error("SignatureMismatch: the signature does not match a chunk or the trailer")]
     Mismatch,
 }
 

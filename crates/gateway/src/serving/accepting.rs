@@ -18,7 +18,7 @@ use super::tls;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the place of one that is being closed before another one is.
 const PLACE_PAUSE: Duration = Duration::from_millis(50);
-/// What a socket keeps of an answer besides what is on its way.
+/// The bytes of an answer that a socket keeps besides those on their way.
 const MAX_UNSENT_BYTES: libc::c_int = 128 << 10;
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -126,6 +126,6 @@ fn limit_unsent(stream: &TcpStream) {
         libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, length)
     };
     if set != 0 {
-        tracing::debug!("cannot limit what a socket keeps: {}", std::io::Error::last_os_error());
+        tracing::debug!("cannot limit a socket's buffer: {}", std::io::Error::last_os_error());
     }
 }

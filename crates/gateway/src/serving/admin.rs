@@ -38,7 +38,7 @@ pub(super) struct AdminService {
     pub(super) supervisor: LoopSupervisor,
 }
 
-/// What there is to tell of once the gateway is open.
+/// The sources of metrics once the gateway is open.
 pub(super) struct OpenGateway {
     engine: Arc<GatewayEngine>,
     cluster: Option<(Arc<SlotOwnership>, Arc<PeerClients>)>,
@@ -145,7 +145,7 @@ impl AdminService {
         }
     }
 
-    /// What a probe from anywhere gets: whether, and nothing about what is in it.
+    /// The answer to a probe from anywhere: yes or no, and no details.
     pub(super) fn answer_probe<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
@@ -193,7 +193,7 @@ impl OpenGateway {
         has_lease && !self.engine.is_broken()
     }
 
-    /// What it has goes on being served, so it is ready all the same. Anybody may ask, so it names no bucket.
+    /// It goes on serving its data, so it is ready all the same. Anybody may ask, so it names no bucket.
     fn said_of_away(&self) -> String {
         match self.engine.away_stores().len() {
             0 => String::new(),

@@ -43,11 +43,11 @@ const HEADERS_IN: Duration = Duration::from_secs(30);
 /// Another gateway keeps a connection for less than this, and strangers hold none for longer.
 const INNER_HEADERS_IN: Duration = Duration::from_secs(15);
 const HANDSHAKE_IN: Duration = Duration::from_secs(10);
-/// S3 takes 8 KiB of headers, of which 2 KiB may be user metadata: some 450 of the shortest, `x-amz-meta-a: b`.
-/// Presigned URLs are long.
+/// S3 takes 8 KiB of headers, up to 2 KiB of them user metadata: some 450 of the shortest, `x-amz-meta-a: b`. Presigned
+/// URLs are long.
 const MAX_HEADERS: usize = 512;
 const MAX_HEADER_BYTES: usize = 64 << 10;
-/// A key has 1024 bytes, of which most need no escape.
+/// A key has 1024 bytes, and most need no escape.
 const MAX_LOGGED_BYTES: usize = 2048;
 /// How long a request waits for the place of one whose client is slow.
 const SLOT_IN: Duration = Duration::from_secs(4);
@@ -58,12 +58,12 @@ pub(super) const DOCUMENTS_KIB: usize = 32 << 10;
 /// The same for answers that are documents, such as listings: shorter ones are not counted.
 pub(super) const ANSWERS_BYTES: u64 = 32 << 20;
 const SHORT_ANSWER_BYTES: usize = 64 << 10;
-/// What is handed to TLS at once: it copies it.
+/// The bytes handed to TLS at once: it copies them.
 const SEALED_BYTES: usize = 64 << 10;
 /// The type of a browser's form.
 const FORM: &[u8] = b"multipart/form-data";
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct ConnectionSet {
     pub(super) service: S3Service,
     /// `None` where another gateway may have the key of a form.
@@ -215,7 +215,7 @@ impl ConnectionSet {
                 }
             },
         };
-        // What the handler made of a body that broke off says less.
+        // The handler's error for a broken body says less.
         if let Some(reason) = seat.given_up() {
             response = given_up(reason);
         }
@@ -380,9 +380,9 @@ impl ConnectionSet {
                     Err(error) => Ok(busy(&error.to_string())),
                 }
             }
-            // Who is not let in is told of nothing else: the names of gateways are not for everybody.
+            // A client without access learns no more: the names of gateways are not for everybody.
             KeyRoute::Nowhere(_) => Ok(busy(
-                "the gateway that has these keys is gone, and what it has acknowledged is with it: try again later",
+                "the gateway that has these keys is down, and only it has their acknowledged data: try again later",
             )),
         }
     }
@@ -433,7 +433,7 @@ impl std::fmt::Display for PathOf {
     }
 }
 
-/// What is written down of a path: anybody may send a long one, signed or not.
+/// The logged part of a path: anybody may send a long one, signed or not.
 fn beginning(path: &str) -> String {
     match path.char_indices().find(|(offset, _)| *offset >= MAX_LOGGED_BYTES) {
         Some((end, _)) => format!("{}...", &path[..end]),

@@ -7,7 +7,7 @@ const OTHERS: u64 = 512;
 /// Of those, what is needed beside directories that are stores.
 const BESIDE_DIRECTORIES: u64 = 256;
 
-/// What takes a descriptor each.
+/// The things that take a descriptor each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DescriptorUse {
     /// Of clients.

@@ -1,5 +1,5 @@
-//! A gateway inside another program: without ports, signals and an operator. Connections are whatever that program has
-//! for them, and it says where the stores are. Everything else is what [`serve`](super::serve) does. For simulations.
+//! A gateway inside another program: without ports, signals and an operator. That program provides the connections and
+//! the stores' locations. Everything else is what [`serve`](super::serve) does. For simulations.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ConnectionSource for Ha
     }
 }
 
-/// From here on, whatever this thread does for a gateway it does itself, and each piece of work that may block begins
-/// after a delay that `delays` says.
+/// From here on this thread does all of a gateway's work itself, and each piece of work that may block begins after a
+/// delay from `delays`.
 pub fn simulate(delays: impl Fn() -> Duration + 'static) {
     blocking::simulate(delays);
 }

@@ -15,7 +15,7 @@ use crate::model::now_ms;
 /// Upper bounds of the latency's buckets.
 const BOUNDS_S: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Names that fail to be stored, of which `/metrics` and `/status` speak.
+/// Names that fail to be stored, as `/metrics` and `/status` list them.
 const MAX_FAILING_NAMES: usize = 20;
 
 /// Requests that were answered.
@@ -145,7 +145,7 @@ fn failing_of(unstored: UnstoredName) -> Option<GatewayFailing> {
     })
 }
 
-/// What there is to say before the gateway is open, and behind that as well.
+/// Metrics before the gateway is open, and afterwards as well.
 pub(crate) fn opening_text(is_opening: bool, listed: u64) -> String {
     format!(
         "# HELP underlay_gateway_opening Whether the gateway is being opened still, and serves nothing.\n\
@@ -183,7 +183,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &RequestMetrics) -> String 
     figure(
         "pending_objects",
         "gauge",
-        "Names whose object in the store is not what it should be yet.",
+        "Names whose object in the store is not up to date yet.",
         status.pending_objects as f64,
     );
     figure("oldest_pending_seconds", "gauge", "Age of the oldest of them.", status.oldest_pending_s);
@@ -297,7 +297,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &RequestMetrics) -> String 
     figure(
         "withheld_by_store_total",
         "counter",
-        "Reads that failed since the store has not, or has an older version of, what this gateway stored there.",
+        "Reads that failed since the store lacks this gateway's object, or has an older version.",
         status.withheld_by_store as f64,
     );
     figure(
@@ -326,7 +326,7 @@ pub(crate) fn text(status: &GatewayStatus, requests: &RequestMetrics) -> String 
             (
                 "cluster_dirty_slots",
                 "gauge",
-                "Of those, with what the store may not have.",
+                "Slots of this gateway with data that the store may lack.",
                 cluster.dirty_slots as f64,
             ),
             (

@@ -53,7 +53,7 @@ use seats::ConnectionSeats;
 
 /// A drain waits so long at least for what a store refuses.
 const REFUSED_FOR: Duration = Duration::from_secs(20);
-/// Names that are not stored, of which the log speaks at the end.
+/// Names that are not stored, as the log lists them at the end.
 const MAX_LOGGED_UNSTORED: usize = 100;
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ const MAX_LOGGED: usize = 5;
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What the engine is opened with, as the configuration says.
+/// The engine's parameters, from the configuration.
 pub(crate) fn setup_of(
     config: &GatewayConfig,
     secrets: &ConfigSecrets,
@@ -161,7 +161,7 @@ impl OpenEngine {
         self.engine.begin_drain();
         let leaving = async {
             let Some(member) = &self.member else { return true };
-            // What it has to do takes some transactions, also when the time is over.
+            // Its work takes some transactions, also when the time is over.
             let left = deadline.saturating_duration_since(Instant::now()).max(MIN_SHUTDOWN_TIME);
             member.leave(tokio::time::Instant::now() + left).await
         };
@@ -171,7 +171,7 @@ impl OpenEngine {
         tokio::pin!(draining);
         let (is_clean, has_left) = tokio::select! {
             is_clean = &mut draining => {
-                // What the store refuses keeps its slots from being handed over.
+                // Names that the store refuses keep their slots from being handed over.
                 let patience = if is_clean { None } else { Some(MIN_SHUTDOWN_TIME) };
                 (is_clean, self.leave_within(patience, leaving).await)
             }
@@ -213,7 +213,7 @@ impl OpenEngine {
     async fn breaks_down(&self, of_process: &LoopSupervisor) -> GatewayFault {
         loop {
             if self.engine.takes_no_more() {
-                return GatewayFault::Failed("the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: check the disk of [local], and start the gateway again".to_owned());
+                return GatewayFault::Failed("the metadata can't be written any more, and the log says why: acknowledged data is safe in the journal\n  what to do: check the disk of [local], and start the gateway again".to_owned());
             }
             let supervisors = [&self.engine.supervisor, of_process];
             if let Some(reason) = supervisors.into_iter().find_map(LoopSupervisor::failure) {
@@ -226,7 +226,7 @@ impl OpenEngine {
         }
     }
 
-    /// Takes the gateway from the cluster at once, whatever it still has, and closes what can be closed: its disk may
+    /// Takes the gateway from the cluster at once, even with unstored data, and closes what can be closed: its disk may
     /// hang as well.
     async fn end_broken(&self) {
         let end = async {
@@ -254,7 +254,7 @@ impl OpenEngine {
             Ok(0) => false,
             Ok(count) => {
                 tracing::warn!(
-                    "{count} objects are not stored: other gateways have got their keys since, and what those have stored may be newer"
+                    "{count} objects are not stored: other gateways have got their keys since, and may have stored newer versions"
                 );
                 true
             }
@@ -266,7 +266,7 @@ impl OpenEngine {
     }
 }
 
-/// What became of the end of a gateway.
+/// How a gateway's shutdown went.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShutdownOutcome {
     /// Whether the stores have everything.
@@ -315,7 +315,7 @@ impl ReadyState {
     }
 }
 
-/// What connections of clients and of other gateways have in common.
+/// State that connections of clients and of other gateways share.
 struct ServingContext {
     requests: Arc<RequestMetrics>,
     permissions: Arc<KeyPermissions>,
@@ -454,7 +454,7 @@ pub(crate) async fn serve(config: GatewayConfig, path: &Path) -> Result<bool, Co
         OpenEngine::open_locked((&config, &secrets), (setup, peers, None), locked, &admin.progress, false);
     let opened = tokio::select! {
         opened = opening => opened?,
-        // What was taken over by then stays, and the next start goes on.
+        // Objects taken over by then stay, and the next start goes on.
         _ = terminate.recv() => return Ok(ends_unopened(is_new)),
         _ = interrupt.recv() => return Ok(ends_unopened(is_new)),
     };
@@ -505,7 +505,7 @@ pub(crate) async fn serve(config: GatewayConfig, path: &Path) -> Result<bool, Co
     let is_serving = |is_serving| {
         readiness.set(is_serving);
         if !is_serving {
-            // What is loaded from here on would be for nobody.
+            // Anything loaded from here on would be for nobody.
             reloading.abort();
         }
     };

@@ -17,7 +17,7 @@ use crate::s3::{ChunkDecoder, RequestNote};
 const GATHERED_BYTES: usize = 64 << 10;
 /// Every request may have as much of a document in memory.
 const FREE_BYTES: u64 = 128 << 10;
-/// What an element of a document takes besides, once it has been read: a part of an upload some 250 bytes, and it has
+/// The extra memory of a document's element, once it has been read: a part of an upload some 250 bytes, and it has
 /// three elements or more.
 const ELEMENT_BYTES: u64 = 128;
 /// The parts of an upload, 10,000 of them, have some 80,000 tags.
@@ -31,18 +31,18 @@ pub(super) struct RequestBody {
     is_read: Arc<AtomicBool>,
     seat: Arc<ConnectionSeat>,
     documents: Arc<Semaphore>,
-    /// What it is, once it is being read.
+    /// Its kind, once it is being read.
     kind: Option<BodyKind>,
     /// Where it is read by this gateway: what tells the operation, and who may have to make room.
     here: Option<(RequestNote, Arc<ConnectionSeats>)>,
-    /// What its head says of its length, where HTTP does not.
+    /// Its length from its head, where HTTP gives none.
     promised_bytes: u64,
     rechunker: Option<ChunkDecoder>,
     /// Of a document.
     gathered: Vec<u8>,
     tags: u64,
     taken_bytes: u64,
-    /// What it has of the memory for documents.
+    /// Its part of the memory for documents.
     has_kib: u64,
     ready: VecDeque<Bytes>,
     is_over: bool,
@@ -90,7 +90,7 @@ impl RequestBody {
         self
     }
 
-    /// What the body is: by the time that it is read, the operation is known.
+    /// Finds the body's kind: by the time that it is read, the operation is known.
     fn begin(&mut self) {
         if self.kind.is_some() {
             return;

@@ -1,7 +1,7 @@
-//! What SIGHUP reloads without a restart: the certificate, the keys of clients with their secrets and grants, and the
-//! access log's file. The new configuration counts as a whole or not at all: a faulty file changes nothing, and the log
-//! says why. The access log is opened again either way, since the program that moved the old file away may compress it
-//! soon.
+//! Settings that SIGHUP reloads without a restart: the certificate, the keys of clients with their secrets and grants,
+//! and the access log's file. The new configuration counts as a whole or not at all: a faulty file changes nothing, and
+//! the log says why. The access log is opened again either way, since the program that moved the old file away may
+//! compress it soon.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::config::{AccessKey, ConfigSecrets, GatewayConfig};
 use crate::failure::CommandFailure;
 use crate::s3::KeyPermissions;
 
-/// What there is to replace.
+/// The parts to replace.
 pub(super) struct ReloadTargets {
     /// Of the configuration.
     pub(super) path: PathBuf,
@@ -98,7 +98,7 @@ impl ReloadTargets {
             self.running.access_log = config.access_log;
         }
         if !waiting.is_empty() {
-            tracing::warn!("SIGHUP: what has changed in {} needs a restart", waiting.join(", "));
+            tracing::warn!("SIGHUP: the changes in {} need a restart", waiting.join(", "));
         }
         let certificate = if self.front.is_some() { ", and the certificate" } else { "" };
         tracing::info!("SIGHUP: loaded {} keys ({changed}){certificate}", self.running.keys.len());
@@ -138,7 +138,7 @@ fn waits_for_restart(running: &GatewayConfig, new: &GatewayConfig) -> Vec<&'stat
     ];
     let mut waiting: Vec<&'static str> =
         rows.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect();
-    // Whatever has no row here.
+    // All settings without a row here.
     let reloaded = GatewayConfig {
         keys: new.keys.clone(),
         tls: new.tls.clone(),

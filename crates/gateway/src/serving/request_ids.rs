@@ -84,7 +84,7 @@ mod tests {
             format!("<Error><Code>NoSuchKey</Code><RequestId>{}</RequestId></Error>", first.as_str())
         );
         assert_eq!(response.headers()[HEADER], *first.as_str());
-        // What is no error stays as it is.
+        // Other answers stay as they are.
         let mut fine = Response::new(Body::from("<Error></Error>".to_owned()));
         second.put_into(&mut fine);
         assert_eq!(fine.body().bytes().unwrap().as_ref(), b"<Error></Error>");

@@ -58,7 +58,7 @@ impl OpenEngine {
         };
         is_serving(false);
         if let Some(why) = broken {
-            // Nothing can be stored, since what became of it can't be noted. A new start can.
+            // Nothing can be stored, since its outcome can't be noted. A new start can.
             self.end_broken().await;
             return Err(why);
         }
@@ -123,7 +123,7 @@ impl OpenEngine {
 async fn end_requests(graceful: GracefulShutdown, limit: Duration, connections: &ConnectionSet, what: &str) {
     let mut ending = pin!(graceful.shutdown());
     if tokio::time::timeout(limit, &mut ending).await.is_err() {
-        tracing::warn!("some {what} did not end in time and are broken off");
+        tracing::warn!("some {what} did not end in time and are aborted");
         connections.seats.close_all();
         let _ = tokio::time::timeout(BREAK_OFF_IN, ending).await;
     }

@@ -50,7 +50,7 @@ pub(super) enum GivenUp {
     ManyTags,
 }
 
-/// What a request's body is.
+/// The kind of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyKind {
     /// Read into memory as a whole.
@@ -60,7 +60,7 @@ pub(super) enum BodyKind {
     Form,
 }
 
-/// What somebody needs.
+/// A scarce resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScarceResource {
     /// A place among the requests.
@@ -75,7 +75,7 @@ pub(super) enum ScarceResource {
     Form,
 }
 
-/// What became of a wish for something scarce.
+/// The answer to a request for something scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoomAnswer {
     /// Somebody is giving it up.
@@ -314,7 +314,7 @@ impl PeerPace {
         is_slow.then_some((speed, waited))
     }
 
-    /// What giving it up brings: the most room in the journal first, and else the slowest.
+    /// The gain of giving it up: the most room in the journal first, and else the slowest.
     fn rank(&self, scarce: ScarceResource, speed: u64) -> (u64, u64) {
         match (scarce, self.kind) {
             (ScarceResource::Journal, Some(BodyKind::Upload(size_bytes))) => (u64::MAX - size_bytes, speed),

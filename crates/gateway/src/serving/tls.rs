@@ -10,7 +10,7 @@ use crate::config::TlsConfig;
 
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What connections that come from now on are shaken hands with: another one, once the files have been read anew.
+/// The TLS acceptor of new connections: another one, once the files have been read anew.
 pub(super) struct TlsFrontend {
     acceptor: RwLock<SslAcceptor>,
 }

@@ -134,7 +134,7 @@ fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
     }
     if status.withheld_by_store > 0 {
         text.push_str(&format!(
-            "          {} reads failed since it does not give what was stored there\n",
+            "          {} reads failed since it does not return stored objects\n",
             status.withheld_by_store
         ));
     }

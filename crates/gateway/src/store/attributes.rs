@@ -7,7 +7,7 @@ use super::{BackendKind, StoredInfo, wire};
 use crate::headers;
 use crate::model::ObjectHeaders;
 
-/// What a store is given with an object.
+/// The attributes that a store gets with an object.
 pub(super) fn attributes(kind: BackendKind, headers: &ObjectHeaders) -> Attributes {
     let mut attributes = Attributes::new();
     if kind == BackendKind::Directory {
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// What an earlier version acknowledged is stored all the same, as far as a request can carry it.
+    /// Objects that an earlier version acknowledged are stored all the same, as far as a request can carry them.
     #[test]
     fn headers_that_no_request_can_carry_stop_no_object() {
         let headers = ObjectHeaders {

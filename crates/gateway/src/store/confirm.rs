@@ -76,7 +76,7 @@ impl EtagFingerprint {
     }
 }
 
-/// What is known of a store's ETags: where it encrypts with keys of its own they look like MD5s and are none.
+/// The kind of a store's ETags: where it encrypts with its own keys they look like MD5s and are none.
 #[derive(Debug, Default)]
 pub(super) struct StoreEtags {
     whole: AtomicU8,
@@ -137,7 +137,7 @@ impl StoreBackend {
                 let reason = match found {
                     Ok(found) => described(&found),
                     Err(GatewayError::NoSuchKey) => "has nothing there".to_owned(),
-                    Err(error) => format!("does not say what is there ({error})"),
+                    Err(error) => format!("does not list its objects ({error})"),
                 };
                 return Err(GatewayError::Store(format!("the store said that it {claim}, and {reason}")));
             };
@@ -145,8 +145,9 @@ impl StoreBackend {
         }
     }
 
-    /// What the store has at this key, which it said it has stored, answering this ETag: an object of that size and
-    /// ETag, and, as far as its ETags say something of bytes, of those that were sent. `made` is what S3 makes of them.
+    /// Confirms what the store has at this key after it answered a write with this ETag: an object of that size and
+    /// ETag. As far as the store's ETags depend on bytes, they must be those that were sent. `made` is S3's ETag for
+    /// them.
     ///
     /// # Errors
     /// When it has not, or does not say.
@@ -189,7 +190,7 @@ impl StoreBackend {
         Ok(found)
     }
 
-    /// What the store has if only the ETag differs from its answer: some stores change an object's ETag a moment later,
+    /// The store's object if only the ETag differs from its answer: some stores change an object's ETag a moment later,
     /// and some file systems a file's time when it is closed. The store is asked until something shows that it is the
     /// same: in S3 its bytes, in a directory its inode.
     async fn under_another_etag(
@@ -224,12 +225,12 @@ impl StoreBackend {
         // One that has given right ones before is read from each time.
         if etags.compare_exchange(UNKNOWN, OF_ITS_OWN, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             tracing::info!(
-                "the store's ETags are not MD5s of what it has, as where it encrypts: only sizes and that ETags stay the same are compared"
+                "the store's ETags are not MD5s of its bytes, as with encryption: the gateway compares sizes and unchanged ETags alone"
             );
         }
     }
 
-    /// What S3 makes of the bytes that the store has.
+    /// S3's ETag for the bytes that the store has.
     async fn fingerprint(&self, key: &str, found: &StoredInfo) -> GatewayResult<String> {
         let mut fingerprint = EtagFingerprint::new(found.size_bytes)?;
         let mut offset = 0;
@@ -332,7 +333,7 @@ impl StoreBackend {
         self.ask_until(key, &claim, is_gone).await.map(drop)
     }
 
-    /// What the store has at a key. Where it denies to say so, that is no word about the object.
+    /// The store's object at a key. Where it denies to say so, that is no word about the object.
     async fn look(&self, key: &str) -> GatewayResult<StoredInfo> {
         let options = GetOptions { head: true, ..GetOptions::default() };
         let path = self.reach(key).await?;
@@ -404,7 +405,7 @@ fn path_before(path: &Path) -> object_store::Result<Path> {
     let Some(last) = text.chars().next_back() else { return Ok(Path::ROOT) };
     let rest = &text[..text.len() - last.len_utf8()];
     let former = u32::from(last).checked_sub(1).and_then(char::from_u32);
-    // What no path can have is left out: then the listing has some more before it.
+    // A former key that no path can have is left out: then the listing has some more before it.
     let former = former.filter(|former| !former.is_ascii_control() && *former != '/');
     let before = former.map_or_else(|| rest.to_owned(), |former| format!("{rest}{former}~~"));
     Ok(Path::parse(before)?)

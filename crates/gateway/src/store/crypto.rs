@@ -1,4 +1,4 @@
-//! What `object_store` needs to sign requests, by the crates that the rest of Underlay uses.
+//! The cryptography that `object_store` signs requests with, by the crates that the rest of Underlay uses.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use object_store::client::{

@@ -17,7 +17,7 @@ use super::{BackendKind, StoreBackend};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::ObjectHeaders;
 
-/// What a request does to a name. It is kept on disk.
+/// A request's effect on a name. It is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RequestEffect {
     /// The name has these bytes and headers afterwards.
@@ -82,7 +82,7 @@ struct LateState {
     next_number: u64,
 }
 
-/// What a [`SendPermit`] may have sent.
+/// A request that a [`SendPermit`] may have sent.
 #[derive(Debug)]
 struct OnWay {
     name: String,
@@ -153,7 +153,7 @@ impl LateRequests {
         state.is_news = true;
     }
 
-    /// What the next start has to know, with how long each may take still; `None` if there is nothing new since the
+    /// Requests that the next start has to know, each with its remaining time; `None` if there is nothing new since the
     /// last time. A request that is on its way counts from the second look on, or at once `at_end`: a start after a
     /// crash can't know whether it was answered.
     pub(crate) fn to_keep(&self, at_end: bool) -> Option<Vec<(String, RequestEffect, Duration)>> {
@@ -182,7 +182,7 @@ impl LateRequests {
         Some(unanswered)
     }
 
-    /// What [`to_keep`](Self::to_keep) returned was not kept: it has to return it again.
+    /// The result of [`to_keep`](Self::to_keep) was not kept: it has to return it again.
     pub(crate) fn not_kept(&self) {
         let mut state = self.state.lock();
         state.is_news = true;
@@ -190,7 +190,7 @@ impl LateRequests {
         noted.append(being_kept);
     }
 
-    /// What [`to_keep`](Self::to_keep) returned was kept.
+    /// The result of [`to_keep`](Self::to_keep) was kept.
     pub(crate) fn kept(&self) {
         let notes = std::mem::take(&mut self.state.lock().being_kept);
         notes.into_iter().for_each(|note| self.end(note));
@@ -207,7 +207,7 @@ impl LateRequests {
         *self.notes.lock() = Some(notes);
     }
 
-    /// What was kept by an earlier start. To be called before anything is sent.
+    /// Takes the requests that an earlier start kept. To be called before anything is sent.
     pub(crate) fn recall(&self, kept: Vec<(String, RequestEffect, Duration)>) {
         let now = Instant::now();
         let mut ends: Vec<(Instant, String)> = Vec::new();
@@ -239,7 +239,7 @@ impl LateRequests {
 
 /// A request has been sent whose outcome nobody knows. It may be carried out later.
 const MAY_LAND: u8 = 1;
-/// Each answer was seen on the wire, so nothing has to be concluded from the error that became of it.
+/// Each answer was seen on the wire, so nothing has to be concluded from the error that the client library made of it.
 const SEEN_ON_WIRE: u8 = 2;
 /// The last of them said that all is well.
 const WELL: u8 = 4;
@@ -250,7 +250,7 @@ const ON_ITS_WAY: u8 = 8;
 const LOOKS: u8 = 2;
 
 tokio::task_local! {
-    /// What is known of the requests that this task is sending for a [`SendPermit`].
+    /// The state of the requests that this task is sending for a [`SendPermit`].
     static SEEN: Arc<AtomicU8>;
 }
 
@@ -376,7 +376,7 @@ impl Drop for OnItsWay {
 }
 
 /// Does one request that changes a name. One that is given up before its answer may land, and so may one whose answer
-/// does not say what became of it.
+/// leaves its outcome open.
 pub(super) async fn sent<T>(
     kind: BackendKind,
     request: impl Future<Output = object_store::Result<T>>,
@@ -586,7 +586,7 @@ mod tests {
         assert!(late.follow("a", RequestEffect::Delete).is_ok());
     }
 
-    /// Whether nothing may land behind these answers, of which the store's client goes by the last.
+    /// Whether nothing may land behind these answers. The store's client goes by the last one.
     async fn is_over(method: Method, target: &str, statuses: &[u16]) -> bool {
         let late = Arc::new(LateRequests::new(LONG));
         let following = late.follow("a", put("1")).unwrap();

@@ -1,6 +1,6 @@
-//! What interrupted writes leave in a store's directory. `object_store` writes a file `k` under the name `k#1` first,
-//! and a process that is killed meanwhile leaves it there: no listing shows it, and it is in the way of an object with
-//! its directory's name.
+//! Files that interrupted writes leave in a store's directory. `object_store` writes a file `k` under the name `k#1`
+//! first, and a process that is killed meanwhile leaves it there. No listing shows it, and it blocks an object with its
+//! directory's name.
 
 use std::ffi::OsString;
 use std::io;

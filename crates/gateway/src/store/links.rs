@@ -1,5 +1,5 @@
-//! What lies below a directory store may be others' doing: a link there would make the gateway read and write
-//! elsewhere, with its own rights. `object_store` follows links.
+//! Others may have put links below a directory store: they would make the gateway read and write elsewhere, with its
+//! own rights. `object_store` follows links.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,8 +14,8 @@ use crate::errors::{GatewayError, GatewayResult};
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 
-/// Refuses a path that leads through a link, or through a directory in which others could put one at any moment. What
-/// is not there yet is made by the gateway itself.
+/// Refuses a path that leads through a link, or through a directory in which others could put one at any moment. The
+/// gateway itself makes missing directories.
 pub(super) fn check(root: &std::path::Path, path: &Path) -> GatewayResult<()> {
     let mut current = PathBuf::from(root);
     for part in path.as_ref().split('/') {

@@ -73,7 +73,7 @@ const MAX_S3_KEY_BYTES: usize = 1024;
 /// unfinished files.
 const MAX_PATH_BYTES: usize = 3000;
 
-/// What kind of store it is: they differ in what they can keep.
+/// The kind of store: kinds differ in the headers that they can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendKind {
     S3,
@@ -81,7 +81,7 @@ pub enum BackendKind {
     Directory,
 }
 
-/// What the store says of an object.
+/// The store's description of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredInfo {
     pub(crate) size_bytes: u64,
@@ -310,7 +310,7 @@ impl StoreBackend {
         Ok(path)
     }
 
-    /// Waits for the store, but not for ever. What a directory says counts only if it is still the one that was opened.
+    /// Waits for the store, but not forever. A directory's answer counts only if it is still the one that was opened.
     async fn patiently<T>(
         &self,
         operation: &str,
@@ -333,7 +333,7 @@ impl StoreBackend {
     /// The same as [`failed`] of a request that changes something, with what the store refuses told from what passes.
     fn failed_to_write(&self, operation: &str, error: object_store::Error) -> GatewayError {
         let refusal = match (&error, operation) {
-            // What is written is not there yet, so it is the bucket that is missing.
+            // The object to be written need not be there, so the bucket is missing.
             (object_store::Error::NotFound { .. }, "PUT" | "CreateMultipartUpload")
                 if self.kind == BackendKind::S3 =>
             {
@@ -429,7 +429,7 @@ impl StoreBackend {
         self.patiently("CopyObject", late::sent(self.kind, copied)).await
     }
 
-    /// What [`mark`](Self::mark) has left here.
+    /// The marker that [`mark`](Self::mark) has left here.
     pub(crate) async fn marker(&self) -> GatewayResult<Option<String>> {
         // One that hangs is not asked: the thread that does would not come back.
         if self.root.as_ref().is_some_and(|root| root.hangs()) {
@@ -552,7 +552,7 @@ fn marker_path() -> GatewayResult<Path> {
     Path::parse(names::OWNERS).map_err(|error| GatewayError::InvalidArgument(error.to_string()))
 }
 
-/// What the store said, in our terms.
+/// The store's error, in our terms.
 pub(crate) fn failed(request: &str, error: object_store::Error) -> GatewayError {
     match error {
         object_store::Error::NotFound { .. } => GatewayError::NoSuchKey,

@@ -74,7 +74,7 @@ fn escaped(part: &str) -> String {
     name
 }
 
-/// What [`escaped`] was given, from what stands behind its mark. Other escapes than it writes stay as they are.
+/// The name that [`escaped`] got, from the text behind its mark. Other escapes than it writes stay as they are.
 fn unescaped(name: &str) -> String {
     let mut part = String::with_capacity(name.len());
     let mut rest = name;
@@ -150,8 +150,8 @@ pub(super) fn is_marker(path: &Path) -> bool {
     path.as_ref().rsplit('/').next() == Some(EMPTY)
 }
 
-/// The key whose object the store has at this path. What others have put there may be at a path that no key has:
-/// [`path_of`] does not lead back to it.
+/// The key whose object the store has at this path. Others' objects may be at a path that no key has: [`path_of`] does
+/// not lead back to it.
 pub fn key_of(path: &Path) -> String {
     let parts = path.as_ref().split('/').map(|segment| match segment {
         EMPTY => Cow::Borrowed(""),

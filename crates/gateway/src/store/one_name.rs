@@ -13,7 +13,7 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::StoreBackend;
 
-/// What the folder is called by that names are tried in. No key leads there.
+/// The name of the folder that names are tried in. No key leads there.
 pub(super) const TRIAL: &str = "%underlay-no-key-names";
 
 /// Two names that some directories take for one, and why.
@@ -44,7 +44,8 @@ pub trait NameDirectory: Send {
 /// Makes one that is empty.
 pub type MakeMedium = dyn Fn() -> Box<dyn NameDirectory> + Send + Sync;
 
-/// Why two names would be one; `None` where all are told apart. A name that can't be created at all is no other name's.
+/// Why two names would be one; `None` where the store tells all apart. A name that can't be created at all is no other
+/// name's.
 ///
 /// # Errors
 /// When nobody can tell.

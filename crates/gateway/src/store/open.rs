@@ -22,7 +22,7 @@ const RETRY_FOR: Duration = Duration::from_secs(20);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Of a file of certificates.
 const MAX_CERTIFICATE_BYTES: u64 = 1 << 20;
-/// What Linux takes as a path, without what the objects in it may need.
+/// Linux's longest path, less the part that objects in it may need.
 const MAX_DIRECTORY_BYTES: usize = 1000;
 
 /// Why a store can't be used.
@@ -52,7 +52,7 @@ fn open_directory(directory: &Path) -> Result<StoreBackend, OpenError> {
     let failed = |error: &dyn std::fmt::Display| OpenError(format!("{}: {error}", directory.display()));
     // Others who can write there could make the gateway write through a link of theirs.
     let folder = Folder::open(directory).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => failed(&"it is not there; is what it lies on mounted? (if it is lost for good, make an empty one: see \"A directory that is not mounted\" in docs/gateway.md)"),
+        std::io::ErrorKind::NotFound => failed(&"it is not there; is its file system mounted? (if it is lost for good, make an empty one: see \"A directory that is not mounted\" in docs/gateway.md)"),
         _ => failed(&error),
     })?;
     let length = directory.as_os_str().len();
@@ -63,7 +63,7 @@ fn open_directory(directory: &Path) -> Result<StoreBackend, OpenError> {
     }
     let store = LocalFileSystem::new_with_prefix(directory)
         .map_err(|error| failed(&error))?
-        // What the store has acknowledged, the journal forgets.
+        // The journal forgets objects that the store has acknowledged.
         .with_fsync(true)
         // An empty directory would be in the way of an object of its name.
         .with_automatic_cleanup(true);
@@ -216,7 +216,7 @@ mod tests {
             StoreBackend::new(Arc::new(object_store::memory::InMemory::new()), BackendKind::S3).below(100);
         assert!(below.path(&"k".repeat(924)).is_ok());
         assert!(matches!(below.path(&"k".repeat(925)), Err(GatewayError::KeyTooLong(_))));
-        // What stands for a slash at the end never gets there.
+        // The substitute for a final slash never gets there.
         assert!(below.path(&format!("{}/", "k".repeat(923))).is_ok());
         assert!(matches!(below.path(&format!("{}/", "k".repeat(924))), Err(GatewayError::KeyTooLong(_))));
     }

@@ -16,8 +16,8 @@ use crate::model::ObjectHeaders;
 const PARTS_AT_ONCE: usize = 3;
 
 impl StoreBackend {
-    /// Stores an object of a known size. What was at that name stays until the new object is whole. No request begins
-    /// once `may_go_on` says no: the name may be another gateway's by then. Returns the store's ETag.
+    /// Stores an object of a known size. The old object stays until the new one is whole. No request begins once
+    /// `may_go_on` says no: the name may be another gateway's by then. Returns the store's ETag.
     pub(crate) async fn put(
         &self,
         key: &str,
@@ -88,7 +88,7 @@ impl StoreBackend {
     ) -> GatewayResult<Option<String>> {
         let part_bytes = self.bytes_a_part(size_bytes);
         let mut under_way = futures_util::stream::FuturesUnordered::new();
-        // What has come and belongs to the next part.
+        // Received bytes that belong to the next part.
         let (mut rest, mut left) = (Bytes::new(), size_bytes);
         while left > 0 {
             let length = part_bytes.min(left);
@@ -132,8 +132,8 @@ impl StoreBackend {
         Ok(put.e_tag)
     }
 
-    /// Memory for the next part. What this object has of it already comes back as its parts are through, which have to
-    /// be waited for first.
+    /// Memory for the next part. This object's own share comes back as its parts get through, which have to be waited
+    /// for first.
     async fn hold_for_part<F>(
         &self,
         bytes: u64,

@@ -70,7 +70,7 @@ pub(super) fn may_refuse(status: StatusCode) -> bool {
     )
 }
 
-/// What an answer with a status of [refusals](may_refuse) and this body is.
+/// The meaning of an answer with a status of [refusals](may_refuse) and this body.
 pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
     let code = body
         .split_once("<Code>")
@@ -100,7 +100,7 @@ pub(super) fn refusal_of(kind: BackendKind, error: &object_store::Error) -> Opti
             return Some(StoreRefusal::NotSupported);
         }
         object_store::Error::InvalidPath { .. } => return Some(StoreRefusal::Name),
-        // What is there decides, and that changes.
+        // The store's objects decide, and those change.
         object_store::Error::NotFound { .. }
         | object_store::Error::AlreadyExists { .. }
         | object_store::Error::Precondition { .. }

@@ -13,7 +13,7 @@ use underlay_sync::Mutex;
 
 use crate::errors::{GatewayError, GatewayResult};
 
-/// What tells one directory from another: device and inode.
+/// The identity of a directory: device and inode.
 pub(crate) type DirectoryIdentity = (u64, u64);
 
 /// Looks at one directory at the same time. Each takes a thread, and where a mount hangs, for as long as it does.
@@ -38,7 +38,7 @@ impl OpenedRoot {
 pub(super) struct StoreRoot {
     path: PathBuf,
     opened: Mutex<OpenedRoot>,
-    /// What was opened is not what is expected there, so all of it counts as away until another one [is
+    /// The opened directory is not the expected one, so all of it counts as away until another one [is
     /// accepted](Self::accept).
     is_awaited: AtomicBool,
     is_away: AtomicBool,
@@ -101,13 +101,13 @@ impl StoreRoot {
         self.is_awaited.load(Ordering::Relaxed)
     }
 
-    /// What is there is not what is expected: it is away until [`accept`](Self::accept).
+    /// The directory is not the expected one: it is away until [`accept`](Self::accept).
     pub(super) fn await_another(&self) {
         self.is_awaited.store(true, Ordering::Relaxed);
         self.is_away.store(true, Ordering::Relaxed);
     }
 
-    /// What is there now is what was awaited, if it is this one. Blocks.
+    /// The present directory is the awaited one, if it is this one. Blocks.
     ///
     /// # Errors
     /// When it is not, or can't be opened.

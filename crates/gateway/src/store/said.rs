@@ -1,4 +1,4 @@
-//! What a store said, for people. S3 answers errors with a document, which may quote the request and the key that
+//! A store's message, for people. S3 answers errors with a document, which may quote the request and the key that
 //! signed it: its code and message are enough, and for the codes that an operator meets there is what to do.
 
 /// Codes of S3 (API reference, "Error responses"), and where to look.
@@ -49,7 +49,7 @@ fn denied(error: &object_store::Error) -> String {
     })
 }
 
-/// What the document of S3 in a text says. `object_store` keeps the type that has it to itself, and prints it.
+/// The message of S3's error document in a text. `object_store` keeps the type that has it to itself, and prints it.
 fn document(text: &str) -> Option<String> {
     let code = between(text, "Code")?;
     let message = between(text, "Message").unwrap_or_default();
@@ -89,7 +89,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     if text.contains(&cause_text) { String::new() } else { format!(": {cause_text}") }
 }
 
-/// For the fuzzer: any text as a store's error. What is printed stays in one line and short, whatever it says.
+/// For the fuzzer: any text as a store's error. The printed text stays short and in one line.
 pub(crate) fn read_any(text: &str) {
     let most = MAX_TEXT_CHARACTERS + 4 * MAX_MESSAGE_CHARACTERS;
     for printed in document(text).into_iter().chain([without_document(text)]) {

@@ -23,8 +23,7 @@ impl UnfinishedUpload {
         self.0 = None;
     }
 
-    /// Aborts it, and returns when the store has done so or does not answer. What is left of it then, the store's own
-    /// rules remove.
+    /// Aborts it, and returns when the store has done so or does not answer. The store's own rules remove the rest.
     pub(super) async fn abort(mut self) {
         if let Some(upload) = self.0.take() {
             // Even if the caller that waits here goes away meanwhile.

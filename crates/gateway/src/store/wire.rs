@@ -42,7 +42,7 @@ const EXPIRES_META: HeaderName = HeaderName::from_static("x-amz-meta-%underlay-e
 #[derive(Clone, Debug, Default)]
 pub(super) struct SigningTransport {
     /// Belongs to the client that was made last, the store's own. Earlier clients ask for its credentials; holding
-    /// those, they would keep each other alive for ever.
+    /// those, they would keep each other alive forever.
     last: Arc<Mutex<StoreSlot>>,
 }
 
@@ -93,7 +93,7 @@ impl HttpService for SigningClient {
         };
         let changes = changes_object(&request);
         let answering = self.client.execute(request);
-        // What the store itself has said counts, before anything is made of it.
+        // The store's raw answer counts, before any processing.
         let mut answer = if changes { seen_on_wire(answering).await? } else { answering.await? };
         into_ascii(answer.headers_mut());
         rename(answer.headers_mut(), &EXPIRES, &EXPIRES_META);
@@ -119,7 +119,7 @@ fn into_ascii(headers: &mut HeaderMap) {
     }
 }
 
-/// What the store has sent as a header's value: UTF-8 as a rule, and else what HTTP had before, ISO 8859-1 (RFC 9110,
+/// A header's value as the store has sent it: UTF-8 as a rule, and else what HTTP had before, ISO 8859-1 (RFC 9110,
 /// section 5.5).
 pub(super) fn as_sent(value: &str) -> Cow<'_, str> {
     let bytes = value.strip_prefix(BYTES).and_then(|text| STANDARD.decode(text).ok());
@@ -171,7 +171,7 @@ fn rewritten(request: &HttpRequest) -> Option<HttpRequest> {
     Some(made)
 }
 
-/// Gives a header another name. What had that name before is gone.
+/// Gives a header another name. A former header of that name is gone.
 fn rename(headers: &mut HeaderMap, from: &HeaderName, to: &HeaderName) {
     headers.remove(to);
     if let Some(value) = headers.remove(from) {
@@ -204,7 +204,7 @@ fn strip_key_word(request: &HttpRequest) -> Option<HttpRequest> {
     Some(made)
 }
 
-/// What a listing goes on behind is a key as well.
+/// A listing's start is a key as well.
 fn query_without_word(query: &str) -> Option<String> {
     let mut has_word = false;
     let parts: Vec<&str> = query
@@ -263,8 +263,8 @@ fn keys_with_words(xml: &str) -> Option<String> {
     is_changed.then_some(made)
 }
 
-/// Whether it had to be changed. What no path can have gets a name that no key leads to, and so does what is not where
-/// the gateway would put it.
+/// Whether it had to be changed. A name that no path can have gets one that no key leads to, and so does an object that
+/// is not where the gateway would put it.
 fn push_segment(made: &mut String, segment: &str, is_last: bool) -> bool {
     match segment {
         "" if is_last => made.push_str(EMPTY),
@@ -339,7 +339,7 @@ mod tests {
         let mut copy = request("PUT", "/lake/b");
         copy.headers_mut().insert(COPY_SOURCE, format!("/lake/a/{word}").parse().unwrap());
         assert_eq!(strip_key_word(&copy).unwrap().headers()[COPY_SOURCE], "/lake/a/");
-        // These stay, and so do others' own names, whatever they look like.
+        // These stay, and so do others' own names of any form.
         for target in [
             "/lake/a",
             "/lake/%25underlay-empty/a",
@@ -358,7 +358,7 @@ mod tests {
         put.headers_mut().insert(EXPIRES_META, HeaderValue::from_static("0"));
         let mut headers = rewritten(&put).unwrap().headers().clone();
         assert_eq!((headers.len(), &headers[EXPIRES]), (1, &HeaderValue::from_static("0")));
-        // Whatever others have put there by our name.
+        // A header of others with our name.
         headers.insert(EXPIRES_META, HeaderValue::from_static("others"));
         rename(&mut headers, &EXPIRES, &EXPIRES_META);
         assert_eq!((headers.len(), &headers[EXPIRES_META]), (1, &HeaderValue::from_static("0")));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a store lists is hidden, or is where the gateway asks for it.
+        /// An object in a store's listing is hidden, or is where the gateway asks for it.
         #[test]
         fn listed_key_round_trips_to_request(key in "([a./%é ~-]|%underlay-empty){1,12}") {
             let text = format!("<Key>{key}</Key>");

@@ -114,7 +114,7 @@ async fn bucket_made_anew_waits_for_late_deletion() {
     }
 }
 
-/// The uploads have ended, so the bucket goes: whatever its store says, and behind a restart.
+/// The uploads have ended, so the bucket goes, even if its store fails, and after a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bucket_with_failing_store_is_gone_for_clients() {
     let directory = tempfile::tempdir().unwrap();

@@ -320,7 +320,7 @@ async fn other_writes_show_after_ttl() {
     }
 }
 
-/// Whatever the store calls its own objects.
+/// With any names of the store's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etag_survives_flush_copy_and_restart() {
     let directory = tempfile::tempdir().unwrap();
@@ -452,7 +452,7 @@ fn access_log_has_a_line_per_request() {
     assert!(status.success(), "{log}");
 }
 
-/// What the cache is good for is told for each prefix apart.
+/// Metrics count the cache's hits and misses for each prefix apart.
 #[test]
 fn hits_and_misses_are_told_for_each_prefix() {
     let directory = tempfile::tempdir().unwrap();

@@ -216,7 +216,7 @@ fn boto3_and_object_store_work_unchanged() {
     run_script(&outer, "lake", "leave");
     let (status, log) = outer.stop();
     assert!(status.success() && log.contains("the stores have everything"), "{log}");
-    // Whatever it had is in the inner one by now, under the same names.
+    // All its objects are in the inner one by now, under the same names.
     run_script(&inner, "lake", "find-behind");
     let (status, log) = inner.stop();
     assert!(status.success(), "{log}");

@@ -69,7 +69,7 @@ fn version_of(key: &str, bytes: &[u8]) -> u64 {
     version
 }
 
-/// Asks until it is answered, whatever happens meanwhile.
+/// Asks until it gets an answer, through failures and moves.
 fn insist(address: SocketAddr, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
     let begun = Instant::now();
     loop {
@@ -222,7 +222,7 @@ fn gateways_divide_the_keys_and_hand_them_over() {
     let deleted = insist(b.address, "POST", "/lake?delete=", &[("content-md5", &md5)], body.as_bytes());
     assert_eq!(tags(&deleted.text(), "Deleted").len(), deleted_keys.len(), "{}", deleted.text());
     assert_eq!(list(a.address, "", false), expected);
-    // Tags can't move with a slot, so nobody is told that they are kept.
+    // Tags can't move with a slot, so the gateway refuses them.
     assert_eq!(
         ask(a.address, "PUT", "/lake/dir1/key1", &[("x-amz-tagging", "a=b")], b"").unwrap().status,
         501
@@ -271,7 +271,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A key, the version that was acknowledged last, and those of which nobody knows what became.
+/// A key, the version that was acknowledged last, and those with an unknown outcome.
 #[derive(Default)]
 struct Known {
     acknowledged: u64,
@@ -279,8 +279,7 @@ struct Known {
     next: u64,
 }
 
-/// Writers and readers of keys of their own, who note what they are told. A reader is never given what was overwritten
-/// before.
+/// Writers and readers of keys of their own, who note each answer. A reader is never given what was overwritten before.
 struct Load {
     known: Vec<Mutex<Known>>,
     is_over: AtomicBool,

@@ -118,7 +118,7 @@ fn torn_tail_is_cut_and_wrong_byte_found() {
     let runtime_between = runtime();
     runtime_between.block_on(async {
         let engine = ground.open(&local).await;
-        // It is told, and never served.
+        // A read fails, and never returns the damaged bytes.
         assert!(matches!(get(&engine, "key1", None).await, Err(GatewayError::Local(_))));
         assert_eq!(get(&engine, "key2", None).await.unwrap(), content(2, 200_000));
         engine.close().await;
@@ -184,7 +184,7 @@ fn metadata_that_do_not_fit_the_journal_are_refused() {
     });
 }
 
-/// What becomes of a file on a disk that fails.
+/// The damage to a file on a disk that fails.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     CutAt(u64),
@@ -232,8 +232,7 @@ impl Harm {
     }
 }
 
-/// Whatever is wrong with it, also where the journal beside it is torn as well: it is said with what to do, or
-/// everything is there.
+/// With any damage, also beside a torn journal: a message says what to do, or everything is there.
 #[test]
 fn metadata_that_were_altered_are_refused_or_harmless() {
     const OBJECTS: u64 = 24;
@@ -360,7 +359,7 @@ fn gateway_with_altered_metadata_exits_with_advice() {
     for harm in [Harm::CutAt(PAGE_BYTES * 2), Harm::Zeroed(0), Harm::Flipped(3)] {
         std::fs::copy(&backup, &metadata).unwrap();
         harm.do_to(&metadata);
-        // Also when whatever supervises it tries again.
+        // Also when a supervisor tries again.
         for _ in 0..2 {
             let log = program.start_in_vain();
             let last = log.lines().rev().take(3).collect::<Vec<_>>().join("\n");
@@ -433,7 +432,7 @@ fn full_disk_refuses_writes_and_loses_nothing() {
     });
 }
 
-/// Whatever supervises it is to start it again: it could neither store nor take anything more.
+/// Its supervisor has to start it again: it could neither store nor take anything more.
 #[test]
 fn gateway_with_unwritable_metadata_exits_and_restarts() {
     let directory = tempfile::tempdir().unwrap();

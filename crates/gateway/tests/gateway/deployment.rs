@@ -41,7 +41,7 @@ fn toml_blocks(page: &str) -> Vec<String> {
     after.map(|rest| rest.split_once("\n```").expect("a block that ends").0.to_owned() + "\n").collect()
 }
 
-/// Whatever begins with `listen` is a whole configuration, which somebody will copy.
+/// An example that begins with `listen` is a whole configuration, which somebody will copy.
 #[test]
 fn documented_configurations_are_valid() {
     let mut found = 0;

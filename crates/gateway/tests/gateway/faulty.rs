@@ -35,7 +35,7 @@ pub(crate) enum Lie {
     Copy,
     /// It has deleted, and has not.
     Delete,
-    /// What was there before the last write is there, whatever version is asked for.
+    /// The version before the last write is there, even if a request names another.
     Older,
     /// There is nothing.
     NotFound,
@@ -81,9 +81,9 @@ pub(crate) struct Mood {
     pub(crate) stalling: AtomicU32,
     /// And of so many the answer is a lie, but none that nobody could see through: see [`Faulty::untrue`].
     pub(crate) lying: AtomicU32,
-    /// Lies that are told each time.
+    /// Lies for each answer.
     pub(crate) always: Mutex<HashSet<Lie>>,
-    /// Lies that are told the next time, and no more.
+    /// Lies for the next answer alone.
     pub(crate) once: Mutex<HashSet<Lie>>,
     pub(crate) etags: Mutex<Etags>,
     /// Every PUT is done, and its answer lost.
@@ -255,9 +255,9 @@ impl Faulty {
         }
     }
 
-    /// The lie of these that is told now. Of those that come by chance two are left out, since nobody could see them: a
-    /// lost part where ETags say nothing of bytes, and a second lie that bears out a first one, as that nothing is
-    /// where something should have been deleted.
+    /// The lie that the store tells now. Two never come by chance, since nobody could detect them. One is a lost part
+    /// where ETags don't depend on bytes. The other is a second lie that agrees with a first: that nothing is where
+    /// something should have been deleted.
     fn untrue(&self, location: &Path, lies: &[Lie]) -> Option<Lie> {
         let chosen = match self.wanted(location, lies) {
             Some(lie) => Some(lie),

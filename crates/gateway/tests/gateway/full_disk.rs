@@ -1,5 +1,4 @@
-//! Local disks that are full, from outside: clients are told to slow down, the gateway goes on, and so does the next
-//! start.
+//! Local disks that are full, from outside: clients get SlowDown, the gateway goes on, and so does the next start.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

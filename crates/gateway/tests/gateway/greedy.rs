@@ -18,7 +18,7 @@ use crate::signed::{ask, exchange, sign, tags};
 const UNSIGNED: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 const SIGNED: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
 const NO_HASH: &str = "UNSIGNED-PAYLOAD";
-/// As clients do it that are told to slow down, or hung up on.
+/// As often as clients try after a SlowDown or a closed connection.
 const TRIES: usize = 100;
 
 /// A number from the environment, which `make gateway-greedy` sets.
@@ -304,7 +304,7 @@ fn stalled_document_blocks_no_client() {
         .collect();
     served(address, "PUT", "/lake/a", b"bytes");
     assert_eq!(served(address, "GET", "/lake/a", b""), b"bytes");
-    // Who lost its place is told to come again.
+    // Each connection that lost its place got SlowDown.
     let answers: Vec<String> = silent
         .into_iter()
         .map(|mut stream| {

@@ -1,7 +1,6 @@
 //! SIGKILL under load. A child runs the engine over a store that fails, stalls and, in some rounds, lies, and says
 //! before and after each operation what it does. It is killed at any moment, the opening included, and opened again:
-//! whatever was acknowledged is there, byte for byte, and nothing else; reads beside the writes find nothing else
-//! either.
+//! exactly the acknowledged objects are there, byte for byte, and reads beside the writes find nothing else either.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -107,7 +107,7 @@ fn full_journal_delays_writers_and_then_refuses() {
         assert!(matches!(refused, Err(GatewayError::Busy(_))), "{refused:?}");
         let too_large = put(&engine, "d", &content(2, 4 << 20), WriteConditions::default()).await;
         assert!(matches!(too_large, Err(GatewayError::TooLarge(_))), "{too_large:?}");
-        // What was acknowledged is readable whatever the store does.
+        // Acknowledged objects are readable even if the store fails.
         assert_eq!(get(&engine, "b", None).await.unwrap(), megabyte);
         ground.mood.failing.store(0, Ordering::Relaxed);
         // As soon as the store works again there is room.

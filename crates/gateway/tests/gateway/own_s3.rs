@@ -1,6 +1,6 @@
 //! An S3 store of the test's own, as far as a gateway needs one: it lists a page when the test lets it, and refuses
-//! PUTs when it is told to. It keeps headers as they are sent, byte by byte, and takes no copy, as AWS takes none of an
-//! object above 5 GiB.
+//! PUTs when the test says so. It keeps headers as they are sent, byte by byte, and takes no copy, as AWS takes none of
+//! an object above 5 GiB.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

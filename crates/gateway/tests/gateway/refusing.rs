@@ -62,7 +62,7 @@ async fn panic_in_store_client_stops_no_flusher() {
             put(&engine, &format!("good/{index}"), &bytes, WriteConditions::default()).await.unwrap();
         }
         until("the others are stored", async || is_pending(&engine, poisoned.len()).await).await;
-        until("what panics is told of", async || engine.last_failure().is_some()).await;
+        until("the panic is reported", async || engine.last_failure().is_some()).await;
         assert_eq!(ground.stored().await.len(), 21);
         assert_eq!(get(&engine, "poisoned/8", None).await.unwrap(), bytes);
         engine.close().await;
@@ -235,7 +235,7 @@ fn non_ascii_form_headers_become_encoded_words() {
     assert_eq!(found.header("content-disposition"), Some("=?UTF-8?B?w6k=?="), "{}", found.head);
 }
 
-/// Whatever takes headers refuses the same ones, before it acknowledges anything.
+/// All operations that take headers refuse the same ones, before they acknowledge anything.
 #[test]
 fn headers_that_no_store_takes_are_refused_everywhere() {
     let directory = tempfile::tempdir().unwrap();

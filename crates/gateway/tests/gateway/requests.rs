@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::program::{Program, command};
 use crate::signed::ask;
 
-/// What comes back for these bytes, whatever it is.
+/// The raw answer to these bytes.
 fn exchange(program: &Program, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(program.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -64,7 +64,7 @@ fn unsigned_or_malformed_requests_are_refused() {
     let answer = exchange(&program, waiting.as_bytes());
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
     assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("connection: close"), "{answer}");
-    // Without a body nobody is told to go on, and botocore would take this answer for the one to its next request.
+    // Without a body the gateway sends no 100 Continue: botocore would take it for the answer to its next request.
     for (asks, answers) in [("Expect: 100-continue\r\n", 1), ("", 2)] {
         let empty = format!(
             "PUT /lake/a HTTP/1.1\r\nHost: test\r\n{asks}Content-Length: 0\r\n\r\nGET /lake/b HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
@@ -247,7 +247,7 @@ fn undeletable_bucket_keeps_its_uploads() {
     std::fs::remove_dir_all(&object).unwrap();
     let begun = std::time::Instant::now();
     while ask("DELETE", "/made").status != 204 {
-        assert!(begun.elapsed() < Duration::from_secs(120), "it stays for ever");
+        assert!(begun.elapsed() < Duration::from_secs(120), "it stays forever");
     }
     assert_eq!(ask("HEAD", "/made").status, 404);
 }
@@ -267,7 +267,7 @@ fn configuration_error_names_its_line() {
         "only a store by https:// shows a certificate",
         "not a valid name of a bucket",
         "gateway.toml:1:",
-        "store does not have",
+        "writes that the store lacks",
         "[new_buckets] and [bucket.inner] are over the same objects",
         "[key.NAME]",
     ] {

@@ -1,4 +1,4 @@
-//! More clients, each with the settings that it has unless it is told otherwise, but for the endpoint and the keys.
+//! More clients, each with its default settings but for the endpoint and the keys.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,7 @@ fn modules() -> &'static Path {
     })
 }
 
-/// A directory with the AWS SDK for Java, of which every file is the one in the list: `scripts/lock-artifacts` writes
-/// it.
+/// A directory with the AWS SDK for Java, with exactly the listed files: `scripts/lock-artifacts` writes it.
 fn jars() -> &'static Path {
     static JARS: OnceLock<PathBuf> = OnceLock::new();
     JARS.get_or_init(|| {

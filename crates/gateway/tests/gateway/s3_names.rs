@@ -48,7 +48,7 @@ fn keys_with_control_characters_work_over_both_stores() {
         let listed = get(program, "/lake?encoding-type=url&list-type=2&prefix=odd%2F");
         let expected: Vec<String> = keys.iter().map(|key| format!("odd/{key}")).collect();
         assert_eq!(tags(&listed.text(), "Key"), expected, "{listed:?}");
-        // Without an encoding they can't all be told, but a client can read the others.
+        // Without an encoding a listing can't have all names, but a client can read the others.
         put(program, "/lake/odd/plain", b"plain");
         let listed = get(program, "/lake?list-type=2&prefix=odd%2F");
         assert!(is_well_formed(&listed), "{listed:?}");

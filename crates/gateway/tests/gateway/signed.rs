@@ -87,8 +87,8 @@ impl Signed {
     }
 }
 
-/// Signs the head of a request for a body of this length. `path` is the target's without escapes, for all that needs
-/// one but a slash; the query's parts are in order and have values. `hash` is what the header says of the body.
+/// Signs the head of a request for a body of this length. `path` is the target's, unescaped but for slashes; the
+/// query's parts are in order and have values. `hash` is the body's hash in the header.
 pub(crate) fn sign(
     address: SocketAddr,
     asked: (&str, &str, &str),

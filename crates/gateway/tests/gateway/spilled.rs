@@ -220,7 +220,7 @@ fn part_in_flight_at_kill_leaves_nothing() {
         wait_until("no part goes to the store", async || ground.mood.puts.load(Ordering::Relaxed) > 0).await;
         begun
     });
-    // Whatever its tasks were doing, they do no more of it.
+    // Its tasks do nothing more.
     drop(killed);
     ground.mood.loses_answers.store(false, Ordering::Relaxed);
     runtime().block_on(async {

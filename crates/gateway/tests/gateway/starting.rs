@@ -117,7 +117,7 @@ fn init_takes_a_bucket_an_address_and_a_store() {
     }
 }
 
-/// A restart does not help before somebody has changed something: the unit must not try for ever.
+/// A restart does not help before somebody has changed something: the unit must not try forever.
 #[test]
 fn configuration_faults_exit_with_2() {
     let directory = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ fn unusable_directories_exit_with_2_and_missing_with_4() {
     for (name, code, expected) in [
         ("file", 2, "`store` of [bucket.lake]"),
         ("open", 2, "can be written to by everybody"),
-        ("missing", 4, "is what it lies on mounted?"),
+        ("missing", 4, "is its file system mounted?"),
     ] {
         let bucket = format!("[bucket.lake]\nstore = \"{}\"\n", place(name).display());
         let mut program = Program::start_without_waiting(directory.path(), "", &bucket);
@@ -346,7 +346,7 @@ fn sighup_loads_keys_and_opens_the_access_log_again() {
     .unwrap();
     program.reload();
     let log = wait_for_reloads(&program, 2);
-    assert!(log.contains("what has changed in [new_buckets] needs a restart"), "{log}");
+    assert!(log.contains("the changes in [new_buckets] need a restart"), "{log}");
     let second = "the-second-secret-of-it";
     assert_eq!(put(("MORE", first), "open/a").status, 403);
     assert_eq!(put(("MORE", second), "b").status, 403);

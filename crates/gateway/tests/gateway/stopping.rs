@@ -57,7 +57,7 @@ fn put_beyond_half_of_drain_gets_no_answer() {
     let mut answer = String::new();
     let _ = slow.read_to_string(&mut answer);
     let (status, log) = program.wait_end();
-    assert!(log.contains("some requests did not end in time and are broken off"), "{log}");
+    assert!(log.contains("some requests did not end in time and are aborted"), "{log}");
     assert!(!answer.contains("200 OK"), "{answer}");
     assert_eq!(status.code(), Some(1), "{log}");
     // It was not taken either.

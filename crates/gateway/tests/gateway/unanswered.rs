@@ -112,7 +112,7 @@ fn copy_all(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// Also what was sent a moment before, of which the metadata do not know yet.
+/// Also requests sent a moment before, which the metadata don't have yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn start_after_kill_recalls_sent_requests() {
     let directory = tempfile::tempdir().unwrap();

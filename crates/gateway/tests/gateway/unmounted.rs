@@ -311,7 +311,7 @@ fn bucket_away_at_start_returns_after_mount() {
         {
             assert!(log.contains(message), "{message} is not in {log}");
         }
-        assert!(log.contains("has nothing of what was stored there: is it mounted?"), "{log}");
+        assert!(log.contains("has none of the objects that were stored there: is it mounted?"), "{log}");
     }
 }
 

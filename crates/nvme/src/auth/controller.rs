@@ -10,16 +10,16 @@ use super::response::{ProverSide, ResponseContext};
 use super::secret::AuthSecret;
 use super::{AuthError, MessageError, SessionEntropy};
 
-/// What a subsystem knows of a host that may come in.
+/// A permitted host, as a subsystem knows it.
 #[derive(Clone, Debug)]
 pub struct ControllerSecrets {
-    /// What the host has to prove to know.
+    /// The secret that the host has to prove to know.
     pub host: AuthSecret,
-    /// What the controller proves to know when the host asks; without it such a host is refused.
+    /// The secret that the controller proves to know when the host asks; without it such a host is refused.
     pub controller: Option<AuthSecret>,
 }
 
-/// What a controller takes, the best first.
+/// The algorithms that a controller takes, the best first.
 #[derive(Clone, Debug)]
 pub struct AuthPolicy {
     pub hashes: Vec<AuthHash>,
@@ -104,8 +104,8 @@ impl ControllerSession {
         self.outgoing.take()
     }
 
-    /// Takes a message of Authentication Send. The command itself succeeds in any case: a failure is told by the next
-    /// message, or by the end of the connection.
+    /// Takes a message of Authentication Send. The command itself succeeds in any case: a failure shows in the next
+    /// message, or in the end of the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> &AuthProgress {
         // Over, unless a step sets the next state: after any mistake the host has to begin again.
         let state = std::mem::replace(&mut self.state, ControllerAuthState::Over);

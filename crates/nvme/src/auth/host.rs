@@ -10,16 +10,16 @@ use super::response::{ProverSide, ResponseContext};
 use super::secret::AuthSecret;
 use super::{AuthError, SessionEntropy};
 
-/// What a host knows.
+/// A host's secrets.
 #[derive(Clone, Debug)]
 pub struct HostSecrets {
-    /// What it proves to know.
+    /// The secret that it proves to know.
     pub host: AuthSecret,
-    /// What the controller has to prove to know, where it has to.
+    /// The secret that the controller has to prove to know, if any.
     pub controller: Option<AuthSecret>,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HostStep {
     /// This is to be sent, and an answer to be received.
@@ -28,7 +28,7 @@ pub enum HostStep {
     SendAndFinish(Vec<u8>),
     /// All is well.
     Finished,
-    /// It came to nothing. What is to be sent tells the controller so.
+    /// It came to nothing. The message to send tells the controller so.
     Failed { send: Option<Vec<u8>>, error: AuthError },
 }
 
@@ -38,7 +38,7 @@ enum HostAuthState {
     Over,
 }
 
-/// What the controller's response is checked by.
+/// The values that check the controller's response.
 struct ControllerProof {
     hash: AuthHash,
     session_key: Option<Vec<u8>>,

@@ -21,7 +21,7 @@ const MAX_IDENTIFIERS: usize = 30;
 /// The reason code of failure messages: there is only this one.
 const AUTHENTICATION_FAILED: u8 = 0x01;
 
-/// What a host offers.
+/// A host's offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NegotiateMessage {
     pub transaction: u16,
@@ -32,7 +32,7 @@ pub struct NegotiateMessage {
     pub groups: Vec<DhGroup>,
 }
 
-/// What a controller chose, and its challenge.
+/// A controller's choice, and its challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChallengeMessage {
     pub transaction: u16,
@@ -150,7 +150,7 @@ pub enum MessageError {
     Hash(u8),
     #[error("unknown DH group {0}")]
     Group(u8),
-    #[error("{1} bytes of {0}, of which {2} are there")]
+    #[error("{1} bytes of {0}, but only {2} are there")]
     Length(&'static str, usize, usize),
     #[error("it belongs to transaction {0}, not {1}")]
     Transaction(u16, u16),
@@ -244,7 +244,7 @@ impl NegotiateMessage {
             };
             let hashes = &hash_list[..length("hash identifiers", descriptor[2], hash_list)?];
             let groups = &group_list[..length("DH group identifiers", descriptor[3], group_list)?];
-            // What is not known here may be known elsewhere: it is no error to offer it.
+            // An unknown algorithm here may be known elsewhere: it is no error to offer it.
             negotiate.hashes =
                 hashes.iter().filter_map(|number| AuthHash::from_identifier(*number)).collect();
             negotiate.groups = groups.iter().filter_map(|number| DhGroup::from_identifier(*number)).collect();

@@ -1,9 +1,9 @@
-//! What proves that a side knows its secret (base specification, section 8.13.5).
+//! The proof that a side knows its secret (base specification, section 8.13.5).
 
 use super::hash::AuthHash;
 use super::secret::AuthSecret;
 
-/// What both responses of one transaction have in common.
+/// The common values of both responses of one transaction.
 pub(super) struct ResponseContext<'a> {
     pub hash: AuthHash,
     pub transaction: u16,

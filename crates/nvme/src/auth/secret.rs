@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::hash::AuthHash;
 
 const PREFIX: &str = "DHHC-1:";
-/// What a secret is transformed with, besides the NQN of its owner.
+/// The text that a secret is transformed with, besides its owner's NQN.
 const TRANSFORMATION: &[u8] = b"NVMe-over-Fabrics";
 const CRC_BYTES: usize = 4;
 const LENGTHS_BYTES: [usize; 3] = [32, 48, 64];
@@ -26,7 +26,7 @@ pub enum SecretError {
     Form,
     #[error("the two digits after 'DHHC-1:' must be 00, 01, 02 or 03")]
     Transformation,
-    #[error("what lies between the last two colons of the secret is not base64")]
+    #[error("the part between the last two colons of the secret is not base64")]
     Encoding,
     #[error(
         "the secret is {0} bytes long: it must be 32, 48 or 64, and after 01, 02 and 03 exactly 32, 48 and 64"

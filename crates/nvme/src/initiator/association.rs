@@ -1,4 +1,4 @@
-//! What stands between a host and a controller while they are connected: the admin queue and the I/O queues.
+//! The association of a host and a controller while they are connected: the admin queue and the I/O queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 /// Its own limit, for controllers without one: longer transfers would only hold up what is behind them.
 const MAX_TRANSFER_BYTES: u64 = 1 << 20;
 
-/// What a controller says of itself that matters to its use.
+/// The facts about a controller that matter to its use.
 #[derive(Clone, Debug)]
 pub(super) struct ControllerLimits {
     pub identify: ControllerData,
@@ -146,7 +146,7 @@ impl HostAssociation {
     }
 }
 
-/// Sends a command and waits for its answer, whatever its status is.
+/// Sends a command and waits for its answer, regardless of its status.
 pub(super) fn call(
     queue: &HostQueue,
     command: NvmeCommand,

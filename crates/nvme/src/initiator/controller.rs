@@ -64,7 +64,7 @@ struct ConnectionState {
     phase: ConnectionPhase,
     /// The last association.
     number: u64,
-    /// The last one of which a connection has ended, and why.
+    /// The last one whose connection has ended, and why.
     ended: Option<(u64, String)>,
     /// Commands without a connection.
     orphans: Vec<CommandExchange>,
@@ -86,7 +86,7 @@ enum ConnectionPhase {
     Closed,
 }
 
-/// What the manager does next.
+/// The manager's next work.
 enum ManagerWork {
     Reconnect,
     Send(Vec<CommandExchange>),
@@ -487,7 +487,7 @@ impl ControllerShared {
         };
         match sent {
             None => {}
-            // One is under way. If it stays so the connection is dead, whatever TCP thinks.
+            // One is under way. If it stays so the connection is dead, even if TCP has not noticed.
             Some(sent) if sent.elapsed() > self.options.keep_alive_timeout => return association.close(),
             Some(_) => return,
         }
@@ -510,7 +510,7 @@ impl ControllerShared {
             // Reading the page is what lets the controller tell of the next change.
             let page = GetLogPage::new(CHANGED_NAMESPACES, 0, 4096);
             let place = CommandPayload::Receive(vec![0; 4096]);
-            let operation = "reading what changed";
+            let operation = "reading the list of changes";
             let _ = succeed(association.admin(), page.to_command(0), place, ADMIN_LIMIT, operation);
             let namespaces: Vec<Arc<NamespaceInfo>> =
                 self.lock_namespaces().values().filter_map(Weak::upgrade).collect();

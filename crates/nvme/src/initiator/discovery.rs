@@ -15,7 +15,7 @@ use crate::nqn;
 
 /// More entries than any target of ours has; what says more is no target.
 const MAX_ENTRIES: u64 = 4096;
-/// The page may change while it is read, but not for ever.
+/// The page may change while it is read, but not forever.
 const MAX_ATTEMPTS: usize = 10;
 
 /// All commands are waited for.
@@ -38,7 +38,7 @@ impl QueueOwner for NobodyElse {
 /// # Errors
 /// When it can't be reached, or refuses.
 pub fn discover(options: &ControllerOptions) -> Result<Vec<DiscoveryEntry>, InitiatorError> {
-    // What the controller has to prove is its subsystem's secret: there is none for discovery.
+    // The controller's secret is its subsystem's: there is none for discovery.
     let secrets = options.secrets.clone().map(|secrets| HostSecrets { controller: None, ..secrets });
     let options = ControllerOptions { subsystem_nqn: DISCOVERY_NQN.to_owned(), secrets, ..options.clone() };
     options.check()?;

@@ -40,7 +40,7 @@ pub enum InitiatorError {
     OtherNamespace { nsid: u32, difference: String },
     #[error(
         "another host, or another process on this one, wrote to namespace {nsid} while the connection was down: \
-             what this host knows of it is out of date, so nothing more is written"
+             this host's view of it is out of date, so nothing more is written"
     )]
     WrittenByAnother { nsid: u32 },
     #[error("could not start a thread for a connection: {0}")]

@@ -58,7 +58,7 @@ pub(super) enum CommandPayload {
     Receive(Vec<u8>),
 }
 
-/// What came of a command.
+/// A command's outcome.
 #[derive(Debug)]
 pub(super) struct CommandAnswer {
     pub completion: CompletionEntry,

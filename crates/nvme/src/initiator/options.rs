@@ -18,7 +18,7 @@ const MACHINE_ID: &str = "/etc/machine-id";
 const MAX_QUEUES: u16 = 64;
 const MAX_QUEUE_DEPTH: u16 = 1024;
 
-/// What may be kept of writes that no flush has covered. When there is more, a flush is sent that nobody asked for; at
+/// The limit of kept writes that no flush has covered. When there is more, a flush is sent that nobody asked for; at
 /// twice as much, what is under way included, further writes wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnflushedLimits {

@@ -1,7 +1,7 @@
-//! What a connection still has to send. Putting something in never waits for the other side.
+//! A connection's pending output. Putting something in never waits for the other side.
 //!
-//! A thread that finds nobody sending does it itself, with what others put in meanwhile, as long as the
-//! socket takes it at once. What it does not take is left to a thread that waits for the socket.
+//! A thread that finds nobody sending does it itself, with what others put in meanwhile, as long as the socket takes it
+//! at once. A thread that waits for the socket sends the rest.
 //!
 //! The thread that receives is the exception: what it puts in while it deals with many answers that came together goes
 //! out together, before it waits for more.
@@ -107,7 +107,7 @@ impl HostOutbox {
         self.changed.notify_all();
     }
 
-    /// What the waiting thread does until the outbox is closed.
+    /// The loop of the waiting thread until the outbox is closed.
     pub(super) fn wait_for_socket(&self) {
         let mut state = self.lock();
         while !state.is_closed {

@@ -59,7 +59,7 @@ pub(super) struct HostQueue {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The receiving half of the connection. What its thread has put off is sent before it waits.
+/// The receiving half of the connection. Its thread sends deferred commands before it waits.
 struct QueueInlet {
     stream: Arc<dyn ByteStream>,
     outbox: Arc<HostOutbox>,
@@ -114,7 +114,7 @@ struct CommandEntry {
 }
 
 impl HostQueue {
-    /// Connects and agrees on the connection's parameters. What makes it a queue is a Connect command.
+    /// Connects and agrees on the connection's parameters. A Connect command makes it a queue.
     pub(super) fn open(
         options: &ControllerOptions,
         id: u16,

@@ -1,4 +1,4 @@
-//! What a namespace knows of its writes: which are under way, which wait, what is kept until a flush, and what is lost.
+//! A namespace's writes: those under way, those that wait, those kept until a flush, and lost ones.
 //!
 //! Two writes that touch the same block are not under way together. The order in which a target does such two is its
 //! own, and when one of them is done again after a loss, the block could turn back to what it was before.
@@ -21,7 +21,7 @@ pub(super) struct WriteRecord<W> {
     limits: UnflushedLimits,
     unflushed: UnflushedWrites,
     lost: LostRanges,
-    /// What the target said to what is lost.
+    /// The target's answer to lost writes.
     refusal: Option<NvmeStatus>,
     under_way: BTreeMap<u64, u64>,
     under_way_bytes: usize,
@@ -50,7 +50,7 @@ impl<W> WriteRecord<W> {
 
     /// Whether a write may be sent, which then is under way.
     pub(super) fn begin(&mut self, blocks: BlockRange, bytes: usize) -> bool {
-        // No overtaking, or a stream of small writes could keep a large one waiting for ever.
+        // No overtaking, or a stream of small writes could keep a large one waiting forever.
         self.waiting.is_empty() && self.begin_waited(blocks, bytes)
     }
 
@@ -81,9 +81,9 @@ impl<W> WriteRecord<W> {
         self.waiting.push_back((blocks, bytes, write));
     }
 
-    /// A write is over. What was answered is as it was last written, and is kept where that is needed. Whether there
-    /// may be something to send now: see [`WriteRecord::begin_own_flush`] and [`WriteRecord::begin_admitting`]. Mostly
-    /// there is not.
+    /// A write is over. Answered blocks are as last written, and their data is kept where needed. Whether there may be
+    /// something to send now: see [`WriteRecord::begin_own_flush`] and [`WriteRecord::begin_admitting`]. Mostly there
+    /// is not.
     pub(super) fn end(&mut self, blocks: BlockRange, bytes: usize, answered: Option<UnflushedWrite>) -> bool {
         self.under_way.remove(&blocks.0);
         self.under_way_bytes -= bytes;
@@ -132,7 +132,7 @@ impl<W> WriteRecord<W> {
         self.waiting.drain(..).map(|(_, _, write)| write).collect()
     }
 
-    /// What a flush that is given to the target now covers.
+    /// The writes that a flush sent now covers.
     pub(super) fn mark(&self) -> u64 {
         self.unflushed.mark()
     }
@@ -141,9 +141,9 @@ impl<W> WriteRecord<W> {
         self.unflushed.flushed(mark);
     }
 
-    /// What is to be done again, in any order.
+    /// Writes to repeat, in any order.
     pub(super) fn unflushed(&mut self, capacity_blocks: u64) -> Vec<UnflushedWrite> {
-        // What lies behind the end of a namespace that became smaller was given up with it.
+        // Blocks behind the end of a shrunk namespace were given up with it.
         self.unflushed.cut_out((capacity_blocks, u64::MAX));
         self.forget_behind(capacity_blocks);
         if is_planted(PlantedBug::NothingRepeated) { Vec::new() } else { self.unflushed.all() }

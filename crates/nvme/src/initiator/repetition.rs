@@ -56,7 +56,7 @@ pub(super) fn repeat(
     namespace: &NamespaceInfo,
     patience: &RetryBackoff,
 ) -> Result<usize, InitiatorError> {
-    const WHAT: &str = "repeating what was not flushed";
+    const WHAT: &str = "repeating unflushed writes";
     let mut under_way = Vec::new();
     // All at once: no two touch the same block, so their order does not matter.
     for write in namespace.unflushed() {

@@ -1,4 +1,4 @@
-//! What a controller was used for, and how long its answers took.
+//! A controller's use, and its response times.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! flush after that would promise what it can't keep. So what was written since the last flush is written again
 //! before anything else happens.
 //!
-//! Of each block only the last write is done again. What a newer one replaced must not come back over it: the newer one
+//! Of each block only the last write is done again. An older write must not come back over a newer one: the newer one
 //! may be durable by itself, or the target may refuse it when it is repeated. It also makes the order of repeating
 //! irrelevant.
 //!
@@ -104,7 +104,7 @@ impl UnflushedWrites {
         self.answers.len()
     }
 
-    /// What a flush that is given to the target now covers.
+    /// The writes that a flush sent now covers.
     pub(super) fn mark(&self) -> u64 {
         self.next
     }
@@ -128,7 +128,7 @@ impl UnflushedWrites {
                 UnflushedEntry::Void(blocks) => last.cut_out(blocks),
             }
         }
-        // What was replaced is gone, so this is all that is held now.
+        // Replaced writes are gone, so this is all that is held now.
         let all: Vec<UnflushedWrite> = last.by_block.values().map(|(_, write)| write.clone()).collect();
         self.bytes = all.iter().map(UnflushedWrite::bytes).sum();
         let mut writes: Vec<(u64, UnflushedWrite)> = last.by_block.into_values().collect();
@@ -139,7 +139,7 @@ impl UnflushedWrites {
     }
 }
 
-/// What was written last to each block.
+/// The last write to each block.
 #[derive(Default)]
 struct LastWrites {
     /// By first block, with the number of the answer. No two touch the same block.
@@ -183,7 +183,7 @@ mod tests {
         Deallocate,
     }
 
-    /// What it leaves in a block: its tag, or a zero.
+    /// Its content of a block: its tag, or a zero.
     fn content(kind: Kind, tag: u16, block: u64) -> [u8; BLOCK_BYTES] {
         match kind {
             Kind::Write | Kind::Forced => (u32::from(tag) << 16 | block as u32).to_le_bytes(),
@@ -217,7 +217,7 @@ mod tests {
         change(Kind::Forced, 1, (start, start + length))
     }
 
-    /// What a device gets that is sent these: by block, and nothing where it is left alone.
+    /// A device's blocks after these: nothing where it is left alone.
     fn carried_out(all: &[UnflushedWrite]) -> Vec<Option<[u8; BLOCK_BYTES]>> {
         let mut device = vec![None; BLOCKS];
         for UnflushedWrite { command, data, blocks, .. } in all {

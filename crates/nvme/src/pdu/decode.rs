@@ -7,13 +7,13 @@ use super::{
 };
 use crate::wire::{array_at, u16_at, u32_at};
 
-/// What one side takes of the other.
+/// The PDUs that one side takes from the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PduDecoder {
     /// The side that takes.
     pub side: ConnectionSide,
     pub digests: Digests,
-    /// What data has to be aligned to, as this side has asked for.
+    /// The alignment of data that this side has asked for.
     pub data_alignment_bytes: u8,
     /// The most data of a command capsule.
     pub max_capsule_data_bytes: u32,

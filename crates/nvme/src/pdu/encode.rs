@@ -35,8 +35,7 @@ impl EncodedHeader {
 }
 
 impl PduFraming {
-    /// The bytes before the data of a PDU, of which `data_bytes` follow, and the data's digest behind them
-    /// ([`PduFraming::has_data_digest`]).
+    /// The bytes before a PDU's data. The data (`data_bytes`) and its digest follow ([`PduFraming::has_data_digest`]).
     pub fn head(&self, pdu: &Pdu, data_bytes: usize) -> EncodedHeader {
         let header = header_bytes(pdu.kind()).expect("every PDU has a header");
         let with_header_digest = self.digests.header && pdu.has_digests();
@@ -44,7 +43,7 @@ impl PduFraming {
         let headed = header + if with_header_digest { DIGEST_BYTES } else { 0 };
         let (data_at, length) = match data_bytes {
             0 => (0, headed),
-            // What ends a connection is never aligned: nothing may have been agreed on.
+            // The last PDU is never aligned: nothing may have been agreed on.
             _ if !pdu.has_digests() => (headed, headed),
             _ => {
                 let offset = headed.next_multiple_of(usize::from(self.data_alignment_bytes.max(1)));

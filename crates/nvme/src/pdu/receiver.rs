@@ -79,7 +79,7 @@ impl<S: Read> PduReceiver<S> {
         }
     }
 
-    /// What is taken from now on, as the two sides agreed.
+    /// Sets the PDUs that are taken from now on, as the two sides agreed.
     pub fn set_arriving(&mut self, arriving: PduDecoder) {
         self.arriving = arriving;
         // It was decoded by the former rules.

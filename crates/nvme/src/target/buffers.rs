@@ -19,7 +19,7 @@ impl BufferPool {
         BufferPool { kept: Mutex::default(), limit_bytes }
     }
 
-    /// A buffer of that length. What it holds is of an earlier request of the same connection, or zeros.
+    /// A buffer of that length. Its bytes are of an earlier request of the same connection, or zeros.
     pub(super) fn take(&self, length_bytes: usize) -> Vec<u8> {
         let recycled = {
             let mut free = self.kept.lock();

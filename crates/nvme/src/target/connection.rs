@@ -29,7 +29,7 @@ use crate::pdu::{
 use crate::status::NvmeStatus;
 use fabric::AuthStage;
 
-/// What one call receives at most, unless it is data.
+/// The most bytes that one call receives, unless they are data.
 const RECEIVE_BUFFER_BYTES: usize = 128 << 10;
 /// Until the host has proven who it is: a Connect with its data fits.
 const STRANGER_BUFFER_BYTES: usize = 4 << 10;
@@ -38,7 +38,7 @@ pub(super) const CAPSULE_DATA_BYTES: u32 = 16 << 10;
 /// The largest transfer of a command: 2 to the power of [`MDTS`] pages of 4 KiB.
 pub(super) const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 pub(super) const MDTS: u8 = 8;
-/// What one H2CData PDU may carry: a whole transfer.
+/// The most data in one H2CData PDU: a whole transfer.
 const MAX_H2C_DATA_BYTES: u32 = MAX_TRANSFER_BYTES;
 /// Answers that wait to be sent while more commands are taken.
 const MAX_OWED_ENTRIES: usize = 1024;
@@ -260,8 +260,7 @@ impl TargetConnection {
             self.refuse(&command, NvmeStatus::DATA_LENGTH_INVALID.do_not_retry());
         } else {
             let budget = self.budget_of(&command, length_bytes);
-            // First come, first served, or small commands would starve a large one. What needs no budget
-            // may pass.
+            // First come, first served, or small commands would starve a large one. Commands without a budget may pass.
             let is_turn = self.waiting.is_empty() || budget == 0;
             if is_turn && self.queue.reserve(budget) {
                 return self.start(&command, length_bytes, budget);
@@ -303,7 +302,7 @@ impl TargetConnection {
         self.execute(command, data, budget)
     }
 
-    /// What holds for all commands (base 3.3.3.1, 4.1.2).
+    /// The checks of all commands (base 3.3.3.1, 4.1.2).
     fn check(&self, command: &NvmeCommand, length_bytes: usize) -> Result<(), NvmeStatus> {
         if command.flags & FLAGS_FUSED != 0 {
             return Err(NvmeStatus::INVALID_FIELD.do_not_retry());

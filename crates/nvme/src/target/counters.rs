@@ -1,9 +1,9 @@
-//! What is counted of namespaces and connections.
+//! Counters of namespaces and connections.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a namespace was asked for so far.
+/// A namespace's requests so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceCounters {
     pub reads: u64,

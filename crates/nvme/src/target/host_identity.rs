@@ -13,8 +13,7 @@ pub struct HostIdentity {
 }
 
 impl HostIdentity {
-    /// The same in every build: a host compares it with what it was told before this program was replaced by a newer
-    /// one.
+    /// The same in every build: a host compares it with the one it got before a newer program replaced this one.
     pub(super) fn fingerprint(&self, nsid: u32) -> u32 {
         let mut hash = Sha256::new();
         hash.update(nsid.to_le_bytes());

@@ -71,7 +71,7 @@ struct LeaseState {
     is_settled: bool,
 }
 
-/// What the lease has to know of the subsystem, and to have it do.
+/// The lease's view of the subsystem, and the lease's requests to it.
 pub(super) trait LeaseContext {
     fn is_connected(&self, host: &HostIdentity) -> bool;
     /// Whether the one has given a sign of life since the other one connected.
@@ -201,12 +201,11 @@ impl WriteLease {
             };
             std::mem::replace(&mut *state, next)
         };
-        // Without the lock on the state: this waits for devices and the disk, and others are told Busy
-        // meanwhile.
+        // Without the lock on the state: this waits for devices and the disk, and others get Busy meanwhile.
         let settled = self.settle(host, &before, surroundings);
         let mut state = self.change();
         if state.holder.as_ref() != Some(host) {
-            // It took leave meanwhile, or the lease was ended. What it was to write is not admitted.
+            // It took leave meanwhile, or the lease was ended. Its writes are not admitted.
             self.store_last_writer(state.previous_writer.as_ref().unwrap_or(host));
             return Err(WriteDenial::Busy);
         }
@@ -397,7 +396,7 @@ mod tests {
         }
     }
 
-    /// In virtual time, of which any amount passes at once.
+    /// In virtual time, which passes at once.
     fn run_in_world(body: impl FnOnce(&SimulatedWorld) + Send + 'static) {
         SimulatedWorld::new(1).run(body).0.unwrap();
     }

@@ -1,4 +1,4 @@
-//! What a connection owes its host, and the sending of it.
+//! A connection's answers to its host, and the sending of them.
 //!
 //! Answers come from any thread: the connection's own while it handles commands, and those of the devices.
 //! The connection's own thread holds sending back while it handles what it received at once, so that all
@@ -24,7 +24,7 @@ pub(super) struct OutboxEntry {
     data: Vec<u8>,
     tail: [u8; TAIL_BYTES],
     tail_bytes: u8,
-    /// What the connection's budget gets back when this is sent.
+    /// The bytes that return to the connection's budget when this is sent.
     pub budget_bytes: usize,
 }
 
@@ -57,7 +57,7 @@ impl OutboxEntry {
     }
 }
 
-/// What is to be done about what was added.
+/// The next step for added answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddOutcome {
     /// The connection is over.
@@ -67,7 +67,7 @@ pub(super) enum AddOutcome {
     SentByOthers,
 }
 
-/// What happened to what was owed.
+/// The outcome for owed answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOutcome {
     All,
@@ -166,7 +166,7 @@ impl TargetOutbox {
             state.is_sending = false;
             state.sent_of_first = sent_of_first;
             state.sent_bytes += outcome.sent_bytes;
-            // What was added meanwhile goes behind what is left.
+            // Answers added meanwhile go behind the rest.
             while let Some(added) = state.owed.pop_front() {
                 batch.push_back(added);
             }

@@ -54,7 +54,7 @@ pub enum SubsystemError {
     BlockSizeChanged(u32),
 }
 
-/// What a subsystem is to be.
+/// A subsystem's configuration.
 #[derive(Clone, Debug)]
 pub struct SubsystemConfig {
     pub nqn: String,
@@ -63,11 +63,11 @@ pub struct SubsystemConfig {
     pub hosts: AllowedHosts,
 }
 
-/// What a namespace is to be.
+/// A namespace's configuration.
 pub struct NamespaceConfig {
     /// 1 to [`MAX_NSID`].
     pub nsid: u32,
-    /// By what hosts know it again, whatever its ID is.
+    /// By what hosts know it again, regardless of its ID.
     pub uuid: [u8; 16],
     pub device: Arc<dyn BlockDevice>,
 }
@@ -145,7 +145,7 @@ pub struct NvmSubsystem {
     /// Changes with the set of namespaces, so that queues may remember the one that they use.
     generation: AtomicU64,
     controllers: Mutex<ControllerTable>,
-    /// Queues that ended, of which a device may still have commands.
+    /// Queues that ended while a device may still have their commands.
     ended_queues: Mutex<Vec<EndedQueue>>,
     discovery: Arc<DiscoveryLog>,
 }
@@ -378,7 +378,7 @@ impl NvmSubsystem {
     /// Waits until devices have nothing more of a host's connections that are gone, and says whether that is so now.
     pub(super) fn await_former(&self, host_nqn: &str, host_id: &[u8; 16]) -> bool {
         let is_of_host = |controller: &TargetController| controller.is_of(host_nqn, host_id);
-        // What such a connection has received and not looked at may not reach a device any more.
+        // Commands that such a connection has received and not handled may not reach a device any more.
         self.controllers_that(is_of_host).iter().for_each(|controller| controller.end_hung_up());
         let is_of_host = |one: &EndedQueue| one.host.nqn == host_nqn && one.host.id == *host_id;
         let is_free = || !self.ended_queues().iter().any(|one| is_of_host(one) && one.has_commands());

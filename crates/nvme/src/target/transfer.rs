@@ -4,8 +4,8 @@
 use crate::command::NvmeCommand;
 use crate::pdu::{DataState, DataTransfer, FatalStatus, Pdu, PduFraming, ProtocolError};
 
-/// What one command is to get. The whole of it is asked for at once: so one R2T a command is outstanding, which every
-/// host allows.
+/// The data of one command. The whole of it is asked for at once: so one R2T a command is outstanding, which every host
+/// allows.
 struct CommandTransfer {
     command: NvmeCommand,
     data: Vec<u8>,

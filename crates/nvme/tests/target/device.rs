@@ -1,4 +1,4 @@
-//! A device in memory that does as it is told: it fails, holds requests back, changes its size.
+//! A device in memory that obeys the test: it fails, holds requests back, changes its size.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

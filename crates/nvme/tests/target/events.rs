@@ -58,7 +58,7 @@ fn host_gets_events_for_namespace_changes() {
 
     fixture.subsystem.remove_namespace(5).unwrap();
     assert_eq!(next_completion(&mut host).cid, 101);
-    // What happens while no request waits is told to the next one.
+    // The next request reports events that came while none waited.
     assert_eq!(changed(&mut host), [5]);
     fixture.subsystem.resize_namespace(1).unwrap();
     request_event(&mut host, 102);
@@ -107,7 +107,7 @@ fn event_requests_are_limited_and_abortable() {
     assert_eq!((aborted.cid, aborted.status.plain()), (102, NvmeStatus::ABORT_REQUESTED));
     let done = next_completion(&mut host);
     assert_eq!((done.cid, done.result), (200, 0));
-    // What isn't there, or runs to its end, is not aborted.
+    // A missing command, or one that runs to its end, is not aborted.
     let answer = host.call(&abort, &[]).expect_success();
     assert_eq!(answer.completion.result, 1);
 }

@@ -48,7 +48,7 @@ impl Answer {
     }
 }
 
-/// What a connection is to be.
+/// A connection's options.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     pub digests: Digests,

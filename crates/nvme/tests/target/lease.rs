@@ -154,7 +154,7 @@ fn write_on_replaced_connection_never_happens() {
     fixture.device.release();
     let new = replaced.join().unwrap();
     assert_eq!(fixture.device.content()[0], 2);
-    // The old connections have ended, whatever is still said on them.
+    // The old connections have ended, and take no more commands.
     io.expect_end();
     admin.expect_end();
     // The neighbour's have not, though only one of the two may write.

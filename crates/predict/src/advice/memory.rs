@@ -29,10 +29,10 @@ pub struct MemorySize {
     /// The share of operations that memory answers, by the curve.
     pub hit_ratio: f64,
     pub reads_per_operation: f64,
-    /// What the storage of the question gives with it; absent where that is outside of what was measured.
+    /// The throughput of the question's storage with it; absent outside the measured range.
     pub throughput_per_s: Option<EstimatedValue>,
     pub p99_us: Option<EstimatedValue>,
-    /// What the memory and the devices for its misses cost together at the rate.
+    /// The price of the memory together with the devices for its misses at the rate.
     pub usd: f64,
     /// The part of `usd` that is three years' rent of devices.
     pub rent_usd: f64,
@@ -70,7 +70,7 @@ pub struct MemoryAdvice {
     pub block_interval_s: f64,
 }
 
-/// What is wanted.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct MemoryGoal<'a> {
     pub point: CellPoint,

@@ -18,12 +18,12 @@ use search::{OfferSearch, TriedOffer};
 
 /// Room for each byte of data, which a study asks for too: files that are being rewritten are there twice.
 const ROOM: f64 = 1.5;
-/// What a file system takes of a device on the machine that the study runs on, and what XFS needs at least: sizes that
-/// are not scaled.
+/// A file system's own space on a device of the machine that runs the study, and XFS's smallest size: sizes that are
+/// not scaled.
 const FILE_SYSTEM_BYTES: f64 = 112e6;
 const MIN_BYTES: f64 = 320e6;
 
-/// What is wanted.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct StorageGoal {
     /// System, mix, load and sizes: its volumes, storage and arrivals are replaced.
@@ -34,13 +34,13 @@ pub struct StorageGoal {
     pub data_bytes: f64,
     /// One byte of the point's sizes stands for so many.
     pub data_scale: f64,
-    /// What flash went through before.
+    /// The initial state of flash.
     pub initial: InitialState,
     pub most_devices: u32,
 }
 
 impl StorageGoal {
-    /// What a storage must have to hold the data.
+    /// The room that a storage needs for the data.
     fn room_bytes(&self) -> f64 {
         let here_bytes = (ROOM * self.data_bytes / self.data_scale + FILE_SYSTEM_BYTES).max(MIN_BYTES);
         here_bytes * self.data_scale
@@ -78,7 +78,7 @@ pub struct OfferCache {
 pub struct StorageOffer {
     /// `4 x ssd-sata`, `6 x hdd-7200-sata + optane-p4800x as read cache`, or the name of a layout of the catalogue.
     pub name: String,
-    /// What the data is on: one medium, or two side by side.
+    /// The parts that hold the data: one medium, or two side by side.
     pub parts: Vec<OfferPart>,
     pub layout: &'static str,
     /// A device in front of them.
@@ -101,7 +101,7 @@ pub struct StorageOffer {
     pub is_sure: bool,
 }
 
-/// A medium or layout that can't be it, whatever the number of devices.
+/// A medium or layout that can't be it, regardless of the number of devices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ExcludedOffer {
     pub name: String,
@@ -130,7 +130,7 @@ pub struct AdviceCrossovers {
 pub struct StorageAdvice {
     /// Those that meet the bound, the cheapest first.
     pub offers: Vec<StorageOffer>,
-    /// What was tried and does not, the cheapest first.
+    /// The tried storages that do not, the cheapest first.
     pub too_slow: Vec<StorageOffer>,
     pub excluded: Vec<ExcludedOffer>,
     /// Places in `offers` and then `too_slow` of those that nothing cheaper beats: the frontier of price and p99.
@@ -148,7 +148,7 @@ impl StorageAdvice {
 /// Searches media and layouts.
 ///
 /// # Errors
-/// When the question is outside of what was measured, whatever the storage.
+/// When the question is outside of what was measured, regardless of the storage.
 pub fn search(
     calibration: &Calibration,
     wanted: &StorageGoal,
@@ -186,8 +186,8 @@ pub fn search(
     Ok(advice)
 }
 
-/// Of what is behind caches or side by side only what nothing cheaper beats is told: there are many of them, and each
-/// is a little different.
+/// Keeps offers with caches or several devices only if nothing cheaper beats them: there are many, and each is a little
+/// different.
 fn drop_what_is_beaten(tried: &mut Vec<TriedOffer>) {
     let mut best_us = f64::INFINITY;
     tried.retain(|one| {

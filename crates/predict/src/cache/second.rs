@@ -1,15 +1,15 @@
 //! A cache behind a cache: what memory did not hold, a faster device in front of the slower ones may.
 //!
-//! Its requests are the misses of the first cache, so it sees none of a block that memory keeps. With `T1` the time
-//! that memory keeps an unused block (Che's), requests of a block of popularity `q` come to the second cache at
-//! distances of `T1` plus an exponential time, whose mean is such that their rate is `q exp(-q T1)`: the mean distance
-//! is exact, its law an approximation (Fricker, Robert, Roberts and Sbihi, "Impact of traffic mix on caching
-//! performance in a content-centric network", 2012, have the like for a line of caches).
+//! Its requests are the misses of the first cache, so it sees none of a block that memory keeps. Let `T1` be the time
+//! that memory keeps an unused block (Che's). Requests of a block of popularity `q` come to the second cache at
+//! distances of `T1` plus an exponential time, whose mean gives a rate of `q exp(-q T1)`. The mean distance is exact,
+//! its law an approximation. Fricker, Robert, Roberts and Sbihi, "Impact of traffic mix on caching performance in a
+//! content-centric network", 2012, have the like for a line of caches.
 //!
 //! - While it fills, nothing is pushed out: a block that is asked for again within the cache's age is found.
-//! - When it is full its clock's hand comes by every `tau`, and spares what was asked for since: with `p` the
-//!   probability of a request within `tau` and `a` the mean number of those that there are then, a block is found `p a
-//!   / (1 - p)` times before it goes. `tau` is such that as many blocks are there as the device holds.
+//! - When it is full its clock's hand comes by every `tau`, and spares blocks that were asked for since. Let `p` be the
+//!   probability of a request within `tau`, and `a` the mean number of requests then. A block is found `p a / (1 - p)`
+//!   times before it goes. `tau` is such that the expected number of blocks fills the device.
 //! - What the background reads and writes, and the cache takes in, nobody asks for again: it takes space for as long as
 //!   `tau`.
 //! - Data that is rewritten lies elsewhere afterwards, so that what is cached of it is lost.
@@ -20,7 +20,7 @@ use super::{AccessDistribution, CachedBlocks, HALVINGS, PopularityRanks, SCATTER
 /// are smeared over all.
 const ALONE: f64 = 0.25;
 
-/// What a second cache is, and what comes to it. Times are in requests for records.
+/// A second cache, and its requests. Times are in requests for records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SecondCache {
     pub blocks: CachedBlocks,

@@ -17,8 +17,8 @@ pub(super) struct CachedShare {
     pub later: Option<f64>,
 }
 
-/// What cache devices answer. `None` without one.
-/// `memory` is how many times the question's memory there is.
+/// The share of requests that cache devices answer. `None` without one. `memory` is how many times the question's
+/// memory there is.
 ///
 /// # Errors
 /// When the law of the requests is none that is modelled.

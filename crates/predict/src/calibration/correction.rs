@@ -1,16 +1,16 @@
-//! What simulated figures are to be multiplied by, from what measured and simulated differ by in cells that are near.
+//! The factors that correct simulated figures, from the differences of measured and simulated ones in near cells.
 
 use super::kind_ambiguity::KindAmbiguity;
 use super::{PredictedMetric, UNKNOWN_ERROR};
 use crate::cell::{CellPoint, MeasuredCell};
 use crate::outcome::SimulationOutcome;
 
-/// What to multiply a figure by that was simulated to be `asked`, from what measured and simulated differ by in cells
-/// that are near: in how fast their storage is, in size and in load.
+/// The factor that corrects the simulated figure `asked`, from the differences of measured and simulated figures in
+/// cells that are near: in storage speed, in size and in load.
 ///
-/// Time that the simulation misses is added where the question is slower than the cell (a lock held for 100 µs is
-/// nothing beside a disk), and is in proportion where it is faster: nothing takes longer than all of it. A cell whose
-/// figure is between two kinds of operations tells little: what it differs by may be what lies between them.
+/// Time that the simulation misses is added where the question is slower than the cell: a lock held for 100 µs is
+/// nothing beside a disk. Where it is faster, that time is in proportion: nothing takes longer than all of it. A cell
+/// whose figure lies between two kinds of operations tells little: the gap between them may explain its deviation.
 pub(super) fn correction(
     question: &CellPoint,
     outcome: &SimulationOutcome,
@@ -32,7 +32,7 @@ pub(super) fn correction(
         }
         let doubt = KindAmbiguity::from_measured(cell).deviation(metric, own) / UNKNOWN_ERROR;
         let trust = 1.0 / (1.0 + doubt * doubt);
-        // What a median misses is missed of its kind of operation, whatever the other kind takes.
+        // A median's missing time belongs to its own kind of operation, independent of the other kind.
         let latencies = match metric {
             PredictedMetric::P50 => (asked, simulated),
             _ => (outcome.mean_us, own.mean_us),
@@ -55,7 +55,7 @@ pub(super) fn nearest(question: &CellPoint, outcome: &SimulationOutcome, sources
     if squared.is_finite() { squared.sqrt() } else { 0.0 }
 }
 
-/// How far a measured cell is from the question, of both of which a latency was simulated: squares of logarithms.
+/// The distance of a measured cell from the question, by both simulated latencies: squares of logarithms.
 fn distance(question: &CellPoint, cell: &MeasuredCell, latencies: (f64, f64)) -> f64 {
     let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
     apart(latencies.0, latencies.1)

@@ -1,4 +1,4 @@
-//! What an operation of the question asks for, from measured cells of its system and mix.
+//! The demand of the question's operation, from measured cells of its system and mix.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::cpu::CpuTime;
 use crate::demand::{BackgroundDemand, MixDemand, OperationClass};
 use crate::refusal::PredictionRefusal;
 
-/// What an operation of the question asks for.
+/// The demand of the question's operation.
 pub(super) struct OperationDemand {
     pub demand: MixDemand,
     pub reads: ReadEstimate,
-    /// What had to be assumed, each a sentence.
+    /// Assumptions, each a sentence.
     pub assumptions: Vec<String>,
 }
 
-/// `alike` are all cells of the system, whatever their mix: they tell what CPU time goes into what. `memory` is how
-/// many times the question's memory there is.
+/// `alike` are all cells of the system, regardless of their mix: they tell what CPU time goes into what. `memory` is
+/// how many times the question's memory there is.
 pub(super) fn demand(
     question: &CellPoint,
     sources: &[&MeasuredCell],
@@ -35,7 +35,7 @@ pub(super) fn demand(
     let reads = reads(question, sources, alike, memory_bytes, &mean, &mut assumptions)?;
     let measured_reads = mean(&|cell| cell.demand.reads());
     let factor = if measured_reads > 0.0 { reads.value / measured_reads } else { 0.0 };
-    // What a read costs is the same in every mix; what else an operation does is told best by its own mix.
+    // A read costs the same in every mix; its own mix tells best what else an operation does.
     let cpu = CpuTime::fit(alike.iter().map(|cell| {
         let own = if cell.point.mix == question.mix { OWN_MIX } else { 1.0 };
         (*cell, own * weight(question, cell))

@@ -1,8 +1,8 @@
 //! How sure it is which kind of operation a median is of.
 //!
 //! Where half of the operations wait for a read and the others do not, the median is one or the other, and between them
-//! may lie a factor of thousands. No factor on the answer covers that. What does is the percentiles around the median:
-//! as far from it as the share of operations that wait is uncertain, and as chance moves it among so many operations.
+//! may lie a factor of thousands. No factor on the answer covers that. The percentiles around the median do: as far
+//! from it as the share of waiting operations is uncertain, and as chance moves it among so many operations.
 
 use super::PredictedMetric;
 use super::reads::ReadEstimate;
@@ -10,7 +10,7 @@ use crate::cell::{MeasuredCell, OPERATIONS};
 use crate::demand::MixDemand;
 use crate::outcome::SimulationOutcome;
 
-/// What 95 % of a normal distribution are within.
+/// The range of 95 % of a normal distribution.
 const NORMAL: f64 = 1.96;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +46,9 @@ impl KindAmbiguity {
         KindAmbiguity { fewer: 1.0, more: 1.0, most, chance: NORMAL * variance.sqrt() }
     }
 
-    /// What a simulated figure may as well be. Only a median is between kinds: of means and of the slowest operations
-    /// an error of the reads makes an error in proportion, which is among those that leaving cells out tells.
+    /// The range that a simulated figure may as well have. Only a median is between kinds: of means and of the slowest
+    /// operations an error of the reads makes an error in proportion, which is among those that leaving cells out
+    /// tells.
     pub(super) fn around(&self, metric: PredictedMetric, outcome: &SimulationOutcome) -> (f64, f64) {
         let value = metric.simulated(outcome);
         if metric != PredictedMetric::P50 {

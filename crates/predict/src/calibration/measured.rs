@@ -1,4 +1,4 @@
-//! What measured cells say by themselves, whatever is asked of them.
+//! Properties of measured cells that do not depend on the question.
 
 use crate::cache::{AccessDistribution, CachePoint, MissCurve};
 use crate::cell::{CellPoint, MeasuredCell};

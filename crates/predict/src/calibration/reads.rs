@@ -31,7 +31,7 @@ impl ReadEstimate {
     }
 }
 
-/// `alike` are all cells of the system, whatever their mix: they tell how far reads scatter.
+/// `alike` are all cells of the system, regardless of their mix: they tell how far reads scatter.
 pub(super) fn reads(
     question: &CellPoint,
     sources: &[&MeasuredCell],

@@ -45,7 +45,7 @@ impl LeftOut {
 const NEAR: f64 = 1.5;
 /// Fewer errors tell nothing.
 const MIN_ERRORS: usize = 2;
-/// What an interval is to hold.
+/// The share that an interval has to hold.
 const COVERED: f64 = 0.95;
 
 /// Errors of answers, as logarithms of predicted over measured, by system: how wrong answers about one are says nothing
@@ -86,9 +86,9 @@ impl SystemErrors {
         at_once * (1.0 + distance / NEAR).powi(2)
     }
 
-    /// The bound that holds 95 % of the errors, whatever their distribution: the conformal quantile of Vovk, Gammerman
-    /// and Shafer, "Algorithmic Learning in a Random World" (2005). With fewer than 19 errors it is the largest one.
-    /// Zero if they say nothing.
+    /// The bound that holds 95 % of the errors, regardless of their distribution: the conformal quantile of Vovk,
+    /// Gammerman and Shafer, "Algorithmic Learning in a Random World" (2005). With fewer than 19 errors it is the
+    /// largest one. Zero if they say nothing.
     pub(super) fn quantile(&self, metric: PredictedMetric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return 0.0;
@@ -124,7 +124,7 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> ResidualErrors
         for metric in PredictedMetric::ALL {
             let measured = metric.measured(cell);
             let found = values[metric.index()];
-            // What is within what the answer may as well be is no error.
+            // A value within the answer's own range is no error.
             let error = match measured {
                 _ if !(measured > 0.0 && found.value.is_finite()) => f64::NAN,
                 _ if found.low > measured => (found.low / measured).ln(),
@@ -139,7 +139,7 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> ResidualErrors
     errors
 }
 
-/// What 95 % of Student's t are within.
+/// The range of 95 % of Student's t.
 pub(super) fn student_t(degrees: usize) -> f64 {
     let degrees = degrees.clamp(1, 1_000) as f64;
     StudentsT::new(0.0, 1.0, degrees).map_or(1.96, |t| t.inverse_cdf(0.975))

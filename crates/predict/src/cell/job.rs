@@ -1,5 +1,5 @@
 //! Cells of a benchmark whose every operation is one request to a device, as fio's are: its own description says what
-//! it asks for, and its figures what came of it.
+//! it asks for, and its figures are the result.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use crate::demand::{BackgroundDemand, MixDemand, OperationClass};
 use crate::layers;
 use crate::refusal::PredictionRefusal;
 
-/// What each operation of it is.
+/// The kind of each of its operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceJob {
     /// A write that waits for its flush; else a read that passes memory by.

@@ -19,7 +19,7 @@ pub(super) enum NetworkTree {
     },
 }
 
-/// What one device is asked for.
+/// One device's request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DevicePart {
     pub device: usize,
@@ -116,7 +116,7 @@ impl NetworkTree {
         }
     }
 
-    /// What a request asks of the devices below. A flush goes to each of them once.
+    /// Splits a request into those to the devices below. A flush goes to each of them once.
     pub(super) fn split(
         &self,
         operation: ModelOperation,

@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OperationLatency {
     pub total_us: f64,
-    /// What of it was waiting for reads.
+    /// The part of it that waited for reads.
     pub reads_us: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What writes leave to be done: read and written later, by a few at a time, and in long stretches.
+//! The background work of writes: read and written later, by a few at a time, and in long stretches.
 
 use underlay_storage::medium::ModelOperation;
 
@@ -82,7 +82,7 @@ impl BackgroundBacklog {
         }
     }
 
-    /// What one more operation leaves.
+    /// Adds one operation's background work.
     pub(super) fn add(&mut self) {
         self.reads.due_bytes += self.each.read_bytes;
         self.writes.due_bytes += self.each.write_bytes;

@@ -1,4 +1,4 @@
-//! What requests take of an idle storage.
+//! Requests' times on an idle storage.
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -10,7 +10,7 @@ use crate::device_network::{DeviceNetwork, VolumeRequest};
 /// Idle reads that tell what a read takes when nothing else is going on.
 const IDLE_READS: u64 = 48;
 
-/// What a read and a commit take of an idle storage, and when that was found out: the clock goes on from there.
+/// The times of a read and a commit on an idle storage, and the clock after these: it goes on from there.
 pub(super) fn idle_times(
     bank: &mut DeviceNetwork,
     scenario: &SimulationScenario<'_>,

@@ -49,7 +49,7 @@ pub(crate) fn point(name: &str, volumes: Vec<VolumeSpec>, records: f64, threads:
     }
 }
 
-/// What the system does there, with `slower` times the simulated latency: locks that no model knows.
+/// The system's record there, with `slower` times the simulated latency: locks that no model has.
 pub(crate) fn record(point: &CellPoint, demand: &MixDemand, slower: f64) -> RunRecord {
     let outcome = simulation::simulate(SimulationScenario {
         demand,

@@ -1,4 +1,4 @@
-//! Student's t, for whatever an error estimate may come with.
+//! Student's t, for any error estimate's degrees of freedom.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 

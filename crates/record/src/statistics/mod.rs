@@ -1,4 +1,4 @@
-//! What a series of samples says of its own mean, and whether it is steady: what reports show and predictions rely on.
+//! The mean of a series of samples, with its error and steadiness, for reports and predictions.
 
 pub mod distributions;
 pub mod series;
@@ -25,11 +25,11 @@ impl StandardError {
 
     /// The larger of two standard errors of one estimate.
     ///
-    /// The spread between repetitions holds the noise within them, so `between` estimates the whole variance, from
-    /// few repetitions, and `within_error` a part of it, from many intervals. Where `between` is the larger, the
-    /// surplus `between² − within²` is the part known only from repetitions; the degrees of freedom of the sum of the
-    /// two parts follow Satterthwaite, "An approximate distribution of estimates of variance components", Biometrics
-    /// Bulletin 2 (1946): `(Σ vᵢ)² / Σ (vᵢ² / dᵢ)`.
+    /// The spread between repetitions holds the noise within them, so `between` estimates the whole variance, from few
+    /// repetitions, and `within_error` a part of it, from many intervals. Where `between` is the larger, the surplus
+    /// `between² − within²` is the part known only from repetitions. The degrees of freedom of the two parts' sum are
+    /// `(Σ vᵢ)² / Σ (vᵢ² / dᵢ)`: see Satterthwaite, "An approximate distribution of estimates of variance components",
+    /// Biometrics Bulletin 2 (1946).
     pub fn larger(
         within_error: Option<StandardError>,
         between: Option<StandardError>,

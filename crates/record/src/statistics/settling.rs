@@ -10,7 +10,7 @@ pub const TOLERATED_DIFFERENCE: f64 = 0.05;
 /// for a place that was known before.
 const SIGNIFICANCE: f64 = 0.999;
 
-/// What a series says of its own beginning.
+/// A series's verdict on its own beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SettlingVerdict {
     /// Its beginning is like the rest.
@@ -75,8 +75,8 @@ fn differs(mean: f64, count: usize, rest: &SeriesError) -> bool {
     if rest.mean == 0.0 || (difference / rest.mean).abs() < TOLERATED_DIFFERENCE {
         return false;
     }
-    // What one independent sample of the rest scatters, and how many independent ones those before are worth if they
-    // are like the rest.
+    // The scatter of one independent sample of the rest, and how many independent ones the former are worth if they are
+    // like the rest.
     let scatter = rest.error.value.powi(2) * rest.effective_samples;
     let worth = (count as f64 * rest.share_that_counts()).max(1.0);
     let error = (rest.error.value.powi(2) + scatter / worth).sqrt();

@@ -1,4 +1,4 @@
-//! What the devices of a cell did, over all of its completed repetitions.
+//! The activity of a cell's devices, over all of its completed repetitions.
 
 use underlay_record::{DeviceActivity, DeviceId, RunRecord};
 
@@ -8,7 +8,7 @@ fn is_under_test(device: &DeviceActivity) -> bool {
     device.description.id.role.is_none()
 }
 
-/// What the devices of the storage under test did, and not those of roles that have one of their own.
+/// The activity of the devices under test, without those of roles on their own storages.
 pub(crate) fn under_test(record: &RunRecord) -> impl Iterator<Item = &DeviceActivity> {
     record.devices.iter().filter(|device| is_under_test(device))
 }
@@ -78,8 +78,8 @@ pub(crate) fn kind_of(device: &DeviceActivity) -> &str {
     device.description.medium.as_deref().unwrap_or(&device.description.id.name)
 }
 
-/// What each kind of device did over these records, in the order in which the storage names them: `hdd-7200-sata`.
-/// Roles' own devices are left out.
+/// The activity of each kind of device over these records, in the storage's order: `hdd-7200-sata`. Roles' own devices
+/// are left out.
 pub(crate) fn group_by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, JoinedActivity)> {
     let mut kinds: Vec<&'a str> = Vec::new();
     for device in records.iter().copied().flat_map(under_test) {
@@ -96,7 +96,7 @@ pub(crate) fn group_by_kind<'a>(records: &[&'a RunRecord]) -> Vec<(&'a str, Join
         .collect()
 }
 
-/// What each device did over these records; those of roles are among them.
+/// The activity of each device over these records; those of roles are among them.
 pub(crate) fn group_by_device<'a>(records: &[&'a RunRecord]) -> Vec<(&'a DeviceId, JoinedActivity)> {
     let mut devices: Vec<&'a DeviceId> = Vec::new();
     for device in records.iter().copied().flat_map(|record| &record.devices) {

@@ -1,6 +1,6 @@
 //! Benchmarks of the user's: the figures that a study names, on each storage.
 //!
-//! What they measure is the study's to say, so [`BenchmarkFigures`] holds no throughput and no latency by itself.
+//! The study names their metrics, so [`BenchmarkFigures`] holds no throughput and no latency by itself.
 
 use underlay_record::{
     BenchmarkFigure, BenchmarkRecord, BetterDirection, CertificateVerdict, MetricDilation, RunRecord,
@@ -22,7 +22,7 @@ pub struct BenchmarkFigures {
     pub duration_s: IntervalEstimate,
     /// In the order of the study; the first is what storages are compared by at first sight. Never empty.
     pub figures: Vec<NamedFigure>,
-    /// What went on meanwhile, if the program tells.
+    /// Activity meanwhile, if the program reports it.
     pub meanwhile: Vec<PhaseComparison>,
     /// The worst of the repetitions; absent when none carries a certificate.
     pub verdict: Option<CertificateVerdict>,
@@ -67,7 +67,7 @@ impl BenchmarkFigures {
         })
     }
 
-    /// What storages are compared by at first sight.
+    /// The figure that storages are compared by first.
     pub fn first(&self) -> Option<&NamedFigure> {
         self.figures.first()
     }

@@ -1,5 +1,4 @@
-//! What a benchmark's figure was like while something went on that the program tells of, a checkpoint for one, and what
-//! it was otherwise.
+//! A benchmark's figure during an activity that the program reports, such as a checkpoint, and otherwise.
 
 use underlay_record::{BenchmarkFigure, BenchmarkMark, BenchmarkRecord};
 

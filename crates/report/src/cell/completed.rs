@@ -1,4 +1,4 @@
-//! What repetitions have to show, of their records alone.
+//! The results of repetitions, from their records alone.
 
 use underlay_record::{BenchmarkRecord, CellStatus, CertificateVerdict, JobRecord, RunRecord};
 

@@ -1,4 +1,4 @@
-//! What storage costs, and what a result costs on it.
+//! The price of storage, and of a result on it.
 
 use underlay_record::{DeviceDescription, PriceSum, StorageRecord};
 
@@ -15,7 +15,7 @@ pub(crate) fn under_test(storage: &StorageRecord) -> impl Iterator<Item = &Devic
 pub struct StorageCost {
     /// Sum over the devices.
     pub price: PriceSum,
-    /// What can be stored on the devices as sold, in bytes; absent when one has no capacity on record.
+    /// The capacity of the devices as sold, in bytes; absent when one has none on record.
     pub capacity_bytes: Option<f64>,
     /// Where and when the prices were taken, each once.
     pub sources: Vec<String>,
@@ -64,8 +64,8 @@ pub(crate) fn devices_in_words(storage: &StorageRecord) -> String {
     }
 }
 
-/// What roles have for themselves beside a storage, each with its list price: `metadata on nvme-p3700 ($2,400)`. None
-/// where no role has its own device.
+/// The devices of roles beside a storage, each with its list price: `metadata on nvme-p3700 ($2,400)`. None where no
+/// role has its own device.
 pub(crate) fn roles_in_words(storage: &StorageRecord) -> Option<String> {
     let mut roles: Vec<(&str, Vec<&DeviceDescription>)> = Vec::new();
     for device in &storage.devices {

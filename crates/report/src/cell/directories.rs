@@ -1,13 +1,13 @@
 //! How a system spread what it wrote over its directories.
 //!
-//! Systems of several directories fill them in turn, whatever is below them: one on a fast device then gets
-//! no more than one on a slow device. The figures here show whether they did.
+//! Systems of several directories fill them in turn, on any device: one on a fast device then gets no more than one on
+//! a slow device. The figures here show whether they did.
 
 use underlay_record::{DeviceId, RunRecord};
 
 use crate::cell::completed::job_of;
 
-/// What a job wrote to one directory, as the mean of a repetition.
+/// The bytes that a job wrote to one directory, as the mean of a repetition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectoryFigures {
     /// `hdfs`, `local`.
@@ -166,8 +166,8 @@ pub fn added(jobs: &[(&[DirectoryFigures], f64)]) -> Vec<DirectoryFigures> {
 
 /// How a role's files lie over directories on several kinds of device, in words: nothing where the role has one kind.
 ///
-/// Directories that got within a quarter as many files each as the others were filled in turn or by chance, whatever is
-/// below; so were those that differ by no more than chance makes likely. Few files tell nothing.
+/// Directories that got within a quarter as many files each as the others were filled in turn or by chance, on any
+/// device; so were those that differ by no more than chance makes likely. Few files tell nothing.
 pub fn describe(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     const ALIKE: f64 = 1.25;
     /// Twice the standard deviation of a count, to the count: from here on a difference of half could be chance.
@@ -179,8 +179,7 @@ pub fn describe(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     if of_role.len() < 2 || files <= 0.0 {
         return None;
     }
-    // What each kind got to what it would have got where every directory gets as much, and how far chance alone moves
-    // that.
+    // Each kind's share over its share if every directory got as much, and how far chance alone moves that.
     let factors: Vec<(f64, f64)> = of_role
         .iter()
         .map(|one| {
@@ -208,7 +207,7 @@ pub fn describe(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     Some(if is_alike && factors.iter().any(|(_, chance)| *chance > TOO_FEW) {
         format!("too few files to tell how they are filled: {shares} of the files")
     } else if is_alike {
-        format!("filled alike, whatever device they are on: {shares} of the files")
+        format!("filled alike, on fast and slow devices: {shares} of the files")
     } else {
         format!("filled unevenly: {shares} of the files")
     })

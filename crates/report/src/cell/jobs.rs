@@ -45,7 +45,7 @@ pub struct JobFigures {
     pub stages: Vec<StageRecord>,
     /// How the output came to be visible, by its own word.
     pub committer: Option<String>,
-    /// What the first completed repetition asked of a cache in front of the store.
+    /// The first completed repetition's use of a cache in front of the store.
     pub cache: Option<CacheUse>,
     /// The worst of the repetitions; absent when none carries a certificate.
     pub verdict: Option<CertificateVerdict>,
@@ -112,7 +112,7 @@ fn group_by_name<'a>(
     all
 }
 
-/// The order in which a job's phases are told: as work passes through them, then others by name.
+/// The order of a job's phases in the report: as work passes through them, then others by name.
 pub(crate) fn phases<'a>(figures: impl Iterator<Item = &'a JobFigures>) -> Vec<&'a str> {
     let names: BTreeSet<&str> = figures.flat_map(|one| one.phases_s.keys().map(String::as_str)).collect();
     let mut names: Vec<&str> = names.into_iter().collect();

@@ -1,4 +1,4 @@
-//! What the records of one cell have to show, whatever it is compared with.
+//! The results in one cell's records, apart from any comparison.
 
 pub(crate) mod activity;
 pub(crate) mod benchmark;

@@ -17,7 +17,7 @@ use crate::statistics::ratio::EstimateRatio;
 /// A difference is one when its corrected p-value is below this.
 pub const SIGNIFICANCE: f64 = 0.05;
 
-/// What is compared of a cell.
+/// The compared metric of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComparedQuantity {
     /// Of a closed loop, or of a rate that was looked for.
@@ -78,7 +78,7 @@ impl ComparedQuantity {
     }
 }
 
-/// What may be said of a figure.
+/// The verdict on a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricChange {
     /// In B.
@@ -161,7 +161,7 @@ pub struct AbCell {
 /// Two runs beside each other.
 #[derive(Clone, Debug)]
 pub struct AbComparison {
-    /// What each is called, and when it began.
+    /// Their names, and when they began.
     pub names: [String; 2],
     pub started_at: [String; 2],
     pub cells: Vec<AbCell>,
@@ -169,7 +169,7 @@ pub struct AbComparison {
     pub left_out: Vec<String>,
     /// How the runs differ besides their figures: settings, versions, machines.
     pub differences: Vec<String>,
-    /// What a reader must know, each a sentence.
+    /// Cautions for the reader, each a sentence.
     pub cautions: Vec<String>,
     /// A and B hold the same records, so there is nothing to compare.
     pub is_one_run: bool,
@@ -212,7 +212,7 @@ impl AbComparison {
         self.cells.iter().flat_map(|cell| &cell.figures)
     }
 
-    /// What came of it, in a sentence.
+    /// The outcome, in a sentence.
     pub fn sentence(&self) -> String {
         if self.is_one_run {
             return "A and B are one and the same run, so nothing can differ: name two runs.".to_owned();
@@ -325,7 +325,7 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
     })
 }
 
-/// What a cell of the same id was asked for in another amount or way.
+/// The difference in the work of two cells with the same id.
 fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
     if a.servers != b.servers {
         return Some("other threads or servers");
@@ -457,7 +457,7 @@ fn differences(runs: [&LoadedRun; 2], comparisons: &[RunComparison; 2]) -> Vec<S
     found
 }
 
-/// What each system was started with, by its first record; where storages have settings of their own, under both names.
+/// Each system's settings, by its first record; where storages have settings of their own, under both names.
 fn settings(loaded: &LoadedRun) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut found: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     let records: Vec<&RunRecord> =

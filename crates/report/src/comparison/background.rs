@@ -1,4 +1,4 @@
-//! What the system's own compactions do to the operations that users wait for.
+//! The effect of the system's own compactions on operations that users wait for.
 //!
 //! A system says how many compactions run while it is measured; each interval of the time series then belongs to one of
 //! two windows, with a compaction or without. Both windows are of the same storage under the same load, so that what
@@ -11,7 +11,7 @@ use crate::statistics::ratio::EstimateRatio;
 use crate::statistics::throughput::{mean_latency_error, weighted};
 use crate::statistics::{IntervalEstimate, StandardError};
 
-/// How a gauge of running compactions ends, whatever it counts: `major_compactions_running`.
+/// How the name of every gauge of running compactions ends: `major_compactions_running`.
 const GAUGE: &str = "compactions_running";
 /// The end of the one that is preferred where there are several: a major compaction rewrites what is stored.
 const MAJOR: &str = "major_compactions_running";
@@ -26,8 +26,8 @@ pub struct CompactionWindow {
 /// A cell's operations with and without a compaction, over all completed repetitions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompactionComparison {
-    /// The gauge that tells: `major_compactions_running`. Absent where the system has none, and all that is known is
-    /// when it was told to compact: what follows counts as with a compaction.
+    /// The gauge that tells: `major_compactions_running`. Absent where the system has none. Then only the time of the
+    /// command to compact is known, and everything after it counts as with a compaction.
     pub gauge: Option<String>,
     /// Of the measured time, 0 to 1.
     pub share: f64,

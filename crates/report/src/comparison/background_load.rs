@@ -1,4 +1,4 @@
-//! What went on beside the measured operations: a writer of a fixed rate beside readers.
+//! The background load: a writer of a fixed rate beside readers.
 
 use underlay_record::{BesideMeasured, Histogram};
 
@@ -10,7 +10,7 @@ pub struct BackgroundLoad {
     /// YCSB's, or shares of one's own: `update100`.
     pub mix: String,
     pub threads: u32,
-    /// What was asked for; absent for as many as the system answers.
+    /// The requested rate; absent for as many as the system answers.
     pub rate_per_s: Option<f64>,
     /// The mean over repetitions.
     pub throughput_per_s: f64,

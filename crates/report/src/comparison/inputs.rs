@@ -11,8 +11,8 @@ use crate::quantity;
 use crate::statistics::ConfidenceInterval;
 use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
-/// The certificate of a cell's inputs: of the completed repetition of which least is known. All of a cell ask for the
-/// same, so they hardly differ; but one may lie on the other side of a limit, and it decides.
+/// The certificate of a cell's inputs: that of the completed repetition with the least known inputs. All of a cell ask
+/// for the same, so they hardly differ; but one may lie on the other side of a limit, and it decides.
 pub fn find_certificate<'a>(result: &CellResult<'a>) -> Option<&'a InputCertificate> {
     least_known(result.completed().filter_map(|record| record.inputs.as_ref()))
 }
@@ -95,7 +95,7 @@ fn turn(row: &ComparisonRow, index: usize, storage: usize, against: usize) -> Op
         // The interval alone does not hold 1.
         RatioDifference::More => low <= 1.0,
         RatioDifference::Less => high >= 1.0,
-        // Only what the inputs add counts: the measurement's own width is told beside it.
+        // Only what the inputs add counts: the report shows the measurement's own width beside it.
         RatioDifference::NoneSeen => factors.low < 1.0 / WORTH_TELLING || factors.high > WORTH_TELLING,
     };
     can_turn.then_some(ConclusionReversal { row: index, storage, against, ratio, range })
@@ -138,7 +138,7 @@ pub fn measured_in_words(result: &CellResult) -> Option<String> {
     find_certificate(result).map(|certificate| quantity::percent(certificate.measured()))
 }
 
-/// What makes it uncertain beside what its devices were asked for: how long the program computes.
+/// The uncertainty beside the devices' requests: how long the program computes.
 pub fn own_time_in_words(inputs: &InputCertificate) -> Option<String> {
     let times = inputs.own_time.filter(|_| inputs.unknown().contains(&UnknownInput::OwnTime))?;
     Some(format!(
@@ -175,7 +175,7 @@ pub fn devices_in_words(inputs: &InputCertificate) -> String {
     format!("{covered}, and {estimated} of device time rests on estimates{named}")
 }
 
-/// What of the requests is known, and if that is little, what the sources lack.
+/// The known share of requests, and if that is little, the gaps of the sources.
 fn covered_in_words(covered: &CoveredShare) -> String {
     const ENOUGH: f64 = InputCertificate::MIN_COVERED;
     if covered.all >= ENOUGH {

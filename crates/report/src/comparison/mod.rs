@@ -43,7 +43,7 @@ pub struct RunComparison<'a> {
     pub systems: Vec<&'a str>,
     /// By system, mix, distribution, data, threads and rate.
     pub rows: Vec<ComparisonRow<'a>>,
-    /// What the short form has in the place of the study's data, where it is one amount.
+    /// The short form's data in place of the study's, where it is one amount.
     pub shortened: Option<ShortenedAmount>,
     /// Conclusions that the uncertainty of the inputs can turn.
     pub turns: Vec<inputs::ConclusionReversal>,
@@ -67,16 +67,17 @@ pub struct CellResult<'a> {
     pub cell: &'a Cell,
     /// How many repetitions the study asks for.
     pub planned: usize,
-    /// Those on record, whatever came of them, by repetition; without those that are [left out](CellResult::disturbed).
+    /// Those on record, regardless of their outcome, by repetition; without those that are [left
+    /// out](CellResult::disturbed).
     pub records: Vec<&'a RunRecord>,
     /// Completed repetitions that are left out, because somebody disturbed them by hand.
     pub disturbed: Vec<&'a RunRecord>,
     pub outcome: CellOutcome,
-    /// What is concluded from it can turn with what no source gives: see [`RunComparison::turns`].
+    /// Unknown inputs can reverse its conclusion: see [`RunComparison::turns`].
     pub can_turn: bool,
 }
 
-/// What is known of a cell.
+/// A cell's outcome.
 #[derive(Debug)]
 pub enum CellOutcome {
     /// At least one repetition of operations completed.
@@ -98,7 +99,7 @@ pub enum CellOutcome {
     },
     /// The user skipped it.
     Skipped {
-        /// What had gone wrong a moment before, if anything had.
+        /// An earlier failure, if there was one.
         failure: Option<String>,
     },
     /// No repetition is on record yet.
@@ -220,7 +221,7 @@ impl<'a> CellResult<'a> {
         }
     }
 
-    /// Whether a repetition completed, whatever its kind.
+    /// Whether a repetition completed, regardless of its kind.
     pub fn is_measured(&self) -> bool {
         matches!(self.outcome, CellOutcome::Measured(_) | CellOutcome::Job(_) | CellOutcome::Benchmark(_))
     }
@@ -235,7 +236,7 @@ impl<'a> CellResult<'a> {
         }
     }
 
-    /// The records of completed repetitions, whatever their kind.
+    /// The records of completed repetitions, regardless of their kind.
     pub fn completed(&self) -> impl Iterator<Item = &'a RunRecord> + '_ {
         let is_complete = |record: &&RunRecord| {
             let has_figures = record.measured.is_some() || record.job.is_some() || record.benchmark.is_some();
@@ -263,7 +264,7 @@ impl<'a> CellResult<'a> {
         self.is_measured() && self.completed().any(|record| record.is_doubtful())
     }
 
-    /// Who disturbed what the cell shows; `None` where nobody did, whatever was left out.
+    /// Who disturbed the repetitions that the cell shows; `None` where nobody did, even if others were left out.
     pub fn disturbed_by(&self) -> Option<DisturbedBy> {
         match self.outcome {
             CellOutcome::Disturbed { .. } => Some(DisturbedBy::Hand),
@@ -271,13 +272,13 @@ impl<'a> CellResult<'a> {
         }
     }
 
-    /// What is drawn over time: what was measured, or what somebody did where there is nothing else.
+    /// The repetitions to draw over time: measured ones, or those disturbed by hand where there is nothing else.
     pub fn drawn(&self) -> Vec<&'a RunRecord> {
         let completed = self.completed_records();
         if completed.is_empty() { self.disturbed.clone() } else { completed }
     }
 
-    /// What the cell ran on, by its first record.
+    /// The cell's storage, by its first record.
     pub fn storage(&self) -> Option<&'a StorageRecord> {
         self.records.iter().chain(&self.disturbed).next().map(|record| &record.storage)
     }
@@ -441,7 +442,7 @@ fn compare_workloads(a: &ComparisonRow, b: &ComparisonRow) -> Ordering {
         let threads = requests.map_or(0, |requests| requests.threads);
         (mix_order(row.cell.mix_or_job()), distribution, row.cell.data_bytes, threads)
     }
-    // What nothing holds back lies above every offered rate.
+    // An unthrottled load lies above every offered rate.
     let rate = |row: &ComparisonRow| row.cell.rate_per_s().unwrap_or(f64::INFINITY);
     key(a).cmp(&key(b)).then_with(|| rate(a).total_cmp(&rate(b))).then_with(|| a.label.cmp(&b.label))
 }
@@ -606,7 +607,7 @@ pub fn system_title(name: &str) -> &str {
     }
 }
 
-/// What a cell asks for, as a heading.
+/// A cell's work, as a heading.
 pub fn work_title(cell: &Cell) -> String {
     match &cell.work {
         RecordedWork::Benchmark(benchmark) => format!("Benchmark {}", benchmark.name),

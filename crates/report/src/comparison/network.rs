@@ -90,22 +90,22 @@ fn ratios(ours: &RowMetrics, theirs: &RowMetrics) -> Vec<(String, Option<Estimat
     all
 }
 
-/// What one storage of a study with volumes held when a cell ended, on this machine and over all servers.
+/// The data of one storage of a study with volumes when a cell ended, on this machine and over all servers.
 #[derive(Debug)]
 pub(crate) struct StorageUse<'a> {
     pub storage: usize,
     pub layout: &'a str,
-    /// What the system compresses by, where it says so.
+    /// The system's compression ratio, where it reports one.
     pub system_compression: Option<&'a str>,
     /// The records' own bytes.
     pub data_bytes: f64,
     /// The files of the system's tables, where it tells.
     pub files_bytes: Option<f64>,
-    /// What was written to the volumes and not discarded, and what that takes in the pool.
+    /// The bytes written to the volumes and not discarded, and their space in the pool.
     pub volumes: Option<(f64, f64)>,
 }
 
-/// What each storage held under the last workload; nothing where no storage is a volume.
+/// Each storage's data under the last workload; nothing where no storage is a volume.
 pub(crate) fn held<'a>(comparison: &RunComparison<'a>) -> Vec<StorageUse<'a>> {
     let Some(last) = ways(comparison).last().map(|way| way.row) else { return Vec::new() };
     let results = last.cells.iter().enumerate();

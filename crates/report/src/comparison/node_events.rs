@@ -54,7 +54,7 @@ pub fn node_event_so_far(event: &NodeEventRecord) -> String {
     };
     let back = match (event.served_s, event.start_s) {
         (Some(served_s), _) => format!(", back at {}", seconds(served_s)),
-        (None, Some(start_s)) => format!(", told to start at {}", seconds(start_s)),
+        (None, Some(start_s)) => format!(", start command at {}", seconds(start_s)),
         (None, None) => String::new(),
     };
     format!("{node}{role} {verb} at {}{back}", seconds(away_s))
@@ -92,12 +92,12 @@ pub(crate) fn figures(event: &NodeEventRecord) -> Vec<String> {
     ]
 }
 
-/// What [`figures`] are; those of three parts are before, during and after.
+/// Titles of [`figures`]; those of three parts are before, during and after.
 pub(crate) const COLUMNS: [&str; 6] = ["fail over", "recovery", "ops/s", "failed", "mean", "p99"];
 
-/// What a reader must know of the columns.
-pub(crate) const LEGEND: &str = "Three figures are before, while and after the node was away. Fail over: from its going until throughput was \
-                          back at half of what it was. Recovery: from the start command until the node did its part again.";
+/// Explains the columns to the reader.
+pub(crate) const LEGEND: &str = "Three figures are before, while and after the node was down. Fail over: from its stop until throughput was \
+                          back at half its former value. Recovery: from the start command until the node served again.";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! What results cost at the prices of different times, and the price of a faster medium at which it would pay.
+//! The cost of results at the prices of different times, and the price of a faster medium at which it would pay.
 //!
 //! A run measures devices of one time. At another time the same bandwidth is bought: a device of 120 MB/s stands for
 //! half of one that brings 240 MB/s, at half its price and with half its capacity. So performance, which was measured,
@@ -14,7 +14,7 @@ use crate::statistics::ratio::EstimateRatio;
 /// Devices' own prices, as the records have them.
 pub const ON_RECORD: &str = "list price";
 
-/// What stands for one device of the study, bought at some time.
+/// The substitute for one device of the study, bought at some time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitPrice {
     /// The medium of the study's devices.
@@ -53,8 +53,8 @@ impl PriceList {
         self.prices.iter().find(|price| price.medium == medium)
     }
 
-    /// None unless each of the storage's devices has a price. What a role of the system has for itself is not counted:
-    /// it is the same beside every storage.
+    /// None unless each of the storage's devices has a price. A role's own storage is not counted: it is the same
+    /// beside every storage.
     pub fn price_storage(&self, storage: &StorageRecord) -> Option<StoragePrice> {
         let each: Option<Vec<&UnitPrice>> =
             under_test(storage).map(|device| self.find_medium(device.medium.as_deref()?)).collect();
@@ -227,8 +227,8 @@ fn medium_alone_in<'a>(ours: &'a StorageRecord, theirs: &StorageRecord) -> Optio
     }
 }
 
-/// `price : performance` is equal where the storage costs the other's price times as much as it is faster. What its
-/// other devices cost is taken off; the rest is for the devices in question.
+/// `price : performance` is equal where the storage costs the other's price times as much as it is faster. The price of
+/// its other devices is subtracted; the rest is for the devices in question.
 fn break_even(
     list: &PriceList,
     ours: &StorageRecord,

@@ -4,14 +4,14 @@ use underlay_record::{Cell, OfferedRate, RecordedWork, RequestWork};
 
 use crate::comparison::{ComparisonRow, RunComparison};
 
-/// What stands for the rate of a closed loop, which nothing holds back.
+/// The name for the rate of a closed loop, which has none.
 pub const UNTHROTTLED: &str = "unthrottled";
 
 /// The rows that differ by their offered rate alone, slowest first and the unthrottled one last.
 #[derive(Debug)]
 pub struct RateSeries<'a, 'c> {
     pub system: &'a str,
-    /// What the steps have in common, as tables call it: `a`, or `a, zipfian`.
+    /// The common label of the steps in tables: `a`, or `a, zipfian`.
     pub label: String,
     pub steps: Vec<&'c ComparisonRow<'a>>,
 }

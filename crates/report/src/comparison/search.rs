@@ -15,7 +15,7 @@ pub(crate) fn label(row: &ComparisonRow) -> String {
     row.cell.label_without_rate()
 }
 
-/// What each repetition found, with its number. Those too that found no rate to hold, and so have nothing else.
+/// Each repetition's result, with its number. Those too that found no rate to hold, and so have nothing else.
 pub(crate) fn list_searches<'a>(result: &CellResult<'a>) -> Vec<(u32, &'a SearchRecord)> {
     let records = result.records.iter().copied();
     records.filter_map(|record| Some((record.repetition, record.search.as_ref()?))).collect()

@@ -13,8 +13,8 @@ use crate::load::LoadedRun;
 use crate::quantity;
 use crate::statistics::IntervalEstimate;
 
-/// What the run shows, in a sentence a system: how many times the baseline's throughput each storage gives, and what
-/// became of the latency. It says so when the run shows no difference, is doubtful or is not complete.
+/// The run's answer, in a sentence a system: how many times the baseline's throughput each storage gives, and how the
+/// latency changed. It says so when the run shows no difference, is doubtful or is not complete.
 pub fn sentence(loaded: &LoadedRun) -> String {
     summarize(loaded, &RunComparison::from_loaded(loaded))
 }
@@ -137,7 +137,7 @@ fn left_out_beside_storage(comparison: &RunComparison) -> Option<String> {
     (!text.is_empty()).then(|| text.join(" "))
 }
 
-/// What is said where cells that were disturbed by hand leave nothing to compare; `None` where it is not for them.
+/// The sentence where cells disturbed by hand leave nothing to compare; `None` in other cases.
 fn left_out_by_hand(
     comparison: &RunComparison,
     rows: &[&ComparisonRow],
@@ -149,14 +149,14 @@ fn left_out_by_hand(
     if !has_baseline {
         return is_by_hand(baseline_index).then(|| {
             format!(
-                "what was measured on {baseline} was disturbed by hand and is left out, so there is nothing to compare with"
+                "the measurement on {baseline} was disturbed by hand and is left out, so there is nothing to compare with"
             )
         });
     }
     let others = (0..comparison.storages.len()).any(|index| index != baseline_index && is_by_hand(index));
     others.then(|| {
         format!(
-            "what was measured beside {baseline} was disturbed by hand and is left out, so there is nothing to compare"
+            "the measurements beside {baseline} were disturbed by hand and are left out, so there is nothing to compare"
         )
     })
 }
@@ -229,8 +229,8 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
     format!("On {title}, {}.{certainty}", clauses.join("; "))
 }
 
-/// What differs, the most first, and what does not. The words are the verb and the object of the one, and of the other
-/// what was not seen and against which storage.
+/// The clauses on differences, the largest first, and on storages without one. The words are the verb and the object of
+/// the one, and of the other what was not seen and against which storage.
 fn throughput_clauses(
     effects: &[StorageEffect],
     subject: RatioSubject,
@@ -266,8 +266,8 @@ const ALIKE: f64 = 0.2;
 /// One of a cell's latencies.
 type AnswerPick = fn(&RowMetrics) -> Option<IntervalEstimate>;
 
-/// What becomes of the p99 latency on the storage that changes most, under one telling workload; of the mean where the
-/// run has no p99 of both.
+/// How the p99 latency changes on the storage that changes most, under one telling workload; the mean where the run has
+/// no p99 of both.
 fn latency_clause(
     rows: &[&ComparisonRow],
     baseline_index: usize,

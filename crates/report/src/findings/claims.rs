@@ -1,4 +1,4 @@
-//! What a paper states in words, beside what this run shows and what the paper's own figures say.
+//! A paper's claims in words, beside this run's results and the paper's own figures.
 
 use underlay_record::{Cell, ClaimCheck, ClaimExpectation, PublishedClaim, PublishedMetric, ReferenceTable};
 
@@ -20,13 +20,13 @@ const NO_DIFFERENCE: f64 = 1.05;
 pub struct JudgedClaim<'a> {
     pub claim: &'a PublishedClaim,
     pub verdict: ClaimVerdict,
-    /// What each check found, in words; empty for a claim without checks.
+    /// Each check's finding, in words; empty for a claim without checks.
     pub findings: Vec<String>,
     /// Where the paper's own figures contradict it, in words.
     pub contradictions: Vec<String>,
 }
 
-/// What this run says of a claim.
+/// This run's verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimVerdict {
@@ -39,9 +39,9 @@ pub enum ClaimVerdict {
     /// Some hold and some don't.
     AgreesInPart,
     Differs,
-    /// What there is points the claim's way, without an interval to be sure by.
+    /// The figures point the claim's way, without an interval to be sure by.
     PointsTheSameWay,
-    /// What there is points the other way, without an interval to be sure by.
+    /// The figures point the other way, without an interval to be sure by.
     PointsTheOtherWay,
     /// The intervals are too wide to tell.
     TooUncertain,
@@ -65,7 +65,7 @@ impl ClaimVerdict {
     }
 }
 
-/// What one ratio says of an expectation.
+/// One ratio's verdict on an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RatioVerdict {
     Yes,
@@ -235,7 +235,7 @@ fn effect_to_effect(ours: &EstimateRatio, theirs: &EstimateRatio) -> EstimateRat
     EstimateRatio { value, interval }
 }
 
-/// What storages cost against each other, at the first prices of the reference.
+/// The storages' relative costs, at the first prices of the reference.
 fn costs(
     check: &ClaimCheck,
     table: &ReferenceTable,
@@ -291,7 +291,7 @@ fn concerns(check: &ClaimCheck, row: &ComparisonRow) -> bool {
     match cell.rate_per_s() {
         // A rate that changes is at no step.
         _ if !cell.rate_parts().is_empty() => false,
-        // What nothing holds back lies above every step; jobs and benchmarks have no rate to be held back by.
+        // An unthrottled load lies above every step; jobs and benchmarks have no rate.
         None => check.unthrottled && cell.is_unthrottled() || !row.is_operations(),
         Some(rate) => {
             let per_server = rate / f64::from(cell.servers.max(1));
@@ -310,7 +310,7 @@ fn concerns(check: &ClaimCheck, row: &ComparisonRow) -> bool {
 fn holds(expect: ClaimExpectation, ratio: &EstimateRatio) -> RatioVerdict {
     let difference = ratio.difference();
     let is_close = ratio.value.ln().abs() <= SAME.ln();
-    // Whatever the true ratio is, it is close to 1.
+    // The true ratio is close to 1 in any case.
     let is_surely_close =
         ratio.interval.is_some_and(|interval| interval.low >= 1.0 / SAME && interval.high <= SAME);
     match expect {
@@ -373,7 +373,7 @@ fn describe_check(check: &ClaimCheck, each: &[CheckRatio]) -> String {
     )
 }
 
-/// What is published beside the furthest of ours, or beside their mean where it is no bound: `; published up to 40 %
+/// The published value beside our most extreme one, or beside the mean where it is no bound: `; published up to 40 %
 /// less, here at most 19 % less (shuffle)`.
 fn published_in_words(check: &ClaimCheck, each: &[CheckRatio]) -> String {
     let (Some(published), Some(furthest), Some(mean)) = (check.published, furthest(each), mean(each)) else {

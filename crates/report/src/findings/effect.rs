@@ -1,14 +1,14 @@
 //! How one storage stands against the baseline over several workloads, jobs or benchmarks.
 //!
-//! What is said of it is the envelope of the 95 % intervals. A range of point estimates looks like an interval and is
-//! none: two that happen to be close look certain.
+//! The report gives the envelope of its 95 % intervals. A range of point estimates looks like an interval and is none:
+//! two that happen to be close look certain.
 
 use crate::comparison::{ComparisonRow, RunComparison};
 use crate::quantity;
 use crate::statistics::ConfidenceInterval;
 use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
-/// What ratios are of, where each of several has one.
+/// The kind of things that ratios are about, where each of several has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RatioSubject {
     Workload,
@@ -41,7 +41,7 @@ pub(crate) struct StorageEffect<'a> {
     pub index: usize,
     more: Vec<ConfidenceInterval>,
     less: Vec<ConfidenceInterval>,
-    /// Ratios of which nothing tells how certain they are.
+    /// Ratios of unknown certainty.
     bare: Vec<f64>,
     no_difference: usize,
     highest: f64,
@@ -97,7 +97,7 @@ impl<'a> StorageEffect<'a> {
     }
 
     /// Over everything that tells what a storage can give: unthrottled workloads, jobs, first figures of benchmarks.
-    /// What worked beside the storage tells nothing of it.
+    /// Work beside the storage tells nothing of it.
     pub(crate) fn from_comparison(comparison: &RunComparison<'a>, index: usize) -> StorageEffect<'a> {
         let is_used = |row: &&ComparisonRow| !row.is_beside_storage();
         let workloads = comparison.unthrottled().filter(is_used).filter_map(|row| row.figures(index)?.ratio);
@@ -132,7 +132,7 @@ impl<'a> StorageEffect<'a> {
         self.highest
     }
 
-    /// What differs, in at most three parts. More and less are never one range: it would hold 1, and read as no
+    /// The differences, in at most three parts. More and less are never one range: it would hold 1, and read as no
     /// difference.
     pub(crate) fn parts(&self) -> Vec<EqualRatios> {
         let intervals = |all: &[ConfidenceInterval]| {

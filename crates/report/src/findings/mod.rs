@@ -1,4 +1,4 @@
-//! What a comparison comes to: an answer, what it makes of published figures and claims, and what weakens it.
+//! The findings of a comparison: an answer, verdicts on published figures and claims, and warnings.
 
 pub mod answer;
 pub mod claims;

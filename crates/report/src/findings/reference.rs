@@ -100,7 +100,7 @@ impl ReferenceReading {
     }
 }
 
-/// Two ratios within this factor of each other agree, whatever their intervals.
+/// Two ratios within this factor of each other agree, regardless of their intervals.
 const AGREEMENT: f64 = 1.25;
 /// Ratios further apart than this never agree: an interval that holds both is too wide to tell them apart.
 const FAR_APART: f64 = 2.0;
@@ -114,7 +114,7 @@ pub fn compare<'a>(table: &'a ReferenceTable, comparison: &RunComparison) -> Vec
         let storage = comparison.storages.iter().position(|name| *name == figure.storage);
         let (rows, less_data) = matching_rows(figure, table, comparison);
         let published_ratio = published_ratio(figure, table, comparison.baseline);
-        // A mean over mixes is one figure, whatever the number of rows that it is over.
+        // A mean over mixes is one figure, over any number of rows.
         let parts: Vec<(Option<usize>, Vec<usize>)> = match figure.mix.as_str() {
             _ if rows.is_empty() => vec![(None, Vec::new())],
             ALL_MIXES => vec![(None, rows)],
@@ -156,7 +156,7 @@ pub fn compare<'a>(table: &'a ReferenceTable, comparison: &RunComparison) -> Vec
     all
 }
 
-/// What a figure that is the mean over the mixes has for its mix.
+/// The mix of a figure that is the mean over all mixes.
 pub const ALL_MIXES: &str = "all";
 /// The mean of independent estimates, each of which counts as much; none of none.
 fn mean(each: &[IntervalEstimate]) -> Option<IntervalEstimate> {

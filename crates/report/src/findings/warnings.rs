@@ -34,7 +34,7 @@ pub(crate) struct ReportWarning {
     extent: Option<f64>,
     /// The cells that it is about; none when it is about the run.
     pub cells: Vec<String>,
-    /// What to try.
+    /// The remedy.
     pub remedy: Option<String>,
     /// Says why a cell has no figures: a table that gives the reason beside the cell need not repeat it.
     pub is_reason: bool,
@@ -140,10 +140,10 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &RunComparison) -> Vec<Rep
     warnings
 }
 
-/// What brings the figures of a cell back that somebody disturbed.
+/// The remedy for a cell that somebody disturbed.
 const MEASURE_AGAIN: &str = "`underlay run --resume` measures it again";
 const EARLIER_OR_LONGER: &str = "begin them earlier, or measure longer, so that they meet every repetition";
-const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was skipped";
+const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures skipped cells";
 
 fn about_outcome(result: &CellResult, name: &str, found: &mut WarningCollector) {
     match &result.outcome {
@@ -313,7 +313,7 @@ fn to_modelled_s(loaded: &LoadedRun, wall_s: f64) -> f64 {
 /// Nobody measures a cell for longer.
 const MAX_ADVISED_S: f64 = 24.0 * 3600.0;
 
-/// What is measured while it warms up belongs to no steady state.
+/// Measurements during the warm-up belong to no steady state.
 fn about_warm_up(
     loaded: &LoadedRun,
     comparison: &RunComparison,
@@ -327,7 +327,8 @@ fn about_warm_up(
     let Some(difference) = warm_up.difference else {
         // A change over the whole has its own warning.
         if result.figures().is_some_and(|figures| figures.trend.is_none()) {
-            let text = format!("Not steady: {figure} still changed in the second half of what was measured");
+            let text =
+                format!("Not steady: {figure} still changed in the second half of the measured window");
             let remedy = "lengthen `warmup`, or `duration` if it never settles";
             found.add(ReportWarning::note(text).remedy(remedy).with_cell(name));
         }
@@ -341,7 +342,7 @@ fn about_warm_up(
     let lacking = comparison.cells().filter_map(warm_up_of).filter(|one| one.difference.is_some());
     let lacking_s = lacking.map(|one| one.lacking_wall_s).fold(0.0, f64::max).ceil();
     let wanted_s = to_modelled_s(loaded, loaded.run.warmup_wall_s + lacking_s);
-    // What is added to the study's own figure, so that the two of the sentence agree.
+    // The addition to the study's own figure, so that the two of the sentence agree.
     let configured_s = match loaded.run.slow_motion.as_ref().is_some_and(|chosen| chosen.times_are_modelled) {
         true => loaded.run.warmup_wall_s / loaded.run.scale.time,
         false => loaded.run.warmup_wall_s,
@@ -351,7 +352,7 @@ fn about_warm_up(
     found.add(ReportWarning::note(text).extent(difference).remedy(remedy).with_cell(name));
 }
 
-/// Data that fits in memory is read from there, whatever it is stored on.
+/// Data that fits in memory is read from there, not from the storage.
 fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut WarningCollector) {
     let cell = result.cell;
     // Against published figures, a size that fits in memory is one of the paper's own points.
@@ -361,7 +362,7 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
         return;
     }
     let Some(memory) = result.records.first().map(|record| &record.memory) else { return };
-    // What a program needs for itself caches nothing.
+    // A program's own memory caches nothing.
     let to_cache = match memory.cache_bytes {
         Some(bytes) => memory.data_bytes as f64 / bytes.max(1) as f64,
         None => memory.data_to_memory,
@@ -371,7 +372,7 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
         let text = format!(
             "The data fits in memory and takes {share} of it: reads come from memory, and not from the storage"
         );
-        let remedy = "four times as much data as memory, or more, to see what the storage does";
+        let remedy = "four times as much data as memory, or more, to see the storage";
         found.add(ReportWarning::note(text).extent(to_cache).remedy(remedy).with_cell(name));
     }
 }
@@ -411,7 +412,7 @@ struct JoinedWarning {
 impl WarningCollector {
     fn add(&mut self, warning: ReportWarning) {
         let key = match warning.is_reason {
-            // Why something failed is told in the words of that cell.
+            // The cell's own words say why it failed.
             true => warning.text.clone(),
             false => key_of(&warning.text),
         };
@@ -449,9 +450,9 @@ impl WarningCollector {
     }
 }
 
-/// What warnings to be joined have in common: a text without its numbers.
+/// The key of warnings to join: a text without its numbers.
 fn key_of(text: &str) -> String {
-    // What is missing of one cell is its p99, of another only its p99.9.
+    // One cell may lack its p99, another only its p99.9.
     let text = text.replace("p99.9", "p-nines").replace("p99", "p-nine");
     let key: String = text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
     // Numbers of different lengths and signs are still numbers.

@@ -12,7 +12,7 @@ use crate::quantity;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportDoubt {
     pub text: String,
-    /// What to try.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -34,7 +34,7 @@ impl LoadedRun {
     }
 }
 
-/// What brings a record that was left out back, and keeps what is good of it.
+/// The remedy that restores a left-out record, and keeps its good parts.
 fn remedy(error: &LoadError) -> &'static str {
     match error {
         LoadError::Record { source: ReadError::Schema { .. }, .. } => {

@@ -1,4 +1,4 @@
-//! Reading a run directory: `run.json` beside `cells/*.json`, of which some may still be missing.
+//! Reading a run directory: `run.json` beside `cells/*.json`; some of those may still be missing.
 
 mod doubts;
 pub(crate) mod origins;
@@ -70,7 +70,7 @@ impl LoadedRun {
     }
 }
 
-/// What makes a directory a run.
+/// The file that makes a directory a run.
 const HEAD: &str = "run.json";
 
 /// A directory that `underlay run` wrote.
@@ -153,7 +153,7 @@ impl RunDirectory {
         let (before_bytes, mut text_bytes) = (decoded_bytes(), 0);
         for planned in run.plan.iter().filter(|_| cells.is_some()) {
             let path = cells_path.join(&planned.file);
-            // What is loaded stays in memory, the records of all cells together.
+            // The records of all cells stay in memory together.
             let limits = [
                 (text_bytes, MAX_RECORDS_BYTES, "of text"),
                 (decoded_bytes() - before_bytes, MAX_DISTRIBUTIONS_BYTES, "of distributions"),

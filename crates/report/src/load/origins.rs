@@ -45,7 +45,7 @@ fn counted<K>(found: BTreeMap<K, BTreeSet<&str>>) -> Vec<(K, usize)> {
     found.into_iter().map(|(name, cells)| (name, cells.len())).collect()
 }
 
-/// What tells machines apart. The memory of one is not the same to the byte after every boot.
+/// The description that tells machines apart. The memory of one is not the same to the byte after every boot.
 fn describe_machine(machine: &MachineRecord) -> String {
     let gib = (machine.memory_bytes as f64 / GIB).round();
     format!("{} ({} cores, {}, {gib} GiB)", machine.hostname, machine.cores, machine.cpu)

@@ -6,19 +6,19 @@ pub(crate) const MAX_HEAD_BYTES: u64 = 64 << 20;
 pub(crate) const MAX_RECORD_BYTES: u64 = 256 << 20;
 /// Of all records of a run.
 pub(crate) const MAX_RECORDS_BYTES: u64 = 2 << 30;
-/// Values in a record, each of which takes some ten times as much memory as text at most. A sample a second of a
-/// hundred devices for an hour has a third of them.
+/// Values in a record; each takes at most some ten times as much memory as text. A sample a second of a hundred devices
+/// for an hour has a third of them.
 const MAX_VALUES: usize = 16 << 20;
 /// Objects and lists in a record. Read as what it may be, an object takes some 600 bytes, from as little as 6 in the
 /// file.
 const MAX_CONTAINERS: usize = 1 << 20;
 /// Distributions in a record. Each may take a megabyte when it is read, from as little as 60 bytes in the file.
 const MAX_HISTOGRAMS: usize = 1024;
-/// What the distributions of all records of a run may take in memory. Ten thousand cells of twenty have a tenth of it.
+/// The memory limit of the distributions of all records of a run. Ten thousand cells of twenty have a tenth of it.
 pub(crate) const MAX_DISTRIBUTIONS_BYTES: u64 = 4 << 30;
 /// Larger numbers measure nothing, and sums of their squares are infinite.
 const MAX_NUMBER: f64 = 1e30;
-/// What the encoding of every distribution begins with.
+/// The beginning of every distribution's encoding.
 const HISTOGRAM: &[u8] = b"HIST";
 
 /// The text of a JSON file with its control characters replaced, but for tabs and ends of lines.
@@ -77,7 +77,7 @@ fn end_of_number(bytes: &[u8], begin: usize) -> Result<usize, String> {
             let shown: String = text.chars().take(40).collect();
             Err(format!("it holds the number {shown}, and no record has one beyond {MAX_NUMBER:e}"))
         }
-        // What is no number at all is reported by the parser.
+        // The parser reports anything that is no number.
         _ => Ok(end),
     }
 }

@@ -36,9 +36,9 @@ pub struct ReportExport {
     pub cells: Vec<CellExport>,
     /// How close ours come to the published ratios; null without any to compare.
     pub accuracy: Option<ReferenceAccuracy>,
-    /// What the reference's paper says in words.
+    /// The claims of the reference's paper.
     pub claims: Vec<ClaimExport>,
-    /// What jobs cost at the prices of different times; empty for a run without jobs, or without prices.
+    /// The jobs' costs at the prices of different times; empty for a run without jobs, or without prices.
     pub prices: Vec<PricesExport>,
     pub warnings: Vec<WarningExport>,
 }
@@ -65,7 +65,7 @@ pub struct ClaimExport {
     pub what: String,
     pub value: String,
     pub verdict: ClaimVerdict,
-    /// What each check found, in words.
+    /// Each check's finding, in words.
     pub findings: Vec<String>,
     /// Where the paper's own figures contradict it, in words.
     pub contradictions: Vec<String>,
@@ -107,7 +107,7 @@ pub struct CellExport {
     pub rate_per_s: Option<f64>,
     /// How the rate changes; empty where it does not.
     pub rate_parts: Vec<RatePart>,
-    /// What the rate that was looked for keeps to, and what each repetition found.
+    /// The limit of the search for a rate, and each repetition's result.
     pub find_rate: Option<String>,
     pub searches: Vec<SearchExport>,
     pub records: u64,
@@ -181,7 +181,7 @@ pub struct CertificateExport {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DisturbedExport {
     pub repetition: u32,
-    /// What was done by hand weighs more than what the study asked for.
+    /// A disturbance by hand weighs more than the study's own.
     pub by: DisturbedBy,
     /// Not among the cell's figures.
     pub is_left_out: bool,
@@ -214,7 +214,7 @@ pub struct ReferenceExport {
     pub ours_ratio: Option<f64>,
     pub ours_ratio_interval: Option<ConfidenceInterval>,
     pub reading: ReferenceReading,
-    /// What ours has of data where that is less than what is published.
+    /// Our data where that is less than the published data.
     pub ours_less_data_bytes: Option<f64>,
 }
 

@@ -188,7 +188,7 @@ fn measured_inputs(rows: &[&ComparisonRow], width: usize, paint: TablePaint) -> 
     lines.collect()
 }
 
-/// What a table holds, from all to what fits a narrow terminal.
+/// The columns of a table, from all to those that fit a narrow terminal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TableDetail {
     Everything,
@@ -380,7 +380,7 @@ fn dollars_for(cost: Option<&StorageCost>, usd: Option<f64>) -> String {
     priced.unwrap_or_else(|| ABSENT.to_owned())
 }
 
-/// What each storage is and costs; with $ per 1,000 ops/s where the other tables had no room for it.
+/// Each storage's description and price; with $ per 1,000 ops/s where the other tables had no room for it.
 fn cost_text(comparison: &RunComparison, detail: TableDetail, width: usize, paint: TablePaint) -> String {
     let has_operations = comparison.operations().next().is_some();
     let widest = match detail {
@@ -479,7 +479,7 @@ fn reference_text(
     width: usize,
     paint: TablePaint,
 ) -> String {
-    // What the study has no storage for is not to be compared with anything.
+    // Published figures without a storage in the study can't be compared.
     let is_ours = |one: &&PublishedComparison| comparison.storages.contains(&one.figure.storage.as_str());
     let compared: Vec<&PublishedComparison> =
         figures.iter().filter(is_ours).filter(|one| one.published_ratio.is_some()).collect();
@@ -506,7 +506,7 @@ fn reference_text(
     out
 }
 
-/// What the paper says in words, each with what is found of it.
+/// The paper's claims in words, each with its finding.
 fn claims_text(judged: &[JudgedClaim], width: usize, paint: TablePaint) -> String {
     if judged.is_empty() {
         return String::new();

@@ -4,9 +4,8 @@ use underlay_record::{RunRecord, SearchRecord};
 
 use super::StandardError;
 
-/// How well the rate is known of which it is known that it lies between one that holds and one that fails: as a
-/// standard error, every rate between the two being as likely. Repetitions try the same rates, so more of them make it
-/// no smaller.
+/// How well a rate between one that holds and one that fails is known: as a standard error, with every rate between the
+/// two as likely. Repetitions try the same rates, so more of them make it no smaller.
 ///
 /// None where no rate was looked for, or none failed.
 pub fn bracket_error(records: &[&RunRecord]) -> Option<StandardError> {

@@ -38,7 +38,7 @@ pub struct IntervalEstimate {
 }
 
 impl IntervalEstimate {
-    /// A value of which nothing tells how sure it is.
+    /// A value of unknown certainty.
     pub fn bare(value: f64) -> Self {
         IntervalEstimate { value, standard_error: None, degrees_of_freedom: 0.0, interval: None }
     }

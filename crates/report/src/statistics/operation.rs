@@ -7,7 +7,7 @@ use underlay_record::{Histogram, MeasuredWindow, RecordedLatency};
 use super::quantile::{design_effect, is_measurable, merged, quantile_us};
 use super::{IntervalEstimate, StandardError};
 
-/// What is shown of one kind of operation.
+/// The metrics of one kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperationFigures {
     pub count: u64,

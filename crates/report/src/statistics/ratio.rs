@@ -21,7 +21,7 @@ pub struct EstimateRatio {
     pub interval: Option<ConfidenceInterval>,
 }
 
-/// What may be said of a ratio.
+/// The verdict on a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RatioDifference {
     More,

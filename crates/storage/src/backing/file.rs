@@ -13,10 +13,10 @@ use crate::device::DeviceError;
 use crate::exclusive;
 use crate::failed_sync::SyncLatch;
 
-/// What a flush of a file backing achieves on *this* machine.
+/// The effect of a flush of a file backing on *this* machine.
 ///
-/// The modelled device's promise, that flushed data outlives its own power cut, is kept by both: what a
-/// completed write put into the file outlives the process whatever happens to it.
+/// The modelled device's promise, that flushed data outlives its own power cut, is kept by both: a completed write's
+/// bytes in the file outlive the process, even if that is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlushDurability {
     /// Nothing more: the data rests in the host's page cache. It survives a killed daemon but not a crash of
@@ -43,8 +43,7 @@ impl FileBacking {
     pub fn open(path: &Path, capacity_bytes: u64, durability: FlushDurability) -> io::Result<FileBacking> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        // What a file system on it keeps from other users would be read here, and a link that someone put in its place
-        // would be written through.
+        // Other users could read a file system's private files here, and a link in its place would be written through.
         options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(path)?;
         exclusive::claim(&file)?;

@@ -30,13 +30,13 @@ pub fn text_of(name: &str) -> Option<&'static str> {
     files::MEDIA.iter().find(|(file, _)| *file == path).map(|(_, text)| *text)
 }
 
-/// What of a user's wishes keeps a medium from being one.
+/// The part of a user's change that is to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
     /// The change of this number.
     Change(usize),
     Capacity,
-    /// What was set does not go together, or not with the rest of the file.
+    /// The values contradict each other, or the rest of the file.
     Whole,
 }
 
@@ -51,7 +51,7 @@ pub struct MediumRefusal {
 /// the changes in its name and title, and says that they are no estimates of the catalogue's.
 ///
 /// # Errors
-/// What keeps it from being a medium, in a line: a key that its kind does not have, a value out of bounds.
+/// The problem, in a line: a key that its kind does not have, a value out of bounds.
 pub fn changed(text: &str, changes: &[(&str, ParameterChange)]) -> Result<ChangedMedium, String> {
     sized(text, None, false, changes)
         .map_err(|refused| refused.into_iter().next().map_or_else(String::new, |first| first.reason))

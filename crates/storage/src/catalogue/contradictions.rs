@@ -36,12 +36,12 @@ impl FileStatement {
 pub(crate) struct FigureContradiction {
     pub(crate) what: String,
     /// The one to give up where both were measured: of two services the one that is slower than the other allows, since
-    /// whatever disturbs a probe makes it slower; and a published figure before a service.
+    /// every disturbance makes a probe slower; and a published figure before a service.
     pub(crate) one: FileStatement,
     pub(crate) other: FileStatement,
 }
 
-/// What a published figure may contradict.
+/// Statements that a published figure may contradict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ContradictionSubject {
@@ -412,7 +412,7 @@ fn stream_with_services(
         let name = service.load.name();
         let block_bytes = f64::from(service.block_bytes);
         let points = points_of(service);
-        // What it says of the same requests was compared already.
+        // Statements about the same requests were compared already.
         let is_alike = service.load == load && service.block_bytes == figure.block_bytes;
         let is_compared =
             is_alike && points.last().is_some_and(|deepest| f64::from(figure.queue_depth) <= deepest.0);

@@ -59,7 +59,7 @@ impl SourcedDistribution {
         }
     }
 
-    /// What keeps it from being a distribution of values from `low` to `high`.
+    /// The problem that keeps it from being a distribution of values from `low` to `high`.
     pub fn problem(&self, low: f64, high: f64) -> Option<String> {
         if self.quantiles.is_empty() || self.quantiles.len() > MAX_POINTS {
             return Some(format!("needs 1 to {MAX_POINTS} quantiles"));
@@ -92,7 +92,7 @@ impl SourcedCurve {
         self.points.iter().map(point).collect::<Vec<_>>().join(", ")
     }
 
-    /// What keeps it from being a curve with values from `low` to `high`.
+    /// The problem that keeps it from being a curve with values from `low` to `high`.
     pub fn problem(&self, low: f64, high: f64) -> Option<String> {
         if self.points.is_empty() || self.points.len() > MAX_POINTS {
             return Some(format!("needs 1 to {MAX_POINTS} points"));

@@ -11,7 +11,7 @@ use crate::media::tail::TailModel;
 use crate::medium::MediumModel;
 use crate::stack::InitialState;
 
-/// What is drawn for one part must not follow what is drawn for another.
+/// One part's draws must not follow another's.
 const LINK_SEED: u64 = 0x9D5C_1F0E_77A3_21B5;
 const TAIL_SEED: u64 = 0x3C6E_F372_FE94_F82B;
 

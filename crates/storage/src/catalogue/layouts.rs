@@ -48,7 +48,7 @@ pub struct PresetDevice {
 /// A set-up of devices that someone published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutPreset {
-    /// What studies call it: `accumulo-hdd`.
+    /// Its name in studies: `accumulo-hdd`.
     pub name: String,
     pub title: String,
     pub note: Option<String>,
@@ -84,11 +84,11 @@ impl LayoutPreset {
 
     /// Its devices with their media.
     pub fn media(&self) -> impl Iterator<Item = (CatalogueMedium, u32)> + '_ {
-        // What parse let through is in the catalogue; what came over JSON may not be.
+        // Media that parse let through are in the catalogue; those from JSON may not be.
         self.devices.iter().filter_map(|device| Some((super::find(&device.medium).ok()?, device.count)))
     }
 
-    /// What a system can store on it.
+    /// The bytes that a system can store on it.
     pub fn capacity_bytes(&self) -> u64 {
         let each = self.media().map(|(medium, count)| (medium.capacity_bytes(), u64::from(count)));
         match self.layout {

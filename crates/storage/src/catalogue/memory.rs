@@ -1,4 +1,4 @@
-//! What memory costs, for questions that weigh it against devices: a file of the catalogue like those of the media.
+//! The price of memory, for questions that weigh it against devices: a file of the catalogue like those of the media.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ pub struct MemoryModule {
     pub capacity: SourcedQuantity,
     /// Of one module.
     pub price: MediumPrice,
-    /// What the price's source is, in words.
+    /// The price's source, in words.
     source: String,
 }
 

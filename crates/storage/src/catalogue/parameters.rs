@@ -6,7 +6,7 @@ use super::curves::{SourcedCurve, SourcedDistribution};
 use super::quantity::{ParameterEntry, SourcedProperty, SourcedQuantity};
 use super::table::{NumberRange, TableReader};
 
-/// What a study may set a parameter to, where it names the medium.
+/// Values that a study may set a parameter to, where it names the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterForm {
     /// A number; a distribution is then always that.
@@ -16,7 +16,7 @@ pub enum ParameterForm {
     Table,
 }
 
-/// What a parameter may be besides a number that must be there: something optional, a distribution, a curve.
+/// Kinds of parameters besides a required number: something optional, a distribution, a curve.
 trait ParameterField: Sized {
     const FORM: ParameterForm;
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self>;
@@ -92,8 +92,8 @@ impl<T: ParameterField> ParameterField for Option<T> {
     }
 }
 
-/// `numbers` (all, or whole ones only) and `properties` must be there. What is in `others` has its own type, and may be
-/// left out where that is an `Option`.
+/// `numbers` (all, or whole ones only) and `properties` must be there. Parameters in `others` have their own types, and
+/// may be left out where that is an `Option`.
 macro_rules! parameters {
     (
         $(#[$doc:meta])* $name:ident
@@ -175,8 +175,8 @@ pub use pmem::PmemParameters;
 pub use tail::{TailDistributions, TailMeasure, TailParameters};
 
 parameters! {
-    /// What the hard disk model needs. Seek times are without command overhead and include settling, as
-    /// manuals print them. 1 MB is a million bytes.
+    /// Parameters of the hard disk model. Seek times are without command overhead and include settling, as manuals
+    /// print them. 1 MB is a million bytes.
     HddParameters
     numbers {
         rotation_rpm: All in 60.0 to 100000.0,
@@ -216,8 +216,8 @@ parameters! {
 }
 
 parameters! {
-    /// What the flash model needs. A die is here whatever reads or programs a page on its own: a die, or a
-    /// plane of one. 1 MB is a million bytes.
+    /// Parameters of the flash model. A die is here a unit that reads or programs a page on its own: a die, or a plane
+    /// of one. 1 MB is a million bytes.
     FlashParameters
     numbers {
         channels: Whole in 1.0 to 1024.0,
@@ -252,7 +252,7 @@ parameters! {
         write_buffer_bytes: All in 4096.0 to 1e11,
         /// A flush that has nothing to wait for.
         flush_us: All in 0.0 to 1e6,
-        /// What the maker warrants that the host may write in the drive's life; 0 when nothing is stated.
+        /// The host writes that the maker warrants for the drive's life; 0 when nothing is stated.
         rated_write_tb: All in 0.0 to 1e7,
     }
     properties {
@@ -389,7 +389,7 @@ impl ModelParameters {
         }
     }
 
-    /// The same volume at a machine that lets through whatever it gives.
+    /// The same volume at a machine without limits of its own.
     pub(crate) fn without_instance(mut self) -> ModelParameters {
         match &mut self {
             ModelParameters::Cloud(volume) => {

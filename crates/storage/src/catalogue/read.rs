@@ -103,7 +103,7 @@ pub(super) fn price(root: &mut TableReader<'_>, may_be_rent: bool) -> Option<Med
     let mut table = root.inside("price", "[price]", "a table with usd, date and source")?;
     let rent = if may_be_rent { VolumeRent::read(&mut table) } else { None };
     let usd = if rent.is_some() { Some(0.0) } else { table.number("usd", 0.01, 1e9) };
-    // What is counted by the month is a rent, whether or not the file says so.
+    // A price by the month is a rent, whether or not the file says so.
     let rented = table.flag("rented") || rent.is_some();
     let date = table.text("date", "the year or day of the price");
     let source = table.source();
@@ -241,7 +241,7 @@ fn published(
     Some(all)
 }
 
-/// What a figure is known to contradict, and where each of it stands.
+/// The known contradictions of a figure, and their places.
 fn read_contradicts(table: &mut TableReader<'_>) -> (Vec<KnownContradiction>, Vec<Range<usize>>) {
     const EXPECTED: &str =
         "[{ with = \"the other figure, or the load of a service\", why = \"why the file has both\" }]";

@@ -22,12 +22,12 @@ struct FileFindings {
 pub(super) struct TableReader<'a> {
     ledger: &'a FileFindings,
     section: Section<'a>,
-    /// What entries are where the table does not state them.
+    /// Values of entries that the table does not state.
     derived: BTreeMap<&'static str, SourcedQuantity>,
 }
 
-/// Reads a file by `read`, which leaves a mistake behind for whatever keeps it from an answer; messages call the
-/// file `title`.
+/// Reads a file by `read`, which leaves a mistake for everything that keeps it from an answer; messages call the file
+/// `title`.
 pub(super) fn parse_with<T>(
     file_name: &str,
     title: &str,

@@ -16,7 +16,7 @@ pub use rent::{RENT_MONTHS, VolumeRent};
 /// 1 MiB/s in the catalogue's million bytes a second.
 const MIB: f64 = 1.048576;
 
-/// What sizes, rates and prices are counted in.
+/// The units of sizes, rates and prices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SizeUnit {
     #[serde(rename = "GiB")]
@@ -68,7 +68,7 @@ pub struct RateRule {
     pub source: String,
 }
 
-/// What a volume may do beyond its rate, and what pays for it. A volume whose rate is as high has no burst.
+/// A volume's bursts beyond its rate, and their credits. A volume whose rate is as high has no burst.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BurstRule {
     pub rate: RateRule,
@@ -157,7 +157,7 @@ impl RateRule {
         })
     }
 
-    /// What a volume of so many units has without buying more; `None` where all of it is bought.
+    /// The included rate of a volume of so many units; `None` where all of it is bought.
     fn given(&self, units: f64, iops: f64) -> Option<f64> {
         let parts = [
             self.included,
@@ -200,7 +200,7 @@ impl RateRule {
                 plain_number(units)
             ));
         }
-        // What is included in the price is there whatever the ratio.
+        // A rate that the price includes is there regardless of the ratio.
         if rate <= self.included.unwrap_or(0.0) * (1.0 + 1e-6) {
             return None;
         }
@@ -438,11 +438,11 @@ impl VolumeRules {
             }
         }
         medium.capacity = SourcedQuantity { value: capacity, ..medium.capacity.clone() };
-        // What is stated for every size may not go with what this one has.
+        // Values stated for every size may contradict this size's.
         medium.problems().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// What the rules give of the parameters that are not stated.
+    /// The parameters that the rules give and the file does not state.
     pub(super) fn derived(&self, units: f64, stated: &StatedParameters) -> DerivedParameters {
         let mut derived = DerivedParameters::new();
         let mut baseline = |key, rule: &Option<RateRule>, iops: f64| {
@@ -475,7 +475,7 @@ impl VolumeRules {
         derived
     }
 
-    /// What of the final rates the provider does not sell: the parameter, and why.
+    /// Final rates that the provider does not sell: the parameter, and why.
     pub(super) fn refusals(&self, units: f64, rates: &StatedParameters) -> Vec<(&'static str, String)> {
         let iops = rates.get(BASELINE_IOPS).copied().unwrap_or(0.0);
         let rules = [(BASELINE_IOPS, &self.baseline_iops, false), (BASELINE_MB_S, &self.baseline_mb_s, true)];
@@ -488,8 +488,8 @@ impl VolumeRules {
         refused.collect()
     }
 
-    /// What of the final bursts the provider does not give: the parameter, and why. A burst follows from the size, and
-    /// none is sold. Of one that `[model]` states and no rule speaks of, nothing is known.
+    /// Final bursts that the provider does not give: the parameter, and why. A burst follows from the size, and none is
+    /// sold. Of one that `[model]` states and no rule speaks of, nothing is known.
     pub(super) fn burst_refusals(&self, units: f64, volume: &CloudParameters) -> Vec<(&'static str, String)> {
         let bursts = [
             (&self.burst_iops, BASELINE_IOPS, [BURST_IOPS, IO_CREDITS], ["IOPS", "credits"]),
@@ -567,7 +567,7 @@ fn quantity_of<'a>(volume: &'a CloudParameters, key: &str) -> Option<&'a Sourced
     }
 }
 
-/// What a volume's price depends on.
+/// The rates that a volume's price depends on.
 pub(super) fn rates_of(volume: &CloudParameters) -> StatedParameters {
     [BASELINE_IOPS, BASELINE_MB_S].into_iter().filter_map(|key| Some((key, value_of(volume, key)?))).collect()
 }

@@ -22,7 +22,7 @@ use crate::medium::MediumModel;
 use crate::paced::Paced;
 use crate::time::ModelTime;
 
-/// A modelled device that can be told to fail. Without a fault a request goes straight through.
+/// A modelled device that fails on command. Without a fault a request goes straight through.
 ///
 /// A handle: clones are the same device.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl PowerCutArming {
             Some(ModelParameters::Flash(parameters)) => parameters.power_loss_protection.value,
             // Kept on several machines, or in memory that needs no power.
             Some(ModelParameters::Cloud(_) | ModelParameters::Pmem(_)) => true,
-            // What is behind the link loses power with it, and of a measured disk nobody knows.
+            // The medium behind the link loses power with it; a measured disk's buffer is unknown.
             Some(ModelParameters::Network(_) | ModelParameters::Measured(_)) | None => false,
         };
         if is_protected { PowerCutArming::Protected } else { PowerCutArming::Volatile }
@@ -332,7 +332,7 @@ impl FaultyDevice {
         self.inner.paced.begin_measurement(interval);
     }
 
-    /// What was wrong with the device since then, in seconds from there.
+    /// The device's faults since then, in seconds from there.
     pub(crate) fn fault_records(&self) -> Vec<FaultRecord> {
         let state = self.inner.lock();
         let seconds = |time: ModelTime| time.duration_since(state.measured_since).as_secs_f64();
@@ -346,7 +346,7 @@ impl FaultyDevice {
         state.events.iter().map(record).collect()
     }
 
-    /// What had been wrong with it and was over by then.
+    /// Its faults that were over by then.
     pub(crate) fn earlier_faults(&self) -> Vec<EarlierFault> {
         let state = self.inner.lock();
         let record = |event: &FaultEvent| {
@@ -390,7 +390,7 @@ impl FaultyInner {
         }
     }
 
-    /// What becomes of a request, and which bits of what it reads will be wrong, from the first byte on.
+    /// A request's fate, and which of the bits that it reads will be wrong, from the first byte on.
     fn verdict(&self, request: &DeviceRequest) -> (FaultVerdict, Vec<u64>) {
         let mut wrong_bits = Vec::new();
         let verdict = self.judge(request, &mut wrong_bits);

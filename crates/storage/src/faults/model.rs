@@ -12,7 +12,7 @@ use super::{DeviceFault, FaultId, is_among};
 use crate::medium::{FinishedRequest, MediumModel, ModelRequest, RequestId};
 use crate::time::ModelTime;
 
-/// What is to be wrong with a model, told from any thread; it takes effect at the model's next event.
+/// A model's faults, set from any thread; they take effect at the model's next event.
 #[derive(Debug, Default)]
 pub(crate) struct ModelFaults {
     generation: AtomicU64,
@@ -105,14 +105,14 @@ impl FaultyModel {
         }
     }
 
-    /// When something happens outside that happens `inside`. Rounding must not carry it to before what has been told
-    /// already.
+    /// When something happens outside that happens `inside`. Rounding must not carry it to before the latest reported
+    /// time.
     fn told(&self, inside: ModelTime) -> ModelTime {
         let outside = self.rate.outside(inside);
         if self.rate.is_exact() { outside } else { outside.max(self.now) }
     }
 
-    /// Takes what has been told since, as of `now`, up to which everything is over.
+    /// Takes the faults that were set since, as of `now`, up to which everything is over.
     fn adopt(&mut self, now: ModelTime) {
         let generation = self.shared.generation.load(Ordering::SeqCst);
         if generation == self.seen_generation {

@@ -1,4 +1,4 @@
-//! What a power cut takes: the writes that no flush has covered yet, with what was there before them.
+//! Writes that a power cut takes: those that no flush has covered yet, with the older data below them.
 //!
 //! Data lies on the backing as soon as it is written, so that reads need no detour and a killed process loses
 //! nothing. Beside it stands, for each block with unflushed writes, what each of them replaced. At a cut the writes
@@ -19,15 +19,15 @@ use crate::paced::BLOCK_BYTES;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// What a volatile cache holds at most: beyond it the device writes out what completed first, as drives do. It
-/// is what large drives have, and bounds the memory that a program takes which never flushes.
+/// The largest volatile cache: beyond it the device writes out the oldest completed writes, as drives do. It is what
+/// large drives have, and bounds the memory that a program takes which never flushes.
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// A longer discard is carried out and kept at once: what it would take to undo one of a whole device is a copy of
 /// the device.
 const MAX_UNDONE_DISCARD_BYTES: u64 = 1 << 20;
 
-/// What became of the writes that no flush had covered.
+/// The fate of the writes that no flush had covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteSurvival {
     pub survived: u64,
@@ -283,7 +283,7 @@ impl WriteLog {
         self.next_completion += 1;
     }
 
-    /// The write stays whatever happens, and with it whatever it wrote over.
+    /// The write stays in any case, and with it all that it overwrote.
     fn keep(&mut self, number: u64) {
         let Some(write) = self.writes.remove(&number) else { return };
         self.held_bytes -= write.blocks * BLOCK as u64;
@@ -332,7 +332,7 @@ impl WriteLog {
     }
 }
 
-/// What the paced device sees of the backing of an armed one: the data has moved before its time begins.
+/// The paced device's view of an armed one's backing: the data has moved before its time begins.
 pub(super) struct MovedBacking(pub Arc<dyn Backing>);
 
 impl Backing for MovedBacking {

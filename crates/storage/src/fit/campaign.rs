@@ -9,7 +9,7 @@ use super::profile::{
 use super::target::{ProbeLoad, ProbeTarget, TargetError};
 use crate::predict::AccessPattern;
 
-/// What the campaign is about to do.
+/// The campaign's next step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CampaignProgress {
     pub what: String,
@@ -133,7 +133,7 @@ impl ProbeCampaign<'_> {
         Ok(())
     }
 
-    /// What a write costs while the buffer has room, how much room that is, and what a flush costs.
+    /// Measures a write's cost while the buffer has room, that room, and a flush's cost.
     fn writes_after_rest(&mut self, profile: &mut DeviceProfile) -> Result<(), TargetError> {
         for block_bytes in self.shape.block_bytes.clone() {
             self.tell(format!("writes of {} from rest", size(block_bytes)));

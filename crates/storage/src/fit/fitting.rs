@@ -1,8 +1,8 @@
 //! The fit: from the points that are not held out to the parameters of a measured medium.
 //!
-//! What can be read off is read off: service times are the latencies at queue depth 1, the curves are the rates at each
-//! depth. In which order a queue is served can't be read off: each order is asked for the fitted points in virtual
-//! time, and the nearer one wins.
+//! Some values are read off: service times are the latencies at queue depth 1, the curves are the rates at each depth.
+//! In which order a queue is served can't be read off: each order is asked for the fitted points in virtual time, and
+//! the nearer one wins.
 
 use std::collections::BTreeMap;
 
@@ -216,7 +216,7 @@ fn room(burst: &BurstPoint) -> Option<f64> {
     let after = sum(&rates[change..]) / (rates.len() - change) as f64;
     let explained =
         error(&rates[..change]) + error(&rates[change..]) <= (1.0 - BURST_EXPLAINED) * error(&rates);
-    // What came in less what drained meanwhile.
+    // The incoming bytes less those drained meanwhile.
     (explained && after < BURST_DROP * before).then_some((before - after) * change as f64 * burst.slice_s)
 }
 

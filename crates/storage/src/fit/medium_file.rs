@@ -11,7 +11,7 @@ use crate::catalogue::{
 };
 use crate::predict::AccessPattern;
 
-/// What a device is called, and under which conditions it was measured.
+/// A device's name, and the conditions of its measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceIdentity {
     /// As studies will call it.
@@ -52,7 +52,7 @@ pub(super) fn sources(medium: &CatalogueMedium, identity: &DeviceIdentity) -> BT
     sources
 }
 
-/// What a reader of the file should know.
+/// Notes for a reader of the file.
 pub(super) fn note(profile: &DeviceProfile) -> String {
     let mut note = format!("Measured over {:.1} GB.", profile.span_bytes as f64 / 1e9);
     let wrote = profile.points.iter().any(|point| !is_read(point.pattern));
@@ -91,7 +91,7 @@ fn capital(text: &str) -> String {
         .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
 }
 
-/// The largest working set of which re-reads came from a cache.
+/// The largest working set whose re-reads came from a cache.
 fn read_cache_bytes(profile: &DeviceProfile) -> Option<u64> {
     let alone = profile
         .points

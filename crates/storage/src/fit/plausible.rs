@@ -1,5 +1,4 @@
-//! What was measured, made one device: a probe that something disturbed must not end up in a file that contradicts
-//! itself.
+//! Makes measurements those of one device: a disturbed probe must not make a file contradict itself.
 
 use std::fmt::Write as _;
 
@@ -7,7 +6,7 @@ use super::rounding::rounded;
 use crate::catalogue::contradictions::{FileStatement, check_figures, check_services, subject_of};
 use crate::catalogue::{KnownContradiction, MeasuredService, ModelParameters, PublishedPerformance};
 
-/// What the fit had to leave out or hold down, for the medium's note.
+/// Parts that the fit left out or limited, for the medium's note.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct FitRepairs {
     /// Points at which more was answered than the latency at queue depth 1 allows.
@@ -54,7 +53,7 @@ impl FitRepairs {
         }
     }
 
-    /// Leaves out what contradicts another block size: whatever disturbs a probe makes it slower, never faster.
+    /// Leaves out services that contradict another block size: a disturbance makes a probe slower, never faster.
     pub(super) fn leave_out_contradictions(&mut self, services: &mut Vec<MeasuredService>) {
         // Each turn takes one out.
         while let Some(found) = check_services(services).into_iter().next() {

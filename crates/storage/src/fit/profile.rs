@@ -1,4 +1,4 @@
-//! What the probes found: the raw points that a medium is fitted to, and that are kept beside it.
+//! The probes' results: the raw points that a medium is fitted to, and that are kept beside it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use underlay_record::Histogram;
 use super::target::LoadSample;
 use crate::predict::AccessPattern;
 
-/// What a point is used for.
+/// The use of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PointRole {

@@ -65,7 +65,7 @@ impl SortedSamples {
         SortedSamples { upto, count }
     }
 
-    /// What this share of all does not exceed.
+    /// The value that this share of all does not exceed.
     fn quantile_us(&self, share: f64) -> f64 {
         // Shares are rounded: 0.998 of 500 requests are 499.
         let rank = ((share * self.count as f64 - 1e-4).ceil() as u64).clamp(1, self.count.max(1));

@@ -1,4 +1,4 @@
-//! What can be probed, and by which loads.
+//! Targets of probes, and the loads.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct ProbeLoad {
 /// In this many slices of the load's duration a [`LoadSample`] counts bytes.
 pub const SLICES: usize = 200;
 
-/// What came of a load, in the target's own time: of a slowed-down device the factor is divided out.
+/// A load's result, in the target's own time: for a slowed-down device the factor is divided out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadSample {
     pub latency: Histogram,

@@ -19,7 +19,7 @@ const NEIGHBOURS: usize = 32;
 /// ... a kind of operation that has this share of them is alone.
 const ALONE: f64 = 0.9;
 
-/// What is known of one kind of request.
+/// The sources' knowledge of one kind of request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct KnownRequests {
     operation: ModelOperation,
@@ -106,9 +106,9 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
     all
 }
 
-/// What a figure of a rented volume says. A rate is a limit: more requests at once wait longer and get no further. One
-/// in operations holds for every size that its provider counts as one, and most providers don't care where on the
-/// volume it lies.
+/// Widens the range of a rented volume's figure. A rate is a limit: more requests at once wait longer and get no
+/// further. One in operations holds for every size that its provider counts as one, and most providers don't care where
+/// on the volume it lies.
 fn widen_for_volume(
     one: KnownRequests,
     figure: FigureKind,

@@ -33,8 +33,8 @@ impl ModelEstimate {
         &self.name
     }
 
-    /// Whether it is the curve of a measured service, of which a model takes what it gains from depth: all of it times
-    /// a factor would be the same.
+    /// Whether it is the curve of a measured service. A model takes its gain from depth: all of it times a factor would
+    /// be the same.
     fn is_rate_at_depths(&self) -> bool {
         self.name == "iops" && self.pointer.contains("/service/")
     }
@@ -45,7 +45,7 @@ impl ModelEstimate {
         let entry = whole.pointer_mut(&self.pointer)?.as_object_mut()?;
         if let Some(value) = entry.get_mut("value") {
             let number = value.as_f64()?;
-            // What is counted stays a whole number.
+            // Counts stay whole numbers.
             let scaled = number * factor;
             *value =
                 Value::from(if number.fract() == 0.0 && scaled >= 1.0 { scaled.round() } else { scaled });

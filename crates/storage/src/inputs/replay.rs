@@ -1,4 +1,4 @@
-//! The kept requests asked again in virtual time, of whatever medium.
+//! Replays the kept requests in virtual time, on any medium.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub fn replay(model: &mut dyn MediumModel, segments: &[Vec<TracedRequest>]) -> R
             if traced.depth == 0 && traced.idle_ns > 0 {
                 now += Duration::from_nanos(traced.idle_ns);
                 sum.idle_s += traced.idle_ns as f64 / 1e9;
-                // What the device does behind its back.
+                // The device's background work.
                 while let Some(completed_at) = model.next_completion()
                     && completed_at <= now
                 {

@@ -68,7 +68,7 @@ impl RequestTracer {
         }
     }
 
-    /// What was kept.
+    /// The kept requests.
     pub fn into_segments(self) -> Vec<Vec<TracedRequest>> {
         self.segments
     }

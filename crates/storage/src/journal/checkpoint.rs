@@ -141,7 +141,7 @@ impl JournalCheckpoint {
             state.checkpoint_wanted = false;
             state.busy = false;
             for waiter in &mut state.waiters {
-                // What the snapshot leaves out of its records goes out as a batch.
+                // Records that the snapshot leaves out go out as a batch.
                 waiter.checkpoint = false;
             }
             // The next record would have another checkpoint begin, and so on.

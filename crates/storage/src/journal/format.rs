@@ -1,4 +1,4 @@
-//! What a journal looks like on its device, without any I/O.
+//! A journal's format on its device, without any I/O.
 //!
 //! The range is two areas of equal size. An area begins with a header block; the snapshot follows from its
 //! second block on, and after that, each at a block's start, the batches. Numbers are little-endian.
@@ -83,7 +83,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
 }
 
 impl AreaHeader {
-    /// A block. What tells old from new lies in its first 512 bytes, which a power cut doesn't tear.
+    /// A block. Its first 512 bytes, which a power cut doesn't tear, tell old from new.
     pub fn encode(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(BLOCK_BYTES as usize);
         block.extend_from_slice(HEADER_MAGIC);
@@ -129,7 +129,7 @@ pub fn batch_bytes(payload_bytes: u64) -> u64 {
     whole_blocks(BATCH_HEADER_BYTES as u64 + payload_bytes)
 }
 
-/// What a record takes in a batch's payload.
+/// A record's size in a batch's payload.
 pub fn record_bytes(length: usize) -> u64 {
     (RECORD_HEADER_BYTES + length) as u64
 }
@@ -174,7 +174,7 @@ struct RecordBatch {
     length_bytes: u64,
 }
 
-/// The length of the payload of a batch of `header`'s journal and generation, of which `start` is the beginning.
+/// The payload length of the batch that begins with `start`, in `header`'s journal and generation.
 fn payload_bytes(header: &AreaHeader, start: &[u8]) -> Option<u64> {
     // Batches of an older generation stay behind the end when an area is used again.
     let is_one = start.len() >= BATCH_HEADER_BYTES
@@ -279,8 +279,8 @@ pub fn decode_area(header: &AreaHeader, area: &[u8]) -> Result<AreaContent, Area
     }
 }
 
-/// Reads an area of which `header` is the header; `read` takes a place in it and a length. It takes no more
-/// memory than what the area holds.
+/// Reads the area of this `header`; `read` takes a place in it and a length. It takes no more memory than what the area
+/// holds.
 ///
 /// One batch is under way at a time, and the next one begins only when it is durable. So the first batch that
 /// is not whole is the end, torn by a power cut or never written; but a whole one *behind* it proves that the

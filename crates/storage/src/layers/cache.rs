@@ -41,11 +41,11 @@ pub enum CacheMode {
 /// those read through once should not push out the rest. It is empty when it is opened.
 ///
 /// **Write-back** takes in writes as well. Where all eight slots of a block are dirty, or a request is longer
-/// than `bypass_bytes`, what is not cached yet is written to the slow device directly. A flush makes the fast
-/// device durable and commits to a journal on it which slots are dirty, so that whatever was flushed is found
-/// after a power cut; the slow device is flushed only if it was written directly. When more than
-/// `dirty_percent` of the slots are dirty, batches of them are written back in the order of the slow device,
-/// one batch at a time. Both devices belong together from then on: neither has all data alone.
+/// than `bypass_bytes`, what is not cached yet is written to the slow device directly. A flush makes the fast device
+/// durable and commits to a journal on it which slots are dirty, so that all flushed data is found after a power cut;
+/// the slow device is flushed only if it was written directly. When more than `dirty_percent` of the slots are dirty,
+/// batches of them are written back in the order of the slow device, one batch at a time. Both devices belong together
+/// from then on: neither has all data alone.
 ///
 /// When a clean block can't be read from the fast device, the slow one answers.
 pub struct CacheLayer {
@@ -78,7 +78,7 @@ pub enum CacheError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(
-        "what the cache calls dirty does not fit these devices: they were part of something else, or are damaged"
+        "the cache's list of dirty blocks does not fit these devices: they were part of something else, or are damaged"
     )]
     Map,
 }

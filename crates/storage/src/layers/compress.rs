@@ -49,7 +49,7 @@ pub struct CompressLayer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressSettings {
     pub codec: CompressionCodec,
-    /// What is compressed as one: a power of two from 8 KiB to 512 KiB.
+    /// The bytes that are compressed as one: a power of two from 8 KiB to 512 KiB.
     pub chunk_bytes: u32,
     /// How long the volume says it is; as long as the space for chunks unless told.
     pub capacity_bytes: Option<u64>,
@@ -69,7 +69,7 @@ pub enum CompressError {
     Map,
 }
 
-/// What is stored, and in how little.
+/// The stored bytes, and their compressed size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompressFigures {
     /// In chunks that are not all zeros.

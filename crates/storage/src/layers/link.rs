@@ -55,7 +55,7 @@ impl LinkLayer {
         Ok(LinkLayer { member, line })
     }
 
-    /// What someone has to drive, as if it were a device.
+    /// The part that someone has to drive, as if it were a device.
     pub fn line(&self) -> &Paced {
         &self.line
     }

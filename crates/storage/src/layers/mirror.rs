@@ -30,10 +30,10 @@ const LOOK_INTERVAL: u64 = 64;
 
 /// Writes to every member, reads from the one with the fewest requests under way.
 ///
-/// **A member that fails** a write or a flush, or is gone, is left out, as long as another one has the data;
-/// the failed request is answered by the others. What is written meanwhile is noted by region. When the
-/// member answers again, those regions are copied to it, and it is read from only after they are on it
-/// durably. A read that fails is answered by another member.
+/// **A member that fails** a write or a flush, or is gone, is left out, as long as another one has the data; the failed
+/// request is answered by the others. Writes meanwhile are noted by region. When the member answers again, those
+/// regions are copied to it, and it is read from only after they are on it durably. A read that fails is answered by
+/// another member.
 ///
 /// **A power cut** leaves members that differ where writes were under way. So a region is marked in a journal
 /// on every member before it is first written, and unmarked some time after it was flushed; opening copies
@@ -54,8 +54,8 @@ pub enum MirrorError {
     #[error("no member of the mirror that has data can be opened; the first reports: {0}")]
     NoMember(#[source] JournalError),
     #[error(
-        "member {number} of the mirror (counted from 1) was left out and lacks what was written since then, and \
-             the one that has it is not available ({problem}): put that one back"
+        "member {number} of the mirror (counted from 1) was left out and lacks later writes, and the one that \
+             has them is not available ({problem}): put that one back"
     )]
     OnlyStale { number: usize, problem: String },
     #[error(
@@ -67,10 +67,10 @@ pub enum MirrorError {
     Resync(#[from] DeviceError),
 }
 
-/// What is weighed against what: smaller regions are brought up to date faster and marked more often.
+/// The trade-off: smaller regions are brought up to date faster and marked more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorSettings {
-    /// What is brought up to date at once, if a single byte of it may differ; more on a large volume.
+    /// The unit of a resync, if a single byte of it may differ; more on a large volume.
     pub region_bytes: u64,
     /// How many regions stay marked as being written; when there are more, a flush clears what it can.
     pub marked_regions: usize,
@@ -212,7 +212,7 @@ impl Mirror {
             // The one that can't be opened may have all the data, and the new one has none.
             return Err(MirrorError::NoMember(error));
         }
-        // What any of them had marked may differ, and so may what any has written without another one.
+        // Regions that any of them had marked may differ, and so may those that any has written without another one.
         for (other, _) in found.iter().flatten() {
             snapshot.marked.extend(&other.marked);
             other.missed.iter().for_each(|missed| snapshot.marked.extend(missed));

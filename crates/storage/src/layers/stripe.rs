@@ -56,7 +56,7 @@ impl Stripe {
         Ok(Stripe { devices, chunk_bytes, geometry })
     }
 
-    /// What each device gets of a range.
+    /// Each device's part of a range.
     fn parts(&self, offset_bytes: u64, length_bytes: u64) -> Vec<StripePart> {
         let count = self.devices.len() as u64;
         let mut parts: Vec<StripePart> = Vec::new();
@@ -114,14 +114,14 @@ struct StripePart {
     pieces: Vec<(usize, usize)>,
 }
 
-/// What the parts of one request add up to: the bytes read, or the first error to arrive.
+/// The sum of one request's parts: the bytes read, or the first error to arrive.
 type SumCallback = Result<Vec<u8>, DeviceError>;
 
 fn join(parts: usize, buffer: Vec<u8>, done: CompletionCallback) -> Arc<CompletionJoin<SumCallback>> {
     Arc::new(CompletionJoin::new(parts, Ok(buffer), done))
 }
 
-/// One part's answer, with what becomes of its bytes.
+/// Takes one part's answer, with its bytes.
 fn arrive(
     join: &CompletionJoin<SumCallback>,
     completion: DeviceCompletion,

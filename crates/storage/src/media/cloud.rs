@@ -1,7 +1,7 @@
 //! Cloud volumes: gates with credits, and a latency that is the service's.
 //!
-//! A request passes the gates in order (operations and throughput of the volume, then those of the machine), is
-//! served for a drawn latency and the way of its data, and that is all: there is nothing volatile, no place on a
+//! A request passes the gates in order: operations and throughput of the volume, then those of the machine. It then
+//! takes a drawn latency and the transfer of its data. Nothing else matters: there is no volatile state, no place on a
 //! medium, and no queue but the one that is sold.
 
 pub mod accounting;
@@ -29,7 +29,7 @@ use gate::RateGate;
 /// A cloud volume in virtual time.
 pub struct CloudModel {
     capacity_bytes: u64,
-    /// What they count, in the order in which they are passed.
+    /// Their units, in the order in which they are passed.
     gates: Vec<(CountedUnit, RateGate)>,
     accounting: RequestAccounting,
     read_latency: QuantileDistribution,

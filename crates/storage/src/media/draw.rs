@@ -53,7 +53,7 @@ impl QuantileDistribution {
 
     pub fn draw_ns(&self, random: &mut impl Rng) -> u64 {
         match &self.points[..] {
-            // The same number of draws for every request, whatever is constant.
+            // The same number of draws for every request, also for constants.
             [(_, only)] => {
                 let _: f64 = random.random();
                 only.round() as u64

@@ -318,7 +318,7 @@ impl FlashModel {
             }
             ModelOperation::Flush => {
                 if self.power_loss_protection || self.drained == self.accepted {
-                    // One that is told of late waits for what was drained meanwhile.
+                    // A backdated flush waits for the pages that were drained meanwhile.
                     let waited = !self.power_loss_protection && now_ns < self.drained_ns;
                     let over_ns =
                         if waited { self.drained_ns + self.page_program_ns } else { now_ns + self.flush_ns };

@@ -1,10 +1,10 @@
 //! Hard disks: an arm, a spindle, a queue that reorders, read-ahead, and a write-back cache.
 //!
-//! One request is under the head at a time. Among those that wait the disk takes the one that it can start
-//! soonest (shortest positioning time first: seek, then the rotation up to the first byte, by the angle
-//! which the platter really has then), unless one has been passed over for longer than the age bound. After
-//! a read it reads on into a segment of its memory, as long as it has nothing else to do. Writes enter the write-back
-//! cache, if there is one, and are written in the same order of positioning times; a flush waits for them.
+//! One request is under the head at a time. Of those that wait the disk takes the one that it can start soonest, unless
+//! one has been passed over for longer than the age bound. This is shortest positioning time first: seek, then the
+//! rotation up to the first byte, from the platter's real angle. After a read it reads on into a segment of its memory,
+//! as long as it has nothing else to do. Writes enter the write-back cache, if there is one, and are written in the
+//! same order of positioning times; a flush waits for them.
 
 mod choice;
 pub mod geometry;
@@ -30,8 +30,8 @@ const SKEW_MARGIN_NS: u64 = 20_000;
 /// A byte that passed the head this little ago counts as just arriving: rounding, not a missed turn.
 const ANGLE_SLACK_NS: u64 = 2_000;
 
-/// What a disk remembers of earlier reads shrinks with its data, as Medium::model says, but keeps the
-/// read-ahead of a few streams: it bridges the host's pauses, and those don't shrink.
+/// A disk's memory of earlier reads shrinks with its data, as Medium::model says, but keeps the read-ahead of a few
+/// streams: it bridges the host's pauses, and those don't shrink.
 fn scaled_memory_bytes(bytes: f64, read_ahead_bytes: f64, scale: f64) -> u64 {
     scaled_buffer_bytes(bytes, scale).max(bytes.min(4.0 * read_ahead_bytes) as u64)
 }
@@ -95,7 +95,7 @@ impl WaitingRequest {
     }
 }
 
-/// What is under the head.
+/// The request under the head.
 #[derive(Clone, Copy, Debug)]
 struct ActiveRequest {
     work: HddWork,

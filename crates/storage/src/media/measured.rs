@@ -71,7 +71,7 @@ struct BufferedMeasuredWrite {
     answer: Option<RequestId>,
 }
 
-/// What rounding to whole nanoseconds may leave of a job.
+/// The rest of a job that rounding to whole nanoseconds may leave.
 const NOTHING_NS: f64 = 1e-6;
 
 impl MeasuredModel {
@@ -108,8 +108,7 @@ impl MeasuredModel {
         self.answers.push(Reverse((at_ns, self.next_answer, id)));
     }
 
-    /// What the buffer's emptying counts among the requests under way: itself, and the writes that wait for
-    /// it.
+    /// The buffer's emptying among the requests under way: itself, and the writes that wait for it.
     fn buffer_weight(&self) -> f64 {
         if self.buffer.is_empty() { 0.0 } else { 1.0 + self.blocked.len() as f64 }
     }

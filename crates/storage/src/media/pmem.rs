@@ -85,7 +85,7 @@ fn rate(rates: &[f64], copies: usize) -> f64 {
     }
 }
 
-/// What an event's rounding to whole nanoseconds may leave of a copy.
+/// The rest of a copy that an event's rounding to whole nanoseconds may leave.
 const NOTHING_BYTES: f64 = 1e-6;
 
 impl PmemModel {
@@ -203,7 +203,7 @@ impl PmemModel {
     fn enter(&mut self, id: RequestId, write: bool, range: (u64, u64), fua: bool, now_ns: u64) {
         let (first_byte, length_bytes) = range;
         let left_bytes = self.moved_bytes(first_byte, length_bytes, write);
-        // What must be on the medium goes there behind what it may replace.
+        // Data that must be on the medium goes there behind the data that it may replace.
         let through = fua && !self.queue_is_persistent;
         if !write || !(through || self.queue_bytes + left_bytes <= self.queue_limit_bytes) {
             self.copies.push(PmemCopy { id, write, left_bytes });

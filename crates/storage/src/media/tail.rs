@@ -18,9 +18,9 @@ pub struct TailModel {
     read: Option<QuantileDistribution>,
     write: Option<QuantileDistribution>,
     random: Pcg64Mcg,
-    /// What was drawn for requests under way: extra nanoseconds, or the instant before which none is answered.
+    /// Draws for requests under way: extra nanoseconds, or the earliest instant of an answer.
     drawn: HashMap<RequestId, u64>,
-    /// What the model has finished and is not answered yet.
+    /// Requests that the model has finished and not answered yet.
     delayed: BinaryHeap<Reverse<(u64, u64, RequestId)>>,
     next_delayed: u64,
     done: Vec<FinishedRequest>,

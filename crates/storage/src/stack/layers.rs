@@ -22,7 +22,7 @@ use crate::layers::{CacheLayer, CompressLayer, LinkLayer, Mirror, Stripe};
 /// Threads that compress and decompress.
 const WORKERS: usize = 2;
 
-/// What every node of a volume is opened with.
+/// The context for opening every node of a volume.
 pub(super) struct OpenContext<'a> {
     pub volume: &'a str,
     pub seed: u64,
@@ -53,7 +53,7 @@ fn level(name: &'static str, value: u64) -> LayerMetric {
 type MetricReader = Box<dyn Fn() -> Vec<LayerMetric> + Send + Sync>;
 type BeginCallback = Box<dyn Fn() + Send + Sync>;
 
-/// What is asked for a layer's figures.
+/// The source of a layer's figures.
 pub(super) struct LayerMetrics {
     name: String,
     kind: &'static str,

@@ -30,7 +30,7 @@ pub struct OpenedRemote {
 pub trait RemoteConnection: Send + Sync {
     /// Forgets the latencies seen so far.
     fn begin_measurement(&self);
-    /// What it did. Times are this machine's own: a network is not slowed down.
+    /// Its figures. Times are this machine's own: a network is not slowed down.
     fn figures(&self) -> Vec<LayerMetric>;
 }
 
@@ -43,7 +43,7 @@ pub struct LayerMetric {
     pub counts: bool,
 }
 
-/// For stacks of which nothing is elsewhere.
+/// For stacks without external volumes.
 pub(super) struct NoOpener;
 
 impl RemoteOpener for NoOpener {

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 /// file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretPlaces {
-    /// What the host proves to know.
+    /// The secret that the host proves to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_env: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// What the controller proves to know in turn.
+    /// The secret that the controller proves to know in turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_secret_env: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,8 +15,8 @@ use crate::stack::SecretPlaces;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BackingSpec {
-    /// A sparse file, made when it is not there. What was flushed outlives the process, but not a crash of
-    /// the host: see [`FlushDurability::PageCache`].
+    /// A sparse file, made when it is not there. Flushed data outlives the process, but not a crash of the host: see
+    /// [`FlushDurability::PageCache`].
     File(PathBuf),
     Memory,
     /// Keeps nothing and reads zeros: for measuring the path itself.
@@ -33,7 +33,7 @@ pub struct DeviceSpec {
     /// scaled disk has fewer cylinders, not a shorter arm.
     pub capacity_bytes: u64,
     pub backing: BackingSpec,
-    /// What the device went through before it is first used.
+    /// The device's state before its first use.
     #[serde(default)]
     pub initial: InitialState,
     /// Keeps what is needed to lose unflushed writes by a power cut; costs a copy of every block written.
@@ -53,7 +53,7 @@ impl DeviceSpec {
         DeviceSpec { name: name.into(), medium, capacity_bytes, backing, initial, power_cut_armed }
     }
 
-    /// What a record says of it.
+    /// Its description in a record.
     pub fn describe(&self) -> DeviceDescription {
         DeviceDescription {
             id: DeviceId::new(&self.name),
@@ -89,7 +89,7 @@ pub struct RemoteSpec {
     pub header_digest: bool,
     #[serde(default)]
     pub data_digest: bool,
-    /// What this host proves to know, and what the controller has to prove, where it has to.
+    /// This host's secret, and the controller's, where it has to prove one.
     #[serde(flatten)]
     pub secrets: SecretPlaces,
     /// How long a lost connection is looked for before requests fail, in seconds.
@@ -108,7 +108,7 @@ fn remote_queue_depth() -> u16 {
     128
 }
 
-/// What the kernel's initiator takes.
+/// The default of the kernel's initiator.
 fn remote_loss_timeout_s() -> u32 {
     600
 }
@@ -137,7 +137,7 @@ impl RemoteSpec {
         }
     }
 
-    /// What a record says of it.
+    /// Its description in a record.
     pub fn describe(&self) -> DeviceDescription {
         DeviceDescription { id: DeviceId::new(&self.name), ..DeviceDescription::default() }
     }
@@ -178,7 +178,7 @@ pub enum StackNode {
     /// Stored compressed.
     Compress {
         codec: CompressionCodec,
-        /// What is compressed as one.
+        /// The bytes that are compressed as one.
         #[serde(default = "compressed_chunk_bytes")]
         chunk_bytes: u32,
         /// As long as the member's space for chunks unless told.
@@ -232,7 +232,7 @@ impl StackNode {
         StackNode::Compress { codec, chunk_bytes, capacity_bytes: None, member: Box::new(member) }
     }
 
-    /// What lies directly below.
+    /// The nodes directly below.
     pub fn members(&self) -> Vec<&StackNode> {
         match self {
             StackNode::Device(_) | StackNode::Remote(_) => Vec::new(),
@@ -326,8 +326,8 @@ impl VolumeSpec {
         self.root.remotes()
     }
 
-    /// Whether a disk below it makes it seek, whatever else it is striped over. Kernel and programs treat such a device
-    /// differently; filesystems choose their allocation by it.
+    /// Whether a disk below it makes it seek, alone or striped with other devices. Kernel and programs treat such a
+    /// device differently; filesystems choose their allocation by it.
     pub fn is_rotational(&self) -> bool {
         let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.model.is_rotational());
         self.devices().into_iter().any(turns)

@@ -51,7 +51,7 @@ fn returning_member_is_resynced_before_reads() {
     assert!(health.resynced_bytes >= 2 * (16 << 10), "{health:?}");
     assert!(health.resynced_bytes < 100 * BLOCK as u64, "more was copied than it had missed: {health:?}");
     let expected = read(&device, 0, 100);
-    // Whatever the other one has is no longer asked for.
+    // The other one's data is no longer asked for.
     devices[0].set_gone(true);
     assert!(read(&device, 0, 100) == expected);
     assert_eq!(mirror.health().in_sync, 1);

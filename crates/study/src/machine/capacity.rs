@@ -1,4 +1,4 @@
-//! What CPUs have left just now: a thread on each computes for a moment and looks how much of that time it got.
+//! The CPUs' present free time: a thread on each computes for a moment and measures how much of that time it got.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ const QUIET: f64 = 0.9;
 /// Looks at a host where others are at work: an odd number.
 const LOOKS: usize = 3;
 
-/// What CPUs have left over some seconds: the median of several looks where the first one finds others at work, since
-/// what lasts a moment is no reason for hours of a slower motion.
+/// The CPUs' free time over some seconds: the median of several looks where the first one finds other work, since a
+/// brief load is no reason for hours of slower motion.
 pub(super) fn steady(
     look: &mut dyn FnMut() -> Result<Vec<CpuCapacity>, AttachError>,
 ) -> Result<Vec<CpuCapacity>, AttachError> {

@@ -19,12 +19,12 @@ const MAX_POWER: i32 = 13;
 pub struct ChosenFactor {
     pub time: f64,
     pub slow_motion: SlowMotion,
-    /// What the user should know of it: that a given factor is too small, say. In words.
+    /// A note for the user: that a given factor is too small, say. In words.
     pub notice: Option<String>,
 }
 
 /// Finds the smallest factor for a study that leaves it open: the modelled cores must fit on this host's CPUs, and the
-/// fastest device keep its latencies. `trying` is told each factor that is tried. `None` if `stop` was raised.
+/// fastest device keep its latencies. `trying` gets each factor that is tried. `None` if `stop` was raised.
 ///
 /// # Errors
 /// When no factor is large enough, or something fails that is tried.
@@ -100,15 +100,15 @@ fn smallest_that_holds(
         match verdict(factor) {
             Ok(None) => return Ok(None),
             Ok(Some(FactorVerdict::Holds)) => return Ok(Some(TriedFactor { time: factor, untried: None })),
-            // What could not be tried this time was too fast the time before.
+            // A factor that could not be tried this time was too fast the time before.
             Ok(Some(FactorVerdict::TooFast | FactorVerdict::Untried(_))) | Err(_) => {}
         }
     }
     Ok(Some(TriedFactor { time, untried: None }))
 }
 
-/// What the user should know of a factor that was given: whether the fastest device answers late at it. The run goes on
-/// all the same, so what can't be tried is only said.
+/// A note for the user on a given factor: whether the fastest device answers late at it. The run goes on all the same,
+/// so what can't be tried is only said.
 pub fn weigh_devices(
     study: &Study,
     placement: &CpuPlacement,
@@ -175,8 +175,8 @@ pub fn weigh(study: &Study, placement: Option<&CpuPlacement>, chosen_by: ChosenB
     ChosenFactor { time, slow_motion, notice }
 }
 
-/// What a certificate lets a system lack of its cores: real storage can't be slowed down, so the margin that a factor
-/// leaves is no question.
+/// The share of its cores that a certificate lets a system lack: real storage can't be slowed down, so a factor's
+/// margin doesn't matter.
 const LACKING: f64 = 0.05;
 
 /// That the study's cores, on real storage, are more than this host has if nothing else runs here.
@@ -211,7 +211,7 @@ pub fn busy_with_others(placement: &CpuPlacement) -> Option<String> {
 /// Less than this share of others is usual.
 const BUSY: f64 = 0.15;
 
-/// What slow motion changes at the study's factor since clocks of its systems can't follow. A sentence each.
+/// Effects of the study's slow-motion factor on systems whose clocks can't follow. A sentence each.
 pub fn left_at_wall_time(study: &Study) -> Vec<String> {
     let of_system = |system: &SystemSpec| {
         let found = underlay_systems::find(&system.kind)?;
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(smallest_from(1e9), None);
     }
 
-    /// What a host says, one trial after the other, which must be all of them.
+    /// Chooses a factor with a host's scripted answers, all of which must be used.
     fn chosen(first: f64, script: &[(f64, Option<FactorVerdict>)]) -> Option<TriedFactor> {
         let mut script = script.iter();
         let found = smallest_that_holds(first, &mut |time| {
@@ -315,7 +315,7 @@ mod tests {
                 speed: None,
             }
         };
-        // An idle CPU, of which the margin is taken off.
+        // An idle CPU, less the margin.
         assert_eq!(too_many_cores(1, &placement_of(0.99 * 0.85)), None);
         let message = too_many_cores(1, &placement_of(0.5 * 0.85)).unwrap();
         assert!(message.contains("0.50 idle CPUs") && !message.contains("fewer"), "{message}");

@@ -28,8 +28,8 @@ const MOSTLY_READS: f64 = 0.9;
 /// Half of what a cell's certificate allows: the load generator will need its part of the emulation's CPUs too.
 const MEAN_TOLERANCE: f64 = 0.05;
 const P99_TOLERANCE: f64 = 0.10;
-/// What a cell's certificate allows. One writer waits for one request after the other, so its slowest are this host's
-/// alone: half of that is rarely had.
+/// The tolerance of a cell's certificate. One writer waits for one request after the other, so its slowest are this
+/// host's alone: half of that is rarely had.
 const WRITES_P99_TOLERANCE: f64 = 0.20;
 /// Slow devices in slow motion are tried for longer, until they have answered enough; no longer than this.
 const MAX_TRIAL_TIME: Duration = Duration::from_secs(4);
@@ -37,7 +37,7 @@ const MAX_TRIAL_TIME: Duration = Duration::from_secs(4);
 const MIN_REQUESTS: u64 = 100;
 const MIN_FOR_A_MEAN: u64 = 10;
 
-/// What a trial says of a factor.
+/// A trial's verdict on a factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FactorVerdict {
     /// Programs wait no longer than the models say.
@@ -47,7 +47,7 @@ pub(super) enum FactorVerdict {
     Untried(String),
 }
 
-/// What is tried, at one factor after the other.
+/// A trial of one factor after the other.
 pub(super) struct FactorTrial {
     volume: VolumeSpec,
     loads: Vec<TrialLoad>,

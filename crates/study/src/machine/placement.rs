@@ -33,16 +33,16 @@ pub struct CpuPlacement {
     pub speed: Option<CpuSpeed>,
 }
 
-/// What one server is held to.
+/// One server's limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerShare {
     pub cpu: CpuShare,
     /// Of one node of the modelled system.
     pub modelled_cores: u32,
-    /// What the modelled cores come to on CPUs at their fastest. `cpu` has more, as this host's are slower while all of
-    /// them compute.
+    /// The CPU time of the modelled cores, on CPUs at their fastest. `cpu` has more, as this host's are slower while
+    /// all of them compute.
     pub due_cpus: f64,
-    /// What was measured to be left on its CPUs.
+    /// The measured free time on its CPUs.
     pub measured_cpus: f64,
 }
 
@@ -80,9 +80,9 @@ impl CpuPlacement {
     }
 
     /// The share of each of `servers` servers of `nodes` nodes, of a machine of so many cores each, in slow motion by
-    /// `time`. A server that has this host to itself gets whole CPUs as such: they hold it without a quota. What is
-    /// modelled gets as much more time as this host's CPUs are slower when all of them compute; beside real storage the
-    /// CPUs are those that there are.
+    /// `time`. A server that has this host to itself gets whole CPUs as such: they hold it without a quota. A modelled
+    /// machine gets more time in proportion as this host's CPUs are slower when all of them compute. Beside real
+    /// storage CPUs count as they are.
     pub fn share(&self, cores: u32, nodes: u32, servers: u32, time: f64, is_modelled: bool) -> ServerShare {
         let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
         let due_cpus = f64::from(cores) * f64::from(nodes) / time;
@@ -115,8 +115,8 @@ impl CpuPlacement {
     }
 }
 
-/// The emulation gets a third of the CPUs, and one at least: those that have most left, as a reply that waits for a CPU
-/// is a latency that no device had, while the system only gets its share by a slower motion.
+/// The emulation gets a third of the CPUs, and one at least: those that have most left. A reply that waits for a CPU
+/// adds latency that no device had, while slower motion can give the system its share.
 fn divide(mut found: Vec<CpuCapacity>) -> CpuPlacement {
     // Of equal ones the last, since the kernel's own work tends to the first.
     found.sort_by(|a, b| b.left.total_cmp(&a.left).then(b.cpu.cmp(&a.cpu)));

@@ -22,7 +22,7 @@ const LINES: usize = 8192;
 const WORDS_IN_A_LINE: usize = 16;
 /// The highest tenth of the samples is left out: an interrupt lengthens a few by any amount.
 const OUTLIERS: f64 = 0.1;
-/// What a CPU does at its fastest is what a tenth of the samples reach.
+/// A tenth of the samples reach a CPU's fastest speed.
 const FASTEST: f64 = 0.1;
 
 /// The memory that the computation goes through: lines in an order that no prefetcher knows.
@@ -49,7 +49,7 @@ impl SpeedComputation {
 
     /// Does it once, and says what CPU time this thread had for it: what others had in between is not its matter.
     pub(crate) fn run(&mut self) -> Duration {
-        // Into the nearest caches, whatever ran here before: cold ones would tell of that and not of the CPU.
+        // Warms the nearest caches: cold ones would show earlier programs' effect and not the CPU.
         black_box(self.lines.iter().fold(0, |sum: u32, line| sum.wrapping_add(line[0])));
         let began = thread_time();
         let mut lanes: [u64; LANES] = std::array::from_fn(|lane| black_box(lane as u64));
@@ -86,9 +86,9 @@ fn fastest_us(samples: &[Duration]) -> Option<f64> {
 /// How fast this host's CPUs are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuSpeed {
-    /// What the computation takes at the fastest that was seen here.
+    /// The computation's shortest time seen here.
     pub reference_us: f64,
-    /// What it takes while all CPUs compute at once.
+    /// Its time while all CPUs compute at once.
     pub loaded_us: f64,
 }
 
@@ -152,7 +152,7 @@ fn samples_on(cpu: u32, length: Duration) -> Result<Vec<Duration>, AttachError> 
     Ok(samples)
 }
 
-/// What is known of this host's CPUs from one run to the next, until it boots.
+/// The speed of this host's CPUs, kept from run to run until it boots.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct KnownSpeeds {
     /// Other computations take another time.

@@ -1,4 +1,4 @@
-//! What the servers of a cell stand on: a storage each, attached, with what it is served by.
+//! The storages of a cell's servers: one each, attached, with the process that serves it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,7 +29,7 @@ pub(super) struct CellStorages {
     servers: Vec<AttachedStorage>,
     /// How many nodes of a server have equal parts of its storage to themselves; 1 where all share it.
     nodes: usize,
-    /// What roles of the system have, server by server.
+    /// The storages of the system's roles, server by server.
     roles: Vec<StorageRole>,
     pool: Option<ServedPool>,
     dirty_limits: Vec<DirtyLimitRecord>,
@@ -42,7 +42,7 @@ struct StorageRole {
     attached: AttachedStorage,
 }
 
-/// What volumes are served by, where they are volumes.
+/// The pool that serves volumes.
 struct ServedPool {
     server: VolumeServer,
     volume: PoolVolume,
@@ -191,7 +191,7 @@ impl CellStorages {
         Ok(())
     }
 
-    /// What the study's limit of dirty pages came to, storage by storage; none without one.
+    /// The effective limits of dirty pages, storage by storage; none without a limit in the study.
     pub(super) fn dirty_limits(&self) -> &[DirtyLimitRecord] {
         &self.dirty_limits
     }
@@ -212,7 +212,7 @@ impl CellStorages {
         self.roles.iter().map(|role| (role.server, role.name.as_str(), role.attached.paths()))
     }
 
-    /// What a server keeps its data on, and where it may put what is not data.
+    /// A server's data directories, and its scratch directory.
     pub(super) fn paths_of(&self, server: usize, scratch: PathBuf) -> StoragePaths {
         let attached = self.servers.get(server);
         let data = attached.map_or_else(Vec::new, |attached| attached.paths().to_vec());
@@ -266,17 +266,16 @@ impl CellStorages {
         Ok(())
     }
 
-    /// What was wrong with the devices since they were attached that what they hold may show, in words. It is over
-    /// then.
+    /// The devices' faults since they were attached that their data may show, in words. It is over then.
     pub(super) fn faults_in_data(&self) -> Result<Vec<String>, CellError> {
         let without_pool = self.servers.iter().filter(|_| self.pool.is_none());
         without_pool.chain(self.roles.iter().map(|role| &role.attached)).try_for_each(faults::end_all)?;
-        // What is over counts as earlier from here on, which says whether it only slowed a device.
+        // Faults that are over count as earlier from here on, which tells whether they only slowed a device.
         self.begin_measurement(faults::UNSAMPLED_S)?;
         Ok(faults::faults_in_data(&self.end_measurement()?.0))
     }
 
-    /// What every device did, in the order of [`storage::describe`], and the network where there is one.
+    /// Every device's activity, in the order of [`storage::describe`], and the network's where there is one.
     pub(super) fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, Option<NetworkRecord>), CellError> {
         let mut seen = Vec::new();
         for attached in &self.servers {
@@ -363,7 +362,7 @@ impl CellStorages {
         self.servers.iter().chain(roles).for_each(|attached| attached.watch_for_programs_on(cpus));
     }
 
-    /// What programs waited on the way to each volume in the measurement that has ended, the roles' last.
+    /// Programs' waits on the way to each volume in the finished measurement, the roles' last.
     pub(super) fn path_records(&self) -> Vec<PathRecord> {
         let records_of = |attached: &AttachedStorage, server: usize, role: Option<&String>| {
             let server = storage::server_number(server, self.servers.len().max(1));
@@ -439,7 +438,7 @@ impl CellStorages {
 }
 
 impl ServedPool {
-    /// What the way to the volumes cost, from what `seen` at the servers' ends and at the `devices`.
+    /// The cost of the way to the volumes, from the times `seen` at the servers' ends and at the `devices`.
     fn network(
         &self,
         seen: &[DeviceActivity],
@@ -498,17 +497,17 @@ fn watched(attached: &AttachedStorage) -> Result<(Vec<DeviceGlance>, Vec<LayerAc
     }
 }
 
-/// What a `remote` layer calls the way there and back of a command that no device has to do with.
+/// A `remote` layer's name for the round trip of a command without a device.
 const ROUND_TRIP_NS: &str = "network_p50_ns";
 /// The attachment that connects by the kernel.
 const KERNEL_ATTACHMENT: &str = "nvme-kernel";
 
-/// What one storage begins with.
+/// One storage's initial contents.
 #[derive(Clone, Copy)]
 enum InitialContent<'a> {
     /// A folder of backing files to be cloned.
     Images(&'a Path),
-    /// What is copied into each directory, in order.
+    /// The trees to copy into the directories, in order.
     Trees(&'a [PathBuf]),
 }
 

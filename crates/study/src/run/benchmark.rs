@@ -147,7 +147,7 @@ impl RunContext {
         }
         self.clock().enter(WallPart::Restore);
         let steal_share = machine.use_until(&MachineSnapshot::take()).steal_share;
-        // Whatever happened, the rest need not take modelled time.
+        // In any case, the rest need not take modelled time.
         let _ = storages.set_pace(PacingMode::Immediate);
         let _ = session.release_cpu();
         check_stop(stop)?;

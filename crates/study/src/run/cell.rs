@@ -42,7 +42,7 @@ use crate::session::{BudgetEnforcement, ServerSession, ServerSite};
 /// Reading back what was acknowledged may take this long; what is left is counted.
 const READ_BACK_LIMIT: Duration = Duration::from_secs(60);
 
-/// What is the same for all cells of a run.
+/// State that all cells of a run share.
 pub(super) struct RunContext {
     here: HostInfo,
     registry: ResourceRegistry,
@@ -55,7 +55,7 @@ pub(super) struct RunContext {
     clock: Arc<Stopwatch>,
 }
 
-/// What was seen of a system and its storage while a cell was measured.
+/// Observations of a system and its storage while a cell was measured.
 pub(super) struct CellObservation {
     pub taken: WindowFigures,
     pub settings: BTreeMap<String, String>,
@@ -65,7 +65,7 @@ pub(super) struct CellObservation {
     pub dirty_limits: Vec<DirtyLimitRecord>,
     pub attachment: &'static str,
     pub search: Option<SearchRecord>,
-    /// What devices and CPUs did during the search.
+    /// Observations of devices and CPUs during the search.
     pub searching: Option<SearchObservation>,
     pub node_events: Vec<NodeEventRecord>,
     pub read_back: Option<ReadBackRecord>,
@@ -242,7 +242,7 @@ impl RunContext {
         self.placement.as_ref()
     }
 
-    /// What each server is held to; `None` where the study names no cores, or the system runs elsewhere.
+    /// Each server's CPU share; `None` where the study names no cores, or the system runs elsewhere.
     pub(super) fn share(&self, plan: &CellPlan<'_>) -> Option<ServerShare> {
         self.placement().and_then(|here| share_of(plan, here))
     }
@@ -414,7 +414,7 @@ impl RunContext {
         let begun = driven.as_ref().ok().and_then(|driven| driven.as_ref().ok()?.window);
         self.clock.measured(begun, spec.duration);
         let driven = driven?;
-        // Whatever happened, the rest is clearing away, and that need not take modelled time.
+        // In any case, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(PacingMode::Immediate);
         let _ = session.release_cpu();
         let driven = match driven {

@@ -30,7 +30,7 @@ impl CellFolder {
 
 impl Drop for CellFolder {
     fn drop(&mut self) {
-        // What stays is told of when the next cell needs the place.
+        // The next cell that needs the place reports what is left.
         let _ = remove(&self.path, &self.registry);
     }
 }

@@ -1,4 +1,4 @@
-//! What the study says of one cell, scaled to this machine.
+//! The study's plan of one cell, scaled to this machine.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl<'a> CellPlan<'a> {
         &self.planned.cell
     }
 
-    /// What of the budget can hold records.
+    /// The part of the budget that can hold records.
     pub(super) fn cache_bytes(&self) -> u64 {
         let memory_plan = self.study.memory_of(self.system, &self.storage);
         memory_plan.map_or_else(
@@ -84,13 +84,13 @@ impl<'a> CellPlan<'a> {
         )
     }
 
-    /// What its clients ask.
+    /// Its clients' requests.
     pub(super) fn requests(&self) -> Result<&RequestWork, CellError> {
         let of_job = || CellError::Failed(format!("{} is a batch job and sends no requests", self.cell().id));
         self.cell().requests().ok_or_else(of_job)
     }
 
-    /// What every server has besides the storage that is compared: the system's role, and its storage.
+    /// Every server's storages besides the compared one: the system's role, and its storage.
     pub(super) fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
         let found = |name: &String| self.study.role_storages.iter().find(|storage| storage.name == *name);
         self.system.roles.iter().filter_map(|(role, name)| Some((role.as_str(), found(name)?))).collect()

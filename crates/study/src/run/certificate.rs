@@ -30,10 +30,10 @@ const MEAN_TOLERANCE: f64 = 0.10;
 const UNANSWERED_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
 
-/// What a certificate is made from.
+/// The evidence that a certificate is made from.
 pub struct CertificateEvidence<'a> {
     pub devices: &'a [DeviceActivity],
-    /// What programs waited on the way to them; empty where that isn't known.
+    /// Programs' waits on the way to them; empty where unknown.
     pub paths: &'a [PathRecord],
     /// Absent for a batch job.
     pub measured: Option<&'a MeasuredWindow>,
@@ -58,10 +58,9 @@ pub struct CertificateEvidence<'a> {
     pub open_loop: bool,
     /// Some readers must find nothing, because they lack an authorisation.
     pub hides_records: bool,
-    /// What failed while all nodes were there, where some were sent away: what fails while they are away is what was
-    /// asked for.
+    /// Failures while all nodes were up, where some were stopped: failures while nodes are down are expected.
     pub nodes_away: Option<OutsideOfEvents>,
-    /// What came of reading back what was acknowledged; absent where that was not done.
+    /// The result of reading back acknowledged writes; absent where that was not done.
     pub read_back: Option<&'a ReadBackRecord>,
     pub time_scale: f64,
 }
@@ -170,8 +169,8 @@ fn window_check(measured: &MeasuredWindow) -> Option<Check> {
 /// Fewer requests than this tell nothing of percentiles.
 const ENOUGH_REQUESTS: u64 = 100;
 
-/// What can be said of devices alone, whatever drove them: whether they kept the modelled time. `None` where they had
-/// too few requests for that.
+/// The verdict on devices alone, under any load: whether they kept the modelled time. `None` where they had too few
+/// requests for that.
 pub fn certify_devices(
     devices: &[DeviceActivity],
     paths: &[PathRecord],
@@ -184,7 +183,7 @@ pub fn certify_devices(
     })
 }
 
-/// What was wrong with devices and CPUs during a search, in words.
+/// Findings about devices and CPUs during a search, in words.
 pub(super) fn search_findings(searching: &SearchObservation, time_scale: f64) -> Vec<String> {
     let failed = searching::failed_checks(searching, time_scale, "");
     failed.into_iter().map(|check| format!("{}: {}", check.name, check.finding)).collect()
@@ -225,7 +224,7 @@ fn steal_check(steal: f64) -> Check {
     }
 }
 
-/// What a slower motion would mend.
+/// A failure that slower motion would mend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TooFast {
     /// In the certificate's words.
@@ -238,7 +237,7 @@ pub struct TooFast {
     pub extent: Option<f64>,
 }
 
-/// What failed of a cell's certificate that a slower motion would mend; `None` where nothing did. `earlier` are the
+/// The worst failure of a cell's certificate that slower motion would mend; `None` without one. `earlier` are the
 /// factors that were given up because of this cell: what they did not mend, another one won't.
 pub fn too_fast(
     certificate: &Certificate,
@@ -247,7 +246,7 @@ pub fn too_fast(
     time_scale: f64,
     earlier: &[&GivenUp],
 ) -> Option<TooFast> {
-    // Whatever else failed, failed because something was stopped. Mere delays of a busy host are mended like the rest.
+    // All other failures are consequences of the stop. Mere delays of a busy host are mended like the rest.
     if certificate.failed().any(|failed| searching::plain_name(&failed.name) == pauses::PROCESS_PAUSES) {
         return None;
     }
@@ -288,8 +287,8 @@ fn is_mended(check: &str) -> bool {
     latencies::is_mended(check) || processors::is_mended(check) || GENERATOR_CHECKS.contains(&check)
 }
 
-/// Slower motion that made a check fail by less than this share less was no help: a program that uses whatever CPU time
-/// is left uses it at every factor.
+/// Slower motion that made a check fail by less than this share less was no help: a program that uses all free CPU time
+/// does so at every factor.
 const MIN_IMPROVEMENT: f64 = 0.1;
 /// Shares that are all of what there is look the same at half of it, so that one such motion tells nothing.
 const NO_HELP_AT_LAST: usize = 2;
@@ -344,7 +343,7 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
         name: "operations answered".into(),
         passed,
         finding: format!(
-            "{all} operations, of which {} failed and {refused} found no record or were refused ({allowed})",
+            "{all} operations: {} failed and {refused} found no record or were refused ({allowed})",
             measured.errors,
         ),
         extent: Some(share),
@@ -357,7 +356,7 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
             name: "checked values".into(),
             passed: *mismatches == 0,
             finding: format!(
-                "{mismatches} of {checked} records that were read were not what was written{first}"
+                "{mismatches} of {checked} records that were read differ from the written ones{first}"
             ),
             extent: Some(*mismatches as f64 / (*checked).max(1) as f64),
             remedy: (*mismatches > 0)
@@ -372,7 +371,7 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
             finding: read_back.to_string(),
             extent: Some(lost as f64 / read_back.checked.max(1) as f64),
             remedy: (!read_back.is_sound()).then(|| {
-                "what the system promises depends on its durability and consistency: see its settings".into()
+                "the system's promises depend on its durability and consistency: see its settings".into()
             }),
         });
     }
@@ -399,7 +398,7 @@ fn generator_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindo
             name: GENERATOR_HEADROOM.into(),
             passed: headroom >= needed,
             finding: format!(
-                "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times what was measured \
+                "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times the measured rate \
                      (needed: {needed})"
             ),
             extent: Some(headroom.recip()),

@@ -1,4 +1,4 @@
-//! What the user asks of a run while it goes on, from another process: skip a cell, or stop. The console does so.
+//! The user's commands to a run while it goes on, from another process: skip a cell, or stop. The console does so.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,11 +36,11 @@ pub enum RunReply {
     Failed { problem: String },
 }
 
-/// What was asked for.
+/// The requests so far.
 #[derive(Default)]
 pub(super) struct ControlRequests {
     inner: Mutex<ControlState>,
-    /// What runs now is to end: it is skipped, or everything is stopped.
+    /// The running cell has to end: it is skipped, or everything is stopped.
     halt: AtomicBool,
 }
 
@@ -113,7 +113,7 @@ impl ControlRequests {
         self.halt.store(inner.stop, Ordering::Relaxed);
     }
 
-    /// What cells watch in the place of the flag for everything.
+    /// The flag that cells watch in place of the one for everything.
     pub(super) fn halt(&self) -> &AtomicBool {
         &self.halt
     }
@@ -124,7 +124,7 @@ impl ControlRequests {
     }
 
     /// Does something while wishes come true: `stop` is the flag that a signal raises, and is raised by the wish to
-    /// stop. What is asked for is told.
+    /// stop. `tell` gets each command.
     pub(super) fn fulfilled<T>(
         &self,
         stop: &AtomicBool,

@@ -43,9 +43,9 @@ pub(super) struct CpuMeter<'a> {
     session: &'a ServerSession,
     share: ServerShare,
     servers: u32,
-    /// What the speed of its CPUs is held against.
+    /// The reference for its CPUs' speed.
     reference_us: Option<f64>,
-    /// What its CPU time is raised by for good, where nothing follows the speed of its CPUs.
+    /// The fixed increase of its CPU time, where nothing follows the speed of its CPUs.
     fixed_factor: Option<f64>,
     is_modelled: bool,
     probe: SpeedProbe,
@@ -64,7 +64,7 @@ impl<'a> CpuMeter<'a> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
         let is_modelled = plan.storage.is_modelled();
-        // What is modelled is held to cores at their fastest; real storage stands beside CPUs as they are.
+        // A modelled machine has cores at their fastest; real storage stands beside CPUs as they are.
         let reference_us =
             placement.speed.map(|speed| if is_modelled { speed.reference_us } else { speed.loaded_us });
         let quotas = session.cpu_quotas();
@@ -101,7 +101,7 @@ impl<'a> CpuMeter<'a> {
         CpuCounters::take(self)
     }
 
-    /// What the processors did between two readings.
+    /// The processors' times between two readings.
     pub(super) fn between(&self, began: &CpuCounters, ended: &CpuCounters) -> CpuRecord {
         let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
         let system = ended.system.delta_since(began.system);
@@ -128,7 +128,7 @@ impl<'a> CpuMeter<'a> {
             waited = self::waited(now, then, cpus).filter(|_| alone).or(waited);
         }
         let waited_share = waited.map(|waited| {
-            // Added up over CPUs, of which the others went on.
+            // Added up over CPUs: the others went on.
             let stolen_s = stolen_from_system_s(system, used_s);
             let at_once = ((used_s + stolen_s) / wall_s).max(1.0);
             ((waited.as_secs_f64() + stolen_s / at_once) / wall_s).min(1.0)
@@ -192,7 +192,7 @@ fn stolen_from_system_s(on_its_cpus: CpuTimes, used_s: f64) -> f64 {
     on_its_cpus.stolen.as_secs_f64() * (used_s / busy_s).min(1.0)
 }
 
-/// What each server of the cell is held to; `None` where the study names no cores, or the system runs elsewhere.
+/// Each server's CPU share in the cell; `None` where the study names no cores, or the system runs elsewhere.
 pub(super) fn share_of(plan: &CellPlan<'_>, placement: &CpuPlacement) -> Option<ServerShare> {
     let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
     let SystemSpec { nodes, servers, .. } = *plan.system;
@@ -208,20 +208,20 @@ struct OnTheCpus {
     cpus: f64,
     busy_cpus: f64,
     stolen_cpus: f64,
-    /// What of it was the servers'.
+    /// The servers' part of it.
     stolen_from_it_cpus: f64,
     /// By the servers.
     used_cpus: f64,
-    /// What there was for them before the first cell: a quota around this process lets nobody have what looks idle.
+    /// The CPU time for them before the first cell: a quota around this process withholds time that looks idle.
     measured_cpus: f64,
     /// Whether it is known how long the servers waited for others.
     waits_are_counted: bool,
 }
 
 impl OnTheCpus {
-    /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only
-    /// as far as it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none.
-    /// `throttled_share` is how many of the periods of its quota in which it had something to run ran out.
+    /// The share of the due CPU time that the system wanted and could not have. Time that the hypervisor and others
+    /// took counts only beyond idle and undue time, and a system that left its CPUs idle lacked none. `throttled_share`
+    /// is the share of its busy quota periods that ran out.
     fn lost_of(&self, due_cpus: f64, throttled_share: f64) -> f64 {
         self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, throttled_share))
     }

@@ -34,10 +34,10 @@ pub(super) struct SampleMark {
     allowed_s: f64,
 }
 
-/// What is done for a system whose CPUs are slower than the modelled cores.
+/// The allowance for a system whose CPUs are slower than the modelled cores.
 pub(super) struct SpeedAllowance {
     pub quotas: Vec<CpuQuota>,
-    /// What one server is due on CPUs at their fastest.
+    /// One server's due CPU time on CPUs at their fastest.
     pub due_cpus: f64,
     pub reference_us: f64,
     /// How many times as much its quota is to begin with.
@@ -131,7 +131,7 @@ impl SpeedProbe {
         }
     }
 
-    /// What the computation took between two readings; `None` where it was hardly done.
+    /// The computation's time between two readings; `None` where it hardly ran.
     pub(super) fn between_us(&self, began: SampleMark, ended: SampleMark) -> Option<f64> {
         let seen = self.seen.lock();
         let place = |count: usize| count.saturating_sub(seen.forgotten).min(seen.samples.len());

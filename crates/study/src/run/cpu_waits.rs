@@ -18,7 +18,7 @@ const SHARE_OF_A_CPU: f64 = 0.01;
 /// With less of the time seen than this share, nothing is said of it.
 const SEEN: f64 = 0.5;
 
-/// What has been seen so far.
+/// The observations so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ObservedCpuWaits {
     /// Added up over threads.

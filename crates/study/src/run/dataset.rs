@@ -1,9 +1,9 @@
 //! Prepared data: loaded once for all cells that ask for the same, and cloned onto each storage.
 //!
-//! Loading is not what these cells measure, so it happens at this machine's own speed, into a plain folder,
-//! with the settings and memory division that the cells use; the system has then written and compacted the
-//! very files that it will find on every storage. A system that spreads one data set over all directories loads it on
-//! each storage instead, whose devices are in fast-forward meanwhile.
+//! These cells don't measure loading, so it happens at this machine's own speed, into a plain folder, with the cells'
+//! settings and memory layout. The system has then written and compacted the very files that it will find on every
+//! storage. A system that spreads one data set over all directories loads it on each storage instead, whose devices are
+//! in fast-forward meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -32,7 +32,7 @@ use crate::spec::StorageSource;
 /// How often data are put on a storage whose devices have faults meanwhile.
 const LOAD_ATTEMPTS: usize = 3;
 
-/// What came of putting a data set on a storage.
+/// The outcome of putting a data set on a storage.
 enum PlacedDataset {
     Whole(PreparedDataset),
     /// Nobody knows what the devices hold, since they had these faults.
@@ -42,7 +42,7 @@ enum PlacedDataset {
 /// The faults that devices had while they got their data; `None` without any. Of what has failed anyway, it is no
 /// second failure that they can't be asked.
 fn faults_met(storages: &CellStorages, has_loaded: bool) -> Result<Option<Vec<String>>, CellError> {
-    // What is still in the page cache passes the devices as well.
+    // Dirty pages pass the devices as well.
     let written = storages.write_out();
     match storages.faults_in_data() {
         Ok(faults) if !faults.is_empty() => Ok(Some(faults)),
@@ -52,7 +52,7 @@ fn faults_met(storages: &CellStorages, has_loaded: bool) -> Result<Option<Vec<St
     }
 }
 
-/// What has been prepared in this run, and where.
+/// The data sets prepared in this run, and their places.
 pub(super) struct PreparedDatasets {
     root: PathBuf,
     registry: ResourceRegistry,
@@ -121,7 +121,7 @@ impl PreparedDatasets {
         Ok(folder)
     }
 
-    /// Loads the data set into a cluster that runs already, once a run. What it holds of other keys stays.
+    /// Loads the data set into a cluster that runs already, once a run. Its data of other keys stays.
     pub(super) fn load_elsewhere(
         &mut self,
         plan: &CellPlan<'_>,
@@ -159,7 +159,7 @@ impl PreparedDatasets {
         observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
-        // At this machine's own speed, whatever the cells' is.
+        // At this machine's own speed, regardless of the cells'.
         let slow_motion = if system.keeps_timeouts() { plan.scale.time } else { 1.0 };
         let mut settings = SystemSettings { slow_motion, ..settings(plan) };
         if !plan.storage.is_elsewhere() {
@@ -210,7 +210,7 @@ impl PreparedDatasets {
         Ok(())
     }
 
-    /// The same by the system's own commands. They are held to the budget: whatever they start is found in its groups.
+    /// The same by the system's own commands. They are held to the budget: all their processes are in its groups.
     fn load_by_command(
         &self,
         plan: &CellPlan<'_>,
@@ -234,7 +234,7 @@ impl PreparedDatasets {
         Ok(())
     }
 
-    /// What holds the data set of a storage, for cloning.
+    /// The images of a storage's data set, for cloning.
     pub(super) fn images(
         &mut self,
         plan: &CellPlan<'_>,
@@ -381,7 +381,7 @@ impl PreparedDatasets {
             }
             copied?;
             storages.detach()?;
-            // What a cell clones is the pool alone.
+            // A cell clones the pool alone.
             return Ok(PlacedDataset::Whole(PreparedDataset::new(InitialData::Images(folder.join("pool")))));
         }
         let stack = storage::stack(&plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)

@@ -133,7 +133,7 @@ impl RunDirectory {
         write_json(&self.folder, HEAD, run)
     }
 
-    /// What is written when a run ends. The file stays as old as it was: the newest run is the one that began last.
+    /// Writes the end of a run. The file stays as old as it was: the newest run is the one that began last.
     ///
     /// # Errors
     /// When it can't be written.
@@ -153,7 +153,7 @@ impl RunDirectory {
         read_head(&self.folder)
     }
 
-    /// What a run began with, also while another process has its lock.
+    /// A run's initial record, also while another process has its lock.
     ///
     /// # Errors
     /// When there is no run, or its head can't be read.
@@ -264,7 +264,7 @@ fn check_new(path: &Path) -> Result<(), RunError> {
             path.display()
         )));
     }
-    // What stands there is someone's: none of it becomes part of a run, or is taken for one later.
+    // Existing files there are someone's: none of them becomes part of a run, or is taken for one later.
     let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
     let is_empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     for entry in entries.flatten() {
@@ -376,7 +376,7 @@ mod tests {
         assert!(path.join(CELLS).is_dir(), "the one that is refused takes nothing away");
         first.give_up();
         assert!(!scratch.path().join("runs").exists());
-        // What a killed process leaves of a run that never began is no run.
+        // A killed process's leftovers of a run that never began are no run.
         fs::create_dir_all(path.join(CELLS)).unwrap();
         fs::write(path.join(LOCK), "").unwrap();
         RunDirectory::create(&path).unwrap().give_up();

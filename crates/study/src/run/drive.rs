@@ -32,7 +32,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// minutes.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// What the generator runs for.
+/// The purpose of a generator's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DrivePurpose {
     Loading,
@@ -51,7 +51,7 @@ impl DrivePurpose {
     }
 }
 
-/// What happens at the edges of the measured window.
+/// Hooks at the edges of the measured window.
 pub(super) trait WindowHooks: Sync {
     /// The measured window begins at this instant: now, or without a warm-up in a moment and after `measuring_begins`.
     fn window_begins(&self, _at: Instant) {}
@@ -61,12 +61,12 @@ pub(super) trait WindowHooks: Sync {
 
 impl WindowHooks for () {}
 
-/// What is kept of a run beside its figures, and where.
+/// The files kept of a run beside its figures.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KeptOutputs<'a> {
     /// The file of all operations.
     pub raw: Option<&'a Path>,
-    /// What was written.
+    /// The acknowledged writes.
     pub writes: Option<&'a Arc<AcknowledgedWrites>>,
     /// Into how many parts the intervals of the timeline are cut; 0 for no timeline.
     pub timeline_parts: u32,
@@ -74,12 +74,12 @@ pub(super) struct KeptOutputs<'a> {
     pub images: Option<&'a Path>,
 }
 
-/// What the generator brought back.
+/// The generator's result.
 pub(super) struct DriveResult {
     pub measured: MeasuredWindow,
     /// Empty unless it was to be kept.
     pub timeline: Vec<TimelineInterval>,
-    /// What it found out about itself.
+    /// Its findings about itself.
     pub aftermath: RunAftermath,
     /// Why the file of all operations that was asked for is not there.
     pub raw_problem: Option<String>,
@@ -99,7 +99,7 @@ fn workload(plan: &CellPlan<'_>) -> Result<CoreWorkload, CellError> {
     set("recordcount", &plan.records_here.to_string());
     set("fieldcount", &plan.workload.fields.to_string());
     set("fieldlength", &plan.workload.field_bytes.to_string());
-    // Loading and deleting go through all keys whatever it says.
+    // Loading and deleting go through all keys in any case.
     set("requestdistribution", &plan.requests()?.distribution);
     properties.workload().map_err(|mistakes| CellError::Failed(mistakes.to_string()))
 }
@@ -124,7 +124,7 @@ pub(super) fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
         operation_limit: Some(plan.records_here),
         dilation: 1.0,
         series_intervals: SERIES_INTERVALS,
-        // The same data whatever the repetition.
+        // The same data regardless of the repetition.
         seed: plan.study.run.seed,
     })
 }
@@ -179,7 +179,7 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
     })
 }
 
-/// What goes on beside the measured operations.
+/// The background load beside the measured operations.
 fn background_work(plan: &CellPlan<'_>) -> Result<Option<BackgroundWork>, CellError> {
     let Some(background) = &plan.workload.beside else { return Ok(None) };
     let BesideSpec { threads, rate_per_s, .. } = *background;
@@ -245,7 +245,7 @@ pub(super) fn drive(
     }
     let window = *window.lock();
     match outcome {
-        // What had been measured by then stays true.
+        // Earlier measurements stay valid.
         Err(_) if is_full.load(Ordering::Relaxed) => {
             Err(CellError::Failed("it was ended, since nothing more could be written".to_owned()))
         }
@@ -262,7 +262,7 @@ pub(super) fn drive(
 }
 
 /// Ends everything once the disk of this host has been full for a while: a system whose devices fail may try again for
-/// minutes, or wait for ever.
+/// minutes, or wait forever.
 fn watch_space(
     images: &Path,
     control: &RunHandle<'_>,
@@ -276,7 +276,7 @@ fn watch_space(
         if !underlay_files::is_full(images) {
             full_since = None;
         } else if full_since.get_or_insert_with(Instant::now).elapsed() > FULL_FOR
-            // What has just been measured needs its servers still.
+            // The cell just measured still needs its servers.
             && !ended.load(Ordering::Relaxed)
         {
             is_full.store(true, Ordering::Relaxed);

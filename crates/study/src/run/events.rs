@@ -34,7 +34,7 @@ fn planned(spec: &EventSpec) -> PlannedEvent {
     }
 }
 
-/// What a reader of a failure must know; `None` without events.
+/// A note for a reader of a failure; `None` without events.
 pub(super) fn note(events: &[PlannedEvent]) -> Option<String> {
     let one = |event: &PlannedEvent| {
         let verb = match event.how {
@@ -73,7 +73,7 @@ pub(super) fn attended<T>(
     }
 }
 
-/// What went wrong with events, and what the study does not say happened, for the warnings of a cell.
+/// Problems with events, and unplanned ones, for the warnings of a cell.
 pub(super) fn problems(events: &[NodeEventRecord]) -> Vec<String> {
     let by_hand = events.iter().filter(|event| event.event.is_none()).filter_map(|event| {
         let node = event.node.as_deref().unwrap_or(&event.chosen);

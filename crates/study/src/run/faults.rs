@@ -24,7 +24,7 @@ pub(super) fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a
     }
 }
 
-/// What a reader of the record must know; `None` without faults.
+/// A note for a reader of the record; `None` without faults.
 pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
     let one = |spec: &&FaultSpec| {
         let action = match &spec.act {
@@ -43,7 +43,7 @@ pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
 /// Between samples of devices that are only asked for their faults.
 pub(super) const UNSAMPLED_S: f64 = 3600.0;
 
-/// Takes all faults off the devices of a storage. What has no power stays without.
+/// Takes all faults off the devices of a storage. A device without power stays so.
 pub(super) fn end_all(attached: &AttachedStorage) -> Result<(), CellError> {
     match attached.served() {
         Some(served) => Ok(served.clear(None)?),

@@ -27,7 +27,7 @@ use writer::FeedWriter;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A sample of a shorter time than this is mostly noise: rates and shares over some milliseconds.
 const MIN_SAMPLE_TIME: Duration = Duration::from_millis(500);
-/// What the generator or a job said of its figures is true for so long.
+/// A report of the generator or a job is valid for so long.
 const LIVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -42,7 +42,7 @@ struct FeedState {
     /// `None` where it can't be written.
     writer: Option<FeedWriter>,
     written_bytes: u64,
-    /// What a reader that begins with this file must know.
+    /// The plan, for a reader that begins with this file.
     planned: Option<FeedEntry>,
     live: Option<(Instant, LiveCell)>,
     position: Option<u32>,
@@ -53,7 +53,7 @@ struct FeedState {
     cost_share: Option<f64>,
     /// Somebody samples with the devices.
     has_source: bool,
-    /// The position whose ground has been told.
+    /// The position whose placement has been reported.
     grounded: Option<u32>,
     node_events: Vec<NodeEventRecord>,
     faults: Vec<(DeviceId, String)>,
@@ -386,7 +386,7 @@ impl RunObserver for RunFeed<'_> {
         let ending = SamplerStop::default();
         {
             let mut state = self.state.lock();
-            // What was told before is of another phase.
+            // Earlier samples are of another phase.
             (state.has_source, state.live) = (true, None);
         }
         std::thread::scope(|scope| {
@@ -396,7 +396,7 @@ impl RunObserver for RunFeed<'_> {
                 while ending.wait(INTERVAL) {
                     self.take(source, &mut cost);
                 }
-                // What happened since, such as the end of a fault.
+                // Later events, such as the end of a fault.
                 self.take(source, &mut cost);
             });
             act();

@@ -1,4 +1,4 @@
-//! What runs cells: this machine, its programs, and what its path to a device takes by itself.
+//! The host of cells: this machine, its programs, and its own path cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl HostInfo {
         }
     }
 
-    /// What is not as it was when the run began, in words.
+    /// Changes since the run began, in words.
     pub(super) fn changed_since(
         &self,
         machine: &MachineRecord,
@@ -69,7 +69,7 @@ impl HostInfo {
     }
 }
 
-/// What the path to a modelled device takes by itself.
+/// The path cost of a modelled device.
 pub(super) enum PathFloor {
     Unmeasured,
     /// Its p50, of this machine's clock.
@@ -79,8 +79,8 @@ pub(super) enum PathFloor {
 }
 
 impl PathFloor {
-    /// Measures it: at length the first time, and shortly before every further cell. What can't be measured here is not
-    /// tried again.
+    /// Measures it: at length the first time, and shortly before every further cell. A measurement that is impossible
+    /// here is not tried again.
     pub(super) fn measure_again(&mut self, observer: &dyn RunObserver) -> Result<(), CellError> {
         match self {
             PathFloor::Unmeasured => *self = PathFloor::measure(observer)?,

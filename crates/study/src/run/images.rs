@@ -29,7 +29,7 @@ pub(super) fn copy_contents(source: &File, target: &File) -> io::Result<()> {
     copy_data(source, target, length)
 }
 
-/// What is no hole.
+/// Copies everything but holes.
 fn copy_data(source: &File, target: &File, length: u64) -> io::Result<()> {
     let mut position = 0;
     while position < length {

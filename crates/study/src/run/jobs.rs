@@ -39,8 +39,8 @@ impl RunContext {
     /// Runs the jobs of a [group](crate::plan::groups) in order.
     ///
     /// # Errors
-    /// What kept the jobs that have no record yet from running. A job that failed is no error: it is in its record, and
-    /// the next one runs if the system is well.
+    /// The error that kept the jobs without a record from running. A job that failed is no error: it is in its record,
+    /// and the next one runs if the system is well.
     pub(super) fn run_jobs(
         &mut self,
         group: &[CellPlan<'_>],
@@ -172,13 +172,13 @@ impl RunContext {
         })?;
         drop(source);
         let steal_share = machine.use_until(&MachineSnapshot::take()).steal_share;
-        // The devices keep their pace: how long this takes is told, apart from the job's duration.
+        // The devices keep their pace: the record has this time apart from the job's duration.
         let drain = || {
             let drained = match &outcome {
                 Some(Ok(_)) => servers.drain_job(&request, &watch),
                 _ => Ok(None),
             };
-            // Whatever happened, the rest need not take modelled time.
+            // In any case, the rest need not take modelled time.
             let _ = storages.set_pace(PacingMode::Immediate);
             let _ = session.release_cpu();
             drained
@@ -203,7 +203,7 @@ impl RunContext {
                 return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
             }
         };
-        // What went wrong may be for want of a node that did not come back.
+        // The failure may be for want of a node that did not come back.
         let explained = |error: String| match &restored {
             Ok(()) => explain(error, session, storages),
             Err(reason) => explain(format!("{error}\n{reason}"), session, storages),
@@ -274,7 +274,7 @@ impl RunContext {
     }
 }
 
-/// What the jobs of a group run on. The system goes before its storage.
+/// The environment of a group's jobs. The system goes before its storage.
 struct JobEnvironment {
     session: ServerSession,
     storages: CellStorages,
@@ -285,7 +285,7 @@ struct JobEnvironment {
 
 impl JobEnvironment {
     /// Whether another job may run on it: all of it works, every node is there, and nothing goes on that the next job
-    /// would pay for. What an earlier job may have disturbed gets this long to come to rest.
+    /// would pay for. A system gets this long to settle after an earlier job.
     fn is_ready(&self, settles_within: Option<Duration>, stop: &AtomicBool) -> Result<(), CellError> {
         let servers = self.session.servers();
         servers.health().map_err(|error| CellError::Failed(error.to_string()))?;
@@ -338,7 +338,7 @@ fn to_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     let roles = plan.roles();
     for directory in &mut job.directories {
         let index = directory.directory as usize;
-        // What a role keeps on a separate storage is on none of the compared devices.
+        // A role's data on a separate storage is on none of the compared devices.
         directory.device = match roles.iter().find(|(role, _)| *role == directory.role) {
             Some((role, own)) => {
                 let device = storage::devices_of_directories(own).get(index).cloned().flatten();

@@ -1,4 +1,4 @@
-//! What this machine is, for the record.
+//! A description of this machine, for the record.
 
 use std::collections::BTreeMap;
 use std::fs;

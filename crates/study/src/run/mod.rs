@@ -59,7 +59,7 @@ pub use schedule::{resume, start, start_in, study_of};
 /// to make copies anew since a node was away.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 
-/// Why a run did not go on at all. What goes wrong inside a cell is in that cell's record instead.
+/// Why a run did not go on at all. Failures inside a cell are in that cell's record instead.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The user's to mend.
@@ -76,7 +76,7 @@ pub enum RunError {
     Stopped,
 }
 
-/// What to run and where to write it.
+/// The cells to run, and the directory of the records.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The run's directory.
@@ -102,7 +102,7 @@ pub struct RunOutcome {
     pub skipped: usize,
     /// Cells that were not run because the user stopped it.
     pub left: usize,
-    /// What it took and was expected to take; `None` where there was nothing to run.
+    /// Its real and its expected time; `None` where there was nothing to run.
     pub wall: Option<WallRecord>,
 }
 
@@ -113,7 +113,7 @@ pub struct LiveCell {
     pub phase: Cow<'static, str>,
     /// See [`LiveSample::preparing`].
     pub preparing: bool,
-    /// What a benchmark command last printed of its own progress.
+    /// The progress that a benchmark command printed last.
     pub figure: Option<LiveFigure>,
     /// Modelled operations per second over the last second.
     pub throughput_per_s: f64,
@@ -121,7 +121,7 @@ pub struct LiveCell {
     pub p50_us: f64,
     pub p99_us: f64,
     pub errors: u64,
-    /// 0 to 1, of this phase; absent where it can't be told.
+    /// 0 to 1, of this phase; absent where it is unknown.
     pub progress: Option<f64>,
 }
 
@@ -131,7 +131,7 @@ pub trait RunObserver: Sync {
     fn planned(&self, total: usize, finished: usize, expected: Duration);
     /// Work that belongs to no single cell, or to the one about to start: `loading 440,000 records`.
     fn preparing(&self, activity: &str);
-    /// What the user should still see later: that a record is damaged, say.
+    /// A notice that the user should still see later: that a record is damaged, say.
     fn notice(&self, message: &str) {
         self.preparing(message);
     }
@@ -151,9 +151,9 @@ pub trait RunObserver: Sync {
     }
 }
 
-/// What there is to see of a cell while it runs.
+/// The observable state of a cell while it runs.
 pub trait LiveSource: Sync {
-    /// What the cell stands on ([`FeedEntry::Ground`]).
+    /// The things below the cell ([`FeedEntry::Ground`]).
     fn ground(&self) -> Option<FeedEntry> {
         None
     }

@@ -1,4 +1,4 @@
-//! What a cell's system consists of, from its servers to the devices below their directories, for drawings.
+//! The parts of a cell's system, from its servers to the devices below their directories, for drawings.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What can be told of a run before anything is measured or loaded: whether the real directories that it names can be
+//! What is known of a run before anything is measured or loaded: whether the real directories that it names can be
 //! used, and whether this host can hold a system to its memory and CPUs.
 
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ pub(super) fn refused(place: &str, error: &AttachError) -> RunError {
 }
 
 /// Says what this host lacks to hold systems to their memory and CPUs: their cells will be doubtful for it, and nobody
-/// should have to wait for them to be told.
+/// should have to wait for them to learn that.
 pub(super) fn tell_what_holds_nothing<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,

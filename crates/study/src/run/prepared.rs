@@ -1,4 +1,4 @@
-//! What a cell's storages begin with.
+//! The initial contents of a cell's storages.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ pub(super) struct PreparedDataset {
     pub roles: BTreeMap<String, PathBuf>,
 }
 
-/// What the compared storage begins with.
+/// The initial contents of the compared storage.
 #[derive(Clone, Debug)]
 pub(super) enum InitialData {
     /// A folder of backing files, or of a pool, to be cloned.
     Images(PathBuf),
-    /// What is copied into each directory of a storage that is really there, in order.
+    /// The trees to copy into the directories of a real storage, in order.
     Trees(Vec<PathBuf>),
 }
 

@@ -8,15 +8,13 @@ use std::path::{Path, PathBuf};
 const MIN_CACHE_BYTES: u64 = 2 << 20;
 /// A cache holds at least this share of what is stored.
 const MIN_CACHE_SHARE: f64 = 0.001;
-/// What a process has of its own, in the lines of `/proc/PID/status`: its heap, memory that it shares with others, huge
-/// pages.
+/// A process's own memory, in the lines of `/proc/PID/status`: its heap, shared memory, huge pages.
 const OWN_MEMORY: [&str; 3] = ["RssAnon:", "RssShmem:", "HugetlbPages:"];
 /// More than a program has open.
 const MAX_OPEN_FILES: usize = 100_000;
 
 /// Whether the processes have enough memory of their own to hold some of the stored bytes, or keep a bare device open,
-/// whose pages the kernel then keeps. What files have in the page cache is looked at elsewhere. Where nobody can tell,
-/// they may.
+/// whose pages the kernel then keeps. Files' page cache is checked elsewhere. Where nobody can tell, they may.
 pub(super) fn may_hold(processes: &[u32], paths: &[PathBuf], stored_bytes: u64) -> bool {
     let smallest_bytes = MIN_CACHE_BYTES.max((stored_bytes as f64 * MIN_CACHE_SHARE) as u64);
     let mut memory_bytes = 0_u64;

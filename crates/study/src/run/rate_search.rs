@@ -23,7 +23,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Between samples of the devices, which nobody reads.
 const WATCHED_INTERVAL_S: f64 = 10.0;
 
-/// What a search brought back.
+/// A search's result.
 #[derive(Debug)]
 pub(super) struct RateSearchResult {
     pub holds_per_s: f64,
@@ -151,7 +151,7 @@ fn search(
     }
 }
 
-/// What a search brought back, or that no rate holds.
+/// A search's result, or the error that no rate holds.
 fn searched(wanted: &SearchSpec, outcome: FoundRate) -> Result<RateSearchResult, CellError> {
     let FoundRate { found, steps, workload, .. } = outcome;
     let record = SearchRecord {

@@ -29,7 +29,7 @@ pub(super) enum RoundEnding {
     },
 }
 
-/// What a round goes through.
+/// The state of a round.
 pub(super) struct RunRound<'a> {
     pub study: &'a Study,
     pub run: &'a RunHeader,
@@ -41,7 +41,8 @@ pub(super) struct RunRound<'a> {
     pub wishes: &'a ControlRequests,
 }
 
-/// The positions in the plan of the cells that need to run. `tell` is told why a cell that has a record needs to.
+/// The positions in the plan of the cells that need to run. `tell` gets the reason why a cell that has a record needs
+/// to.
 pub(super) fn left_of(
     run: &RunHeader,
     is_wanted: &dyn Fn(&PlannedCell) -> bool,
@@ -198,7 +199,7 @@ impl CellRecorder<'_> {
             // Not recorded, so that a resumed run does this cell again.
             Err(CellError::Interrupted) => return ControlFlow::Break(()),
             Err(CellError::Unavailable { missing, remedy }) => CellStatus::Unavailable { missing, remedy },
-            // What breaks while the user stops everything is no finding about the system.
+            // A failure while the user stops everything is no finding about the system.
             Err(CellError::Failed(_)) if stop.load(Ordering::Relaxed) => return ControlFlow::Break(()),
             Err(CellError::Failed(reason)) => CellStatus::Failed { reason },
             Err(CellError::NoRate { reason, search }) => {
@@ -209,7 +210,7 @@ impl CellRecorder<'_> {
         // Jobs of the group that have a record keep it; the failure is that of the rest.
         let recorded = left_before - self.left;
         for plan in plans.iter().skip(recorded) {
-            // What never began took no time.
+            // A cell that never began took no time.
             let wall = if is_skipped_at_once { Duration::ZERO } else { self.begun.elapsed() };
             let mut record = bench.record(plan, status.clone(), wall);
             record.search = searched.take();
@@ -269,13 +270,13 @@ impl CellRecorder<'_> {
         })
     }
 
-    /// What shows that the motion is too fast, where everything may begin again for it: in the first repetition, so
-    /// that no long work is thrown away.
+    /// The sign that motion is too fast, where everything may begin again for it: in the first repetition, so that no
+    /// long work is thrown away.
     fn too_fast(&self, plan: &CellPlan<'_>, record: &RunRecord) -> Option<GivenUp> {
         if self.slower.is_none() || plan.planned.repetition > 1 {
             return None;
         }
-        // What somebody did to it says nothing of this host.
+        // A disturbance by hand is no sign of this host's speed.
         if record.disturbed_by() == Some(DisturbedBy::Hand) {
             return None;
         }
@@ -369,7 +370,7 @@ impl RemainingEstimate {
         if cells_left == 0 {
             return Duration::ZERO;
         }
-        // What cells took beyond what was expected of them is taken for loading, as long as there was any to do.
+        // Time beyond the cells' estimate counts as loading, as long as there was any to do.
         let loaded = self.spent.saturating_sub(self.expected * self.cells).min(self.loading);
         // The first guess counts as one cell, so that one slow beginning doesn't rule the estimate.
         let mean = (self.expected + self.spent - loaded) / (self.cells + 1);

@@ -54,7 +54,7 @@ pub fn start_in(
 ) -> Result<RunOutcome, RunError> {
     match begin(study, options, observer, stop) {
         Ok(begun) => run_new(study, begun, directory, observer, stop),
-        // What is refused leaves nothing behind.
+        // A refused run leaves nothing behind.
         Err(error) => {
             directory.give_up();
             Err(error)
@@ -62,7 +62,7 @@ pub fn start_in(
     }
 }
 
-/// What is known and held before a run's first record.
+/// The state before a run's first record.
 struct BegunRun {
     limits: Vec<CellLimit>,
     selections: RunSelections,
@@ -93,7 +93,7 @@ fn begin(
     Ok(BegunRun { limits, selections, registry, awake, paced, elsewhere: work_folder, measuring_host_s })
 }
 
-/// What is refused is refused before anything is measured or written. Makes the folder of `--work`.
+/// All refusals come before anything is measured or written. Makes the folder of `--work`.
 fn look_at_ground(
     study: &Study,
     left: &[PlannedCell],
@@ -215,8 +215,9 @@ pub fn resume(
         let earlier_limits =
             if earlier_limits.is_empty() { "the whole study".to_owned() } else { earlier_limits };
         let current_limits = if asked.is_whole() { "the whole study".to_owned() } else { asked.describe() };
-        observer
-            .notice(&format!("this run was started with {earlier_limits}; now running what is still missing of {current_limits}"));
+        observer.notice(&format!(
+            "this run was started with {earlier_limits}; now running the missing cells of {current_limits}"
+        ));
     }
     run.limits = extended(&paced, &run.limits, asked);
     let planned = RunSelections::new(&paced, &run.limits).map_err(RunError::Mistake)?;
@@ -226,7 +227,7 @@ pub fn resume(
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
     let missing = round::left_of(&run, &|_| true, &directory, &mut |planned, reason| {
-        // What this call does not measure again needs no word.
+        // Cells that this call does not measure again need no message.
         if now.has(planned, paced.run.repetitions) {
             observer.notice(reason);
         }
@@ -267,7 +268,7 @@ pub fn resume(
     run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
 }
 
-/// What is worth telling of a host that has become faster.
+/// The smallest gain of a faster host that is worth a message.
 const FASTER: f64 = 0.1;
 
 /// The speed that a run's cells were held to, if it was this host's.
@@ -308,8 +309,8 @@ struct RunLocation {
     measuring_host_s: f64,
 }
 
-/// Runs what is left, and all of it again in slower motion as often as the first repetition shows that this host is too
-/// slow. `study` is as it was written, `paced` has the factor that the run has come to.
+/// Runs the remaining cells. As often as the first repetition shows that this host is too slow, it runs them again in
+/// slower motion. `study` is as written, `paced` has the run's current factor.
 fn run_what_is_left(
     study: &Study,
     paced: Study,

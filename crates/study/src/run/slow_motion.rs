@@ -167,7 +167,7 @@ pub(super) fn placement(
     if study.machine.is_none() {
         return Ok(None);
     }
-    observer.preparing("measuring what this host's CPUs have left");
+    observer.preparing("measuring this host's free CPU time");
     let placement = CpuPlacement::measure().map_err(refused)?;
     Ok(Some(placement.with_speed(registry, &super::machine::describe().cpu, known_us)))
 }
@@ -252,7 +252,7 @@ fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> S
         (modelled_cores, slow_motion.cores_need, slow_motion.cpus_here)
     {
         let cores = if cores == 1 { "1 modelled core".to_owned() } else { format!("{cores} modelled cores") };
-        // What of the factor is for that.
+        // The part of the factor for that.
         let slower = needed * cpus / f64::from(modelled_cores.unwrap_or(1));
         let slower = match needed > 1.0 && slower > 1.0 + WORTH_TELLING {
             true => format!(", {slower:.2} times slower when all of them compute"),

@@ -66,11 +66,11 @@ fn check_device_files(study: &Study, left: &[&PlannedCell], work: &Path) -> Resu
     Ok(())
 }
 
-/// Below this, whatever failed may have failed for want of room.
+/// Below this, any failure may be for want of room.
 const NEARLY_FULL_BYTES: u64 = 64 << 20;
 
-/// What a reader of a failure must know of the disk of this host that images are on. A modelled device whose image
-/// can't grow has nothing but an I/O error to tell.
+/// A note for a reader of a failure on this host's disk with the images. A modelled device whose image can't grow has
+/// nothing but an I/O error to tell.
 pub(super) fn note(work: &Path) -> Option<String> {
     let free_bytes = free_bytes(work)?;
     (free_bytes < NEARLY_FULL_BYTES).then(|| {
@@ -83,14 +83,14 @@ pub(super) fn note(work: &Path) -> Option<String> {
     })
 }
 
-/// What is needed and what is free there, in words, where that is less.
+/// The needed and the free bytes there, in words, where there are too few.
 fn lacks(place: &Path, needed_bytes: u64) -> Option<(String, String)> {
     let free_bytes = free_bytes(place).filter(|&free_bytes| free_bytes < needed_bytes)?;
     Some((units::rounded_bytes(needed_bytes), units::rounded_bytes(free_bytes)))
 }
 
-/// What lies there at the same time, at least. Logs, compaction and what cells write come on top; what jobs write is
-/// left out, for it may be compressed.
+/// The smallest sum of files there at the same time. Logs, compaction and what cells write come on top; what jobs write
+/// is left out, for it may be compressed.
 #[derive(Debug, Default)]
 struct NeededSpace<'a> {
     /// Below the work directory: each data set once as it was loaded and once for each modelled storage, and the clones

@@ -1,5 +1,5 @@
-//! What a run's time goes on, by this machine's clock. Parts follow one another, and whatever happens between two looks
-//! at the clock is of the part that was entered last.
+//! The parts of a run's time, by this machine's clock. Parts follow one another, and the time between two looks at the
+//! clock belongs to the part entered last.
 
 use std::time::{Duration, Instant};
 
@@ -49,12 +49,12 @@ struct StopwatchState {
     /// Since somebody asked for a cell's.
     cell: WallParts,
     all: WallParts,
-    /// What the round that goes on was expected to take, and how many cells it has.
+    /// The expected time of the present round, and its number of cells.
     expected: (WallParts, usize),
     given_up_s: f64,
 }
 
-/// What [`Stopwatch::all`] tells.
+/// The result of [`Stopwatch::all`].
 pub(super) struct StopwatchTimes {
     pub expected: WallParts,
     pub cells: usize,
@@ -85,13 +85,13 @@ impl Stopwatch {
         let now = Instant::now();
         if let Some(begun) = window {
             state.enter(WallPart::Measure, begun.min(now));
-            // What follows is waited for: operations that were under way at its end.
+            // The next part is a wait for operations that were under way at its end.
             state.enter(WallPart::Restore, begun.checked_add(duration).map_or(now, |end| end.min(now)));
         }
         state.enter(WallPart::Restore, now);
     }
 
-    /// What a cell took, since the last one was asked for.
+    /// A cell's times since the last call.
     pub(super) fn take_cell(&self) -> WallParts {
         let mut state = self.0.lock();
         let part = state.part;
@@ -104,8 +104,7 @@ impl Stopwatch {
         self.0.lock().expected = (parts, cells);
     }
 
-    /// What was measured until now counts for nothing, since the motion was too fast. Data sets that were loaded are
-    /// kept.
+    /// Earlier measurements count for nothing, since motion was too fast. Data sets that were loaded are kept.
     pub(super) fn give_up(&self) {
         let mut state = self.0.lock();
         state.enter(WallPart::Prepare, Instant::now());

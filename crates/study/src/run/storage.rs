@@ -177,8 +177,8 @@ pub fn devices_of_directories(storage: &StorageSpec) -> Vec<Option<String>> {
         .collect()
 }
 
-/// What is below each directory that a server of so many gets, in their order: the volume, as layers and the volumes of
-/// a pool are called, and its devices, as the record calls them.
+/// The things below each directory that a server of so many gets, in their order: the volume, by the name of layers and
+/// of a pool's volumes, and its devices, by the record's names.
 pub fn below_directories(
     storage: &StorageSpec,
     server: usize,
@@ -276,8 +276,8 @@ pub(super) fn with_devices(mut topology: TopologyRecord, storage: &StorageSpec) 
     topology
 }
 
-/// What the record says of a storage under `servers` servers: of each its own devices, or those of the pool
-/// that they share; then those of the storages that roles of the system have, server by server.
+/// The record's description of a storage under `servers` servers: each one's own devices, or those of the pool that
+/// they share; then those of the storages of the system's roles, server by server.
 pub fn describe(
     storage: &StorageSpec,
     roles: &[(&str, &StorageSpec)],
@@ -362,7 +362,7 @@ pub fn server_number(server: usize, servers: usize) -> Option<u32> {
     (servers > 1).then(|| u32::try_from(server + 1).unwrap_or(u32::MAX))
 }
 
-/// What the devices hold as they are sold, each byte once; `None` for real paths.
+/// The devices' capacity as sold, each byte once; `None` for real paths.
 fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
     let each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
     match &storage.source {

@@ -28,14 +28,14 @@ const OWN_READ_BYTES: u64 = 2 << 20;
 /// A tree of more entries than these without a byte in any file holds nothing.
 const MAX_ENTRIES: usize = 100_000;
 
-/// What a cell's devices and directories say of its workload.
+/// The evidence of a workload on a cell's devices and directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellTraffic {
     /// To the devices of the storage under test, without those that roles have for themselves.
     pub requests: u64,
     /// To the same.
     pub moved_bytes: u64,
-    /// What of that was read.
+    /// The read part of that.
     pub read_bytes: u64,
     /// To the devices that roles have for themselves, which a job of fio may use as well.
     pub moved_for_roles_bytes: u64,
@@ -45,8 +45,8 @@ pub struct CellTraffic {
     /// Reads may find some of that without asking a device: in the page cache, or in the memory of a program that runs
     /// all the time.
     pub may_be_cached: bool,
-    /// What a job of fio moved past the page cache, by its own account; absent where it doesn't tell, and behind layers
-    /// that move fewer bytes.
+    /// The bytes that a fio job moved past the page cache, by its own account; absent where it doesn't report them, and
+    /// behind layers that move fewer bytes.
     pub past_the_cache_bytes: Option<u64>,
     /// The devices are real disks, which others may use as well: only what they were not asked for tells anything.
     pub is_shared: bool,
@@ -74,8 +74,7 @@ impl CellTraffic {
             let described: &[DeviceDescription] = if is_one_each { &described.devices } else { &[] };
             let mut traffic = CellTraffic { is_shared, ..CellTraffic::counted(devices, described) };
             if traffic.is_idle() {
-                // The systems that Underlay knows have caches of their own. What a user's command starts may be
-                // anything.
+                // The systems that Underlay knows have caches of their own. A user's command may start any program.
                 let has_own_cache = plan.benchmark.is_none();
                 let paths = paths_of(storages);
                 let contents = DirectoryContents::inspect(&paths, !plan.begins_empty(), !has_own_cache);
@@ -98,7 +97,7 @@ impl CellTraffic {
         }
     }
 
-    /// What was asked of devices, which are described in the same order.
+    /// Counts the requests to devices, which are described in the same order.
     fn counted(devices: &[DeviceActivity], described: &[DeviceDescription]) -> CellTraffic {
         let mut traffic = CellTraffic::default();
         for (index, device) in devices.iter().enumerate() {
@@ -123,7 +122,7 @@ impl CellTraffic {
     }
 }
 
-/// What lies in a cell's directories.
+/// The contents of a cell's directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct DirectoryContents {
     data: bool,
@@ -133,7 +132,7 @@ struct DirectoryContents {
     stored_bytes: u64,
 }
 
-/// What a walk through directories is for.
+/// The purpose of a walk through directories.
 struct WalkPurpose {
     entries_left: usize,
     /// Whether it matters what of the data is in the page cache: if not, the first file with a byte tells all.
@@ -141,8 +140,8 @@ struct WalkPurpose {
 }
 
 impl DirectoryContents {
-    /// What lies on the storage under test. A bare device holds what it was filled with. The kernel drops its pages
-    /// when the last program closes it: what a command reads from it afterwards comes from the device.
+    /// Inspects the contents of the storage under test. A bare device holds what it was filled with. The kernel drops
+    /// its pages when the last program closes it: what a command reads from it afterwards comes from the device.
     fn inspect(paths: &[PathBuf], is_filled: bool, asks_for_cache: bool) -> DirectoryContents {
         let is_bare = |path: &PathBuf| path.metadata().is_ok_and(|found| found.file_type().is_block_device());
         if is_filled && paths.iter().any(is_bare) {
@@ -259,7 +258,7 @@ fn compresses(storage: &StorageSpec) -> bool {
     }
 }
 
-/// What fio says that its jobs have read and written; none where it says nothing that can be read.
+/// The bytes that fio's jobs have read and written, by fio's account; none where that can't be read.
 fn fio_bytes(path: &Path) -> Option<u64> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;

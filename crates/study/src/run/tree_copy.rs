@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 64;
 const PERMISSIONS: u32 = 0o7777;
 
 /// Copies the files, folders and links below `from` into the existing folder `to` with their owners, modes and holes,
-/// and syncs nothing. Whatever else is there, such as sockets, is left out.
+/// and syncs nothing. All other kinds of files, such as sockets, are left out.
 pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     copy_entries(open_directory(CWD, from)?.as_fd(), open_directory(CWD, to)?.as_fd(), MAX_DEPTH)
 }
@@ -30,7 +30,7 @@ fn open_directory<P: rustix::path::Arg>(parent: BorrowedFd<'_>, name: P) -> io::
     Ok(openat(parent, name, flags, Mode::empty())?)
 }
 
-/// A regular file: whatever else has that name by now is an error. Opening a pipe does not wait for its other end.
+/// A regular file: anything else with that name is an error. Opening a pipe does not wait for its other end.
 fn open_file(parent: BorrowedFd<'_>, name: &std::ffi::CStr, flags: OFlags) -> io::Result<(File, Stat)> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -76,8 +76,8 @@ fn copy_entries(from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> io::R
     Ok(())
 }
 
-/// Programs that run as other users refuse data of the wrong one. The owner is that of what was read, not of what has
-/// its name now.
+/// Programs that run as other users refuse data of the wrong one. The owner is that of the file that was read, not of
+/// the one with its name now.
 fn give(target: BorrowedFd<'_>, found: &Stat) -> io::Result<()> {
     let ours = fstat(target)?;
     if (found.st_uid, found.st_gid) != (ours.st_uid, ours.st_gid) {

@@ -49,7 +49,7 @@ const START_POLL: Duration = Duration::from_millis(10);
 /// A server that is gone does not come back, so requests to it fail soon. While they wait, a run that was killed in the
 /// middle of attaching can't end, and keeps the kernel's lock of loop devices.
 const LOSS_TIMEOUT_S: u32 = 3;
-/// What was acknowledged is written out when it ends.
+/// It writes out acknowledged data at its end.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// From `struct sockaddr_un`, with its final zero.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
@@ -62,16 +62,16 @@ pub(super) struct VolumeServer {
     address: SocketAddr,
     /// The pool's full name.
     name: String,
-    /// What the host of a volume and the server prove to each other.
+    /// The secrets by which a volume's host and the server authenticate each other.
     secrets: SecretPlaces,
     /// When measuring began, and what CPU time it had used by then.
     measured_from: Mutex<Option<(Instant, Duration)>>,
-    /// What had gone to and from each volume by then.
+    /// The traffic of each volume until then.
     moved_before: Mutex<BTreeMap<String, VolumeTraffic>>,
     last_seen: Mutex<LastSeen>,
 }
 
-/// What the pool last told of itself while somebody watched.
+/// The pool's last state while somebody watched.
 #[derive(Default)]
 struct LastSeen {
     volumes: Vec<LayerActivity>,
@@ -147,7 +147,7 @@ impl VolumeServer {
         Ok(())
     }
 
-    /// What the pool's devices did, and how many cores the server used.
+    /// The activity of the pool's devices, and the cores that the server used.
     pub(super) fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, f64), CellError> {
         let cores = self.measured_from.lock().take().map_or(0.0, |(begun, before)| {
             let wall = begun.elapsed().as_secs_f64();
@@ -185,7 +185,7 @@ impl VolumeServer {
         Ok((devices, last_seen.volumes.clone()))
     }
 
-    /// What the volumes hold, and what that takes.
+    /// The volumes' data, and the space that it takes.
     pub(super) fn volumes(&self) -> Result<Vec<LayerActivity>, CellError> {
         let state = self.state()?;
         let figures = |volume: VolumeState| LayerActivity {
@@ -218,7 +218,7 @@ impl VolumeServer {
     pub(super) fn stop(self) -> Result<(), CellError> {
         self.tell(&Verb::Shutdown)?;
         if !self.child.state().wait(STOP_LIMIT) {
-            let problem = format!("it was told to stop {} s ago and has not", STOP_LIMIT.as_secs());
+            let problem = format!("it was asked to stop {} s ago and still runs", STOP_LIMIT.as_secs());
             return Err(self.child.state().failed("stopping", problem).into());
         }
         if !self.child.state().ended_well() {
@@ -418,7 +418,7 @@ pub(super) fn cpu_time(pid: u32) -> Duration {
     // SAFETY: sysconf touches no memory of ours.
     let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // What follows the program's name, which may hold anything but ends with the last parenthesis (proc(5)).
+    // The fields behind the program's name, which may hold anything but ends with the last parenthesis (proc(5)).
     let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
     // Fields 14 and 15, utime and stime; the first here is field 3.
     let ticks: u64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();

@@ -64,7 +64,7 @@ struct WindowCounts {
     warnings: Vec<String>,
 }
 
-/// What was counted in a window.
+/// The counts of a window.
 pub(super) struct WindowFigures {
     pub devices: Vec<DeviceActivity>,
     pub layers: Vec<LayerActivity>,
@@ -155,7 +155,7 @@ impl<'a> WindowHandle<'a> {
         }
     }
 
-    /// What the system's gauges showed when it was last asked; nothing outside of the window.
+    /// The system's last gauges; nothing outside of the window.
     pub(super) fn latest_gauges(&self) -> BTreeMap<String, f64> {
         let found = self.lock();
         let latest = found.series.last().filter(|_| found.since.is_some());
@@ -258,14 +258,14 @@ impl WindowHooks for WindowHandle<'_> {
             }
             if let (Some(began), Some(counted)) = (found.began, found.counted.take()) {
                 found.counted_for = ended.saturating_duration_since(counted);
-                // What is counted is of the window, too.
+                // The counts are of the window, too.
                 found.measured = Some(RunWindow::alone(began.min(counted), ended));
             }
             found.paths = self.storages.path_records();
             found.layers = self.storages.layers()?;
             found.faults.take().map_or(Ok(()), faults::RunningFaults::end)?;
             found.after = self.servers.figures()?;
-            // What the models predict by is beside the measurement, which stands without it.
+            // The inputs of predictions are extra: the measurement stands without them.
             if let Err(CellError::Failed(problem)) = self.storages.add_inputs(&mut found.devices, self.stop) {
                 found.warnings.push(format!("the inputs of the devices were not recorded: {problem}"));
             }

@@ -40,7 +40,7 @@ pub struct NodeDesk<'a> {
     shared: Arc<NodeDeskShared>,
 }
 
-/// What a beginning needs, which may outlive the nodes.
+/// State of a start, which may outlive the nodes.
 #[derive(Default)]
 struct NodeDeskShared {
     inner: Mutex<NodeDeskState>,
@@ -62,7 +62,7 @@ struct NodeDeskState {
     /// Why nobody waits any more for nodes that are being started or stopped: for one of them, or for any (`None`).
     given_up: BTreeMap<Option<String>, String>,
     events: Vec<NodeEventRecord>,
-    /// Those whose node was told to start and did not come up.
+    /// Those whose node was asked to start and did not come up.
     start_failed: BTreeSet<usize>,
     /// The nodes that are being started or stopped.
     busy: Vec<String>,
@@ -111,7 +111,7 @@ impl<'a> NodeDesk<'a> {
         act: impl FnOnce() -> T,
     ) -> Result<T, AttachError> {
         std::thread::scope(|scope| {
-            // Also where something panics: the threads would go on for ever.
+            // Also where something panics: the threads would go on forever.
             let attended = AttendedNodes(self);
             let control = NodeControl::listen(self, registry, scope)?;
             scope.spawn(|| self.count_when_asked());
@@ -138,7 +138,7 @@ impl<'a> NodeDesk<'a> {
         move |instant| shared.begin(instant)
     }
 
-    /// Measuring has ended: nobody is sent away or brought back any more. What a node is about to do goes on.
+    /// Measuring has ended: nobody is sent away or brought back any more. A node's pending start or stop goes on.
     pub fn end(&self) {
         self.shared.inner.lock().over_since.get_or_insert_with(Instant::now);
         self.shared.changed.notify_all();
@@ -240,13 +240,13 @@ impl<'a> NodeDesk<'a> {
         !inner.is_over()
     }
 
-    /// What happened, in the order in which nodes went. What somebody asked for in vain did not happen.
+    /// The events, in the order in which nodes went down. Failed commands are no events.
     pub fn events(&self) -> Vec<NodeEventRecord> {
         let events = self.shared.inner.lock().events.clone();
         events.into_iter().filter(|event| event.event.is_some() || event.away_s.is_some()).collect()
     }
 
-    /// What the nodes are now.
+    /// The nodes' present states.
     ///
     /// # Errors
     /// When the system can't be asked.
@@ -377,7 +377,7 @@ impl<'a> NodeDesk<'a> {
     /// keeps no other away.
     ///
     /// # Errors
-    /// What keeps nodes away, of all of them.
+    /// The reasons why nodes stay down, of all of them.
     pub fn restore(&self, stop: &AtomicBool) -> Result<(), String> {
         let away = self.list()?.into_iter().filter(|node| node.condition == NodeCondition::Away);
         let mut problems = Vec::new();
@@ -492,7 +492,7 @@ impl<'a> NodeDesk<'a> {
         outcome
     }
 
-    /// What somebody commands while the system runs.
+    /// Carries out a command while the system runs.
     fn obey(&self, command: &NodeCommand) -> NodeReply {
         let named = |name: &str| NodeChoice::parse(name).map_err(|problem| problem.to_string());
         let outcome = match command {

@@ -17,10 +17,10 @@ use underlay_workload::client::Client;
 use super::SessionError;
 use super::at_stop::end_on_stop;
 
-/// Started servers, of which each has its own data. Dropping them ends them at once.
+/// Started servers, each with its own data. Dropping them ends them at once.
 pub struct StartedServers {
     each: Vec<Box<dyn RunningSystem>>,
-    /// What each of them consists of, where it tells.
+    /// The parts of each, where it lists them.
     parts: Vec<Vec<SystemPart>>,
 }
 
@@ -88,7 +88,7 @@ impl StartedServers {
     /// Checks what a batch job left on the first server.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault in its output.
     pub fn verify_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         self.each[0].verify_job(job, watch)
     }
@@ -133,7 +133,7 @@ impl StartedServers {
         self.each[0].topology()
     }
 
-    /// What each server consists of; nothing of one that is one process.
+    /// The parts of each server; none for a single process.
     pub fn parts(&self) -> &[Vec<SystemPart>] {
         &self.parts
     }
@@ -205,7 +205,7 @@ impl StartedServers {
     }
 }
 
-/// Does something for each at the same time, and returns what came of it in order.
+/// Does something for each at the same time, and returns the results in order.
 fn on_each<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = all.iter().map(|one| scope.spawn(|| act(one))).collect();
@@ -213,7 +213,7 @@ fn on_each<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> 
     })
 }
 
-/// Endings of figures that are levels, of which a sum over servers would mean nothing.
+/// Endings of figures that are levels: a sum over servers would mean nothing.
 const LEVELS: [&str; 5] = ["_us", "_ms", "_share", "_ratio", "_percent"];
 
 fn together(each: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {

@@ -1,4 +1,4 @@
-//! What can only be told from the whole study: whether its parts fit each other.
+//! Mistakes that only the whole study shows: whether its parts fit each other.
 
 mod benchmark;
 mod compressed;
@@ -31,8 +31,8 @@ pub(super) use short::{check_short, cut_down};
 const MIN_MEMORY_BYTES: u64 = 32 << 20;
 /// Devices are made in whole units of this.
 const MIN_CACHE_BYTES: u64 = 1 << 20;
-/// A volume's own needs on this machine, whatever its size: journal, inodes, allocation groups. XFS refuses
-/// to be made on less than 300 MiB (mkfs.xfs(8)); ext4 gets by with less.
+/// A volume's own needs on this machine, regardless of its size: journal, inodes, allocation groups. XFS refuses to be
+/// made on less than 300 MiB (mkfs.xfs(8)); ext4 gets by with less.
 const MIN_XFS_VOLUME_BYTES: u64 = 300 << 20;
 const MIN_EXT4_VOLUME_BYTES: u64 = 64 << 20;
 const MIN_BARE_VOLUME_BYTES: u64 = 1 << 20;
@@ -167,7 +167,7 @@ fn check_size_of_matrix(sites: &SectionSites, findings: &mut Diagnostics) {
 
 fn check_memory(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let here = system.spec.budget_here(sites.scale.value.data);
-    // What stores nothing needs no memory for it.
+    // A system without storage needs no memory for it.
     if here < MIN_MEMORY_BYTES && system.spec.kind != "null" {
         let message = format!(
             "`memory` in [system.{}] is only {} on this machine",
@@ -178,8 +178,7 @@ fn check_memory(system: &SystemSite, sites: &SectionSites, findings: &mut Diagno
     }
 }
 
-/// The finding about a size of the modelled machine of which too little is left on this one. `message` has what is
-/// left.
+/// The finding about a size of the modelled machine that is too small on this one. `message` has what is left.
 fn too_small_here(
     span: Range<usize>,
     message: String,
@@ -238,8 +237,9 @@ fn check_integrity(system: &SystemSite, workload: &WorkloadSite, findings: &mut 
         findings.push(error.with_context(system.key_span.clone(), "the system"));
     };
     if system.capabilities.is_some_and(|capabilities| capabilities.keeps_nothing) {
-        let message = format!("`dataintegrity` checks what is read, but {} keeps nothing", system.spec.kind);
-        refuse(message, "expected a system that keeps what is written");
+        let message =
+            format!("`dataintegrity` checks values that are read, but {} keeps nothing", system.spec.kind);
+        refuse(message, "expected a system that keeps written data");
     }
     let scans = workload.all_mixes().iter().any(|mix| asks_for(&mix.value, &[OperationKind::Scan]));
     if scans && workload.scan_filter.is_some() {
@@ -440,7 +440,7 @@ fn check_pool(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagno
             // The servers' shares come together again in the pool.
             let stored = records.saturating_mul(workload.record_bytes()).saturating_mul(copies);
             let pool_bytes = volume.pool_bytes();
-            // What does not repeat does not get shorter.
+            // Bytes that don't repeat don't get shorter.
             let shortest = match volume.compress {
                 Some(_) => (stored as f64 * (1.0 - workload.compressibility())) as u64,
                 None => stored,
@@ -505,7 +505,7 @@ fn note_data_in_memory(
     if sites.reference.is_some() || system.spec.kind == "null" {
         return;
     }
-    // What a program needs for itself holds no data.
+    // A program's own memory holds no data.
     let cache_bytes = memory::cache_bytes(system, sites);
     for amount in &workload.amounts {
         let records = amount.value.records(workload.record_bytes());
@@ -523,7 +523,7 @@ fn note_data_in_memory(
                     "reads will come from memory, not from the storage",
                 )
                 .with_context(system.memory_span.clone(), "the memory")
-                .with_help("at least four times the memory shows what the storage does"),
+                .with_help("at least four times the memory shows the storage"),
             );
         }
     }

@@ -20,7 +20,7 @@ pub struct StudyForm<'a> {
     pub overrides: &'a [String],
 }
 
-/// What `[short]` has another name for.
+/// Keys that have another name in `[short]`.
 const SHORT_NAMES: [(&str, &str); 6] = [
     ("run.warmup", "warmup"),
     ("run.duration", "duration"),

@@ -41,7 +41,7 @@ pub struct Study {
     pub title: Option<String>,
     /// The text it was read from, for the run's own record.
     pub source_toml: String,
-    /// What the command line put in the place of that: `scale.data=100`.
+    /// The command line's overrides of that: `scale.data=100`.
     pub overrides: Vec<String>,
     /// The name of the storage that ratios are against; always one of `storages`.
     pub baseline: String,
@@ -51,7 +51,7 @@ pub struct Study {
     /// Those that a role of a system names: they are under every cell of it, and not compared themselves.
     pub role_storages: Vec<StorageSpec>,
     pub workloads: Vec<WorkloadSpec>,
-    /// What goes wrong while a cell is measured; may be empty.
+    /// Faults in a measured cell; may be empty.
     pub faults: Vec<FaultSpec>,
     /// Nodes that go away while a cell is measured; may be empty.
     pub events: Vec<EventSpec>,
@@ -69,7 +69,7 @@ pub struct Study {
     pub short: bool,
     /// The media that are files of the user's: each file's name as the study writes it, and its text.
     pub media_files: BTreeMap<String, String>,
-    /// What is not wrong but should be known: data that fits in memory, say. May be empty.
+    /// Notes on things that are no mistakes: data that fits in memory, say. May be empty.
     pub notes: Diagnostics,
 }
 
@@ -127,13 +127,13 @@ pub struct SystemSpec {
     pub kind: String,
     /// The budget of one server on the modelled machine, unscaled: the system's own memory and its page cache.
     pub memory_bytes: u64,
-    /// What its processes need however small the data are: not scaled, and part of the budget beside `memory_bytes`.
+    /// The memory of its processes, independent of the data: not scaled, and part of the budget beside `memory_bytes`.
     pub fixed_memory_bytes: u64,
     /// Of each server, which are one system together.
     pub nodes: u32,
     /// Independent servers, each with its own storage and its share of data and load.
     pub servers: u32,
-    /// What it keeps on a separate storage: its role, and the name of one of [`Study::role_storages`].
+    /// Its data on a separate storage: the role, and the name of one of [`Study::role_storages`].
     pub roles: BTreeMap<String, String>,
     /// The system's own settings, accepted by its `check_settings`.
     pub settings: BTreeMap<String, String>,
@@ -183,7 +183,7 @@ pub struct PoolSpec {
     pub power_cut: bool,
 }
 
-/// What each server gets of a pool.
+/// Each server's volume of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolVolume {
     pub pool: PoolSpec,
@@ -250,7 +250,7 @@ pub enum StorageLayout {
     Split { chunk_bytes: u64, directories: u32 },
 }
 
-/// What each volume of a storage has above its devices, from the devices up.
+/// The layers of each volume of a storage, from the devices up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeLayers {
     pub cache: Option<Box<CacheSpec>>,
@@ -276,7 +276,7 @@ pub struct LinkSpec {
     pub latency_us: f64,
 }
 
-/// What a volume carries.
+/// A volume's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeFilesystem {
     Xfs,
@@ -317,7 +317,7 @@ pub struct WorkloadSpec {
     pub rates: Vec<StudyRate>,
     /// How the operations of a rate follow one another.
     pub arrivals: ArrivalProcess,
-    /// What goes on beside the measured operations.
+    /// The background load.
     pub beside: Option<BesideSpec>,
     /// The rate is to be found; `rates` is [`StudyRate::Max`] then.
     pub find_rate: Option<FindRate>,
@@ -327,11 +327,11 @@ pub struct WorkloadSpec {
     pub field_bytes: u32,
     /// CoreWorkload properties beyond those that have a key of their own.
     pub properties: BTreeMap<String, String>,
-    /// What fields are marked with, and who reads them.
+    /// The fields' labels, and their readers.
     pub visibility: Option<Visibility>,
     /// A regular expression: scans leave out, on the servers, what does not match.
     pub scan_filter: Option<String>,
-    /// The share of the measured time after which the system is told to compact everything.
+    /// The share of the measured time after which the system has to compact everything.
     pub compact_at: Option<f64>,
 }
 
@@ -365,7 +365,7 @@ pub struct JobSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchmarkSpec {
     pub plan: BenchmarkPlan,
-    /// What the system is loaded with, on the modelled machine, unscaled; 0 where the study does not say.
+    /// The system's data, on the modelled machine, unscaled; 0 where the study names none.
     pub data_bytes: u64,
 }
 
@@ -378,7 +378,7 @@ impl BenchmarkSpec {
     /// The plan on a machine that is slower by this factor.
     ///
     /// # Errors
-    /// What of fio's job can't be slowed by it.
+    /// The option of fio's job that can't be slowed by it.
     pub fn plan_at(&self, time: f64) -> Result<BenchmarkPlan, String> {
         let Some(job) = self.fio_job() else { return Ok(self.plan.clone()) };
         let slowed =
@@ -415,12 +415,12 @@ pub struct RunSettings {
     pub raw: bool,
 }
 
-/// What the caches hold when a cell begins. Both begin with a fresh start of the system on dropped page caches.
+/// The caches' contents when a cell begins. Both begin with a fresh start of the system on dropped page caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialCacheState {
     /// Nothing: caches fill during the warm-up, at the device's pace.
     Cold,
-    /// What a long run of the cell's own mix would leave in them: it has run in fast-forward.
+    /// The result of a long run of the cell's own mix, in fast-forward.
     Warm,
 }
 
@@ -464,7 +464,7 @@ impl Study {
         Some(machine.cores.saturating_mul(nodes.unwrap_or(1)))
     }
 
-    /// What a size of the modelled machine is on this one: `bytes / scale.data`, at least 1.
+    /// A size of the modelled machine on this one: `bytes / scale.data`, at least 1.
     pub fn bytes_here(&self, bytes: u64) -> u64 {
         scaled_down(bytes, self.scale.data)
     }

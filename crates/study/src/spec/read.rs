@@ -1,4 +1,4 @@
-//! From the text of a study to its sections: whatever can be told from one section alone is told here.
+//! From a study's text to its sections: mistakes that one section alone shows are reported here.
 
 mod benchmark;
 mod beside;
@@ -47,7 +47,7 @@ pub(super) struct StudySections {
     pub short: ShortOverrides,
 }
 
-/// Reads all sections of a document, whatever mistakes there are in them.
+/// Reads all sections of a document, in spite of mistakes in them.
 pub(super) fn read(
     root: &mut Section<'_>,
     media: &MediaReader<'_>,

@@ -82,7 +82,7 @@ struct SchedulerState {
     idle_runners: Vec<TaskId>,
     killed: BTreeSet<TaskGroup>,
     next_group: u32,
-    /// What a runner was given to do.
+    /// The work assigned to runners.
     assigned: HashMap<usize, (TaskGroup, ScheduledCall)>,
     turns: u64,
     most_turns: u64,
@@ -144,7 +144,8 @@ impl SimulatedWorld {
         self
     }
 
-    /// Runs a task and everything that comes of it until the task ends. What still waits then is left where it is.
+    /// Runs a task and everything that comes of it until the task ends. Tasks that still wait then are left where they
+    /// are.
     ///
     /// # Errors
     /// When a task panicked, or nobody could go on.
@@ -207,7 +208,7 @@ impl SimulatedWorld {
         let due_ns = self.shared.now_ns.load(Ordering::Relaxed) + after.as_nanos() as u64;
         let mut state = self.shared.lock();
         if state.killed.contains(&group) {
-            // What it holds is the dead process's, and stays as that left it.
+            // Its contents are the dead process's, and stay as that left them.
             std::mem::forget(call);
             return;
         }
@@ -490,7 +491,7 @@ impl WorldShared {
         }
     }
 
-    /// What happens next; nothing when the world is over.
+    /// The next item; nothing when the world is over.
     fn next(&self) -> Option<ReadyItem> {
         let mut state = self.lock();
         state.turns += 1;
@@ -562,7 +563,7 @@ impl WorldShared {
         id
     }
 
-    /// What a runner does: its call, and then whatever call is next, without handing the turn on.
+    /// A runner's loop: its call, and then each next call, without handing the turn on.
     fn run_calls(self: &Arc<Self>, id: TaskId) {
         loop {
             let assigned = self.lock().assigned.remove(&id.0);

@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::setting::{
 /// Servers beyond this are more than one host runs.
 const SERVERS: IntegerSetting = IntegerSetting(1..=32);
 const TABLETS_PER_SERVER: u64 = 4;
-/// What a read of a data block takes beside it: to whole checksums before, and the rest of the last entry.
+/// The extra bytes of a read of a data block: to whole checksums before, and the rest of the last entry.
 const BLOCK_EDGES_BYTES: u64 = 4096;
 const DATA_SHARE: FractionSetting = FractionSetting(0.0..=0.6);
 
@@ -67,7 +67,7 @@ settings! {
     }
 }
 
-/// What has a meaning for an instance that runs already.
+/// Settings with a meaning for an external instance.
 const OF_RUNNING: &[&str] = &[
     "zookeepers",
     "instance",
@@ -183,7 +183,7 @@ impl AccumuloConfig {
         MemoryPlan { budget_bytes: self.budget_bytes, processes }
     }
 
-    /// What the table shall have, by Accumulo's names.
+    /// The table's properties, by Accumulo's names.
     pub(crate) fn table_properties(&self) -> BTreeMap<String, String> {
         [
             ("table.durability", self.durability.to_owned()),

@@ -1,4 +1,4 @@
-//! What an instance needs to start again on its storage: the secret of its servers, a password, and where its logs
+//! An instance's identity for another start on its storage: the secret of its servers, a password, and where its logs
 //! were. The file is kept with the instance's metadata, readable only by this user.
 
 use std::collections::BTreeMap;

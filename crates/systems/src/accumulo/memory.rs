@@ -4,14 +4,13 @@ use crate::memory_plan::ProcessMemory;
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// What a Java process needs besides its heap for code, classes and stacks. Measured: 60 to 70 MiB.
+/// A Java process's memory besides its heap for code, classes and stacks. Measured: 60 to 70 MiB.
 pub(super) const JAVA_OWN_BYTES: u64 = 72 * MIB;
 /// Tablet servers need more: they use both compilers and have a thread per client.
 const SERVER_OWN_BYTES: u64 = 112 * MIB;
 /// Buffers for its sockets and HDFS outside of its heap.
 pub(super) const SERVER_DIRECT_BYTES: u64 = 32 * MIB;
-/// What a tablet server's heap holds besides maps and caches: blocks and packets of compactions, open files and
-/// requests.
+/// A tablet server's heap besides maps and caches: blocks and packets of compactions, open files and requests.
 const SERVER_BASE_BYTES: u64 = 64 * MIB;
 /// With a larger heap, measurements would mostly show pauses of the serial collector. The remainder is page cache.
 const MAX_HEAP_BYTES: u64 = 8 << 30;
@@ -42,7 +41,7 @@ pub(super) struct AccumuloMemoryLayout {
     pub queue_bytes: u64,
     /// For sorting logs after a crash.
     pub sort_bytes: u64,
-    /// What is left of the whole budget.
+    /// The rest of the whole budget.
     pub page_cache_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What an instance consists of: tablet servers and what manages them, above HDFS.
+//! An instance's parts: tablet servers and their managers, above HDFS.
 
 use std::path::PathBuf;
 

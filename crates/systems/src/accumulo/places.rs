@@ -8,7 +8,7 @@ use super::site::LogVolume;
 use crate::hdfs::{DataDirectory, HdfsPlan, StorageType};
 use crate::system::{NodePaths, StoragePaths, SystemError, check_roles, first_data_directory, make_on};
 
-/// What it can keep on a separate storage.
+/// Roles with a separate storage.
 pub(super) const ROLES: &[(&str, &str)] = &[
     ("metadata", "the NameNode's image and log, ZooKeeper's data"),
     ("wal", "the log that every write goes to first; without a separate storage it is in HDFS"),
@@ -28,8 +28,8 @@ pub(super) struct AccumuloDirectories {
 }
 
 impl AccumuloDirectories {
-    /// Creates them on `paths`. The storage's own directories must exist: created here, they would be on whatever is
-    /// below the missing mount.
+    /// Creates them on `paths`. The storage's own directories must exist: created here, they would be on the file
+    /// system below the missing mount.
     pub(super) fn create(
         paths: &StoragePaths,
         config: &AccumuloConfig,

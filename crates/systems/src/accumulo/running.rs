@@ -143,7 +143,7 @@ impl RunningAccumulo {
 }
 
 impl RunningAccumulo {
-    /// The cluster of which a node is asked for by name, and whether that is one of HDFS.
+    /// The cluster of the node with this name, and whether that is one of HDFS.
     fn cluster_of(&self, name: &str, during: &'static str) -> Result<(&AccumuloCluster, bool), SystemError> {
         let cluster = self.cluster.as_ref().ok_or_else(|| unknown(NAME, during, name, []))?;
         let of_hdfs = cluster.hdfs.list()?.iter().any(|node| node.name == name);
@@ -277,9 +277,9 @@ impl RunningSystem for RunningAccumulo {
     }
 }
 
-/// What the client tells, with totals that go on when a tablet server is away: it tells each total also for each
-/// server. `serving` has the addresses and processes of those that serve, of which alone an answer is new; of an
-/// instance that was not started here nobody knows the processes.
+/// The client's figures, with totals that go on when a tablet server is down: the client gives each total also for each
+/// server. `serving` has the addresses and processes of the live servers; only their answers are new. The processes of
+/// an external instance are unknown.
 fn with_totals(
     client_figures: BTreeMap<String, f64>,
     serving: Option<&BTreeMap<String, u32>>,

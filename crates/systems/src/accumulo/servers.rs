@@ -36,7 +36,7 @@ const TOOL_HEAP_BYTES: u64 = 96 * MIB;
 /// The direct memory of servers that transfer no data.
 const SMALL_DIRECT_BYTES: u64 = 16 * MIB;
 
-/// What all processes have in common: their programs, network and resources.
+/// State that all processes share: their programs, network and resources.
 #[derive(Debug)]
 pub(super) struct ProcessEnvironment {
     pub java: Java,
@@ -283,8 +283,8 @@ impl AccumuloServers {
         let tool = environment.program("stop-all", MAIN, &["admin", "stopAll"], path);
         tool.run(&environment.java, &environment.resources, DURING, environment.limit)?;
         self.manager.wait_for_end(environment.limit)?;
-        // The manager waited for them. Their exit status depends on whether they lost their lock before or after they
-        // were told to stop, so it means nothing.
+        // The manager waited for them. Their exit status depends on whether they lost their lock before or after the
+        // stop command, so it means nothing.
         for server in self.tablet_servers.present() {
             if !server.state().wait(environment.limit) {
                 return Err(server.state().failed(DURING, server.state().describe()));

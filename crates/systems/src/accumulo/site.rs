@@ -51,7 +51,7 @@ impl LogVolume {
     }
 }
 
-/// What the site's properties are made from.
+/// The values that the site's properties are made from.
 #[derive(Clone, Debug)]
 pub(super) struct AccumuloSite<'a> {
     pub config: &'a AccumuloConfig,

@@ -378,7 +378,7 @@ struct ClientPlan<'a> {
     timeout: Duration,
     limit: Duration,
     library: &'a Path,
-    /// What the process may connect to; `None`: anything.
+    /// The addresses that the process may connect to; `None`: any.
     allowed: Option<ConnectAllowlist>,
 }
 

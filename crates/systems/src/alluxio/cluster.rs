@@ -53,7 +53,7 @@ pub(crate) struct AlluxioPlan {
     /// Where it puts what it stores, file by file, before it sends it.
     pub uploads: PathBuf,
     pub behind: CephBucket,
-    /// What clients are told, which holds for the servers as well.
+    /// The clients' properties, which hold for the servers as well.
     pub clients: BTreeMap<String, String>,
     pub slow_motion: f64,
 }
@@ -142,7 +142,7 @@ appender.out.layout.pattern = %d{ISO8601} %-5p %c{1} - %m%n
 rootLogger.level = warn
 rootLogger.appenderRef.out.ref = out
 ";
-/// What it accesses of Java's own classes by reflection.
+/// Java's own classes that it accesses by reflection.
 const OPENED: [&str; 2] =
     ["--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED"];
 
@@ -193,7 +193,7 @@ impl Alluxio {
         Ok(Alluxio { system: plan.system, namespace: Arc::clone(namespace), servers })
     }
 
-    /// What the cluster has done since its start.
+    /// The cluster's totals since its start.
     ///
     /// # Errors
     /// When the master does not answer.
@@ -223,7 +223,7 @@ impl Alluxio {
 mod tests {
     use super::*;
 
-    /// Java's options win over the file of properties, which says what clients are told.
+    /// Java's options win over the properties file, which has the clients' properties.
     #[test]
     fn job_worker_reads_are_not_client_reads() {
         let blocks = super::super::BlockSettings { bytes: 1, writers: 1, tier_bytes: 1 };

@@ -29,7 +29,7 @@ pub(crate) struct BlockSettings {
 }
 
 impl BlockSettings {
-    /// What each file that is written reserves of the first tier. By default that is a whole block however small the
+    /// The bytes of the first tier that each written file reserves. By default that is a whole block however small the
     /// file, so that a few writers empty a tier of a few blocks.
     fn reserved_bytes(self) -> u64 {
         let share = self.tier_bytes / self.writers.saturating_mul(4).max(1);
@@ -37,7 +37,7 @@ impl BlockSettings {
     }
 }
 
-/// What clients are told, by Alluxio's own names.
+/// The clients' properties, by Alluxio's own names.
 pub(crate) fn client_properties(
     persist_after: Option<Duration>,
     is_short: bool,
@@ -69,7 +69,7 @@ pub(crate) fn client_properties(
     .into()
 }
 
-/// What the servers have in `alluxio-site.properties`, keys included: others must not read it.
+/// The servers' `alluxio-site.properties`, keys included: others must not read it.
 pub(super) fn server_properties(
     bucket: &CephBucket,
     tiers: &CacheTiers,
@@ -90,7 +90,7 @@ pub(super) fn server_properties(
     }
     add("alluxio.master.journal.type", "UFS".to_owned());
     add("alluxio.master.journal.folder", journal.display().to_string());
-    // What is stored is written here first, as a whole. By default that is the host's `/tmp`.
+    // Files to store are written here first, as a whole. By default that is the host's `/tmp`.
     add("alluxio.tmp.dirs", uploads.display().to_string());
     add("alluxio.master.metastore", "HEAP".to_owned());
     add("alluxio.master.mount.table.root.ufs", format!("s3://{}/", bucket.name));

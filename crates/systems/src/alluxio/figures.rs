@@ -1,4 +1,4 @@
-//! What the master tells of the cluster, as Dropwizard's JSON.
+//! The master's metrics of the cluster, as Dropwizard's JSON.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,10 @@ use crate::web::get_json;
 
 const PATH: &str = "/metrics/json/";
 
-/// Since its start. What clients read and wrote past the worker is told by them, a second later.
+/// Since its start. Clients themselves report what they read and wrote past the worker, a second later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AlluxioMetrics {
-    /// What clients read, whether it had it or fetched it for them,
+    /// The bytes that clients read, cached or fetched for them,
     pub read_bytes: u64,
     /// and what it fetched.
     pub fetched_bytes: u64,
@@ -35,7 +35,7 @@ impl AlluxioMetrics {
             SystemError::failed(
                 system,
                 during,
-                format!("Alluxio's master does not tell what it has done: {error}"),
+                format!("Alluxio's master does not report its metrics: {error}"),
             )
         })?;
         Ok(AlluxioMetrics::from_json(&answer))

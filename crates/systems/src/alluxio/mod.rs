@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 
 /// Heaps and what Java has besides them, of all four servers together, without the memory tier.
 pub(crate) const OWN_BYTES: u64 = cluster::HEAPS_BYTES + 4 * cluster::JAVA_OWN_BYTES;
-/// What each client has: buffers of its connections.
+/// Each client's memory: buffers of its connections.
 pub(crate) const CLIENT_BYTES: u64 = 96 * MIB;
 /// Of its masters, where clients find them.
 pub(crate) const AUTHORITY: &str = "127.0.0.1:19998";

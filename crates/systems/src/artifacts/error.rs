@@ -1,4 +1,4 @@
-//! What can go wrong with artifacts, and what to do about it.
+//! Errors of artifacts, with their remedies.
 
 use std::path::PathBuf;
 
@@ -26,8 +26,8 @@ pub enum ArtifactError {
     /// Maven could not download the files.
     #[error("Maven could not fetch the {files} files of '{list}' ({megabytes:.0} MB): {problem}{}", log_tail.as_deref().map(|log| format!("\nits last words:\n{log}")).unwrap_or_default())]
     Fetch { list: &'static str, files: usize, megabytes: f64, problem: String, log_tail: Option<String> },
-    /// What was fetched differs from the list.
-    #[error("what was fetched for '{list}' differs from its list and was deleted: {problem}")]
+    /// The fetched files differ from the list.
+    #[error("the files fetched for '{list}' differ from its list and were deleted: {problem}")]
     Different { list: &'static str, problem: String },
 }
 

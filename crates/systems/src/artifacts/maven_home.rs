@@ -1,5 +1,5 @@
-//! What Maven needs from the user's home directory when it runs as `nobody`: the settings with proxies and mirrors, and
-//! the files and variables that these refer to.
+//! Files that Maven needs from the user's home directory when it runs as `nobody`: the settings with proxies and
+//! mirrors, and the files and variables that these refer to.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

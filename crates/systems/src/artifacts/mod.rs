@@ -1,9 +1,9 @@
 //! Java programs, fetched from a Maven repository by `mvn` into a cache that all runs share.
 //!
 //! A list is a folder here: `pom.xml` says what is wanted, `locked.txt` which files that is, with the size and the
-//! SHA-256 of each (`scripts/lock-artifacts` writes it). Whatever Maven downloads is compared with the list before it
-//! is used, and again before every later use: nothing else is ever on a class path. If this process is root, Maven runs
-//! as `nobody`. The network is only needed the first time.
+//! SHA-256 of each (`scripts/lock-artifacts` writes it). All downloads of Maven are compared with the list before each
+//! use: nothing else is ever on a class path. If this process is root, Maven runs as `nobody`. The network is only
+//! needed the first time.
 //!
 //! The cache is `$UNDERLAY_CACHE`, or `underlay` in `$XDG_CACHE_HOME` or `~/.cache`. Files are downloaded to a staging
 //! folder, which is renamed when it is complete. A second process that wants the same files waits for the first.
@@ -44,7 +44,7 @@ pub(crate) static HADOOP: ArtifactList = ArtifactList {
     locked: include_str!("hadoop/locked.txt"),
 };
 
-/// What Spark needs besides PySpark, which brings its own jars: S3A, its committers, and the texts of queries.
+/// Spark's jars besides PySpark, which brings its own: S3A, its committers, and the texts of queries.
 pub(crate) static SPARK: ArtifactList = ArtifactList {
     name: "spark",
     pom: include_str!("spark/pom.xml"),

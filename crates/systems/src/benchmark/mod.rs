@@ -13,7 +13,7 @@ use underlay_record::{BetterDirection, MetricDilation};
 
 pub use reading::{BenchmarkTexts, LatestValue, check, check_mark, figures_of, marks_of};
 
-/// What a study says of a benchmark.
+/// A study's plan of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchmarkPlan {
     /// For the shell, with placeholders.
@@ -48,7 +48,7 @@ impl MetricSource {
     }
 }
 
-/// What goes on while a benchmark runs, and where the program tells of it.
+/// An activity while a benchmark runs, and the program's report of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MarkPlan {
     /// `checkpoint`

@@ -13,7 +13,7 @@ enum PathStep {
 /// The values that a path leads to.
 ///
 /// # Errors
-/// What is wrong with the path.
+/// The mistake in the path.
 pub(super) fn values_at<'v>(root: &'v Value, path: &str) -> Result<Vec<&'v Value>, String> {
     let mut found = vec![root];
     for step in steps(path)? {
@@ -32,7 +32,7 @@ pub(super) fn values_at<'v>(root: &'v Value, path: &str) -> Result<Vec<&'v Value
 /// Whether a path can be followed.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in it.
 pub(super) fn check(path: &str) -> Result<(), String> {
     steps(path).map(drop)
 }

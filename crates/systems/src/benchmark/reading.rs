@@ -1,5 +1,4 @@
-//! The figures of a benchmark, taken from its texts. Whatever is not there, or not wholly, is an error with what was
-//! seen.
+//! The figures of a benchmark, taken from its texts. A missing or incomplete figure is an error that shows the text.
 
 use std::ops::Range;
 
@@ -29,7 +28,7 @@ pub trait BenchmarkTexts {
     fn text(&self, file: Option<&str>) -> Result<String, String>;
 }
 
-/// What is wrong with a plan, if anything: the key, and what was expected.
+/// Checks a plan. An error has the key, and the expected value.
 ///
 /// # Errors
 /// The first mistake.
@@ -132,10 +131,10 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn BenchmarkTexts) -> Result<Vec<B
     Ok(found)
 }
 
-/// What is wrong with the pattern of a mark, if anything.
+/// Checks the pattern of a mark.
 ///
 /// # Errors
-/// What was expected.
+/// The expected pattern.
 pub fn check_mark(pattern: &str) -> Result<(), String> {
     let has_from = regex(pattern)?.capture_names().flatten().any(|name| name == "from");
     match has_from {
@@ -154,7 +153,9 @@ pub fn marks_of(plan: &MarkPlan, texts: &dyn BenchmarkTexts) -> Result<Vec<Bench
     let mut marks = Vec::new();
     for found in regex(&plan.pattern).map_err(explained)?.captures_iter(&text) {
         if marks.len() == MAX_MARKS {
-            return Err(explained(format!("it matches more than {MAX_MARKS} times: mark what lasts")));
+            return Err(explained(format!(
+                "it matches more than {MAX_MARKS} times: mark only events that last"
+            )));
         }
         let number = |second: Match<'_>| number_at(&text, second.range(), whole(&found));
         let second = |group: &str| found.name(group).map(number).transpose();
@@ -171,8 +172,8 @@ pub fn marks_of(plan: &MarkPlan, texts: &dyn BenchmarkTexts) -> Result<Vec<Bench
     Ok(marks)
 }
 
-/// A file may still be written while it is read: its last line counts once it has its end. What is one line without an
-/// end is taken as it is.
+/// A file may still be written while it is read: its last line counts once it has its end. A single line without an end
+/// is taken as it is.
 fn whole_lines(mut text: String, file: Option<&str>) -> String {
     if file.is_some()
         && let Some(end) = text.rfind('\n')
@@ -315,7 +316,7 @@ pub(super) fn is_measurement(value: f64) -> bool {
 /// The numbers of a column. Fields in quotes may hold commas.
 fn csv(column: &str, text: &str) -> Result<Vec<f64>, String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-    // What programs print before the table is skipped.
+    // Programs' output before the table is skipped.
     let index = lines
         .by_ref()
         .find_map(|line| fields(line).iter().position(|name| name.trim() == column))
@@ -364,7 +365,7 @@ fn histogram(text: &str) -> Result<Vec<(&'static str, f64)>, String> {
     if all.count() == 0 {
         return Err("the HdrHistogram log has no value".to_owned());
     }
-    // Whatever the unit: the type takes the values for nanoseconds.
+    // The type takes the values for nanoseconds in any unit.
     let raw = |us: f64| us * 1e3;
     let mut figures = vec![("mean", raw(all.mean_us()))];
     figures.extend(QUANTILES.map(|(name, quantile)| (name, raw(all.quantile_us(quantile)))));

@@ -1,5 +1,5 @@
-//! What a shell's text runs, near enough to find programs, their options and the files that they name. Nothing here
-//! runs anything.
+//! The commands in a shell's text, near enough to find programs, their options and the files that they name. Nothing
+//! here runs anything.
 
 use std::mem;
 
@@ -22,12 +22,12 @@ pub struct ShellScript {
 pub struct ShellCommand {
     /// Without quotes. A substitution stays in its word as it is written.
     pub words: Vec<String>,
-    /// What input and output are redirected to.
+    /// The files that input and output are redirected to.
     pub files: Vec<String>,
 }
 
 impl ShellScript {
-    /// Reads a text. Whatever it is, this does not fail.
+    /// Reads a text. This never fails.
     pub fn read(text: &str) -> ShellScript {
         let mut script = ShellScript::default();
         script.add(text, 0);
@@ -65,7 +65,7 @@ impl ShellScript {
     }
 }
 
-/// What the next word is.
+/// The kind of the next word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ExpectedWord {
     #[default]
@@ -175,7 +175,7 @@ impl ShellScanner<'_> {
         }
     }
 
-    /// What stands before the closing parenthesis, which is passed over.
+    /// The text before the closing parenthesis, which is passed over.
     fn until_closed(&mut self) -> String {
         let mut inner = String::new();
         let (mut depth, mut quote) = (1_usize, None::<char>);

@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::setting::{
     SettingMistakes, TextListSetting, TextSetting, settings, too_small,
 };
 
-/// Each node has an address in one block of loopback addresses, of which there are 254.
+/// Each node has an address in one block of 254 loopback addresses.
 const NODES: IntegerSetting = IntegerSetting(1..=200);
 /// Numbers of threads in a node. More than this would only compete for the cores of the host.
 const CONCURRENCY: IntegerSetting = IntegerSetting(2..=1024);
@@ -31,7 +31,7 @@ settings! {
         "compression" => compression: CassandraCompression = CassandraCompression::Lz4, COMPRESSIONS,
             "of tables: lz4 (default), zstd, snappy or none";
         "chunk_kib" => chunk_kib: u64 = 16, CustomSetting { read: chunk_kib, show: u64::to_string },
-            "what is compressed at once, a power of two from 4 to 1024: 16";
+            "KiB that are compressed at once, a power of two from 4 to 1024: 16";
         "compaction" => compaction: CassandraCompaction = CassandraCompaction::Stcs, COMPACTIONS,
             "strategy: STCS (default), LCS, UCS or TWCS";
         // From 0.8 on nothing is left for anything else.
@@ -163,7 +163,7 @@ impl CassandraConfig {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// What clients notice while so many nodes are away, at the worst.
+    /// The worst effect on clients while so many nodes are down.
     pub(super) fn without(&self, away: u64) -> Option<String> {
         let needed = self.answers_needed();
         let left = self.replication_factor.saturating_sub(away);

@@ -53,7 +53,7 @@ pub(super) struct ClusterTarget<'a> {
     /// Whether the cluster was started here, so that a table with other options may be altered.
     pub ours: bool,
     pub credentials: Option<ClusterCredentials>,
-    /// What may be connected to, and the allowed addresses of the endpoints. `None`: anything.
+    /// The connect allowlist, and the allowed addresses of the endpoints. `None`: anything.
     pub allowed: Option<(ConnectAllowlist, Vec<SocketAddr>)>,
 }
 
@@ -292,9 +292,9 @@ impl CassandraSession {
         Ok(NodeMetrics::from([(COMPACTIONS_RUNNING.to_owned(), running)]))
     }
 
-    /// How many compactions are running or waiting for a thread on all nodes. What `nodetool compactionstats` calls
-    /// pending can't be used: it is an estimate from the last time that a strategy looked for work, and stays after an
-    /// interruption.
+    /// How many compactions are running or waiting for a thread on all nodes. The pending tasks of `nodetool
+    /// compactionstats` can't be used: they are an estimate from the last time that a strategy looked for work, and
+    /// stays after an interruption.
     pub(super) fn compaction_tasks(&self, absent: &[IpAddr]) -> Result<u64, DatabaseError> {
         let rows = self.compaction_threads(absent)?;
         let tasks =
@@ -416,7 +416,7 @@ fn tls(path: &Path) -> Result<SslConnectorBuilder, DatabaseError> {
     build().map_err(|error| unusable(error.to_string()))
 }
 
-/// What went wrong with a request: Cassandra's own message if there is one.
+/// The error of a request: Cassandra's own message if there is one.
 pub(super) fn words(error: &ExecutionError) -> String {
     use scylla::errors::RequestAttemptError;
     match error {

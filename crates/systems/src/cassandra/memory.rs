@@ -7,11 +7,11 @@ const GIB: u64 = 1 << 30;
 
 /// With less, nothing is left for the page cache besides Java itself.
 pub(super) const MIN_NODE_BYTES: u64 = 512 * MIB;
-/// What Java needs besides its heap and direct memory for code, classes, threads and the collector.
+/// Java's memory besides its heap and direct memory for code, classes, threads and the collector.
 pub(super) const JAVA_OWN_BYTES: u64 = 192 * MIB;
 const MIN_HEAP_BYTES: u64 = 160 * MIB;
-/// What Cassandra itself keeps on its heap besides memtables: schema, metrics, the key cache and current requests.
-/// Measured after full collections, with 85 clients writing and during compactions: 75 to 80 MiB.
+/// Cassandra's own heap besides memtables: schema, metrics, the key cache and current requests. Measured after full
+/// collections, with 85 clients writing and during compactions: 75 to 80 MiB.
 const CASSANDRA_HEAP_BYTES: u64 = 80 * MIB;
 /// One over this of the heap is reserved for what compactions and bursts of requests need temporarily. Without it, the
 /// old generation of a small heap would be full when the memtables are, and the node would end with an
@@ -32,8 +32,8 @@ const CONCURRENT_COLLECTOR_BYTES: u64 = GIB;
 /// each SSTable. Some dozens of SSTables ended nodes of 160 and 190 MiB with an OutOfMemoryError.
 const READ_AHEAD_HEAP_BYTES: u64 = GIB;
 
-/// What the threads that Cassandra makes for a processor may need of the heap: 48 of them ended a node of 160 MiB with
-/// an OutOfMemoryError while it settled.
+/// The heap that the threads for one processor may need: 48 of them ended a node of 160 MiB with an OutOfMemoryError
+/// while it settled.
 const HEAP_OF_A_PROCESSOR_BYTES: u64 = 16 * MIB;
 
 /// As a frame of the protocol, as values, as a mutation for the memtable or a row that was read, and as the answer or
@@ -58,7 +58,7 @@ pub(super) struct CassandraMemoryLayout {
 }
 
 impl CassandraMemoryLayout {
-    /// Divides a node's memory, of which `heap_share` is for the heap.
+    /// Divides a node's memory; `heap_share` of it is for the heap.
     pub(super) fn new(node_bytes: u64, heap_share: f64) -> CassandraMemoryLayout {
         let direct_bytes = (node_bytes / 8).clamp(MIN_DIRECT_BYTES, MAX_DIRECT_BYTES);
         let most = match heap_share == DEFAULT_HEAP_SHARE {
@@ -90,13 +90,13 @@ impl CassandraMemoryLayout {
         }
     }
 
-    /// What requests under way take of a node's heap: each client has one, any node may have all of them, and each is
-    /// there some [`COPIES_OF_A_REQUEST`] times over.
+    /// The heap of requests under way on a node: each client has one, any node may have all of them, and each is there
+    /// some [`COPIES_OF_A_REQUEST`] times over.
     pub(super) fn request_bytes(&self, load: ClientLoad) -> u64 {
         u64::from(load.threads).saturating_mul(load.record_bytes).saturating_mul(COPIES_OF_A_REQUEST)
     }
 
-    /// What a heap has for that: its reserve, and the young generation, where they begin.
+    /// A heap's room for that: its reserve, and the young generation, where they begin.
     pub(super) fn room_for_requests(&self) -> u64 {
         self.young_bytes + self.heap_bytes / RESERVE_PARTS
     }

@@ -1,4 +1,4 @@
-//! What a ring consists of: each node keeps all that it has on what was given to it.
+//! A ring's parts: each node keeps all its data on its own storage.
 
 use super::config::CassandraConfig;
 use super::ring::name_of;

@@ -23,7 +23,7 @@ use crate::system::{
     make_on,
 };
 
-/// What a node can keep on a separate storage.
+/// A node's roles with a separate storage.
 pub(super) const ROLES: &[(&str, &str)] = &[
     ("commitlog", "the log that every write goes to first"),
     ("hints", "writes for nodes that are down"),

@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// OSDs tell the manager of their placement groups every five seconds, and it tells the monitor every two: what the
 /// monitor says may be this old.
 const HEARD_AFTER: Duration = Duration::from_secs(8);
-/// What a placement group may be doing besides when it has all of its copies.
+/// Other states of a placement group with all of its copies.
 const AT_REST: [&str; 4] = ["active", "clean", "scrubbing", "deep"];
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const USER: &str = "underlay";
@@ -53,7 +53,7 @@ pub struct Ceph {
     totals: Mutex<NodeTotals>,
 }
 
-/// What a client of the gateway signs its requests with.
+/// The keys of a client of the gateway.
 #[derive(Clone, PartialEq, Eq)]
 pub struct S3Keys {
     pub access: String,
@@ -123,7 +123,7 @@ impl Ceph {
         run("monmaptool", &["--create", "--fsid", &id, "--addv", "a", &format!("[v1:{MONITOR}]"), &map])?;
         run("ceph-mon", &["--mkfs", "--id", "a", "--monmap", &map])?;
         let monitor = programs.start("monitor", "ceph-mon", &["--id", "a"], resources)?;
-        // What comes next waits for it, for however long.
+        // The next step waits for it, for however long.
         monitor.state().wait_until(STARTING, "accepting connections", limit, POLL, &|| {
             Ok(namespace
                 .within(|| TcpStream::connect_timeout(&MONITOR, CONNECT_LIMIT).is_ok())
@@ -170,7 +170,7 @@ impl Ceph {
         &self.keys
     }
 
-    /// What clients must trust, where they use TLS.
+    /// The certificate that clients must trust, where they use TLS.
     pub(crate) fn certificate(&self) -> Option<&ServerCertificate> {
         self.certificate.as_ref()
     }
@@ -201,7 +201,7 @@ impl Ceph {
         self.osds.check("running")
     }
 
-    /// What the OSDs have read from their devices and written to them, as the kernel counts it.
+    /// The OSDs' reads and writes of their devices, by the kernel's count.
     pub fn figures(&self) -> BTreeMap<String, f64> {
         let mut totals = self.totals.lock();
         for (name, _, osd) in self.osds.all() {
@@ -234,7 +234,7 @@ impl Ceph {
             if whole_since.is_some_and(|instant: Instant| instant.elapsed() > HEARD_AFTER) {
                 return Ok(());
             }
-            // What only has to be heard again is not late.
+            // A late report alone is no failure.
             if began.elapsed() > limit && whole_since.is_none() {
                 let problem = format!(
                     "after {:.0} s objects still lack copies: {}",

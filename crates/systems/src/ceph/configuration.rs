@@ -22,7 +22,7 @@ const GROUPS_PER_OSD: usize = 8;
 const MODULES: &str = "alerts balancer crash dashboard devicehealth diskprediction_local influx insights iostat k8sevents localpool \
     mirroring nfs orchestrator osd_perf_query osd_support pg_autoscaler progress prometheus rbd_support restful rook selftest \
     snap_schedule stats status telegraf telemetry test_orchestrator volumes zabbix";
-/// What they would say of each request.
+/// Logs of each request that are switched off.
 const SILENT: [&str; 10] =
     ["mon", "osd", "bluestore", "bluefs", "bdev", "rocksdb", "paxos", "mgr", "rgw", "ms"];
 

@@ -1,4 +1,4 @@
-//! What a cluster consists of. Monitor and manager keep nothing on the storage under test.
+//! A cluster's parts. Monitor and manager keep nothing on the storage under test.
 
 use std::path::PathBuf;
 

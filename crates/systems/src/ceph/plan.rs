@@ -15,7 +15,7 @@ pub(crate) const SHARED_SHARE: f64 = 0.6;
 pub(super) const MIN_BLOCK_BYTES: u64 = 2 << 30;
 const BLOCK_UNIT_BYTES: u64 = 1 << 20;
 pub(super) const MAX_OSDS: usize = 64;
-/// What each program needs besides caches. Measured after writing 2 GB: 60 to 100, 60, 90 to 200, and 130 to 220 MiB.
+/// Each program's memory besides caches. Measured after writing 2 GB: 60 to 100, 60, 90 to 200, and 130 to 220 MiB.
 const MONITOR_BYTES: u64 = 128 * MIB;
 const MANAGER_BYTES: u64 = 96 * MIB;
 const GATEWAY_BYTES: u64 = 256 * MIB;
@@ -90,7 +90,7 @@ impl CephPlan {
     /// Puts `osds` on the directories of the attached storage in turn: `ceph/osd-0` on the first one, and so on.
     ///
     /// # Errors
-    /// When a directory is missing: created here, it would be on whatever is below the missing mount.
+    /// When a directory is missing: created here, it would be on the file system below the missing mount.
     pub fn on_each(system: &'static str, data: &[PathBuf], osds: usize) -> Result<Vec<PathBuf>, SystemError> {
         crate::system::first_data_directory(system, data)?;
         data.iter().try_for_each(|directory| check_attached(system, directory))?;
@@ -101,7 +101,7 @@ impl CephPlan {
     /// Checks that a cluster can be started like this.
     ///
     /// # Errors
-    /// What is wrong, with the setting if there is one.
+    /// The mistake, with the setting if there is one.
     pub(super) fn check(&self) -> Result<(), SystemError> {
         let setting = |key: &str, problem: String| {
             Err(SystemError::Setting { system: self.system, key: key.to_owned(), problem })

@@ -16,7 +16,7 @@ use crate::system::{SystemError, SystemResources};
 /// Between two runs of a tool that could not ask.
 const POLL: Duration = Duration::from_millis(200);
 const REMEDY: &str = "install Ceph (Debian: apt install --no-install-recommends ceph-mon ceph-mgr ceph-osd radosgw ceph-common)";
-/// What a user of Ceph may have set for other clusters.
+/// Variables that a user of Ceph may have set for other clusters.
 const VARIABLES: [&str; 3] = ["CEPH_ARGS", "CEPH_CONF", "CEPH_KEYRING"];
 const PROGRAMS: [&str; 7] =
     ["ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "monmaptool"];

@@ -133,7 +133,7 @@ impl RequestLog {
     }
 }
 
-/// What stands on a line of the log.
+/// The contents of a line of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LoggedRequest {
     Mark(String),
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(log.read().unwrap().len(), 1);
         writeln!(file, "{second}\n").unwrap();
         assert_eq!(log.read().unwrap().len(), 1, "an empty line is nothing");
-        // What can't be read shows, when the last request came that could be.
+        // An unreadable log shows: the last readable request came before.
         writeln!(file, "{LINE}\nnonsense\n{}\n{LINE}", LINE.replace("2026-", "year-")).unwrap();
         let read = log.read().unwrap();
         let kinds: Vec<&str> = read.iter().map(|request| request.kind.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What commands run on: a user, a network, directories, groups. Every command of a program is started here.
+//! The environment of commands: a user, a network, directories, groups. Every command of a program is started here.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub(super) struct CommandEnvironment {
     /// Directories that the user must reach.
     pub places: Vec<PathBuf>,
     pub scratch: PathBuf,
-    /// What commands print goes here, where the program's user has no access.
+    /// The commands' output goes here, where the program's user has no access.
     pub outputs: PathBuf,
     pub mark: String,
     pub host_space: HostSpace,
@@ -74,7 +74,7 @@ pub(super) struct EndedCommand {
 }
 
 impl EndedCommand {
-    /// What it printed.
+    /// Its output.
     pub(super) fn text(&self) -> std::io::Result<String> {
         let bytes = underlay_files::read(&self.log, MAX_FILE_BYTES)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -92,7 +92,7 @@ impl CommandEnvironment {
         ProgramProcesses { lists: lists.clone(), mark: self.mark.clone(), network }
     }
 
-    /// What the command of this number starts, in whose group other processes of the program may begin meanwhile.
+    /// The processes of the command with this number; other processes of the program may begin in its group meanwhile.
     fn crew_of(&self, run: u64) -> ProgramProcesses {
         ProgramProcesses { lists: Vec::new(), mark: mark_of(&self.mark, run), network: None }
     }
@@ -150,7 +150,7 @@ impl CommandEnvironment {
         Ok(SpawnedCommand { child, log, number })
     }
 
-    /// Runs a command to its end. What it leaves behind is killed, and an error.
+    /// Runs a command to its end. Processes that it leaves behind are killed, and make an error.
     pub(super) fn run(
         &self,
         verb: &'static str,
@@ -220,7 +220,7 @@ impl CommandEnvironment {
         }
     }
 
-    /// What no command may do to the host: fill its disk with words or files.
+    /// The limit that no command may exceed: it must not fill the host's disk with output or files.
     pub(super) fn too_much(&self) -> Option<String> {
         let entries = std::fs::read_dir(&self.outputs).into_iter().flatten().flatten();
         let logs = entries.filter_map(|entry| {
@@ -280,7 +280,7 @@ impl CommandEnvironment {
             // Only that of a failure is worth keeping.
             let _ = std::fs::remove_file(&ended.log);
             text.map_err(|error| {
-                SystemError::failed(NAME, "running", format!("can't read what `{verb}` printed: {error}"))
+                SystemError::failed(NAME, "running", format!("can't read the output of `{verb}`: {error}"))
             })
         });
         // The next one has its number.

@@ -14,7 +14,7 @@ use crate::setting::{
 const FIRST_PORT: u64 = 1024;
 const LAST_PORT: u64 = 65535;
 
-/// What no system can be called that a command names.
+/// A setting that no system with commands has.
 const COMMAND: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_command));
 const USER: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_user));
 const SCRIPT: OptionalSetting<TextSetting> = OptionalSetting(TextSetting(read_script));
@@ -69,7 +69,7 @@ impl CommandConfig {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// Every setting with its value in force. A script is told by its length: the study has its text.
+    /// Every setting with its value in force. A script is shown by its length: the study has its text.
     pub(super) fn applied(&self) -> BTreeMap<String, String> {
         let mut applied = self.recorded();
         applied.retain(|_, value| value != "none");
@@ -93,7 +93,7 @@ fn read_command(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is said of a word between braces that is no placeholder.
+/// The message on a word between braces that is no placeholder.
 pub(super) fn unknown_placeholder(word: &str) -> String {
     let meant = closest(word, placeholders::names()).map(|name| format!("; did you mean {{{name}}}?"));
     format!(
@@ -107,7 +107,7 @@ fn read_script(text: &str) -> Result<String, String> {
     match text.starts_with("#!/") && !text.contains('\0') {
         true => Ok(text.to_owned()),
         false => {
-            Err("expected the text of a script, whose first line says what runs it: #!/bin/sh".to_owned())
+            Err("expected the text of a script, whose first line names its interpreter: #!/bin/sh".to_owned())
         }
     }
 }

@@ -15,7 +15,7 @@ const TAIL_BYTES: usize = 4 << 10;
 /// A longer file is refused: figures from a part of it would be wrong.
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The text of a file below one of these directories, of which the program can't move any, with whatever is no UTF-8
+/// The text of a file below one of these directories, none of which the program can move. Bytes that are no UTF-8 are
 /// replaced.
 ///
 /// # Errors
@@ -28,14 +28,16 @@ pub(super) fn read_below(places: &[PathBuf], path: &Path) -> io::Result<String> 
     let file = open_in(&open_directory(place)?, rest).map_err(explain_error)?;
     let mut bytes = Vec::new();
     if file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)? as u64 > MAX_FILE_BYTES {
-        let problem =
-            format!("it has more than {} MiB: have the command print what matters", MAX_FILE_BYTES >> 20);
+        let problem = format!(
+            "it has more than {} MiB: have the command print only the important lines",
+            MAX_FILE_BYTES >> 20
+        );
         return Err(io::Error::other(problem));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What the kernel means where a path may not be followed.
+/// Explains the kernel's error where a path may not be followed.
 fn explain_error(error: io::Error) -> io::Error {
     match rustix::io::Errno::from_io_error(&error) {
         Some(rustix::io::Errno::LOOP) => {

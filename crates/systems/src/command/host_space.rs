@@ -1,4 +1,4 @@
-//! What programs leave free on the disk of this host that holds a run: others write there, too.
+//! The space that programs leave free on the host's disk with the run: others write there, too.
 
 use std::path::{Path, PathBuf};
 

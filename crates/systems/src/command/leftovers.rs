@@ -29,7 +29,7 @@ pub(super) const MARK: &str = "UNDERLAY_PROGRAM";
 pub(super) struct ProgramProcesses {
     /// The files of its control groups that list their processes.
     pub lists: Vec<PathBuf>,
-    /// What [`MARK`] begins with.
+    /// The beginning of [`MARK`].
     pub mark: String,
     /// Everything in this network namespace belongs to the program.
     pub network: Option<u64>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use underlay_files::shell;
 
-/// What a command may have between braces, each with what it becomes.
+/// The placeholders of commands, each with its meaning.
 pub const PLACEHOLDERS: [(&str, &str); 19] = [
     ("data", "the directory for its data, on the storage under test"),
     ("device", "the block device of a storage without a file system; several are separated by colons"),

@@ -1,4 +1,4 @@
-//! What a benchmark command prints of its own progress, read while it runs.
+//! A benchmark command's own progress, read while it runs.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl<'a> ProgressFollower<'a> {
         ProgressFollower { figure, logs, ending: format!("-{verb}.log"), last: Mutex::new(None) }
     }
 
-    /// What was printed last, at most a second ago.
+    /// The last printed progress, at most a second old.
     pub(super) fn latest(&self) -> Option<BenchmarkProgress> {
         let (figure, pattern) = self.figure.as_ref()?;
         let mut last = self.last.lock();

@@ -137,7 +137,7 @@ impl Drop for RunningProgram {
     }
 }
 
-/// What a benchmark printed, and the files that it wrote.
+/// A benchmark's output, and the files that it wrote.
 struct BenchmarkOutput<'a> {
     text: &'a str,
     scratch: &'a Path,
@@ -154,13 +154,13 @@ impl BenchmarkTexts for BenchmarkOutput<'_> {
     }
 }
 
-/// What commands printed, and what the program wrote itself, each up to a limit.
+/// The commands' output, and the program's own logs, each up to a limit.
 pub(super) fn logs_of(outputs: &Path, scratch: &Path) -> Vec<(String, String)> {
     let name = outputs.file_name().map(|name| name.to_string_lossy().into_owned());
     let printed =
         outputs.parent().zip(name).map(|(parent, name)| texts_in(parent, &name, MAX_LOGS, MAX_LOG_BYTES));
     let own = texts_in(scratch, LOGS, MAX_LOGS, MAX_LOG_BYTES);
-    // What can't be read is not kept.
+    // Unreadable logs are not kept.
     let all = printed.into_iter().chain([own]).flat_map(Result::unwrap_or_default);
     all.map(|end| (end.name, end.text)).collect()
 }
@@ -292,7 +292,7 @@ impl RunningProgram {
                 }
             }
         })?;
-        let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
+        let text = ended.text().map_err(|error| failed(format!("can't read its output: {error}")))?;
         let printed = printed(&text);
         let mut figures = Vec::new();
         let mut notes = Vec::new();

@@ -23,9 +23,9 @@ use crate::system::{
     check_attached, check_roles, first_data_directory,
 };
 
-/// What can be kept on a separate storage.
+/// Roles with a separate storage.
 const ROLES: &[(&str, &str)] =
-    &[("wal", "its write-ahead log, as {wal}"), ("temp", "what it writes for the moment, as {temp}")];
+    &[("wal", "its write-ahead log, as {wal}"), ("temp", "temporary files, as {temp}")];
 const FOLDER: &str = "program";
 /// Beside it, out of reach of its user.
 const OUTPUTS: &str = "outputs";
@@ -148,7 +148,7 @@ fn check_separators<'p>(mut places: impl Iterator<Item = &'p Path>) -> Result<()
     let is_divided = |place: &&Path| place.as_os_str().as_encoded_bytes().contains(&b':');
     places.find(is_divided).map_or(Ok(()), |place| {
         let problem = format!(
-            "its directories would be below {}, and programs such as fio take what is behind a colon for another file: give --out and --work, or \
+            "its directories would be below {}, and programs such as fio take the part after a colon for another file: give --out and --work, or \
              `paths`, without one",
             place.display()
         );

@@ -35,11 +35,11 @@ pub(crate) struct GatewayPlan {
     pub flush_after: Option<Duration>,
     /// How long a write waits for room, or for the store.
     pub patience: Duration,
-    /// What it shows to clients, which speak TLS then; `None` where they use plain HTTP.
+    /// Its certificate for clients, which speak TLS then; `None` where they use plain HTTP.
     pub certificate: Option<ServerCertificate>,
     /// The bucket as clients name it.
     pub serves: String,
-    /// What is behind that: a bucket that exists.
+    /// The store behind it: a bucket that exists.
     pub store: CephBucket,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct GatewaySizes {
     pub journal_bytes: u64,
 }
 
-/// What the gateway's own files are called in its scratch directory.
+/// Names of the gateway's own files in its scratch directory.
 pub(super) const KEY_SECRET: &str = "key.secret";
 pub(super) const STORE_SECRET: &str = "store.secret";
 pub(super) const TOKEN: &str = "admin.token";

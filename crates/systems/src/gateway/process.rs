@@ -37,7 +37,7 @@ impl std::fmt::Debug for GatewayProcess {
     }
 }
 
-/// What clients of a gateway sign with, drawn before it runs.
+/// Draws the keys of a gateway's clients, before it runs.
 pub(crate) fn draw_keys(system: &'static str) -> Result<S3Keys, SystemError> {
     let random = || {
         random_password()
@@ -46,7 +46,7 @@ pub(crate) fn draw_keys(system: &'static str) -> Result<S3Keys, SystemError> {
     Ok(S3Keys { access: format!("UNDERLAY{}", &random()?[..12]), secret: random()? })
 }
 
-/// What a gateway shows to clients over TLS, made in `folder` before it runs: they have to be told whom to trust.
+/// A gateway's certificate for TLS, made in `folder` before it runs: they have to know whom to trust.
 pub(crate) fn make_certificate(
     system: &'static str,
     folder: &Path,
@@ -105,21 +105,21 @@ impl GatewayProcess {
         Ok(gateway)
     }
 
-    /// What it does and has done.
+    /// Its status and its totals.
     ///
     /// # Errors
     /// When it does not answer.
     pub(crate) fn status(&self, during: &'static str) -> Result<GatewayStatus, SystemError> {
         get_json_as(&self.namespace, ADMIN, "/status", Some(&self.token)).map_err(|error| {
             let state = self.child.state();
-            state.failed(during, format!("{} does not say what it does: {error}", state.describe()))
+            state.failed(during, format!("{} does not report its status: {error}", state.describe()))
         })
     }
 
     /// Waits until the store has everything that was acknowledged. `go_on` is asked in between.
     ///
     /// # Errors
-    /// When it has ended, is told not to go on, or the store does not have everything after `limit`.
+    /// When it has ended, the run is stopped, or the store does not have everything after `limit`.
     pub(crate) fn drain(
         &self,
         during: &'static str,

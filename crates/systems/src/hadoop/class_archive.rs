@@ -154,7 +154,7 @@ impl ClassArchive {
 
 struct ArchivedJar {
     path: PathBuf,
-    /// What Java compares before it maps the archive: size and modification time.
+    /// The state that Java compares before it maps the archive: size and modification time.
     state: String,
 }
 

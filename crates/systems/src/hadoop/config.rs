@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ settings! {
         "datanodes" => datanodes: u64 = 3, DATANODES,
             "DataNodes, each with a directory on every data directory: 3";
         "replication" => replication: u64 = 3, DATANODES,
-            "copies of what teragen writes and of what wordcount reads: 3, or as many as there are DataNodes";
-        "sorted_replication" => sorted_replication: u64 = 1, DATANODES, "copies of what terasort writes: 1";
+            "copies of teragen's output and of wordcount's input: 3, or as many as there are DataNodes";
+        "sorted_replication" => sorted_replication: u64 = 1, DATANODES, "copies of terasort's output: 1";
         "block_size" => block_bytes: u64 = 128 * MIB, CustomSetting { read: block_bytes, show: u64::to_string },
             "of files, such as 16 MiB: 128 MiB";
         "volume_policy" => available_space: bool = false,
@@ -51,7 +51,7 @@ settings! {
         "compiler" => full_compiler: bool = false, OneOf(&[("quick", false), ("full", true)]),
             "of tasks: quick (default: Java's first compiler alone) or full (the second one too)";
         "work_directory" => work_directory: String = "/underlay".to_owned(), TextSetting(work_directory),
-            "in the file system, of what jobs read and write: /underlay";
+            "of the jobs' files in the file system: /underlay";
         // Absent: a cluster is started.
         "configuration" => configuration: Option<PathBuf> = None, OptionalSetting(PathOf("a directory")),
             "directory of the configuration of a cluster that runs already, in place of one that is started: none";
@@ -135,7 +135,7 @@ impl HadoopConfig {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// What does not go together in a cluster that is to be started.
+    /// Contradictions in the settings of a cluster that is to be started.
     fn mistakes_of_a_cluster(&self) -> SettingMistakes {
         let mut mistakes = SettingMistakes::new();
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));

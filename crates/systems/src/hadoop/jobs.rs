@@ -12,7 +12,7 @@ use crate::system::JobRequest;
 pub(super) const JOBS: &[(&str, &str)] = &[
     ("teragen", "writes rows of 100 bytes to HDFS, as many copies as 'replication' says"),
     ("terasort", "sorts them: as much input as shuffle as output"),
-    ("teravalidate", "reads what terasort wrote and checks its order"),
+    ("teravalidate", "reads terasort's output and checks its order"),
     ("hdfs-write", "writes rows of 100 bytes to HDFS, one copy"),
     ("wordcount", "counts the words of a text: high CPU load"),
     ("shuffle", "only shuffles: maps generate records, reduces discard them"),

@@ -1,5 +1,5 @@
-//! What a job writes to the NodeManager's local directories. Hadoop has no counter for that, so they are polled while
-//! it runs.
+//! A job's writes to the NodeManager's local directories. Hadoop has no counter for that, so they are polled while it
+//! runs.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Each map output comes with a small file that says where the part of each reduce starts.
 const INDEX: &str = ".index";
 
-/// What was written to one directory.
+/// The bytes written to one directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LocalUse {
     /// Spills, map outputs, merged files.
@@ -79,7 +79,7 @@ impl LocalWatch {
         }
     }
 
-    /// What has been written to each directory so far.
+    /// The bytes written to each directory so far.
     pub(super) fn uses(&self) -> Vec<LocalUse> {
         let seen = self.seen.lock();
         seen.iter().map(DirectoryFiles::total).collect()

@@ -5,7 +5,7 @@ use crate::memory_plan::ProcessMemory;
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// What a Java process of YARN needs besides its heap for code, classes and threads. Measured: 90 to 102 MiB for the
+/// The memory of a Java process of YARN besides its heap for code, classes and threads. Measured: 90 to 102 MiB for the
 /// ResourceManager and the NodeManager, 70 to 85 MiB for a task.
 const SERVER_OWN_BYTES: u64 = 108 * MIB;
 const TASK_OWN_BYTES: u64 = 88 * MIB;
@@ -22,7 +22,7 @@ const MAX_SORT_BYTES: u64 = 1024 * MIB;
 /// Tasks get one over this of what the servers leave; the rest is page cache.
 const TASK_SHARE: u64 = 2;
 
-/// What the budget has to cover.
+/// The memory demand on the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HadoopMemoryDemand {
     pub budget_bytes: u64,
@@ -56,7 +56,7 @@ pub(super) struct HadoopMemoryLayout {
 }
 
 impl HadoopMemoryLayout {
-    /// Divides a budget. What the parts add up to may be more than a budget that is too small.
+    /// Divides a budget. The parts' sum may exceed a budget that is too small.
     pub(crate) fn from_demand(demand: HadoopMemoryDemand) -> HadoopMemoryLayout {
         let mut division = HadoopMemoryLayout {
             hdfs: ServerHeaps::from_budget(0),
@@ -117,8 +117,8 @@ impl HadoopMemoryLayout {
         self.task_heap_bytes + TASK_OWN_BYTES
     }
 
-    /// What the NodeManager may allocate: one master and the tasks. Since a master is smaller than a task, no further
-    /// task fits beside a single master.
+    /// The bytes that the NodeManager may allocate: one master and the tasks. Since a master is smaller than a task, no
+    /// further task fits beside a single master.
     pub(super) fn node_bytes(&self) -> u64 {
         self.master_bytes() + self.containers * self.task_bytes()
     }

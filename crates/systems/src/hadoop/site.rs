@@ -18,7 +18,7 @@ const MAX_SUBMITTED_COPIES: u64 = 10;
 
 type SiteProperties = Vec<(&'static str, String)>;
 
-/// What the configuration is made from.
+/// The values that the configuration is made from.
 #[derive(Clone, Debug)]
 pub(super) struct HadoopSite<'a> {
     pub config: &'a HadoopConfig,
@@ -35,7 +35,7 @@ pub(super) struct HadoopSite<'a> {
     pub slow_motion: f64,
 }
 
-/// A machine that runs containers, whatever they are for.
+/// A machine that runs containers of any kind.
 #[derive(Clone, Debug)]
 pub(crate) struct YarnSite<'a> {
     /// Of the NodeManager, and so of its containers.
@@ -43,12 +43,12 @@ pub(crate) struct YarnSite<'a> {
     pub log_directory: &'a Path,
     /// Where the ResourceManager keeps what it knows of nodes. By default that is a predictable path below `/tmp`.
     pub state_directory: &'a Path,
-    /// What every container has on its class path, with commas between.
+    /// Every container's class path, with commas between.
     pub class_path: String,
-    /// What containers may have together.
+    /// The memory of all containers together.
     pub containers_bytes: u64,
     pub cores: u64,
-    /// What runs inside of the NodeManager.
+    /// Services inside of the NodeManager.
     pub services: &'static str,
     pub slow_motion: f64,
 }

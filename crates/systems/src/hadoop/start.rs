@@ -38,7 +38,7 @@ const HADOOPS_HEARTBEAT_MS: f64 = 1000.0;
 /// Heartbeats so many times as frequent as by default are worth a word.
 const BRISK: f64 = 20.0;
 
-/// What can be kept on a separate storage.
+/// Roles with a separate storage.
 const ROLES: &[(&str, &str)] = &[
     ("namenode", "the NameNode's image and edit log"),
     ("local", "the NodeManager's local directory: spills and map outputs"),
@@ -196,7 +196,7 @@ fn container_options(
     Ok(options)
 }
 
-/// What a cluster consists of: YARN, whose one NodeManager runs the tasks, above HDFS.
+/// A cluster's parts: YARN, whose one NodeManager runs the tasks, above HDFS.
 fn parts(directories: &HadoopDirectories, config: &HadoopConfig) -> Vec<SystemPart> {
     let Ok(datanodes) = directories.datanodes(config) else { return Vec::new() };
     let of_hdfs = crate::hdfs::parts(&directories.name, &datanodes);
@@ -218,7 +218,7 @@ pub(super) struct HadoopDirectories {
 
 impl HadoopDirectories {
     /// The directories for `config` on the storage of `paths`. The storage's own directories must exist: created here,
-    /// a missing one would be on whatever is below the missing mount.
+    /// a missing one would be on the file system below the missing mount.
     fn new(
         config: &HadoopConfig,
         paths: &StoragePaths,

@@ -30,7 +30,7 @@ use crate::system::{SystemError, SystemResources};
 const START_LIMIT_S: f64 = 240.0;
 const STOP_LIMIT_S: f64 = 60.0;
 const POLL: Duration = Duration::from_millis(100);
-/// For tools, of which nothing is measured.
+/// For tools, which are not measured.
 const TOOL_HEAP_BYTES: u64 = 128 << 20;
 const MIB: f64 = (1 << 20) as f64;
 
@@ -59,7 +59,7 @@ pub(crate) fn planned_nodes(datanodes: usize) -> Vec<PlannedNode> {
     if datanodes < 2 { Vec::new() } else { (0..datanodes).map(planned).collect() }
 }
 
-/// What clients notice while so many DataNodes are away and blocks have so many copies.
+/// The effect on clients while so many DataNodes are down and blocks have so many copies.
 pub(crate) fn without_datanodes(away: usize, copies: u64) -> Option<String> {
     (away as u64 >= copies).then(|| {
         format!("blocks have {copies} copies: some have none left while {away} DataNodes are away, and can't be read")
@@ -71,7 +71,7 @@ pub(super) fn name_of(number: usize) -> String {
     format!("datanode{}", number + 1)
 }
 
-/// What all programs of the file system have in common.
+/// State that all programs of the file system share.
 #[derive(Clone, Debug)]
 struct HdfsPrograms {
     java: Java,
@@ -296,7 +296,7 @@ impl Hdfs {
         Ok(figures)
     }
 
-    /// What each running DataNode stores in each of its directories.
+    /// The data of each running DataNode in each of its directories.
     ///
     /// # Errors
     /// When a server does not answer.

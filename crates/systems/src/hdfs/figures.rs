@@ -13,7 +13,7 @@ use crate::web::get_json;
 
 pub(super) type DataNodeMetrics = BTreeMap<String, f64>;
 
-/// What a DataNode stores in one of its directories.
+/// A DataNode's data in one of its directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUse {
     /// Counted from 0, as the directories are.
@@ -188,7 +188,7 @@ fn add(figures: &mut DataNodeMetrics, bean: &Value, names: &[(&str, &str)], pref
     }
 }
 
-/// What the DataNode stores in each of its directories, in order.
+/// The DataNode's data in each of its directories, in order.
 pub(super) fn volumes(
     namespace: &NetworkNamespace,
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! What a file system consists of.
+//! A file system's parts.
 
 use std::path::Path;
 

@@ -86,7 +86,7 @@ pub struct ServerHeaps {
     pub datanode_bytes: u64,
 }
 
-/// What Java needs besides its heap for code, classes and threads. Measured after writing 3.6 GB: 66 to 72 MiB.
+/// Java's memory besides its heap for code, classes and threads. Measured after writing 3.6 GB: 66 to 72 MiB.
 const JAVA_OWN_BYTES: u64 = 88 * MIB;
 /// Direct buffers between files and the network.
 pub(super) const DATANODE_DIRECT_BYTES: u64 = 32 * MIB;
@@ -135,7 +135,7 @@ impl HdfsPlan {
     /// and so on. All of them share the devices, as if the machine were the average one of a cluster.
     ///
     /// # Errors
-    /// When a directory of `data` is missing: created here, it would be on whatever is below the missing mount.
+    /// When a directory of `data` is missing: created here, it would be on the file system below the missing mount.
     pub fn on_each(
         system: &'static str,
         data: &[(PathBuf, StorageType)],
@@ -153,7 +153,7 @@ impl HdfsPlan {
     /// Checks that HDFS can be started like this.
     ///
     /// # Errors
-    /// What is wrong, with the setting if there is one.
+    /// The mistake, with the setting if there is one.
     pub fn check(&self) -> Result<(), SystemError> {
         let setting = |key: &str, problem: String| {
             Err(SystemError::Setting { system: self.system, key: key.to_owned(), problem })

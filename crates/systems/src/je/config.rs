@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

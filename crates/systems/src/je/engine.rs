@@ -10,7 +10,7 @@ use crate::jvm::{self, JvmChild};
 use crate::setting::{FractionSetting, IntegerSetting, OneOf};
 use crate::system::{LoadProgress, SystemError};
 
-/// What a commit waits for, as JE calls it.
+/// The sync policy of a commit, by JE's names.
 pub(crate) const SYNC_POLICIES: OneOf<&str> =
     OneOf(&[("SYNC", "SYNC"), ("WRITE_NO_SYNC", "WRITE_NO_SYNC"), ("NO_SYNC", "NO_SYNC")]);
 /// Operations of a process until Java has compiled what it runs for them: it does so after some 15,000 calls, and takes
@@ -32,7 +32,7 @@ const LATCH_TIMEOUT: Duration = Duration::from_secs(300);
 /// JE accepts no longer time for a lock.
 const MAX_LOCK_TIMEOUT: Duration = Duration::from_secs(75 * 60);
 
-/// What is set for each environment.
+/// The settings of each environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct JeEnvironment {
     pub division: JeMemoryLayout,

@@ -6,14 +6,14 @@ use crate::memory_plan::ProcessMemory;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// What a Java process with JE needs besides its heap for code, classes, stacks and buffers. Measured: 75 to 90 MiB.
+/// The memory of a Java process with JE besides its heap for code, classes, stacks and buffers. Measured: 75 to 90 MiB.
 const JAVA_OWN_BYTES: u64 = 96 * MIB;
 /// With a smaller heap, JE's own structures leave hardly any cache.
 const MIN_HEAP_BYTES: u64 = 40 * MIB;
 /// With a larger heap, measurements would mostly show pauses of the serial collector. The remainder is page cache.
 const MAX_HEAP_BYTES: u64 = 8 << 30;
 
-/// The smallest budget of one process, whatever its shares are.
+/// The smallest budget of one process, regardless of its shares.
 pub(crate) const MIN_BYTES: u64 = JAVA_OWN_BYTES + 2 * MIN_HEAP_BYTES;
 
 pub(crate) const DEFAULT_HEAP_SHARE: f64 = 0.6;

@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +49,7 @@ settings! {
             OneOf(&[("absolute", ReadConsistency::Absolute), ("none", ReadConsistency::None)]),
             "of reads: absolute (default: by the master) or none (by any member, however far behind it is)";
         "reserved_mib" => reserved_mib: u64 = 256, IntegerSetting(0..=1 << 20),
-            "MiB of cleaned log files that a member keeps for others that were away; 0: whatever there is room for: 256";
+            "MiB of cleaned log files that a member keeps for others that were away; 0: as much as there is room for: 256";
         "heap_share" => heap_share: f64 = DEFAULT_HEAP_SHARE, HEAP_SHARE,
             "part of a member's memory that is left beside Java for its heap: 0.6";
         "cache_share" => cache_share: f64 = DEFAULT_CACHE_SHARE, CACHE_SHARE,
@@ -113,7 +113,7 @@ impl JeHaConfig {
         self.shards() * self.replication() * MIN_BYTES
     }
 
-    /// What clients notice while so many members are away, of this shard or, at the worst, of one.
+    /// The effect on clients while so many members are down, of this shard or, at the worst, of one.
     pub(super) fn without(&self, shard: Option<u32>, away: u64) -> Option<String> {
         let replication = self.replication();
         let shard = shard.map_or("a shard".to_owned(), |shard| format!("shard {shard}"));
@@ -189,7 +189,7 @@ impl JeHaConfig {
             ("je.rep.preHeartbeatTimeoutMs", duration(stretched(PRE_HEARTBEAT_TIMEOUT))),
             ("je.rep.heartbeatInterval", HEARTBEAT.as_millis().to_string()),
             ("je.rep.envSetupTimeout", duration(limit)),
-            // What a former master had for itself alone is taken back without asking anybody.
+            // A former master's own writes are rolled back without asking anybody.
             ("je.rep.txnRollbackLimit", i32::MAX.to_string()),
         ];
         parameters.extend(own.map(|(name, value)| (name.to_owned(), value)));
@@ -281,7 +281,7 @@ mod tests {
         for budget_bytes in [None, Some(4 << 30)] {
             assert_eq!(JeHaConfig::resolve(&too_many, budget_bytes).unwrap_err()[0].0, "replication");
         }
-        // How many nodes there are is told later.
+        // The number of nodes is checked later.
         assert!(JeHaConfig::resolve(&values(&[("replication", "5")]), None).is_ok());
         let small = JeHaConfig::resolve(&values(&[("nodes", "3")]), Some(400 << 20)).unwrap_err();
         assert!(small[0].1.contains("528 MiB for 1 shard with a replication of 3"), "{small:?}");

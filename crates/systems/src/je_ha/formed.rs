@@ -14,7 +14,7 @@ use crate::system::SystemError;
 const MARK: &str = "formed";
 const MAX_BYTES: u64 = 4 << 10;
 
-/// What must stay the same as long as the data do: where a record is depends on all of it.
+/// Settings that must stay the same as long as the data do: a record's place depends on all of them.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct JeHaMark {
     shards: u64,
@@ -82,7 +82,7 @@ pub(super) fn check(storages: &[&PathBuf], places: &[(GroupMember, PathBuf)]) ->
     Ok(())
 }
 
-/// The directories of members, of whatever topology.
+/// The directories of members, in any topology.
 fn directories(storages: &[&PathBuf]) -> Result<Vec<PathBuf>, SystemError> {
     let mut found = Vec::new();
     for folder in storages.iter().map(|storage| storage.join(NAME)) {

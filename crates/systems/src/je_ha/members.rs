@@ -279,8 +279,7 @@ pub(super) fn lead(members: &[Arc<RunningMember>], limit: Duration) -> Result<()
     Ok(())
 }
 
-/// Waits until these members have what the masters of their shards have, of which there must be one `among` all
-/// members.
+/// Waits until these members have caught up with their shards' masters. Each shard must have one `among` all members.
 pub(super) fn catch_up(
     members: &[Arc<RunningMember>],
     among: &dyn Fn() -> Vec<Arc<RunningMember>>,

@@ -1,4 +1,4 @@
-//! What a store consists of: members, of which a machine may have several.
+//! A store's parts: members. A machine may have several.
 
 use super::places::storage;
 use super::topology::GroupMember;

@@ -33,7 +33,7 @@ pub struct JeHaStore {
     plan: MemberPlan,
 }
 
-/// What a member is at this moment.
+/// A member's present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberState {
     /// Unique in the store: `shard1-node2`.

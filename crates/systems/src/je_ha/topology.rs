@@ -1,4 +1,4 @@
-//! Which node has a member of which shard, and where each listens.
+//! The nodes of each shard's members, and where each listens.
 
 use std::net::Ipv4Addr;
 
@@ -33,12 +33,12 @@ impl GroupMember {
         Ipv4Addr::new(127, 0, 0, u8::try_from(self.node).unwrap_or(u8::MAX))
     }
 
-    /// What other members connect to. JE keeps it in the data of its group, so it must be the same at every start.
+    /// The address for other members. JE keeps it in the data of its group, so it must be the same at every start.
     pub(super) fn replication_endpoint(&self) -> String {
         format!("{}:{}", self.address(), REPLICATION_PORTS + self.shard)
     }
 
-    /// What clients connect to.
+    /// The address for clients.
     pub(super) fn service_endpoint(&self) -> String {
         format!("{}:{}", self.address(), SERVICE_PORTS + self.shard)
     }

@@ -9,14 +9,14 @@ use crate::figures::{CURRENT, NodeTotals};
 pub(super) const IS_MASTER: &str = "current_masters";
 pub(super) const LAST_ENTRY: &str = "current_last_entry";
 
-/// What a member has answered.
+/// A member's answer.
 pub(super) struct MemberAnswer {
     pub member: GroupMember,
     pub process: u32,
     pub figures: BTreeMap<String, f64>,
 }
 
-/// What every member has counted.
+/// Every member's counts.
 #[derive(Default)]
 pub(super) struct MemberTotals(NodeTotals);
 

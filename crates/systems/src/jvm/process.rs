@@ -52,7 +52,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct JvmSpec<'a> {
     /// The system that the child belongs to, which errors name.
     pub system: &'static str,
-    /// What errors call the process where it is a part of the system. `None`: it is the system's client.
+    /// The process's name in errors where it is a part of the system. `None`: it is the system's client.
     pub part: Option<&'a str>,
     /// The driver's class.
     pub driver: &'a str,
@@ -67,7 +67,7 @@ pub struct JvmSpec<'a> {
     pub scratch: &'a Path,
     pub heap_bytes: u64,
     /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel
-    /// kills it. A client counts the cores of this host whatever the modelled machine has, since it is on another one.
+    /// kills it. A client counts this host's cores, not the modelled machine's, since it is on another one.
     pub resources: &'a SystemResources,
     /// The network that it runs in.
     pub namespace: Option<&'a NetworkNamespace>,

@@ -15,7 +15,7 @@ pub(super) fn text(properties: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// Whatever could mean something there is written as a number, and so is what lies outside of ASCII.
+/// Characters with a meaning there are written as numbers, and so are those outside of ASCII.
 fn escape(part: &str, out: &mut String) {
     for unit in part.encode_utf16() {
         match u8::try_from(unit) {
@@ -23,7 +23,7 @@ fn escape(part: &str, out: &mut String) {
                 out.push(char::from(letter));
             }
             _ => {
-                // A string takes whatever is written to it.
+                // Writing to a string never fails.
                 let _ = write!(out, "\\u{unit:04x}");
             }
         }

@@ -30,7 +30,7 @@ pub(crate) static CHILD: JavaSources = JavaSources {
     ],
 };
 
-/// The property that lists what the child may connect to, whatever its driver is: see `MayConnect.java`.
+/// The property that lists what the child may connect to, regardless of its driver: see `MayConnect.java`.
 pub const MAY_CONNECT: &str = "may-connect";
 
 /// The driver that keeps records in the child's own memory, for measuring the overhead and testing operations.

@@ -10,7 +10,7 @@ use super::unknown;
 use crate::child::ChildState;
 use crate::system::SystemError;
 
-/// What stands in a node's place while its process runs.
+/// A node's running process.
 pub(crate) trait NodeProcess {
     fn state(&self) -> &Arc<ChildState>;
 
@@ -81,15 +81,15 @@ impl<T: NodeProcess> Roster<T> {
     /// Fails with the first one that has ended by itself.
     ///
     /// # Errors
-    /// What its process says.
+    /// Its process's state.
     pub(crate) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         let present = self.present();
         let ended = present.iter().find(|node| !node.state().is_running());
         ended.map_or(Ok(()), |node| Err(node.state().failed(during, node.state().describe())))
     }
 
-    /// Stops a node, as `shut_down` does it. Whatever comes of that, the node has no process when this returns: one
-    /// that hangs is killed.
+    /// Stops a node, as `shut_down` does it. The node has no process when this returns, even if that fails: one that
+    /// hangs is killed.
     ///
     /// # Errors
     /// When there is no such node, it is away, it has ended by itself, or it had to be killed; and those of
@@ -125,9 +125,8 @@ impl<T: NodeProcess> Roster<T> {
         Ok(())
     }
 
-    /// Takes a node out to be stopped: ending its process is up to the caller, and it can't be started before that has
-    /// ended. `None` if it was being started and had no process that could be taken; it has none any more when this
-    /// returns.
+    /// Takes a node out to be stopped: the caller ends its process, and it can't be started before that has ended.
+    /// `None` if it was being started and had no process yet; it has none when this returns.
     fn take(&self, name: &str, during: &'static str) -> Result<Option<Arc<T>>, SystemError> {
         self.take_from(name, during, false)
     }
@@ -210,7 +209,7 @@ impl<T: NodeProcess> RosterPlace<T> {
         }
     }
 
-    /// Whatever has a process, also one that is to end.
+    /// The process, also one that is to end.
     fn process(&self) -> Option<&Arc<T>> {
         match self {
             RosterPlace::Present { node, .. } | RosterPlace::Leaving(node) => Some(node),

@@ -1,10 +1,10 @@
-//! What there is to set: whether the generator makes values for it.
+//! The settings: whether the generator makes values for it.
 
 use std::collections::BTreeMap;
 
 use crate::setting::{OneOf, SettingKind as _, SettingMistakes};
 
-/// What `null` takes of a request.
+/// The parts of a request that `null` takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum NullValues {
     /// Keys and values are made, as for a real system.

@@ -48,7 +48,7 @@ impl NosqlParameters {
     }
 }
 
-/// What is asked and commanded of a store.
+/// Questions and commands to a store.
 pub(super) struct StoreAdmin {
     tools: ToolQueue,
 }
@@ -97,7 +97,7 @@ impl StoreAdmin {
         self.report(plan, (during, complaint), &["show", "topology", "-json"], check)
     }
 
-    /// What is wrong with the store in its own eyes.
+    /// The store's own findings of problems.
     pub(super) fn verify(
         &self,
         plan: &StorageNodePlan,
@@ -107,7 +107,7 @@ impl StoreAdmin {
         self.report(plan, (during, "it can't be verified"), &["verify", "configuration", "-json"], check)
     }
 
-    /// What the administration tells, once it answers: after a start it may be away for a while.
+    /// The administration's report, once it answers: after a start it may be down for a while.
     fn report<T: serde::de::DeserializeOwned>(
         &self,
         plan: &StorageNodePlan,

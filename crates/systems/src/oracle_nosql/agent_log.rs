@@ -1,5 +1,5 @@
-//! What an agent has logged since a moment, of how its services ended. The log is rotated: `sn1_0.log` becomes
-//! `sn1_1.log`, and a new one begins.
+//! An agent's log since a moment, of how its services ended. The log is rotated: `sn1_0.log` becomes `sn1_1.log`, and a
+//! new one begins.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -135,7 +135,7 @@ mod tests {
         let begin = LogPlace::end_of(&log);
         assert!(begin.unclean_ends().is_err(), "there is no log");
         append(&log, KILLED);
-        // What was killed before was meant to be.
+        // Earlier kills were on purpose.
         let log_end = LogPlace::end_of(&log);
         append(&log, ENDED);
         assert!(log_end.unclean_ends().unwrap().is_empty());

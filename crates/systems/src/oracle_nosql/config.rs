@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,7 +71,7 @@ settings! {
         "checkpointer_bytes_mib" => checkpointer_bytes_mib: u64 = 20, CHECKPOINTER_BYTES_MIB,
             "MiB written to the log between two checkpoints: 20";
         "reserved_mib" => reserved_mib: u64 = 256, IntegerSetting(0..=1 << 20),
-            "MiB of cleaned log files that a replication node keeps for others that were away; 0: whatever there is room for: 256";
+            "MiB of cleaned log files that a replication node keeps for others that were away; 0: as much as there is room for: 256";
         "helpers" => helpers: Vec<String> = Vec::new(), TextListSetting(check_helper),
             "HOST:PORT, ... of storage nodes of a store that runs already, in place of one that is started: none";
         "store" => store: Option<String> = None, OptionalSetting(TextSetting(store_name)),
@@ -79,11 +79,11 @@ settings! {
     }
 }
 
-/// What has a meaning for a store that runs already.
+/// Settings with a meaning for an external store.
 const OF_RUNNING: &[&str] =
     &["helpers", "store", "fields", "durability", "replica_durability", "acks", "consistency"];
 
-/// What becomes of a record's fields.
+/// How a record's fields are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldKeys {
     /// All fields are one value.
@@ -244,7 +244,7 @@ impl NosqlConfig {
         .into()
     }
 
-    /// What clients notice while the storage nodes of so many copies are away.
+    /// The effect on clients while the storage nodes of so many copies are down.
     pub(super) fn without(&self, away: u64) -> Option<String> {
         let replication = self.replication();
         let left = replication.saturating_sub(away);

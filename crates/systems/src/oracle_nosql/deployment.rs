@@ -25,9 +25,9 @@ const ANSWERED_IN_VAIN: u32 = 20;
 
 /// Executes the administration's commands.
 pub(super) trait AdminExecutor {
-    /// What the administration says to these commands, one a line.
+    /// The administration's answer to these commands, one a line.
     fn command(&self, script: &str) -> Result<String, SystemError>;
-    /// What it prints of its topology.
+    /// Its topology as printed.
     fn show_topology(&self) -> Result<String, SystemError>;
     /// Whether its processes run.
     fn check(&self) -> Result<(), SystemError>;

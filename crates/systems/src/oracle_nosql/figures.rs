@@ -1,5 +1,5 @@
-//! What Berkeley DB JE counts in each replication node, as the node writes it down once a second: a table whose rows
-//! have what happened since the row before, and the state at that moment.
+//! Berkeley DB JE's counts in each replication node, as the node writes them once a second: a table whose rows have the
+//! changes since the row before, and the state at that moment.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,14 +43,14 @@ const TOTALS: &[(&str, &[&str])] = &[
     ("log_read_bytes", &["I/O:nSequentialReadBytes", "I/O:nRandomReadBytes"]),
     ("lock_waits", &["Locks:nWaits"]),
 ];
-/// States, of which the sum over all nodes is shown.
+/// States whose sum over all nodes is shown.
 const STATES: &[(&str, &str)] = &[
     ("current_cache_bytes", "Cache:cacheTotalBytes"),
     ("current_log_bytes", "Cleaning:totalLogSize"),
     ("current_active_log_bytes", "Cleaning:activeLogSize"),
     ("current_reserved_log_bytes", "Cleaning:reservedLogSize"),
 ];
-/// A state of which the least is shown. Negative until the cleaner has looked for the first time.
+/// A state whose smallest value is shown. Negative until the cleaner has looked for the first time.
 const UTILIZATION: (&str, &str) = ("current_log_utilization_percent", "Cleaning:minUtilization");
 
 /// The tables of all replication nodes, each with how far it has been read.

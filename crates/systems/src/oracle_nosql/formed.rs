@@ -15,7 +15,7 @@ use crate::system::SystemError;
 const MARK: &str = "deployed.json";
 const MAX_BYTES: u64 = 64 << 10;
 
-/// What must stay the same as long as the data do: where a record is depends on all of it.
+/// Settings that must stay the same as long as the data do: a record's place depends on all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StoreShape {
     nodes: u64,
@@ -63,7 +63,7 @@ impl std::fmt::Display for StoreShape {
     }
 }
 
-/// What is known of a store that was deployed on its places before.
+/// The known state of a store that was deployed on its places before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FormerStore {
     pub parameters: BTreeMap<String, String>,

@@ -25,7 +25,7 @@ const OLDEST: (u32, u32) = (23, 1);
 const NEWEST: u32 = 25;
 /// The command that prints the version needs hardly any memory.
 const HEAP: &str = "-Xmx32m";
-/// It takes a second, more on a busy machine. What takes this long is something else.
+/// It takes a second, more on a busy machine. A program that takes this long is something else.
 const VERSION_LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
 const MAX_PRINTED_BYTES: u64 = 1 << 20;
@@ -41,7 +41,7 @@ impl KvHome {
     /// The installation that the environment names.
     ///
     /// # Errors
-    /// What is missing there, and how to get it.
+    /// The missing file there, and how to get it.
     pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Result<KvHome, SystemError> {
         let named = variable(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
         let Some(directory) = named else {
@@ -107,7 +107,7 @@ impl KvHome {
 /// For `underlay doctor`: where the installation is and its version.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing part, and how to get it.
 pub fn requirement() -> Result<String, SystemError> {
     let home = KvHome::find(|name| std::env::var(name).ok())?;
     Ok(format!("{} in {}", home.version, home.directory.display()))
@@ -125,8 +125,8 @@ fn missing(missing: String) -> SystemError {
     }
 }
 
-/// What root runs must be out of reach of everyone else: each jar, since those that are named on the class path name
-/// others. Java follows links before it looks for these, so they are beside the files that links lead to.
+/// Programs that root runs must be out of reach of everyone else: each jar, since those that are named on the class
+/// path name others. Java follows links before it looks for these, so they are beside the files that links lead to.
 fn check_trusted(directory: &Path) -> Result<(), SystemError> {
     // It names the file or directory, and what to do.
     let refused = |error: io::Error| SystemError::Missing {
@@ -142,7 +142,7 @@ fn check_trusted(directory: &Path) -> Result<(), SystemError> {
         let target = std::fs::canonicalize(&jar).map_err(|error| unreadable(&jar, error))?;
         places.extend(target.parent().map(Path::to_owned));
     }
-    // Before any file: who may write to its directory can put another one in its place, and that is what is to be told.
+    // Before any file: a user who may write to its directory can replace it, and the message has to name the directory.
     for place in &places {
         underlay_files::check_trusted_path(place).map_err(refused)?;
     }
@@ -187,7 +187,7 @@ fn version_of(directory: &Path, jar: &str) -> Result<String, SystemError> {
     }
 }
 
-/// What a short command prints, up to a bound; it is killed after `limit`, and when this process ends.
+/// A short command's output, up to a bound; it is killed after `limit`, and when this process ends.
 fn output_within(mut command: Command, limit: Duration) -> Result<Output, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Ctrl-C on a terminal is this process's to act on: a command that it ends too would seem to have failed.
@@ -229,7 +229,7 @@ fn printed(pipe: Option<Box<dyn Read + Send>>) -> Receiver<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(pipe) = pipe {
-            // What was read until then tells enough.
+            // The output until then is enough.
             let _ = pipe.take(MAX_PRINTED_BYTES).read_to_end(&mut bytes);
         }
         let _ = sender.send(bytes);

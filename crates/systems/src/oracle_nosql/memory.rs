@@ -10,10 +10,10 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// 128 MiB.
 pub(super) const AGENT_HEAP_BYTES: u64 = 32 * MIB;
 pub(super) const ADMIN_HEAP_BYTES: u64 = 64 * MIB;
-/// What these take in all, heap included. Measured: 86 to 94 MiB, and 160 MiB.
+/// Their whole memory, heap included. Measured: 86 to 94 MiB, and 160 MiB.
 const AGENT_BYTES: u64 = 100 * MIB;
 const ADMIN_BYTES: u64 = 170 * MIB;
-/// What a replication node takes besides its heap. Measured: 85 to 110 MiB.
+/// A replication node's memory besides its heap. Measured: 85 to 110 MiB.
 const NODE_OWN_BYTES: u64 = 112 * MIB;
 /// Oracle NoSQL Database refuses less.
 const MIN_HEAP_BYTES: u64 = 48 * MIB;
@@ -62,7 +62,7 @@ impl NosqlMemoryLayout {
         }
     }
 
-    /// What one storage node with so many replication nodes is told that it has.
+    /// The memory that one storage node with so many replication nodes gets as its own.
     pub(super) fn storage_node_mib(&self, replication_nodes: u64) -> u64 {
         (AGENT_BYTES + replication_nodes * (NODE_OWN_BYTES + self.heap_bytes + self.page_cache_bytes)) / MIB
     }

@@ -1,4 +1,4 @@
-//! What a store consists of: storage nodes, each with a directory for every replication node that it has room for.
+//! A store's parts: storage nodes, each with a directory for every replication node that it has room for.
 
 use super::config::NosqlConfig;
 use super::places::{name, volume};

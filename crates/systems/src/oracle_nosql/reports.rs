@@ -1,4 +1,4 @@
-//! What the administration tells of a store in JSON.
+//! The administration's reports on a store in JSON.
 
 use serde::Deserialize;
 use underlay_record::NodeRole;
@@ -12,7 +12,7 @@ struct AdminAnswer<T> {
     return_value: Option<T>,
 }
 
-/// What `show topology` says.
+/// The output of `show topology`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StoreTopology {
@@ -53,7 +53,7 @@ pub(super) struct ReplicationNode {
     pub sn_id: String,
 }
 
-/// What `ping` and `verify configuration` say.
+/// The output of `ping` and `verify configuration`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StoreStatus {
@@ -146,7 +146,7 @@ impl StoreStatus {
         masters.filter(|replica| replica.role() == Some(NodeRole::Master)).find_map(|one| one.sequence_number)
     }
 
-    /// What it finds wrong or questionable.
+    /// Its findings of problems.
     pub(super) fn findings(&self) -> Vec<String> {
         let findings = self.violations.iter().chain(&self.warnings);
         findings.map(|finding| format!("{}: {}", finding.resource_id, finding.description)).collect()

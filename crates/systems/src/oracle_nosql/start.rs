@@ -210,7 +210,7 @@ impl System for OracleNosql {
             let client = plan.start(&existing, &login, None, allowed.as_ref().map(|(allowed, _)| allowed))?;
             return Ok(Box::new(RunningNosql::new(client, config, None)));
         }
-        // A directory that can't be used is told before a missing installation, which costs a download.
+        // An unusable directory is reported before a missing installation, which costs a download.
         let places = places(paths, &config)?;
         check_host_space(&paths.scratch)?;
         let former = formed::read(&config, &places)?;
@@ -240,7 +240,7 @@ impl System for OracleNosql {
             admin.wait(&plan, (DURING, limit), &all, &check, &|status| status.is_healthy(shards, copies))
         };
         let in_force = match former {
-            // What a deployment is not certain of is set as if nothing were.
+            // Uncertain settings of a deployment are set anew.
             None if !admin.deploy(&plan, &parameters, &check).map_err(explained)? => BTreeMap::new(),
             None => parameters.all(),
             Some(former) => former.parameters,
@@ -308,7 +308,7 @@ impl OracleNosql {
     }
 }
 
-/// What logs and statistics take until a cell ends.
+/// The size of logs and statistics until a cell ends.
 const LOGS_BYTES: u64 = 512 << 20;
 
 fn check_host_space(scratch: &Path) -> Result<(), SystemError> {

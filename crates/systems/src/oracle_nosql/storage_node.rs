@@ -47,7 +47,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// The working directory of a storage node, as its processes see it.
 const HERE: &str = "/proc/self/cwd";
 
-/// What all storage nodes have in common.
+/// The common plan of all storage nodes.
 pub(super) struct StorageNodePlan {
     pub config: NosqlConfig,
     pub home: KvHome,
@@ -68,10 +68,9 @@ pub(super) fn endpoint(number: u64) -> SocketAddr {
     (Ipv4Addr::new(127, 0, 0, last), FIRST_PORT + before * PORTS_OF_A_NODE).into()
 }
 
-/// The administration's database is beside the store's, on a device as small as the data scale makes it, and JE writes
-/// nothing while a disk has less than 5 GiB free (`je.freeDisk`): the administration would lose each command that it is
-/// given. No parameter of the administration changes that, but a file in the environment's directory does, which JE
-/// reads last.
+/// The administration's database is beside the store's, on a device that the data scale makes small. JE writes nothing
+/// while a disk has less than 5 GiB free (`je.freeDisk`), so the administration would lose each command. No parameter
+/// of the administration changes that, but a file in the environment's directory does, which JE reads last.
 fn let_it_fill_the_disk(administration: &Path) -> std::io::Result<()> {
     let environment = administration.join("admin1/env");
     std::fs::create_dir_all(&environment)?;
@@ -190,8 +189,7 @@ impl StorageNodePlan {
             // Nobody else can enter the network that it is in.
             "-store-security".to_owned(),
             "none".to_owned(),
-            // It knows only Java of certain vendors, and fewer MiB than a budget may have. What is wrong shows all the
-            // same.
+            // It knows only Java of certain vendors, and fewer MiB than a budget may have. Errors show all the same.
             "-force".to_owned(),
             "-admindir".to_owned(),
             format!("{HERE}/home/admin"),

@@ -190,8 +190,8 @@ impl DeployedStore {
         Ok(())
     }
 
-    /// What agents have logged of services that ended by themselves since the store had started. Their agents have
-    /// started them again.
+    /// The agents' log of services that ended by themselves since the store had started. Their agents have started them
+    /// again.
     fn ended_services(&self) -> Vec<String> {
         let endings = self.logged.iter().map(|place| match place.unclean_ends() {
             Ok(ends) => ends,
@@ -297,8 +297,7 @@ impl RunningNosql {
         })
     }
 
-    /// Those of the client, with which storage node has the master of which shard in place of what it says of each
-    /// replication node.
+    /// The client's figures, with the storage node of each shard's master in place of those of each replication node.
     fn client_figures(&self, mut figures: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let masters: Vec<String> = figures
             .iter()

@@ -35,7 +35,7 @@ impl Drop for ToolPermit<'_> {
 }
 
 impl ToolQueue {
-    /// What a tool prints, whatever its exit status is: that tells how the store is. It is killed once it is
+    /// A tool's output, regardless of its exit status, which depends on the store's state. It is killed once it is
     /// `unwanted`. `resources` are those of the store.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl ToolQueue {
             }
         }
         printed(&tool.log()).map_err(|problem| {
-            SystemError::failed(NAME, during, format!("what {name} printed is lost: {problem}"))
+            SystemError::failed(NAME, during, format!("the output of {name} is lost: {problem}"))
         })
     }
 
@@ -80,7 +80,7 @@ impl ToolQueue {
     }
 }
 
-/// What a tool printed, all of it: the end of a report alone would say something else.
+/// A tool's whole output: the end of a report alone would mislead.
 fn printed(log: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     let file = File::open(log).map_err(|error| error.to_string())?;

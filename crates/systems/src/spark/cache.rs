@@ -1,4 +1,4 @@
-//! What stands between jobs and the object store, beside the jobs: the S3 gateway or Alluxio.
+//! The cache between jobs and the object store: the S3 gateway or Alluxio.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,18 +38,18 @@ const TOLD_AFTER: Duration = Duration::from_millis(2500);
 const MIN_JOURNAL_BYTES: u64 = 64 * MIB;
 const MAX_JOURNAL_BYTES: u64 = 256 << 30;
 
-/// What can be started between jobs and a store.
+/// A cache that can be started between jobs and a store.
 pub(super) struct CacheStarter {
     /// Of the gateway's clients.
     keys: S3Keys,
-    /// What the gateway shows to those, where they speak TLS.
+    /// The gateway's certificate, where clients speak TLS.
     certificate: Option<ServerCertificate>,
     variable: fn(&str) -> Option<String>,
     /// The folder of a cache on a storage.
     folder: PathBuf,
     scratch: PathBuf,
     slow_motion: f64,
-    /// What Alluxio is started with, if the session has its client.
+    /// Alluxio's parameters, if the session has its client.
     alluxio: Option<OfAlluxio>,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct StoreTraffic {
     stored_at_s: Option<f64>,
 }
 
-/// What a cache has done since its start, by which two moments are compared.
+/// A cache's totals since its start, for comparing two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CacheTotals {
     read_bytes: u64,
@@ -170,7 +170,7 @@ impl CacheStarter {
         Ok(CacheStarter { keys, certificate, variable, folder, scratch, slow_motion, alluxio })
     }
 
-    /// What a session must trust besides the store, for a gateway that is put in between, now or later.
+    /// The certificate that a session must trust besides the store's, for a gateway in between, now or later.
     pub(super) fn certificate(&self) -> Option<&ServerCertificate> {
         self.certificate.as_ref()
     }
@@ -209,7 +209,7 @@ impl CacheStarter {
         self.scratch.join("memory")
     }
 
-    /// What a session must be told to reach them, beside the store itself.
+    /// A session's settings for reaching them, beside the store's own.
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
         let is_secured = self.certificate.is_some();
         let scheme = if is_secured { "https" } else { "http" };
@@ -314,7 +314,7 @@ impl RunningCache {
         self.kind
     }
 
-    /// What it has done. Clients of Alluxio tell of themselves some time later.
+    /// Its totals. Clients of Alluxio tell of themselves some time later.
     pub(super) fn totals(&self, during: &'static str) -> Result<CacheTotals, SystemError> {
         Ok(match &self.running {
             CacheServer::Gateway(gateway) => {
@@ -404,8 +404,8 @@ impl RunningCache {
         }
     }
 
-    /// What a job did, from its beginning until the store had everything: what there was at the beginning, at its end
-    /// and then, and what the store was asked for.
+    /// A job's use of the cache, from its beginning until the store had everything: the totals at the beginning, at its
+    /// end and then, and the store's traffic.
     pub(super) fn used(
         &self,
         [before, at_end, drained]: [&CacheTotals; 3],
@@ -509,7 +509,7 @@ impl CacheTotals {
         figures.into_iter().map(|(name, value)| (name.to_owned(), value as f64)).collect()
     }
 
-    /// What is shown over time.
+    /// The gauges over time.
     pub(super) fn gauges(&self) -> Vec<(String, f64)> {
         let mut gauges = vec![
             ("current_cache_unstored_objects", self.dirty_objects),

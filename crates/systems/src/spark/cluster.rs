@@ -123,7 +123,7 @@ impl SparkCluster {
         Ok(())
     }
 
-    /// The file of whom our own requests to the store trust, if they need one.
+    /// The CA file of our own requests to the store, if they need one.
     fn authority(&self) -> Option<String> {
         self.store.certificate().map(|certificate| certificate.chain().display().to_string())
     }
@@ -143,7 +143,7 @@ impl SparkCluster {
         let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "authority": authority, "limit_s": limit_s });
         self.driver.request_within(during, &request, limit, &|| self.health())?;
         log.read_up_to(&mark, limit).map_err(|error| {
-            SystemError::failed(NAME, during, format!("can't read what the store logged: {error}"))
+            SystemError::failed(NAME, during, format!("can't read the store's log: {error}"))
         })
     }
 
@@ -157,7 +157,7 @@ impl SparkCluster {
     ) -> Value {
         let place = |name: &str| match (state.table(name), action) {
             (Some(table), _) => json!(table),
-            // What the store itself has, which a cache could answer for.
+            // The store's own objects, for which a cache could answer.
             (None, VERIFY) => json!(self.store.url(name)),
             (None, _) => json!(self.url(name)),
         };
@@ -206,7 +206,7 @@ impl SparkCluster {
                 );
                 Some(SystemError::failed(NAME, step.during, problem))
             } else {
-                // Spark would wait for ever for a worker that has died, and S3A for very long for its store. A node
+                // Spark would wait forever for a worker that has died, and S3A for very long for its store. A node
                 // that was sent away is no failure: it may come back.
                 self.check(step.during).and_then(|()| self.store.health()).err()
             };
@@ -255,7 +255,7 @@ impl SparkCluster {
         let state = &mut *self.state.lock();
         self.make_input(&step, job, watch, state)?;
         let lost = |error: std::io::Error| {
-            SystemError::failed(NAME, step.during, format!("can't read what it logged: {error}"))
+            SystemError::failed(NAME, step.during, format!("can't read its log: {error}"))
         };
         // Away with what was logged before.
         state.events.read().map_err(lost)?;
@@ -312,20 +312,20 @@ impl SparkCluster {
             location.is_clear();
         }
         left.map(drop).map_err(|error| {
-            let problem = format!("what jobs wrote may still be at {}: {error}", location.directory());
+            let problem = format!("the jobs' files may still be at {}: {error}", location.directory());
             SystemError::failed(NAME, "stopping", problem)
         })
     }
 
-    /// What has gone between the processes of each side so far: executors shuffle there, and a store copies and
-    /// replicates. `None` where nobody can tell, and where both sides share a machine.
+    /// The bytes between the processes of each side so far: executors shuffle there, and a store copies and replicates.
+    /// `None` where nobody can tell, and where both sides share a machine.
     fn bytes_inside(&self) -> Option<[(&'static str, u64); 2]> {
         let compute = self.namespace.as_ref()?.bytes_inside().ok()?;
         let store = self.remote.as_ref()?.namespace.bytes_inside().ok()?;
         Some([("compute_network", compute), ("store_network", store)])
     }
 
-    /// What the external shuffle service has served so far, by its own count; `None` if it does not tell.
+    /// The bytes that the external shuffle service has served so far, by its own count; `None` without one.
     fn served_bytes(&self) -> Option<u64> {
         self.manager.shuffle_service()?.served_bytes(now_s())
     }
@@ -370,7 +370,7 @@ impl RunningSystem for SparkCluster {
         self.driver.wait_until_ready(step.during, self.config.executors, job.limit, &is_wanted)?;
         self.make_input(&step, job, watch, &mut self.state.lock())?;
         self.drain(step.during, job.limit, watch)?;
-        // What was done until now is told by then, and no part of the job's.
+        // By then the cache has reported all earlier work, which is no part of the job's.
         std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, RunningCache::told_after));
         // It takes a second or two, which is no part of what is measured.
         let served_bytes = self.served_bytes();

@@ -43,7 +43,7 @@ impl OutputCommitter {
         }
     }
 
-    /// What chooses it in a session.
+    /// The settings that choose it in a session.
     pub(super) fn settings(self) -> BTreeMap<&'static str, &'static str> {
         let version = if self == OutputCommitter::FileV2 { "2" } else { "1" };
         [

@@ -1,4 +1,4 @@
-//! The settings that a study may give. What they mean is in `docs.md`.
+//! The settings that a study may give. `docs.md` explains them.
 
 mod cached;
 
@@ -25,7 +25,7 @@ settings! {
     #[derive(Clone, Debug, PartialEq)]
     pub(crate) struct SparkConfig {
         "store" => store: StoreKind = StoreKind::Hdfs, STORES,
-            "what jobs read and write: hdfs (default), or s3a: Ceph through S3A, or the store at endpoint";
+            "the jobs' storage: hdfs (default), or s3a: Ceph through S3A, or the store at endpoint";
         "endpoint" => endpoint: Option<StoreEndpoint> = None,
             OptionalSetting(CustomSetting { read: StoreEndpoint::read, show: StoreEndpoint::show }),
             "an S3 store that is there already, such as https://s3.example.com: none, Ceph is started";
@@ -129,7 +129,7 @@ const STORES: OneOf<StoreKind> = OneOf(&[("hdfs", StoreKind::Hdfs), ("s3a", Stor
 
 impl SparkConfig {
     /// The configuration of `values` under a budget of everything together, for a storage of so many data directories;
-    /// or every mistake. What isn't known yet is not judged.
+    /// or every mistake. Unknown values are not judged yet.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
@@ -280,7 +280,7 @@ impl SparkConfig {
         mistakes
     }
 
-    /// What is started for jobs to read and write, if anything is.
+    /// The store that is started for jobs to read and write, if any.
     pub(super) fn kind(&self) -> StoreKind {
         if self.master.is_some() {
             return StoreKind::Given;
@@ -380,7 +380,7 @@ impl SparkConfig {
     }
 }
 
-/// What goes with an endpoint alone.
+/// Settings that go with an endpoint alone.
 const OF_ENDPOINT: &[&str] = &[
     "bucket",
     "region",
@@ -391,7 +391,7 @@ const OF_ENDPOINT: &[&str] = &[
     "session_token_variable",
 ];
 
-/// What goes with other stores.
+/// Settings that go with other stores.
 fn others(kind: StoreKind) -> &'static [&'static str] {
     match kind {
         StoreKind::Hdfs => &["osds", "store_cache", "bluestore"],

@@ -14,7 +14,7 @@ use crate::system::SystemResources;
 /// As long as a device in slow motion may keep somebody waiting.
 const NETWORK_TIMEOUT_S: f64 = 120.0;
 
-/// What a session's configuration depends on.
+/// The inputs of a session's configuration.
 pub(super) struct SessionDefaults<'a> {
     pub config: &'a SparkConfig,
     pub resources: &'a SystemResources,
@@ -39,9 +39,9 @@ pub(super) struct SessionDefaults<'a> {
     pub store: BTreeMap<String, String>,
     /// Whom Java trusts besides the authorities that it knows: a file of its own format.
     pub trusted: Option<std::path::PathBuf>,
-    /// What another manager than Spark's own wants.
+    /// Settings for another manager than Spark's own.
     pub manager: BTreeMap<String, String>,
-    /// What it does not want of all this.
+    /// Settings of these that it does not want.
     pub without: &'a [&'a str],
 }
 

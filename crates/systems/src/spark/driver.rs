@@ -188,8 +188,8 @@ impl SparkDriver {
         self.child.kill();
     }
 
-    /// Sends a request and returns its last answer. `each` is called with what is told before that, and with `null`
-    /// several times a second in between. If it returns `false`, the request is cancelled, which makes it fail.
+    /// Sends a request and returns its last answer. `each` gets the answers before that, and `null` several times a
+    /// second in between. If it returns `false`, the request is cancelled, which makes it fail.
     pub(super) fn request(
         &self,
         during: &'static str,
@@ -210,7 +210,7 @@ impl SparkDriver {
             let line = lines.next(&mut stream).map_err(lost)?;
             let answer: Value = match &line {
                 Some(line) => serde_json::from_slice(line).map_err(|error| {
-                    SystemError::failed(NAME, during, format!("can't read what the driver answers: {error}"))
+                    SystemError::failed(NAME, during, format!("can't read the driver's answer: {error}"))
                 })?,
                 None => Value::Null,
             };

@@ -23,7 +23,7 @@ use crate::port_forward::{ADDRESS, ForwardTarget, NetworkDoor};
 use crate::system::{SystemError, SystemSettings};
 
 const PROGRAM: &str = "store.py";
-/// Up to five requests, of which each has ten seconds, and some for Python and their connections.
+/// Up to five requests of ten seconds each, and some for Python and their connections.
 const CHECK_LIMIT: Duration = Duration::from_secs(70);
 /// Objects are deleted one by one: thousands, from a store that may be far away.
 const CLEAR_LIMIT: Duration = Duration::from_secs(3600);
@@ -122,7 +122,7 @@ impl ExternalStore {
         format!("s3a://{}/{}{name}", self.bucket, self.prefix)
     }
 
-    /// What a session must be told to reach it.
+    /// A session's settings for reaching it.
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
         let mut settings: BTreeMap<String, String> = [
             ("endpoint", self.endpoint.url_inside()),
@@ -152,7 +152,7 @@ impl ExternalStore {
         settings
     }
 
-    /// What it does wrong now, by the same questions as at the start.
+    /// Its present trouble, by the same questions as at the start.
     pub(super) fn trouble(&self) -> Option<String> {
         self.ask("check", CHECK_LIMIT).err()
     }
@@ -186,7 +186,7 @@ impl ExternalStore {
             std::thread::sleep(POLL);
         }
         let failed = |problem: &str| {
-            let problem = format!("what jobs wrote may still be at {}: {problem}", self.url(""));
+            let problem = format!("the jobs' files may still be at {}: {problem}", self.url(""));
             SystemError::failed(NAME, "stopping", problem)
         };
         if !self.namespace.processes().is_empty() {
@@ -209,7 +209,7 @@ impl ExternalStore {
         });
         let place = self.endpoint.show();
         let answer = self.run(&request.to_string(), limit).map_err(|error| {
-            // From then on the end of the run deletes whatever begins with the prefix.
+            // From then on the end of the run deletes all objects below the prefix.
             let left = match action == "check" && self.is_clear && may_have_written(&error) {
                 true => format!("; '{}probe' may be left in the bucket '{}'", self.prefix, self.bucket),
                 false => String::new(),
@@ -299,7 +299,7 @@ impl Drop for ExternalStore {
         // The way of a run that failed or was stopped: nobody else says what is left in a bucket that isn't ours.
         // The reader of standard error may be gone, which must not prevent the deletion.
         let say = |text: &dyn std::fmt::Display| drop(writeln!(std::io::stderr(), "{text}"));
-        say(&format_args!("deleting what jobs wrote at {}", self.url("")));
+        say(&format_args!("deleting the jobs' files at {}", self.url("")));
         if let Err(error) = self.clear() {
             say(&error);
         }

@@ -77,7 +77,7 @@ impl StoreEndpoint {
         }
     }
 
-    /// What may be connected to: `HOST:PORT`.
+    /// The address that may be connected to: `HOST:PORT`.
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
@@ -122,7 +122,7 @@ pub(super) fn variable(text: &str) -> Result<String, String> {
     }
 }
 
-/// What environment variables have: the two keys, and the token of a session.
+/// The values of environment variables: the two keys, and the token of a session.
 ///
 /// # Errors
 /// Which variable is not set, or has something that is no key.

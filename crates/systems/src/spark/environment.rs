@@ -16,15 +16,15 @@ use crate::program::on_path;
 use crate::setting::SettingKind as _;
 use crate::system::{LoadProgress, SystemError, SystemResources};
 
-/// What pip builds PySpark with, and then everything else.
+/// Pip's build tools for PySpark, and then everything else.
 const BUILD_TOOLS: &str = include_str!("requirements-build.txt");
 const VARIABLE: &str = "UNDERLAY_PYTHON";
 const ASK: &str = "import sys, venv, ensurepip; print('%d %d %s' % (*sys.version_info[:2], sys.executable))";
 const LIMIT: Duration = Duration::from_secs(1800);
 /// By these pip would install elsewhere, or nothing.
 const OTHER_PLACES: [&str; 5] = ["PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_DRY_RUN"];
-/// What users may have set for Python and for other installations of Spark. From `AWS_` Spark would take a session's
-/// token, and send it to the study's store.
+/// Variables that users may have set for Python and for other installations of Spark. From `AWS_` Spark would take a
+/// session's token, and send it to the study's store.
 const PREFIXES: [&str; 6] = ["PYTHON", "PYSPARK_", "SPARK_", "HADOOP_", "YARN_", "AWS_"];
 
 /// An environment that is complete.
@@ -82,7 +82,7 @@ fn environment_in(
     let folder = cache.join("python");
     let directory = folder.join(&name);
     let waiting = "waiting for another process that installs PySpark";
-    let installing = format!("installing PySpark {} and what it needs", spark.full().unwrap_or_default());
+    let installing = format!("installing PySpark {} and its dependencies", spark.full().unwrap_or_default());
     make_once(NAME, &folder, &name, [waiting, &installing], progress, |staging| {
         let environment = staging.join("environment");
         install((spark, python), &environment, staging)?;
@@ -138,7 +138,7 @@ fn install(
         }
         pip
     };
-    run(pip(&tools), &staging.join("pip-build.log"), "install what PySpark is built with")?;
+    run(pip(&tools), &staging.join("pip-build.log"), "install PySpark's build tools")?;
     run(pip(&packages), &staging.join("pip.log"), "install PySpark")
 }
 

@@ -30,13 +30,13 @@ pub struct SparkStage {
     pub output_records: u64,
     pub shuffle_read_bytes: u64,
     pub shuffle_write_bytes: u64,
-    /// What an earlier stage of the job has left in executors' memory. Spark counts it as input.
+    /// Bytes that an earlier stage of the job has left in executors' memory. Spark counts it as input.
     pub kept_bytes: u64,
     /// Whether that is what it reads.
     pub reads_kept: bool,
 }
 
-/// What happened between two readings.
+/// The events between two readings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobEvents {
     /// By number and attempt.
@@ -45,7 +45,7 @@ pub struct JobEvents {
     commits: BTreeSet<u64>,
     /// Data sets that a stage has computed and left in executors' memory.
     kept: BTreeSet<u64>,
-    /// What the committers of whole jobs took, by those that measured it.
+    /// The time of whole jobs' committers, by those that measured it.
     pub job_commit_s: Option<f64>,
 }
 
@@ -193,7 +193,7 @@ impl JobEvents {
 }
 
 impl SparkStage {
-    /// What its tasks did with data: `read, shuffle out`.
+    /// Its name, by its tasks' work with data: `read, shuffle out`.
     pub fn name(&self) -> String {
         let parts = [
             (self.input_bytes > 0, "read"),
@@ -217,7 +217,7 @@ fn to_be_kept(info: &Value) -> impl Iterator<Item = u64> {
     all.iter().filter(stays).filter_map(|data| data["RDD ID"].as_u64())
 }
 
-/// Whatever a log says, sums do not overflow.
+/// Sums do not overflow, with any values in a log.
 fn add(sum: &mut u64, more: u64) {
     *sum = sum.saturating_add(more);
 }
@@ -237,8 +237,8 @@ struct SparkTask {
 }
 
 impl SparkTask {
-    /// Spark measures the CPU, the commit, and waiting for the shuffle. What is left of the task's time is waiting for
-    /// its input and its output: for whichever it has, or for both in proportion to their bytes.
+    /// Spark measures the CPU, the commit, and waiting for the shuffle. The rest of the task's time is waiting for its
+    /// input and its output: for the one that it has, or for both in proportion to their bytes.
     fn divided(&self) -> TaskTime {
         let mut left = self.run_s;
         let mut take = |wanted: f64| {

@@ -1,4 +1,4 @@
-//! The jobs that a study can name: what each reads and writes, and what is told of it afterwards.
+//! The jobs that a study can name: what each reads and writes, and what the record has of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::system::{JobRequest, JobTakes, SystemError};
 pub(super) const JOBS: &[(&str, &str)] = &[
     ("teragen", "writes rows of 100 bytes to the store"),
     ("terasort", "sorts them: as much input as shuffle as output"),
-    ("teravalidate", "reads what terasort wrote and checks its order"),
+    ("teravalidate", "reads terasort's output and checks its order"),
     ("kmeans", "groups points around known centres: high CPU load"),
     ("tpcds", "54 queries derived from TPC-DS, one after the other"),
     ("tpcds-few", "nine of them"),
@@ -43,7 +43,7 @@ const MIN_GAP_S: f64 = 0.02;
 const CLOCKS_APART_S: f64 = 0.1;
 const SLEWED_SHARE: f64 = 0.001;
 
-/// What becomes of a job's output when it commits.
+/// How a job commits its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommitMode {
     Renamed,
@@ -178,7 +178,7 @@ impl DriverRequest {
         self.input.map_or(Ok(None), step_of)
     }
 
-    /// What identifies its output: made once, it need not be made again.
+    /// The identity of its output: made once, it need not be made again.
     pub(super) fn fingerprint(&self) -> String {
         format!("{} {:?}", self.job, self.options)
     }
@@ -201,7 +201,7 @@ pub(super) fn committed_by(
     let found = result["committer"].as_str().unwrap_or("none");
     if found != asked.name() {
         let problem =
-            format!("the output was to come from the committer '{}', and tells of '{found}'", asked.name());
+            format!("the committer '{}' should have written the output, and '{found}' did", asked.name());
         return Err(SystemError::failed(NAME, during, problem));
     }
     Ok(asked.name())
@@ -210,7 +210,7 @@ pub(super) fn committed_by(
 /// When a job ran, as its driver tells, by this machine's clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct JobTiming {
-    /// In seconds since 1970, as events and requests are told.
+    /// In seconds since 1970, as are the times of events and requests.
     began_s: f64,
     ended_s: f64,
     /// By the clock that nobody sets.
@@ -229,7 +229,7 @@ impl JobTiming {
         let set_s = ran.ended_s - ran.began_s - ran.took_s;
         match set_s.abs() > CLOCKS_APART_S + SLEWED_SHARE * ran.took_s {
             true => Err(failed(format!(
-                "this host's clock was set by {set_s:.1} s meanwhile, so that nobody knows what belongs to which stage: run it again"
+                "this host's clock was set by {set_s:.1} s meanwhile, so times can't be assigned to stages: run it again"
             ))),
             false => Ok(ran),
         }
@@ -271,8 +271,7 @@ pub(super) fn record(
         counters.insert(format!("{query}_wall_ms"), (took_s.as_f64().unwrap_or_default() * 1e3).round());
     }
     let mut stage_records = with_gaps(&stages, began_s, ended_s);
-    // What made the job's input, and what checks its output, is no part of it.
-    // What can't be read has no time of its own.
+    // Making the job's input, and checking its output, are no part of it. An unreadable request has no time of its own.
     let is_of_job =
         |request: &&StoreRequest| (began_s..=ended_s).contains(&request.at_s) || !request.is_readable();
     let requests: Vec<&StoreRequest> = requests.iter().filter(is_of_job).collect();

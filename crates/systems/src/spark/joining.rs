@@ -1,4 +1,4 @@
-//! Joining a cluster that runs already: whether its master can be reached, and what a session must be told of it.
+//! Joining a cluster that runs already: whether its master can be reached, and a session's settings for it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs, UdpSocket};
@@ -125,8 +125,7 @@ fn connect(master: &ExternalMaster) -> Result<Option<IpAddr>, String> {
 }
 
 impl ReachedMaster {
-    /// What a session must be told, in place of what one on this machine alone is told. `jobs` is the folder of the
-    /// jobs' sources.
+    /// A session's settings, in place of those for this machine alone. `jobs` is the folder of the jobs' sources.
     pub(super) fn settings(
         &self,
         config: &SparkConfig,
@@ -165,7 +164,7 @@ impl ReachedMaster {
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// What a session of a cluster of this machine alone has, and this one must not.
+    /// Settings of a session on this machine alone that this one must not have.
     pub(super) fn without() -> &'static [&'static str] {
         &[
             "spark.executor.extraClassPath",

@@ -1,4 +1,4 @@
-//! What starts executors: Spark's own master and workers, YARN, or a cluster that runs already.
+//! Managers of executors: Spark's own master and workers, YARN, or a cluster that runs already.
 
 use super::servers::SparkServers;
 use super::shuffle_service::ShuffleService;

@@ -10,10 +10,10 @@ const KUBERNETES: &str = "k8s://";
 const YARN: &str = "yarn";
 const SPARKS_PORT: u16 = 7077;
 
-/// What starts executors of a cluster that runs already.
+/// The master of an external cluster, which starts executors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExternalMaster {
-    /// Spark's own masters, of which one leads: `HOST:PORT`.
+    /// Spark's own masters; one of them leads: `HOST:PORT`.
     Spark(Vec<String>),
     /// The ResourceManager that `configuration` names.
     Yarn,
@@ -51,7 +51,7 @@ impl ExternalMaster {
         }
     }
 
-    /// What this host connects to by itself, `HOST:PORT` each.
+    /// The addresses that this host connects to by itself, `HOST:PORT` each.
     pub(super) fn places(&self) -> Vec<&str> {
         match self {
             ExternalMaster::Spark(places) => places.iter().map(String::as_str).collect(),
@@ -102,7 +102,7 @@ pub(super) fn plain_word(text: &str) -> Result<String, String> {
     }
 }
 
-/// What goes with a cluster that runs already, and what it needs.
+/// Settings that go with an external cluster, and those that it needs.
 const BESIDE: &[&str] = &[
     "configuration",
     "work_directory",
@@ -113,7 +113,7 @@ const BESIDE: &[&str] = &[
     "image",
     "kubernetes_namespace",
 ];
-/// What jobs choose, wherever they run.
+/// Settings of jobs on any cluster.
 const OF_JOBS: &[&str] =
     &["version", "master", "committer", "executors", "executor_cores", "executor_memory", "block_size"];
 
@@ -131,7 +131,7 @@ pub(super) fn applies_there_alone(name: &str) -> bool {
     name == "master" || BESIDE.contains(&name)
 }
 
-/// What a study says of such a cluster, and of what goes with it.
+/// A study's settings of such a cluster.
 pub(super) struct MasterSettings<'a> {
     pub master: Option<&'a ExternalMaster>,
     pub work_directory: Option<&'a str>,
@@ -144,7 +144,7 @@ pub(super) struct MasterSettings<'a> {
     pub writes_tables: bool,
 }
 
-/// What does not go together with a master, or without one.
+/// Contradictions with a master, or without one.
 pub(super) fn mistakes(values: &BTreeMap<String, String>, settings: &MasterSettings<'_>) -> SettingMistakes {
     let mut mistakes = SettingMistakes::new();
     let mut mistake = |key: &str, problem: &str| mistakes.push((key.to_owned(), problem.to_owned()));

@@ -22,7 +22,7 @@ pub(super) const APPLICATION_MASTER_BYTES: u64 = APPLICATION_MASTER_HEAP_BYTES +
 pub(super) const DRIVER_HEAP_BYTES: u64 = 1024 * MIB;
 /// Java's own part of the driver, and the Python program that it serves.
 const DRIVER_OWN_BYTES: u64 = 288 * MIB;
-/// What an executor has outside of its heap: code, threads, network buffers, and a Python worker. Measured: 180 to 230
+/// An executor's memory outside of its heap: code, threads, network buffers, and a Python worker. Measured: 180 to 230
 /// MiB.
 pub(super) const EXECUTOR_OWN_BYTES: u64 = 256 * MIB;
 const MAX_EXECUTOR_HEAP_BYTES: u64 = 24 * 1024 * MIB;
@@ -35,7 +35,7 @@ const CACHE_SHARE: u64 = 4;
 const BETWEEN_SHARE: u64 = 3;
 const MIN_BETWEEN_BYTES: u64 = 64 * MIB;
 
-/// What starts executors.
+/// The manager of executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManagerKind {
     /// Spark's own master and workers.
@@ -44,18 +44,18 @@ pub(crate) enum ManagerKind {
     Yarn,
 }
 
-/// What jobs read from and write to.
+/// The jobs' store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     Hdfs,
     S3a,
     /// S3 at an endpoint: nothing is started.
     Elsewhere,
-    /// What a cluster that runs already has.
+    /// The store of an external cluster.
     Given,
 }
 
-/// What stands between jobs and an object store.
+/// The cache between jobs and an object store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheKind {
     /// Underlay's own S3 gateway.
@@ -72,7 +72,7 @@ impl CacheKind {
         }
     }
 
-    /// What it needs besides its memory tier, for so many executors as its clients.
+    /// Its memory besides its memory tier, for so many executors as its clients.
     fn own_bytes(self, executors: u64) -> u64 {
         match self {
             CacheKind::Gateway => gateway::OWN_BYTES,
@@ -81,7 +81,7 @@ impl CacheKind {
     }
 }
 
-/// What the budget has to cover.
+/// The memory demand on the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SparkMemoryDemand {
     pub budget_bytes: u64,
@@ -130,7 +130,7 @@ impl SparkMemoryDemand {
         }
     }
 
-    /// What runs with these sizes, kind by kind.
+    /// The processes with these sizes, kind by kind.
     fn processes(self, division: &SparkMemoryLayout) -> Vec<ProcessMemory> {
         let process = |kind, count, heap_bytes, own_bytes| ProcessMemory {
             what: kind,

@@ -17,7 +17,7 @@ use crate::java::ClassPath;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::SystemError;
 
-/// What containers may have together: the application's master, and the executors, to the last byte.
+/// The memory of all containers: the application's master, and the executors, to the last byte.
 fn containers_bytes(config: &SparkConfig) -> u64 {
     APPLICATION_MASTER_BYTES + config.executors * (config.division().executor_heap_bytes + EXECUTOR_OWN_BYTES)
 }
@@ -78,7 +78,7 @@ fn staging(scratch: &Path) -> PathBuf {
     scratch.join("yarn").join("staging")
 }
 
-/// What a session must be told. `java` are the options of every Java program.
+/// A session's settings. `java` are the options of every Java program.
 pub(super) fn settings(plan: &ServerPlan, java: &str) -> BTreeMap<String, String> {
     let mib = |bytes: u64| format!("{}m", bytes / MIB);
     [
@@ -109,7 +109,7 @@ mod tests {
             .into();
         let config = SparkConfig::resolve(&values, Some(16 << 30), Some(1)).unwrap();
         assert_eq!(containers_bytes(&config) / MIB, 256 + 128 + 3 * (1024 + 256));
-        // Another executor does not fit, whatever Spark asks for beside these.
+        // Another executor does not fit, with any other requests of Spark.
         const { assert!(APPLICATION_MASTER_BYTES < EXECUTOR_OWN_BYTES + 512 * MIB) };
     }
 }

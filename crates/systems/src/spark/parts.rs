@@ -1,4 +1,4 @@
-//! What a cluster consists of: a driver and its workers, above the store that jobs read and write.
+//! A cluster's parts: a driver and its workers, above the store that jobs read and write.
 
 use super::NAME;
 use super::config::SparkConfig;

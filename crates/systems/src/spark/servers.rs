@@ -32,7 +32,7 @@ const MASTER_STATE: &str = "/json/";
 const POLL: Duration = Duration::from_millis(200);
 const MASTER_CLASS: &str = "org.apache.spark.deploy.master.Master";
 const WORKER_CLASS: &str = "org.apache.spark.deploy.worker.Worker";
-/// What Spark accesses of Java's own classes by reflection.
+/// Java's own classes that Spark accesses by reflection.
 const OPENED: [&str; 8] = [
     "java.lang",
     "java.lang.invoke",
@@ -167,7 +167,7 @@ impl ServerPlan {
     }
 }
 
-/// What a worker passes on to its executors, and the driver needs as well.
+/// The environment that a worker passes on to its executors, and that the driver needs as well.
 pub(super) fn executor_environment(
     (version, environment): (SparkVersion, &PythonEnvironment),
     local_directories: &[PathBuf],

@@ -1,5 +1,5 @@
 //! The external shuffle service, a part of Spark's worker: it serves what executors have shuffled, also of those that
-//! are gone. What it has served is in a file that its own metrics are written to.
+//! are gone. Its own metrics file has the served bytes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const WRITTEN_LIMIT: Duration = Duration::from_secs(10);
 /// The bytes of the blocks that it was asked for.
 const SERVED: &str = "shuffleService.blockTransferRateBytes.csv";
 
-/// What a worker has served so far.
+/// A worker's served bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShuffleService {
     metrics: PathBuf,

@@ -47,13 +47,13 @@ use underlay_record::NodeRole;
 /// This limit only tells a stuck process from a slow one.
 const START_LIMIT: Duration = Duration::from_secs(240);
 
-/// What can be kept on a separate storage.
+/// Roles with a separate storage.
 const ROLES: &[(&str, &str)] = &[
-    ("shuffle", "executors' local directories: shuffle files, spills, and what S3A has not uploaded yet"),
+    ("shuffle", "executors' local directories: shuffle files, spills, and pending uploads of S3A"),
     ("namenode", "the image and the edit log of HDFS's NameNode"),
     (
         "cache_storage",
-        "the journal, the metadata and the flash tier of a cache between jobs and Ceph; by default with what is shuffled",
+        "the journal, the metadata and the flash tier of a cache between jobs and Ceph; by default with shuffle files",
     ),
 ];
 /// The library by which each version reaches S3, in the record.
@@ -523,7 +523,7 @@ impl System for Spark {
         let is_ours = config.endpoint.is_none() && config.master.is_none();
         (is_ours && away as u64 >= config.copies()).then(|| {
             format!(
-                "objects and blocks have {} copies: jobs wait for what is on {away} nodes of the store while these are away",
+                "objects and blocks have {} copies: jobs wait for the data on {away} nodes of the store while these are down",
                 config.copies()
             )
         })
@@ -541,8 +541,8 @@ impl System for Spark {
 
     fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
-        // Which version, store and committer a study has is not known here. What few studies want is got when they
-        // start.
+        // Which version, store and committer a study has is not known here. Rare requirements are fetched when such a
+        // study starts.
         environment(SparkVersion::V3_5, progress)?;
         SPARK.directory(progress).map_err(|error| error.into_system_error(NAME))?;
         ICEBERG.directory(progress).map_err(|error| error.into_system_error(NAME))?;

@@ -1,5 +1,5 @@
-//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, an S3 store that was there
-//! already, or what a cluster has that runs already.
+//! The jobs' store: an HDFS or a Ceph cluster that was started below Spark, an external S3 store, or an external
+//! cluster's.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -33,7 +33,7 @@ pub(super) enum SparkStore {
     Hdfs(Box<Hdfs>),
     Ceph(Box<Ceph>),
     Elsewhere(Box<ExternalStore>),
-    /// What a cluster has that runs already.
+    /// An external cluster's store.
     Given(GivenLocation),
 }
 
@@ -52,7 +52,7 @@ impl GivenLocation {
     /// When the directory can't be written down.
     pub(super) fn new(directory: String, ledger: &RemoteLedger) -> Result<GivenLocation, SystemError> {
         let entry = ledger
-            .enter(&format!("what jobs wrote below {directory}, which a cluster elsewhere has"))
+            .enter(&format!("the jobs' files below {directory}, on an external cluster"))
             .map_err(|problem| SystemError::starting(NAME, problem))?;
         let [is_used, was_used] = [(); 2].map(|()| AtomicBool::new(false));
         Ok(GivenLocation { directory, is_used, was_used, entry: Mutex::new(entry) })
@@ -92,7 +92,7 @@ impl Drop for GivenLocation {
             // The reader of standard error may be gone.
             let _ = writeln!(
                 std::io::stderr(),
-                "what jobs wrote may still be at {}: delete it there",
+                "the jobs' files may still be at {}: delete them there",
                 self.directory
             );
         }
@@ -186,7 +186,7 @@ impl SparkStore {
         })
     }
 
-    /// What a session must be told to reach it.
+    /// A session's settings for reaching it.
     pub(super) fn settings(&self, address: Ipv4Addr) -> BTreeMap<String, String> {
         let ceph = match self {
             SparkStore::Hdfs(_) | SparkStore::Given(_) => return BTreeMap::new(),
@@ -213,7 +213,7 @@ impl SparkStore {
         .into()
     }
 
-    /// What its clients must trust besides the authorities that they know.
+    /// The certificate that its clients must trust besides the known authorities.
     pub(super) fn certificate(&self) -> Option<&ServerCertificate> {
         match self {
             SparkStore::Ceph(ceph) => ceph.certificate(),
@@ -262,7 +262,7 @@ impl SparkStore {
         }
     }
 
-    /// What may have kept a job waiting. Asking takes seconds.
+    /// The trouble that may have kept a job waiting. Asking takes seconds.
     pub(super) fn trouble(&self) -> Option<String> {
         match self {
             SparkStore::Elsewhere(store) => store.trouble(),

@@ -41,7 +41,7 @@ impl SparkVersion {
         }
     }
 
-    /// What it needs besides PySpark, which brings its own jars.
+    /// Its jars besides PySpark, which brings its own.
     pub(super) fn jars(self) -> &'static ArtifactList {
         match self {
             SparkVersion::V3_5 => &SPARK,
@@ -75,7 +75,7 @@ impl SparkVersion {
     }
 
     /// Whether its S3A can talk to this version of Ceph over TLS alone. Amazon's second SDK signs what it sends part by
-    /// part over plain HTTP, and Ceph rejects such a request when it is empty; the first one can be told to sign in
+    /// part over plain HTTP, and Ceph rejects such a request when it is empty; the first one can be set to sign in
     /// another way.
     pub(super) fn needs_tls(self) -> bool {
         self == SparkVersion::V4_1

@@ -33,7 +33,7 @@ impl FrameBuffer {
     /// frame claims.
     ///
     /// # Errors
-    /// See above; otherwise those of the stream. What has been received is kept.
+    /// See above; otherwise those of the stream. Received bytes are kept.
     pub fn receive(&mut self, stream: &mut impl Read) -> io::Result<bool> {
         self.body = 0..0;
         loop {

@@ -12,7 +12,7 @@ use super::{
 /// The position of the service time in a reply's frame.
 const SERVICE: Range<usize> = 9..17;
 
-/// What a request asks for. The numbers are part of the protocol.
+/// A request's operation. The numbers are part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WireOpcode {
@@ -100,7 +100,7 @@ impl<'a> WireRequest<'a> {
     /// Reads a frame's body.
     ///
     /// # Errors
-    /// What is malformed.
+    /// The malformed part.
     pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
         let mut parts = BodyReader { rest: body };
         let id = parts.u32("id")?;
@@ -126,7 +126,7 @@ impl<'a> WireRequest<'a> {
 pub struct WireReply<'a> {
     pub id: u32,
     pub status: WireStatus,
-    /// What the system took, in nanoseconds by the child's clock.
+    /// The system's time, in nanoseconds by the child's clock.
     pub service_ns: u64,
     /// Scan: records read.
     pub number: u64,
@@ -137,7 +137,7 @@ impl<'a> WireReply<'a> {
     /// Reads a frame's body.
     ///
     /// # Errors
-    /// What is malformed.
+    /// The malformed part.
     pub fn decode(body: &'a [u8]) -> Result<Self, FrameError> {
         let mut parts = BodyReader { rest: body };
         let id = parts.u32("id")?;

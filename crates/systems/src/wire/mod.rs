@@ -56,7 +56,7 @@ pub(crate) const ALL_FIELDS: u32 = u32::MAX;
 /// In the place of a field's number: the key of the record whose fields follow.
 pub const RECORD_KEY: u16 = u16::MAX;
 
-/// What is wrong with a frame, or with a message that can't become one.
+/// The error of a frame, or of a message that can't become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("a frame of {bytes} bytes is longer than the {MAX_FRAME_BYTES} allowed")]

@@ -20,7 +20,7 @@ impl<'a> WireValues<'a> {
     /// Checks that `raw` is exactly one list of fields.
     ///
     /// # Errors
-    /// What is malformed.
+    /// The malformed part.
     pub fn parse(raw: &'a [u8]) -> Result<WireValues<'a>, FrameError> {
         let mut parts = BodyReader { rest: raw };
         let count = parts.u16("count of fields")?;

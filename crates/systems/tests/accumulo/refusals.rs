@@ -1,4 +1,4 @@
-//! What is told before anything starts.
+//! Problems that are reported before anything starts.
 
 use std::collections::BTreeMap;
 

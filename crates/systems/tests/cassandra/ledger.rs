@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(5);
 struct Write {
     value: Vec<u8>,
     begun: u64,
-    /// `None` while it is under way, and for ever if it failed: it may be there or not.
+    /// `None` while it is under way, and forever if it failed: it may be there or not.
     answered: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Ledger {
         for (field, _) in values.iter() {
             let writes = record.get_mut(&field).unwrap();
             writes.iter_mut().find(|write| write.begun == begun).unwrap().answered = Some(now);
-            // Whatever was answered before this one began lies under it.
+            // All writes answered before this one began lie under it.
             writes.retain(|write| write.answered.is_none_or(|answered| answered > begun));
         }
     }

@@ -67,7 +67,7 @@ pub fn start(
     Ok(running)
 }
 
-/// Joins the cluster of which one node listens at `address`.
+/// Joins the cluster with a node at `address`.
 pub fn join(address: &str, pairs: &[(&str, &str)]) -> Result<Box<dyn RunningSystem>, SystemError> {
     join_by(&INSTALLED, address, pairs)
 }

@@ -157,8 +157,8 @@ fn scans_give_each_record_once(running: &dyn RunningSystem) {
     for key in &keys {
         client.insert(key.as_bytes(), &whole_record(key)).unwrap();
     }
-    // The records are the table's only ones, so a scan from the first in the order of hashes finds all of them, one
-    // from the last finds that alone, and one from any other as many as come from there on.
+    // The table has no other records. In the order of hashes, a scan from the first record finds all, a scan from the
+    // last finds that alone, and any other scan finds all from there on.
     let mut counts: Vec<u32> = keys
         .iter()
         .map(|key| match client.scan(key.as_bytes(), 1000, FieldSelection::All).unwrap() {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells by this flag that something has ended, also where it panicked: otherwise who waits for it would wait for ever.
+/// Tells by this flag that something has ended, also where it panicked: otherwise who waits for it would wait forever.
 pub(crate) struct Ending<'a>(pub &'a AtomicBool);
 
 impl Drop for Ending<'_> {

@@ -34,7 +34,7 @@ const BUSY: &str =
 
 /// What a relay does with further connections.
 const PASSING: u8 = 0;
-/// 503 to whatever is asked.
+/// 503 to every request.
 const BUSILY: u8 = 1;
 /// It answers nothing.
 const SILENTLY: u8 = 2;
@@ -181,7 +181,7 @@ pub(crate) fn hold(cluster: &SparkCluster, scratch: &Path, job: &JobRequest) {
         SPARK.start_cluster(&paths, &SystemResources::with_budget(4 << 30), settings)
     };
 
-    // What can't be used is told before anything is started.
+    // Unusable addresses are reported before anything starts.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for (settings, expected) in [
         (settings(free, &[]), "can't be reached: Connection refused"),

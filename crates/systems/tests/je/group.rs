@@ -1,4 +1,4 @@
-//! The system `je-ha`: two shards of three members, of which some are killed under load.
+//! The system `je-ha`: two shards of three members; some are killed under load.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -113,7 +113,7 @@ fn a_replica_may_hang(store: &JeHaStore, ledger: &Arc<Ledger>, replica: &MemberS
     assert_eq!(ledger.losses(store), [""; 0]);
 }
 
-/// One that is killed while it starts stays away, and both who started and who killed it are told.
+/// One that is killed while it starts stays away, and both the starter and the killer get an answer.
 fn a_start_is_cut_short(store: &JeHaStore) {
     let name = "shard1-node3";
     SystemNodes::kill(store, name).unwrap();

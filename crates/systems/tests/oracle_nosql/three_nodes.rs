@@ -1,4 +1,4 @@
-//! Three storage nodes with two shards, of which some are killed under load.
+//! Three storage nodes with two shards; some are killed under load.
 
 use std::cell::Cell;
 use std::net::TcpListener;
@@ -109,7 +109,7 @@ fn storage_nodes_killed_under_load_lose_nothing_acknowledged() {
     assert!((1.0..=3.0).contains(&gauges["current_master_of_shard_2"]), "{gauges:#?}");
 
     // As if the directories were the images of a study, of machines that all crash at this moment. What settled is on
-    // the devices, whatever the durability.
+    // the devices, regardless of the durability.
     let processes = store.processes();
     processes.iter().for_each(|process| signal(*process, Signal::STOP));
     copy(directory.path(), moved.path());

@@ -3,8 +3,8 @@
 use underlay_systems::parts::SystemPart;
 use underlay_systems::system::RunningSystem;
 
-/// Every node is a part, every part is a process or more, whatever one uses is another, and where something is kept
-/// there is a directory.
+/// Every node is a part, every part is a process or more, a part's services are parts too, and stored data has a
+/// directory.
 pub(crate) fn hold(parts: &[SystemPart], running: &dyn RunningSystem) {
     let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
     assert!(!names.is_empty(), "it tells of no parts");

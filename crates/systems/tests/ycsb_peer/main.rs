@@ -121,7 +121,7 @@ fn assert_same_mix(label: &str, asked: &[Vec<Asked>; 2]) {
     assert_same_by(&format!("operations of {label}"), asked, |one| Some(one.kind));
 }
 
-/// Keys of everything but records that are added, of which each comes once.
+/// Keys of everything but added records, each of which comes once.
 fn assert_same_keys(label: &str, asked: &[Vec<Asked>; 2]) {
     let key = |one: &Asked| (one.kind != "INSERT").then(|| one.key.clone());
     assert_same_by(&format!("keys of {label}"), asked, key);

@@ -115,7 +115,7 @@ impl MemberState {
             MemberState::Out => "out of use",
             MemberState::Resyncing => "being brought up to date",
             MemberState::Unread => "not answering since the pool was opened",
-            MemberState::Doubtful => "lacking what could not be flushed to it",
+            MemberState::Doubtful => "lacking data that could not be flushed to it",
         }
     }
 }
@@ -174,7 +174,7 @@ pub enum PoolError {
     #[error("member {index} does not fit: {problem}")]
     OtherPool { index: usize, problem: String },
     #[error(
-        "the pool's map is inconsistent ({0}): restore the devices, or create the pool again, which loses what it holds"
+        "the pool's map is inconsistent ({0}): restore the devices, or create the pool again, which loses its data"
     )]
     Map(String),
     #[error("the pool's journal: {0}")]
@@ -215,9 +215,9 @@ pub enum PoolError {
     #[error("member {0} could not be brought up to date and stays out: {1}")]
     NotResynced(usize, #[source] DeviceError),
     #[error(
-        "the two copies of a region of volume '{volume}' may differ, because it was being overwritten when the \
-             pool was last in use, and can't be made equal ({error}): make sure that members {} and {}, counted \
-             from 0, can be read and written, and open the pool again", members[0], members[1]
+        "the two copies of a region of volume '{volume}' may differ, because the pool ended while it was overwritten, \
+             and can't be made equal ({error}). Make sure that members {} and {}, counted from 0, can be read and \
+             written, and open the pool again", members[0], members[1]
     )]
     NotAlike {
         volume: String,
@@ -225,9 +225,9 @@ pub enum PoolError {
         #[source]
         error: DeviceError,
     },
-    #[error("what was acknowledged but not flushed can't be kept in {}: {source}", directory.display())]
+    #[error("acknowledged, unflushed writes can't be kept in {}: {source}", directory.display())]
     HostMemory { directory: PathBuf, source: std::io::Error },
-    #[error("what was acknowledged but not flushed can't be read from `unflushed.*` in {}: {source}", directory.display())]
+    #[error("acknowledged, unflushed writes can't be read from `unflushed.*` in {}: {source}", directory.display())]
     UnreadNotes { directory: PathBuf, source: std::io::Error },
     #[error("a thread can't be started: {0}")]
     Thread(#[from] std::io::Error),

@@ -55,7 +55,7 @@ pub struct PlainExtent {
     pub slab: Slab,
     /// Another slab with the same.
     pub copy: Option<Slab>,
-    /// By block: whether it was written. What was not reads as zeros, whatever the slab holds.
+    /// By block: whether it was written. All other blocks read as zeros, not as the slab's old bytes.
     pub valid: u64,
 }
 

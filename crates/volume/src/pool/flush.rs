@@ -49,7 +49,7 @@ impl PoolCore {
 
     fn begin_flush(self: &Arc<Self>, next: NextStep) {
         let waiters = std::mem::take(&mut self.lock_flusher().waiters);
-        // Before the maps are captured: whatever is captured was noted by then, or is noted twice.
+        // Before the maps are captured: every captured change was noted by then, or is noted twice.
         self.outstanding.unflushed.turn();
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         // Captured before the members are flushed: what the captured maps point to had been written by then.
@@ -124,7 +124,7 @@ impl PoolCore {
                 let error = failed?;
                 // Of what is there twice only one copy can be on the member that is left out.
                 let twice = volume.mirror && volume.map.usage().single == 0 && durable.is_survived();
-                // So is what it has given up since then, of which the journal knows no better.
+                // So is space that it has given up since then, which the journal still lists.
                 let was_lost = |piece: &ReleasedSpace| {
                     let is_out = durable.states[self.member_of(*piece)] == MemberState::Out;
                     let is_void = volume.mirror && is_out;
@@ -192,7 +192,7 @@ impl PoolCore {
     }
 }
 
-/// What a flush of the members has made durable, once the journal has what it is told with it.
+/// What a flush of the members has made durable, once the journal has the entries that go with it.
 struct DurableFlush<'a> {
     core: &'a PoolCore,
     results: &'a [Result<(), DeviceError>],

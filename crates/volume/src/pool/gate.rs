@@ -19,7 +19,7 @@ struct GateState {
     waiting: Vec<(DeviceRequest, CompletionCallback)>,
 }
 
-/// What becomes of a request at the gate.
+/// The gate's answer to a request.
 pub(super) enum GateEntry {
     Admitted(DeviceRequest, CompletionCallback),
     /// It will come again when the gate opens.

@@ -50,8 +50,8 @@ fn missing_copy_error() -> DeviceError {
 
 fn owing(member: usize) -> DeviceError {
     DeviceError::Io(format!(
-        "what could not be flushed to member {member} before the pool was opened has yet to be written to it \
-             again: `volume resync` does that once the member answers"
+        "member {member} still lacks data that could not be flushed to it before the pool was opened: \
+             `volume resync` writes it again once the member answers"
     ))
 }
 
@@ -76,7 +76,7 @@ impl PoolMember {
         STATES[usize::from(self.state.load(Ordering::SeqCst)) % STATES.len()]
     }
 
-    /// As it is told to people.
+    /// As people see it.
     pub(super) fn shown_state(&self) -> MemberState {
         match self.state() {
             MemberState::InUse if self.is_unread() => MemberState::Unread,
@@ -262,8 +262,7 @@ impl PoolMembers {
         true
     }
 
-    /// Whether a member was left out or taken in of which the journal has yet to hear, and the states that it
-    /// hears of now.
+    /// Whether the journal has yet to note a member that was left out or taken in, and the states that it notes now.
     pub(super) fn take_changed(&self) -> (bool, Vec<MemberState>) {
         // Not between a note and the change that it is about: the flush is to know of it.
         let _changes = self.changes.lock();
@@ -415,7 +414,7 @@ impl PoolMembers {
         member.device.submit(DeviceRequest::Discard { offset_bytes, length_bytes }, Box::new(answered));
     }
 
-    /// Flushes every member that was written to; says by member what came of it.
+    /// Flushes every member that was written to, with one outcome for each member.
     pub(super) fn flush(self: &Arc<Self>, done: impl FnOnce(Vec<Result<(), DeviceError>>) + Send + 'static) {
         let gather = GatherJoin::new(self.list.len(), done);
         for index in 0..self.list.len() {

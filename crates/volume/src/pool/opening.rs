@@ -191,8 +191,8 @@ fn known_labels(
             Err(_) => labels.push(None),
         }
     }
-    // A member whose label can't be read has the slabs between its neighbours'; the last one's are told by
-    // its capacity.
+    // A member whose label can't be read has the slabs between its neighbours'; the last one's follow from its
+    // capacity.
     let unreadable: Vec<bool> = labels.iter().map(Option::is_none).collect();
     let mut complete: Vec<MemberLabel> = Vec::new();
     for index in 0..labels.len() {

@@ -21,7 +21,7 @@ const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES) as u32;
 const CHUNK_MAP_BYTES: u64 = 32;
 
 type FetchResult = Result<Vec<(usize, StoredChunk, Vec<u8>)>, DeviceError>;
-/// Chunks and what is to become of them: nothing for zeros.
+/// Chunks and their new images: nothing for zeros.
 type ChunkImages = Vec<(usize, Option<Image>)>;
 
 fn chunks_of(part: &VolumePart) -> Range<usize> {

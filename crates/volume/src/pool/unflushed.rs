@@ -9,7 +9,7 @@
 //! Two files of a session take turns. A flush that begins turns to the other file, if that is no longer needed; once it
 //! is committed, the journal knows everything in the first one. Opening the pool reads both, the older one first. Their
 //! notes are the history of all changes up to the last one, from some point on that the journal has reached: so the
-//! last note about an extent says what it is, whatever the journal knew.
+//! last note about an extent is right, even if the journal has an older one.
 //!
 //! | file | bytes |
 //! | --- | --- |
@@ -279,7 +279,7 @@ impl UnflushedNotes {
         if self.current_bytes.load(Ordering::Relaxed) < long_bytes || !self.keeps.load(Ordering::Relaxed) {
             return false;
         }
-        // Of those that ask at the same time one is told, so that one flush is begun.
+        // Of those that ask at the same time one gets `true`, so that one flush begins.
         let next = long_bytes + self.step_bytes.load(Ordering::Relaxed);
         self.long_bytes.compare_exchange(long_bytes, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }

@@ -34,7 +34,7 @@ pub(super) fn check_devices_are_there(file: &PoolFile) -> Result<(), ServerError
     if is_blank(file) && has_notes(file) {
         return Err(ServerError::Mistake(format!(
             "{} belongs to a pool, but has none of its devices' files: put them back, or remove the directory \
-                 to create the pool again without what it held",
+                 to create the pool again without its data",
             file.directory.display()
         )));
     }
@@ -54,7 +54,7 @@ pub(super) fn check_holds_something(
     }
     Err(ServerError::Mistake(format!(
         "{} belongs to a pool, but its devices are empty: check `paths`, since device names can change. \
-             --format creates the pool again on them, without what it held",
+             --format creates the pool again on them, without its data",
         file.directory.display()
     )))
 }

@@ -8,7 +8,7 @@ pub fn volume_nqn(pool: &str, volume: &str) -> String {
     format!("{PREFIX}:{pool}:{volume}")
 }
 
-/// Whether a subsystem is a volume of this name, of whatever pool.
+/// Whether a subsystem is a volume of this name, of any pool.
 pub fn is_volume(nqn: &str, volume: &str) -> bool {
     nqn.strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once(':')).is_some_and(|(_, name)| name == volume)
 }

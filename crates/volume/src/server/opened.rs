@@ -31,7 +31,7 @@ use crate::pool::{
 };
 use crate::pool_file::{PoolDevices, PoolFile, VolumeAdmission, VolumeFile};
 
-/// From this many bytes on, or this share of a member, the user is told what the journal takes.
+/// From this many bytes on, or this share of a member, a note says how much the journal takes.
 const NOTABLE_JOURNAL_BYTES: u64 = 1 << 30;
 const NOTABLE_JOURNAL_SHARE: f64 = 0.05;
 
@@ -158,7 +158,7 @@ impl OpenPool {
                 self.create(wanted)?;
                 continue;
             };
-            // First: whatever fails after it leaves no volume that is open to more hosts than it should be.
+            // First: a later failure leaves no volume that is open to more hosts than it should be.
             self.admissions().set(&wanted.name, wanted.admission.clone())?;
             if wanted.spec.capacity_bytes > found.capacity_bytes {
                 self.pool.resize(&wanted.name, wanted.spec.capacity_bytes)?;
@@ -185,7 +185,7 @@ impl OpenPool {
         let before = self.pool.volume(name)?.info().capacity_bytes;
         if capacity_bytes < before && !shrink {
             return Err(ServerError::Mistake(format!(
-                "volume '{name}' has {before} bytes: at {capacity_bytes}, what lies past its new end would be \
+                "volume '{name}' has {before} bytes: at {capacity_bytes}, data past its new end would be \
                      lost; --shrink allows that"
             )));
         }
@@ -376,7 +376,7 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     if wanted.spec.capacity_bytes < found.capacity_bytes {
         return Err(ServerError::Mistake(format!(
             "volume '{name}' has {}, but the pool's file says {}: write the larger capacity there, or shrink \
-                 the volume with `underlay volume resize POOL.toml {name} SIZE --shrink` if what lies past its \
+                 the volume with `underlay volume resize POOL.toml {name} SIZE --shrink` if data past its \
                  new end may be lost",
             format_bytes(found.capacity_bytes),
             format_bytes(wanted.spec.capacity_bytes)
@@ -387,7 +387,7 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     if current != shall_be || found.mirror != wanted.spec.mirror {
         return Err(ServerError::Mistake(format!(
             "volume '{name}' has compress = \"{current}\", mirror = {}, but the pool's file says \"{shall_be}\", {}: \
-                 how a volume is stored never changes, so create another one and copy, or put back what the file said",
+                 how a volume is stored never changes, so create another one and copy, or restore the file",
             found.mirror, wanted.spec.mirror
         )));
     }

@@ -5,7 +5,7 @@
 //! | `{"command":"ping"}` | `{"reply":"pong","pool":"tank","address":"127.0.0.1:4420","pid":7}` | it serves |
 //! | `{"command":"list"}` | `{"reply":"state",…}` | one [`PoolState`] |
 //! | `{"command":"create","volume":{…}}` | `{"reply":"done"}` | a [`VolumeFile`], served from now on |
-//! | `{"command":"resize","volume":"data","capacity_bytes":1073741824,"shrink":false}` | `{"reply":"done"}` | initiators are told; less than before only with `shrink` |
+//! | `{"command":"resize","volume":"data","capacity_bytes":1073741824,"shrink":false}` | `{"reply":"done"}` | initiators get an event; less than before only with `shrink` |
 //! | `{"command":"snapshot","volume":"data","snapshot":"monday","writable":false}` | `{"reply":"done"}` | a new volume with what `data` holds now |
 //! | `{"command":"delete","volume":"data","connected":false}` | `{"reply":"done"}` | its space comes back; while hosts are connected only with `connected` |
 //! | `{"command":"resync","member":"nvme-9300-max.1"}` | `{"reply":"done"}` | a member that was left out is up to date and used again |
@@ -21,9 +21,9 @@
 //! | `{"command":"glance"}` | `{"reply":"glance","devices":[…]}` | one `DeviceGlance` a device: running totals; counting goes on |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the server flushes and ends |
 //!
-//! What can't be done or understood is answered by `{"reply":"failed","kind":"mistake","problem":"…"}`, and the
-//! connection goes on; only a line of more than [`MAX_LINE_BYTES`] ends it. `kind` is `mistake` where another command
-//! would be right and `failed` where the storage is to blame.
+//! The answer to an impossible or unreadable command is `{"reply":"failed","kind":"mistake","problem":"…"}`, and the
+//! connection stays open. Only a line of more than [`MAX_LINE_BYTES`] ends it. `kind` is `mistake` where another
+//! command would be right and `failed` where the storage is to blame.
 
 use std::net::SocketAddr;
 

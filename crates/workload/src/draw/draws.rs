@@ -1,8 +1,8 @@
-//! The next operations of one thread, drawn some at a time: kinds, keys, and whatever else an operation needs but
-//! values.
+//! The next operations of one thread, drawn some at a time: kinds, keys, and everything else that an operation needs
+//! but values.
 //!
-//! Each step goes over all of them before the next one begins. What one operation needs follows from a chain of steps,
-//! of which a processor can work on several at once only where the chains of several operations lie side by side.
+//! Each step goes over all of them before the next one begins. One operation's draws are a chain of steps. A processor
+//! can work on several at once only where the chains of several operations lie side by side.
 
 use std::sync::Arc;
 

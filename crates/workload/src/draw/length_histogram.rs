@@ -9,9 +9,9 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// How often fields are as long as which multiple of a block.
 ///
-/// Numbers below the sum of the counts are dealt out to the buckets in turn as YCSB does it: each bucket but the last
-/// stands for its upper edge, the last for its lower one, and a number that equals a bucket's end still belongs to it.
-/// So the first bucket gets one number more than it counts, and the last one fewer.
+/// Numbers below the sum of the counts are dealt out to the buckets in turn, as in YCSB. Each bucket but the last
+/// stands for its upper edge, the last for its lower one. A number that equals a bucket's end still belongs to it. So
+/// the first bucket gets one number more than it counts, and the last one fewer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthHistogram {
     block_bytes: u32,

@@ -1,4 +1,4 @@
-//! What is asked next, of which record, with which value: drawn, never measured.
+//! The next operation, its record and its value: drawn, never measured.
 
 pub(crate) mod decimal;
 pub mod distribution;

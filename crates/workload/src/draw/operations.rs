@@ -152,7 +152,7 @@ pub(crate) struct NextOperation {
     pub is_at_hand: bool,
 }
 
-/// What came of checking the records that one operation gave.
+/// The result of checking the records that one operation gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VerifiedRecords {
     pub records: u32,
@@ -395,7 +395,7 @@ impl<'a> OperationSource<'a> {
             (OperationKind::Read, Ok(OperationOutcome::Found)) => {
                 check(self.draws.name(self.place), &self.found)
             }
-            // What was read was read, whatever became of the update.
+            // The read counts even if the update failed.
             (OperationKind::ReadModifyWrite, _) if self.read_end_ns.is_some() => {
                 check(self.draws.name(self.place), &self.found);
             }

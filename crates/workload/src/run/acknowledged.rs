@@ -18,7 +18,7 @@ const MAX_NOTED: u64 = 20_000;
 const PARTS: usize = 64;
 /// Values of a field that were replaced, which tell an older value from a wrong one.
 const REPLACED_KEPT: usize = 8;
-/// Writes of a field of which nobody knows whether they were done. With more, any value may be right.
+/// Writes of a field with an unknown outcome. With more, any value may be right.
 const UNANSWERED_KEPT: usize = 32;
 const EXAMPLES: usize = 10;
 const READERS: u32 = 4;
@@ -63,7 +63,7 @@ impl FieldHistory {
     fn answered(&mut self, begun: u64, now: u64) {
         let Some(write) = self.writes.iter_mut().find(|write| write.begun == begun) else { return };
         write.answered = Some(now);
-        // Whatever was answered before this one began lies under it.
+        // All writes answered before this one began lie under it.
         let replaced = &mut self.replaced;
         self.writes.retain(|write| {
             let stays = write.answered.is_none_or(|answered| answered > begun);
@@ -112,7 +112,7 @@ enum FieldVerdict {
     /// It is what it should be, or may be.
     Right,
     Lost(LostWriteProblem),
-    /// Whatever was found, nobody could say that it is wrong.
+    /// Nobody could call any value wrong.
     Unknown,
 }
 
@@ -449,7 +449,7 @@ mod tests {
         writes.read_back(&connect, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(false) })
     }
 
-    /// Forgets, lies or fails as it is told.
+    /// Forgets, lies or fails on command.
     struct Unreliable {
         store: MemoryStore,
         /// The next write is acknowledged, or fails, and is not done.
@@ -560,7 +560,7 @@ mod tests {
     }
 
     proptest! {
-        /// A store that does what it says loses nothing, whatever is written in whatever order.
+        /// A store that keeps its promises loses nothing, with any writes in any order.
         #[test]
         fn sound_store_passes(steps in proptest::collection::vec((0u8..5, 0u8..4, any::<u8>()), 1..80)) {
             let (store, writes) = (MemoryStore::new(), Arc::new(AcknowledgedWrites::for_workload(&CoreWorkload::new(9, 1, 9))));

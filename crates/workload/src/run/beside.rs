@@ -30,7 +30,7 @@ impl BesideStage {
         Ok(BesideStage { operations, series: OnceLock::new() })
     }
 
-    /// What came of it.
+    /// Its outcome.
     pub(crate) fn measured(
         &self,
         background: &BackgroundWork,

@@ -4,8 +4,8 @@
 //! some 25 ns through a library call; the processor's counter behind it a third of that. Where the kernel itself trusts
 //! the counter it is read directly, and held against the kernel's clock when the run ends ([`MonotonicClock::drift`]).
 //!
-//! The kernel's clock here is the one that no time server steers (`CLOCK_MONOTONIC_RAW`): the other may be hurried or
-//! held back by far more than any counter errs, for as long as it takes to bring the time of day right.
+//! The kernel's clock here is the one that no time server steers (`CLOCK_MONOTONIC_RAW`). A time server may speed up or
+//! slow down the other by far more than any counter errs, until the time of day is right.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -69,7 +69,7 @@ impl ObservedGaps {
         self.ahead = self.ahead.max(ahead);
     }
 
-    /// What of the gaps lies between two instants, of which the second is now or past.
+    /// The part of the gaps between two instants; the second is now or past.
     fn between(&self, begin: Instant, end: Instant, open: Option<WakeupGap>) -> Pauses {
         let mut pauses = Pauses::default();
         for gap in self.gaps.iter().copied().chain(open) {
@@ -123,7 +123,7 @@ impl PauseWatch {
         PauseWatch { seen, over: Some(over), thread: thread.ok(), fate }
     }
 
-    /// How long this process stood still between two instants, of which the second is now or past.
+    /// How long this process stood still between two instants; the second is now or past.
     fn between(&self, begin: Instant, end: Instant) -> Pauses {
         // What a bug of the watch leaves out is no pause of the process.
         self.fate.check();
@@ -168,7 +168,7 @@ fn clock(id: libc::clockid_t) -> Duration {
     let status = unsafe { libc::clock_gettime(id, &mut time) };
     match status {
         0 => Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)),
-        // A kernel without this clock: nothing is told of suspension.
+        // A kernel without this clock reports no suspension.
         _ => Duration::ZERO,
     }
 }

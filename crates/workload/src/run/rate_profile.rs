@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Offered operations per second as pieces that follow one another, over each of which the rate is constant or changes
-/// evenly. What comes after the last piece has its last rate.
+/// Offered operations per second as pieces that follow one another; over each the rate is constant or changes evenly.
+/// What comes after the last piece has its last rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateProfile {
     pieces: Vec<ProfilePiece>,
@@ -146,7 +146,7 @@ impl RateProfile {
         piece.begin_s + t_s.min(piece.length_s)
     }
 
-    /// The last piece that `begins`, of pieces of which the first few do; the first one when none does.
+    /// The last piece for which `begins` holds, as it does for the first few; the first one when it holds for none.
     fn piece(&self, begins: impl Fn(&ProfilePiece) -> bool) -> &ProfilePiece {
         let count = self.pieces.partition_point(begins);
         &self.pieces[count.saturating_sub(1)]

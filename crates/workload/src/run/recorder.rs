@@ -1,4 +1,4 @@
-//! What one thread records, and what becomes of it when all threads are merged.
+//! What one thread records, and the merged result of all threads.
 
 use std::collections::BTreeMap;
 
@@ -247,7 +247,7 @@ impl<'a> ThreadRecorder<'a> {
     fn modelled_ns(&self, wall_ns: u64) -> u64 {
         let modelled_ns =
             if self.is_undilated { wall_ns } else { (wall_ns as f64 * self.modelled_per_wall) as u64 };
-        // A nanosecond at least: zero cannot be told from "nothing" in a histogram.
+        // A nanosecond at least: a histogram can't tell zero from "nothing".
         modelled_ns.max(1)
     }
 
@@ -592,7 +592,7 @@ pub(crate) struct MergedRecorder {
     pub latency: Histogram,
     pub by_operation: BTreeMap<String, OperationStats>,
     pub lateness_p99_us: Option<f64>,
-    /// What came of checking values, all threads and kinds together; counts alone.
+    /// The result of checking values, all threads and kinds together; counts alone.
     pub integrity: IntegrityRecord,
 }
 

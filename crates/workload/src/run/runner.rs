@@ -58,8 +58,8 @@ pub enum RunError {
     /// What was measured in nanoseconds is not to be relied on.
     #[error(
         "the processor's time stamp counter and the kernel's clock drifted apart by {parts_per_million:.0} parts per million \
-         during the run, as happens when a machine is suspended or migrated: run it again, and if that happens again, boot \
-         with another clock source"
+         during the run, as happens when a machine is suspended or migrated. Run it again; if that happens again, boot with \
+         another clock source"
     )]
     Clock { parts_per_million: f64 },
     #[error(

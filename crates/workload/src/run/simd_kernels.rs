@@ -3,8 +3,8 @@
 //! Programs are built for any processor of their architecture, whose vectors are short and can't multiply 64-bit
 //! numbers.
 
-/// Runs `step`, of which what is inlined is compiled for the widest vectors too where this processor has them. The
-/// results are the same to the bit: nothing is reordered or fused that would round differently.
+/// Runs `step`; its inlined parts are compiled for the widest vectors too, where this processor has them. The results
+/// are the same to the bit: nothing is reordered or fused that would round differently.
 #[inline(always)]
 pub(crate) fn widest<T>(step: impl FnOnce() -> T) -> T {
     #[cfg(target_arch = "x86_64")]
@@ -34,7 +34,7 @@ mod tests {
     use crate::draw::keys::{InsertOrder, KeyNaming, RecordKeys};
 
     proptest! {
-        /// Records and their names, whatever the processor can do.
+        /// Records and their names, on any processor.
         #[test]
         fn wide_vectors_change_nothing(
             bits in prop::collection::vec(any::<u64>(), 1..65),

@@ -126,7 +126,7 @@ pub(crate) struct SimulatedRun {
 }
 
 impl RunSimulation {
-    /// A system that takes the same for whatever it is asked.
+    /// A system that takes the same time for every operation.
     pub(crate) fn new(script: impl Fn(u64) -> (u64, ScriptedAnswer) + Send + Sync + 'static) -> Self {
         RunSimulation::from_kinds(move |_, now_ns| script(now_ns))
     }

@@ -166,7 +166,7 @@ fn answer(number: u64) -> ScriptedAnswer {
 }
 
 proptest! {
-    /// Whatever becomes of operations, at the window's edges and in slow motion too.
+    /// Operations with any outcome, at the window's edges and in slow motion too.
     #[test]
     fn percentiles_follow_from_raw_log(
         mix in proptest::sample::select(vec!["a", "c", "f"]),

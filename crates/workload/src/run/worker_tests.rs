@@ -102,8 +102,8 @@ fn warm_up_is_not_measured() {
     assert_near(read.latency.us.max, 100_000.0);
 }
 
-/// 100 operations a second, of which the one due at 1 s takes 3.9 s, and the others 2 ms: the 390 that were due
-/// meanwhile are worked off by 5.9 s.
+/// 100 operations a second; the one due at 1 s takes 3.9 s, and the others 2 ms. The 390 that were due meanwhile are
+/// worked off by 5.9 s.
 #[test]
 fn thread_reports_backlog_start_at_window_begin() {
     let stopped = |warmup_ns: u64| {
@@ -333,7 +333,7 @@ fn poisson_arrivals_have_the_variance_of_their_mean() {
 }
 
 proptest! {
-    /// However slow the system is, whatever is due within the window is measured: sent, or counted as unsent.
+    /// However slow the system is, all operations due within the window are measured: sent, or counted as unsent.
     #[test]
     fn arrivals_are_never_skipped(
         threads in 1u32..5,
@@ -381,7 +381,7 @@ proptest! {
 }
 
 proptest! {
-    /// Whatever answers come, how quick they are, and where the window's edges lie.
+    /// With any answers, at any speed, and with any edges of the window.
     #[test]
     fn batched_records_equal_single_records(
         mix in prop::sample::select(vec!["a", "c", "e", "f", "d", "delete"]),

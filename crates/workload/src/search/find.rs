@@ -21,13 +21,13 @@ pub struct SearchSpec {
     pub from_per_s: f64,
     /// No higher rate is tried.
     pub most_per_s: f64,
-    /// No lower rate is tried: one that holds nothing worth having, or of which a step would show nothing.
+    /// No lower rate is tried: it would be useless, or a step would show nothing.
     pub least_per_s: f64,
     /// How near the rate is to be known: 0.05 for 5 %. What fails is at most this much above what holds.
     pub within: f64,
     /// How often a step that decides nothing is lengthened by another one before it counts as failed.
     pub extensions: u32,
-    /// How often the rate that was found is tried again, on fresh steps of which most have to hold.
+    /// How often the found rate is tried again, on fresh steps; most of them have to hold.
     pub confirmations: u32,
     /// The search ends after this many steps, with what it has.
     pub most_steps: u32,
@@ -59,7 +59,7 @@ impl SearchSpec {
         self.least_per_s > self.from_per_s * MIN_PART
     }
 
-    /// The lowest rate of which a step that is lengthened as often as it may be can show that it holds.
+    /// The lowest rate that a step of the greatest length can show to hold.
     pub fn lowest_per_s(&self, step_s: f64) -> f64 {
         let fewest = self.bounds.iter().map(LatencyBound::fewest_operations).max().unwrap_or(0);
         fewest as f64 / (step_s * f64::from(self.extensions + 1))
@@ -550,7 +550,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a system answers, the search ends, and says no more than it saw.
+        /// With any answers of a system, the search ends, and claims no more than it saw.
         #[test]
         fn search_always_ends(
             answers in prop::collection::vec((0u64..5_000, 0u64..200, 0u64..20), 1..80),

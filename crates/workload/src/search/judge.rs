@@ -127,7 +127,7 @@ pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     if mismatches as f64 > ERROR_SHARE * checked as f64 {
         let share = mismatches as f64 / checked.max(1) as f64;
         return StepVerdict::Fails(format!(
-            "{:.2} % of the records that were read were not what was written",
+            "{:.2} % of the records that were read differ from the written ones",
             share * 100.0
         ));
     }
@@ -161,8 +161,8 @@ pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     verdict
 }
 
-/// Where the share lies of which `hits` in `tries` were seen: each bound holds with 95 % confidence (E. B. Wilson,
-/// "Probable Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927)).
+/// The range of a share with `hits` in `tries`: each bound holds with 95 % confidence (E. B. Wilson, "Probable
+/// Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927)).
 fn share_bounds(hits: f64, tries: f64) -> (f64, f64) {
     // Not the share ± z standard errors: those vanish at no hits, where a step would always hold.
     let share = hits / tries;

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(options("reportlatencyforeacherror=true").unwrap().failures, FailureNames::ByStatus);
     }
 
-    /// Whatever is said to speak of the output is read: nonsense is refused.
+    /// All options for the output are read: nonsense is refused.
     #[test]
     fn nonsense_output_properties_are_refused() {
         // Any text is right for these.

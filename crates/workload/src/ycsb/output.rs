@@ -66,7 +66,7 @@ pub fn entries(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputO
 
 const VERIFY: &str = "VERIFY";
 
-/// What came of checking values. A record that was not there is an error, as in YCSB.
+/// The result of checking values. A record that was not there is an error, as in YCSB.
 fn verification(
     measured: &MeasuredWindow,
     integrity: &IntegrityRecord,
@@ -178,7 +178,7 @@ impl OutputSheet<'_> {
         }
     }
 
-    /// A histogram of buckets of a millisecond, of which the lower edge is a percentile's value.
+    /// A histogram of buckets of a millisecond, whose lower edge is a percentile's value.
     fn buckets(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let mut buckets = vec![0u64; self.options.buckets as usize];
         let (mut overflow, mut squares) = (0, 0.0);

@@ -31,7 +31,7 @@ fn both(values_ns: &[u64]) -> BothLatencies {
     BothLatencies { intended: histogram(values_ns), service: histogram(values_ns) }
 }
 
-/// A closed loop: four reads, of which one found nothing, and a failed one beside them.
+/// A closed loop: four reads, one of which found nothing, and a failed one beside them.
 fn reads() -> (MeasuredWindow, YcsbStatistics) {
     let read = OperationStats { missing: 1, errors: 1, ..stats(4, &[1000, 1000, 2000, 1000]) };
     let mut measured =

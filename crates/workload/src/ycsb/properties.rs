@@ -173,7 +173,7 @@ impl YcsbProperties {
         })
     }
 
-    /// Those that are understood and change nothing, so that the user can be told.
+    /// Those that are understood and change nothing, for a note to the user.
     pub fn without_effect(&self) -> Vec<PropertyWithoutEffect> {
         let found = self.iter().filter_map(|property| match known(&property.name)?.scope {
             PropertyScope::Nothing(reason) => {

@@ -191,8 +191,8 @@ mod tests {
         sections.iter().map(one).collect()
     }
 
-    /// Workload F by hand: two reads, one of which found nothing, and three read-modify-writes, of which one failed as
-    /// it read and one as it wrote.
+    /// Workload F by hand: two reads, one of which found nothing, and three read-modify-writes: one failed as it read,
+    /// one as it wrote.
     #[test]
     fn parts_and_failures_go_where_ycsb_puts_them() {
         use OperationKind::{Read, ReadModifyWrite, Update};

@@ -1,4 +1,4 @@
-//! A system that finds every record, and of which only the reads are of interest.
+//! A system that finds every record; only its reads matter.
 
 use underlay_workload::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
 

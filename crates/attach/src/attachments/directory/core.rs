@@ -74,7 +74,7 @@ pub struct DirectoryCore {
 struct CoreState {
     tree: InodeTree,
     allocator: BlockAllocator,
-    /// What is known of an inode only while it is in use.
+    /// The state of an inode that exists only while it is in use.
     volatile: HashMap<u64, OpenInode>,
     transaction: CoreTransaction,
     /// Freed by transactions that were given to the journal and may not be durable.
@@ -113,7 +113,7 @@ struct OpenInode {
     data_changed_in: u64,
     /// The count of its last write of data.
     written: u64,
-    /// What may not be durable, though nobody was told.
+    /// A failed write that nobody has reported yet: its data may not be durable.
     failure: Option<WriteFailure>,
     removing: bool,
 }
@@ -147,15 +147,15 @@ impl DirectoryCore {
         self.state.lock()
     }
 
-    /// What the journal begins anew with: everything, the running transaction included.
+    /// The contents of a new journal: everything, the running transaction included.
     fn snapshot(&self) -> JournalSnapshot {
         let mut state = self.state();
         state.seal(&self.journal);
         JournalSnapshot { state: state.tree.snapshot(), covers: self.journal.appended() }
     }
 
-    /// From now on everything is answered by an error, until the file system is opened again: for a device
-    /// whose power was cut, of which a journal knows better what is there than the memory does.
+    /// From now on everything is answered by an error, until the file system is opened again: for a device whose power
+    /// was cut, whose journal knows its contents better than the memory does.
     pub fn abandon(&self) {
         if !self.lost.swap(true, Ordering::SeqCst) {
             tracing::error!(

@@ -19,7 +19,7 @@ use crate::machine::mounts;
 use crate::machine::privileges::probe_privileges;
 use crate::machine::programs::find_program;
 
-/// What shows in the table of mounts behind `fuse.`.
+/// The name behind `fuse.` in the table of mounts.
 const SUBTYPE: &str = "underlay";
 pub(super) const HELPER: &str = "fusermount3";
 /// The variable that tells the helper where to send the connection (fuse(8)).

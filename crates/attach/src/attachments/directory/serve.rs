@@ -24,13 +24,13 @@ pub struct DirectoryConfig {
     pub mount_point: PathBuf,
     /// How the mount calls itself.
     pub source: String,
-    /// Begins with an empty directory, whatever the volume holds.
+    /// Begins with an empty directory, and discards the volume's files.
     pub format: bool,
 }
 
 /// Threads that take requests. Two keep two cores busy; a throttled change of names may hold up one of them.
 const THREADS: usize = 4;
-/// What the kernel still has to write goes out at the pace of this machine.
+/// The kernel's remaining writes go out at the pace of this machine.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Directories in use.
@@ -76,7 +76,7 @@ impl ServedDirectories {
         self.directories.iter().all(|(_, _, session)| session.guard.is_finished())
     }
 
-    /// What to call when the devices lost their power: what is in memory is not what is on them.
+    /// The function to call when the devices lost their power: memory then differs from them.
     pub(crate) fn abandoner(&self) -> impl Fn() + Send + Sync + 'static {
         let cores: Vec<Weak<DirectoryCore>> =
             self.directories.iter().map(|(_, core, _)| Arc::downgrade(core)).collect();
@@ -91,7 +91,7 @@ impl ServedDirectories {
             if !lost && let Err(errno) = core.close() {
                 let place = directory.mount_point.display();
                 outcome = Err(AttachError::failed(format!(
-                    "{place} could not be made durable ({errno}): what was not synced before is lost"
+                    "{place} could not be made durable ({errno}): unsynced writes are lost"
                 )));
             }
             if let Err(error) = unmounted {

@@ -13,7 +13,7 @@ use super::hierarchy::{CgroupVersion, PRESSURE_FILE, read_field, read_number};
 use crate::machine::error::AttachError;
 use crate::machine::processors::Processors;
 
-/// What the kernel takes for a quota and for its period (`min_cfs_quota_period`, `max_cfs_quota_period`).
+/// The kernel's limits of a quota and of its period (`min_cfs_quota_period`, `max_cfs_quota_period`).
 const MIN_QUOTA_US: u64 = 1_000;
 const MAX_PERIOD_US: u64 = 1_000_000;
 
@@ -63,7 +63,7 @@ impl CpuShare {
     }
 }
 
-/// What a group has used, and how often its quota stopped it: sums since the group was made.
+/// A group's usage, and how often its quota stopped it: sums since the group was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuUsage {
     pub used: Duration,
@@ -88,7 +88,7 @@ pub(super) fn set_quota(group: &ControlGroup, quota: Option<KernelQuota>) -> Res
             group.write(file, "-1")?;
             group.write("cpu.cfs_period_us", &period_us.to_string())?;
             match group.write(file, &quota_us.to_string()) {
-                // A group above, a container's for one, allows less than this, and so holds it closer. What was missing
+                // A group above, a container's for one, allows less than this, and so holds it closer. Missing time
                 // counts as lost.
                 Err(AttachError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
                 written => written,
@@ -110,7 +110,7 @@ pub struct CpuQuota {
     held: CpuLimitState,
 }
 
-/// What a group is held to now; none while it is not held.
+/// A group's present limit; none while it has none.
 pub(super) type CpuLimitState = Arc<Mutex<Option<KernelQuota>>>;
 
 impl CpuQuota {
@@ -158,8 +158,8 @@ const UNHELD_SHARE: f64 = 1e-6;
 
 /// On each of its CPUs, when all of them are busy, a group that prevails weighs as much as this many programs; on one
 /// of them, when the others are idle, it weighs more. It then gets its quota beside one of them, or two. A greater
-/// weight would starve the kernel's own threads, which carry requests to our devices on the same CPUs: at 256 each got
-/// a 257th of the CPU while the system wanted it, and requests were under way 0.5 ms longer.
+/// weight would starve the kernel's own threads, which carry requests to our devices on the same CPUs. At 256 each got
+/// a 257th of the CPU while the system wanted it, and requests took 0.5 ms longer.
 const PROGRAMS: u64 = 8;
 
 /// Has our groups prevail over other programs that want the same CPUs, or no longer. As one group among the host's
@@ -198,8 +198,8 @@ fn process_of(group: &str) -> Option<u32> {
     group.rsplit('-').nth(1)?.parse().ok()
 }
 
-/// What the group has used; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the one
-/// of version 2 that has the same processes.
+/// The group's usage; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the one of
+/// version 2 that has the same processes.
 pub(super) fn usage(
     group: &ControlGroup,
     accounting: Option<&ControlGroup>,

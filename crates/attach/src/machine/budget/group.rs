@@ -96,7 +96,7 @@ impl ControlGroup {
         if self.file(file).exists() { self.write(file, value) } else { Ok(()) }
     }
 
-    /// Kills whatever is in it and removes it; again does nothing.
+    /// Kills all processes in it and removes it; a second call does nothing.
     pub(super) fn remove(&mut self) -> Result<(), AttachError> {
         if self.note.is_none() {
             return Ok(());

@@ -14,7 +14,7 @@ pub(super) const PARENT_ATTEMPTS: u32 = 20;
 
 /// Of a group of version 2.
 pub(super) const PRESSURE_FILE: &str = "cpu.pressure";
-/// What a new group takes over from the one above it, in version 1.
+/// Files that a new group takes over from the one above it, in version 1.
 const CPUSET_FILES: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,7 @@ impl CgroupVersion {
         }
     }
 
-    /// What a group weighs against its siblings where all of them want a CPU, and how much a single program weighs
-    /// there.
+    /// A group's weight against its siblings where all of them want a CPU, and a single program's weight there.
     pub(super) fn weight(self) -> GroupWeight {
         match self {
             CgroupVersion::V1 => GroupWeight { file: "cpu.shares", of_a_program: 1024, largest: 1 << 18 },
@@ -89,7 +88,7 @@ pub(super) enum CgroupController {
     /// Limits nothing. A loop device serves the requests of each group that has it by a worker of its own, and flushes
     /// by another one: without it, what comes behind a flush waits for it.
     Io,
-    /// No controller but an account of stalls, which groups of version 2 have whatever their controllers are.
+    /// No controller but an account of stalls, which groups of version 2 always have.
     Pressure,
 }
 
@@ -105,7 +104,7 @@ impl CgroupController {
         }
     }
 
-    /// What version 1 calls it.
+    /// Its name in version 1.
     fn v1_name(self) -> &'static str {
         match self {
             CgroupController::Io => "blkio",
@@ -184,7 +183,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// What `/proc` tells about the groups of this process.
+/// The groups of this process, from `/proc`.
 struct HostGroups {
     mounted: Vec<Mount>,
     mounts_table: String,

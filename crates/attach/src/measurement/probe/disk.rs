@@ -12,7 +12,7 @@ use underlay_storage::medium::ModelOperation;
 
 use super::native_aio::{AioCompletion, AioRing};
 
-/// What is probed by direct I/O, in real time.
+/// A disk that is probed by direct I/O, in real time.
 pub struct ProbedDisk {
     file: File,
     name: String,
@@ -253,7 +253,7 @@ impl BlockOrder {
     }
 }
 
-/// What this thread has spent on the CPU.
+/// This thread's CPU time.
 fn thread_cpu() -> Duration {
     let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec.

@@ -1,4 +1,4 @@
-//! What a user wants to have probed: found, refused where it would do harm, and opened for direct I/O.
+//! The user's device or file to probe: found, refused where probing would do harm, and opened for direct I/O.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek as _, SeekFrom};
@@ -22,7 +22,7 @@ pub struct ProbeSettings {
     pub path: PathBuf,
     /// Of a device or file this many bytes from its start; in a directory the size of the test file.
     pub size_bytes: Option<u64>,
-    /// What is on the device or in the file may be overwritten.
+    /// The device or the file may be overwritten.
     pub destroy: bool,
     /// Of the test file, when no size is given.
     pub default_file_bytes: u64,
@@ -30,7 +30,7 @@ pub struct ProbeSettings {
     pub longest_layout: Duration,
 }
 
-/// What is known of a place, for the sources of a medium.
+/// Facts about a place, for the sources of a medium.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlaceFacts {
     /// `directory`, `file` or `block device`.
@@ -43,7 +43,7 @@ pub struct PlaceFacts {
     /// `6.12.1`
     pub kernel: String,
     pub rotational: Option<bool>,
-    /// What the kernel takes the device's cache for: `write back`, `write through`.
+    /// The kernel's view of the device's cache: `write back`, `write through`.
     pub write_cache: Option<String>,
 }
 
@@ -81,7 +81,7 @@ const ALIGNMENT: u64 = 1 << 20;
 /// Why a place can't be probed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// What the user asked for.
+    /// The user's mistake.
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
@@ -252,7 +252,7 @@ impl ProbePlace {
     }
 }
 
-/// What is known to be on it would be gone.
+/// Probing would destroy its known contents.
 fn refuse_what_is_held(path: &Path) -> Result<(), PlaceError> {
     let mut file = File::open(path).map_err(|error| refused(path, error))?;
     let length_bytes = file.seek(SeekFrom::End(0)).map_err(|error| refused(path, error))?;
@@ -296,7 +296,7 @@ fn explain_missing_direct_io(error: &std::io::Error) -> String {
     }
 }
 
-/// What the kernel tells of the device with this number, or of the disk that the partition is on.
+/// The kernel's facts about the device with this number, or the disk that the partition is on.
 fn device_facts(number: u64, capacity_bytes: u64) -> PlaceFacts {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
@@ -309,7 +309,7 @@ fn device_facts(number: u64, capacity_bytes: u64) -> PlaceFacts {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         (!text.is_empty()).then_some(text)
     };
-    // The kernel counts in sectors of 512 bytes, whatever the device's are.
+    // The kernel counts in sectors of 512 bytes, regardless of the device's.
     let disk_bytes =
         read("size").and_then(|sectors| sectors.parse::<u64>().ok()).map(|sectors| sectors * 512);
     PlaceFacts {

@@ -33,7 +33,7 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
     let in_use = mounts::all().into_iter().find(|mount| nodes.contains(&mount.source));
     match in_use {
         Some(mount) => tracing::warn!("left: {} is still mounted", mount.mount_point.display()),
-        // What the page cache holds of a device is written by this.
+        // This writes a device's dirty pages.
         None => serving.stop()?,
     }
     for volume in stack.volumes() {

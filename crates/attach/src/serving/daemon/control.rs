@@ -21,8 +21,8 @@
 //! | `{"command":"delay-answers","delay_us":300.0}` | `{"reply":"done"}` | for tests: answers go out so much later, after everything was counted; 0 ends it |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the daemon flushes, unmounts its export and ends |
 //!
-//! Whatever can't be parsed is answered by `{"reply":"failed","problem":"…"}` and the connection goes on;
-//! only a line of more than [`MAX_LINE_BYTES`] ends it.
+//! A line that can't be parsed gets `{"reply":"failed","problem":"…"}` and the connection goes on; only a line of more
+//! than [`MAX_LINE_BYTES`] ends it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -191,7 +191,7 @@ pub(super) fn listen(
     Ok(())
 }
 
-/// What the commands are about.
+/// The service that the commands act on.
 pub(super) struct DaemonService {
     stack: Arc<Stack>,
     /// Wall seconds of a modelled one.

@@ -104,7 +104,7 @@ impl ExportFiles {
         self.attributes(INodeNo(FIRST_VOLUME_INODE + index as u64))
     }
 
-    /// What a listing of the directory shows, in order.
+    /// The directory's entries, in order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (INodeNo, FileType, &OsStr)> {
         let dots = [".", ".."].map(|name| (INodeNo::ROOT, FileType::Directory, OsStr::new(name)));
         let files = (FIRST_VOLUME_INODE..)
@@ -151,7 +151,7 @@ impl ExportFiles {
 const MAX_LOGGED_ERRORS: u32 = 100;
 static LOGGED_ERRORS: AtomicU32 = AtomicU32::new(0);
 
-/// What a program sees of a device's error; the device's own words go to the log.
+/// The error number that a program gets for a device's error; the device's message goes to the log.
 pub(crate) fn errno(error: &DeviceError) -> Errno {
     if LOGGED_ERRORS.load(Ordering::Relaxed) < MAX_LOGGED_ERRORS {
         LOGGED_ERRORS.fetch_add(1, Ordering::Relaxed);

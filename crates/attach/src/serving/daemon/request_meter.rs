@@ -1,5 +1,5 @@
-//! The daemon's door: every request of the kernel comes in here, and every answer goes out. What is between the two is
-//! the storage; the rest of what a program waits is the way.
+//! The daemon's door: every request of the kernel comes in here, and every answer goes out. The time between the two is
+//! the storage's; the rest of a program's wait is the path cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,7 @@ use underlay_storage::device::{
 use underlay_storage::stack::Stack;
 use underlay_storage::times::RequestTimes;
 
-/// What the daemon answered of one kind, since it was started. Failed requests are among them: the kernel counts them
-/// too.
+/// The daemon's answers of one kind, since it was started. Failed requests are among them: the kernel counts them too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnsweredTotals {
     pub requests: u64,
@@ -115,7 +114,7 @@ impl RequestMeters {
         Arc::new(TimestampDevice(RequestMeter::new(Arc::new(NullDevice), &self.late)))
     }
 
-    /// What went through since the daemon was started, in the order of the stack's volumes.
+    /// The requests since the daemon was started, in the order of the stack's volumes.
     pub(crate) fn times(&self, stack: &Stack) -> Vec<VolumeTimes> {
         let devices = stack.times();
         let volume_times = |(door, devices): (&Arc<RequestMeter>, _)| VolumeTimes { devices, ..door.times() };
@@ -301,7 +300,7 @@ mod tests {
         let buffer = vec![7; PROBE_BYTES as usize];
         let read = stamped.execute(DeviceRequest::Read { offset_bytes: 0, buffer }).unwrap();
         let stamp_ns = u64::from_le_bytes(*read.first_chunk().unwrap());
-        // What the answer was held back is not part of the way from here.
+        // The answer's delay is not part of the way from here.
         assert!(stamp_ns >= before_ns + delay.as_nanos() as u64 && stamp_ns <= monotonic_ns());
         assert!(read[8..].iter().all(|byte| *byte == 0));
     }

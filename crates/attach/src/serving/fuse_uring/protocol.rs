@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType};
 
-/// What stands in an entry's header area.
+/// An entry's header area.
 #[repr(C)]
 pub(super) struct EntryHeader {
     /// `fuse_in_header` of a request, `fuse_out_header` of its reply.

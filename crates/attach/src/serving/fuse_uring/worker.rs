@@ -31,7 +31,7 @@ const PAGE_BYTES: usize = 4096;
 /// thread would cost more than the copy.
 const LARGE_BYTES: u32 = 256 << 10;
 
-/// What a worker shares with the replies that are not written yet.
+/// State that a worker shares with pending replies.
 struct UringShared {
     area: EntryArea,
     /// Entries whose reply is written.

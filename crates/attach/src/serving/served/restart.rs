@@ -56,7 +56,7 @@ const FLAGS: [(&str, MountFlags); 11] = [
 /// The words of [`FLAGS`] that a file system has rather than a mount. A file system that gave up without power may call
 /// itself `ro`, and that is over with its mount.
 const SUPER_FLAGS: [&str; 3] = ["sync", "dirsync", "lazytime"];
-/// What mountinfo shows among a file system's options and no mount takes.
+/// Words that mountinfo shows among a file system's options and that no mount takes.
 const STATES: [&str; 5] = ["rw", "ro", "seclabel", "shutdown", "emergency_ro"];
 
 impl RemountPlan {
@@ -91,7 +91,7 @@ impl RemountPlan {
     }
 }
 
-/// What is mounted from these devices, by the table of mounts; in its order.
+/// The mounts of these devices, in the order of the table of mounts.
 ///
 /// # Errors
 /// When something is mounted from them that would not come back as it is: the message names it.
@@ -155,8 +155,7 @@ fn restart_error(obstacle: String) -> AttachError {
 /// Refuses while somebody else has one of them: programs with open files, and other mount namespaces.
 pub(super) fn check_free(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     for remount in remounts {
-        // What is unmounted here is unmounted there as well, where this one is shared. One that only receives passes
-        // nothing on.
+        // If this one is shared, unmounting here unmounts there as well. One that only receives passes nothing on.
         let other_mounts = processes::mounted_elsewhere(&remount.device);
         if let Some(first) = other_mounts.iter().find(|other| other.is_private || !remount.is_shared) {
             return Err(AttachError::InUse(format!(
@@ -177,7 +176,7 @@ pub(super) fn check_free(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Refuses mount points that others could exchange while nothing is mounted there. What is mounted on them now may be
+/// Refuses mount points that others could exchange while nothing is mounted there. Present mounts on them may be
 /// anybody's.
 pub(super) fn check_places(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     // A file system without power may not even say whose its folders are: what is inside of one is checked when it is
@@ -204,7 +203,7 @@ pub(super) fn sort_for_unmounting(left: &[RemountPlan], mounted: &[RemountPlan])
     left.iter().chain(mounted.iter().rev()).cloned().collect()
 }
 
-/// What of `planned` is to be mounted again after a return that stopped: all that is not in the table of mounts. That
+/// The part of `planned` to mount again after a return that stopped: all that is not in the table of mounts. That
 /// counts also where the unmounting has not ended: the kernel takes a mount off its table first, and goes on writing
 /// out.
 pub(super) fn still_to_mount(
@@ -217,7 +216,7 @@ pub(super) fn still_to_mount(
     planned
 }
 
-/// What an earlier return has unmounted and not mounted again.
+/// Mounts that an earlier return has unmounted and not mounted again.
 pub(super) fn pending(session: &Path) -> Result<Vec<RemountPlan>, AttachError> {
     let path = session.join(PENDING);
     let unreadable = |error: std::io::Error| AttachError::io("read", &path, error);
@@ -316,7 +315,7 @@ mod tests {
         let slow = "32 22 7:0 / /mnt/slow rw - xfs /dev/loop0 rw\n";
         assert_eq!(mount_points(&still_to_mount(planned.clone(), table(slow))), ["/mnt/log"]);
         assert_eq!(still_to_mount(planned.clone(), table("")), planned);
-        // What can't be told is not forgotten.
+        // Mounts that can't be checked are kept.
         let unreadable = Err(std::io::Error::other("no /proc"));
         assert_eq!(still_to_mount(planned.clone(), unreadable), planned);
         assert_eq!(still_to_mount(planned, table(TABLE)), []);

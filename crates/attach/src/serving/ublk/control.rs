@@ -48,7 +48,7 @@ impl UblkControl {
         self.run(protocol::START_DEVICE, number, &mut [], u64::from(std::process::id()))
     }
 
-    /// Takes the block device away. What the page cache holds for it is written first, if someone serves it.
+    /// Takes the block device away. Its dirty pages are written first, if someone serves it.
     pub(super) fn stop(&mut self, number: u32) -> io::Result<()> {
         self.run(protocol::STOP_DEVICE, number, &mut [], 0)
     }

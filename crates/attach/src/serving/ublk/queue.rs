@@ -18,7 +18,7 @@ use crate::serving::ring::{self, RingAnswers, RingSlots, SharedMapping};
 
 const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
 
-/// What the worker shares with the replies that are owed.
+/// State that the worker shares with pending replies.
 struct UblkShared {
     payloads: SharedMapping,
     answers: Arc<RingAnswers<UblkAnswer>>,
@@ -30,7 +30,7 @@ impl UblkShared {
     }
 }
 
-/// What came of the request in a slot: bytes, or a negative error number.
+/// The result of a slot's request: bytes, or a negative error number.
 pub(super) struct UblkAnswer {
     slot: u32,
     result: i32,

@@ -21,8 +21,8 @@ pub struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// Makes a folder for a while, where this user's other folders for a while are: `ycsb`, or whatever it is for,
-    /// begins its name.
+    /// Makes a folder for a while, where this user's other folders for a while are: Its purpose, such as `ycsb`, begins
+    /// its name.
     ///
     /// # Errors
     /// When it can't be made or noted.

@@ -1,4 +1,4 @@
-//! The journal file of one owner, as bytes from outside: whatever stands in it, reading never fails.
+//! The journal file of one owner, as bytes from outside: reading never fails, whatever they are.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -54,7 +54,7 @@ pub struct RegistryJournal {
     pub owner: RegistryOwner,
     /// Without its line only the number of the process is known, by the name of the file.
     pub is_owner_noted: bool,
-    /// What is outstanding, in the order in which it was noted.
+    /// Outstanding resources, in the order of their notes.
     pub resources: Vec<(u64, OwnedResource)>,
     /// Lines that were cut short or damaged.
     pub unreadable_lines: usize,
@@ -68,7 +68,7 @@ impl RegistryJournal {
     pub fn is_alive(&self) -> bool {
         let is_seen = || self.owner.process.is_alive();
         if !self.is_owner_noted {
-            // It may have just been begun, in whatever PID namespace: its owner locks it before it writes to it.
+            // It may have just been begun, in any PID namespace: its owner locks it before it writes to it.
             return self.is_locked || is_seen();
         }
         let is_there = if self.owner.is_of_this_namespace() { is_seen() } else { self.is_locked };

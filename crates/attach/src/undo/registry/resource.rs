@@ -1,4 +1,4 @@
-//! What a registry can hold.
+//! The resources that a registry can hold.
 
 use std::path::{Path, PathBuf};
 

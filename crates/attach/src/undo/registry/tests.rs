@@ -111,7 +111,7 @@ fn line_after_torn_one_is_read() {
     let (_keep, registry) = registry();
     let torn = OwnedResource::Loop { backing: "/torn".into() };
     let path = journal_of(&registry, dead_process(), &processes::boot_id(), &[torn]);
-    // What a full disk lets through of a line.
+    // The part of a line that a full disk lets through.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
     let resource = OwnedResource::Loop { backing: "/whole".into() };
@@ -202,8 +202,8 @@ fn some_thing() -> impl Strategy<Value = OwnedResource> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Against a map: whatever is noted and not forgotten is outstanding, and cutting the file anywhere
-    /// loses at most the line that was cut.
+    /// Against a map: everything noted and not forgotten is outstanding, and cutting the file anywhere loses at most
+    /// the line that was cut.
     #[test]
     fn truncated_journal_reads_back(
         actions in proptest::collection::vec((some_thing(), any::<bool>()), 0..20),
@@ -269,7 +269,7 @@ fn own_folder_is_new_and_private() {
     assert!(made.iter().all(|path| !path.exists()) && registry.journals().is_empty());
 }
 
-/// What was made above a folder for its sake goes with it, and stays where something was put into it since.
+/// Directories made above a folder for its sake go with it, unless something was put into them since.
 #[test]
 fn folders_above_one_of_our_own_go_with_it() {
     let (keep, registry) = registry();

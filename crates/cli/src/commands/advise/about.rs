@@ -7,7 +7,7 @@ use crate::arguments::AboutArguments;
 use crate::commands::predicting::{self, MeasuredSources, SourceRun};
 use crate::exit_codes::ExitFailure;
 
-/// What was asked about, filled in from the runs.
+/// The question, filled in from the runs.
 pub(super) struct AdviceSubject {
     pub sources: MeasuredSources,
     pub calibration: Calibration,

@@ -18,7 +18,7 @@ use crate::commands::predict::{RefusedCell, print_left_out};
 use crate::exit_codes::ExitFailure;
 use crate::output;
 
-/// What scripts get.
+/// The output for scripts.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(in crate::commands) struct MemoryAnswer<'a> {
     /// Measured cells that nothing can be learnt from.
@@ -143,7 +143,7 @@ fn text(advice: &MemoryAdvice, about: &AdviceSubject, medium: &str, asks_for_off
     text += &output::paragraph(&price);
     text += "\n\n";
     text += &output::paragraph(&format!(
-        "Of the memory, {} caches data{assumed}. Sizes whose throughput is missing are outside of what was measured.",
+        "Of the memory, {} caches data{assumed}. Sizes without a throughput are outside the measured range.",
         quantity::percent(advice.useful_share)
     ));
     text += "\n\n";

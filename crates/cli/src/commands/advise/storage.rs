@@ -31,7 +31,7 @@ use crate::output;
 const VERIFIED: usize = 3;
 const LISTED: usize = 12;
 
-/// What scripts get.
+/// The output for scripts.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(in crate::commands) struct StorageAnswer<'a> {
     system: &'a str,
@@ -174,7 +174,7 @@ fn conditions(about: &AdviceSubject, wanted: &StorageGoal) -> Vec<String> {
     ]
 }
 
-/// What is drawn.
+/// The drawing.
 fn page(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> Frontier {
     let storages = advice.all().enumerate().map(|(place, offer)| PricedStorage {
         name: offer.name.clone(),
@@ -229,7 +229,7 @@ fn about_media(offer: &StorageOffer) -> String {
     media.join("; ")
 }
 
-/// What had to be assumed of any of them.
+/// Assumptions about any of them.
 fn notes(advice: &StorageAdvice) -> Vec<&String> {
     let offers = if advice.offers.is_empty() { &advice.too_slow } else { &advice.offers };
     let mut notes: Vec<&String> = offers.iter().flat_map(|offer| &offer.prediction.assumptions).collect();
@@ -340,7 +340,7 @@ fn rent_or_not(usd: f64, offer: &StorageOffer) -> String {
     format!("{}{rent}", quantity::dollars(usd))
 }
 
-/// What was not considered, those with one reason together.
+/// Excluded storages, grouped by reason.
 fn excluded(advice: &StorageAdvice) -> Vec<(&str, Vec<String>)> {
     let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
     for one in &advice.excluded {
@@ -369,7 +369,7 @@ fn marks(advice: &StorageAdvice, listed: &[&StorageOffer]) -> Vec<PictureMark> {
         .collect()
 }
 
-/// What is found by halving has no more digits than this.
+/// Values found by halving have no more digits than this.
 fn two_digits(value: f64) -> f64 {
     let unit = 10f64.powf(value.max(1.0).log10().floor() - 1.0).max(1.0);
     (value / unit).round() * unit

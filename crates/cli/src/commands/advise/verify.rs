@@ -8,7 +8,7 @@ use underlay_report::quantity;
 use super::about::AdviceSubject;
 use crate::exit_codes::ExitFailure;
 
-/// What the advice was asked for, as it was typed.
+/// The request for advice, as typed.
 pub(super) struct AdviceRequest<'a> {
     pub data: Option<&'a str>,
     pub memory: Option<&'a str>,
@@ -50,7 +50,7 @@ pub(super) fn study(
     let name: String = format!("verify-{}", run.name).chars().take(40).collect();
     document["name"] = value(name.trim_end_matches('-'));
     let title = format!(
-        "What `underlay advise storage` advises: {} at {} ops/s",
+        "Advice of `underlay advise storage`: {} at {} ops/s",
         about.describe(),
         quantity::rate(asked.rate_per_s)
     );
@@ -110,7 +110,7 @@ pub(super) fn study(
     Ok(head + document.to_string().trim_start())
 }
 
-/// What the run's study says above its keys and sections is about its own matrix.
+/// Comments above the keys and sections of the run's study are about its own matrix.
 fn without_comments(table: &mut Table) {
     for (mut key, item) in table.iter_mut() {
         key.leaf_decor_mut().clear();

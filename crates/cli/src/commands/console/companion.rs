@@ -1,5 +1,5 @@
 //! The console that a run starts beside itself: a process of its own, so that neither's memory or CPU is the other's,
-//! and the run goes on whatever happens to it. It outlives the run, so that the user can read the report.
+//! and the run goes on if it fails. It outlives the run, so that the user can read the report.
 
 use std::io::{IsTerminal as _, stderr, stdin};
 use std::net::SocketAddr;
@@ -20,8 +20,7 @@ use crate::signals::SignalRequests;
 
 /// After the run, where nobody could press Ctrl-C.
 const STAYS_ALONE: Duration = Duration::from_secs(60);
-/// It takes its socket and its address away in this time, and finishes what it does to a storage, of which it says that
-/// itself.
+/// It takes its socket and its address away in this time, and finishes its work on a storage, which it reports itself.
 const END_LIMIT: Duration = Duration::from_secs(90);
 /// It says where it is in this time, or the run goes on without it.
 const BEGIN_LIMIT: Duration = Duration::from_secs(30);
@@ -38,7 +37,7 @@ pub(crate) enum ConsoleStay {
 }
 
 impl ConsoleStay {
-    /// What `--console-stays` says; without it, until Ctrl-C at a terminal, and elsewhere a minute.
+    /// The time of `--console-stays`; without it, until Ctrl-C at a terminal, and elsewhere a minute.
     ///
     /// # Errors
     /// When it says no time.
@@ -120,7 +119,7 @@ impl CompanionConsole {
         CompanionConsole { child, run: run.to_owned() }
     }
 
-    /// Stays open behind a run that has ended with this code, until it is told to end or its time is over.
+    /// Stays open behind a run that has ended with this code, until a signal or the time limit ends it.
     pub(crate) fn stay(mut self, stay: ConsoleStay, signalled: &SignalRequests, code: u8) {
         signalled.work_is_done(code);
         // A run that never began has nothing to show.

@@ -1,4 +1,4 @@
-//! What the console asks of this program: runs, nodes, devices and studies of this user on this host.
+//! This program's services for the console: runs, nodes, devices and studies of this user on this host.
 
 use std::collections::HashMap;
 use std::io;
@@ -43,7 +43,7 @@ const SHOWN_LIMIT: Duration = Duration::from_secs(2);
 /// Asking a system for its nodes costs it a little.
 const NODES_FRESH: Duration = Duration::from_secs(3);
 const MAX_PROCESSES: usize = 64;
-/// What the registry said is true for so long: many pages ask at once.
+/// A reading of the registry is valid for so long: many pages ask at once.
 const FRESH: Duration = Duration::from_millis(500);
 
 pub(super) struct ThisHost {
@@ -254,10 +254,10 @@ impl ConsoleHost for ThisHost {
         // By the process alone: a service that does not answer can be stopped, too.
         let missing = || format!("process {process} serves nothing of yours any more");
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
-        // What is looked at and what is told to end are one process, whatever numbers come back.
+        // The pidfd names one process throughout: its number may be reused between the look and the signal.
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
             Errno::SRCH => missing(),
-            // A host may forbid that: then nothing is told to end, which is no reason to call it gone.
+            // A host may forbid that: then no signal is sent, which is no reason to call the process gone.
             other => format!("process {process}: {other}"),
         })?;
         let found = services::found(&Path::new("/proc").join(process.to_string())).ok_or_else(missing)?;

@@ -1,10 +1,10 @@
-//! What another process says, without waiting for it for ever.
+//! Another process's answer, with a time limit.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Its first line, with what ends it, or what came of it before its output ended.
+/// Its first line with the line's end, or its outcome if its output ended before.
 ///
 /// # Errors
 /// When there is no such line within the limit, it is longer than `max_bytes`, or it can't be read.

@@ -13,8 +13,8 @@ const FIRST_LIMIT: Duration = Duration::from_millis(1500);
 const NEXT_LIMIT: Duration = Duration::from_millis(250);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What was answered last. One question at a time is in flight: a peer that does not answer keeps one thread, and
-/// nobody waits for it.
+/// The last answer. One question at a time is in flight: a peer that does not answer keeps one thread, and nobody waits
+/// for it.
 pub(super) struct CachedAnswer<T>(Arc<UnsimulatedMutex<CachedAnswerState<T>>>);
 
 struct CachedAnswerState<T> {
@@ -33,14 +33,14 @@ impl<T: Clone + Default + Send + 'static> CachedAnswer<T> {
         })))
     }
 
-    /// What is known is true no longer.
+    /// The last answer is no longer valid.
     pub(super) fn forget(&self) {
         let mut state = self.0.lock();
         state.round += 1;
         (state.answer, state.is_asking) = (None, false);
     }
 
-    /// What is known, and has it asked for where that is older than `fresh`.
+    /// The last answer; asks again if that is older than `fresh`.
     pub(super) fn get(&self, fresh: Duration, ask: impl FnOnce() -> T + Send + 'static) -> T {
         let begun = Instant::now();
         let previous = {
@@ -52,7 +52,7 @@ impl<T: Clone + Default + Send + 'static> CachedAnswer<T> {
             if !state.is_asking {
                 let (shared, round) = (Arc::clone(&self.0), state.round);
                 let asking = move || {
-                    // Whatever becomes of the question, others may be asked after it.
+                    // Even if the question panics, others may be asked after it.
                     let answer = catch_unwind(AssertUnwindSafe(ask)).ok();
                     let mut state = shared.lock();
                     if state.round == round {

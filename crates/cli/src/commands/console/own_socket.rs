@@ -15,7 +15,7 @@ use crate::output;
 const LIMIT: Duration = Duration::from_secs(20);
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
-/// What the console answers.
+/// The console's answer.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ConsoleAnswer {

@@ -11,7 +11,7 @@ use underlay_volume::server::protocol::{PoolCommand, PoolReply, PoolState};
 
 use super::services::{self, ServiceProcess};
 
-/// What the names of pools begin with among storages.
+/// The prefix of pools' names among storages.
 const PREFIX: &str = "pool:";
 const SHOWN_LIMIT: Duration = Duration::from_secs(2);
 /// A resync reads and writes what a device has missed.
@@ -69,7 +69,7 @@ fn storage(found: &ServiceProcess, runs: &[u32]) -> Option<ServedStorageInfo> {
 /// When it can't be done.
 pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String> {
     let control = id.strip_prefix(PREFIX).unwrap_or(id);
-    // What listens at any other path is not asked.
+    // A process that listens at any other path is not asked.
     let is_it = |found: &ServiceProcess| found.control().is_some_and(|own| own == Path::new(control));
     if !services::found_all().iter().any(is_it) {
         return Err("that pool is not served any more".to_owned());
@@ -142,7 +142,7 @@ fn meant(state: &PoolState, device: Option<&str>) -> Result<Vec<String>, String>
     }
 }
 
-/// What a device missed while it was gone, it gets before it is used again.
+/// A device gets its missed writes before it is used again.
 fn brought_up_to_date(
     ask: &mut dyn FnMut(PoolCommand) -> Result<PoolReply, String>,
     names: &[String],

@@ -33,7 +33,7 @@ const MAX_PROCESSES: usize = 64;
 /// Of a gateway, by name.
 type GatewayMetrics = BTreeMap<String, f64>;
 
-/// What is kept of processes between two looks.
+/// The state of processes between two looks.
 #[derive(Clone, Default)]
 pub(super) struct ServiceTable(Arc<ServiceState>);
 
@@ -78,7 +78,7 @@ impl ServiceTable {
         services
     }
 
-    /// What a load or a worker has told until now.
+    /// The reports of a load or a worker until now.
     fn told(&self, process: u32, control: &Path) -> Option<LiveService> {
         let since_ms = {
             let services = self.0.told.lock();
@@ -118,7 +118,7 @@ fn followed_by(mut moments: Vec<ServiceMoment>, later: Vec<ServiceMoment>) -> Ve
     moments
 }
 
-/// What `underlay-gateway top` says, in numbers.
+/// The numbers of `underlay-gateway top`.
 fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<GatewayMetrics> {
     let mut command = Command::new(program);
     // As the gateway itself found its configuration, and what that names.
@@ -171,7 +171,7 @@ struct ProgramFiles {
     mounts: Option<PathBuf>,
 }
 
-/// Device and inode, which tell files apart whatever their paths.
+/// Device and inode, which tell files apart regardless of their paths.
 type FileId = (u64, u64);
 
 impl ProgramFiles {
@@ -223,7 +223,7 @@ fn found_of(proc: &Path, programs: &ProgramFiles) -> Option<ServiceProcess> {
     Some(ServiceProcess { service, proc: proc.to_owned(), parent: parent_of(proc), file })
 }
 
-/// What it is, in words, and its file.
+/// Its kind, in words, and its file.
 type ServiceKind = (&'static str, String, Option<String>);
 
 fn classify_own_program(words: &[&str]) -> Option<ServiceKind> {
@@ -277,7 +277,7 @@ impl ServiceProcess {
         Some(crate::commands::volume::read(&folder.join(pool)).ok()?.control_socket())
     }
 
-    /// What a volume server says of its pool; nothing where it does not answer.
+    /// The state of a volume server's pool; nothing where it does not answer.
     pub(super) fn state(&self) -> Option<volume_protocol::PoolState> {
         let mut connection = volume::PoolConnection::open_within(&self.control()?, SHOWN_LIMIT).ok()?;
         match connection.ask(&volume_protocol::PoolCommand::List).ok()? {

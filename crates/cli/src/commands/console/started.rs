@@ -26,8 +26,8 @@ pub(super) struct RunRequest {
     pub answer: Sender<Result<PathBuf, String>>,
 }
 
-/// A thread that starts runs, one after the other. It has the priority of this process, whatever that of who asks: a
-/// run inherits it.
+/// A thread that starts runs, one after the other. It has this process's priority, not that of its requester: a run
+/// inherits it.
 ///
 /// # Errors
 /// When there is no thread to be had.

@@ -9,7 +9,7 @@ use roff::{Roff, roman};
 /// Under each command's own page.
 const EXIT_STATUS: &str = "0 when everything that was asked for was done. underlay(1) has the other codes.";
 
-/// What the program reads and writes, by its place.
+/// The program's files, by place.
 const FILES: [(&str, &str); 5] = [
     ("runs/NAME-TIME/", "a run: run.json, a record for each cell in cells/, and report.html"),
     (

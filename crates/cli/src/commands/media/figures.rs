@@ -1,4 +1,4 @@
-//! What was published of a medium beside what its model gives.
+//! A medium's published figures beside its model's.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use underlay_report::quantity;

@@ -88,7 +88,7 @@ fn render(listing: &MediaListing<'_>, width: usize) -> String {
 /// Year or number of disks, capacity, price, dollars a TB and label; two blanks before each.
 const COLUMNS: [usize; 5] = [5, 8, 12, 12, 9];
 
-/// What stands behind a title.
+/// The numbers behind a title.
 struct TitleNumbers {
     /// Year, or number of disks.
     first: String,

@@ -211,10 +211,10 @@ fn identity(
     }
 }
 
-/// What a reader of the file should see first: how good the fit is.
+/// The file's header: how good the fit is.
 fn header(scores: &[PointScore]) -> String {
     let mut header = String::from(
-        "# Written by `underlay media measure`. How far the fitted medium is from what was measured:\n",
+        "# Written by `underlay media measure`. How far the fitted medium is from the measurements:\n",
     );
     for (role, label) in
         [(PointRole::Fitted, "points that it was fitted to"), (PointRole::HeldOut, "points held out")]

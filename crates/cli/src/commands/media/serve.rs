@@ -73,7 +73,7 @@ impl ServedMedium {
         certificate::certify_devices(std::slice::from_ref(activity), &self.path_records(), time)
     }
 
-    /// What programs waited on the way, of the last measurement.
+    /// Programs' waits on the way, in the last measurement.
     fn path_records(&self) -> Vec<PathRecord> {
         self.volumes.path_records()
     }
@@ -119,8 +119,7 @@ pub(super) fn factor_of(time: f64) -> Result<f64, ExitFailure> {
     Err(ExitFailure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")))
 }
 
-/// What this machine delivers well: latencies from this many microseconds up, and this many requests a second
-/// at most.
+/// This machine's good range: latencies from this many microseconds up, and this many requests a second at most.
 const HONEST_US: f64 = 200.0;
 const HONEST_IOPS: f64 = 25_000.0;
 const SLOWEST: i32 = 14;
@@ -198,7 +197,7 @@ fn input_lines() -> mpsc::Receiver<String> {
     receiver
 }
 
-/// What the device did, what programs waited for it, and whether that may be believed: as in the record of a cell.
+/// The device's activity, programs' waits for it, and the certificate: as in a cell's record.
 fn activity_json(activity: &DeviceActivity, paths: &[PathRecord], time: f64) -> String {
     let histogram = |histogram: &Histogram| {
         serde_json::json!({

@@ -52,8 +52,8 @@ struct VerifyRow {
     /// Mean latency that was measured of the real device.
     measured_mean_us: Option<f64>,
     mean_allowed: f64,
-    /// What failed of the certificate that a study's cell would have: `device latency p99: modelled ...`. It is of all
-    /// requests, those of the warm-up too.
+    /// Failed checks of the certificate that a study's cell would have: `device latency p99: modelled ...`. It is of
+    /// all requests, those of the warm-up too.
     doubts: Vec<String>,
     off: bool,
 }
@@ -131,7 +131,7 @@ fn as_json(comparisons: &[FigureCheck<'_>]) -> Vec<serde_json::Value> {
     comparisons.iter().map(one).collect()
 }
 
-/// What the model gives for the usual loads, without their measured rows: for scripts that choose a slow motion.
+/// The model's results for the usual loads, without measured rows: for scripts that choose a slow-motion factor.
 fn virtual_loads(medium: &CatalogueMedium) -> Vec<serde_json::Value> {
     let capacity_bytes = DEVICE_BYTES.min(medium.capacity_bytes());
     let short: Vec<ProbeLoad> =

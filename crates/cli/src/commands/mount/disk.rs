@@ -21,7 +21,7 @@ const MAX_DESCRIPTION_BYTES: u64 = 1 << 20;
 /// Nobody else mounts it while this lives.
 pub(super) struct MountedDisk {
     place: ImagePlace,
-    /// Make the file system anew, whatever there is.
+    /// Make the file system anew, over any existing one.
     format: bool,
     images: Vec<(PathBuf, u64)>,
     /// Those that were not there before.
@@ -33,7 +33,7 @@ enum ImagePlace {
     Kept { folder: Folder, known: Option<DiskDescription>, wanted: Option<DiskDescription>, _lock: File },
 }
 
-/// What is known of the file system on the disk.
+/// The known state of the file system on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiskState {
     /// There is none.
@@ -43,7 +43,7 @@ pub(super) enum DiskState {
     Whole,
 }
 
-/// What a kept disk is, in the folder with its images.
+/// A kept disk's description, in the folder with its images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DiskDescription {
@@ -84,7 +84,7 @@ impl MountedDisk {
         }
     }
 
-    /// What it was made as, unless it is to be made anew.
+    /// Its recorded description, unless it is to be made anew.
     fn known(&self) -> Option<&DiskDescription> {
         match &self.place {
             ImagePlace::Kept { known: recorded, .. } if !self.format => recorded.as_ref(),
@@ -154,8 +154,8 @@ impl MountedDisk {
         Ok(state)
     }
 
-    /// The last before it is attached. What is to be made anew goes, unless somebody uses it; what is to be made is
-    /// noted, so that one whose making is interrupted is not taken for a whole one.
+    /// The last before it is attached. A disk to be made anew goes, unless somebody uses it. A disk to be made is
+    /// noted, so that an interrupted one is not taken for a whole one.
     pub(super) fn begin(&mut self, state: DiskState) -> Result<(), ExitFailure> {
         let ImagePlace::Kept { folder, known: recorded, wanted: Some(wanted), .. } = &self.place else {
             return Ok(());
@@ -191,7 +191,7 @@ impl MountedDisk {
         }
     }
 
-    /// It could not be mounted. What was made just now holds nothing, and must not be taken for a kept disk the next
+    /// It could not be mounted. A disk made just now holds nothing, and must not be taken for a kept disk the next
     /// time.
     pub(super) fn give_up(&self) {
         for image in &self.new_images {
@@ -224,7 +224,7 @@ fn cannot(action: &str, path: &Path, error: &std::io::Error) -> ExitFailure {
 }
 
 fn keep(path: &Path) -> Result<ImagePlace, ExitFailure> {
-    // What the disk holds is this user's alone, and nobody puts another disk in its place.
+    // The disk's data is this user's alone, and nobody can replace the disk.
     let folder =
         Folder::make(path, Access::Private).map_err(|error| cannot("keep a disk in", path, &error))?;
     let lock = folder.file(LOCK).map_err(|error| cannot("lock", &folder.path().join(LOCK), &error))?;

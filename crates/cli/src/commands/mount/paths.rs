@@ -1,9 +1,9 @@
-//! What programs waited for a mounted disk, beside what its model asked for.
+//! Programs' waits for a mounted disk, beside its model's times.
 
 use underlay_record::{Histogram, PathRecord, PathWait, path};
 use underlay_report::quantity;
 
-/// What programs waited for each request, as far as it is known: `delivered` is what the devices took.
+/// Programs' waits for each request, as far as known: `delivered` is what the devices took.
 pub(super) fn waited(paths: &[PathRecord], delivered: &Histogram) -> Histogram {
     path::waited(paths, delivered).unwrap_or_else(|| delivered.clone())
 }

@@ -58,9 +58,9 @@ fn judge(growth_bytes: u64, free_bytes: u64) -> SpaceVerdict {
     }
 }
 
-/// What the backing files don't take yet of what they may.
+/// The bytes by which the backing files may still grow.
 fn growth_bytes(devices: &[&DeviceSpec]) -> u64 {
-    // The unit of st_blocks, whatever the file system's own block size (stat(2)).
+    // The unit of st_blocks, independent of the file system's block size (stat(2)).
     const BLOCK_BYTES: u64 = 512;
     let growth = |device: &&DeviceSpec| match &device.backing {
         BackingSpec::File(path) => {

@@ -23,7 +23,7 @@ const STUDIES: [(&str, &str); 13] = [
     ("sqlite", include_str!("../../../../../studies/sqlite.toml")),
 ];
 
-/// What `--like` takes.
+/// The values of `--like`.
 pub(in crate::commands) fn names() -> impl Iterator<Item = &'static str> {
     STUDIES.into_iter().map(|(name, _)| name)
 }

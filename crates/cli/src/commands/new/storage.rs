@@ -145,7 +145,7 @@ impl NewStorage {
         }
     }
 
-    /// What stands for it in a study's heading.
+    /// Its name in a study's heading.
     pub(super) fn title(&self) -> String {
         let title = match &self.source {
             NewStorageSource::Devices { medium, count: 1, .. } => medium.title.clone(),

@@ -1,4 +1,4 @@
-//! What a first study asks of each system: sizes with which it runs on two cores in minutes.
+//! A first study's load for each system: sizes with which it runs on two cores in minutes.
 
 use underlay_config::closest;
 use underlay_report::comparison::system_title;
@@ -14,7 +14,7 @@ pub(super) struct NewSystem {
     pub capabilities: SystemCapabilities,
     /// Of the system and its page cache, scaled with the data. None for what stores nothing.
     pub memory_bytes: Option<u64>,
-    /// What its processes take however small the data are.
+    /// Its processes' memory, independent of the data.
     pub fixed_memory: Option<&'static str>,
     /// Further lines of its section.
     pub settings: &'static str,
@@ -60,7 +60,7 @@ const JAVA_TIMES: RunTimes = RunTimes {
     wall: "warmup = \"10 s\"\nduration = \"20 s\"\n",
 };
 
-/// What `--system` names.
+/// Finds the system that `--system` names.
 pub(super) fn find(name: &str) -> Result<NewSystem, ExitFailure> {
     let Some(system) = underlay_systems::find(name) else {
         // A program that a bundled study describes by commands is no system of its own.

@@ -41,7 +41,7 @@ pub(super) fn write(
         }
     }
     let is_real = storages.iter().any(|storage| !storage.is_modelled());
-    // What stores nothing shows what this machine can do, and a real disk runs at its own pace.
+    // A system without storage shows this machine's limit, and a real disk runs at its own pace.
     let is_modelled = !is_real && !system.capabilities.keeps_nothing;
     let data = data_scale(system, storages, apart);
     let mut text = String::new();
@@ -93,7 +93,7 @@ fn heading(text: &mut String, name: &str, file: &Path, system: &NewSystem, stora
          name = \"{name}\"\n\
          title = \"{system} on {list}\"\n\
          {baseline}\n\n",
-        // What a name has in a second line would be read as a part of the study.
+        // A second line of a name would be read as a part of the study.
         file = file.display().to_string().replace('\n', " "),
         system = system.title(),
         list = names.join(", "),
@@ -161,7 +161,7 @@ fn section_of_workload(text: &mut String, system: &NewSystem, data: u64) {
             };
             writeln!(
                 text,
-                "# What is asked of it: YCSB's A is half reads, half updates, B 95 % reads, C reads only.\n\
+                "# The load: YCSB's A is half reads, half updates, B 95 % reads, C reads only.\n\
                  [workload.ycsb]\n\
                  mixes = {mixes}\n\
                  {amount}\n\
@@ -175,7 +175,7 @@ fn section_of_workload(text: &mut String, system: &NewSystem, data: u64) {
         }
         NewWork::Jobs { jobs } => writeln!(
             text,
-            "# What is asked of it: batch jobs, each a cell of its own.\n\
+            "# The load: batch jobs, each a cell of its own.\n\
              [workload.batch]\n\
              kind = \"jobs\"\n\
              jobs = {jobs}\n\
@@ -214,7 +214,7 @@ fn section_of_run(text: &mut String, system: &NewSystem, storages: &[NewStorage]
 fn section_of_scale(text: &mut String, data: u64, is_modelled: bool) {
     let data_is = match data {
         1 => "sizes are as they stand above".to_owned(),
-        _ => format!("memory, data and devices are 1/{data} of what stands above, in proportion"),
+        _ => format!("memory, data and devices are 1/{data} of the values above"),
     };
     let time = match is_modelled {
         true => String::new(),

@@ -15,7 +15,7 @@ use crate::commands::predicting;
 use crate::exit_codes::{ExitFailure, INCOMPLETE};
 use crate::output;
 
-/// What scripts get.
+/// The output for scripts.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(in crate::commands) struct HeldOutAnswer {
     /// Names of the runs' studies.

@@ -56,10 +56,7 @@ pub(super) fn schema() -> Value {
     let about = [
         ("$schema", "https://json-schema.org/draft/2020-12/schema"),
         ("title", "A study of Underlay"),
-        (
-            "description",
-            "Systems, storages and workloads, each combination of which is a cell: docs/study.md.",
-        ),
+        ("description", "Systems, storages and workloads; each combination is a cell: docs/study.md."),
     ];
     for (name, value) in about {
         schema[name] = json!(value);

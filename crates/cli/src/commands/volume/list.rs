@@ -40,7 +40,7 @@ fn render(state: &PoolState) -> String {
     for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
         let member_state = match member.state {
             MemberState::Doubtful => {
-                "lacking what could not be flushed to it before the pool was opened; `volume resync` writes it again"
+                "lacking unflushed data from before the pool was opened; `volume resync` writes it again"
             }
             state => state.describe(),
         };

@@ -61,7 +61,7 @@ fn coordinate(
     let program = from.remote_program.as_deref().unwrap_or("underlay");
     let workers: Vec<HostAddress> =
         from.workers.iter().map(|text| HostAddress::parse(text, program)).collect::<Result<_, _>>()?;
-    // What can't be divided is said before anybody is connected to.
+    // A load that can't be divided is refused before any connection.
     job.divided(u32::try_from(workers.len()).unwrap_or(u32::MAX))?;
     let stop = signals::stop_flag()?;
     let began = SystemTime::now();
@@ -80,7 +80,7 @@ fn coordinate(
     let together = match coordinator.run(&job, &stop, &reported) {
         Ok(together) => together,
         Err(HostError::Stopped) => {
-            output::say("stopped: what the workers had measured by then is not kept");
+            output::say("stopped: the workers' measurements are discarded");
             return Ok(ExitCode::from(INTERRUPTED));
         }
         Err(error) => return Err(error.into()),
@@ -110,7 +110,7 @@ fn coordinate(
     printed?;
     if let Some(lost) = together.lost.first() {
         return Err(ExitFailure::Failed(format!(
-            "{}; what the other {} of {} workers measured was kept",
+            "{}; the measurements of the other {} of {} workers were kept",
             lost.error,
             together.hosts.len(),
             workers.len()
@@ -192,7 +192,7 @@ fn job(
 struct WorkersProgress<'a> {
     options: &'a OutputOptions,
     operation_limit: Option<u64>,
-    /// Since the first report, which comes once all have been told when to begin.
+    /// Since the first report, which comes once all workers know when to begin.
     began: Option<Instant>,
     before: (Duration, u64),
 }

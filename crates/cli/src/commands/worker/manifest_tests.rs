@@ -28,7 +28,7 @@ fn container(job: &Yaml) -> &Yaml {
     &containers[0]
 }
 
-/// What the program makes of a container's arguments.
+/// The program's reading of a container's arguments.
 fn command(job: &Yaml) -> CliCommand {
     let words = container(job)["args"].as_vec().unwrap().iter().map(|word| {
         // A number or a truth would be refused as an argument by Kubernetes.
@@ -88,7 +88,7 @@ fn worker_listens_on_service_port() {
     assert_eq!(template["spec"]["subdomain"], service["metadata"]["name"]);
     assert_eq!(job["spec"]["completionMode"].as_str(), Some("Indexed"));
     assert_eq!(job["spec"]["completions"], job["spec"]["parallelism"]);
-    // A Job that nobody ends would hold its nodes for ever.
+    // A Job that nobody ends would hold its nodes forever.
     assert!(arguments.end_when_idle.unwrap() > 0.0);
 }
 
@@ -155,7 +155,7 @@ fn containers_may_do_no_more_than_they_need() {
                 assert!(container["resources"][bound][resource].as_str().is_some(), "{bound} {resource}");
             }
         }
-        // What it does write, it writes to a volume.
+        // It writes only to a volume.
         let runtime = &container["env"][0];
         assert_eq!(runtime["name"].as_str(), Some(underlay_attach::registry::RUNTIME_DIR_VARIABLE));
         let mounts = mounts(job);

@@ -30,7 +30,7 @@ pub(super) fn check(system: &str, settings: &BTreeMap<String, String>) -> Result
     Err(format!("workers need a system that is already running: expected {}, or null", ways.join(", ")))
 }
 
-/// What is held while a worker asks a system. It goes with the last connection.
+/// State that is held while a worker asks a system. It goes with the last connection.
 struct ReachedSystem {
     running: Box<dyn RunningSystem>,
     _scratch: OwnFolder,

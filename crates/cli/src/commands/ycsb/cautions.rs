@@ -14,12 +14,12 @@ use crate::output;
 /// Inserts that others are still about to make leave fewer behind.
 const MISSING_SHARE: f64 = 0.05;
 
-/// What a measurement is held against.
+/// The circumstances that a measurement is judged by.
 pub(crate) struct RunCircumstances<'a> {
     pub spec: &'a RunSpec,
     /// That are printed, in percent.
     pub percentiles: &'a [f64],
-    /// What the system and its page cache may take; absent where the data are on no storage of this host.
+    /// The memory budget of the system and its page cache; absent where the data are on no storage of this host.
     pub budget_bytes: Option<u64>,
     /// Operations of a rate that were due within the measured time and never sent.
     pub unstarted: u64,
@@ -27,7 +27,7 @@ pub(crate) struct RunCircumstances<'a> {
     pub outside: u64,
 }
 
-/// What a measurement was asked for, before it is known what came of it.
+/// A measurement's request, before its outcome is known.
 pub(in crate::commands) fn asked<'a>(spec: &'a RunSpec, options: &'a OutputOptions) -> RunCircumstances<'a> {
     RunCircumstances { spec, percentiles: &options.percentiles, budget_bytes: None, unstarted: 0, outside: 0 }
 }
@@ -64,9 +64,9 @@ pub(in crate::commands) struct UnfinishedRun {
     stopped: bool,
 }
 
-/// `None` where everything that was asked for was done, or no number of operations was. What warmed up, and was
-/// answered after the measured time, is done too, although it is in no figure: `outside` is how many operations that
-/// are.
+/// `None` where everything that was asked for was done, or no number of operations was. Operations of the warm-up, and
+/// those answered after the measured time, are done too, although they are in no figure: `outside` is how many
+/// operations that are.
 pub(in crate::commands) fn unfinished(
     measured: &MeasuredWindow,
     outside: u64,
@@ -99,7 +99,7 @@ impl UnfinishedRun {
             true => ("records were deleted", "the others are still there"),
             false => (
                 "operations were done",
-                "its figures cover only what was measured of these. Allow more time, or lower operationcount",
+                "its figures cover only these. Allow more time, or lower operationcount",
             ),
         };
         format!("{done} of {asked} {subject}: {reason}, and {advice}")
@@ -111,7 +111,7 @@ fn headroom(measured: &MeasuredWindow) -> Option<String> {
     let headroom = measured.generator.headroom(measured.throughput_per_s)?;
     (headroom < GeneratorCost::MIN_HEADROOM).then(|| {
         format!(
-            "the generator alone reaches {}/s here, {} times what was measured: it may be the limit, and not the system. \
+            "the generator alone reaches {}/s here, {} times the measured rate: it may be the limit, and not the system. \
              Try more threads, or more hosts (--workers)",
             quantity::rate(ceiling_per_s),
             quantity::number(headroom, 2)
@@ -199,7 +199,7 @@ fn warm_up(measured: &MeasuredWindow, spec: &RunSpec, has_rate: bool) -> Option<
     let figure = figure.describe();
     let Some(difference) = warm_up.difference else {
         return Some(format!(
-            "{figure} still changed in the second half of what was measured: try a longer --warmup"
+            "{figure} still changed in the second half of the measured window: try a longer --warmup"
         ));
     };
     let direction = if difference > 0.0 { "higher" } else { "lower" };
@@ -214,8 +214,8 @@ fn fits(spec: &RunSpec, budget_bytes: u64) -> Option<String> {
     let data_bytes = spec.workload.record_count as f64 * spec.workload.record_bytes();
     (!spec.mix.visits_every_record() && data_bytes <= budget_bytes as f64).then(|| {
         format!(
-            "the data ({}) fits in the memory budget ({}): reads come from there, and not from the storage. Four times as much \
-             data as --memory shows what a storage does",
+            "the data ({}) fits in the memory budget ({}): reads come from there, and not from the storage. Use four times as \
+             much data as --memory to see the storage",
             quantity::bytes(data_bytes),
             quantity::memory(budget_bytes as f64)
         )
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// So many reads of 1 ms in 60 seconds, of which each had a throughput.
+    /// So many reads of 1 ms in 60 seconds, with a throughput for each second.
     fn measured(reads: u64, throughput_per_s: impl Fn(usize) -> f64) -> MeasuredWindow {
         let mut histogram = Histogram::default();
         histogram.record_n_ns(1_000_000, reads);
@@ -387,7 +387,7 @@ mod tests {
         let mut spec = spec(None);
         let messages = cautions(&measured, &spec);
         assert!(
-            messages[0].starts_with("the generator alone reaches 15.0/s here, 1.5 times what was measured"),
+            messages[0].starts_with("the generator alone reaches 15.0/s here, 1.5 times the measured rate"),
             "{messages:?}"
         );
         assert!(

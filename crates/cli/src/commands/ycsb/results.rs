@@ -1,5 +1,4 @@
-//! What a YCSB run leaves behind: YCSB's text or ours, logs of its intervals, and a line on standard error now and
-//! then.
+//! The output of a YCSB run: YCSB's text or ours, logs of its intervals, and a line on standard error now and then.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -243,7 +242,7 @@ pub(crate) fn with_status<T>(
     })
 }
 
-/// What the last line had seen.
+/// The totals at the last line.
 #[derive(Default)]
 struct PreviousLine {
     elapsed: Duration,
@@ -278,7 +277,7 @@ fn status(
     }
 }
 
-/// What each kind of operation took since the last line, those from the actual start before those from the intended
+/// The latencies of each kind of operation since the last line, from the actual start before those from the intended
 /// one.
 fn summaries(
     control: &RunHandle<'_>,

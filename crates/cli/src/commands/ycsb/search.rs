@@ -17,7 +17,7 @@ use crate::arguments::{RateArgument, YcsbArguments};
 use crate::exit_codes::ExitFailure;
 use crate::output;
 
-/// What `--find-rate` asks for, where it is given.
+/// The search that `--find-rate` asks for, if any.
 pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, StepTimes)>, ExitFailure> {
     let Some(text) = &arguments.find_rate else { return Ok(None) };
     let bounds = bounds(text)?;

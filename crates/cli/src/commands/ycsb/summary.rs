@@ -17,7 +17,7 @@ pub(in crate::commands) fn sum_up(measured: &MeasuredWindow) {
     if let Some(integrity) = measured.integrity.as_ref().filter(|integrity| integrity.mismatches > 0) {
         let (wrong, checked) = (integrity.mismatches, integrity.checked);
         output::say(format_args!(
-            "wrong values: {wrong} of {checked} records that were read differ from what was written"
+            "wrong values: {wrong} of {checked} records that were read differ from the written ones"
         ));
         if wrong > checked / 2 {
             output::say(format_args!(

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 
 /// Options of several letters after one dash that take a value, and ours.
 const WORDS: [(&str, &str); 2] = [("-threads", "--threads"), ("-l", "--label")];
-/// Those that change nothing here, passed on as properties so that the user is told.
+/// Those that change nothing here, passed on as properties so that a note mentions them.
 const PROPERTIES: [(&str, &str); 3] = [("-db", "db"), ("-cp", "classpath"), ("-jvm-args", "jvm-args")];
 /// Those without a value that repeat the phase.
 const PHASES: [(&str, &str); 2] = [("-load", "load"), ("-t", "run")];
 
-/// The arguments of this program, with those of `ycsb` in our words. What comes after `--` is left alone.
+/// The arguments of this program, with those of `ycsb` in our words. Arguments after `--` are left alone.
 pub(crate) fn translated(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments;
     let mut ours: Vec<OsString> = arguments.by_ref().take(2).collect();

@@ -23,7 +23,7 @@ pub(super) struct GraphNode {
     pub name: String,
     pub detail: String,
     pub is_bad: bool,
-    /// What is in it.
+    /// Its lines.
     pub lines: Vec<NodeLine>,
     pub leads_to: Vec<GraphEdge>,
 }

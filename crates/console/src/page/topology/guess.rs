@@ -1,4 +1,4 @@
-//! What a system consists of where its run does not tell: one of an earlier version, or of too many parts.
+//! A system's parts where its run does not record them: a run of an earlier version, or of too many parts.
 
 use underlay_record::{
     DeviceDescription, DirectoryPart, KeptPart, NodeState, PartsRecord, PlannedCell, ServerPart,

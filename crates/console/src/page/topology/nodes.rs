@@ -14,13 +14,13 @@ use super::drawing::{GraphColumn, GraphEdge, GraphNode, NodeLine};
 use crate::feed::bare;
 use crate::host::ServedStorageInfo;
 
-/// What layers of this kind are: they stand on all devices of their pool.
+/// The kind of layers that stand on all devices of their pool.
 const VOLUME: &str = "volume";
 /// Servers that stand one above the other, as tablet servers do above DataNodes. A feed may be anybody's.
 const MAX_TIERS: usize = 5;
 const MAX_PARTS: usize = 400;
 
-/// What a picture is made of.
+/// The sources of a picture.
 pub(super) struct GraphSource<'a> {
     pub planned: Option<&'a PlannedCell>,
     pub storage: &'a StorageRecord,
@@ -28,7 +28,7 @@ pub(super) struct GraphSource<'a> {
     pub parts: Option<&'a PartsRecord>,
     pub topology: Option<&'a TopologyRecord>,
     pub nodes: &'a [NodeState],
-    /// What the run serves now.
+    /// The run's present storages.
     pub storages: &'a [ServedStorageInfo],
 }
 
@@ -125,7 +125,7 @@ impl GraphSource<'_> {
         let way = |(place, machine): (usize, &&MachineNode<'_>)| GraphEdge {
             column: 1,
             place,
-            // What is away gets nothing.
+            // A node that is down gets no load.
             load: if self.is_bad(machine) { String::new() } else { each.clone() },
         };
         let leads_to = asked().map(way).collect();
@@ -218,7 +218,7 @@ impl GraphSource<'_> {
             kept_by(machine).into_iter().filter(|place| *place < directories.len()).map(|place| GraphEdge {
                 column: at_directories,
                 place,
-                // What several use, nobody divides among them.
+                // A shared load is not divided among its users.
                 load: match users.get(&place) {
                     Some(1) => self.load_below(directories, place),
                     _ => String::new(),
@@ -338,7 +338,7 @@ impl MachineNode<'_> {
     }
 }
 
-/// In the order in which they are told.
+/// In the record's order.
 fn machines(parts: &PartsRecord) -> Vec<MachineNode<'_>> {
     let mut machines: Vec<MachineNode<'_>> = Vec::new();
     for server in parts.servers.iter().take(MAX_PARTS) {
@@ -405,8 +405,8 @@ fn is_below(directory: &DirectoryPart, layer: &LayerActivity) -> bool {
     }
 }
 
-/// What is wrong with a device: as the storage says that has the only one of this name, else as the latest sample does.
-/// The list below the picture says the same so.
+/// A device's faults: from the storage that has the only device of this name, else from the latest sample. The list
+/// below the picture says the same so.
 fn wrong_with(id: &DeviceId, live: Option<&LiveDevice>, storages: &[ServedStorageInfo]) -> Vec<String> {
     let mut named =
         storages.iter().flat_map(|storage| &storage.devices).filter(|device| device.name == id.name);
@@ -438,7 +438,7 @@ fn bytes_per_s(device: &LiveDevice) -> f64 {
     device.read_bytes_per_s + device.write_bytes_per_s
 }
 
-/// What is on the way to a device.
+/// The rate of data to a device.
 fn format_rate(bytes_per_s: f64) -> String {
     if bytes_per_s > 0.0 { format!("{}/s", quantity::bytes(bytes_per_s)) } else { String::new() }
 }

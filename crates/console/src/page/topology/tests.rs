@@ -1,5 +1,5 @@
-//! Pictures of topologies as runs tell them. What the files say is what the systems themselves tell:
-//! `study/src/run/parts/tests.rs` holds them to it.
+//! Pictures of topologies as runs tell them. The files have the systems' own parts: `study/src/run/parts/tests.rs`
+//! holds them to it.
 
 use std::path::Path;
 
@@ -225,7 +225,7 @@ fn directories_stand_on_own_layers_and_volumes() {
     assert_eq!(below(&columns, &layer.name), ["nvme-9300-max.1"]);
     // Without a layer, a directory leads past them to its device.
     assert_eq!(below(&columns, "node 1: data 1"), ["nvme-9300-max.0"]);
-    // Of a pool, by the volume's whole name, whatever their order: `server-1` is not `server-10`.
+    // Of a pool, by the volume's whole name, regardless of their order: `server-1` is not `server-10`.
     let parts = scene.parts.as_mut().unwrap();
     for (number, directory) in parts.directories.iter_mut().enumerate() {
         directory.volume = Some(format!("server-{number}"));

@@ -143,7 +143,7 @@ fn program_is_told_why_study_did_not_start() {
         (&"s.toml".into(), &3.into(), &"error".into())
     );
     assert!(served.commands().is_empty());
-    // A person is told the same, with all that was typed.
+    // A person sees the same problem, with all that was typed.
     let (cookie, own, word) =
         (served.cookie(), format!("Origin: http://{}", served.name), served.form_word());
     let body = format!("form={word}&file=s.toml&text=broken&then=start&read=");

@@ -250,7 +250,7 @@ fn refused_visitor_sees_styled_page_with_next_step() {
         assert!(answer.contains("<style>") && head.contains(&policy) && !head.contains("unsafe"), "{head}");
         assert!(!answer.contains("<script") && !answer.contains("/assets/"), "{answer}");
     }
-    // By the port that leads here, whatever it is there. What was shown is not used up by that.
+    // By the port that leads here, whatever its number on the other host. What was shown is not used up by that.
     let label = served.name.rsplit_once(':').unwrap().0;
     let link = format!("href=\"http://{label}:8123/?token={secret}\"");
     assert!(right_at_the_wrong_name.contains(&link), "{right_at_the_wrong_name}");

@@ -163,7 +163,7 @@ fn run_that_console_was_started_for_is_awaited() {
     let waiting = served.get("/runs/two", &[&served.cookie()]);
     assert!(status(&waiting) == 200 && waiting.contains("http-equiv=\"refresh\""), "{waiting}");
     assert_eq!(status(&served.get("/runs/three", &[&served.cookie()])), 404);
-    // Programs are told that it is not there yet.
+    // Programs get the status for something that is not there yet.
     assert_eq!(status(&served.get("/api/runs/two", &[&served.bearer()])), 404);
     let run = served.folder.path().join("two");
     std::fs::create_dir_all(run.join("cells")).unwrap();

@@ -20,7 +20,7 @@ struct Value {
     lease: i64,
 }
 
-/// What etcd has.
+/// The contents of etcd.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     revision: u64,
@@ -29,7 +29,7 @@ pub(super) struct Model {
     next_lease: i64,
 }
 
-/// What becomes of a transaction whose sender gets no answer.
+/// The fate of a transaction whose sender gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Lost,
@@ -89,7 +89,7 @@ impl Fake {
         self.fates.lock().len()
     }
 
-    /// What was late is carried out now, as far as it still fits.
+    /// Carries out late transactions now, as far as they still fit.
     pub(super) fn carry_out_late(&self) {
         let late = std::mem::take(&mut *self.late.lock());
         let mut model = self.model.lock();

@@ -40,7 +40,7 @@ const TTL: Duration = Duration::from_secs(3600);
 /// For what takes some steps.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What gateways share.
+/// State that gateways share.
 pub(super) struct Site {
     pub(super) etcd: Arc<Fake>,
     pub(super) store: Arc<dyn ObjectStore>,
@@ -52,7 +52,7 @@ pub(super) struct Site {
     directory: tempfile::TempDir,
 }
 
-/// What is said to be another gateway's.
+/// Keys that were called another gateway's.
 #[derive(Default)]
 pub(super) struct Others(Mutex<Option<ObjectRecord>>);
 
@@ -257,7 +257,7 @@ impl Site {
         self.engine(directory, None, None).await
     }
 
-    /// What `drain --without-etcd` does. Returns how many objects are kept back.
+    /// As `drain --without-etcd`. Returns how many objects are kept back.
     pub(super) async fn store_alone(
         &self,
         directory: &str,
@@ -277,13 +277,13 @@ impl Site {
         Ok(engine.kept_back().unwrap())
     }
 
-    /// What the store has.
+    /// The store's object.
     pub(super) async fn stored(&self, key: &str) -> Option<String> {
         let bytes = self.store.get(&key.into()).await.ok()?.bytes().await.unwrap();
         Some(String::from_utf8(bytes.to_vec()).unwrap())
     }
 
-    /// What a gateway may do by what it believes, it may do by what etcd says.
+    /// A gateway's own rights never exceed those in etcd.
     pub(super) fn check(&self, gateways: &[&Gateway]) {
         for gateway in gateways {
             let known_slots = gateway.engine.known_slots().unwrap();
@@ -352,7 +352,7 @@ impl Gateway {
         while !is_so(self) {
             assert!(begun.elapsed() < TIMEOUT, "it does not come to that");
             let _ = self.control.pass().await;
-            // What a pass sets off, it does not wait for.
+            // A pass does not wait for the work that it starts.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

@@ -18,7 +18,7 @@ enum Step {
     Put(usize, usize),
     Get(usize, usize),
     Flush(usize),
-    /// What becomes of the next transactions about slots.
+    /// The fate of the next transactions about slots.
     Faults(Fate, usize),
     CarryOutLate,
     Lapse(usize),
@@ -48,7 +48,7 @@ fn key(index: usize) -> String {
     format!("t{index}/x")
 }
 
-/// What a key may be: the last that was acknowledged, and what nobody knows the outcome of since.
+/// A key's possible states: the last acknowledged one, and later ones with an unknown outcome.
 type Possible = BTreeMap<usize, BTreeSet<Option<String>>>;
 
 async fn compare(gateway: &Gateway, index: usize, possible: &Possible) {

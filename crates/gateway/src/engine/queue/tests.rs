@@ -109,7 +109,7 @@ async fn pending_names_stay_below_limit() {
     assert!(queue.reserve(&[name("c")]).now_or_never().is_none());
     // Of two that are asked for at once, none is had.
     assert!(queue.reserve(&[name("b"), name("c")]).now_or_never().is_none());
-    // What is pending already takes no further place.
+    // A pending name takes no further place.
     assert!(queue.reserve(&[name("b")]).now_or_never().is_some());
     drop(first);
     let second = queue.reserve(&[name("c")]).await;
@@ -124,7 +124,7 @@ async fn pending_names_stay_below_limit() {
     assert_eq!(queue.state.lock().reserved, 0);
 }
 
-/// And no more than twice as many names are pending, whatever the stores refuse.
+/// And no more than twice as many names are pending, even if the stores refuse all.
 #[tokio::test]
 async fn permanently_refused_names_leave_room_for_others() {
     let queue = Arc::new(FlushQueue::new(2));
@@ -139,7 +139,7 @@ async fn permanently_refused_names_leave_room_for_others() {
         }
     }
     assert!(queue.reserve(&[name("e")]).now_or_never().is_none());
-    // What passes takes places as before.
+    // Names that pass take places as before.
     let queue = Arc::new(FlushQueue::new(2));
     for key in ["a", "b"] {
         apply(&queue, &name(key), Some(1), Duration::ZERO);

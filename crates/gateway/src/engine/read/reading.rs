@@ -57,7 +57,7 @@ impl ObjectReader {
             match self.ahead.next().await? {
                 Ok(blocks) => self.ready.extend(blocks),
                 Err(error) => {
-                    // What would come behind it is worth nothing.
+                    // Bytes behind it would be worth nothing.
                     (self.pieces, self.ahead) = (pieces(&(0..0), 1), FuturesOrdered::new());
                     return Some(Err(error));
                 }
@@ -69,7 +69,7 @@ impl ObjectReader {
         while self.ahead.len() < AHEAD {
             let Some(piece) = self.pieces.peek() else { return };
             let is_next = self.ahead.is_empty() && self.ready.is_empty();
-            // What a client waits for goes before what it will want.
+            // Bytes that a client waits for go before read-ahead.
             if !is_next && !self.engine.reading.is_ample() {
                 return;
             }

@@ -20,7 +20,7 @@ async fn oldest_parts_are_spilled_above_their_share() {
     assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(1));
     assert_eq!(next(&spills, 15, now + AGAIN_AFTER), Some(2));
     assert_eq!(next(&spills, 15, now + AGAIN_AFTER), None);
-    // What has lain for long gives its room up.
+    // Old parts give their room up.
     assert_eq!(next(&spills, 15, now + LAIN_FOR * 2), Some(3));
     assert_eq!(spills.journal_bytes(), 0);
 }

@@ -1,4 +1,4 @@
-//! What comes out is what went in, in pieces: signed by the test itself, as a client of the gateway would.
+//! The output equals the input, in pieces: signed by the test itself, as a client of the gateway would.
 
 use proptest::prelude::*;
 

@@ -46,7 +46,7 @@ fn body_without_bytes_in_a_window_is_refused() {
     assert_eq!(silent.seat.given_up(), Some(GivenUp::TooSlow));
     assert_eq!(silent.seat.body_is_awaited(Waker::noop()), Err(GivenUp::TooSlow));
     assert_eq!(trickling.seat.given_up(), Some(GivenUp::TooSlow));
-    // What it brought counts for its own window alone.
+    // Its bytes count for their own window alone.
     assert_eq!(moving.seat.given_up(), None);
     moving.seat.look(now + BODY_WINDOW * 2 + s(2));
     assert_eq!(moving.seat.given_up(), Some(GivenUp::TooSlow));

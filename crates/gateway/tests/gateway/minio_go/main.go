@@ -47,11 +47,11 @@ func refused(what string, err error, code string) {
 type session struct {
 	client *minio.Client
 	bucket string
-	// Whether it sends checksums behind bodies, which it does not unless it is told to.
+	// Whether it sends checksums behind bodies, which it does only on request.
 	hasTrailers bool
 }
 
-// stream is a reader of which nobody knows the length, and in which nobody can seek.
+// stream is a reader without a known length, which can't seek.
 func stream(data []byte) io.Reader { return io.MultiReader(bytes.NewReader(data)) }
 
 func (s session) put(name string, data []byte, options minio.PutObjectOptions) minio.UploadInfo {
@@ -116,7 +116,7 @@ func (s session) objects(small []byte) []string {
 	return names
 }
 
-// parts of files and of streams, the bytes of which are all compared.
+// parts of files and of streams, and compares all bytes.
 func (s session) uploads(directory string, long []byte) {
 	// Without a size of parts, it would have half a gigabyte in memory.
 	_, err := s.client.PutObject(background, s.bucket, "minio-go/stream", stream(long), -1, minio.PutObjectOptions{PartSize: 5 << 20})

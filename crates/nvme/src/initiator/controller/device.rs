@@ -50,7 +50,7 @@ impl ZeroingMethod {
     }
 }
 
-/// What is known of a namespace, and outlives connections.
+/// A namespace's state, which outlives connections.
 pub(in crate::initiator) struct NamespaceInfo {
     pub nsid: u32,
     block_bytes: u32,
@@ -237,7 +237,7 @@ impl NamespaceInfo {
         }
     }
 
-    /// What an answer means for the request.
+    /// The meaning of an answer for the request.
     fn judge(&self, outcome: Result<CommandAnswer, LostAnswer>, expected_bytes: usize) -> DeviceCompletion {
         let answer = outcome.map_err(|_| DeviceError::Gone)?;
         let status = answer.completion.status;
@@ -274,7 +274,7 @@ impl NamespaceInfo {
         let answered = move |outcome: Result<CommandAnswer, LostAnswer>| {
             let completion = namespace.judge(outcome, expected_bytes);
             match completion {
-                // What was lost meanwhile may be what was read.
+                // The read data may have been lost meanwhile.
                 Ok(buffer) if namespace.losses.load(Ordering::SeqCst) != losses => {
                     namespace.read(
                         CommandPiece { command, payload: CommandPayload::Receive(buffer), blocks },
@@ -298,7 +298,7 @@ impl NamespaceInfo {
                 record.wait(blocks, bytes, (piece, done));
                 drop(record);
                 self.make_room();
-                // What it waits for may be over already.
+                // Its wait may be over already.
                 return self.send_waiting();
             }
         }
@@ -404,7 +404,7 @@ fn cut(offset_bytes: u64, length_bytes: u64, most: u64) -> impl Iterator<Item = 
     (0..parts).map(move |part| (offset_bytes + part * most, (length_bytes - part * most).min(most)))
 }
 
-/// What one command does.
+/// The work of one command.
 pub(in crate::initiator) struct CommandPiece {
     command: NvmeCommand,
     payload: CommandPayload,
@@ -442,17 +442,16 @@ fn lost_writes(refusal: Option<NvmeStatus>) -> String {
 }
 
 fn lost_blocks() -> String {
-    "the target lost what was last written here, and has older data until these blocks are written again"
-        .into()
+    "the target lost the last write here, and has older data until these blocks are written again".into()
 }
 
 /// A namespace of a controller that is reached over a network.
 ///
 /// A request longer than the controller takes at once goes in several commands. A discarded range reads as zeros.
 /// While a lost connection is looked for, requests wait; when it is not found in time they fail with
-/// [`DeviceError::Gone`]. What was under way is sent again, and so is what no flush had covered yet: a target that died
-/// may have lost it. What it refuses then is lost: flushes, and reads of it, fail until it is written again. One host
-/// at a time may write to a namespace.
+/// [`DeviceError::Gone`]. Commands under way are sent again, and so are writes that no flush had covered yet: a target
+/// that died may have lost them. Writes that it refuses then are lost: flushes, and reads of them, fail until they are
+/// written again. One host at a time may write to a namespace.
 #[derive(Clone)]
 pub struct RemoteDevice {
     namespace: Arc<NamespaceInfo>,
@@ -472,8 +471,8 @@ impl RemoteDevice {
         self.namespace.nsid
     }
 
-    /// Of data that is kept to be written again or is under way, for all handles together. What waits to be sent is not
-    /// in it.
+    /// Of data that is kept to be written again or is under way, for all handles together. Writes that wait to be sent
+    /// are not in it.
     pub fn kept_bytes(&self) -> usize {
         self.namespace.record().held_bytes()
     }

@@ -13,8 +13,8 @@ use crate::initiator::exchange::{CommandAnswer, CommandExchange, LostAnswer};
 use crate::initiator::repetition::{REPEAT_LIMIT, RetryBackoff, repeat};
 
 impl ControllerShared {
-    /// One attempt. What no flush had covered is done again before anything else is sent, and then every write that had
-    /// no answer when the connection was lost.
+    /// One attempt. Before anything else, it repeats writes that no flush had covered, and then every write that had no
+    /// answer when the connection was lost.
     pub(super) fn resume(self: &Arc<ControllerShared>, number: u64) -> Result<(), InitiatorError> {
         let association = self.establish(number)?;
         let orphans = self.lock().orphans.len() as u64;
@@ -63,14 +63,15 @@ impl ControllerShared {
 
     /// Sends each write that had no answer, and waits until it has one.
     ///
-    /// The target may have carried it out on the lost connection, and a read may have found it. What was repeated since
-    /// is older: where the two overlap, the next read would find the older one again, if it came before the write does.
+    /// The target may have carried it out on the lost connection, and a read may have found it. Writes repeated since
+    /// are older: where the two overlap, the next read would find the older one again, if it came before the write
+    /// does.
     fn send_unanswered_writes(
         self: &Arc<ControllerShared>,
         association: &HostAssociation,
         patience: &RetryBackoff,
     ) -> Result<(), InitiatorError> {
-        const WHAT: &str = "resending what was not answered";
+        const WHAT: &str = "resending unanswered commands";
         let lost = || InitiatorError::Lost { what: WHAT, reason: "it ended again".into() };
         let writes = self.lock().take_unanswered_writes();
         let unanswered = Arc::new(AtomicUsize::new(writes.len()));
@@ -97,7 +98,7 @@ impl ControllerShared {
             if now >= deadline {
                 return Err(InitiatorError::TimedOut { what: WHAT });
             }
-            // What the target wants to be asked again it has not carried out now. On the lost connection it may have.
+            // The target has not carried out a command that it wants to get again. On the lost connection it may have.
             let next;
             (due, next) = state.take_due_writes(now);
             if due.is_empty() && now < keep_alive_at {

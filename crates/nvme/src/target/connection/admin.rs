@@ -330,7 +330,7 @@ fn get_log_page(
     part(page, wanted.offset_bytes, wanted.length_bytes)
 }
 
-/// What was asked for of a page, behind whose end there are zeros.
+/// The requested part of a page, with zeros behind its end.
 fn part(mut page: Vec<u8>, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, NvmeStatus> {
     let offset =
         usize::try_from(offset_bytes).ok().filter(|offset| *offset <= page.len()).ok_or(INVALID_FIELD)?;

@@ -366,7 +366,7 @@ fn found_controller(
     Ok(controller)
 }
 
-/// What this host had under way over connections that are gone must not happen after what it asks for now.
+/// This host's commands over lost connections must not happen after its new ones.
 fn await_former(subsystem: &NvmSubsystem, data: &ConnectData) -> Result<(), ConnectRefusal> {
     if subsystem.await_former(&data.host_nqn, &data.host_id) {
         Ok(())

@@ -15,7 +15,7 @@ use crate::target::lease::WriteDenial;
 use crate::target::subsystems::controller::queue::CommandReply;
 use crate::target::subsystems::{NvmSubsystem, TargetNamespace};
 
-/// What a command takes of its connection's budget, for the data that it moves.
+/// A command's part of its connection's budget, for the data that it moves.
 pub(in crate::target) fn budget_bytes(
     command: &NvmeCommand,
     length_bytes: usize,
@@ -49,7 +49,7 @@ pub(in crate::target) fn execute(
     let Some(namespace) = find(connection, &subsystem, command.nsid) else {
         return refuse(reply, command, NvmeStatus::INVALID_NAMESPACE);
     };
-    // What a device has counts, and a connection that is over gives it nothing.
+    // Commands at a device count, and a connection that is over gives it none.
     let Some(reply) = reply.count_at_device() else { return };
     if writes(command)
         && let Some(controller) = reply.queue().association().map(|association| &association.controller)
@@ -182,7 +182,7 @@ fn extent(namespace: &TargetNamespace, lba: u64, blocks: u64) -> Result<(u64, u6
     }
 }
 
-/// The extent of a command that moves data, of which there are `length_bytes`.
+/// The extent of a command that moves `length_bytes` of data.
 fn moved(
     namespace: &TargetNamespace,
     command: &NvmeCommand,
@@ -312,7 +312,7 @@ fn manage_dataset(
         return Err((NvmeStatus::DATA_LENGTH_INVALID, device_command));
     }
     if command.dwords[1] & DATASET_DEALLOCATE == 0 {
-        // Hints of how the ranges will be used, of which no use is made.
+        // Hints of how the ranges will be used, which are ignored.
         device_command.reply.success();
         return Ok(());
     }

@@ -31,9 +31,9 @@ pub(in crate::target) const EVENT_REQUESTS: usize = 4;
 /// Entries that the error log keeps.
 pub(in crate::target) const ERROR_ENTRIES: usize = 64;
 
-/// What a keep-alive timeout is a multiple of, in units of 100 ms (Identify Controller, KAS).
+/// The granularity of a keep-alive timeout, in units of 100 ms (Identify Controller, KAS).
 pub(in crate::target) const KEEP_ALIVE_GRANULARITY: u16 = 1;
-/// What holds for a host that only asks for the list of subsystems and names no time.
+/// The timeout of a host that only asks for the list of subsystems and names none.
 const DISCOVERY_KATO_MS: u32 = 120_000;
 /// How long the timers of controller and host may disagree.
 const KEEP_ALIVE_GRACE: Duration = Duration::from_millis(100);
@@ -72,7 +72,7 @@ struct TargetControllerState {
     event_requests: VecDeque<CommandReply>,
     /// Told, and not told again until the host has read the log page.
     told: Vec<AsyncEvent>,
-    /// To be told by the next request.
+    /// Events for the next request to report.
     untold: Vec<AsyncEvent>,
     changed_namespaces: BTreeSet<u32>,
     errors: VecDeque<ErrorEntry>,
@@ -234,7 +234,7 @@ impl TargetController {
         }
     }
 
-    /// What a device still has of a queue that ends, for when its host comes back. Before the queue is taken out of
+    /// Remembers an ended queue's commands at devices, for when its host comes back. Before the queue is taken out of
     /// here, so that at no moment it is in neither place.
     fn remember(&self, queue: &Arc<TargetQueue>) {
         if let ServedSubsystem::Subsystem(subsystem) = &self.served {
@@ -349,7 +349,7 @@ impl TargetController {
         Ok(())
     }
 
-    /// What is in volatile caches is written out; the host sees in the status when that is done (base 3.6).
+    /// Writes out volatile caches; the host sees in the status when that is done (base 3.6).
     fn shut_down(self: &Arc<Self>) {
         let namespaces = self.subsystem().map(|subsystem| subsystem.namespaces()).unwrap_or_default();
         // One more, for this function: a device that answers at once must not complete the shutdown before
@@ -443,7 +443,7 @@ impl TargetController {
         tell(state, AsyncEvent::DiscoveryChanged, wanted);
     }
 
-    /// The host reads the page that an event named: it may be told again.
+    /// The host has read the page that an event named: the event may be sent again.
     pub(in crate::target) fn page_was_read(&self, event: AsyncEvent) {
         self.state().told.retain(|reported| *reported != event);
     }

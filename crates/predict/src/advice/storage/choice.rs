@@ -1,4 +1,4 @@
-//! What could be bought: devices of the catalogue, and how they are put together.
+//! Storages that could be bought: devices of the catalogue, and how they are put together.
 
 use underlay_record::PriceSum;
 use underlay_storage::catalogue::{CatalogueMedium, LayoutPreset, PresetLayout};
@@ -98,7 +98,7 @@ impl DeviceChoice {
         self.devices.iter().map(|one| one.medium.price() * f64::from(one.count)).chain(cache).sum()
     }
 
-    /// What it holds, as its directories are filled: alike.
+    /// Its capacity if its directories are filled alike.
     pub(super) fn capacity_bytes(&self) -> f64 {
         let each = |one: &OfferDevices| one.medium.capacity_bytes() as f64;
         let smallest = self.devices.iter().map(each).fold(f64::INFINITY, f64::min);

@@ -1,4 +1,4 @@
-//! What is tried: every medium alone, published layouts, and a fast device in front of slow ones or beside them.
+//! The candidates: every medium alone, published layouts, and a fast device in front of slow ones or beside them.
 
 use underlay_storage::catalogue::{CatalogueMedium, LayoutPreset, MediumKind, VolumeRules};
 use underlay_storage::layers::cache::CacheMode;
@@ -28,7 +28,7 @@ const MAX_DOUBLINGS: i32 = 14;
 /// ... and between the last two sizes so often.
 const HALVINGS: u32 = 5;
 
-/// What was tried, with what it is.
+/// A tried storage, with its parts.
 pub(super) struct TriedOffer {
     pub choice: DeviceChoice,
     pub offer: StorageOffer,
@@ -141,7 +141,7 @@ impl OfferSearch<'_> {
         for _ in 0..HALVINGS {
             let middle = (below * above).sqrt();
             let Ok(volume) = fitted(medium, self.wanted, count, middle) else { break };
-            // What was found already meets it.
+            // A found offer already meets it.
             let Ok(tried) = self.ask(DeviceChoice::striped(&volume, count, None)) else { break };
             match tried.offer.meets {
                 true => (above, best) = (middle, tried),
@@ -179,8 +179,7 @@ impl OfferSearch<'_> {
     pub(super) fn caches(&mut self, media: &[CatalogueMedium]) {
         let point = &self.wanted.point;
         if AccessDistribution::parse(&point.distribution).is_none() {
-            let reason =
-                format!("what a cache holds under the distribution {} is not modelled", point.distribution);
+            let reason = format!("caches under the distribution {} are not modelled", point.distribution);
             return self.exclude("a cache in front", reason);
         }
         let writes = self.calibration.cells().iter().any(|cell| {
@@ -306,7 +305,7 @@ impl OfferSearch<'_> {
         if first.offer.meets {
             return Ok(vec![first]);
         }
-        // What reads alone need is a lower bound, which spares trying numbers that can't do.
+        // The need of reads alone is a lower bound, which spares trying hopeless numbers.
         let prediction = &first.offer.prediction;
         let device_reads = prediction.reads_per_operation * (1.0 - prediction.cached_share.unwrap_or(0.0));
         let iops = read_iops(&first.choice.devices[0].medium);
@@ -381,14 +380,14 @@ fn fitted(
     loop {
         match medium.with_size(rules.bytes(units)) {
             Ok(volume) => return Ok(volume),
-            // What it states by hand is sold with larger volumes only.
+            // Its stated rates are sold with larger volumes only.
             Err(_) if units < rules.largest => units = (units * 2.0).min(rules.largest),
             Err(reason) => return Err(reason),
         }
     }
 }
 
-/// What a choice does at a rate.
+/// A choice's prediction at a rate.
 pub(super) fn offer(
     calibration: &Calibration,
     wanted: &StorageGoal,
@@ -428,7 +427,7 @@ pub(super) fn offer(
     })
 }
 
-/// What a small read takes of an idle device, on average.
+/// A small read's mean time on an idle device.
 fn idle_read_us(medium: &CatalogueMedium) -> f64 {
     let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
     let load = ClosedLoop {

@@ -25,7 +25,7 @@ pub(super) fn turns(
         then_by_looser: None,
     };
     let first = offers.first();
-    // What has the same medium in it gets dearer with it.
+    // Offers with the same medium get dearer with it.
     let others = |one: &&TriedOffer| first.is_some_and(|first| !shares_a_medium(first, one));
     if let Some(other) = offers.iter().find(others) {
         turns.until_usd = Some(other.offer.usd);

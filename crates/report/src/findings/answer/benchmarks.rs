@@ -65,7 +65,7 @@ fn throughput_of<'r>(rows: &[&'r ComparisonRow]) -> Option<&'r str> {
     (is_same(first) && firsts.all(is_same)).then_some(first.name.as_str())
 }
 
-/// What becomes of the p99, or else of the last figure of which less is better, where storages differ most.
+/// How the p99, or else the last figure that is better when lower, changes where storages differ most.
 fn latency_clause(
     rows: &[&ComparisonRow],
     baseline_index: usize,

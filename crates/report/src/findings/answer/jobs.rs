@@ -66,7 +66,7 @@ fn most_changed(
     let effect = effect?;
     let change = |row: &ComparisonRow| {
         let ratio = row.job(effect.index)?.performance?;
-        // What may be chance is no change to tell of.
+        // A change that may be chance is not mentioned.
         (ratio.difference() != RatioDifference::NoneSeen).then(|| ratio.value.ln().abs())
     };
     let row = rows

@@ -10,11 +10,11 @@ use crate::quantity;
 /// Sizes within this share of each other are the same data set: `1 TB` may be 10⁹ records of 1,024 bytes and keys.
 const SIZE_TOLERANCE: f64 = 0.15;
 
-/// What a cell has where it has less than what is published.
+/// A cell's data where it has less than the published one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LessData {
     pub bytes: f64,
-    /// What the study has in full, which is what is published, or a machine's part of it.
+    /// The study's full data, which is the published amount, or a machine's part of it.
     pub full_bytes: f64,
 }
 
@@ -58,7 +58,7 @@ fn is_close(ours: f64, published: f64) -> bool {
     (1.0 - SIZE_TOLERANCE..=1.0 + SIZE_TOLERANCE).contains(&(ours / published))
 }
 
-/// What to know of figures that are held against ones of more data; none where there are none.
+/// A note on figures that are compared with ones of more data; none where there are none.
 pub fn note<'a>(
     table: &ReferenceTable,
     figures: impl IntoIterator<Item = &'a super::PublishedComparison<'a>>,

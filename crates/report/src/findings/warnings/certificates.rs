@@ -1,4 +1,4 @@
-//! What a certificate failed: of each cell once for each thing to try, whatever the number of checks.
+//! Failed checks of certificates: once for each cell and remedy, regardless of the number of checks.
 
 use underlay_record::Check;
 
@@ -6,7 +6,7 @@ use super::{ReportWarning, WarningCollector, cell_name, key_of};
 use crate::comparison::{CellResult, RunComparison};
 use crate::quantity;
 
-/// Checks of a warning that are told; the report's certificates have all of them.
+/// Checks that a warning lists; the report's certificates have all of them.
 const CHECKS_TOLD: usize = 4;
 
 /// Checks that failed together and have one remedy.

@@ -11,8 +11,8 @@ const BOUND: f64 = 0.8;
 /// Differences below this one are within what repetitions differ by anyway.
 const TOLERATED: f64 = 0.15;
 
-/// A core that a hypervisor gives to two guests does less for each in the same time. Whatever the CPUs limit then
-/// differs between cells that should differ by their storage alone.
+/// A core that a hypervisor gives to two guests does less for each in the same time. Figures that the CPUs limit then
+/// differ between cells that should differ by their storage alone.
 pub(super) fn about_cpus(comparison: &RunComparison, found: &mut WarningCollector) {
     let all = comparison.cells().flat_map(probed).map(|(_, took_us)| took_us);
     let Some(fastest_us) = all.filter(|us| *us > 0.0).reduce(f64::min) else { return };
@@ -37,9 +37,9 @@ pub(super) fn about_cpus(comparison: &RunComparison, found: &mut WarningCollecto
     }
 }
 
-/// What each repetition used of its CPUs, and how long the computation took there.
+/// Each repetition's CPU time, and the computation's time there.
 fn probed<'r>(result: &'r CellResult<'_>) -> impl Iterator<Item = (&'r CpuRecord, f64)> {
     let records = result.records.iter().filter_map(|record| record.cpu.as_ref());
-    // What was made up for by more CPU time made no difference.
+    // Slowness that more CPU time made up for made no difference.
     records.filter_map(|cpu| Some((cpu, cpu.speed_probe_us? / cpu.allowed_slowdown.unwrap_or(1.0))))
 }

@@ -8,8 +8,7 @@ use crate::comparison::{CellResult, RunComparison, workload_in_words};
 use crate::quantity;
 use crate::statistics::ratio::RatioDifference;
 
-const MEASURE: &str =
-    "measure the device (`underlay media measure`), or set what you know of it beside `medium`";
+const MEASURE: &str = "measure the device (`underlay media measure`), or set known values beside `medium`";
 const READ_AS_MODEL: &str =
     "take the ratio as the model's, not the device's: no source says how the device handles such I/O";
 const MORE_CLIENTS: &str =
@@ -82,7 +81,7 @@ pub(super) fn about_inputs(result: &CellResult, name: &str, found: &mut WarningC
         true => (MEASURE, "estimates"),
         false => (READ_AS_MODEL, "coverage"),
     };
-    // What estimates a cell rests on is told beside its certificate; here it would be another sentence for each.
+    // The certificate lists the estimates that a cell rests on; here they would make another sentence for each.
     let warning =
         ReportWarning::note(text).extent(1.0 - certificate.measured()).remedy(remedy).with_cell(name);
     found.add_by(format!("inputs: {cause}"), warning);

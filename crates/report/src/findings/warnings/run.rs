@@ -1,4 +1,4 @@
-//! What weakens a run as a whole.
+//! Warnings about a run as a whole.
 
 use super::{ReportWarning, WarningCollector};
 use crate::comparison::RunComparison;
@@ -34,9 +34,7 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &RunComparison, found: &
     let more = "set `repetitions = 3` under [run]";
     if loaded.run.repetitions < 2 && loaded.finished() > 0 {
         let text = match comparison.operations().next() {
-            Some(_) => {
-                "Each cell ran once: the intervals cover what varied within a run, and not what varies between runs"
-            }
+            Some(_) => "Each cell ran once: the intervals cover variation within a run, and not between runs",
             None => "Each cell ran once: there are no intervals, so a difference may be no more than chance",
         };
         found.add(ReportWarning::note(text).remedy(more));

@@ -20,7 +20,7 @@ pub struct BenchmarkFigureExport {
     pub name: String,
     pub unit: String,
     pub better: BetterDirection,
-    /// What slow motion does to it, which is divided out of the value.
+    /// The effect of slow motion on it, which is divided out of the value.
     pub slow_motion: MetricDilation,
     pub value: f64,
     /// Null where it ran once.

@@ -37,7 +37,7 @@ pub struct JobExport {
     /// `magic`, `file-v1`; absent where nothing was written, or nothing tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committer: Option<String>,
-    /// What the first completed repetition asked of a cache in front of the store; absent without one.
+    /// The first completed repetition's use of a cache in front of the store; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheUse>,
 }

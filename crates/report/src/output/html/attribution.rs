@@ -64,7 +64,7 @@ struct ExplainedCell<'a> {
     found: &'a CellExplanation,
 }
 
-/// What is shown together, under the heading of a mix.
+/// The cells under the heading of a mix.
 struct MixSection<'a> {
     page: &'a ReportPage<'a>,
     told: Vec<ExplainedCell<'a>>,
@@ -85,8 +85,8 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let has_less = explained.iter().any(|one| one.found.mean.overrun().is_some());
     Some(html! {
         p.lead {
-            "What an operation’s time is spent on, found by simulating each cell with the demands that were measured in it. "
-            "What is neither a device nor a core (locks, batching, stalls) is called unexplained. "
+            "Where an operation’s time goes, from a simulation of each cell with its measured demands. "
+            "Time on neither a device nor a core (locks, batching, stalls) is called unexplained. "
             @if has_less { "Where operations wait longer in the simulation than they did, shares are of the simulated time." }
         }
         ul.legend {
@@ -167,7 +167,7 @@ impl MixSection<'_> {
             .map(|(one, name)| format!("{name}: {}", self.describe(&one.found.mean)))
             .collect::<Vec<_>>()
             .join(" ");
-        let words = AltText { title: "What the mean latency is made of", description: &description };
+        let words = AltText { title: "Parts of the mean latency", description: &description };
         picture(frame, &words, |area| {
             x_axis(area, &frame, &axis, &ticks);
             for (index, (one, name)) in self.told.iter().zip(&names).enumerate() {
@@ -226,7 +226,7 @@ impl MixSection<'_> {
         format!("{} of {}.", shares.join(", "), quantity::latency(account.measured_us))
     }
 
-    /// What holds a cell up, and what would help.
+    /// A cell's bottleneck, and the help against it.
     fn limits(&self) -> Markup {
         let mut changes: Vec<&str> = Vec::new();
         for what_if in self.told.iter().flat_map(|one| &one.found.what_if) {

@@ -1,4 +1,4 @@
-//! What compactions do to operations.
+//! The effect of compactions on operations.
 
 use maud::{Markup, html};
 

@@ -1,4 +1,4 @@
-//! What went on beside the measured operations.
+//! The background load.
 
 use maud::{Markup, html};
 

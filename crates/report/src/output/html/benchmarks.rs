@@ -79,7 +79,7 @@ fn is_far_apart(groups: &[MarkGroup]) -> bool {
     values().fold(0.0, f64::max) > LOG_FROM * values().fold(f64::INFINITY, f64::min)
 }
 
-/// What storages are compared by at first sight, in its own unit.
+/// The figure that storages are compared by first, in its own unit.
 fn first_figure(page: &ReportPage, row: &ComparisonRow) -> Markup {
     let all = figures_of(row);
     let Some(first) = all.first() else { return html! {} };
@@ -122,7 +122,7 @@ fn series(result: &CellResult, name: &str) -> Vec<(f64, f64)> {
     figure.map(|one| one.series.iter().map(|sample| (sample.t_s, sample.value)).collect()).unwrap_or_default()
 }
 
-/// What went on in the repetition that is drawn, by storage: the program's own account.
+/// The activity in the drawn repetition, by storage: the program's own account.
 fn marks(row: &ComparisonRow) -> Vec<ChartStrip> {
     let mut strips = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
@@ -147,7 +147,7 @@ fn marked(row: &ComparisonRow) -> String {
     names.join(", ")
 }
 
-/// What the figures were like while it went on, and otherwise.
+/// The figures during the activity, and otherwise.
 fn meanwhile(row: &ComparisonRow) -> Markup {
     let describe_marks = |result: &CellResult| {
         let all = result.benchmark().map_or(&[][..], |one| &one.meanwhile);
@@ -156,7 +156,7 @@ fn meanwhile(row: &ComparisonRow) -> Markup {
     let sentences: Vec<String> = row.cells.iter().flatten().flat_map(describe_marks).collect();
     html! {
         @if !sentences.is_empty() {
-            p.lead { "The bars above a picture show when there was a " (marked(row)) ", as the program tells it." }
+            p.lead { "The bars above a picture show when there was a " (marked(row)) ", as the program reports it." }
             ul { @for one in sentences { li { (one) } } }
         }
     }

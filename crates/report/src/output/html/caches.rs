@@ -1,4 +1,4 @@
-//! What jobs asked of a cache between them and their store.
+//! The jobs' use of a cache between them and their store.
 
 use maud::{Markup, html};
 
@@ -16,7 +16,7 @@ pub(super) fn caches(rows: &[&ComparisonRow]) -> Markup {
             details open {
                 summary { "The cache between jobs and the store" }
                 p.muted.small {
-                    "Of the first repetition. Hits are the part of what was read that the cache had. Stored is what it sent to the store by the time that "
+                    "Of the first repetition. Hits are the share of reads that the cache answered. Stored is its traffic to the store by the time that "
                     "this had everything; how long that took after the job is no part of the job's duration. An object that was renamed, replaced or deleted "
                     "before it was stored is never uploaded."
                 }

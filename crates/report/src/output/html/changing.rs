@@ -21,8 +21,8 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     }
     Some(html! {
         p.lead {
-            "The rate changed while it was measured: what was offered in each stretch of time, and how it was answered, over all "
-            "repetitions. Latency runs from the intended start, so it counts waiting, and what waited in one stretch is still late in the next."
+            "The rate changed during the measurement: the offered rate in each interval, and the answers, over all "
+            "repetitions. Latency runs from the intended start, so it counts waiting, and a backlog of one interval is late in the next."
         }
         (page.legend())
         @for row in &rows {
@@ -67,7 +67,7 @@ fn chart(
     let svg = LineChart {
         words: AltText {
             title: &caption,
-            description: "One line a storage, over what was offered; the table below has the values.",
+            description: "One line a storage, over the offered rate; the table below has the values.",
         },
         y_title: "latency, logarithmic scale",
         x_title: "offered operations per second",

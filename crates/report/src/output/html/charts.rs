@@ -298,7 +298,7 @@ pub(super) struct LineChart<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct ChartEvent {
     pub series: usize,
-    /// Written at its beginning; what it means is told beside the picture.
+    /// Written at its beginning; the legend beside the picture explains it.
     pub sign: String,
     pub from: f64,
     /// Absent when it lasted.
@@ -443,7 +443,7 @@ impl LineChart<'_> {
     }
 }
 
-/// What fits to the left of a picture.
+/// The words that fit to the left of a picture.
 fn cut(words: &str) -> String {
     const FITTING: usize = 12;
     if words.chars().count() <= FITTING {

@@ -27,7 +27,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
                     summary { (system) " on " (storage) ", in " (quantity::plural(*count, "measurement")) }
                     (table(topology))
                     @if !topology.findings.is_empty() {
-                        p { "What the system said of it: " (quantity::list(&topology.findings, 8)) }
+                        p { "The system's report: " (quantity::list(&topology.findings, 8)) }
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! What the storage costs, and what its results cost.
+//! The price of the storage, and of its results.
 
 use maud::{Markup, html};
 use underlay_record::RENT_YEARS;
@@ -23,7 +23,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     let has_operations = page.comparison.operations().next().is_some();
     let pictures = bar_pictures(
         page,
-        // What an offered rate costs is the price over what was asked for.
+        // The cost of an offered rate is the price over that rate.
         page.comparison.unthrottled(),
         ["Dollars for each 1,000 ops/s", "$ per 1,000 ops/s"],
         &|figures| {
@@ -46,7 +46,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
             @if records.values().any(|storage| roles_in_words(storage).is_some()) {
                 "Devices that only one role of the system uses are named and not counted: they are the same with every storage. "
             }
-            @if is_rented { "What is rented is priced at " (RENT_YEARS) " years' rent, and nothing is owned afterwards. " }
+            @if is_rented { "Rented devices are priced at " (RENT_YEARS) " years' rent, and nothing is owned afterwards. " }
             @if has_operations { "Dollars for each 1,000 ops/s divide the price by the throughput above: less is better." }
         }
         div.scroll { table {

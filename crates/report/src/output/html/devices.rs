@@ -1,4 +1,4 @@
-//! What the devices did.
+//! The devices' activity.
 
 use maud::{Markup, html};
 use underlay_record::{DeviceArrangement, DeviceId, DeviceSample};
@@ -21,7 +21,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     }
     Some(html! {
         p.lead {
-            "What reached the devices while it was measured: the sum over a storage's devices, and for the busy time their mean; devices that "
+            "Requests to the devices in the measured window: the sum over a storage's devices, and for the busy time their mean; devices that "
             "only one role of the system uses are not in it. "
             "Requests differ from operations because caches answer some and a file system or an engine makes several of others."
         }
@@ -168,7 +168,7 @@ fn per_operation(line: &DeviceTotalRow) -> String {
         .map_or(ABSENT.to_owned(), |figures| quantity::number(requests / figures.throughput_per_s.value, 2))
 }
 
-/// What is drawn of the devices over time: (name, y title, value of one device, whether devices add up, label).
+/// The devices' traces over time: (name, y title, value of one device, whether devices add up, label).
 type DeviceTrace = (&'static str, &'static str, fn(&DeviceSample) -> f64, bool, fn(f64) -> String);
 
 const TRACES: [DeviceTrace; 4] = [

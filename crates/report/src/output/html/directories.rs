@@ -70,7 +70,7 @@ fn group_fields(group: &DirectoryGroup) -> Markup {
     }
 }
 
-/// What the table shows, where a storage has directories on devices of several kinds.
+/// The table's sentences, where a storage has directories on devices of several kinds.
 fn words(page: &ReportPage, storages: &[OfStorage]) -> Markup {
     let lines: Vec<(usize, String, String)> = storages
         .iter()

@@ -1,4 +1,4 @@
-//! What all charts share: axes, ticks, colours and the SVG's frame.
+//! Shared parts of all charts: axes, ticks, colours and the SVG's frame.
 //!
 //! Charts are drawn once, in fixed sentinel colours; the page's style sheet maps each to a variable, so that one
 //! picture serves light, dark and print.
@@ -83,7 +83,7 @@ impl ChartAxis {
     pub(super) fn ticks(&self) -> Vec<f64> {
         if !self.is_log {
             let step = next_of((self.high - self.low) / 5.0, &STEPS);
-            // What a record says may be anything.
+            // A record may have any values.
             let first = (self.low / step).ceil().clamp(-1e15, 1e15) as i64;
             return (first..first + 12)
                 .map(|index| index as f64 * step)
@@ -104,7 +104,7 @@ impl ChartAxis {
     }
 }
 
-/// A logarithmic axis goes no further, whatever a record says.
+/// A logarithmic axis goes no further, even if a record has larger values.
 const MAX_DECADES: f64 = 30.0;
 /// No figure of ours is beyond; one of a record that somebody else wrote may be, and is drawn at the end of the axis.
 fn is_drawn(value: f64) -> bool {
@@ -177,7 +177,7 @@ pub(super) fn picture(frame: PlotFrame, words: &AltText, draw: impl FnOnce(&SvgA
         area.present().expect("drawing to memory can't fail");
     }
     let body = svg.find('>').map_or("", |end| &svg[end + 1..]);
-    // What the style sheet says once need not be said by each element: half the bytes.
+    // The style sheet replaces attributes of each element: half the bytes.
     let body = body
         .replace(" opacity=\"1\"", "")
         .replace(" font-family=\"sans-serif\"", "")

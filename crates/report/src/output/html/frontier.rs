@@ -32,7 +32,7 @@ pub fn render(frontier: &Frontier) -> String {
                     (frontier_section(frontier))
                     @if !frontier.storages.is_empty() { section id="storages" { h2 { "All of them" } (table(frontier)) } }
                     @if !frontier.notes.is_empty() {
-                        section id="assumed" { h2 { "What was assumed" } ul { @for note in &frontier.notes { li { (note) } } } }
+                        section id="assumed" { h2 { "Assumptions" } ul { @for note in &frontier.notes { li { (note) } } } }
                     }
                     @if !frontier.excluded.is_empty() {
                         section id="excluded" {

@@ -1,4 +1,4 @@
-//! What a system told of itself while a batch job ran: its memory, and what went over the network.
+//! A system's gauges while a batch job ran: its memory, and its network traffic.
 
 use std::collections::BTreeSet;
 

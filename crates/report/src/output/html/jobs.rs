@@ -166,7 +166,7 @@ fn fields(page: &ReportPage, result: &CellResult, phases: &[&str]) -> Markup {
     }
 }
 
-/// What the jobs were made of, for who wants to know more.
+/// The jobs' tasks, for readers who want to know more.
 fn tasks(rows: &[&ComparisonRow]) -> Markup {
     html! {
         details {

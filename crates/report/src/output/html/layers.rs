@@ -1,4 +1,4 @@
-//! What caches, compression and mirrors did, in words.
+//! The activity of caches, compression and mirrors, in words.
 
 use maud::{Markup, html};
 use underlay_record::LayerActivity;
@@ -23,7 +23,7 @@ pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
         return html! {};
     }
     html! {
-        p.lead { "Layers: what lay between the devices and the system, over the measured time." }
+        p.lead { "Layers between the devices and the system, over the measured window." }
         div.scroll { table {
             thead { tr {
                 @if rows.len() > 1 { th.l { "Workload" } }

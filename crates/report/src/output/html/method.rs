@@ -121,7 +121,7 @@ fn scale(page: &ReportPage) -> Markup {
     }
 }
 
-/// What stood for the modelled machine's cores.
+/// The CPUs that stood for the modelled machine's cores.
 fn cores(page: &ReportPage) -> String {
     let run = &page.loaded.run;
     let cpu_record = page.loaded.records.iter().find_map(|record| record.cpu.as_ref());
@@ -232,7 +232,7 @@ fn memory(page: &ReportPage) -> Markup {
     }
 }
 
-/// What the page cache could hold for each storage before writers were held back, where the study says it.
+/// The dirty pages of each storage before writers were held back, where the study limits them.
 fn dirty_limits(page: &ReportPage) -> BTreeSet<String> {
     let records = page.comparison.cells().flat_map(|result| &result.records);
     let in_words = |limit: &DirtyLimitRecord| match limit.device_bytes {

@@ -58,7 +58,7 @@ pub fn without_script(page: &str) -> String {
     page.replace(&html! { script { (PreEscaped(OPEN_FOR_PRINT)) } }.into_string(), "")
 }
 
-/// What every section is made from.
+/// The source of every section.
 struct ReportPage<'a> {
     loaded: &'a LoadedRun,
     comparison: RunComparison<'a>,
@@ -163,7 +163,7 @@ fn figure(caption: &str, svg: String) -> Markup {
     html! { figure { figcaption { (caption) } (PreEscaped(svg)) } }
 }
 
-/// What every page says of itself, and how it looks.
+/// The head of every page: its title, its description and its style.
 fn head(title: &str, description: &str) -> Markup {
     html! {
         head {
@@ -177,7 +177,7 @@ fn head(title: &str, description: &str) -> Markup {
     }
 }
 
-/// The report of a run of which nobody has worked out where the time went.
+/// A run's report without the section on where the time went.
 pub fn render(loaded: &LoadedRun) -> String {
     render_explained(loaded, &RunExplanation::default())
 }

@@ -1,4 +1,4 @@
-//! What the network between servers and volumes added.
+//! The cost of the network between servers and volumes.
 
 use maud::{Markup, html};
 
@@ -60,7 +60,7 @@ fn pairs(page: &ReportPage, pairs: &[VolumePair]) -> Markup {
     let first = page.comparison.storages[one.first];
     html! {
         h3 { "Volumes against " (first) }
-        p { "The network and the pool are the same, and only the volume is another: what is left is what the volumes do, and the system's settings on them." }
+        p { "The network and the pool are the same, and only the volume differs: the rest is the effect of the volumes, and of the system's settings on them." }
         div.scroll { table {
             thead { tr {
                 th.l { "Workload" } th.l { "Storage" }
@@ -83,7 +83,7 @@ fn pairs(page: &ReportPage, pairs: &[VolumePair]) -> Markup {
 fn held(page: &ReportPage, uses: &[StorageUse]) -> Markup {
     let bytes = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::bytes);
     html! {
-        h3 { "What the storages held at the end, on this machine" }
+        h3 { "Data on the storages at the end, on this machine" }
         div.scroll { table {
             thead { tr {
                 th.l { "Storage" } th.l { "The system compresses by" } th { "Records" } th { "System's files" }

@@ -1,4 +1,4 @@
-//! What performance and capacity cost at the prices of different times, and the price at which a medium pays.
+//! The cost of performance and capacity at the prices of different times, and the price at which a medium pays.
 
 use maud::{Markup, html};
 

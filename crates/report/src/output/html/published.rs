@@ -77,7 +77,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     })
 }
 
-/// What the paper says in words, and what is found of it.
+/// The paper's claims in words, and their findings.
 fn claims_list(page: &ReportPage, table: &underlay_record::ReferenceTable) -> Markup {
     let judged = claims::judge(table, &page.comparison);
     html! {
@@ -192,7 +192,7 @@ fn ratio_row(page: &ReportPage, one: &PublishedComparison) -> Markup {
     }
 }
 
-/// What ours has of data where that is less than what is published.
+/// Our data where that is less than the published data.
 fn less_data(one: &PublishedComparison) -> Markup {
     html! { @if let Some(less) = one.less_data { small { "on " (quantity::without_last_zeros(&quantity::bytes(less.bytes))) } } }
 }

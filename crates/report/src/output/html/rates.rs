@@ -24,7 +24,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     }
     Some(html! {
         p.lead {
-            "What the system was offered, step by step, and how it answered. Latency runs from the intended start, so it counts "
+            "The offered rate, step by step, and the system's answers. Latency runs from the intended start, so it counts "
             "waiting. An unthrottled load is drawn at the throughput that it reached."
         }
         (page.legend())

@@ -24,7 +24,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
     Some(html! {
         p.lead {
             "The highest rate that keeps to a latency: it is raised until a step fails, and the range between is narrowed. The cell was "
-            "then measured at the rate that held. Filled dots are steps that held, hollow ones steps that failed, or told nothing; a ring "
+            "then measured at the rate that held. Filled dots are steps that held, hollow ones steps that failed, or were inconclusive; a ring "
             "around a dot is the rate tried again."
         }
         (page.legend())

@@ -40,7 +40,7 @@ fn format_time(time: &str) -> String {
     }
 }
 
-/// What a reader should know of the figures, below the answer and the cards.
+/// The warnings about the figures, below the answer and the cards.
 pub(super) fn warnings_box(page: &ReportPage) -> Markup {
     let with_severity = |severity: WarningSeverity| -> Vec<&ReportWarning> {
         page.warnings.iter().filter(|warning| warning.severity == severity).collect()
@@ -60,7 +60,7 @@ pub(super) fn warnings_box(page: &ReportPage) -> Markup {
         @if !turns.is_empty() {
             section.box.doubt aria-labelledby="uncertain" {
                 h2 id="uncertain" { "⚠ Conclusions that rest on estimates" }
-                p { "What real devices do under such a load is published only in part. If the estimated values were half or double, these could come "
+                p { "Sources cover real devices under such a load only in part. If the estimated values were half or double, these could come "
                      "out the other way." }
                 (warning_list(&turns))
             }
@@ -291,7 +291,7 @@ fn earlier_failure(message: Option<&str>) -> String {
     message.map_or_else(String::new, |message| format!("It had failed before: {message}"))
 }
 
-/// What stands in the place of figures that there are none of.
+/// The text in place of missing figures.
 pub(super) fn not_measured(outcome: &CellOutcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
         CellOutcome::Failed { reason } => ("failed", reason.clone()),

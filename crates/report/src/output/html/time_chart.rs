@@ -6,13 +6,13 @@ use maud::{Markup, PreEscaped};
 use super::charts::{ChartEvent, ChartLine, LineChart, ShadedTime};
 use super::drawing::{AltText, ChartAxis};
 
-/// What the charts' colours mean, and how tables and pages look: every page that shows a chart needs it.
+/// The charts' colours, and the style of tables and pages: every page that shows a chart needs it.
 pub const STYLE: &str = include_str!("report.css");
 
 /// A line of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimeLine {
-    /// Its colour: that of the storage with this place in a study, or whatever the page means by it.
+    /// Its colour: that of the storage with this place in a study, or one with the page's own meaning.
     pub colour: usize,
     /// Written at its end.
     pub name: String,
@@ -42,7 +42,7 @@ pub struct TimeShade {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeMark {
     pub colour: usize,
-    /// Written at its beginning; what it means is told beside the picture.
+    /// Written at its beginning; the legend beside the picture explains it.
     pub sign: String,
     pub from_s: f64,
     pub to_s: Option<f64>,
@@ -76,7 +76,7 @@ impl TimeChart<'_> {
     pub fn draw(&self) -> Markup {
         let mut lines: Vec<ChartLine> = Vec::new();
         for line in self.lines {
-            // What lies outside would be drawn at the edge.
+            // Points outside would be drawn at the edge.
             let is_inside = |(time_s, _): &(f64, f64)| (self.from_s..=self.to_s).contains(time_s);
             let parts = line.parts.iter().map(|part| part.iter().copied().filter(is_inside).collect());
             let parts: Vec<Vec<(f64, f64)>> = parts.filter(|part: &Vec<_>| !part.is_empty()).collect();

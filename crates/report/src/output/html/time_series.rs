@@ -155,8 +155,8 @@ fn compactions(row: &ComparisonRow, last_s: f64) -> Vec<ChartStrip> {
     found
 }
 
-/// What was wrong with devices on command and which nodes were away, in the repetition that is drawn in full. Devices
-/// of a storage that had the same at the same time share a mark.
+/// Injected faults and stopped nodes in the repetition that is drawn in full. Devices of a storage that had the same at
+/// the same time share a mark.
 fn happenings(row: &ComparisonRow, last_s: f64) -> Vec<(ChartEvent, String)> {
     let mut found: Vec<(ChartEvent, String)> = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the measured time cost the flash.
+//! The wear of flash in the measured time.
 
 use maud::{Markup, html};
 use underlay_record::FlashWear;
@@ -8,7 +8,7 @@ use crate::cell::activity::under_test;
 use crate::comparison::{CellResult, ComparisonRow};
 use crate::quantity::{self, ABSENT};
 
-/// What devices went through, and what that is known from.
+/// The devices' wear, and its source.
 struct DeviceWear {
     wear: FlashWear,
     /// Modelled seconds that were measured, of one repetition on average.
@@ -62,7 +62,7 @@ pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
     }
     html! {
         p.lead {
-            "Wear: what the flash programmed for what the host wrote. Drive life is extrapolated: how long the rated endurance would last if the "
+            "Wear: bytes that the flash programmed for each byte that the host wrote. Drive life is extrapolated: how long the rated endurance would last if the "
             "few seconds that were measured went on day and night. " (beginnings(lines.iter().map(|line| &line.3)))
         }
         div.scroll { table {
@@ -92,7 +92,7 @@ pub(super) fn table(rows: &[&ComparisonRow]) -> Markup {
     }
 }
 
-/// What write amplification assumes of the drives.
+/// The assumptions of write amplification about the drives.
 fn beginnings<'w>(worn: impl Iterator<Item = &'w DeviceWear>) -> &'static str {
     let all: Vec<Option<bool>> = worn.map(|one| one.starts_overwritten).collect();
     match all.first() {

@@ -1,4 +1,4 @@
-//! What holds each cell up, a sentence each.
+//! Each cell's bottleneck, a sentence each.
 
 use underlay_record::RunExplanation;
 
@@ -6,7 +6,7 @@ use super::layout::{TablePaint, wrap};
 use crate::comparison::RunComparison;
 use crate::findings::warnings;
 
-/// Cells that are told of; the page has them all.
+/// Cells to list; the page has them all.
 const TOLD: usize = 8;
 
 /// Empty where nothing is explained.

@@ -1,4 +1,4 @@
-//! What compactions do to operations.
+//! The effect of compactions on operations.
 
 use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::background::CompactionComparison;
@@ -57,7 +57,7 @@ pub(crate) fn words_on_none(rows: &[&str]) -> String {
     format!("None ran under {}.", rows.join("; "))
 }
 
-/// What a compaction does to the mean latency: `1.24x (1.20–1.28)`, `none ran`, `no difference seen`.
+/// The effect of a compaction on the mean latency: `1.24x (1.20–1.28)`, `none ran`, `no difference seen`.
 pub(crate) fn describe(one: &CompactionComparison) -> String {
     match (&one.during, &one.without, one.slowdown) {
         (None, _, _) => "none ran".to_owned(),

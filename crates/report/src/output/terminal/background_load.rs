@@ -1,4 +1,4 @@
-//! What went on beside the measured operations.
+//! The background load.
 
 use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::background_load::BackgroundLoad;

@@ -155,7 +155,7 @@ pub(crate) fn baseline_value<'r>(
     row.benchmark(comparison.baseline_index()?)?.named(name)
 }
 
-/// What is said where one of the two is 0, of which there is no multiple: `the same`, or the other one's value.
+/// The text where one of the two is 0, which has no multiple: `the same`, or the other one's value.
 pub(crate) fn without_ratio(ours: &NamedFigure, base: &NamedFigure) -> Option<String> {
     let write = |figure: &NamedFigure| quantity::format_with_unit(figure.value.value, &figure.unit);
     match (ours.value.value, base.value.value) {

@@ -1,11 +1,11 @@
-//! What jobs asked of a cache between them and their store.
+//! The jobs' use of a cache between them and their store.
 
 use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::ComparisonRow;
 use crate::quantity::{self, ABSENT};
 use underlay_record::CacheUse;
 
-/// What a table of caches says of each job.
+/// The columns of a table of caches.
 const HEADER: [&str; 9] = [
     "job",
     "storage",
@@ -17,7 +17,7 @@ const HEADER: [&str; 9] = [
     "unstored at its end",
     "all stored after",
 ];
-const WORDS: &str = "Hits: the part of what was read that the cache had. Stored: what it sent to the store by the time that this had everything, \
+const WORDS: &str = "Hits: the share of reads that the cache answered. Stored: its traffic to the store until this had everything, \
      which is no part of a job's duration.";
 
 /// Empty where no job of these rows had one.

@@ -6,7 +6,7 @@ use crate::comparison::{RowMetrics, RunComparison, storage_records};
 use crate::findings::effect::StorageEffect;
 use crate::quantity::{self, ABSENT};
 
-/// What a table of them holds, from all to what fits a narrow terminal.
+/// The columns of a table of them, from all to those that fit a narrow terminal.
 const DETAILS: [&[CardColumn]; 4] = [
     &[CardColumn::Throughput, CardColumn::P99, CardColumn::Price],
     &[CardColumn::Throughput, CardColumn::Price],

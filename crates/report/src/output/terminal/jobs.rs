@@ -103,7 +103,7 @@ pub(crate) fn words_on_repetitions(rows: &[&ComparisonRow]) -> String {
                 .to_owned()
         }
         (1, high) => format!(
-            "Of up to {high} runs each; what ran once has no interval: how far a second run would differ is unknown."
+            "Of up to {high} runs each; a job that ran once has no interval: how far a second run would differ is unknown."
         ),
         (low, high) if low == high => {
             format!("Means of {low} runs each, with 95 % intervals from their spread.")
@@ -230,7 +230,7 @@ fn performance_field(job: &JobFigures, is_baseline: bool, detail: TableDetail) -
     }
 }
 
-/// What reached each kind of device over all jobs of a storage: the sizes of requests, and rates.
+/// The requests to each kind of device over all jobs of a storage: their sizes, and rates.
 fn devices(
     comparison: &RunComparison,
     rows: &[&ComparisonRow],
@@ -261,8 +261,7 @@ fn devices(
         return String::new();
     }
     layout.finish(&[0, 1]);
-    let title =
-        format!("Devices{suffix}: bytes of a request, and what they moved, over all of a storage's jobs");
+    let title = format!("Devices{suffix}: bytes of a request, and bytes moved, over all of a storage's jobs");
     heading(&title, width, paint) + &layout.render(width, paint)
 }
 

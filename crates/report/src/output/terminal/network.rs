@@ -1,4 +1,4 @@
-//! What the network between servers and volumes added.
+//! The cost of the network between servers and volumes.
 
 use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::network::{self, NetworkPath, VolumePair};
@@ -27,7 +27,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
     out
 }
 
-/// What a table holds: all there is, or what a narrow terminal has room for.
+/// The columns of a table: all, or those that fit a narrow terminal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NetworkColumns {
     All,
@@ -91,7 +91,7 @@ fn pairs_table(comparison: &RunComparison, pairs: &[VolumePair], columns: Networ
     layout
 }
 
-/// Names of workloads, of which equal ones that follow each other are written once.
+/// Names of workloads; equal ones in a row are written once.
 #[derive(Default)]
 struct RepeatedNames {
     last: String,

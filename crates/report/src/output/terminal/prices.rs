@@ -1,4 +1,4 @@
-//! What performance and capacity cost at the prices of different times, and the price at which a medium pays.
+//! The cost of performance and capacity at the prices of different times, and the price at which a medium pays.
 
 use super::{TableLayout, TablePaint, wrap};
 use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, PriceList};
@@ -63,7 +63,7 @@ pub(crate) fn is_worth_it(comparison: &RunComparison) -> bool {
     comparison.storages.len() > 1 && comparison.jobs().any(is_measured)
 }
 
-/// What ranges of dollars are.
+/// The note on ranges of dollars.
 pub(crate) fn words_on_ranges(comparison: &RunComparison) -> &'static str {
     let cells = comparison.jobs().flat_map(|row| row.cells.iter().flatten());
     let mut ratios = cells.filter_map(|result| result.job()?.performance);
@@ -182,5 +182,5 @@ pub(crate) fn break_even_range(pair: &BreakEven, list: usize) -> String {
     }
 }
 
-/// What stands where even a device for nothing would not pay.
+/// The text where even a free device would not pay.
 pub(crate) const NOT_AT_ANY_PRICE: &str = "at no price";

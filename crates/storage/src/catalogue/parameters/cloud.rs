@@ -1,4 +1,4 @@
-//! What the cloud volume model needs.
+//! Parameters of the cloud volume model.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,18 +43,18 @@ parameters! {
         instance_burst_s: {Option<SourcedQuantity>} in 0.0 to 1e8,
         /// How long after the last piece of a stream the next one still joins its I/O operation. Absent: never.
         merge_window_us: {Option<SourcedQuantity>} in 0.0 to 1e8,
-        /// What a request that goes on nowhere is charged of the throughput at the least.
+        /// The smallest throughput charge of a request that continues no stream.
         random_charge_bytes: {Option<SourcedQuantity>} in 0.0 to 1e8,
         /// Share of time in which the volume is degraded.
         degraded_share: {Option<SourcedQuantity>} in 0.0 to 0.9,
         /// The mean length of such an episode.
         degraded_episode_s: {Option<SourcedQuantity>} in 0.001 to 1e8,
-        /// What is left of the rates meanwhile; latencies are longer by as much.
+        /// The share of the rates that is left meanwhile; latencies are longer by as much.
         degraded_factor: {Option<SourcedQuantity>} in 0.001 to 1.0,
         /// Share of a fresh volume's blocks that are still in the snapshot which it was made from.
         cold_share: {Option<SourcedQuantity>} in 0.0 to 1.0,
         cold_block_bytes: {Option<SourcedQuantity>} in 4096.0 to 1e9,
-        /// What the first touch of such a block costs beside the usual.
+        /// The extra cost of the first touch of such a block.
         cold_latency_us: {Option<SourcedDistribution>} in 0.0 to 1e9,
         /// At which such blocks come in, all together; no bound when absent.
         cold_mb_s: {Option<SourcedQuantity>} in 0.01 to 1000000.0,

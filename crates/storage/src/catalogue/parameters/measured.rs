@@ -1,4 +1,4 @@
-//! What the measured model needs: what a profile of a real device says, without a word about its inside.
+//! Parameters of the measured model: a real device's profile, without its inside.
 
 use std::ops::Range;
 
@@ -14,8 +14,7 @@ parameters! {
     /// All that is not said load by load.
     MeasuredDevice
     numbers {
-        /// What writes find room in without waiting for the medium; 0 when a write is on the medium when it is
-        /// answered.
+        /// The room for writes that don't wait for the medium; 0 when a write is on the medium when it is answered.
         write_buffer_bytes: All in 0.0 to 1e13,
     }
     properties {
@@ -78,7 +77,7 @@ impl MeasuredLoad {
     }
 }
 
-/// What was measured of a load with blocks of one size.
+/// Measurements of a load with blocks of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredService {
     pub load: MeasuredLoad,
@@ -94,7 +93,7 @@ pub struct MeasuredService {
     pub mb_s: Option<SourcedQuantity>,
 }
 
-/// What the measured model needs.
+/// Parameters of the measured model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredParameters {
     pub order: OrderProperty,

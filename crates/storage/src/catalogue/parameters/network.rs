@@ -1,4 +1,4 @@
-//! What the network volume model needs: a link, and a medium at its other end.
+//! Parameters of the network volume model: a link, and a medium at its other end.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ parameters! {
     /// The way to a device that is elsewhere. 1 MB is a million bytes.
     LinkParameters
     numbers {
-        /// What crosses the link in a second, each way on its own: writes go to the target, reads come from it.
+        /// The link's bandwidth, each way on its own: writes go to the target, reads come from it.
         to_target_mb_s: All in 0.001 to 1000000.0,
         from_target_mb_s: All in 0.001 to 1000000.0,
-        /// What a command or an answer weighs besides its data, headers of all protocols included.
+        /// The size of a command or an answer besides its data, headers of all protocols included.
         message_bytes: Whole in 0.0 to 1e6,
         /// The work of sending and receiving one message, which the next must wait for.
         message_us: All in 0.0 to 1e6,

@@ -1,4 +1,4 @@
-//! What the persistent memory model needs.
+//! Parameters of the persistent memory model.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ parameters! {
         command_us: All in 0.0 to 1000.0,
         /// At which writes enter the write queue, where they are safe.
         copy_mb_s: All in 1.0 to 1000000.0,
-        /// What the memory controllers and the modules take in before a writer notices the medium.
+        /// The bytes that memory controllers and modules take in before a writer notices the medium.
         write_queue_bytes: Whole in 0.0 to 1e9,
         /// A store fence, when nothing must be waited for.
         flush_us: All in 0.0 to 1e6,

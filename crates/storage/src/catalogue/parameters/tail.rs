@@ -17,7 +17,7 @@ parameters! {
     }
 }
 
-/// What the numbers of a tail are.
+/// The meaning of a tail's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TailMeasure {

@@ -1,4 +1,4 @@
-//! What a volume costs by the month.
+//! A volume's monthly rent.
 
 use serde::{Deserialize, Serialize};
 use underlay_record::RENT_YEARS;
@@ -9,7 +9,7 @@ use crate::catalogue::table::TableReader;
 /// The time that a rent is added up for, so that it can be compared with a price.
 pub const RENT_MONTHS: f64 = 12.0 * RENT_YEARS as f64;
 
-/// What a volume costs a month.
+/// A volume's monthly rent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeRent {
     #[serde(default)]

@@ -95,7 +95,7 @@ fn spike_delays_only_its_request() {
 }
 
 proptest! {
-    /// Whatever is put on it and taken off, a model keeps its contract: each request is finished once, not before it
+    /// Under any faults, put on and taken off, a model keeps its contract: each request is finished once, not before it
     /// came, in the order of time.
     #[test]
     fn faulty_model_keeps_model_contract(

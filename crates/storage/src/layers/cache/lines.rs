@@ -27,7 +27,7 @@ pub(super) struct CacheLine {
     used: bool,
     /// Reads under way from the slot.
     pub pins: u16,
-    /// What is dirty in the slot is being written over: its content changes once more.
+    /// The slot's dirty data is being overwritten: its content changes once more.
     pub writing: bool,
     /// Counts changes of the content, and of the block.
     pub version: u32,
@@ -188,7 +188,7 @@ impl CacheLines {
         self.cached -= 1;
     }
 
-    /// What the journal tells: `false` if it can't be.
+    /// Restores the journal's state: `false` if it can't be.
     pub(super) fn restore(&mut self, slot: u32, block: Option<u32>) -> bool {
         if slot >= self.len() {
             return false;

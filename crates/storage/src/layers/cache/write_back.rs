@@ -1,4 +1,4 @@
-//! What makes dirty blocks durable, and what brings them to the slow device.
+//! Makes dirty blocks durable, and writes them back to the slow device.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ impl CacheInner {
         }
     }
 
-    /// What did not change meanwhile is clean, and its slot may be reused once the journal says so.
+    /// Blocks that did not change meanwhile are clean, and their slots may be reused once the journal says so.
     fn release(self: &Arc<Self>, written: &[(u32, u32, u32)], after: NextStep) {
         let released: Vec<(u32, u32)> = {
             let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! What a cache does with writes and discards.
+//! A cache's handling of writes and discards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl CacheInner {
         self.slow.submit(request, Box::new(move |completion| gather.arrive(last, completion)));
     }
 
-    /// What is dirty becomes zeros and stays dirty: dropping it would bring back what the slow device has.
+    /// Dirty blocks become zeros and stay dirty: dropping them would bring back the slow device's data.
     pub(super) fn discard(self: &Arc<Self>, offset_bytes: u64, length_bytes: u64, done: CompletionCallback) {
         let first = offset_bytes / BLOCK_BYTES;
         let blocks = first..first + length_bytes / BLOCK_BYTES;

@@ -74,7 +74,7 @@ impl CompressionCodec {
         Some(PackedChunk { bytes: chunk, stored_bytes })
     }
 
-    /// The chunk of which `stored` was made.
+    /// The chunk that `stored` was made from.
     ///
     /// # Errors
     /// When `stored` is not what this codec made of `chunk_bytes` bytes.

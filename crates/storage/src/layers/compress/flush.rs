@@ -1,4 +1,4 @@
-//! What makes changes durable, and gives back what they replaced.
+//! Makes changes durable, and frees the space that they replaced.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ impl ChunkEntry {
 #[derive(Debug, Default)]
 pub(super) struct ChunkMap {
     now: BTreeMap<u32, ChunkEntry>,
-    /// Chunks of which the journal has another entry, with that one.
+    /// Chunks with another entry in the journal, and that entry.
     journalled: BTreeMap<u32, Option<ChunkEntry>>,
     /// Changed since the last [`ChunkMap::capture`].
     changed: BTreeSet<u32>,
@@ -79,12 +79,12 @@ impl ChunkMap {
         changed.into_iter().map(|chunk| (chunk, self.now.get(&chunk).cloned())).collect()
     }
 
-    /// What was captured did not get into the journal.
+    /// The captured changes did not get into the journal.
     pub(super) fn give_back(&mut self, changes: ChunkChanges) {
         self.changed.extend(changes.into_iter().map(|(chunk, _)| chunk));
     }
 
-    /// What was captured is in the journal.
+    /// The captured changes are in the journal.
     pub(super) fn note_journalled(&mut self, changes: &ChunkChanges) {
         for (chunk, entry) in changes {
             if self.now.get(chunk) == entry.as_ref() {

@@ -63,8 +63,8 @@ impl MirrorInner {
         let mut returned: Vec<usize> = (0..self.members.len()).filter(could_return).collect();
         let is_durable = |index: &usize| self.members[*index].device.execute(DeviceRequest::Flush).is_ok();
         returned.retain(is_durable);
-        // What was copied may have been read from a member's own cache. Of those that had everything one stays in any
-        // case, and as long as it has not made all of it durable, the marks stay as well.
+        // Copies may have been read from a member's own cache. Of those that had everything one stays in any case, and
+        // as long as it has not made all of it durable, the marks stay as well.
         let lasting: Vec<usize> = in_sync.iter().copied().filter(is_durable).collect();
         let durable = !lasting.is_empty();
         let stay = if durable { lasting } else { in_sync };

@@ -17,7 +17,7 @@ pub(super) enum MemberRole {
 
 pub(super) struct MirrorState {
     pub(super) roles: Vec<MemberRole>,
-    /// By member: how often it was left out. What was begun for it before is void.
+    /// By member: how often it was left out. Earlier attempts for it are void.
     pub(super) attempts: Vec<u64>,
     pub(super) kept: MirrorSnapshot,
     pub(super) regions: HashMap<u32, DirtyRegion>,
@@ -85,7 +85,7 @@ impl MirrorState {
         if self.regions.len() <= marked_regions {
             return;
         }
-        // What a member has missed is noted beside the marks.
+        // A member's missed writes are noted beside the marks.
         let snapshot = &mut self.kept;
         self.regions.retain(|number, region| {
             let needed = region.writing > 0 || region.last_write > writes;
@@ -106,7 +106,7 @@ impl MirrorState {
         self.roles[index] == MemberRole::Resyncing && self.attempts[index] == attempt
     }
 
-    /// Leaves a member out, unless it is the last one with all data. It has missed whatever was not flushed.
+    /// Leaves a member out, unless it is the last one with all data. It has missed all unflushed writes.
     ///
     /// What the last one failed it may lack, and those that are being brought up to date from it may have it:
     /// they begin anew, or they would be taken for alike.

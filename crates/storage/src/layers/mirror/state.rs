@@ -1,4 +1,4 @@
-//! What a mirror's journals keep.
+//! The contents of a mirror's journals.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
-//! What a request is charged.
+//! A request's charge.
 
 use std::collections::VecDeque;
 
-/// Streams that are told apart.
+/// Streams that the model tells apart.
 const STREAMS: usize = 16;
 
 /// Turns requests into I/O operations and bytes, as the provider counts them.
@@ -18,7 +18,7 @@ pub struct RequestAccounting {
 #[derive(Clone, Copy, Debug)]
 struct SequentialStream {
     end_byte: u64,
-    /// What still fits its last I/O operation.
+    /// The bytes that still fit its last I/O operation.
     left_bytes: u64,
     last_ns: u64,
 }

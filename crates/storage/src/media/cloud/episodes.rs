@@ -54,7 +54,7 @@ impl EpisodeProcess {
         self.end_ns = self.start_ns + self.exponential_ns(self.mean_ns);
     }
 
-    /// What is left of the rates at `now_ns`, which never goes back.
+    /// The share of the rates that is left at `now_ns`, which never goes back.
     pub fn factor(&mut self, now_ns: u64) -> f64 {
         let ahead_ns = now_ns as f64 - self.end_ns;
         if ahead_ns > SKIPPED_CYCLES * (self.mean_ns + self.mean_between_ns) {

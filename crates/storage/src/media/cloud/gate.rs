@@ -13,9 +13,9 @@ pub struct RateGate {
 #[derive(Clone, Debug)]
 struct BurstBucket {
     rate: f64,
-    /// What the bucket holds at most, in units that may pass.
+    /// The bucket's size, in units that may pass.
     limit: f64,
-    /// What it holds at first.
+    /// Its initial contents.
     initial: f64,
     credits: f64,
     /// For when `credits` is right.
@@ -40,7 +40,7 @@ impl RateGate {
         self.free_ns
     }
 
-    /// The bucket is as full as at first, whatever it earned or paid before.
+    /// The bucket is as full as at first: earlier credits and debts are gone.
     pub fn restart(&mut self, now_ns: f64) {
         if let Some(burst) = &mut self.burst {
             burst.credits = burst.initial;

@@ -1,4 +1,4 @@
-//! What one thing at a time goes through: the controller, the interface.
+//! A part that one request at a time goes through: the controller, the interface.
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FlashBus {
@@ -8,8 +8,8 @@ pub(super) struct FlashBus {
 }
 
 impl FlashBus {
-    /// Whatever comes at `now_ns` and takes `span_ns`: when it begins, and when it is through. What is told of late
-    /// goes through in the pause before the bus became busy, if it fits.
+    /// For a transfer that comes at `now_ns` and takes `span_ns`: when it begins, and when it is through. A backdated
+    /// one goes through in the pause before the bus became busy, if it fits.
     pub(super) fn take(&mut self, now_ns: u64, span_ns: u64) -> (u64, u64) {
         if now_ns + span_ns < self.since_ns {
             return (now_ns, now_ns + span_ns);

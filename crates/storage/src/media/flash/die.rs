@@ -31,7 +31,7 @@ impl FlashDie {
             if interrupts {
                 start_ns += (*ends_ns - start_ns).min(longest_ns);
             }
-            // What was interrupted goes on after the read.
+            // The interrupted work goes on after the read.
             *ends_ns = (*ends_ns).max(start_ns) + read_ns;
         }
         self.read_free_ns = start_ns + read_ns;

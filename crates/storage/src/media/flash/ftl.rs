@@ -1,5 +1,4 @@
-//! A page-mapped flash translation layer: which slot of which block holds each logical unit, and garbage
-//! collection.
+//! A page-mapped flash translation layer: the block and slot of each logical unit, and garbage collection.
 //!
 //! Writes fill the host's open block slot by slot, copies fill garbage collection's own. When free blocks run
 //! out, the closed block with the fewest valid units is emptied and erased (greedy). Nothing here knows of
@@ -41,7 +40,7 @@ pub struct Ftl {
     free: VecDeque<u32>,
     host: OpenBlock,
     gc: OpenBlock,
-    /// What the host may still write of the space that the last victim gave up.
+    /// The units of the last victim's space that the host may still write.
     room_units: u32,
     recycled: bool,
 }
@@ -53,7 +52,7 @@ struct OpenBlock {
     filled: u32,
 }
 
-/// What garbage collection did, in units.
+/// Garbage collection's work, in units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectionResult {
     pub copied: u64,
@@ -135,7 +134,7 @@ impl Ftl {
         let mut owed = 0.0;
         for age in 0..ages {
             let block = self.free.pop_front().expect("a free block for every age, and one more");
-            // What is left must fit into the younger blocks' places.
+            // The rest must fit into the younger blocks' places.
             let room_after = u64::from(ages - 1 - age) * u64::from(self.block_units);
             let least = (rest.len() as u64).saturating_sub(room_after);
             owed += f64::from(self.block_units) * (-decay * (f64::from(age) + 0.5) / f64::from(ages)).exp();
@@ -166,7 +165,7 @@ impl Ftl {
         self.recycled
     }
 
-    /// What the host may still write before a block is collected next.
+    /// The units that the host may still write before the next collection.
     pub fn room_units(&self) -> u32 {
         let free = (self.free.len() as u32 + 1).saturating_sub(BLOCKS_KEPT_FREE);
         let until_scarce = if free == 0 { 0 } else { free * self.block_units - self.host.filled };

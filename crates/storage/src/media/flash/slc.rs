@@ -9,7 +9,7 @@ pub(super) struct SlcCache {
     /// At which it is folded into the blocks that hold the data for good.
     pub fold_mb_s: f64,
     pub used_bytes: f64,
-    /// What of it is used at first.
+    /// The bytes of it in use at first.
     pub initial_bytes: f64,
     /// Since when nothing is written.
     pub idle_since_ns: u64,
@@ -28,7 +28,7 @@ impl SlcCache {
         }
     }
 
-    /// As it was at first, whatever was written or folded before.
+    /// As it was at first, without earlier writes and foldings.
     pub(super) fn restart(&mut self, now_ns: u64) {
         self.used_bytes = self.initial_bytes;
         self.idle_since_ns = now_ns;

@@ -38,7 +38,7 @@ pub(super) struct FlashTranslation {
     valid_share: f64,
 }
 
-/// What a write costs to program.
+/// The programming cost of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProgramWork {
     pub host_bytes: f64,
@@ -160,8 +160,7 @@ impl FlashTranslation {
         if self.valid_share <= 0.0 {
             return 1.0;
         }
-        // Copies fill a page once 1 / valid_share pages were gone through, of which those with any valid unit
-        // are read.
+        // Copies fill a page once 1 / valid_share pages were gone through; those with any valid unit are read.
         (1.0 - (1.0 - self.valid_share).powf(units_per_page)) / self.valid_share
     }
 }
@@ -179,7 +178,7 @@ impl SampledUnits {
         SampledUnits { units, group_units: units.div_ceil(most_units), seed }
     }
 
-    /// What one simulated unit stands for.
+    /// The bytes that one simulated unit stands for.
     fn unit_bytes(&self) -> f64 {
         (self.group_units * MAPPING_BYTES) as f64
     }

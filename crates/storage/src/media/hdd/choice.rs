@@ -1,10 +1,10 @@
-//! What the arm does next: the shortest positioning time, and the bounds to being passed over.
+//! The arm's next request: the shortest positioning time, and the bounds to being passed over.
 
 use super::read_ahead::ReadAhead;
 use super::{HddModel, WaitingRequest, continues};
 use crate::medium::ModelOperation;
 
-/// What the arm could do next.
+/// A request that the arm could serve next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ArmCandidate {
     /// By its index in the queue.
@@ -13,11 +13,11 @@ pub(super) enum ArmCandidate {
     Drain(u64),
 }
 
-/// What keeps anyone from being passed over for ever, without making everyone wait in line.
+/// Keeps requests from being passed over forever, without serving all in order of arrival.
 ///
-/// Of two choices in a row only one may be for age. A disk that has more to do than it can do within the
-/// age bound has only aged requests; if age alone decided, it would serve them in the order of arrival, at
-/// less than half the rate, and never get out of that again.
+/// Of two choices in a row only one may be for age. A disk with more work than fits in the age bound has only aged
+/// requests. If age alone decided, it would serve them in the order of arrival, at less than half the rate, and never
+/// recover.
 #[derive(Debug, Default)]
 pub(super) struct ArmFairness {
     /// The duty that has been the cache's oldest, and since when. In a cache that stays full every extent is
@@ -52,7 +52,7 @@ impl HddModel {
         now_ns.saturating_sub(since_ns) > self.queue_age_ns
     }
 
-    /// What must not be passed over again.
+    /// The request that must not be passed over again.
     fn overdue(&mut self, now_ns: u64) -> Option<ArmCandidate> {
         let oldest = self.cache.oldest(1).next();
         self.fairness.head = match (oldest, self.fairness.head) {

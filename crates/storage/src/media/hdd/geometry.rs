@@ -6,8 +6,8 @@ pub struct DiskGeometry {
     heads: u64,
     cylinders: u64,
     rotation_ns: u64,
-    /// What the start of a track lags behind the end of the one before on the same cylinder, and on the
-    /// cylinder before: as long as the switch takes, so that a long transfer misses no turn.
+    /// The lag of a track's start behind the end of the one before on the same cylinder, and on the cylinder before: as
+    /// long as the switch takes, so that a long transfer misses no turn.
     track_skew_ns: u64,
     cylinder_skew_ns: u64,
     zones: Vec<DiskZone>,
@@ -20,7 +20,7 @@ struct DiskZone {
     track_bytes: u64,
 }
 
-/// What a geometry is made from.
+/// The parameters of a geometry.
 #[derive(Clone, Copy, Debug)]
 pub struct GeometryLayout {
     pub capacity_bytes: u64,

@@ -1,4 +1,4 @@
-//! What the disk reads on by itself after a read, and what it remembers of earlier ones.
+//! The disk's read-ahead after a read, and its memory of earlier ones.
 
 use std::collections::VecDeque;
 

@@ -2,9 +2,9 @@
 
 /// Seek time over distance, fitted to the three figures that manuals print.
 ///
-/// A short seek is all acceleration and braking, so its time grows with the square root of the distance; a
-/// long one coasts at full speed, so its time grows in proportion (Ruemmler and Wilkes, "An introduction to
-/// disk drive modeling", 1994):
+/// A short seek is all acceleration and braking, so its time grows with the square root of the distance. A long one
+/// coasts at full speed, so its time grows in proportion. See Ruemmler and Wilkes, "An introduction to disk drive
+/// modeling", 1994:
 ///
 /// `t(d) = a + b sqrt(d)` up to `d = k`, and `c + e d` beyond, with `d` the share of the full stroke.
 ///

@@ -58,7 +58,7 @@ impl WriteCache {
         position >= end_byte
     }
 
-    /// Takes a write, which replaces whatever was dirty in its range.
+    /// Takes a write, which replaces all dirty data in its range.
     pub fn insert(&mut self, first_byte: u64, end_byte: u64, number: u64, now_ns: u64) {
         let mut extent = DirtyExtent { first_byte, end_byte, number, duty: number, since_ns: now_ns };
         for replaced in self.cut(first_byte, end_byte) {

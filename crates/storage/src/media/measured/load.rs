@@ -1,4 +1,4 @@
-//! What was measured of a load, made ready for requests of any size at any depth.
+//! Measurements of a load, prepared for requests of any size at any depth.
 
 use std::collections::VecDeque;
 
@@ -165,7 +165,7 @@ impl LoadModel {
     }
 }
 
-/// Streams that are told apart.
+/// Streams that the model tells apart.
 const STREAMS: usize = 32;
 
 /// Where the latest requests ended, latest first.

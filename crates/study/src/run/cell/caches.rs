@@ -1,4 +1,4 @@
-//! What the caches of a cell hold when it begins.
+//! The initial contents of a cell's caches.
 
 use std::sync::atomic::AtomicBool;
 
@@ -38,8 +38,7 @@ impl RunContext {
             let keep = KeptOutputs { images, ..KeptOutputs::default() };
             let filled =
                 drive::drive(&spec, session, &(), observer, stop, DrivePurpose::FillingCaches, keep)?;
-            // What the fill wrote was written faster than the device could: no storage may begin with
-            // that debt.
+            // The fill wrote faster than the device could: no storage may begin with that debt.
             self.clock.enter(WallPart::Settle);
             observer.live(&LiveCell { phase: "settling".into(), preparing: true, ..LiveCell::default() });
             session.settle(SETTLE_LIMIT, stop)?;

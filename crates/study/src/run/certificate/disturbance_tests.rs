@@ -122,7 +122,7 @@ fn pause_making_up_a_tail_is_not_faithful() {
     assert_eq!(at_a_rate(500.0), faithful(), "0.4 ms of modelled time");
 }
 
-/// Whatever held the warm-up up, and although nothing stood still in the window.
+/// For any cause of the stall in the warm-up, although nothing stood still in the window.
 #[test]
 fn rate_answering_warm_up_backlog_is_not_faithful() {
     let backlog = MeasuredWindow { operations: 150_000, ..measured() };
@@ -212,7 +212,7 @@ fn workload_without_storage_access_is_not_faithful() {
         CellTraffic { requests: 10_000, moved_bytes: 40_960_000, holds_data: true, ..CellTraffic::default() };
     assert_eq!(used(busy), faithful());
     assert_eq!(used(CellTraffic { requests: 3, ..CellTraffic::default() }), doubtful("storage used"));
-    // What was loaded may all be in memory.
+    // All loaded data may be in memory.
     let cached = CellTraffic { requests: 0, holds_data: true, may_be_cached: true, ..CellTraffic::default() };
     assert_eq!(used(cached), faithful());
     assert_eq!(
@@ -230,7 +230,7 @@ fn workload_without_storage_access_is_not_faithful() {
 fn idle_real_disks_were_not_used() {
     let asked = |requests| CellTraffic { requests, is_shared: true, ..CellTraffic::default() };
     assert_eq!(used(asked(0)), doubtful("storage used"));
-    assert_eq!(used(asked(1)), faithful(), "who asked for it can't be told");
+    assert_eq!(used(asked(1)), faithful(), "nobody knows who asked for it");
 }
 
 #[test]

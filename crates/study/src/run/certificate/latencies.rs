@@ -7,16 +7,16 @@ use underlay_record::{
 use super::{MEAN_TOLERANCE, slower_remedy, waits};
 
 const P50_TOLERANCE: f64 = 0.10;
-/// The median is compared with what the model asked for at ranks this close to the middle: where half the requests are
-/// writes that a cache absorbs in 0.1 ms and half are flushes of 8 ms, it lies on the edge between the two, where a
-/// request more or less moves it by any amount.
+/// The median is compared with the model's at ranks this close to the middle. Half the requests may be writes that a
+/// cache absorbs in 0.1 ms, and half flushes of 8 ms. The median then lies on the edge, where one request moves it by
+/// any amount.
 const P50_RANKS: f64 = 0.05;
 /// A late reply in a hundred adds to one operation what its device took longer, which is little beside the wait for a
 /// core: twice the tolerance of the middle.
 const P99_TOLERANCE: f64 = 0.20;
 /// The path's own cost may be this share of the mean latency that was modelled.
 const FLOOR_SHARE: f64 = 0.10;
-/// A latency this close to the path's own cost cannot be told from it; such a difference is no fault of the model.
+/// A latency this close to the path's own cost is lost in it; such a difference is no fault of the model.
 const FLOOR_SLACK: f64 = 1.0;
 
 /// The names of the checks that a slower motion can mend.
@@ -33,7 +33,7 @@ pub(super) fn is_mended(name: &str) -> bool {
 /// Over all modelled devices.
 pub(super) struct DeviceLatencies {
     modelled: Histogram,
-    /// What programs waited, as far as it is known.
+    /// Programs' waits, as far as known.
     delivered: Histogram,
     pub(super) any_modelled: bool,
 }
@@ -50,13 +50,13 @@ impl DeviceLatencies {
                 delivered.merge(got);
             }
         }
-        // What the way cost under the cell's own load, and not only what it was taken for.
+        // The real path cost under the cell's own load, not only the assumed one.
         let delivered = path::waited(paths, &delivered).unwrap_or(delivered);
         DeviceLatencies { modelled, delivered, any_modelled }
     }
 
     /// How late requests are by what a check of this name compares, in modelled time. A few may be late by any amount
-    /// wherever CPU is short, so p99 is told by the mean.
+    /// wherever CPU is short, so p99 takes the mean's lateness.
     pub(super) fn late_us(&self, name: &str) -> Option<f64> {
         match name {
             LATENCY_MEAN | LATENCY_P99 => Some(self.delivered.mean_us() - self.modelled.mean_us()),

@@ -26,12 +26,12 @@ const WORTH_TELLING: f64 = 1.25;
 const THROTTLED: f64 = 0.1;
 /// Devices with more writes than this share have somebody who works in the background, for whom nobody waits.
 const WRITES: f64 = 0.05;
-/// What servers do by the clock: Java compiles and collects garbage.
+/// CPU time of the servers' periodic work: Java compiles and collects garbage.
 const HOUSEKEEPING_CPUS: f64 = 0.05;
 const OWN_TIME: &str = "own time";
 
 /// How many times as long an operation would take if threads computed no faster beside their devices than they do; at
-/// the most, since work in the background counts, too. None where that can't be told.
+/// the most, since work in the background counts, too. None where that is unknown.
 fn lengthened(
     callers: CallerKind,
     devices: &[DeviceActivity],

@@ -7,7 +7,7 @@ use super::mean_in_flight;
 
 pub(super) const PROCESS_PAUSES: &str = "process pauses";
 pub(super) const GENERATOR_DELAYS: &str = "generator delays";
-/// A percentile is told from ten operations beyond it on.
+/// A percentile counts from ten operations beyond it on.
 const TOLD_FROM: f64 = 10.0;
 /// Pauses may make up this part of what lies beyond a percentile ...
 const TAIL_PART: f64 = 0.5;

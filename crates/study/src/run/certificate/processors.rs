@@ -6,7 +6,7 @@ use underlay_record::{Check, CpuRecord, cpus_in_words};
 
 use crate::machine::SMALL_SHARE;
 
-/// What was due to a system, and wanted by it, and could not be had may be this share of it.
+/// The share of due CPU time that a system may want and not get.
 const LOST_TOLERANCE: f64 = 0.05;
 /// The emulation's CPUs may be this busy, stolen time included, where nobody knows who waited for them: beyond, they
 /// had no time left. The thread that paces devices spins for the last microseconds before a reply, so that a good part
@@ -40,9 +40,8 @@ pub(super) fn is_mended(name: &str) -> bool {
     [SYSTEM_CPU, WAIT, EMULATION_CPU].contains(&name)
 }
 
-/// Whether the system had the CPUs that it was to have, no more and no less, and the emulation enough of its own.
-/// `in_flight` is how many operations clients waited for on average, where that is known; `slower` the remedy where a
-/// slower motion is one.
+/// Whether the system had exactly its CPUs, and the emulation enough of its own. `in_flight` is the mean number of
+/// operations that clients waited for, where known. `slower` is the remedy where slower motion is one.
 pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Vec<Check> {
     let is_held = cpu.enforced_by != "none";
     let budget = Check {
@@ -104,7 +103,7 @@ fn speed(cpu: &CpuRecord) -> Option<Check> {
         finding,
         extent: Some(off.abs()),
         remedy: (!passed).then(|| {
-            "run when other programs, and other guests of the same machine, are quiet: its cores did not do what the modelled ones do"
+            "run when other programs, and other guests of the same machine, are quiet: its cores did less or more work than the modelled ones"
                 .to_owned()
         }),
     })
@@ -130,8 +129,8 @@ fn slices(cpu: &CpuRecord) -> Option<Check> {
     })
 }
 
-/// What counts is how long operations were held up by it, where that is known: CPUs that are never idle may be so
-/// because of programs that use what the emulation leaves.
+/// Operations' delay by it counts, where that is known: CPUs that are never idle may be so because of programs that use
+/// what the emulation leaves.
 fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
     let used_share = cpu.emulation_busy_share + cpu.emulation_stolen_share;
     let has_room = used_share <= EMULATION_LIMIT;
@@ -165,7 +164,7 @@ fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
         name: EMULATION_CPU.into(),
         passed,
         finding,
-        // What a slower motion has to lower.
+        // The extent that slower motion has to lower.
         extent: Some(held_up.unwrap_or(used_share)),
         remedy: (!passed).then(|| slower.to_owned()),
     }

@@ -8,7 +8,7 @@ use super::{pauses, processors};
 
 const PREFIX: &str = "search: ";
 
-/// What was counted from the first step of a search to the last.
+/// Counts from the first step of a search to the last.
 pub struct SearchObservation {
     pub devices: Vec<DeviceActivity>,
     pub paths: Vec<PathRecord>,
@@ -16,7 +16,7 @@ pub struct SearchObservation {
     pub cpu: Option<CpuRecord>,
     /// Who stood still meanwhile: a step that nobody drove fails, and so does its rate.
     pub pauses: PauseRecord,
-    /// What stood still in a single step, in words: that is little beside the whole search.
+    /// Processes that stood still in a single step, in words: that is little beside the whole search.
     pub stopped: Option<String>,
     /// As many operations were under way at most.
     pub threads: u32,

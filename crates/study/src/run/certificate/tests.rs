@@ -88,9 +88,8 @@ fn wrong_values_are_told_apart_from_errors() {
     let check = wrong.failed().next().unwrap();
     assert_eq!(
         check.finding,
-        "2 of 900 records that were read were not what was written; the first: record user1 field 0 differs \
-             from what was \
-         written, from byte 8 of 100"
+        "2 of 900 records that were read differ from the written ones; the first: record user1 field 0 differs \
+         from the written value, from byte 8 of 100"
     );
 }
 
@@ -367,8 +366,7 @@ fn stolen_time_is_judged_by_what_it_did() {
     assert_eq!(failed(&certify_cpu(0.0, 0.5, "none")), ["CPU budget"]);
     assert_eq!(failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.12), (0.1, None))), ["wait for CPU"]);
     assert_eq!(failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.09), (0.1, None))), Vec::<&str>::new());
-    // Beside a program that uses all that is left: what counts is whether operations, of which ten are under way,
-    // waited.
+    // Beside a program that uses the rest: the question is whether operations, ten at a time, waited.
     let with_background =
         |busy, stolen, threads| certify_waiting(0.0, busy, "cgroup v1", None, (stolen, Some(threads)));
     assert_eq!(failed(&with_background(1.0, 0.0, 0.9)), Vec::<&str>::new());
@@ -591,7 +589,7 @@ fn unmeasured_cell_is_never_faithful() {
     let third_failed = certify_with(&MeasuredWindow { errors: 500, ..fine.clone() }, &steady, true);
     assert_eq!(failed(&third_failed), ["operations answered"]);
     let finding = &third_failed.failed().next().unwrap().finding;
-    assert!(finding.starts_with("1500 operations, of which 500 failed and 0 found no record"), "{finding}");
+    assert!(finding.starts_with("1500 operations: 500 failed and 0 found no record"), "{finding}");
     // A client that is lost takes its part of the offered rate with it, so both checks fail.
     let lost = RunAftermath { lost_threads: 1, unstarted: 9, ..RunAftermath::default() };
     assert_eq!(failed(&certify_with(&fine, &lost, true)), ["clients", "offered rate"]);

@@ -51,7 +51,7 @@ pub(super) fn check(traffic: CellTraffic) -> Check {
         _ if is_idle && !may_be_cached => (
             false,
             format!(
-                "the devices were asked for {requests} requests, and no cache holds what is stored: the storage was not used"
+                "the devices were asked for {requests} requests, and no cache holds the stored data: the storage was not used"
             ),
         ),
         _ if is_idle => (
@@ -66,6 +66,6 @@ pub(super) fn check(traffic: CellTraffic) -> Check {
         finding,
         extent: None,
         remedy: (!passed)
-            .then(|| "have the workload read and write below {data}, or on {device}: whatever else it uses is this host's".into()),
+            .then(|| "have the workload read and write below {data}, or on {device}: all other storage is this host's".into()),
     }
 }

@@ -6,22 +6,23 @@ use underlay_record::{Check, PathRecord, PathWait, latency_in_words};
 use super::MEAN_TOLERANCE;
 
 const KINDS: [&str; 3] = ["read", "write", "flush"];
-/// A kind of request below this share of all, or of all the time waited, decides nothing; nor does one that is late by
-/// less than this share of that time: a flush of 22 µs that takes 26 changes nothing where all else waits for a disk.
+/// A kind of request below this share of all, or of all the time waited, decides nothing. Nor does one that is late by
+/// less than this share of that time: a flush that takes 26 µs instead of 22 changes nothing where all else waits for a
+/// disk.
 const JUDGED_SHARE: f64 = 0.01;
 /// The kernel tells its times in whole milliseconds; a difference of two sums is off by less than one for each.
 const ROUNDING_WALL_US: f64 = 2000.0;
 
 /// A host that is short of CPU keeps requests waiting for milliseconds. Where they wait longer than this on its clock,
-/// they wait for one another: a loop device holds up whatever comes behind a flush until the model has flushed, and
-/// slow motion stretches that as well.
+/// they wait for one another: a loop device holds up every request behind a flush until the model has flushed, and slow
+/// motion stretches that as well.
 const HOSTS_DELAY_WALL_US: f64 = 25_000.0;
 
 const LOOP: &str = "/dev/loop";
 /// A flush that takes this long on this host's clock keeps others waiting longer than the host does.
 const LONG_FLUSH_WALL_US: f64 = 5_000.0;
-/// What the host delays, it delays whatever the kind. Where others are late by this many times as much as flushes, they
-/// wait for flushes.
+/// The host delays requests of all kinds alike. Where others are late by this many times as much as flushes, they wait
+/// for flushes.
 const BEHIND_FLUSHES: f64 = 3.0;
 
 /// Whether what is late would be as late in slower motion.
@@ -42,15 +43,15 @@ fn is_behind_flushes(paths: &[PathRecord], late_us: f64, time_scale: f64) -> boo
         && late_us < flushes.modelled_mean_us
 }
 
-/// Whether what is late in modelled time is about as late as it was in faster motion. What a host's CPUs delay takes
-/// the same time on its clock and so less of the modelled time; nearer to that than to no change counts as mended.
+/// Whether what is late in modelled time is about as late as it was in faster motion. A delay by a host's CPUs takes
+/// the same time on its clock and so less modelled time; nearer to that than to no change counts as mended.
 pub(super) fn is_unchanged(before_us: f64, before_scale: f64, late_us: f64, time_scale: f64) -> bool {
     let mended = before_scale / time_scale;
     // Requests that came too early are another matter.
     mended < 1.0 && before_us > 0.0 && late_us > 0.0 && late_us > before_us * (1.0 + mended) / 2.0
 }
 
-/// What to try against a latency that is late, `slower` where that helps.
+/// The remedy for a late latency, `slower` where that helps.
 pub(super) fn remedy(paths: &[PathRecord], late_us: f64, time_scale: f64, slower: &str) -> String {
     match is_stretched(paths, late_us, time_scale) {
         true => "slower motion would not help: a flush of a loop device holds up the requests behind it; on a host with the driver ublk_drv \
@@ -60,7 +61,7 @@ pub(super) fn remedy(paths: &[PathRecord], late_us: f64, time_scale: f64, slower
     }
 }
 
-/// What is late of the kind that a check of this name judges, in modelled time.
+/// The lateness of the kind that a check of this name judges, in modelled time.
 pub(super) fn late_us(paths: &[PathRecord], name: &str) -> Option<f64> {
     let kind = KINDS.iter().find(|kind| name_of(kind) == name)?;
     let wait = over_all(paths, kind);
@@ -123,7 +124,7 @@ fn check(kind: &str, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &
     let passed = is_tolerable || late_us.abs() <= slight_us;
     let slight = match passed && !is_tolerable {
         true => {
-            format!("; all of it is less than {:.0} % of what programs waited in all", JUDGED_SHARE * 100.0)
+            format!("; all of it is less than {:.0} % of programs' whole waiting time", JUDGED_SHARE * 100.0)
         }
         false => String::new(),
     };

@@ -1,4 +1,4 @@
-//! What clients noticed of a node that was away: before, during and after, and how long until others had taken over.
+//! A stopped node's effect on clients: before, during and after, and how long until others had taken over.
 
 use underlay_record::{Histogram, NodeEventEffect, NodeEventRecord, NodePhase};
 use underlay_workload::TimelineInterval;
@@ -25,7 +25,7 @@ pub(crate) fn with_effects(
     events
 }
 
-/// What ended while no node was away; `None` where none went. `threads` are those of the clients.
+/// Operations that ended while no node was down; `None` where none went down. `threads` are those of the clients.
 pub(crate) fn outside_of(
     events: &[NodeEventRecord],
     timeline: &[TimelineInterval],
@@ -126,7 +126,7 @@ fn failover_s(timeline: &[TimelineInterval], away_s: f64, needed_per_s: f64, par
     };
     let steady = |index: usize| {
         let (few, many) = (index + STEADY_PARTS, index + (parts as usize).max(STEADY_PARTS));
-        // What begins too close to the end is not known to last.
+        // An effect that begins too close to the end may not last.
         let few = timeline.get(index..few)?;
         let many = timeline.get(index..many).unwrap_or(few);
         Some(few.iter().all(|one| is_enough(std::slice::from_ref(one))) && is_enough(many))
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(outside(&both), OutsideOfEvents { operations: 27, failed: 0, under_way: 6 });
     }
 
-    /// The node of the first event is told to start, and killed by the second one before it serves.
+    /// The first event starts its node, and the second one kills it before it serves.
     #[test]
     fn node_lost_while_starting_is_back_when_serving() {
         let of_node = |event| NodeEventRecord { node: Some("node1".to_owned()), ..event };

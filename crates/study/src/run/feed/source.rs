@@ -1,4 +1,4 @@
-//! What there is to see of a cell while it runs: its devices, its budgets, its gauges, its nodes.
+//! The observable state of a running cell: its devices, its budgets, its gauges, its nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -83,7 +83,7 @@ impl<'a> CellSource<'a> {
         CellSource { is_preparing: true, ..self }
     }
 
-    /// What all servers used, and where no group counts it, their processes.
+    /// The CPU time of all servers, and where no group counts it, of their processes.
     fn cpu_sums(&self) -> CpuSums {
         let counted: Vec<_> = self.session.cpu_usage().into_iter().flatten().collect();
         let used = match counted.is_empty() {

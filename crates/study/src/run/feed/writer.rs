@@ -21,7 +21,7 @@ enum FeedWork {
     Line(Vec<u8>),
     #[cfg(test)]
     Panic,
-    /// What was written until now is the earlier feed.
+    /// The feed written until now becomes the earlier one.
     Turn,
 }
 

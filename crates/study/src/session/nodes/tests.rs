@@ -2,7 +2,7 @@ use underlay_systems::system::SystemError;
 
 use super::*;
 
-/// Nodes that do as they are told; starting takes until it is allowed to end.
+/// Nodes that obey the test; starting takes until it is allowed to end.
 struct Scripted {
     conditions: Mutex<Vec<NodeCondition>>,
     /// The conditions whenever they were to take down what they have counted.
@@ -369,7 +369,7 @@ fn missing_node_is_restored_when_needed() {
     });
     assert_eq!((restored, found, all_serve(&nodes)), (Ok(()), 7, Ok(())));
 
-    // One that does not come up is told, and so is that it is not there.
+    // The desk reports a node that does not come up, and that it is missing.
     attended(&nodes, &[event("node2", None)], |desk, _| wait_until(|| !desk.events().is_empty()));
     nodes.may_serve.store(false, Ordering::SeqCst);
     let (restored, ()) = desk.restore_while(&stop, || {

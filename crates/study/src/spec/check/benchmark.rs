@@ -11,7 +11,7 @@ use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite, fio
 
 /// The blocks of devices that have no smaller sectors.
 const BLOCK_BYTES: u64 = underlay_storage::paced::BLOCK_BYTES as u64;
-/// What needs a file system.
+/// Placeholders that need a file system.
 const IN_FILES: [&str; 3] = ["data", "wal", "temp"];
 
 /// Whether a system takes a workload of commands, and has one where it takes nothing else.
@@ -62,7 +62,7 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
     );
 }
 
-/// What names the storage under test in a command.
+/// Placeholders for the storage under test in a command.
 const ON_STORAGE: [&str; 4] = ["data", "device", "wal", "temp"];
 
 /// Whether any command of a system or of its workload names the storage: what runs elsewhere says nothing of it.
@@ -75,7 +75,7 @@ pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findi
         return;
     }
     let plan = &benchmark.spec.plan;
-    // What `prepare` and `load` put there is not read by itself.
+    // Nothing reads the data of `prepare` and `load` by itself.
     let [start, script] = ["start", "script"].map(|key| system.spec.settings.get(key).map(String::as_str));
     let mut shell_texts = [Some(plan.run.as_str()), start].into_iter().flatten().map(ShellScript::read);
     // A job and a script may be in any language, most of which have comments as a shell has them.
@@ -115,7 +115,7 @@ fn is_slow(sites: &SectionSites) -> bool {
     sites.leaves_time_open() || sites.scale.value.time > 1.0
 }
 
-/// What slow motion does not change of fio in a system's script, or in what it starts.
+/// Notes on fio options that slow motion does not change in a system's script, or in its `start`.
 pub(super) fn note_system_clocks(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     if !system.capabilities.is_some_and(|capabilities| capabilities.by_command) || !is_slow(sites) {
         return;
@@ -129,7 +129,7 @@ pub(super) fn note_system_clocks(system: &SystemSite, sites: &SectionSites, find
     }
 }
 
-/// What slow motion does not change of fio in a command and in the job that it names, and the files elsewhere that they
+/// Notes on fio options that slow motion does not change in a command and its job, and on files elsewhere that they
 /// name.
 pub(super) fn note_clocks(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let is_slow = is_slow(sites);
@@ -192,7 +192,7 @@ fn names_whole(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(place, found)| ends(&text[place + found.len()..]))
 }
 
-/// What a role keeps on a storage of its own is files.
+/// A role keeps files on its storage.
 pub(super) fn check_role(storage: &StorageSite, findings: &mut Diagnostics) {
     if is_bare(storage) {
         let message = format!("[storage.{}] has no file system, and it is for a role", storage.spec.name);

@@ -2,12 +2,11 @@
 
 use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
 
-/// What compression leaves of the part that repeats: headers of blocks, and matches that have to be named.
+/// The share of repeated bytes that compression leaves: headers of blocks, and references to matches.
 const LEFT_OF_REPEATS: f64 = 0.1;
 
 /// Bytes that a workload's records take on this storage, over their own bytes: 1 where one of the study's systems
-/// stores them as they are. What a layer below the file system compresses takes up room in the file system all the
-/// same.
+/// stores them as they are. Data that a layer below the file system compresses takes its full room in the file system.
 pub(super) fn stored_share(storage: &StorageSite, workload: &WorkloadSite, sites: &SectionSites) -> f64 {
     match sites.systems.iter().all(|system| compresses(storage, system)) {
         true => 1.0 - workload.compressibility() * (1.0 - LEFT_OF_REPEATS),

@@ -156,7 +156,7 @@ fn check_for(
     });
 }
 
-/// What clients will notice where more nodes are away at once than the system can do without. That is allowed: it is
+/// Notes the effect on clients where more nodes are down at once than the system can do without. That is allowed: it is
 /// what people try.
 fn note_what_happens(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let nodes = system.spec.planned_nodes();

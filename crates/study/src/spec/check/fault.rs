@@ -34,7 +34,7 @@ pub(super) fn check_time(
     });
 }
 
-/// What can only be told from the whole study: whether the fault meets a device, in time.
+/// Mistakes that only the whole study shows: whether the fault meets a device, in time.
 pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let FaultSite { spec, .. } = site;
     check_time(&format!("[fault.{}]", spec.name), spec.at, &site.at_span, sites, findings);

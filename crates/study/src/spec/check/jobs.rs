@@ -9,8 +9,7 @@ use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
 /// Less than this is over before it began.
 const MIN_DATA_BYTES: u64 = 1 << 20;
 
-/// What a sequence of jobs keeps of its largest data set: three replicas of it, its output, and what lies between the
-/// two.
+/// The copies that a sequence of jobs keeps of its largest data set: three replicas, its output, and intermediate data.
 const ROOM: f64 = 5.0;
 
 /// Whether a system runs a workload's jobs, and takes requests where the workload has none.

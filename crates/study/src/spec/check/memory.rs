@@ -49,7 +49,7 @@ pub(super) fn cache_bytes(system: &SystemSite, sites: &SectionSites) -> u64 {
     let load = system.spec.heaviest(sites.workloads.iter().map(load_of));
     let first = compared(sites).next();
     match first.and_then(|one| system.spec.memory_on(&one.spec, system.spec.budget_here(data), load)) {
-        // What a part for the programs leaves over here is no memory of the modelled machine's.
+        // The rest of the programs' part here is no memory of the modelled machine's.
         Some(Ok(plan)) => ((plan.cache_bytes() as f64 * data) as u64).min(system.spec.memory_bytes),
         Some(Err(_)) | None => system.spec.memory_bytes,
     }
@@ -75,7 +75,7 @@ fn refusal(system: &SystemSite, here_bytes: u64, problem: &str, sites: &SectionS
     let finding = Diagnostic::error(system.memory_span.clone(), message, problem);
     if data > 1.0 {
         finding.with_context(sites.scale.span.clone(), format!("`memory` is divided by {data} here")).with_help(
-            "what a program needs does not shrink with the data: give it that as `fixed_memory`, which is not divided, \
+            "a program's own memory does not shrink with the data: set it as `fixed_memory`, which is not divided, \
              or lower `data` in [scale]",
         )
     } else {

@@ -12,7 +12,7 @@ pub(super) fn check(workload: &WorkloadSite, findings: &mut Diagnostics) {
     for (name, value) in &workload.properties {
         asked.add(name, value, PropertyOrigin::Argument(name.clone()));
     }
-    // What is wrong with them alone has been said. Jobs and benchmarks have no mixes.
+    // Their own mistakes have been reported. Jobs and benchmarks have no mixes.
     if workload.mixes.is_empty() || asked.workload().is_err() {
         return;
     }

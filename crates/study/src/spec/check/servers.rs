@@ -1,5 +1,5 @@
-//! What a system stands on: whether a study can be shared by several servers that know nothing of each other, what each
-//! of them gets, and what it keeps on storages besides the one that is compared.
+//! A system's storages: whether independent servers can share a study, the part of each, and the data on storages
+//! besides the compared one.
 
 use underlay_config::{Diagnostic, Diagnostics, UnknownName};
 use underlay_workload::{OperationKind, OperationMix};
@@ -238,7 +238,7 @@ pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) 
     }
 }
 
-/// What a system's own section says alone.
+/// A setting of a system's own section alone.
 const NODES: &str = "nodes";
 
 /// `[storage.NAME.system]`: settings that every system of the study must know, and take beside its own.

@@ -4,7 +4,7 @@ use underlay_config::{Diagnostic, Diagnostics};
 
 use crate::spec::read::{SystemSite, WorkloadSite};
 
-/// What the systems must be able to do for a workload's visibility and scan filter.
+/// Checks that the systems support a workload's visibility and scan filter.
 pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
     let Some(capabilities) = system.capabilities else { return };
     let asked = [

@@ -14,7 +14,7 @@ const DEFAULT_TO: f64 = 10_000.0;
 const STEPS_OF_A_DURATION: u32 = 4;
 const MIN_STEP: Duration = Duration::from_secs(1);
 
-/// What rate is looked for, and how.
+/// A search for a rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FindRate {
     /// In modelled time, all of them to be kept.
@@ -45,7 +45,7 @@ impl FindRate {
         StepTimes::from_measure(step).whole() * self.search(step, time).fewest_steps()
     }
 
-    /// What is looked for by such steps.
+    /// The search by such steps.
     pub fn search(&self, step: Duration, time: f64) -> SearchSpec {
         let step_s = step.as_secs_f64() / time;
         let from_per_s = self.from_per_s.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! What a system does with the memory that it gets.
+//! A system's use of its memory.
 
 use underlay_systems::memory_plan::{ClientLoad, MemoryPlan};
 

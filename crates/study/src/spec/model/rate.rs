@@ -1,4 +1,4 @@
-//! What is offered to a system in one cell: one rate, rates that follow one another, or as much as it takes.
+//! The rates offered to a system in one cell: one rate, several in a row, or as much as it takes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub(in crate::spec) const RATES_PER_S: RangeInclusive<f64> = 0.001..=1e9;
 /// The same range, for error messages.
 pub(in crate::spec) const EXPECTED_RATE: &str = "a number of operations per second from 0.001 to 1e9";
 
-/// What is offered in a cell, in operations per second of the modelled machine.
+/// The offered rates of a cell, in operations per second of the modelled machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StudyRate {
     /// `"max"`: a closed loop, which nothing holds back.
@@ -59,7 +59,7 @@ impl ChangingRate {
         }
     }
 
-    /// Its parts in modelled time, of which `time` seconds here are one.
+    /// Its parts in modelled time: `time` seconds here are one.
     pub fn parts(&self, duration: Duration, time: f64) -> Vec<RatePart> {
         let length_s = rounded(self.length(duration).as_secs_f64() / time);
         match self {

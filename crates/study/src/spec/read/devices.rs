@@ -1,4 +1,4 @@
-//! What storages and pools have in common: devices of media, how they begin, the file system above them.
+//! The common part of storages and pools: devices of media, their initial state, the file system above them.
 
 use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Spanned};
@@ -118,7 +118,7 @@ fn read_device(
     let may_be_larger = section.take("larger_than_medium").map(|field| field.boolean(findings));
     let directories = section.take("directories");
     let title = section.title.clone();
-    // Whatever else there is are parameters of the medium.
+    // All other keys are parameters of the medium.
     let changes = section.take_rest();
 
     let directories = match directories {

@@ -39,7 +39,7 @@ fn read_event(name: String, mut section: Section<'_>, findings: &mut Diagnostics
     let exit = section.take("how").map(|field| field.word(&["stop", "kill"], findings));
     let system = section.take("system").map(|field| field.text("the name of a system", findings));
     section.finish(findings);
-    // What was written and could not be read is a mistake already: nothing stands in for it.
+    // An unreadable value is a mistake already: nothing replaces it.
     let (time, (node, node_span)) = (time?, node?);
     let exit = match exit {
         None => NodeExit::default(),

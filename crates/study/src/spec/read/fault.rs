@@ -56,7 +56,7 @@ fn read_fault(name: String, mut section: Section<'_>, findings: &mut Diagnostics
         }
     };
     let act = read_act(field, findings);
-    // What was written and could not be read is a mistake already: nothing stands in for it.
+    // An unreadable value is a mistake already: nothing replaces it.
     let (time, act) = (time?, act?);
     let spec = FaultSpec {
         name,

@@ -1,4 +1,4 @@
-//! `[machine]`: the modelled machine, of which the system has one for each of its nodes.
+//! `[machine]`: the modelled machine; the system has one for each of its nodes.
 
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 
@@ -29,7 +29,7 @@ pub(in crate::spec) fn read(
     Some(Spanned::new(MachineSpec { cores: cores?.value, network }, span))
 }
 
-/// What runs already has the cores that it has.
+/// External systems have their own cores.
 pub(super) fn note_elsewhere(
     storages: &[StorageSite],
     machine: &Spanned<MachineSpec>,

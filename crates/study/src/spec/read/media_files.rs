@@ -12,7 +12,7 @@ use underlay_storage::catalogue::{
 /// Gives the text of a medium's file by the name that the study gives it.
 pub(in crate::spec) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// What a study says of a device besides its medium.
+/// A study's keys of a device besides its medium.
 pub(in crate::spec) struct DeviceKeys<'d, 'a> {
     pub capacity: Option<Spanned<u64>>,
     /// It may be larger than any that is sold.

@@ -25,7 +25,7 @@ struct PoolSite {
     is_used: Cell<bool>,
 }
 
-/// Reads `[pool.NAME]` sections, of which there may be none.
+/// Reads `[pool.NAME]` sections, if there are any.
 pub(in crate::spec) fn read(
     root: &mut Section<'_>,
     media: &MediaReader<'_>,
@@ -56,7 +56,7 @@ fn read_pool(
     section.finish(findings);
     let initial = read_initial(initial, findings);
     let field = devices?;
-    // Volumes are cut from whatever there is: devices need not be equal.
+    // Volumes are cut from any devices: they need not be equal.
     let devices = read_devices(&field, None, media, findings)?;
     Some(PoolSite {
         spec: PoolSpec { name, devices, initial: initial?, power_cut },
@@ -196,7 +196,7 @@ pub(in crate::spec) fn read_volume(
 }
 
 impl PoolVolume {
-    /// Unscaled bytes of the pool's devices, of which each copy of a mirror takes its part.
+    /// Unscaled bytes of the pool's devices; each copy of a mirror takes its part.
     pub fn pool_bytes(&self) -> u64 {
         let each = self.pool.devices.iter().map(|device| {
             let bytes = device.capacity_bytes.unwrap_or(device.medium.capacity_bytes());

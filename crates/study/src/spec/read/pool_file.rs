@@ -51,7 +51,7 @@ pub fn read_pool_file(
     let volumes = volumes.map(|field| read_volumes(&field, devices.as_ref(), base_directory, &mut findings));
     let scale = execution::read_scale(&mut root, &mut findings);
     root.finish(&mut findings);
-    // What a pool holds is there in full: a smaller pool is written as one.
+    // A pool's data is not scaled: write a smaller pool as one.
     if scale.value.data != 1.0 {
         let label = "expected `time` alone: give the devices the capacity that they are to have here";
         findings.push(Diagnostic::error(scale.span, "a pool has no data scale", label));
@@ -155,7 +155,7 @@ fn read_modelled(
     media: &MediaReader<'_>,
     findings: &mut Diagnostics,
 ) -> Option<Vec<ModelledDevices>> {
-    // Volumes are cut from whatever there is: devices need not be equal.
+    // Volumes are cut from any devices: they need not be equal.
     let devices = devices::read_devices(field, None, media, findings)?;
     let as_modelled = |device: DeviceSpec| {
         let DeviceSpec { medium, count, capacity_bytes, .. } = device;
@@ -305,8 +305,8 @@ fn read_variable(field: &Field<'_>, findings: &mut Diagnostics) -> Option<String
         return Some(text.value);
     }
     let label = if text.value.starts_with("DHHC-1:") {
-        "expected the name of an environment variable that has it, or `secret_file`: what is written here does \
-             not stay secret"
+        "expected the name of an environment variable that has it, or `secret_file`: a secret in this file \
+             would not stay secret"
     } else {
         "expected the name of an environment variable, as in \"DATA_SECRET\""
     };

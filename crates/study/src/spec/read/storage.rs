@@ -18,7 +18,7 @@ use crate::spec::model::{
     DeviceSpec, StorageLayout, StorageSource, StorageSpec, VolumeFilesystem, VolumeLayers,
 };
 
-/// What Linux's software RAID takes when it is not told (mdadm(8), `--chunk`).
+/// The default of Linux's software RAID (mdadm(8), `--chunk`).
 const CHUNK_DEFAULT_BYTES: u64 = 512 << 10;
 const MIN_CHUNK_BYTES: u64 = 4 << 10;
 const MAX_CHUNK_BYTES: u64 = 16 << 20;
@@ -59,7 +59,7 @@ pub(in crate::spec) fn read(
     (names, sites)
 }
 
-/// `system`: whatever it holds is held against the study's systems later.
+/// `system`: its keys are checked against the study's systems later.
 fn read_system(field: &Field<'_>, findings: &mut Diagnostics) -> SettingsSite {
     let Some(mut section) = field.section(field.place.clone(), findings) else { return SettingsSite::new() };
     let fields = section.take_rest();
@@ -259,10 +259,11 @@ fn read_elsewhere<'a>(
     others: impl Iterator<Item = Field<'a>>,
     findings: &mut Diagnostics,
 ) -> Option<StorageSite> {
-    let words = field.text("what the cluster's storage is, as in \"two NVMe drives a node\"", findings)?;
+    let words =
+        field.text("a description of the cluster's storage, as in \"two NVMe drives a node\"", findings)?;
     for other in others {
         let message = format!("{} does not go with `elsewhere`", other.place);
-        let label = "the cluster is already running, on what it has";
+        let label = "the cluster is already running, on its own storage";
         findings.push(Diagnostic::error(other.key_span, message, label));
     }
     let source = StorageSource::Elsewhere(words.value);
@@ -360,7 +361,7 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
     (!paths.is_empty()).then(|| StorageSource::Paths(paths.into_iter().map(|path| path.value).collect()))
 }
 
-/// What others call our layouts.
+/// Other names of our layouts.
 const RAID_LEVELS: [(&str, &str); 6] = [
     ("raid0", "stripe"),
     ("raid-0", "stripe"),

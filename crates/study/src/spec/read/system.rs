@@ -44,7 +44,7 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
         Some(field) => field.text("the name of a system", findings),
         None => Some(Spanned::new(name.clone(), key_span.clone())),
     };
-    // What keeps nothing needs no memory for it.
+    // A system without storage needs no memory for it.
     let found = kind.as_ref().and_then(|kind| underlay_systems::find(&kind.value));
     let keeps_nothing = found.is_some_and(|system| system.capabilities().keeps_nothing);
     let memory = match section.has("memory") {
@@ -207,7 +207,7 @@ pub(in crate::spec) fn with_nodes(
     values
 }
 
-/// What the system itself says of values; `span` is for a setting that the study does not have.
+/// The system's own check of values; `span` is for a setting that the study does not have.
 pub(in crate::spec) fn check_settings(
     system: &dyn System,
     nodes: u32,

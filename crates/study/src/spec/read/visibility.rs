@@ -31,7 +31,7 @@ pub(in crate::spec) fn read(
     };
     let Some(field) = authorizations else {
         let message = format!("{} without `authorizations`", expression.place);
-        let label = "expected what readers are authorised for, as in `authorizations = [\"secret\", \"a\"]`";
+        let label = "expected the readers' authorisations, as in `authorizations = [\"secret\", \"a\"]`";
         findings.push(Diagnostic::error(expression.span, message, label));
         return None;
     };
@@ -58,7 +58,7 @@ pub(in crate::spec) fn read(
             let message = format!("{} do not satisfy the visibility", field.place);
             findings.push(
                 Diagnostic::error(field.span, message, "readers with these would read nothing")
-                    .with_context(text.span, "what every field is marked with"),
+                    .with_context(text.span, "the label of every field"),
             );
             None
         }
@@ -76,7 +76,7 @@ fn is_word(c: char) -> bool {
 /// Whether readers with these authorisations see what is marked with the expression.
 ///
 /// # Errors
-/// What is wrong with the expression, in words.
+/// The mistake in the expression, in words.
 fn satisfied(expression: &str, authorizations: &[String]) -> Result<bool, String> {
     let mut rest = expression;
     let value = joined(&mut rest, authorizations, 0)?;

@@ -1,4 +1,4 @@
-//! What a thread of a world may do.
+//! Operations of a world's thread.
 
 use std::cell::RefCell;
 use std::io;
@@ -45,8 +45,8 @@ pub fn current() -> Option<SimulatedTask> {
 /// everywhere.
 #[inline]
 pub(crate) fn is_ordinary() -> bool {
-    // Relaxed is enough: a world's threads start after the count is raised, and any other thread finds that
-    // it has no task, whatever the count.
+    // Relaxed is enough: a world's threads start after the count is raised, and any other thread finds that it has no
+    // task, regardless of the count.
     WORLDS.load(Ordering::Relaxed) == 0
 }
 

@@ -7,7 +7,7 @@ use super::value::KiloBase;
 /// fio's `bs`.
 const DEFAULT_BYTES: u64 = 4096;
 
-/// What is known of the blocks of a job.
+/// The known block sizes of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockSizes {
     /// For reads, writes and trims.
@@ -34,7 +34,7 @@ pub fn smallest_direct_request(text: &str, block_bytes: u64) -> Option<u64> {
 }
 
 impl BlockSizes {
-    /// Nothing where they can't be told from the text.
+    /// Nothing where the text does not show them.
     pub(super) fn from_job(job: &FioJobSection<'_>, kilo: KiloBase) -> Option<BlockSizes> {
         let is_plain = job.setting("bssplit").is_none() && !job.is_on("bs_is_seq_rand");
         let read = |text: &str| kilo.number(text).filter(|bytes| *bytes > 0);

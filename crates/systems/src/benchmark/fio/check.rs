@@ -1,5 +1,5 @@
-//! What is wrong with a job before it runs: options that fio does not have or Underlay refuses, files outside of the
-//! storage, and jobs that wait for each other.
+//! Mistakes in a job before it runs: options that fio does not have or Underlay refuses, files outside of the storage,
+//! and jobs that wait for each other.
 
 use super::job_file::{FioJobSection, JobFile, JobOption, JobSection};
 use super::job_names;
@@ -66,7 +66,7 @@ fn has_directory(sections: &[JobSection]) -> bool {
     globals.chain([last]).flat_map(|section| &section.settings).any(|setting| setting.name() == "directory")
 }
 
-/// What fio replaces by something of this machine.
+/// Keywords that fio replaces by values of this machine.
 const KEYWORDS: [&str; 4] = ["${", "$pagesize", "$mb_memory", "$ncpus"];
 
 fn check_setting(setting: &JobOption, has_directory: bool, found: &mut Vec<JobMistake>) {
@@ -141,7 +141,7 @@ fn check_setting(setting: &JobOption, has_directory: bool, found: &mut Vec<JobMi
     found.extend(mistake);
 }
 
-/// What is wrong with a whole number. What fio calculates, and what is filled in later, is not known yet.
+/// The mistake in a whole number. Values that fio calculates, and those filled in later, are not known yet.
 fn number_problem(value: Option<&str>, least: u64, most: u64) -> Option<&'static str> {
     let Some(value) = value else { return Some("has no number") };
     if value.contains(['{', '(']) || value.starts_with("0x") {

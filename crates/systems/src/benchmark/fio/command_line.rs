@@ -10,7 +10,7 @@ use super::slow_motion::{is_on_this_clock, unreadable};
 use crate::benchmark::shell_text::ShellScript;
 use crate::command::placeholders;
 
-/// What is doubtful about fio in a command or in its job.
+/// A doubt about fio in a command or in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FioDoubt {
     pub message: String,
@@ -57,7 +57,7 @@ const RUNS_NOTHING: [&str; 17] = [
 /// Texts in texts are looked into so deep: `sh -c "bash -c '...'"`.
 const MAX_DEPTH: usize = 4;
 
-/// What is doubtful about fio in a command, or in a script.
+/// Doubts about fio in a command, or in a script.
 pub fn doubts(command: &str) -> Vec<FioDoubt> {
     let judge = CommandJudge::parse(command);
     let mut found = judge.doubts;
@@ -77,7 +77,7 @@ pub fn runs_fio(command: &str) -> bool {
     judge.runs_fio || judge.is_unsure
 }
 
-/// What is doubtful about the job that a command gives to fio, each with its bytes of the job's text.
+/// Doubts about the job that a command gives to fio, each with its bytes of the job's text.
 pub fn doubts_of_job(job: &str) -> Vec<(Range<usize>, FioDoubt)> {
     let file = JobFile::parse(job);
     let settings = file.sections.iter().flat_map(|section| &section.settings);
@@ -93,7 +93,7 @@ pub fn doubts_of_job(job: &str) -> Vec<(Range<usize>, FioDoubt)> {
     found
 }
 
-/// What of a job's setting slow motion would have changed.
+/// The doubt about a job's setting that slow motion would have changed.
 fn clock_doubt(setting: &JobOption) -> Option<FioDoubt> {
     let option = options::find(&setting.key)?;
     let (problem, advice) = match option.rule {
@@ -116,8 +116,7 @@ fn is_of_time(option: &FioOption) -> bool {
         || OTHER_CLOCKS.contains(&option.name)
 }
 
-/// What is doubtful about an option's value, and what to write instead. `calculated` writes an option whose value is
-/// calculated.
+/// The doubt about an option's value, and the better value. `calculated` writes an option whose value is calculated.
 fn doubt(
     option: &FioOption,
     value: &str,
@@ -175,7 +174,7 @@ fn find_option(key: &str) -> Option<&'static FioOption> {
         return None;
     }
     let begun = || options::names().filter(|name| name.starts_with(key)).filter_map(options::find);
-    // Of several, fio refuses the command: the one that matters is told.
+    // If there are several, fio refuses the command: the message names the one that matters.
     options::find(key).or_else(|| begun().find(|option| is_of_time(option))).or_else(|| begun().next())
 }
 
@@ -191,7 +190,7 @@ fn assigned(word: &str) -> Option<&str> {
     is_name.then_some(value)
 }
 
-/// Whether a text has the word `fio` where a program may stand in it, whatever language it is in.
+/// Whether a text in any language has the word `fio` in the place of a program.
 fn mentions_fio(text: &str) -> bool {
     let may_precede = |c: char| c.is_whitespace() || "/'\"`(;|&[{=,!".contains(c);
     let may_follow = |c: char| c.is_whitespace() || "'\"`);|&]},".contains(c);
@@ -216,7 +215,7 @@ fn names_job(word: &str) -> bool {
     placeholders::has(word, "job") || word.contains(JOB_VARIABLE)
 }
 
-/// What was found in a command and in the texts in it.
+/// The findings in a command and in the texts in it.
 #[derive(Default)]
 struct CommandJudge {
     doubts: Vec<FioDoubt>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One to three values. What is empty leaves fio's default, and what is missing is as the last one.
+/// One to three values. An empty value leaves fio's default, and a missing one is as the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DirectionValues<T> {
     parts: Vec<Option<T>>,

@@ -1,4 +1,4 @@
-//! The figures that fio printed. What it did not count, or of too few requests, is left out, with a note why.
+//! The figures that fio printed. Figures that it did not count, or of too few requests, are left out, with a note why.
 
 use std::io;
 
@@ -9,26 +9,26 @@ use super::job_file::JobFile;
 use super::percentiles::{self, JobPercentiles};
 use crate::benchmark::reading::{first_json, is_measurement};
 
-/// What fio counts apart, with the word for several of them.
+/// The kinds that fio counts apart, with the word for several of them.
 const KINDS: [(&str, &str); 4] =
     [("read", "reads"), ("write", "writes"), ("trim", "trims"), ("mixed", "requests")];
 /// The percentiles that become figures where the job asks for none by `percentile_list`.
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 const PERCENTILES_OF_SYNCS: [f64; 2] = [50.0, 99.0];
 const MAX_JOBS: usize = 100_000;
-/// Jobs of which one ends after less than this share of another's time have not run at the same time.
+/// Two jobs have not run at the same time if one ends after less than this share of the other's time.
 const SAME_TIME: f64 = 0.9;
 /// So much of a text goes into a message.
 const MAX_WORDS: usize = 1500;
 /// `ENOTTY`, which fio gets for trims of a file.
 const NOT_A_DEVICE: i32 = 25;
 
-/// What fio printed.
+/// Figures from fio's output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FioMetrics {
     /// Never empty.
     pub figures: Vec<BenchmarkFigure>,
-    /// What is missing, and why.
+    /// Missing figures, and why.
     pub notes: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub fn figures_of(printed: &str, job: &str) -> Result<FioMetrics, String> {
     }
 }
 
-/// What fio says of why it failed, in what it printed before it ended: the errors of its jobs.
+/// Fio's reasons for a failure, from its output: the errors of its jobs.
 pub fn failure_in(printed: &str) -> Option<String> {
     let root = first_json(printed).ok();
     let jobs = root.as_ref().and_then(|root| jobs_of(root).ok()).unwrap_or_default();
@@ -77,7 +77,7 @@ fn jobs_of(root: &Value) -> Result<Vec<&Value>, String> {
     Ok(jobs.iter().take(MAX_JOBS).collect())
 }
 
-/// What fio printed in front of its JSON: its words on errors.
+/// Fio's output in front of its JSON: its messages on errors.
 fn words_before(printed: &str) -> String {
     let lines = printed.split_inclusive('\n').take_while(|line| !line.starts_with('{'));
     let begin: usize = lines.map(str::len).sum();
@@ -189,7 +189,7 @@ impl FioReader<'_> {
         Ok(())
     }
 
-    /// What `fsync` and `fdatasync` took, where a job makes them.
+    /// The latencies of `fsync` and `fdatasync`, where a job makes them.
     fn read_syncs(&mut self) -> Result<(), String> {
         let all: Vec<&Value> = self
             .jobs
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(notes, Vec::<String>::new(), "one job has nothing to choose from");
     }
 
-    /// 717 reads a second one at a time take some 1.4 ms each, whatever 20 large ones beside them take.
+    /// 717 reads a second one at a time take some 1.4 ms each, independent of 20 large ones beside them.
     #[test]
     fn mean_of_several_jobs_is_weighted_by_requests() {
         let job = |requests: u64, mean: f64| {

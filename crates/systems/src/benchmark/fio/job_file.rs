@@ -61,7 +61,7 @@ impl JobOption {
 }
 
 impl JobFile {
-    /// Reads a text. Whatever it is, this does not fail: what fio would stumble over is a stray.
+    /// Reads a text. This never fails: text that fio would stumble over is a stray.
     pub fn parse(text: &str) -> JobFile {
         let mut file = JobFile::default();
         let mut begin = 0;

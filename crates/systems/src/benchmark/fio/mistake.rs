@@ -1,4 +1,4 @@
-//! What is wrong with a job file, and where.
+//! A mistake in a job file, with its place.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use super::job_file::JobOption;
 pub struct JobMistake {
     /// Bytes of the job's text.
     pub span: Range<usize>,
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
-    /// What was expected there.
+    /// The expected value there.
     pub expected: String,
 }
 

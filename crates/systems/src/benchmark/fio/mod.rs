@@ -1,7 +1,7 @@
 //! Jobs of fio: what their text asks for, what slow motion makes of it, and the figures that fio prints.
 //!
 //! [`options`] has a row for each option of fio. The other modules follow it: [`mistakes`] finds what a job must not
-//! have, [`slowed`] writes the job for slow motion, [`figures_of`] reads what came of it.
+//! have, [`slowed`] writes the job for slow motion, [`figures_of`] reads its results.
 
 mod block_sizes;
 mod check;

@@ -11,7 +11,7 @@ pub struct FioOption {
     pub reason: &'static str,
 }
 
-/// What Underlay does with an option.
+/// Underlay's treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionRule {
     /// fio gets it as it stands.
@@ -55,7 +55,7 @@ pub enum TimeUnit {
     PlainMicroseconds,
 }
 
-/// What a rate counts.
+/// The unit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateUnit {
     Bytes,
@@ -72,7 +72,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().flat_map(|option| std::iter::once(option.name).chain(option.aliases.iter().copied()))
 }
 
-/// What a reader is told to write for a whole number.
+/// The advice in a message for a whole number.
 pub(super) fn number_in_words(least: u64, most: u64) -> String {
     match most {
         u64::MAX => format!("a whole number from {least} up"),
@@ -135,7 +135,7 @@ const OTHER_ENGINE: &str =
     "it belongs to an engine that sends its requests elsewhere than to a file or a block device";
 const LOG_TIMES: &str = "the times inside the log are of this machine's clock";
 const NO_PRIORITIES: &str = "modelled devices know no priorities";
-const VERIFY: &str = "what fio reads back to verify counts like other reads";
+const VERIFY: &str = "reads for verification count like other reads";
 
 /// In the order in which `fio --cmdhelp` lists them, then the options of engines, then those of other versions.
 pub static OPTIONS: &[FioOption] = &[

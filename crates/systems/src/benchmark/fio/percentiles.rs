@@ -9,7 +9,7 @@ const REQUESTS_BEYOND: f64 = 10.0;
 /// Nobody lists more; fio takes 20.
 const MAX_PERCENTILES: usize = 100;
 
-/// What fio's jobs have of one kind of latency.
+/// One kind of latency over fio's jobs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct JobPercentiles {
     /// In order, each with the highest latency that a job has for it.

@@ -13,7 +13,7 @@ pub(super) enum FilePlace {
     Host,
 }
 
-/// What is wrong with a path, and what was expected.
+/// The mistake in a path, and the expected one.
 type PathRefusal = (String, String);
 
 /// Where the paths of a value are: on the host where one of them is. Nothing where one of them is nowhere known.

@@ -35,7 +35,7 @@ pub fn slowed(text: &str, factor: f64) -> Result<String, JobMistake> {
         let section = job.section();
         let end = section.settings.last().map_or(section.span.end, |setting| setting.span.end);
         let mut further = String::new();
-        // What a `[global]` section says is said again here, where its block sizes are known.
+        // Settings of a `[global]` section are repeated here, where their block sizes are known.
         for name in converted_names() {
             let Some(setting) = job.setting(name).filter(|setting| !is_on_this_clock(setting.text())) else {
                 continue;
@@ -76,7 +76,7 @@ pub(super) fn is_on_this_clock(value: &str) -> bool {
     CLOCK_PLACEHOLDERS.iter().any(|placeholder| value.contains(placeholder))
 }
 
-/// What of a value slow motion could not change, if anything.
+/// The part of a value that slow motion could not change, if any.
 pub(super) fn unreadable(setting: &JobOption, rule: OptionRule) -> Option<JobMistake> {
     let value = setting.text();
     if is_on_this_clock(value) {
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(slow("rate_process=poisson\nrate_iops=480", 48.0), "rate_process=poisson rate_iops=10");
     }
 
-    /// 10 requests a second are 0.6 at x16, of which a whole number would be no floor at all.
+    /// 10 requests a second are 0.6 at x16: as a whole number that would be no floor at all.
     #[test]
     fn floor_lost_to_rounding_becomes_bytes_or_refusal() {
         assert_eq!(slow("rate_iops_min=10", 16.0), "rate_min=2560,2560,2560 rate_cycle=16000");

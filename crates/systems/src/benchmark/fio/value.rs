@@ -3,7 +3,7 @@
 use super::job_file::FioJobSection;
 use super::options::TimeUnit;
 
-/// What `k` is worth: fio's `kb_base`.
+/// The value of `k`: fio's `kb_base`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KiloBase(u64);
 
@@ -83,7 +83,7 @@ impl TimeUnit {
         }
     }
 
-    /// What a reader is told to write.
+    /// The advice in a message.
     pub fn example(self) -> &'static str {
         match self {
             TimeUnit::PlainMilliseconds | TimeUnit::PlainMicroseconds => "a whole number, as in 500",

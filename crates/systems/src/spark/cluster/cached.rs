@@ -22,7 +22,7 @@ pub(super) struct UndrainedJob {
     pub ended: Instant,
     /// The same, in seconds since 1970.
     pub ended_s: f64,
-    /// What went between the cache and the store until then.
+    /// The traffic between the cache and the store until then.
     pub traffic: StoreTraffic,
 }
 
@@ -48,7 +48,7 @@ impl SparkCluster {
         self.start_cache(resources, limit)
     }
 
-    /// Lets go of a cache that has ended by itself, with whatever it had not stored.
+    /// Lets go of a cache that has ended by itself, with its unstored data.
     pub fn abandon_cache(&mut self) {
         self.cache = None;
         self.state.get_mut().forget_caches();
@@ -96,7 +96,7 @@ impl SparkCluster {
         cache.drain(during, &self.driver, limit, &healthy)
     }
 
-    /// What the cache has done and has not stored as a job ends; `None` without one.
+    /// The cache's totals and unstored bytes as a job ends; `None` without one.
     pub(super) fn totals_at_end(
         &self,
         during: &'static str,
@@ -150,7 +150,7 @@ impl SparkCluster {
         Ok(())
     }
 
-    /// What the last job asked of the cache, once the store has everything.
+    /// The last job's use of the cache, once the store has everything.
     pub(super) fn drained(
         &self,
         job: &JobRequest,

@@ -1,4 +1,4 @@
-//! What is known of the jobs that have run.
+//! The state of the jobs that have run.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,13 @@ pub(in super::super) struct SparkState {
     pub(super) groups: u64,
     /// Requests so far that only mark the store's log.
     pub(super) marks: u64,
-    /// What the last job answered, for its verification.
+    /// The last job's answer, for its verification.
     pub(super) result: Value,
     /// The last job's cache, until the store has everything.
     pub(super) undrained: Option<UndrainedJob>,
-    /// What it did, from then on until somebody asks.
+    /// Its use of the cache, from then on until somebody asks.
     pub(super) used: Option<CacheUse>,
-    /// What the external shuffle service had served when the input of the next job was there,
+    /// The bytes that the external shuffle service had served when the input of the next job was there,
     pub(super) served_bytes: Option<u64>,
     /// and the same of the last job, until its record is complete.
     pub(super) served_before: Option<u64>,
@@ -71,7 +71,7 @@ impl SparkState {
         self.caches_gone += 1;
     }
 
-    /// `step` is about to write. Whatever becomes of it, what was there is gone.
+    /// `step` is about to write. Even if it fails, the earlier output is gone.
     pub(super) fn begins(&mut self, step: &DriverRequest, committer: OutputCommitter) {
         let Some(output) = step.output else { return };
         self.made.remove(output);
@@ -105,7 +105,7 @@ impl SparkState {
         step.output.is_some_and(|output| self.made.get(output) == Some(&step.fingerprint()))
     }
 
-    /// What `step` made is not what it should be: no later job reads it.
+    /// The output of `step` is wrong: no later job reads it.
     pub(super) fn is_wrong(&mut self, step: &DriverRequest) {
         let made_it = step.fingerprint();
         self.made.retain(|output, from| Some(*output) != step.output || !from.starts_with(&made_it));

@@ -9,7 +9,7 @@ use super::super::memory::{CacheKind, ManagerKind, StoreKind};
 use super::SparkConfig;
 use crate::setting::SettingMistakes;
 
-/// What goes with a cache, and with which.
+/// Settings that go with a cache, and with which.
 pub(super) const OF_CACHE: &[(&str, &[CacheKind])] = &[
     ("cache_write", &[CacheKind::Gateway, CacheKind::Alluxio]),
     ("cache_memory", &[CacheKind::Gateway, CacheKind::Alluxio]),
@@ -20,7 +20,7 @@ pub(super) const OF_CACHE: &[(&str, &[CacheKind])] = &[
 ];
 
 impl SparkConfig {
-    /// What does not go together with a cache, or without one, where a cluster is started.
+    /// Contradictions with a cache, or without one, where a cluster is started.
     pub(super) fn mistakes_of_a_cache(&self, values: &BTreeMap<String, String>) -> SettingMistakes {
         let mut mistakes: SettingMistakes = self.misplaced_cache().into_iter().collect();
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
@@ -70,8 +70,8 @@ impl SparkConfig {
             StoreKind::S3a if self.manager == ManagerKind::Yarn => {
                 "expected not to be set beside manager = \"yarn\": a cache goes with Spark's own workers alone".to_owned()
             }
-            // What it has of Amazon's first SDK could be told to trust a certificate; nobody has tried, nor its client
-            // with that version.
+            // Its copy of Amazon's first SDK could be set to trust a certificate; nobody has tried, nor its client with
+            // that version.
             StoreKind::S3a if kind == CacheKind::Alluxio && self.version.needs_tls() => format!(
                 "expected none or gateway: Ceph speaks TLS alone with Spark {}, and Alluxio is set up for plain HTTP here; it goes with version = \"3.5\"",
                 self.version.name()

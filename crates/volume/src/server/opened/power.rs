@@ -39,7 +39,7 @@ impl OpenPool {
             return Err(not_now(device, "the pool could not record that it goes on without it"));
         }
         let survival = stack.cut_power(&[device], cut);
-        // Whatever came of it. Requests that were under way have failed there and are answered by the others.
+        // Even if that failed. Requests that were under way have failed there and are answered by the others.
         self.pool.check_journal();
         let _ = self.pool.flush();
         survival.map_err(|error| {
@@ -60,8 +60,8 @@ impl OpenPool {
         };
         if !faults[number].power_cut_armed {
             return Err(ServerError::Mistake(format!(
-                "{device} is not armed for power cuts: write `power_cut = true` into the pool's file, so that what unflushed writes \
-                 overwrite is kept"
+                "{device} is not armed for power cuts: write `power_cut = true` into the pool's file, so that the old data \
+                 under unflushed writes is kept"
             )));
         }
         let mut members = self.members.iter().zip(self.pool.info().members);
@@ -97,7 +97,7 @@ impl OpenPool {
                 volume.name
             )),
             Some(volume) => refused(format!(
-                "volume '{}' is not mirrored, and its hosts would not learn what they have lost",
+                "volume '{}' is not mirrored, and its hosts would not learn of their losses",
                 volume.name
             )),
             None => Ok(number),

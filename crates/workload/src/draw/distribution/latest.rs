@@ -4,8 +4,8 @@ use rand::Rng;
 
 use super::zipfian::{ZIPFIAN_CONSTANT, Zipfian};
 
-/// `last - rank`, the rank zipfian over as many ages as there are records before the last. So the very first record, of
-/// number 0, is never asked for: that is YCSB's law, as is what becomes of it while records are added
+/// `last - rank`, the rank zipfian over as many ages as there are records before the last. So the very first record,
+/// number 0, is never asked for: that is YCSB's law, and so is its change while records are added
 /// ([`Zipfian::set_items`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Latest {

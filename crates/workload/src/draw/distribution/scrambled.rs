@@ -7,7 +7,7 @@ use super::remainder::FastRemainder;
 use super::zipfian::{ZIPFIAN_CONSTANT, Zipfian};
 use crate::draw::keys::NumberHash;
 
-/// Ranks are drawn over this many, whatever the keyspace: a rank keeps its key while records are added, and zeta
+/// Ranks are drawn over this many, regardless of the keyspace: a rank keeps its key while records are added, and zeta
 /// is known beforehand. YCSB has the ranks from 0 to 10^10, both included.
 const RANKS: u64 = 10_000_000_001;
 /// `zeta(10^10, 0.99)`, as YCSB publishes it.
@@ -15,8 +15,8 @@ const ZETA_RANKS: f64 = 26.46902820178302;
 /// YCSB takes `Math.abs` of its hash, which is still negative for `Long.MIN_VALUE`: this clears that bit.
 const NON_NEGATIVE: u64 = u64::MAX >> 1;
 
-/// `first + FNV-1a(rank) mod count`, the rank zipfian over 10^10. Hashing merges ranks, so the most popular record
-/// has about 1/26.5 of the operations whatever their number.
+/// `first + FNV-1a(rank) mod count`, the rank zipfian over 10^10. Hashing merges ranks, so the most popular record has
+/// about 1/26.5 of the operations regardless of their number.
 #[derive(Clone, Copy, Debug)]
 pub struct ScrambledZipfian {
     first: u64,

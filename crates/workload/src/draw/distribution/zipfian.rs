@@ -84,9 +84,9 @@ impl Zipfian {
         self.items
     }
 
-    /// Follows a number of items that has changed, in constant time, and by YCSB's law: zeta is that of the present
-    /// items, and the curve of the ranks from 2 on keeps the bend that it had for those it began with. So where many
-    /// were added, the ranks just above 1 are left out.
+    /// Adapts to a new number of items, in constant time, and by YCSB's law. Zeta is that of the present items, and the
+    /// curve of the ranks from 2 on keeps the bend of the initial items. So where many were added, the ranks just above
+    /// 1 are left out.
     pub fn set_items(&mut self, items: u64) {
         let items = items.max(1);
         if items == self.items {

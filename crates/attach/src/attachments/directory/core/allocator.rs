@@ -25,7 +25,7 @@ pub(super) struct BlockAllocator {
     /// The same by length.
     by_length: BTreeSet<(u64, u64)>,
     free_in_group: Vec<u64>,
-    /// How many directories were told to begin there: they are made before their files are.
+    /// How many directories were placed there: they are made before their files are.
     homes_in_group: Vec<u64>,
     free_blocks: u64,
 }

@@ -225,7 +225,7 @@ impl DirectoryCore {
             Ok(edges) => {
                 for (block, old) in edges {
                     let start = ((block - cover.start) * BLOCK_BYTES) as usize;
-                    // What lies behind the file's end is not the file's.
+                    // Bytes behind the file's end are not the file's.
                     let valid = size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;
                     let (first, last) = (head, head + data.len());
                     for index in 0..valid {
@@ -281,7 +281,7 @@ impl DirectoryCore {
             Ok(plan) => plan,
             Err(Errno::NOSPC) if write.may_reclaim && self.state().has_blocks_waiting() => {
                 let core = Arc::clone(self);
-                // Once only, or a full device would have it commit for ever.
+                // Once only, or a full device would have it commit forever.
                 let write = DataWrite { may_reclaim: false, ..write };
                 return self
                     .send(CommitJob::Reclaim(Box::new(move || core.write_blocks(write, data, lock, done))));

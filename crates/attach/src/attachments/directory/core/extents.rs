@@ -23,7 +23,7 @@ struct FileExtent {
     content: ExtentContent,
 }
 
-/// What lies on blocks that a file has.
+/// The contents of blocks that a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExtentContent {
     Unwritten,

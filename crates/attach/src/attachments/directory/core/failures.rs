@@ -33,7 +33,7 @@ pub(super) struct PlacedBlocks {
     pub run: BlockRun,
 }
 
-/// What a flush that is under way was to cover.
+/// The scope of a flush that is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlushScope {
     written: u64,
@@ -56,7 +56,7 @@ impl DirectoryCore {
                 Ok(())
             }
             // The other one has noted all that this one was to cover. Noted again, it would fail the next one that
-            // overlaps it, and so on for ever.
+            // overlaps it, and so on forever.
             Ok(()) => Err(DeviceError::Io("another flush failed at the same time".into())),
             Err(error) => {
                 state.note_failure(errno(&error));
@@ -65,7 +65,7 @@ impl DirectoryCore {
         }
     }
 
-    /// What an fsync of a file answers.
+    /// The answer to an fsync of a file.
     pub(super) fn with_failure(&self, inode: u64, outcome: Result<(), Errno>) -> Result<(), Errno> {
         let mut state = self.state();
         let failure = state.volatile.get_mut(&inode).and_then(|volatile| volatile.failure.as_mut());
@@ -95,7 +95,7 @@ impl CoreState {
         self.volatile.entry(inode).or_default().written = written;
     }
 
-    /// What a flush that begins now covers.
+    /// The scope of a flush that begins now.
     pub(super) fn covers(&self) -> FlushScope {
         FlushScope { written: self.written, failures: self.failures }
     }
@@ -138,7 +138,7 @@ impl CoreState {
     }
 }
 
-/// What a program sees of a device's error; the device's own words go to the log, the first ones.
+/// The error number that a program gets for a device's error; the first messages of the device go to the log.
 pub(super) fn errno(error: &DeviceError) -> Errno {
     use std::sync::atomic::{AtomicU32, Ordering};
     const MAX_LOGGED: u32 = 100;

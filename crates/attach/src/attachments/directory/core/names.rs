@@ -18,7 +18,7 @@ const MAX_XATTR_BYTES: usize = 64 << 10;
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 
-/// What stat(2) tells.
+/// An inode's attributes, as in stat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
     pub inode: u64,
@@ -49,7 +49,7 @@ pub struct NewNode {
     pub target: Vec<u8>,
 }
 
-/// What to change of an inode, its size apart.
+/// Changes of an inode's attributes, its size apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeChange {
     pub mode: Option<u32>,
@@ -418,7 +418,7 @@ impl DirectoryCore {
         if value.len() > MAX_XATTR_BYTES {
             return Err(Errno::TOOBIG);
         }
-        // What an access control list demands would not be enforced.
+        // Access control lists would not be enforced.
         if name.starts_with(b"system.posix_acl_") {
             return Err(Errno::OPNOTSUPP);
         }
@@ -510,7 +510,7 @@ impl DirectoryCore {
             volatile.removing = true;
         }
         let core = Arc::clone(self);
-        // What is still under way goes first.
+        // Requests under way go first.
         self.ranges.claim(inode, 0..u64::MAX, LockAccess::Exclusive, move |lock| {
             let mut state = core.state();
             state.give_back_reservation(inode);
@@ -523,7 +523,7 @@ impl DirectoryCore {
     }
 }
 
-/// What a change of owner or content takes away from a file.
+/// Removes the privileges that a change of owner or content takes away from a file.
 pub(super) fn drop_privileges(attributes: &mut InodeAttributes) {
     attributes.mode &= !SET_UID;
     // Without group execution the bit means mandatory locking and stays.

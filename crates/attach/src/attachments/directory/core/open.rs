@@ -64,7 +64,7 @@ impl DirectoryCore {
     /// When the device fails or does not suit.
     pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<DirectoryCore>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
-        // Nothing else is written or discarded: a device that is used up stays so. What lies there is never shown.
+        // Nothing else is written or discarded: a device that is used up stays so. Programs never see the bytes there.
         // Where the two headers of the journal lie: without them `load` finds no old tree.
         for offset_bytes in [0, journal_bytes / 2] {
             let data = vec![0; BLOCK_BYTES as usize];
@@ -202,7 +202,7 @@ fn replay<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<InodeTree, Open
 /// Whether these bytes could be the records of a directory: for looking at them without a device.
 ///
 /// # Errors
-/// What is damaged.
+/// The damage.
 pub fn check_records(records: &[&[u8]]) -> Result<(), OpenError> {
     replay(records.iter().copied()).map(|_| ())
 }

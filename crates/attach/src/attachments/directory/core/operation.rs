@@ -33,7 +33,7 @@ const KINDS: [InodeKind; 7] = [
     InodeKind::BlockDevice,
 ];
 
-/// What stat(2) shows and may change.
+/// The attributes that stat(2) shows and that may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InodeAttributes {
     /// The twelve bits of permissions, set-ids and sticky.

@@ -82,7 +82,7 @@ impl CoreState {
         volatile.hint = Some((hole.start + run.count, run.end()));
         if run.count > wanted {
             let rest = BlockRun { start: run.start + wanted, count: run.count - wanted };
-            // What was reserved there before lies elsewhere.
+            // Earlier reservations there lie elsewhere.
             for old in volatile.reserved.map(hole.start + wanted, rest, ExtentContent::Unwritten) {
                 self.release(old);
             }

@@ -72,7 +72,7 @@ impl DirectoryNames {
 pub(super) struct InodeTree {
     inodes: HashMap<u64, Inode>,
     next_inode: u64,
-    /// What a snapshot takes at most, kept as it changes.
+    /// The largest size of a snapshot, kept up to date.
     metadata_bytes: u64,
 }
 

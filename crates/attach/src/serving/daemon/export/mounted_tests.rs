@@ -1,4 +1,4 @@
-//! The export mounted for real, over a device that shows what arrives and answers when it is told to.
+//! The export mounted for real, over a device that shows what arrives and answers on command.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -22,7 +22,7 @@ pub(super) fn all() -> Value {
     })
 }
 
-/// What [`all`] refers to.
+/// The definitions that [`all`] refers to.
 pub(super) fn definitions() -> Map<String, Value> {
     let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
     systems.map(|system| (system.name().to_owned(), section(system))).collect()

@@ -1,4 +1,4 @@
-//! What keys take.
+//! The values of keys.
 
 use serde_json::{Map, Value, json};
 
@@ -91,7 +91,7 @@ pub(super) fn list(value: Value) -> Value {
     json!({ "type": "array", "items": value, "minItems": 1 })
 }
 
-/// What a setting is handed on as.
+/// A setting's value.
 pub(super) fn setting() -> Value {
     let scalar = json!({ "type": ["string", "number", "boolean"] });
     one_or_many(scalar)

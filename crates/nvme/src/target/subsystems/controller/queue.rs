@@ -21,15 +21,15 @@ const KEPT_BYTES: usize = 4 << 20;
 const CID_WORDS: usize = 65_536 / 64;
 /// Data of commands under way until the host is admitted: room for one authentication message.
 pub(in crate::target) const STRANGER_BUDGET_BYTES: usize = 64 << 10;
-/// What the submission queue's head says when there is no flow control (base 3.3.3.2).
+/// The submission queue's head when there is no flow control (base 3.3.3.2).
 const NO_HEAD: u16 = 0xffff;
 
-/// What was agreed on when the connection began.
+/// The terms agreed on when the connection began.
 pub(in crate::target) struct ConnectionTerms {
     pub framing: PduFraming,
 }
 
-/// What was agreed on when the queue was connected.
+/// The terms agreed on when the queue was connected.
 pub(in crate::target) struct QueueAssociation {
     pub controller: Arc<TargetController>,
     pub queue_id: u16,
@@ -331,7 +331,7 @@ impl TargetQueue {
         self.open.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Sends what is owed. What finds no room is left to the housekeeper, unless the caller is the queue's own thread.
+    /// Sends what is owed. The housekeeper sends answers without room, unless the caller is the queue's own thread.
     pub(in crate::target) fn send(&self, by_owner: bool) -> SendOutcome {
         let sent = self.outbox.send(&*self.stream, by_owner, |entry| self.recycle(entry));
         match sent {

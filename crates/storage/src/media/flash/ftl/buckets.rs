@@ -1,7 +1,7 @@
 //! Closed blocks by how much they hold: the one with the fewest valid units is found without looking at all of them.
 
-/// A bucket for each number of valid units, with a bit for each block. What a move costs does not depend on the number
-/// of blocks, and the first of the fewest is looked for from where it was found last.
+/// A bucket for each number of valid units, with a bit for each block. A move's cost does not depend on the number of
+/// blocks. The search for the first of the fewest starts where it was found last.
 #[derive(Clone, Debug)]
 pub(super) struct ValidBuckets {
     /// Of one bucket.

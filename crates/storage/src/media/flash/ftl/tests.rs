@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// What garbage collection does over this many rounds of the whole device.
+/// Garbage collection's work over this many rounds of the whole device.
 fn run(ftl: &mut Ftl, units: u32, rounds: f64, mut next: impl FnMut(u32) -> u32) -> f64 {
     let (mut written, mut copied) = (0, 0);
     for index in 0..(f64::from(units) * rounds) as u32 {

@@ -30,7 +30,7 @@ final class Configuration {
         config.setConfigParam(EnvironmentConfig.FILE_LOGGING_LEVEL, "OFF");
         config.setConfigParam(EnvironmentConfig.CONSOLE_LOGGING_LEVEL, "WARNING");
         config.setConfigParam(EnvironmentConfig.STATS_COLLECT, "false");
-        // It reads the whole log at midnight, in whatever is measured then.
+        // It reads the whole log at midnight, in the middle of a measurement.
         config.setConfigParam(EnvironmentConfig.ENV_RUN_VERIFIER, "false");
         return config;
     }

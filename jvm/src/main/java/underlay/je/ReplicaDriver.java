@@ -150,7 +150,7 @@ public final class ReplicaDriver implements Driver {
             // The environment outlives its connections, which hold nothing in it.
         }
 
-        /** A read that fails has no effect, whatever the reason is. */
+        /** A read that fails has no effect, regardless of the reason. */
         private <T> T reading(Operation<T> operation) throws NotDone {
             try {
                 return operation.of(readsFromMaster ? node.masters() : node.store());

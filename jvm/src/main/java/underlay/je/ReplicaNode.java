@@ -257,7 +257,8 @@ final class ReplicaNode {
         }
     }
 
-    /** Closes what is open, whatever state it is in. An environment that is just being opened is left to the end of the process. */
+    /** Closes everything that is open, in any state. An environment that is just being opened is left to the end of the
+     * process. */
     void close() {
         closing = true;
         Records.Store closed;

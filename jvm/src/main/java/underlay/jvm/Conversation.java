@@ -97,7 +97,7 @@ final class Conversation implements Runnable {
             } catch (NotDone refused) {
                 reply.notDone(describe(refused));
             } catch (Throwable problem) {
-                // Includes errors such as a missing class: the load generator must be told about everything.
+                // Includes errors such as a missing class: the load generator must learn of everything.
                 reply.text(Reply.FAILED, describe(problem));
             }
             reply.serviceNs = System.nanoTime() - started;

@@ -8,8 +8,8 @@ import java.util.HashSet;
 import java.util.Set;
 
 /**
- * Restricts this process to connections to a list of addresses. The library of a client discovers servers by itself, and would send a
- * password to any address that it is told about.
+ * Restricts this process to connections to a list of addresses. The library of a client discovers servers by itself,
+ * and would send a password to any address that it hears of.
  *
  * <p>Security managers are deprecated, but they are the only hook that both sockets and channels call before every connection.
  */

@@ -35,7 +35,7 @@ public final class RecordFormat {
         return encoded(with(fields, values));
     }
 
-    /** Whether these are all fields of a record, so that whatever it was before does not matter. */
+    /** Whether these are all fields of a record, so that its former value does not matter. */
     public static boolean isWhole(Values values, int fields) {
         return values.size() == fields && values.isOrdered() && (fields == 0 || values.field(fields - 1) == fields - 1);
     }

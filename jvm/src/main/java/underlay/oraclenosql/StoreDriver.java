@@ -63,7 +63,7 @@ public final class StoreDriver implements Driver {
         String loginFile = properties.get("login-file");
         if (loginFile != null) {
             Properties security = security(Path.of(loginFile));
-            // Whatever names a user sends a password, which nobody but the store may read.
+            // A client with a user sends a password, which nobody but the store may read.
             if (!"ssl".equals(security.getProperty("oracle.kv.transport"))) {
                 throw new IllegalArgumentException(loginFile + " does not say oracle.kv.transport=ssl, so a password would be sent unencrypted");
             }

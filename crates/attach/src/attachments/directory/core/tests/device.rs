@@ -1,4 +1,4 @@
-//! Devices for the tests: one that answers at once, one that answers when it is told to, one that loses its power.
+//! Devices for the tests: one that answers at once, one that answers on command, one that loses its power.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn changes(request: &DeviceRequest) -> Changes {
 struct Volatile {
     /// As a reader sees it.
     now: Blocks,
-    /// What no power cut takes.
+    /// Writes that no power cut takes.
     durable: Blocks,
     unflushed: Changes,
 }
@@ -129,7 +129,7 @@ impl BlockDevice for Memory {
     }
 }
 
-/// Keeps what it is asked until it is told to answer.
+/// Keeps requests until the test lets it answer.
 pub(super) struct Delayed {
     memory: Arc<Memory>,
     held: Mutex<Option<Vec<(DeviceRequest, CompletionCallback)>>>,
@@ -182,7 +182,7 @@ impl BlockDevice for Delayed {
     }
 }
 
-/// Fails as many flushes, or forced writes, as it is told to. A flush that fails has lost what it was to write, as
+/// Fails as many flushes, or forced writes, as the test asks for. A flush that fails has lost what it was to write, as
 /// behind the page cache of Linux: the next one succeeds.
 pub(super) struct Failing {
     memory: Arc<Memory>,

@@ -32,7 +32,7 @@ proptest! {
         let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
         let mut reference = Reference::default();
         let mut history = vec![names(&core)];
-        // What each file holds that was synced, until it is changed.
+        // The synced contents of each file, until it is changed.
         let mut synced: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for step in steps {
             let step = match step {
