@@ -62,7 +62,8 @@ impl RecentRemovals {
     }
 }
 
-/// Which bucket of its name a change is about: a client may have removed it, and made another one, since it was planned.
+/// Which bucket of its name a change is about: a client may have removed it since the change was planned, and made
+/// another one.
 #[derive(Clone, Debug)]
 pub(super) struct BucketIdentity {
     name: String,

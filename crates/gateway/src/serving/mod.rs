@@ -238,7 +238,8 @@ impl OpenEngine {
         end_within(END_LIMIT, end).await;
     }
 
-    /// Closes the metadata, after which nothing is acknowledged. Returns whether the local disk let it within the limit.
+    /// Closes the metadata, after which nothing is acknowledged. Returns whether the local disk let it within the
+    /// limit.
     pub(crate) async fn close_metadata(&self, limit: Duration) -> bool {
         end_within(limit, self.engine.close_metadata()).await
     }
