@@ -335,8 +335,8 @@ def page(bench, measured):
     puts = {place: those for place, those in found.items() if place.startswith("PUT")}
     lines = [
         "", "## Writes", "",
-        f"{options.write_rounds} rounds, of which Alluxio has the first. Everything is on one disk: {measured['disk']}. "
-        "Its own `fdatasync` "
+        f"{options.write_rounds} rounds, of which Alluxio has the first. Everything is on one disk: "
+        f"{measured['disk']}. Its own `fdatasync` "
         f"after 4 KiB at the end of a file takes {bench.spread(syncs, 'p50_us')} µs (p50) and "
         f"{bench.spread(syncs, 'p99_us')} µs (p99).",
         *SUBJECTS.rstrip().split("\n"),
