@@ -60,7 +60,10 @@ class Subject:
 
 
 def pending(bench, address):
-    with urllib.request.urlopen(f"http://127.0.0.1:{bench.admins[address]}/metrics", timeout=30) as answer:
+    port, token = bench.admins[address]
+    headers = {"Authorization": f"Bearer {token.read_text().strip()}"}
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
+    with urllib.request.urlopen(asked, timeout=30) as answer:
         for line in answer.read().decode().splitlines():
             if line.startswith("underlay_gateway_pending_objects "):
                 return float(line.split()[1])
