@@ -135,6 +135,7 @@ lint: target/tools/bin/cargo-deny
 	scripts/tidy
 	scripts/check-pages
 	scripts/module-rings
+	scripts/check-fuse-uring
 	target/tools/bin/cargo-deny --locked check licenses bans sources
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	@# Nothing else compiles this workspace.

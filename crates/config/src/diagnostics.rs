@@ -1,5 +1,6 @@
 //! Mistakes in a text file, each shown at its line and column with what was expected.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use crate::suggest::closest;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DiagnosticSeverity {
     /// The file can't be used as it is.
     Error,
@@ -82,6 +83,11 @@ impl Diagnostic {
             true => self.message.clone(),
             false => format!("{}: {}", self.message, self.label),
         }
+    }
+
+    /// All of it except the other place.
+    fn mistake(&self) -> (DiagnosticSeverity, &Range<usize>, &str, &str, Option<&str>) {
+        (self.severity, &self.span, &self.message, &self.label, self.help.as_deref())
     }
 
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
@@ -162,9 +168,24 @@ impl Diagnostics {
         self.findings.retain(|finding| finding.severity == DiagnosticSeverity::Error);
     }
 
-    /// Orders the findings as they stand in the text; those of one place keep their order.
+    /// Orders the findings as they stand in the text; those of one place keep their order. One that was found again,
+    /// in the company of something else, stands there once: mending it is one change.
     pub fn sort(&mut self) {
         self.findings.sort_by_key(|finding| finding.span.start);
+        let mut seen = HashSet::new();
+        let is_first: Vec<bool> =
+            self.findings.iter().map(|finding| seen.insert(finding.mistake())).collect();
+        let mut is_first = is_first.into_iter();
+        self.findings.retain(|_| is_first.next().unwrap_or(true));
+    }
+
+    /// What `read` gives, and whether it found no mistake. Of a part with one, something may be missing: what is not
+    /// in it may be in the text.
+    pub fn attempt<T>(&mut self, read: impl FnOnce(&mut Diagnostics) -> T) -> (T, bool) {
+        let before = self.findings.len();
+        let part = read(self);
+        let is_error = |finding: &Diagnostic| finding.severity == DiagnosticSeverity::Error;
+        (part, !self.findings.iter().skip(before).any(is_error))
     }
 
     /// The file or the option that holds a byte, with its line and column there, both from 1; columns count characters.
@@ -279,3 +300,34 @@ impl fmt::Display for Diagnostics {
 }
 
 impl std::error::Error for Diagnostics {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_finding_stands_once() {
+        let finding = |label: &str| Diagnostic::error(2..4, "wrong", label);
+        let mut findings = Diagnostics::new("a.toml", "a = 5\nb = 6\n");
+        findings.push(Diagnostic::error(6..7, "wrong", "one"));
+        findings.push(finding("one").with_context(6..7, "beside this"));
+        findings.push(finding("two"));
+        findings.push(finding("one"));
+        findings.push(finding("one").with_help("do this"));
+        findings.push(Diagnostic::note(2..4, "wrong", "one"));
+        findings.sort();
+        let found: Vec<_> =
+            findings.findings().iter().map(|one| (one.span.start, one.label.as_str())).collect();
+        assert_eq!(found, [(2, "one"), (2, "two"), (2, "one"), (2, "one"), (6, "one")]);
+        assert!(findings.findings()[0].context.is_some());
+    }
+
+    #[test]
+    fn attempt_tells_of_errors_alone() {
+        let mut findings = Diagnostics::new("a.toml", "a = 5\n");
+        findings.push(Diagnostic::error(0..1, "before", ""));
+        let note = |findings: &mut Diagnostics| findings.push(Diagnostic::note(0..1, "a note", ""));
+        assert!(findings.attempt(note).1);
+        assert!(!findings.attempt(|findings| findings.push(Diagnostic::error(0..1, "wrong", ""))).1);
+    }
+}

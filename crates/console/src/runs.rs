@@ -133,6 +133,12 @@ impl RunCatalog {
         (is_plain && is_real() && directory.join(HEAD).is_file()).then_some(directory)
     }
 
+    /// What the directory has beyond what [`list`](Self::list) looks at.
+    pub(crate) fn left_out(&self) -> usize {
+        let entries = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
+        entries.count().saturating_sub(MAX_RUNS)
+    }
+
     /// A run's head.
     pub(crate) fn head(&self, name: &str) -> Result<RunHeader, String> {
         let directory = self.directory(name).ok_or_else(|| format!("there is no run {name:?} here"))?;

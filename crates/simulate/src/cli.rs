@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use tempfile::NamedTempFile;
 use underlay_sync::planted::{self, PlantedBug};
 
-use crate::campaign::{self, CampaignPlan, CampaignSummary};
+use crate::campaign::{self, BugProof, CampaignPlan, CampaignSummary};
 use crate::child::{self, PlayerProcess};
 use crate::problem::{EXIT_CODES, ScriptProblem};
 use crate::run::ScriptReport;
@@ -78,7 +78,7 @@ enum SimulateCommand {
         #[arg(short, long)]
         output: Option<PathBuf>,
     },
-    /// Plant each bug in turn, and say after how many seeds it was found
+    /// Plant each bug in turn, and say after how many seeds it was found. The seed has to pass without the bug
     #[command(after_help = format!("Bugs: {}\n\n{EXIT_CODES}", bug_names()))]
     Prove {
         #[arg(long, default_value_t = 4000, value_parser = value_parser!(u64).range(1..))]
@@ -325,13 +325,18 @@ fn prove(seeds: u64, jobs: usize, only: Option<PlantedBug>) -> Result<bool, Scri
             bug: Some(bug.name()),
             stop_at_failure: true,
         };
-        let summary = campaign::run(&plan, PlayerProcess::start, |_, _, _| Ok(()))?;
+        let proof = campaign::prove(&plan, PlayerProcess::start)?;
+        let is_found = proof.is_found();
+        let BugProof { summary, sound } = proof;
         let (name, played) = (bug.name(), count(summary.seeds, "seed"));
         match summary.failures.first() {
-            Some((_, report)) => {
-                let failure = report.failure.as_deref().unwrap_or_default();
-                let failure: String = failure.chars().take(90).collect();
-                say(format!("{name}: {played}, {:.0} s: {failure}", summary.took.as_secs_f64()))?;
+            Some((script, report)) => {
+                all_found &= is_found;
+                let failure = sound.and_then(|sound| sound.failure).or_else(|| report.failure.clone());
+                let failure: String = failure.unwrap_or_default().chars().take(90).collect();
+                let remark = if is_found { "" } else { " FAILS WITHOUT IT TOO" };
+                let (took_s, seed) = (summary.took.as_secs_f64(), script.seed);
+                say(format!("{name}: {played}, {took_s:.0} s, seed {seed}{remark}: {failure}"))?;
             }
             None if summary.was_interrupted => say(format!("{name}: stopped after {played}"))?,
             None => {

@@ -2,18 +2,12 @@
 
 use std::io::{self, ErrorKind};
 
-/// A seed failed, or a planted bug was not found.
+/// A seed failed, or a planted bug was not found, or its seed fails without it.
 pub const FAILED_SEED: u8 = 1;
 /// The exit codes in `--help`.
 pub const EXIT_CODES: &str = "\
-Exit codes:
-  0    done, and nothing failed
-  1    a seed failed; prove: a bug was not found
-  2    a mistake in an argument or a script
-  3    this host lacks something
-  4    the output can't be written
-  70   a bug in the simulator
-  130  stopped by Ctrl-C or SIGTERM";
+Exit codes: 0 done, and nothing failed; 1 a seed failed (prove: a bug was not found, or its seed fails without it); 2 a mistake in an argument or a script; \
+3 this host lacks something; 4 the output can't be written; 70 a bug in the simulator; 130 stopped by Ctrl-C or SIGTERM.";
 
 /// Each kind has its own exit code: none of them may look like a seed that failed.
 #[derive(Debug, thiserror::Error)]

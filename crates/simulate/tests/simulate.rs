@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use underlay_simulate::ScriptReport;
-use underlay_simulate::campaign::{CampaignPlan, CampaignSummary, run};
+use underlay_simulate::campaign::{CampaignPlan, CampaignSummary, prove, run};
 use underlay_simulate::child::PlayerProcess;
 use underlay_simulate::problem::ScriptProblem;
 use underlay_simulate::script::{FaultScript, SimulationSubject, generate};
@@ -27,8 +27,8 @@ fn player(bug: Option<&str>) -> Result<PlayerProcess, ScriptProblem> {
     PlayerProcess::start_program(program, bug, Stdio::null())
 }
 
-fn campaign(subject: SimulationSubject, seeds: u64, bug: Option<PlantedBug>) -> CampaignSummary {
-    let plan = CampaignPlan {
+fn plan(subject: SimulationSubject, seeds: u64, bug: Option<PlantedBug>) -> CampaignPlan {
+    CampaignPlan {
         first_seed: 1,
         seeds,
         time: Duration::from_secs(600),
@@ -36,8 +36,24 @@ fn campaign(subject: SimulationSubject, seeds: u64, bug: Option<PlantedBug>) -> 
         subject: Some(subject),
         bug: bug.map(PlantedBug::name),
         stop_at_failure: true,
-    };
-    run(&plan, player, |_, _, _| Ok(())).expect("processes can be had")
+    }
+}
+
+fn campaign(subject: SimulationSubject, seeds: u64, bug: Option<PlantedBug>) -> CampaignSummary {
+    run(&plan(subject, seeds, bug), player, |_, _, _| Ok(())).expect("processes can be had")
+}
+
+/// A script that fails anyway says nothing of the bug that was planted.
+#[test]
+fn bug_whose_seed_fails_without_it_is_not_found() {
+    let plan = plan(SimulationSubject::Journal, 100, Some(PlantedBug::CommitNotForced));
+    let proof = prove(&plan, player).expect("processes can be had");
+    assert!(proof.is_found(), "{:?}", proof.sound);
+    // As if the stack had the bug itself.
+    let bug = plan.bug.clone();
+    let proof = prove(&plan, |_| player(bug.as_deref())).expect("processes can be had");
+    assert!(!proof.summary.failures.is_empty());
+    assert!(!proof.is_found(), "{:?}", proof.sound);
 }
 
 fn scripts() -> BTreeMap<PathBuf, FaultScript> {

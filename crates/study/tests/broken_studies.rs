@@ -318,3 +318,187 @@ fn values_that_cannot_be_checked_are_refused() {
     let ignored = mistakes("properties = { dotransactions = true }", "[system.rocksdb]");
     assert!(ignored.contains("it changes nothing: the command says whether it loads or runs"), "{ignored}");
 }
+
+/// Several systems, storages and workloads, so that a check of each pair sees each of them several times.
+const COMMANDS: &str = r#"name = "commands"
+baseline = "hdd"
+[system.shell]
+kind = "command"
+memory = "1 GiB"
+servers = 2
+[storage.hdd]
+devices = [{ medium = "hdd-7200-sata" }]
+[storage.ssd]
+devices = [{ medium = "ssd-sata" }]
+[workload.one]
+kind = "command"
+run = "bench {data}"
+figures.speed = { pattern = '([0-9]+)', unit = "tps", better = "higher" }
+[workload.two]
+kind = "command"
+run = "bench {data} 2"
+figures.speed = { pattern = '([0-9]+)', unit = "tps", better = "higher" }
+"#;
+
+const JOBS: &str = r#"name = "batch"
+[system.hadoop]
+memory = "48 GB"
+[storage.hdd]
+devices = [{ medium = "hdd-mapreduce", count = 6 }]
+layout = "jbod"
+[workload.one]
+jobs = ["teragen", "terasort"]
+data = "32 GB"
+[workload.two]
+jobs = ["teragen"]
+data = "32 GB"
+[scale]
+time = 8
+data = 16
+"#;
+
+fn count_of(text: &str, message: &str) -> usize {
+    let mistakes = mistakes_of(text);
+    assert!(mistakes.contains(message), "{mistakes}");
+    mistakes.matches("error: ").count()
+}
+
+#[test]
+fn mistake_among_pairs_is_reported_once() {
+    assert_eq!(count_of(COMMANDS, "is run by commands, which know one server"), 1);
+    let shared = JOBS.replace("[storage.hdd]", "servers = 2\n[storage.hdd]");
+    assert_eq!(count_of(&shared, "can't be shared by several servers"), 1);
+    let little = JOBS.replacen("data = \"32 GB\"", "data = \"1 MB\"", 1);
+    assert_eq!(count_of(&little, "jobs `teragen`, `terasort` have only 62.5 kB"), 1);
+    // Of two systems of a kind, two storages and two workloads.
+    let twice = SOUND
+        .replace("[storage.hdd]", "[system.more]\nkind = \"rocksdb\"\nmemory = \"4 GiB\"\n[storage.hdd]")
+        .replace("name = \"sound\"", "name = \"sound\"\nbaseline = \"hdd\"")
+        .replace("[workload.ycsb]", "[storage.ssd]\ndevices = [{ medium = \"ssd-sata\" }]\n[workload.ycsb]")
+        + "[workload.more]\ndata = \"20 GB\"\nmixes = [\"c\"]\nthreads = 8\n";
+    let extended = |lines: &str| format!("{twice}{lines}\n");
+    assert!(Study::parse("twice.toml", &twice, false).is_ok());
+    assert_eq!(count_of(&extended("scan_filter = \"a.*\""), "a filter of scans, which rocksdb cannot do"), 1);
+    let few = "there are only 10 records on this machine";
+    assert_eq!(count_of(&extended("[short]\nrecords = 10"), few), 1);
+    let crowded = extended("[short]\nrecords = [2_000, 3_000]\nthreads = 1_024");
+    assert_eq!(count_of(&crowded, "1024 threads are too many for 2000 records"), 1);
+    let limit = "`dirty_limit` is only 1 kB on this machine";
+    assert_eq!(count_of(&extended("[run]\ndirty_limit = \"1 kB\""), limit), 1);
+    let filtered = twice.replace(
+        "mixes = [\"a\"]",
+        "mixes = [\"e\"]\nscan_filter = \"a.*\"\nproperties = { dataintegrity = true }",
+    );
+    // The systems can't filter, and whatever could would find values wrong.
+    assert_eq!(count_of(&filtered, "`scan_filter` leaves out parts of them"), 2);
+}
+
+#[test]
+fn partly_read_list_causes_no_further_mistake() {
+    let only = |text: &str, message: &str| assert_eq!(count_of(text, message), 1, "{}", mistakes_of(text));
+    let devices = |list: &str| SOUND.replace("[{ medium = \"hdd-7200-sata\" }]", list);
+    only(
+        &devices("[{ medium = \"hdd-7200-sata\" }, { medium = \"hdd-7200-sta\" }]\nlayout = \"mirror\""),
+        "unknown medium",
+    );
+    only(&devices("[{ medium = \"hdd-7200-sata\" }]\nlayout = \"mirror\""), "a mirror of one device");
+    only(&format!("{SOUND}rate = [\"max\", \"fast\"]\narrivals = \"poisson\"\n"), "`rate`");
+    only(&format!("{SOUND}find_rate = 5\narrivals = \"poisson\"\n"), "`find_rate`");
+    // What could not be read of a workload may be what [short] keeps.
+    let mixes = SOUND.replace("[\"a\"]", "[\"a\", 5]");
+    only(&format!("{mixes}[short]\nmixes = [\"c\"]\n"), "`mixes`");
+    let jobs = |text: &str, lines: &str| format!("{text}[short]\n{lines}\n");
+    let misread = JOBS.replacen("\"terasort\"]", "5]", 1);
+    only(&jobs(&misread, "jobs = [\"terasort\"]"), "`jobs`");
+    only(&jobs(&misread, "job_data = { terasort = \"16 GB\" }"), "`jobs`");
+    let sized = misread.replacen("\"32 GB\"", "{ others = \"32 GB\", terasort = \"16 GB\" }", 1);
+    only(&sized, "`jobs`");
+    // The same of systems, storages and [short] itself.
+    let system = SOUND.replace("\"2 GiB\"", "\"2 GiB\"\nservers = \"two\"");
+    only(&format!("{system}[short]\nservers = 2\n"), "`servers`");
+    let storage = SOUND.replace("devices = [{", "pool = 5\ncapacity = \"1 TB\" # [{");
+    only(&format!("{storage}[short]\npool_devices = 2\n"), "`pool`");
+    let two = SOUND.replace("[workload", "[storage.ssd]\ndevices = [{ medium = \"ssd-sata\" }]\n[workload");
+    let two = two.replace("name = \"sound\"", "name = \"sound\"\nbaseline = \"hdd\"");
+    only(&format!("{two}[short]\nstorages = [\"ssd\", 5]\n"), "`storages`");
+    only(&format!("{SOUND}[short]\nworkloads = 5\ndata_scale = 10_000\n"), "`workloads`");
+    // An event may be for the system that could not be read, or after a duration that could not.
+    let event = "[event.lost]\nat = \"90 s\"\nnode = \"any node\"\n";
+    let ring = SOUND.replace("[storage", "[system.cassandra]\nmemory = 5\nnodes = 3\n[storage");
+    let long = "[run]\nduration = \"2 min\"\n";
+    only(&format!("{ring}{long}{event}"), "`memory`");
+    only(&format!("{ring}{long}{event}system = \"cassandra\"\n"), "`memory`");
+    let fault = "[fault.slow]\nat = \"90 s\"\nslow = 2\n";
+    only(&format!("{SOUND}[run]\nduration = \"2 minutes\"\n{fault}"), "`duration`");
+    // A storage for a role of a system that could not be read is not compared.
+    let role = "[system.cassandra]\nmemory = 5\ncommitlog = \"log\"\n[storage.log]\n\
+                devices = [{ medium = \"ssd-sata\", count = 2 }]\nlayout = \"jbod\"\n[storage.hdd]";
+    let role = SOUND.replace("[storage.hdd]", role).replace("\"sound\"", "\"sound\"\nbaseline = \"hdd\"");
+    only(&role, "`memory`");
+}
+
+#[test]
+fn short_key_that_applies_to_nothing_is_refused() {
+    let commands = COMMANDS.replace("servers = 2\n", "");
+    for (study, sound) in
+        [(SOUND, "threads = 4"), (JOBS, "jobs = [\"teragen\"]"), (&commands, "duration = \"1 s\"")]
+    {
+        let text = format!("{study}[short]\n{sound}\nrepetitions = 1\n");
+        assert!(Study::parse("sound.toml", &text, true).is_ok(), "{text}");
+    }
+    for (study, key, message) in [
+        (JOBS, "mixes = [\"a\"]", "[short] keeps mix \"a\", which no workload has"),
+        (SOUND, "jobs = [\"teragen\"]", "[short] keeps job \"teragen\", which no workload has"),
+        (SOUND, "job_data = \"1 GB\"", "[short] changes `job_data`, but no workload runs jobs"),
+        (SOUND, "job_data = { teragen = \"1 GB\" }", "[short] changes `job_data`, but no workload runs jobs"),
+        (JOBS, "warmup = \"1 s\"", "[short] changes `warmup`, but every workload runs batch jobs"),
+        (JOBS, "duration = \"1 s\"", "[short] changes `duration`, but every workload runs batch jobs"),
+        (
+            JOBS,
+            "distribution = \"uniform\"",
+            "[short] changes `distribution`, but no workload sends requests",
+        ),
+        (&commands, "threads = 8", "[short] changes `threads`, but no workload sends requests"),
+        (&commands, "rate = 500", "[short] changes `rate`, but no workload sends requests"),
+        (JOBS, "records = 10_000", "[short] changes `records`, but no workload sends requests"),
+        (&commands, "data = \"1 GB\"", "[short] changes `data`, but no workload sends requests"),
+        (
+            JOBS,
+            "jobs = [\"teragen\"]\njob_data = { terasort = \"16 GB\" }",
+            "[short] changes the data of job \"terasort\", which it does not keep",
+        ),
+        (
+            JOBS,
+            "workloads = [\"two\"]\njobs = [\"terasort\"]",
+            "[short] keeps job \"terasort\", which no workload that it keeps has",
+        ),
+    ] {
+        assert_eq!(count_of(&format!("{study}[short]\n{key}\n"), message), 1, "{key}");
+    }
+    // Of two kinds of workloads, the short form keeps one.
+    let both = format!("{COMMANDS}[workload.ycsb]\ndata = \"16 GB\"\nmixes = [\"a\"]\nthreads = 8\n");
+    let cut = mistakes_of(&format!("{both}[short]\nworkloads = [\"one\"]\nthreads = 4\n"));
+    assert!(cut.contains("but no workload that it keeps sends requests"), "{cut}");
+    let real = SOUND.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"/\"]");
+    let limit = format!("{real}[short]\ndirty_limit = \"1 GB\"\n");
+    assert_eq!(count_of(&limit, "[short] changes `dirty_limit`, but no storage is modelled"), 1);
+}
+
+#[test]
+fn run_key_that_applies_to_nothing_is_refused() {
+    let real = SOUND.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"/\"]");
+    let commands = COMMANDS.replace("servers = 2\n", "");
+    for (study, key, message) in [
+        (JOBS, "warmup = \"1 s\"", "[run] sets `warmup`, but every workload runs batch jobs"),
+        (JOBS, "duration = \"1 s\"", "[run] sets `duration`, but every workload runs batch jobs"),
+        (JOBS, "raw = true", "[run] sets `raw`, but no workload sends requests"),
+        (&commands, "raw = true", "[run] sets `raw`, but no workload sends requests"),
+        (&real, "attachment = \"fuse+loop\"", "[run] sets `attachment`, but no storage is modelled"),
+        (&real, "dirty_limit = \"1 GB\"", "[run] sets `dirty_limit`, but no storage is modelled"),
+    ] {
+        assert_eq!(count_of(&format!("{study}[run]\n{key}\n"), message), 1, "{key}");
+    }
+    let sound = "warmup = \"1 s\"\nduration = \"1 s\"\nraw = true\nattachment = \"fuse+loop\"\ndirty_limit = \"1 GB\"";
+    assert!(Study::parse("sound.toml", &format!("{SOUND}[run]\n{sound}\n"), false).is_ok());
+    assert!(Study::parse("sound.toml", &format!("{JOBS}[run]\nraw = false\n"), false).is_ok());
+}

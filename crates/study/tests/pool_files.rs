@@ -74,3 +74,19 @@ fn real_devices_are_seen_from_the_file() {
     assert_eq!(pool.directory, Path::new("/var/lib/x"));
     assert!(pool.modelled().is_empty());
 }
+
+#[test]
+fn partly_read_list_causes_no_further_mistake() {
+    let pool = "name = \"tank\"\nlisten = \"[::1]:0\"\n";
+    let mirrored = "[volume.data]\ncapacity = \"1 GiB\"\nmirror = true\n";
+    let secret = "[volume.data]\ncapacity = \"1 GiB\"\nhosts = [5]\nsecret_env = \"DATA_SECRET\"\n";
+    let devices = "devices = [{ medium = \"nvme-9300-max\", count = 2 }]\n";
+    for (text, message) in [
+        (format!("{pool}paths = [\"/dev/nvme1n1\", 5]\n{mirrored}"), "`paths`"),
+        (format!("{pool}{devices}{secret}"), "`hosts`"),
+    ] {
+        let mistakes =
+            read("wrong.toml", &text).err().unwrap_or_else(|| panic!("accepted:\n{text}")).to_string();
+        assert!(mistakes.contains(message) && mistakes.ends_with("wrong.toml: 1 error"), "{mistakes}");
+    }
+}

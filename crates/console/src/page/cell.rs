@@ -45,12 +45,12 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                 dl.now { @for figure in &benchmark.figures { div { dt { (figure.name) } dd { (quantity::number(figure.value, 3)) " " (figure.unit) } } } }
             }
         }
-        @if let Some(seal) = &record.certificate {
+        @if let Some(certificate) = &record.certificate {
             section {
                 h2 { "Certificate" }
                 p {
                     // What was done to the cell goes before what its certificate says.
-                    @match record.verdict().unwrap_or(seal.verdict) {
+                    @match record.verdict().unwrap_or(certificate.verdict) {
                         CertificateVerdict::Faithful => { span.badge.faithful { "faithful" } }
                         CertificateVerdict::Doubtful => { span.badge.doubtful { "doubtful" } }
                         CertificateVerdict::RealStorage => { span.badge.plain { "real storage" } }
@@ -60,7 +60,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                 }
                 div.scroll tabindex="0" role="region" aria-label="Checks of the certificate" { table {
                     thead { tr { th.l scope="col" { "Check" } th.l scope="col" { "Passed" } th.l scope="col" { "Finding" } th.l scope="col" { "What to try" } } }
-                    tbody { @for check in &seal.checks { tr.bad[!check.passed] {
+                    tbody { @for check in &certificate.checks { tr.bad[!check.passed] {
                         th.l scope="row" { (check.name) } td.l { @if check.passed { "✓ yes" } @else { "✗ no" } } td.w { (prose(&check.finding)) } td.w { (prose(check.remedy.as_deref().unwrap_or(""))) }
                     } } }
                 } }

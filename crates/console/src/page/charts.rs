@@ -1,12 +1,14 @@
 //! A run over time: all charts have one time axis, and each has a table of its latest values beside it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use maud::{Markup, html};
 use underlay_record::{DeviceId, LayerActivity, LiveDevice, LiveSample};
 use underlay_report::html::time_chart::{TimeChart, TimeLine, TimeMark, TimeShade};
 use underlay_report::quantity;
 
 use super::ChartSpan;
-use super::words::{moment, ticks};
+use super::words::{moment, not_shown, ticks};
 use crate::feed::{EventKind, HistoryEvent, RunHistory, SampleMoment, bare};
 use crate::hub::FollowedRun;
 
@@ -16,7 +18,7 @@ struct HistoryChart {
     title: &'static str,
     /// Empty where labels have units, for which there is no room beside it.
     y_title: &'static str,
-    lines: fn(&[&SampleMoment]) -> Vec<TimeLine>,
+    lines: fn(&[&SampleMoment]) -> ChartLines,
     label: fn(f64) -> String,
     /// Its figures are in modelled time, so that those of a phase in which devices take none compare with nothing.
     is_modelled: bool,
@@ -27,12 +29,32 @@ struct HistoryChart {
     is_log: bool,
 }
 
+/// The lines of a chart, and how many more there would be.
+struct ChartLines {
+    lines: Vec<TimeLine>,
+    left_out: usize,
+}
+
+impl From<Vec<TimeLine>> for ChartLines {
+    fn from(lines: Vec<TimeLine>) -> ChartLines {
+        ChartLines { lines, left_out: 0 }
+    }
+}
+
+impl ChartLines {
+    fn has_any(&self) -> bool {
+        self.lines.iter().any(|line| !line.is_empty())
+    }
+}
+
 const CHARTS: [HistoryChart; 13] = [
     HistoryChart {
         id: "throughput",
         title: "Throughput",
         y_title: "ops/s",
-        lines: |all| vec![line(all, 1, "ops/s", |sample| sample.load.map(|load| load.throughput_per_s))],
+        lines: |all| {
+            vec![line(all, 1, "ops/s", |sample| sample.load.map(|load| load.throughput_per_s))].into()
+        },
         label: quantity::rate,
         is_modelled: true,
         is_mixed: false,
@@ -60,6 +82,7 @@ const CHARTS: [HistoryChart; 13] = [
                 line(all, 1, "p50", |sample| latency(sample.load.map(|load| load.p50_us))),
                 line(all, 2, "p99", |sample| latency(sample.load.map(|load| load.p99_us))),
             ]
+            .into()
         },
         label: quantity::latency,
         is_modelled: true,
@@ -111,6 +134,7 @@ const CHARTS: [HistoryChart; 13] = [
                 line(all, 1, "modelled", |sample| mean_of(sample, |device| device.modelled_us)),
                 line(all, 2, "delivered", |sample| mean_of(sample, |device| device.delivered_us)),
             ]
+            .into()
         },
         label: quantity::latency,
         is_modelled: true,
@@ -160,6 +184,7 @@ const CHARTS: [HistoryChart; 13] = [
                 line(all, 1, "used", |sample| sample.budget.and_then(|budget| budget.cpu_used)),
                 line(all, 0, "budget", |sample| sample.budget.and_then(|budget| budget.cpu_budget)),
             ]
+            .into()
         },
         label: |value| quantity::number(value, 2),
         is_modelled: false,
@@ -180,6 +205,7 @@ const CHARTS: [HistoryChart; 13] = [
                 }),
                 line(all, 0, "budget", |sample| sample.budget.map(|budget| mib(budget.memory_budget_bytes))),
             ]
+            .into()
         },
         label: |value| format!("{} MiB", quantity::number(value, 2)),
         is_modelled: false,
@@ -202,6 +228,8 @@ const CHARTS: [HistoryChart; 13] = [
 
 /// Lines of one chart; the table has as many, and the API has all.
 const MAX_LINES: usize = 7;
+/// Devices of which the busiest are sought.
+const MAX_DEVICES: usize = 256;
 /// Devices of a chart that has two lines for each.
 const MAX_PAIRS: usize = 3;
 /// Points of a line that is drawn.
@@ -262,14 +290,13 @@ pub(super) fn fragments(run: &FollowedRun, span: ChartSpan) -> Vec<(String, Mark
     let shown = ShownMoments::from_moments(moments);
     let mut pieces = Vec::new();
     for chart in &CHARTS {
-        let lines: Vec<TimeLine> = (chart.lines)(shown.select_for_chart(chart))
-            .into_iter()
-            .filter(|line| !line.is_empty())
-            .collect();
+        let ChartLines { mut lines, left_out } = (chart.lines)(shown.select_for_chart(chart));
+        lines.retain(|line| !line.is_empty());
         let (picture, table) = match lines.is_empty() {
             true => (render_empty(chart, history), html! {}),
             false => {
-                (draw(chart, lines.clone(), &marks, &shades, (from_s, to_s)), table(chart.label, &lines))
+                let drawn = ChartLines { lines: lines.clone(), left_out };
+                (draw(chart, drawn, &marks, &shades, (from_s, to_s)), table(chart.label, &lines))
             }
         };
         pieces.push((format!("c-{}", chart.id), picture));
@@ -283,7 +310,7 @@ pub(super) fn fragments(run: &FollowedRun, span: ChartSpan) -> Vec<(String, Mark
 fn render_empty(chart: &HistoryChart, history: &RunHistory) -> Markup {
     let all: Vec<&SampleMoment> = history.moments().iter().collect();
     html! {
-        @if (chart.lines)(&all).iter().any(|line| !line.is_empty()) { p.muted.small.none { "No figures in this time." } }
+        @if (chart.lines)(&all).has_any() { p.muted.small.none { "No figures in this time." } }
         @else { p.muted.small.none.never { "No figures yet." } }
     }
 }
@@ -328,12 +355,14 @@ fn shades(moments: &[SampleMoment]) -> Vec<TimeShade> {
 
 fn draw(
     chart: &HistoryChart,
-    lines: Vec<TimeLine>,
+    ChartLines { lines, left_out }: ChartLines,
     marks: &[TimeMark],
     shades: &[TimeShade],
     (from_s, to_s): (f64, f64),
 ) -> Markup {
-    let groups = if chart.is_mixed { group_by_size(lines) } else { vec![lines] };
+    let mut groups = if chart.is_mixed { group_by_size(lines) } else { vec![lines] };
+    let left_out = left_out + groups.iter().skip(MAX_GROUPS).map(Vec::len).sum::<usize>();
+    groups.truncate(MAX_GROUPS);
     html! {
         @for lines in groups {
             @let drawn = thinned(&lines);
@@ -353,6 +382,7 @@ fn draw(
                 label: &chart.label,
             }.draw())
         }
+        @if left_out > 0 { p.muted.small { "Not drawn: " (quantity::plural(left_out, "further line")) "." } }
     }
 }
 
@@ -370,7 +400,7 @@ fn group_by_size(lines: Vec<TimeLine>) -> Vec<Vec<TimeLine>> {
             None => groups.push((high, unit, vec![line])),
         }
     }
-    groups.into_iter().map(|(_, _, lines)| lines).take(MAX_GROUPS).collect()
+    groups.into_iter().map(|(_, _, lines)| lines).collect()
 }
 
 /// A gauge's unit, from the end of its name.
@@ -399,6 +429,7 @@ pub(super) fn table(label: fn(f64) -> String, lines: &[TimeLine]) -> Markup {
                 }
             }
         }
+        (not_shown(times.len().saturating_sub(ROWS), "earlier time"))
     }
 }
 
@@ -457,19 +488,19 @@ fn mean_of(sample: &LiveSample, pick: impl Fn(&LiveDevice) -> Option<f64>) -> Op
 }
 
 /// A line a device; the busiest where there are too many.
-fn build_device_lines(all: &[&SampleMoment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<TimeLine> {
-    let mut ids: Vec<&DeviceId> = Vec::new();
-    for device in all.iter().flat_map(|moment| &moment.sample.devices) {
-        if !ids.contains(&&device.id) && ids.len() < 256 {
-            ids.push(&device.id);
-        }
-    }
+fn build_device_lines(all: &[&SampleMoment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> ChartLines {
+    let mut seen = BTreeSet::new();
+    let devices = all.iter().flat_map(|moment| &moment.sample.devices).map(|device| &device.id);
+    let mut ids: Vec<&DeviceId> = devices.filter(|id| seen.insert(*id)).collect();
+    let unread = ids.len().saturating_sub(MAX_DEVICES);
+    ids.truncate(MAX_DEVICES);
     let line_of = |(colour, id): (usize, &&DeviceId)| {
         line(all, colour + 1, &id.to_string(), |sample| {
             sample.devices.iter().find(|device| device.id == **id).and_then(&pick)
         })
     };
-    busiest(ids.iter().enumerate().map(line_of).collect())
+    let ChartLines { lines, left_out } = busiest(ids.iter().enumerate().map(line_of).collect());
+    ChartLines { lines, left_out: left_out + unread }
 }
 
 /// Modelled and delivered latencies of the devices with the most requests.
@@ -477,16 +508,12 @@ fn build_paired_device_lines(
     all: &[&SampleMoment],
     modelled: impl Fn(&LiveDevice) -> Option<f64>,
     delivered: impl Fn(&LiveDevice) -> Option<f64>,
-) -> Vec<TimeLine> {
-    let mut requests: Vec<(&DeviceId, f64)> = Vec::new();
+) -> ChartLines {
+    let mut by_device: BTreeMap<&DeviceId, f64> = BTreeMap::new();
     for device in all.iter().flat_map(|moment| &moment.sample.devices) {
-        let iops = device.read_iops + device.write_iops;
-        match requests.iter().position(|(id, _)| **id == device.id) {
-            Some(place) => requests[place].1 += iops,
-            None if requests.len() < 256 => requests.push((&device.id, iops)),
-            None => {}
-        }
+        *by_device.entry(&device.id).or_default() += device.read_iops + device.write_iops;
     }
+    let mut requests: Vec<(&DeviceId, f64)> = by_device.into_iter().collect();
     requests.sort_by(|a, b| b.1.total_cmp(&a.1));
     let is_alone = requests.len() == 1;
     let line_of = |id: &DeviceId, colour: usize, word: &str, pick: &dyn Fn(&LiveDevice) -> Option<f64>| {
@@ -502,28 +529,32 @@ fn build_paired_device_lines(
             line_of(id, 2 * place + 2, "delivered", &delivered),
         ]
     });
-    pairs.flatten().collect()
+    let lines = pairs.flatten().collect();
+    ChartLines { lines, left_out: 2 * requests.len().saturating_sub(MAX_PAIRS) }
 }
 
-fn busiest(mut lines: Vec<TimeLine>) -> Vec<TimeLine> {
+fn busiest(mut lines: Vec<TimeLine>) -> ChartLines {
     let sum = |line: &TimeLine| line.points().map(|point| point.1).sum::<f64>();
-    if lines.len() > MAX_LINES {
+    let left_out = lines.len().saturating_sub(MAX_LINES);
+    if left_out > 0 {
         lines.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
         lines.truncate(MAX_LINES);
     }
-    lines
+    ChartLines { lines, left_out }
 }
 
 /// Of every layer that counts hits and misses, the share of hits since the sample before.
-fn hit_rates(all: &[&SampleMoment]) -> Vec<TimeLine> {
+fn hit_rates(all: &[&SampleMoment]) -> ChartLines {
     let counted =
         |layer: &LayerActivity| Some((*layer.figures.get("read_hits")?, *layer.figures.get("read_misses")?));
     let mut names: Vec<String> = Vec::new();
     for layer in all.iter().flat_map(|moment| &moment.sample.layers) {
-        if counted(layer).is_some() && !names.contains(&layer.title()) && names.len() < MAX_LINES {
+        if counted(layer).is_some() && !names.contains(&layer.title()) {
             names.push(layer.title());
         }
     }
+    let left_out = names.len().saturating_sub(MAX_LINES);
+    names.truncate(MAX_LINES);
     let line_of = |(colour, name): (usize, &String)| {
         let counts = |moment: &SampleMoment| {
             moment.sample.layers.iter().find(|layer| layer.title() == *name).and_then(counted)
@@ -538,28 +569,30 @@ fn hit_rates(all: &[&SampleMoment]) -> Vec<TimeLine> {
         let values = all.windows(2).map(|pair| (pair[1].at_s, pair[1].begins, share(pair)));
         TimeLine { colour: colour + 1, name: name.clone(), parts: parts(values) }
     };
-    names.iter().enumerate().map(line_of).collect()
+    ChartLines { lines: names.iter().enumerate().map(line_of).collect(), left_out }
 }
 
-/// The progress that benchmark commands print: a line for each figure and unit.
-fn printed(all: &[&SampleMoment]) -> Vec<TimeLine> {
+/// What benchmark commands print of their progress: a line for each figure and unit.
+fn printed(all: &[&SampleMoment]) -> ChartLines {
     let mut figures: Vec<(&str, &str)> = Vec::new();
     for figure in all.iter().filter_map(|moment| moment.sample.figure.as_ref()) {
         let key = (figure.name.as_str(), figure.unit.as_str());
-        if !figures.contains(&key) && figures.len() < MAX_LINES {
+        if !figures.contains(&key) {
             figures.push(key);
         }
     }
+    let left_out = figures.len().saturating_sub(MAX_LINES);
+    figures.truncate(MAX_LINES);
     let line_of = |(colour, (name, unit)): (usize, (&str, &str))| {
         line(all, colour, &format!("{name}, {unit}"), |sample| {
             let figure = sample.figure.as_ref().filter(|one| one.name == name && one.unit == unit)?;
             Some(figure.value)
         })
     };
-    (1..).zip(figures).map(line_of).collect()
+    ChartLines { lines: (1..).zip(figures).map(line_of).collect(), left_out }
 }
 
-fn gauges(all: &[&SampleMoment]) -> Vec<TimeLine> {
+fn gauges(all: &[&SampleMoment]) -> ChartLines {
     let mut names: Vec<&String> = all.iter().flat_map(|moment| moment.sample.gauges.keys()).collect();
     names.sort_unstable();
     names.dedup();

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::words::{moment, prose};
+use super::words::{moment, not_shown, prose};
 use crate::feed::{EventKind, HistoryEvent};
 use crate::hub::FollowedRun;
 
@@ -32,6 +32,7 @@ pub(super) fn list(run: &FollowedRun) -> Markup {
                     tbody { @for event in newest { (row(run, event)) } }
                 }
             }
+            (not_shown(run.watched.events.len().saturating_sub(SHOWN), "earlier event"))
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Loads from several hosts, and workers of this host: what each host does now, and did in the last minutes.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 use underlay_record::{LiveLoad, LiveService, LiveWorker, ServiceMoment};
 use underlay_report::html::time_chart::{TimeChart, TimeLine};
 use underlay_report::quantity;
 
 use super::charts;
-use super::words::{moment, now_s, ticks};
+use super::words::{moment, not_shown, now_s, ticks};
 use crate::feed::MAX_STEP_S;
 use crate::host::LiveServiceInfo;
 use crate::hub::ConsoleHub;
@@ -84,6 +86,7 @@ fn hosts(latest: &ServiceMoment, process: u32) -> Markup {
             thead { tr { th.l scope="col" { "Host" } th.l scope="col" { "State" } th scope="col" { "ops/s" } th scope="col" { "Mean" } th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "Operations" } th scope="col" { "Errors" } } }
             tbody { @for worker in latest.workers.iter().take(MAX_WORKERS) { (row(worker)) } }
         } }
+        (not_shown(latest.workers.len().saturating_sub(MAX_WORKERS), "further host"))
     }
 }
 
@@ -122,6 +125,7 @@ fn chart(
                     y_high: None,
                     label: &label,
                 }.draw()) }
+                (not_shown(host_names(shown).len().saturating_sub(MAX_LINES), "further host"))
                 details {
                     summary { "As a table" }
                     div.scroll tabindex="0" role="region" aria-label={ (caption) ", as a table" } { (charts::table(label, &lines)) }
@@ -131,14 +135,17 @@ fn chart(
     }
 }
 
+/// In the order in which they came.
+fn host_names(moments: &[ServiceMoment]) -> Vec<&str> {
+    let mut seen = BTreeSet::new();
+    let names = moments.iter().flat_map(|moment| &moment.workers).map(|worker| worker.name.as_str());
+    names.filter(|name| seen.insert(*name)).collect()
+}
+
 /// A line a host, the first ones; of a load without any, its own.
 fn lines(moments: &[ServiceMoment], pick: &dyn Fn(&LiveLoad) -> Option<f64>) -> Vec<TimeLine> {
-    let mut names: Vec<&str> = Vec::new();
-    for worker in moments.iter().flat_map(|moment| &moment.workers) {
-        if names.len() < MAX_LINES && !names.contains(&worker.name.as_str()) {
-            names.push(&worker.name);
-        }
-    }
+    let mut names = host_names(moments);
+    names.truncate(MAX_LINES);
     let line = |colour: usize, name: &str, load_of: &dyn Fn(&ServiceMoment) -> Option<LiveLoad>| TimeLine {
         colour,
         name: name.to_owned(),
@@ -218,5 +225,19 @@ mod tests {
             parts(samples.into_iter()),
             [vec![(0.0, 5.0), (1.0, 5.0)], vec![(60.0, 5.0)], vec![(62.0, 5.0)]]
         );
+    }
+
+    #[test]
+    fn hosts_beyond_the_listed_are_counted() {
+        let worker = |number: usize| LiveWorker { name: format!("host-{number}"), ..LiveWorker::default() };
+        let latest = ServiceMoment {
+            at_ms: 1_000_000,
+            workers: (0..MAX_WORKERS + 4).map(worker).collect(),
+            ..ServiceMoment::default()
+        };
+        assert!(hosts(&latest, 7).into_string().contains("Not shown: 4 further hosts."));
+        let live = LiveService { moments: vec![latest], ..LiveService::default() };
+        let drawn = chart((7, &live), "Throughput", "ops/s", &|_| Some(1.0), quantity::rate, false);
+        assert!(drawn.into_string().contains("Not shown: 253 further hosts."));
     }
 }

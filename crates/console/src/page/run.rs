@@ -1,14 +1,17 @@
 //! A run: its cells, what it does now, what has happened.
 
 use maud::{Markup, html};
-use underlay_record::CellState;
+use underlay_record::{CellState, LiveDevice};
 use underlay_report::quantity;
 
 use super::frame::NavigationTarget;
-use super::words::{date_and_time, escaped, moment, now_s, prose};
+use super::words::{date_and_time, escaped, moment, not_shown, now_s, prose};
 use super::{ChartSpan, PageFrame, PageTopic, charts, events, matrix, topology};
 use crate::hub::{ConsoleHub, FollowedRun};
 use crate::recorded::StateTally;
+
+/// Devices whose latencies are listed.
+const MAX_DEVICES: usize = 64;
 
 pub(crate) fn run(hub: &ConsoleHub, run: &FollowedRun, span: ChartSpan) -> Markup {
     let topic = PageTopic::Run { name: run.name.clone(), span };
@@ -45,7 +48,7 @@ pub(crate) fn run(hub: &ConsoleHub, run: &FollowedRun, span: ChartSpan) -> Marku
             (charts::frames(&piece))
         }
         section #topology { h2 { "Topology" } div #picture { (piece("picture")) } div #controls { (piece("controls")) } }
-        section #certificate { h2 { "Certificate" } div #seal { (piece("seal")) } }
+        section #certificate { h2 { "Certificate" } div #certificate-now { (piece("certificate-now")) } }
         section #events { h2 { "Events" } (events::filter()) div #event-list { (piece("event-list")) } }
     };
     PageFrame {
@@ -78,7 +81,7 @@ pub(super) fn fragments(hub: &ConsoleHub, run: &FollowedRun, span: ChartSpan) ->
         ("now".to_owned(), now(run)),
         ("picture".to_owned(), topology::picture(hub, run)),
         ("controls".to_owned(), topology::controls(hub, run)),
-        ("seal".to_owned(), seal(run)),
+        ("certificate-now".to_owned(), certificate(run)),
         ("event-list".to_owned(), events::list(run)),
     ];
     pieces.extend(charts::fragments(run, span));
@@ -215,41 +218,17 @@ pub(crate) fn about_to_begin(name: &str) -> Markup {
     PageFrame { refresh_s: Some(2), ..PageFrame::new(name, content) }.draw()
 }
 
-/// The certificate as it forms: the checks that can be judged already, and those on record.
-fn seal(run: &FollowedRun) -> Markup {
+/// The certificate as it forms: what of it can be told already, and what is on record.
+fn certificate(run: &FollowedRun) -> Markup {
     let sample = run.current(now_s()).map(|current| &current.sample);
-    let busy: Vec<_> =
+    let busy: Vec<&LiveDevice> =
         sample.iter().flat_map(|sample| &sample.devices).filter(|one| one.modelled_us.is_some()).collect();
     let doubtful =
         (0..run.run.plan.len() as u32).filter(|position| run.cell(*position).state == CellState::Doubtful);
     let doubtful: Vec<u32> = doubtful.collect();
     html! {
         @if busy.is_empty() { p.muted { "Modelled devices answer nothing now." } }
-        @else {
-            p.lead { "Latency over the last second: each device's modelled and delivered latency. The certificate itself covers the whole measured window, when the cell ends." }
-            div.scroll tabindex="0" role="region" aria-label="Modelled and delivered latency of each device" {
-                table {
-                    thead {
-                        tr { th.l rowspan="2" scope="col" { "Device" } th colspan="3" scope="colgroup" { "Mean" } th colspan="2" scope="colgroup" { "p50" } th colspan="2" scope="colgroup" { "p99" } }
-                        tr { th scope="col" { "modelled" } th scope="col" { "delivered" } th scope="col" { "late by" } @for _ in 0..2 { th scope="col" { "modelled" } th scope="col" { "delivered" } } }
-                    }
-                    tbody {
-                        // A run may have any number of devices, and this piece is drawn anew with each sample.
-                        @for device in busy.iter().take(64) {
-                            @let (modelled, delivered) = (device.modelled_us.unwrap_or(0.0), device.delivered_us.unwrap_or(0.0));
-                            tr {
-                                th.l scope="row" { (device.id) }
-                                td { (quantity::latency(modelled)) } td { (quantity::latency(delivered)) }
-                                td { (quantity::latency((delivered - modelled).max(0.0))) }
-                                @for us in [device.modelled_p50_us, device.delivered_p50_us, device.modelled_p99_us, device.delivered_p99_us] {
-                                    td { (us.map_or_else(|| "-".to_owned(), quantity::latency)) }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+        @else { (device_latencies(&busy)) }
         @if !doubtful.is_empty() {
             p { "Doubtful so far: "
                 @for (index, position) in doubtful.iter().enumerate() {
@@ -259,5 +238,58 @@ fn seal(run: &FollowedRun) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// What each device's model asked for, and what was delivered.
+fn device_latencies(busy: &[&LiveDevice]) -> Markup {
+    html! {
+        p.lead { "Latency over the last second: what each device's model asked for, and what was delivered. The certificate itself is made of the whole measured time when the cell ends." }
+        div.scroll tabindex="0" role="region" aria-label="Modelled and delivered latency of each device" {
+            table {
+                thead {
+                    tr { th.l rowspan="2" scope="col" { "Device" } th colspan="3" scope="colgroup" { "Mean" } th colspan="2" scope="colgroup" { "p50" } th colspan="2" scope="colgroup" { "p99" } }
+                    tr { th scope="col" { "modelled" } th scope="col" { "delivered" } th scope="col" { "late by" } @for _ in 0..2 { th scope="col" { "modelled" } th scope="col" { "delivered" } } }
+                }
+                tbody {
+                    // A run may have any number of devices, and this piece is drawn anew with each sample.
+                    @for device in busy.iter().take(MAX_DEVICES) {
+                        @let (modelled, delivered) = (device.modelled_us.unwrap_or(0.0), device.delivered_us.unwrap_or(0.0));
+                        tr {
+                            th.l scope="row" { (device.id) }
+                            td { (quantity::latency(modelled)) } td { (quantity::latency(delivered)) }
+                            td { (quantity::latency((delivered - modelled).max(0.0))) }
+                            @for us in [device.modelled_p50_us, device.delivered_p50_us, device.modelled_p99_us, device.delivered_p99_us] {
+                                td { (us.map_or_else(|| "-".to_owned(), quantity::latency)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        (not_shown(busy.len().saturating_sub(MAX_DEVICES), "further device"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::DeviceId;
+
+    use super::*;
+
+    #[test]
+    fn devices_beyond_the_listed_are_counted() {
+        let device = |number: usize| LiveDevice {
+            id: DeviceId::new(format!("ssd.{number}")),
+            modelled_us: Some(80.0),
+            ..LiveDevice::default()
+        };
+        let devices: Vec<LiveDevice> = (0..MAX_DEVICES + 6).map(device).collect();
+        let shown =
+            |count: usize| device_latencies(&devices[..count].iter().collect::<Vec<_>>()).into_string();
+        let all = shown(devices.len());
+        assert_eq!(all.matches("<th class=\"l\" scope=\"row\">").count(), MAX_DEVICES, "{all}");
+        assert!(all.contains("Not shown: 6 further devices."), "{all}");
+        assert!(!shown(MAX_DEVICES).contains("Not shown"));
     }
 }

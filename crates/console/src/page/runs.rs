@@ -8,7 +8,7 @@ use underlay_report::quantity;
 
 use super::frame::NavigationTarget;
 use super::matrix::class_of;
-use super::words::{date_and_time, escaped, prose};
+use super::words::{date_and_time, escaped, not_shown, prose};
 use super::{PageFrame, PageTopic};
 use crate::hub::ConsoleHub;
 use crate::runs::RunSummary;
@@ -69,6 +69,7 @@ fn table(found: &[RunSummary], words: &str, hub: &ConsoleHub) -> Markup {
                 }
             }
         }
+        (not_shown(hub.runs.left_out(), "further item"))
     }
 }
 

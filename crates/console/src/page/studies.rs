@@ -1,6 +1,6 @@
 //! Studies: edited with their mistakes at their lines, and started.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use maud::{Markup, html};
@@ -9,7 +9,7 @@ use underlay_report::quantity;
 
 use super::PageFrame;
 use super::frame::NavigationTarget;
-use super::words::{escaped, prose};
+use super::words::{escaped, not_shown, prose};
 use crate::host::{StudyCheck, StudyMistake};
 use crate::hub::ConsoleHub;
 
@@ -19,18 +19,25 @@ const MAX_TITLED_BYTES: u64 = 256 << 10;
 /// Of a new study.
 const BEGINNING: &str = "name = \"my-study\"\nbaseline = \"hdd\"\n\n[system.rocksdb]\nmemory = \"256 MiB\"\n\n[storage.hdd]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n\n[storage.flash]\ndevices = [{ medium = \"ssd-sata\" }]\n\n[workload.ycsb]\ndata = \"1 GB\"\nmixes = [\"a\", \"c\"]\nthreads = 8\n\n[run]\nwarmup = \"5 s\"\nduration = \"20 s\"\nrepetitions = 1\n";
 
-/// The names of the studies in the directory.
-pub(crate) fn study_files(hub: &ConsoleHub) -> Vec<String> {
+/// The names of the studies in the directory, the first ones where it has very many, and how many more there are.
+pub(crate) fn study_files(hub: &ConsoleHub) -> (Vec<String>, usize) {
     let entries = std::fs::read_dir(&hub.studies).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).take(MAX_LISTED).collect();
-    names.sort();
-    names
+    let mut first = BTreeSet::new();
+    let mut left_out = 0;
+    for name in names.filter(|name| name.ends_with(".toml")) {
+        first.insert(name);
+        if first.len() > MAX_LISTED {
+            first.pop_last();
+            left_out += 1;
+        }
+    }
+    (first.into_iter().collect(), left_out)
 }
 
 /// The studies in the directory, by their names.
 pub(crate) fn studies(hub: &ConsoleHub) -> Markup {
-    let names = study_files(hub);
+    let (names, left_out) = study_files(hub);
     // A relative one says nothing to somebody who did not start the console.
     let directory = std::path::absolute(&hub.studies).unwrap_or_else(|_| hub.studies.clone());
     let directory = directory.components().collect::<PathBuf>();
@@ -46,6 +53,7 @@ pub(crate) fn studies(hub: &ConsoleHub) -> Markup {
                 a href={ "/studies/edit?file=" (escaped(name)) } { (name) }
                 @if let Some(title) = title(name) { span.muted { " " (title) } }
             } } }
+            (not_shown(left_out, "further file"))
             p.buttons { a.button href="/studies/edit" { "Write a new one" } }
         }
     };

@@ -8,7 +8,7 @@ mod nodes;
 use maud::{Markup, html};
 use underlay_record::{LiveSample, NodeCondition};
 
-use super::words::escaped;
+use super::words::{escaped, not_shown};
 use crate::host::ServedStorageInfo;
 use crate::hub::{ConsoleHub, FollowedRun};
 
@@ -31,7 +31,10 @@ pub(super) fn picture(hub: &ConsoleHub, run: &FollowedRun) -> Markup {
         nodes: &run.nodes,
         storages: &own_storages(hub, run),
     };
-    drawing::draw(&ground.columns())
+    html! {
+        (drawing::draw(&ground.columns()))
+        (not_shown(ground.left_out(), "further part"))
+    }
 }
 
 /// The storages that a run serves now, its pools among them.

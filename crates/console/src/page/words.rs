@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
+use underlay_report::quantity;
 
 /// Seconds since 1970.
 pub(crate) fn now_s() -> f64 {
@@ -48,6 +49,11 @@ pub(super) fn prose(text: &str) -> Markup {
         @if !is_paired { (text) }
         @else { @for (place, part) in parts.iter().enumerate() { @if place % 2 == 1 { code { (part) } } @else { (part) } } }
     }
+}
+
+/// What a list leaves out for its length, where it does.
+pub(super) fn not_shown(left_out: usize, noun: &str) -> Markup {
+    html! { @if left_out > 0 { p.muted.small { "Not shown: " (quantity::plural(left_out, noun)) "." } } }
 }
 
 /// Distances of labels on a time axis, in seconds.

@@ -44,7 +44,7 @@ pub(super) async fn list(
         PageAnswer::view(
             asking.form,
             || Ok(HtmlPage::Framed(page::studies(&shared.hub))),
-            || json_text(&page::study_files(&shared.hub)),
+            || json_text(&page::study_files(&shared.hub).0),
         )
     })
     .await

@@ -65,7 +65,8 @@ pub(super) fn cluster(
     let user = text("etcd_user", "a user of etcd");
     let authority = section.take("authority").and_then(|field| (takers.path)(&field, findings));
     let etcd_secret = section.take("etcd_secret_file").and_then(|field| (takers.path)(&field, findings));
-    if user.is_some() != etcd_secret.is_some() {
+    // By what is written, since a half that could not be read is there.
+    if section.has("etcd_user") != section.has("etcd_secret_file") {
         let label = "expected `etcd_user` with `etcd_secret_file`, or neither";
         findings.push(Diagnostic::error(
             section.span.clone(),

@@ -46,7 +46,7 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<GatewayConf
     let limits = limits(root.take("limits").as_ref(), findings);
     let s3 = s3(root.take("s3").as_ref(), findings);
     let bucket_field = root.take("bucket");
-    let buckets = buckets(bucket_field.as_ref(), findings);
+    let (buckets, has_all_buckets) = findings.attempt(|findings| buckets(bucket_field.as_ref(), findings));
     let new_buckets = root.take("new_buckets").and_then(|field| {
         let new = new_buckets(&field, findings)?;
         for bucket in buckets.iter().filter(|bucket| is_over_same(&bucket.store, &new.under)) {
@@ -55,7 +55,11 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<GatewayConf
         }
         Some(new)
     });
-    let keys = keys(root.take("key").as_ref(), &buckets, new_buckets.is_some(), findings);
+    let has_new_buckets = root.has("new_buckets");
+    let known_buckets = has_all_buckets.then_some(buckets.as_slice());
+    let key_field = root.take("key");
+    let (keys, has_all_keys) =
+        findings.attempt(|findings| keys(key_field.as_ref(), known_buckets, has_new_buckets, findings));
     let admin = admin(root.take("admin").as_ref(), findings);
     let cluster = root.take("cluster").and_then(|field| {
         let takers = ClusterParsers { address, path, secret };
@@ -73,14 +77,15 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<GatewayConf
         root.span.clone(),
         findings,
     );
-    if buckets.is_empty() && new_buckets.is_none() {
+    // One that could not be read is there, and has a finding of its own.
+    if buckets.is_empty() && has_all_buckets && !has_new_buckets {
         root.missing(
             "bucket",
             "expected a section `[bucket.NAME]`, or `[new_buckets]` for those that clients create",
             findings,
         );
     }
-    if keys.is_empty() {
+    if keys.is_empty() && has_all_keys {
         root.missing("key", "expected a section `[key.NAME]` with `id` and `secret_file`: without one nobody can sign a request", findings);
     }
     let config = GatewayConfig {
@@ -300,7 +305,9 @@ fn s3(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> S3Endpoint {
     endpoint.key_id =
         section.take("key_id").and_then(|field| field.text("an access key", findings)).map(|id| id.value);
     endpoint.secret = secret(&mut section, findings);
-    if endpoint.key_id.is_some() != endpoint.secret.is_some() {
+    // By what is written, since a half that could not be read is there.
+    let has_secret = section.has("secret_env") || section.has("secret_file");
+    if section.has("key_id") != has_secret {
         let label = "expected `key_id` with `secret_env` or `secret_file`, or neither";
         findings.push(Diagnostic::error(
             section.span.clone(),
@@ -441,20 +448,21 @@ fn rule(section: &mut Section<'_>, prefix: String, findings: &mut Diagnostics) -
     let flush_after = after.as_ref().and_then(|field| field.duration(true, findings));
     let written = write.as_ref().and_then(|field| field.word(&["through", "back"], findings));
     let is_back = written.as_ref().is_some_and(|word| word.value == "back");
-    if let (Some(field), false) = (&after, is_back) {
+    let is_known = write.is_some() == written.is_some();
+    if let (Some(field), true, false) = (&after, is_known, is_back) {
         field.invalid("only `write = \"back\"` flushes later: add it, or remove this key", findings);
     }
-    let word = consistency
-        .as_ref()
-        .and_then(|field| field.word(&["exclusive", "ttl", "revalidate"], findings))
-        .map_or("exclusive", |word| word.value);
+    let read =
+        consistency.as_ref().and_then(|field| field.word(&["exclusive", "ttl", "revalidate"], findings));
+    let is_known = consistency.is_some() == read.is_some();
+    let word = read.map_or("exclusive", |word| word.value);
     let for_how_long = ttl.as_ref().and_then(|field| field.duration(false, findings));
     let consistency_read = match word {
         "ttl" => StoreConsistency::Ttl(for_how_long.map_or(Duration::from_secs(10), |ttl| ttl.value)),
         "revalidate" => StoreConsistency::Revalidate,
         _ => StoreConsistency::Exclusive,
     };
-    if let (Some(field), false) = (&ttl, word == "ttl") {
+    if let (Some(field), true, false) = (&ttl, is_known, word == "ttl") {
         field.invalid("only `consistency = \"ttl\"` has one: add it, or remove this key", findings);
     }
     if is_back
@@ -483,9 +491,10 @@ fn new_buckets(field: &Field<'_>, findings: &mut Diagnostics) -> Option<NewBucke
     Some(NewBuckets { under: under?, rule })
 }
 
+/// `buckets` are all that there are, if they could be read.
 fn keys(
     field: Option<&Field<'_>>,
-    buckets: &[BucketConfig],
+    buckets: Option<&[BucketConfig]>,
     has_new_buckets: bool,
     findings: &mut Diagnostics,
 ) -> Vec<AccessKey> {
@@ -537,7 +546,7 @@ fn keys(
 fn grant(
     field: &Field<'_>,
     key: &str,
-    (buckets, has_new_buckets): (&[BucketConfig], bool),
+    (buckets, has_new_buckets): (Option<&[BucketConfig]>, bool),
     findings: &mut Diagnostics,
 ) -> Option<KeyGrant> {
     let mut section = field.section(format!("`allow` in [key.{key}]"), findings)?;
@@ -557,7 +566,10 @@ fn grant(
     }
     section.finish(findings);
     let bucket = bucket?;
-    if bucket.value != "*" && !buckets.iter().any(|other| other.name == bucket.value) {
+    if let Some(buckets) = buckets
+        && bucket.value != "*"
+        && !buckets.iter().any(|other| other.name == bucket.value)
+    {
         let note = format!("no section [bucket.{}] here", bucket.value);
         let label = match has_new_buckets {
             true => "right if a client is to create it",
@@ -590,4 +602,46 @@ fn admin(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> AdminConfig {
     admin.token = section.take("token_file").and_then(|field| path(&field, findings));
     section.finish(findings);
     admin
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::GatewayConfig;
+
+    /// What is found in a configuration with these sections.
+    fn found(bucket: &str, rest: &str) -> String {
+        let text = format!(
+            "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"/var/lib/gateway\"\n\
+             [bucket.lake]\n{bucket}\n{rest}\n"
+        );
+        GatewayConfig::parse("gateway.toml", &text)
+            .map_or_else(|findings| findings.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn misread_sections_are_not_reported_as_missing() {
+        let key = "[key.test]\nid = \"TEST\"\nsecret_env = \"SECRET\"\n\
+                   allow = [{ bucket = \"lake\", may = [\"read\"] }]";
+        let sound = "store = \"/srv/objects\"";
+        assert_eq!(found(sound, key), "");
+        // One mistake each, and no other that follows from it.
+        for (bucket, rest) in [
+            ("store = \"srv/objects\"", key.to_owned()),
+            (sound, key.replace("\"SECRET\"", "5")),
+            (&format!("{sound}\nwrite = \"bakc\"\nflush_after = \"5 s\""), key.to_owned()),
+            (&format!("{sound}\nconsistency = \"tll\"\nttl = \"5 s\""), key.to_owned()),
+            (sound, format!("{key}\n[s3]\nkey_id = 5\nsecret_env = \"STORE\"")),
+            (sound, format!("{key}\n[s3]\nkey_id = \"STORE\"\nsecret_file = \"relative\"")),
+        ] {
+            let findings = found(bucket, &rest);
+            assert!(findings.ends_with("gateway.toml: 1 error"), "{bucket}\n{rest}: {findings}");
+        }
+        // What is not there is still missing.
+        for (rest, message) in [
+            ("", "[key.NAME]"),
+            (&format!("{key}\n[s3]\nkey_id = \"STORE\""), "only a half of its access key"),
+        ] {
+            assert!(found(sound, rest).contains(message), "{rest}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! From our terms to S3's: errors, times, ETags, checksums.
 
+use std::fmt;
+
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue};
 use s3s::dto::{ChecksumType, ETag, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode};
@@ -96,10 +98,23 @@ pub(super) fn invalid_request(text: impl Into<String>) -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidRequest, text.into())
 }
 
+/// Marks an error about the region of a signature: its answer names the right one.
+#[derive(Debug)]
+pub(super) struct WrongRegion;
+
+impl fmt::Display for WrongRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the signature is for another region")
+    }
+}
+
+impl std::error::Error for WrongRegion {}
+
 /// An error that is answered before `s3s` sees the request. A client that signed for another region signs again, for
 /// the one that this names.
 pub(crate) fn answer_of(error: S3Error, region: &str) -> s3s::S3Result<hyper::Response<s3s::Body>> {
-    let is_about_region = *error.code() == S3ErrorCode::AuthorizationHeaderMalformed;
+    let is_about_region = *error.code() == S3ErrorCode::AuthorizationHeaderMalformed
+        || error.source().is_some_and(|source| source.is::<WrongRegion>());
     let mut response = error.to_http_response()?;
     if is_about_region && let Some(text) = text_of(&response) {
         let text = text.replacen("</Error>", &format!("<Region>{region}</Region></Error>"), 1);

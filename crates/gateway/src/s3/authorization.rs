@@ -9,7 +9,7 @@ use reqwest::Url;
 use s3s::{S3Error, S3ErrorCode};
 
 use super::addressing::{AddressingStyle, BucketAddressing, PathLevel, not_allowed};
-use super::answers::denied;
+use super::answers::{WrongRegion, denied};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// S3's words for bodies whose hash is not in the head. `s3s` refuses those with ECDSA.
@@ -30,6 +30,34 @@ const OF_URL: [&str; 6] = [
     "x-amz-signature",
     "x-amz-signedheaders",
 ];
+
+/// What a credential is for, besides its key.
+pub(super) struct CredentialScope<'a> {
+    pub key_id: &'a str,
+    pub day: &'a str,
+    pub region: &'a str,
+}
+
+/// A credential that is for something else than requests to this gateway.
+pub(super) struct ScopeProblem {
+    reason: String,
+    is_region: bool,
+}
+
+impl ScopeProblem {
+    fn malformed(reason: impl Into<String>) -> ScopeProblem {
+        ScopeProblem { reason: reason.into(), is_region: false }
+    }
+
+    /// The answer that `refuse` makes of the reason, which names the right region where that is the problem.
+    pub(super) fn into_error(self, refuse: impl FnOnce(&str) -> S3Error) -> S3Error {
+        let mut refusal = refuse(&self.reason);
+        if self.is_region {
+            refusal.set_source(Box::new(WrongRegion));
+        }
+        refusal
+    }
+}
 
 /// Why nobody can verify the signature of a request. One without a signature is refused elsewhere.
 pub(super) fn malformed(headers: &HeaderMap, uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
@@ -79,14 +107,15 @@ fn check_header(text: &str, headers: &HeaderMap, addressing: &BucketAddressing) 
     if let Some((name, _)) = all.into_iter().find(|(_, value)| value.is_empty()) {
         return Some(header_malformed(&format!("it has no {name}")));
     }
-    if let Err(reason) = check_scope(credential, addressing) {
-        return Some(header_malformed(&reason));
-    }
+    let scope = match check_scope(credential, addressing) {
+        Ok(scope) => scope,
+        Err(problem) => return Some(problem.into_error(header_malformed)),
+    };
     let date = headers.get("x-amz-date").and_then(|date| date.to_str().ok());
     let Some(date) = date.filter(|date| is_date(date)) else {
         return Some(denied("a signed request needs x-amz-date, as in 20260131T235959Z"));
     };
-    if let Err(reason) = check_day(credential, date) {
+    if let Err(reason) = check_day(&scope, date) {
         return Some(header_malformed(&reason));
     }
     let hash = headers.get("x-amz-content-sha256")?;
@@ -106,11 +135,10 @@ fn is_hex(byte: u8) -> bool {
 }
 
 /// Whether the credential is of the day on which the request was signed.
-fn check_day(credential: &str, date: &str) -> Result<(), String> {
-    let day = credential.split('/').nth(1).unwrap_or_default();
-    match date.starts_with(day) {
+pub(super) fn check_day(scope: &CredentialScope<'_>, date: &str) -> Result<(), String> {
+    match date.starts_with(scope.day) {
         true => Ok(()),
-        false => Err(format!("its credential is of the day {day:?}, and X-Amz-Date is {date:?}")),
+        false => Err(format!("its credential is of the day {:?}, and X-Amz-Date is {date:?}", scope.day)),
     }
 }
 
@@ -134,13 +162,14 @@ fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     if field("x-amz-algorithm") != ALGORITHM {
         return Some(url_malformed("its x-amz-algorithm is not AWS4-HMAC-SHA256"));
     }
-    if let Err(reason) = check_scope(field("x-amz-credential"), addressing) {
-        return Some(url_malformed(&reason));
-    }
+    let scope = match check_scope(field("x-amz-credential"), addressing) {
+        Ok(scope) => scope,
+        Err(problem) => return Some(problem.into_error(url_malformed)),
+    };
     if !is_date(field("x-amz-date")) {
         return Some(url_malformed("its x-amz-date is not written as 20260131T235959Z"));
     }
-    if let Err(reason) = check_day(field("x-amz-credential"), field("x-amz-date")) {
+    if let Err(reason) = check_day(&scope, field("x-amz-date")) {
         return Some(url_malformed(&reason));
     }
     let signature = field("x-amz-signature");
@@ -149,23 +178,28 @@ fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     })
 }
 
-/// `KEY/20260131/us-east-1/s3/aws4_request`
-fn check_scope(credential: &str, addressing: &BucketAddressing) -> Result<(), String> {
+/// Whether a credential is for requests to this gateway: `KEY/20260131/us-east-1/s3/aws4_request`.
+pub(super) fn check_scope<'a>(
+    credential: &'a str,
+    addressing: &BucketAddressing,
+) -> Result<CredentialScope<'a>, ScopeProblem> {
     let mut words = credential.split('/');
-    let [key, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
-    if key.is_empty() || end != "aws4_request" || words.next().is_some() {
-        return Err("its credential is not KEY/DATE/REGION/s3/aws4_request".to_owned());
+    let [key_id, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
+    if key_id.is_empty() || end != "aws4_request" || words.next().is_some() {
+        return Err(ScopeProblem::malformed("its credential is not KEY/DATE/REGION/s3/aws4_request"));
     }
     if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("the date of its credential is not written as 20260131".to_owned());
+        return Err(ScopeProblem::malformed("the date of its credential is not written as 20260131"));
     }
     if service != "s3" {
-        return Err(format!("its credential is for the service {service:?}, and this one is \"s3\""));
+        let reason = format!("its credential is for the service {service:?}, and this one is \"s3\"");
+        return Err(ScopeProblem::malformed(reason));
     }
-    match addressing.is_region(region) {
-        true => Ok(()),
-        false => Err(format!("the region {region:?} is wrong; expecting '{}'", addressing.region())),
+    if !addressing.is_region(region) {
+        let reason = format!("the region {region:?} is wrong; expecting '{}'", addressing.region());
+        return Err(ScopeProblem { reason, is_region: true });
     }
+    Ok(CredentialScope { key_id, day, region })
 }
 
 fn is_date(text: &str) -> bool {

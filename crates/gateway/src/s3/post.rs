@@ -23,7 +23,8 @@ use tokio::sync::Semaphore;
 
 use super::access::{KeyPermissions, NotedRequest, RequestNote, is_word_of_checksum};
 use super::addressing::{AddressingStyle, BucketAddressing};
-use super::answers::{denied, error, invalid, invalid_request, ms};
+use super::answers::{answer_of, denied, error, invalid, invalid_request, ms};
+use super::authorization::{check_day, check_scope};
 use super::input::{PromisedBody, check_storage_class, check_tags, encode_ascii, metadata};
 use super::object::encoding_of;
 use super::{acl, documents};
@@ -166,7 +167,7 @@ impl PostForms {
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
         match self.post(request).await {
             Ok(response) => response,
-            Err(refusal) => refusal.to_http_response().unwrap_or_else(|_| {
+            Err(refusal) => answer_of(refusal, self.addressing.region()).unwrap_or_else(|_| {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
                 response
@@ -199,7 +200,7 @@ impl PostForms {
         let mut incoming = IncomingBody { body, buffer: BytesMut::new() };
         let Ok(_place) = self.places.try_acquire() else { return Err(too_many()) };
         let form = with_timeout(FIELDS_IN, incoming.form(&boundary)).await?;
-        let credentials = signer(&self.permissions, &form)?;
+        let credentials = signer(&self.permissions, &self.addressing, &form)?;
         if let Some(note) = parts.extensions.get::<RequestNote>() {
             *note.0.lock() =
                 NotedRequest { operation: "PostObject".to_owned(), key_id: credentials.access_key.clone() };
@@ -226,7 +227,11 @@ impl PostForms {
 }
 
 /// Whose signature the form has. S3 takes those of version 2 here still: they cover the policy, which covers the form.
-fn signer(permissions: &KeyPermissions, form: &UploadForm) -> S3Result<Credentials> {
+fn signer(
+    permissions: &KeyPermissions,
+    addressing: &BucketAddressing,
+    form: &UploadForm,
+) -> S3Result<Credentials> {
     let Some(policy) = form.field("policy") else {
         if ["x-amz-signature", "signature"].into_iter().any(|name| form.field(name).is_some()) {
             return Err(invalid("the form has a signature, and no field `policy`"));
@@ -240,23 +245,17 @@ fn signer(permissions: &KeyPermissions, form: &UploadForm) -> S3Result<Credentia
             if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
                 return Err(invalid("the form's x-amz-algorithm can only be AWS4-HMAC-SHA256"));
             }
-            let credential = field("x-amz-credential")?;
-            let [id, date, region, service @ "s3", "aws4_request"] =
-                credential.split('/').collect::<Vec<_>>()[..]
-            else {
-                return Err(invalid("the form's x-amz-credential is not KEY/DATE/REGION/s3/aws4_request"));
-            };
-            // Every date begins with an empty day, so its length counts, too.
-            if !field("x-amz-date")?.starts_with(date) || date.len() != 8 {
-                return Err(invalid("the form's x-amz-date is another day's than its x-amz-credential"));
-            }
-            let secret = secret_of(permissions, id)?;
+            let malformed = |reason: &str| invalid(format!("the form is malformed; {reason}"));
+            let scope = check_scope(field("x-amz-credential")?, addressing)
+                .map_err(|problem| problem.into_error(malformed))?;
+            check_day(&scope, field("x-amz-date")?).map_err(|reason| malformed(&reason))?;
+            let secret = secret_of(permissions, scope.key_id)?;
             let mut signing = format!("AWS4{secret}").into_bytes();
             // The last round signs: version 4 signs the policy as it was sent, in base64.
-            for scope in [date, region, service, "aws4_request", policy] {
-                signing = hmac(MessageDigest::sha256(), &signing, scope.as_bytes())?;
+            for part in [scope.day, scope.region, "s3", "aws4_request", policy] {
+                signing = hmac(MessageDigest::sha256(), &signing, part.as_bytes())?;
             }
-            (id, is_same(&crate::digests::hex(&signing), signature))
+            (scope.key_id, is_same(&crate::digests::hex(&signing), signature))
         }
         None => {
             let (id, signature) = (field("awsaccesskeyid")?, field("signature")?);
@@ -289,7 +288,7 @@ pub(super) fn read_any(mut form: UploadForm, permissions: &KeyPermissions) {
     {
         *value = STANDARD.encode(value.as_str());
     }
-    let _ = signer(permissions, &form);
+    let _ = signer(permissions, &BucketAddressing::default(), &form);
     let key = form.field("key").unwrap_or_default().replace("${filename}", &form.file_name);
     if let Ok(policy) = policy_of(form.field("policy").unwrap_or_default())
         && check_policy(&policy, &form, "lake", &key, 0).is_ok()
@@ -593,6 +592,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     fn form(fields: &[(&str, &str)]) -> UploadForm {
@@ -631,6 +632,38 @@ mod tests {
         assert!(check_least(&rules, 0).is_err() && check_least(&rules, 1).is_ok());
         let anywhere = policy(r#"["starts-with", "$key", ""]"#);
         assert!(check_policy(&anywhere, &form(&fields[..1]), "lake", "a", 0).is_err());
+    }
+
+    #[test]
+    fn form_credential_for_another_scope_is_refused() {
+        let permissions = KeyPermissions::new(&[], &HashMap::new());
+        let addressing = BucketAddressing::new(&[], Some("eu-central-1"), false);
+        let refusal = |credential: &str, date: &str| {
+            let fields = [
+                ("policy", "e30="),
+                ("x-amz-algorithm", "AWS4-HMAC-SHA256"),
+                ("x-amz-credential", credential),
+                ("x-amz-date", date),
+                ("x-amz-signature", "0"),
+            ];
+            signer(&permissions, &addressing, &form(&fields)).err().unwrap()
+        };
+        let date = "20260131T235959Z";
+        for (credential, date, is_region) in [
+            ("KEY/20260131/us-east-1/s3/aws4_request", date, true),
+            ("KEY/20260131//s3/aws4_request", date, true),
+            ("KEY/20260131/eu-central-1/iam/aws4_request", date, false),
+            ("KEY/20260131/eu-central-1/s3", date, false),
+            ("KEY//eu-central-1/s3/aws4_request", date, false),
+            ("KEY/20260131/eu-central-1/s3/aws4_request", "20260201T000000Z", false),
+        ] {
+            let refusal = refusal(credential, date);
+            assert_eq!(refusal.code(), &S3ErrorCode::InvalidArgument, "{credential}: {refusal:?}");
+            assert_eq!(refusal.source().is_some(), is_region, "{credential}: {refusal:?}");
+        }
+        // The scope is right, and there is no such key.
+        let unknown = refusal("KEY/20260131/eu-central-1/s3/aws4_request", date);
+        assert_eq!(unknown.code(), &S3ErrorCode::InvalidAccessKeyId);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::program::{KEY, Program};
-use crate::signed::{REGION, Reply, ask, exchange, sign_for, signed_form};
+use crate::signed::{REGION, Reply, ask, exchange, sign_for, signed_form, signed_form_for};
 
 fn expect(reply: &Reply, status: u16, code: &str, case: &str) {
     assert_eq!((reply.status, reply.code().as_str()), (status, code), "{case}: {reply:?}");
@@ -321,4 +321,37 @@ fn signed_form_without_a_policy_is_refused() {
     expect(&post(&program, &with_key(&whole)), 204, "", "whole");
     expect(&post(&program, &with_key(&whole[1..])), 400, "InvalidArgument", "without its policy");
     expect(&post(&program, &[key.clone()]), 403, "AccessDenied", "without a signature too");
+}
+
+#[test]
+fn form_for_wrong_region_returns_right_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "region = \"eu-central-1\"\n");
+    let form_for = |region: &str| {
+        let mut fields = signed_form_for(region, "lake", &[serde_json::json!(["starts-with", "$key", ""])]);
+        fields.push(("key".to_owned(), "a".to_owned()));
+        fields
+    };
+    for region in [REGION, "US"] {
+        let refused = post(&program, &form_for(region));
+        expect(&refused, 400, "InvalidArgument", region);
+        assert_eq!(refused.tag("Region").as_deref(), Some("eu-central-1"), "{refused:?}");
+    }
+    expect(&post(&program, &form_for("eu-central-1")), 204, "", "its own region");
+}
+
+#[test]
+fn presigned_url_for_wrong_region_returns_right_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "region = \"eu-central-1\"\n");
+    let (host, signature) = (program.address, "0".repeat(64));
+    let url = format!(
+        "/lake/a?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={KEY}%2F20240131%2Fus-east-1%2Fs3%2Faws4_request\
+         &X-Amz-Date=20240131T000000Z&X-Amz-Expires=60&X-Amz-Signature={signature}&X-Amz-SignedHeaders=host"
+    );
+    let head =
+        format!("GET {url} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let refused = exchange(host, &head, b"").unwrap();
+    expect(&refused, 400, "AuthorizationQueryParametersError", "a URL");
+    assert_eq!(refused.tag("Region").as_deref(), Some("eu-central-1"), "{refused:?}");
 }

@@ -147,9 +147,18 @@ fn sign_as(
 
 /// Fields that sign a form for this bucket with these conditions of its policy, besides those of the signature itself.
 pub(crate) fn signed_form(bucket: &str, conditions: &[serde_json::Value]) -> Vec<(String, String)> {
+    signed_form_for(REGION, bucket, conditions)
+}
+
+/// The same for a region.
+pub(crate) fn signed_form_for(
+    region: &str,
+    bucket: &str,
+    conditions: &[serde_json::Value],
+) -> Vec<(String, String)> {
     let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     let (date, day) = (now.strftime("%Y%m%dT%H%M%SZ").to_string(), now.strftime("%Y%m%d").to_string());
-    let credential = format!("{KEY}/{day}/{REGION}/s3/aws4_request");
+    let credential = format!("{KEY}/{day}/{region}/s3/aws4_request");
     let mut all = vec![
         serde_json::json!({"bucket": bucket}),
         serde_json::json!({"x-amz-algorithm": "AWS4-HMAC-SHA256"}),
@@ -160,7 +169,7 @@ pub(crate) fn signed_form(bucket: &str, conditions: &[serde_json::Value]) -> Vec
     let policy = serde_json::json!({"expiration": "2100-01-01T00:00:00Z", "conditions": all}).to_string();
     let policy = STANDARD.encode(policy);
     let mut key = hmac(format!("AWS4{SECRET}").as_bytes(), &day);
-    for part in [REGION, "s3", "aws4_request"] {
+    for part in [region, "s3", "aws4_request"] {
         key = hmac(&key, part);
     }
     let signature = hex(&hmac(&key, &policy));

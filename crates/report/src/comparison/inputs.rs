@@ -164,12 +164,15 @@ pub fn devices_in_words(inputs: &InputCertificate) -> String {
         return format!("{covered}; no device time rests on estimates");
     }
     const NAMED: usize = 3;
-    let named: Vec<String> = inputs
+    let mut named: Vec<String> = inputs
         .estimates
         .iter()
         .take(NAMED)
         .map(|estimate| format!("{} {}", estimate.name, quantity::percent(estimate.share)))
         .collect();
+    if inputs.estimates.len() > NAMED {
+        named.push(format!("and {} more", inputs.estimates.len() - NAMED));
+    }
     let named = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
     let estimated = quantity::percent(inputs.estimated);
     format!("{covered}, and {estimated} of device time rests on estimates{named}")
@@ -195,7 +198,7 @@ fn covered_in_words(covered: &CoveredShare) -> String {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::DeviceInputs;
+    use underlay_record::{DeviceInputs, EstimateShare};
 
     use super::*;
 
@@ -223,6 +226,23 @@ mod tests {
             time_if_slow: 1.0 + estimated,
         };
         InputCertificate::from_devices(&[(1.0, &inputs)]).unwrap()
+    }
+
+    #[test]
+    fn estimates_beyond_the_named_are_counted() {
+        let phrase = |count: usize| {
+            let estimate = |number: usize| EstimateShare { name: format!("parameter_{number}"), share: 0.2 };
+            devices_in_words(&InputCertificate {
+                estimates: (0..count).map(estimate).collect(),
+                ..certificate(0.9, 0.8)
+            })
+        };
+        assert!(
+            phrase(3).ends_with("(parameter_0 20 %, parameter_1 20 %, parameter_2 20 %)"),
+            "{}",
+            phrase(3)
+        );
+        assert!(phrase(5).ends_with("parameter_2 20 %, and 2 more)"), "{}", phrase(5));
     }
 
     #[test]

@@ -74,7 +74,10 @@ fn end_of_number(bytes: &[u8], begin: usize) -> Result<usize, String> {
     let text = String::from_utf8_lossy(&bytes[begin..end]);
     match text.parse::<f64>() {
         Ok(number) if number.abs() > MAX_NUMBER => {
-            let shown: String = text.chars().take(40).collect();
+            let mut shown: String = text.chars().take(40).collect();
+            if text.chars().nth(40).is_some() {
+                shown.push('…');
+            }
             Err(format!("it holds the number {shown}, and no record has one beyond {MAX_NUMBER:e}"))
         }
         // The parser reports anything that is no number.
@@ -150,6 +153,8 @@ mod tests {
         for absurd in ["[1e31]", "{\"a\":-1E+300}", "1e999", &"9".repeat(40)] {
             assert!(checked(absurd).unwrap_err().contains("no record has one beyond 1e30"), "{absurd}");
         }
+        assert!(checked(&"9".repeat(41)).unwrap_err().contains("9…, "));
+        assert!(!checked(&"9".repeat(40)).unwrap_err().contains('…'));
     }
 
     #[test]

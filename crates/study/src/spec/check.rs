@@ -11,6 +11,7 @@ mod memory;
 mod nodes;
 mod properties;
 mod rate;
+mod run;
 mod servers;
 mod short;
 mod visibility;
@@ -23,8 +24,9 @@ use underlay_config::{Diagnostic, Diagnostics, Spanned, UnknownName};
 use underlay_workload::{OperationKind, OperationMix};
 
 use crate::spec::model::{StorageLayout, StorageSource, VolumeFilesystem, scaled_down};
-use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
+use crate::spec::read::{DataAmount, SectionSites, StorageSite, SystemSite, WorkloadSite};
 
+pub(super) use run::check_run;
 pub(super) use short::{check_short, cut_down};
 
 /// Below this no data system keeps to its budget: its program alone needs as much.
@@ -60,7 +62,9 @@ pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
         memory::check(system, sites, findings);
         servers::check(system, sites, findings);
         servers::check_roles(system, sites, findings);
+        benchmark::check_servers(system, findings);
         benchmark::note_system_clocks(system, sites, findings);
+        jobs::check_servers(system, sites, findings);
         for workload in &sites.workloads {
             check_capabilities(system, workload, findings);
             jobs::check(system, workload, findings);
@@ -78,13 +82,14 @@ pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
     for storage in &sites.storages {
         check_pace(storage, sites, findings);
         check_volumes(storage, sites, findings);
-        check_dirty_limit(storage, sites, findings);
         device_files::note_large(storage, sites, findings);
         if sites.is_for_a_role(storage) {
             benchmark::check_role(storage, findings);
         }
     }
+    check_dirty_limit(sites, findings);
     for workload in &sites.workloads {
+        check_filtered_integrity(workload, findings);
         check_amounts(workload, sites, findings);
         jobs::check_amounts(workload, sites, findings);
         note_short_measurement(workload, sites, findings);
@@ -198,16 +203,20 @@ fn too_small_here(
     }
 }
 
-/// Whether each block device of a storage gets a part of the limit that it can work with.
-fn check_dirty_limit(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
+/// Whether each block device of each storage gets a part of the limit that it can work with. What is enough for the
+/// storage with the most devices is enough for all.
+fn check_dirty_limit(sites: &SectionSites, findings: &mut Diagnostics) {
     let Some(limit_bytes) = sites.run.settings.dirty_limit_bytes else { return };
-    let devices = match &storage.spec.source {
+    let limited_devices = |storage: &StorageSite| match &storage.spec.source {
         StorageSource::Modelled { devices, layout: StorageLayout::Jbod, .. } => {
-            devices.iter().map(|device| u64::from(device.count)).sum()
+            Some(devices.iter().map(|device| u64::from(device.count)).sum::<u64>())
         }
-        StorageSource::Modelled { .. } | StorageSource::Volume(_) => 1,
-        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return,
+        StorageSource::Modelled { .. } | StorageSource::Volume(_) => Some(1),
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => None,
     };
+    // From the end, so that of equal ones the first is named.
+    let limited = sites.storages.iter().rev().filter_map(|site| Some((site, limited_devices(site)?)));
+    let Some((storage, devices)) = limited.max_by_key(|(_, devices)| *devices) else { return };
     // Each node's devices have a limit of their own, as its memory.
     let part = scaled_down(limit_bytes, sites.scale.value.data) / devices.max(1);
     if part >= DEVICE_MIN_BYTES {
@@ -222,30 +231,34 @@ fn check_dirty_limit(storage: &StorageSite, sites: &SectionSites, findings: &mut
         rounded_bytes(part),
         storage.spec.name
     );
-    let (span, least_bytes) = (sites.run.dirty_limit_span.clone(), DEVICE_MIN_BYTES * devices);
+    let span = sites.run.dirty_limit_span.clone().unwrap_or(0..0);
+    let least_bytes = DEVICE_MIN_BYTES * devices;
     findings.push(too_small_here(span, message, least_bytes, "dirty_limit", sites));
 }
 
-/// Values that can't be checked, or that would be found wrong although they are not.
+fn checks_integrity(workload: &WorkloadSite) -> bool {
+    workload.properties.get("dataintegrity").is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
+}
+
+/// Values that can't be checked.
 fn check_integrity(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
-    let is_on = |value: &String| value.trim().eq_ignore_ascii_case("true");
-    if !workload.properties.get("dataintegrity").is_some_and(is_on) {
-        return;
-    }
-    let mut refuse = |message: String, label: &str| {
+    if checks_integrity(workload)
+        && system.capabilities.is_some_and(|capabilities| capabilities.keeps_nothing)
+    {
+        let message = format!("`dataintegrity` checks what is read, but {} keeps nothing", system.spec.kind);
+        let label = "expected a system that keeps what is written";
         let error = Diagnostic::error(workload.key_span.clone(), message, label);
         findings.push(error.with_context(system.key_span.clone(), "the system"));
-    };
-    if system.capabilities.is_some_and(|capabilities| capabilities.keeps_nothing) {
-        let message =
-            format!("`dataintegrity` checks values that are read, but {} keeps nothing", system.spec.kind);
-        refuse(message, "expected a system that keeps written data");
     }
-    let scans = workload.all_mixes().iter().any(|mix| asks_for(&mix.value, &[OperationKind::Scan]));
-    if scans && workload.scan_filter.is_some() {
-        let message =
-            "`dataintegrity` checks whole records, but `scan_filter` leaves out parts of them".to_owned();
-        refuse(message, "expected one of the two");
+}
+
+/// Values that would be found wrong although they are not, whatever the system.
+fn check_filtered_integrity(workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let has_scans = workload.all_mixes().iter().any(|mix| asks_for(&mix.value, &[OperationKind::Scan]));
+    if let (true, true, Some(filter)) = (checks_integrity(workload), has_scans, &workload.scan_filter) {
+        let message = "`dataintegrity` checks whole records, but `scan_filter` leaves out parts of them";
+        let error = Diagnostic::error(workload.key_span.clone(), message, "expected one of the two");
+        findings.push(error.with_context(filter.span.clone(), "the filter"));
     }
 }
 
@@ -467,31 +480,36 @@ fn check_pool(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagno
 fn check_amounts(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let scale = sites.scale.value.data;
     let most_threads = workload.threads.iter().max_by_key(|threads| threads.value);
+    let mut fewest: Option<(u64, &Spanned<DataAmount>)> = None;
+    // No message names the workload: in [short], one amount stands for all of them.
     for amount in &workload.amounts {
         let records = amount.value.records(workload.record_bytes());
         let bytes = u128::from(records) * u128::from(workload.record_bytes());
         if bytes > u128::from(u64::MAX / 4) {
-            let message = format!("the data of [workload.{}] exceeds four exabytes", workload.name);
+            let message = "the data exceed four exabytes";
             findings.push(Diagnostic::error(amount.span.clone(), message, "expected less data"));
             continue;
         }
         let here = scaled_down(records, scale) / servers::most(sites);
         if here < MIN_RECORDS {
-            let message = format!("[workload.{}] has only {here} records on this machine", workload.name);
+            let message = format!("there are only {here} records on this machine");
             let label = format!("expected at least {MIN_RECORDS} after the data scale");
             findings.push(
                 Diagnostic::error(amount.span.clone(), message, label)
                     .with_help("ask for more data, or lower `data` in [scale]"),
             );
-        } else if let Some(threads) = most_threads
-            && u64::from(threads.value) > here / 2
-        {
-            let message = format!("{} threads are too many for {here} records", threads.value);
-            findings.push(
-                Diagnostic::error(threads.span.clone(), message, "expected fewer threads")
-                    .with_context(amount.span.clone(), "the records, after the data scale"),
-            );
+        } else if fewest.is_none_or(|(least, _)| here < least) {
+            fewest = Some((here, amount));
         }
+    }
+    if let (Some(threads), Some((here, amount))) = (most_threads, fewest)
+        && u64::from(threads.value) > here / 2
+    {
+        let message = format!("{} threads are too many for {here} records", threads.value);
+        findings.push(
+            Diagnostic::error(threads.span.clone(), message, "expected fewer threads")
+                .with_context(amount.span.clone(), "the records, after the data scale"),
+        );
     }
 }
 

@@ -79,19 +79,25 @@ impl Study {
                 }
             }
         }
+        check::check_run(&full, &mut findings);
         check::check_short(&shortened, &full, &mut findings);
+        let is_short_whole = shortened.is_whole;
         let cut_down = check::cut_down(shortened, full.clone());
-        // Both forms must be sound, so that a mistake in one doesn't wait for the day it is asked for.
-        let (sites, other) = if short { (cut_down, full) } else { (full, cut_down) };
+        // Both forms must be sound, so that a mistake in one doesn't wait for the day it is asked for. Without what
+        // could not be read of [short], its form is another one.
+        let (sites, other) = match (short, is_short_whole) {
+            (true, true) => (cut_down, Some(full)),
+            (false, true) => (full, Some(cut_down)),
+            (_, false) => (full, None),
+        };
         check::check(&sites, &mut findings);
         let mut of_other = findings.emptied();
-        check::check(&other, &mut of_other);
-        of_other.retain_errors();
-        for finding in of_other.findings() {
-            if !findings.findings().contains(finding) {
-                findings.push(finding.clone());
-            }
+        if let Some(other) = &other {
+            check::check(other, &mut of_other);
         }
+        of_other.retain_errors();
+        // Most of them are mistakes of both forms, which sorting leaves once.
+        of_other.findings().iter().for_each(|finding| findings.push(finding.clone()));
         findings.sort();
         if findings.has_errors() {
             // Notes weigh a study that works; among mistakes they would only distract.

@@ -35,7 +35,7 @@ pub(super) use short::ShortOverrides;
 pub(super) use sites::SectionSites;
 pub(super) use storage_site::StorageSite;
 pub(super) use system::{SystemSite, check_settings, with_nodes};
-pub(super) use workload::WorkloadSite;
+pub(super) use workload::{DataAmount, WorkloadSite};
 
 /// A study as it was written, before its parts are held against each other.
 pub(super) struct StudySections {
@@ -59,7 +59,7 @@ pub(super) fn read(
     let baseline = root.take("baseline").and_then(|field| field.text("the name of a storage", findings));
     let systems = system::read(root, findings);
     let (storage_names, mut storages) = storage::read(root, media, findings);
-    let workloads = workload::read(root, findings);
+    let (workloads, has_all_of_workloads) = findings.attempt(|findings| workload::read(root, findings));
     let faults = fault::read(root, findings);
     let events = event::read(root, findings);
     let run = execution::read_run(root, findings);
@@ -69,7 +69,9 @@ pub(super) fn read(
         machine::note_elsewhere(&storages, machine, findings);
     }
     let scale = execution::read_scale(root, findings);
-    let short = short::read(root, &workloads, findings);
+    let all_workloads = has_all_of_workloads.then_some(workloads.as_slice());
+    let (mut short, is_whole) = findings.attempt(|findings| short::read(root, all_workloads, findings));
+    short.is_whole = is_whole;
     let reference = execution::read_reference(root, findings);
     root.finish(findings);
     let sites = SectionSites {
@@ -78,10 +80,13 @@ pub(super) fn read(
         scale,
         run,
         reference,
-        systems,
+        system_names: systems.names,
+        systems: systems.sites,
+        role_storages: systems.role_storages,
         storage_names,
         storages,
         workloads,
+        has_all_of_workloads,
         faults,
         events,
     };

@@ -30,6 +30,8 @@ use crate::output;
 /// So many are listed and written to the study.
 const VERIFIED: usize = 3;
 const LISTED: usize = 12;
+/// The same where nothing meets the bound.
+const NEAREST: usize = 5;
 
 /// The output for scripts.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -244,8 +246,12 @@ fn text(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> 
     text += "\n\n";
     if advice.offers.is_empty() {
         text += &output::paragraph(&format!(
-            "Nothing in the catalogue keeps to that with up to {} devices. The nearest:",
-            wanted.most_devices
+            "Nothing in the catalogue keeps to that with up to {} devices. The nearest{}:",
+            wanted.most_devices,
+            match advice.too_slow.len() > NEAREST {
+                true => format!(" {NEAREST} of {}", advice.too_slow.len()),
+                false => String::new(),
+            }
         ));
         text += "\n";
     }
@@ -266,7 +272,7 @@ fn text(advice: &StorageAdvice, about: &AdviceSubject, wanted: &StorageGoal) -> 
         true => {
             let mut nearest: Vec<&StorageOffer> = advice.too_slow.iter().collect();
             nearest.sort_by(|a, b| a.prediction.p99_us.value.total_cmp(&b.prediction.p99_us.value));
-            nearest.into_iter().take(5).collect()
+            nearest.into_iter().take(NEAREST).collect()
         }
     };
     for (index, offer) in listed.iter().enumerate() {

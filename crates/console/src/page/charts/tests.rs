@@ -24,7 +24,7 @@ fn hit_rate_covers_last_interval() {
         sample_with(0.0, 0.0),
         sample_with(1.0, 0.0),
     ]);
-    let lines = hit_rates(&ShownMoments::from_moments(found.moments()).all);
+    let ChartLines { lines, .. } = hit_rates(&ShownMoments::from_moments(found.moments()).all);
     let shares: Vec<f64> = lines[0].points().map(|point| point.1).collect();
     assert_eq!(shares, [0.75, 1.0]);
 }
@@ -54,7 +54,7 @@ fn lines_end_with_cell_and_skip_unmeasured_moments() {
     }
     let chart = CHARTS.iter().find(|chart| chart.id == "iops").unwrap();
     let shown = ShownMoments::from_moments(seen.moments());
-    let lines = (chart.lines)(shown.select_for_chart(chart));
+    let ChartLines { lines, .. } = (chart.lines)(shown.select_for_chart(chart));
     let parts: Vec<Vec<f64>> =
         lines[0].parts.iter().map(|part| part.iter().map(|point| point.1).collect()).collect();
     assert_eq!(parts, [vec![110.0, 120.0], vec![115.0], vec![116.0, 117.0]]);
@@ -92,7 +92,7 @@ fn command_progress_is_drawn_by_figure_and_unit() {
         ..LiveSample::default()
     };
     let seen = history([sample_with("tps", 5.0), sample_with("tps", 6.0), sample_with("ms", 700.0)]);
-    let lines = printed(&ShownMoments::from_moments(seen.moments()).all);
+    let ChartLines { lines, .. } = printed(&ShownMoments::from_moments(seen.moments()).all);
     let names: Vec<(&str, usize)> =
         lines.iter().map(|line| (line.name.as_str(), line.points().count())).collect();
     assert_eq!(names, [("throughput, tps", 2), ("throughput, ms", 1)]);
@@ -108,8 +108,36 @@ fn busiest_of_many_devices_are_drawn() {
     };
     let sample = LiveSample { devices: (0..20).map(device).collect(), ..LiveSample::default() };
     let seen = history([sample]);
-    let lines =
-        build_device_lines(&ShownMoments::from_moments(seen.moments()).all, |device| Some(device.read_iops));
+    let all = ShownMoments::from_moments(seen.moments()).all;
+    let ChartLines { lines, left_out } = build_device_lines(&all, |device| Some(device.read_iops));
     let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
     assert_eq!((lines.len(), names[0], names[6]), (MAX_LINES, "d19", "d13"));
+    assert_eq!(left_out, 13);
+    // The chart says so.
+    let chart = CHARTS.iter().find(|chart| chart.id == "iops").unwrap();
+    let drawn = draw(chart, ChartLines { lines, left_out }, &[], &[], (1e9, 1e9 + 20.0)).into_string();
+    assert!(drawn.contains("Not drawn: 13 further lines."), "{drawn}");
+}
+
+#[test]
+fn chart_with_too_many_groups_counts_rest() {
+    let line = |power: i32| TimeLine {
+        name: format!("gauge {power}"),
+        parts: vec![vec![(1e9, 100_f64.powi(power)), (1e9 + 1.0, 100_f64.powi(power))]],
+        ..TimeLine::default()
+    };
+    let chart = CHARTS.iter().find(|chart| chart.is_mixed).unwrap();
+    let lines: ChartLines = (0..5).map(line).collect::<Vec<_>>().into();
+    let drawn = draw(chart, lines, &[], &[], (1e9, 1e9 + 20.0)).into_string();
+    assert_eq!(drawn.matches("<svg").count(), MAX_GROUPS, "{drawn}");
+    assert!(drawn.contains("Not drawn: 2 further lines."), "{drawn}");
+    let shown = table(
+        quantity::rate,
+        &[TimeLine {
+            parts: vec![(0..15).map(|second| (1e9 + f64::from(second), 1.0)).collect()],
+            ..TimeLine::default()
+        }],
+    )
+    .into_string();
+    assert!(shown.contains("Not shown: 3 earlier times."), "{shown}");
 }

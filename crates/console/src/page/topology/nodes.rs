@@ -40,6 +40,13 @@ struct MachineNode<'a> {
 }
 
 impl GraphSource<'_> {
+    /// Servers and directories that are neither drawn nor in the table.
+    pub(super) fn left_out(&self) -> usize {
+        self.parts.map_or(0, |parts| {
+            parts.servers.len().saturating_sub(MAX_PARTS) + parts.directories.len().saturating_sub(MAX_PARTS)
+        })
+    }
+
     pub(super) fn columns(&self) -> Vec<GraphColumn> {
         let empty = PartsRecord::default();
         let parts = self.parts.unwrap_or(&empty);

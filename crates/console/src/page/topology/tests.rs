@@ -283,3 +283,23 @@ fn foreign_feed_breaks_no_topology() {
     assert!(drawn.contains("&lt;b&gt;") && !drawn.contains("<b>"));
     assert!(drawn.matches("<rect").count() < 200, "{}", drawn.matches("<rect").count());
 }
+
+#[test]
+fn parts_beyond_the_drawn_are_counted() {
+    let server = |number: usize| ServerPart { name: format!("server-{number}"), ..ServerPart::default() };
+    let mut scene = Scene::new("cassandra");
+    for (count, left_out) in [(2, 0), (403, 3)] {
+        scene.parts =
+            Some(PartsRecord { servers: (0..count).map(server).collect(), ..PartsRecord::default() });
+        let ground = GraphSource {
+            planned: None,
+            storage: &scene.storage,
+            sample: &scene.sample,
+            parts: scene.parts.as_ref(),
+            topology: None,
+            nodes: &scene.nodes,
+            storages: &scene.storages,
+        };
+        assert_eq!(ground.left_out(), left_out, "{count}");
+    }
+}

@@ -28,7 +28,7 @@ fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
         check_time(&title(spec), spec.at, &site.at_span, sites, findings);
     }
     if let (Some(name), Some(span)) = (&spec.system, &site.system_span) {
-        let names: Vec<&str> = sites.systems.iter().map(|system| system.spec.name.as_str()).collect();
+        let names: Vec<&str> = sites.system_names.iter().map(String::as_str).collect();
         if !names.contains(&name.as_str()) {
             let message =
                 format!("{} is for a system `{}`, which does not exist", title(spec), name.escape_debug());
@@ -52,12 +52,14 @@ fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
         .collect();
     if of_several.is_empty() {
         // An unknown kind of system has been reported, and so has a wrong setting, without which there might be nodes.
+        // One that could not be read might have some, too.
         let is_understood = |system: &&SystemSite| {
             let settings = system.spec.with_nodes(system.spec.settings.clone());
             let kind = underlay_systems::find(&system.spec.kind);
             kind.is_some_and(|kind| kind.check_settings(&settings).is_empty())
         };
-        if concerned.iter().any(is_understood) {
+        let could_have_nodes = spec.system.is_none() && !sites.has_all_systems();
+        if !could_have_nodes && concerned.iter().any(is_understood) {
             findings.push(report_no_nodes(site, &concerned));
         }
         return;

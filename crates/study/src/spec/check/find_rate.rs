@@ -13,6 +13,10 @@ pub(super) fn check_steps(workload: &WorkloadSite, sites: &SectionSites, finding
         (None, Some(to_per_s)) => (to_per_s, "to"),
         (None, None) => return,
     };
+    // Without its own, a step has the measurement's.
+    if wanted.value.step.is_none() && !sites.run.has_duration {
+        return;
+    }
     let (step, time) = (wanted.value.step(sites.run.settings.duration), sites.scale.value.time);
     // A step that tells nothing is lengthened.
     let search = wanted.value.search(step, time);

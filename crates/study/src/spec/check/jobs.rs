@@ -1,5 +1,7 @@
 //! Batch jobs: whether the systems run them, and the storages have room for what they leave.
 
+use std::ops::Range;
+
 use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics, UnknownName};
 
@@ -62,8 +64,17 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
         // Requests for a system without jobs: the usual case.
         (false, true) => {}
     }
-    // Several servers have data of their own each, and a job reads the output of another one.
-    if let (true, Some(span), true) = (workload.is_batch, &system.servers_span, system.spec.servers > 1) {
+}
+
+/// Several servers have data of their own each, and a job reads the output of another one. One workload is enough to
+/// name: the servers are what stands in its way.
+pub(super) fn check_servers(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
+    let (Some(span), Some(workload)) =
+        (&system.servers_span, sites.workloads.iter().find(|workload| workload.is_batch))
+    else {
+        return;
+    };
+    if system.spec.servers > 1 {
         let message = format!("the jobs of [workload.{}] can't be shared by several servers", workload.name);
         findings.push(
             Diagnostic::error(span.clone(), message, "expected one server")
@@ -75,10 +86,19 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
 
 /// Whether each job has work to do after the data scale.
 pub(super) fn check_amounts(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
+    let mut reported: Vec<&Range<usize>> = Vec::new();
     for job in &workload.jobs {
         let here = scaled_down(job.spec.data_bytes, sites.scale.value.data);
-        if here < MIN_DATA_BYTES {
-            let message = format!("job `{}` has only {} on this machine", job.spec.name, rounded_bytes(here));
+        // A size that stands for several jobs is one mistake.
+        if here < MIN_DATA_BYTES && !reported.contains(&&job.data_span) {
+            reported.push(&job.data_span);
+            let of_same_size = workload.jobs.iter().filter(|other| other.data_span == job.data_span);
+            let names: Vec<String> = of_same_size.map(|other| format!("`{}`", other.spec.name)).collect();
+            let subject = match names.as_slice() {
+                [only] => format!("job {only} has"),
+                several => format!("jobs {} have", several.join(", ")),
+            };
+            let message = format!("{subject} only {} on this machine", rounded_bytes(here));
             let label = format!("expected at least {} after the data scale", rounded_bytes(MIN_DATA_BYTES));
             findings.push(
                 Diagnostic::error(job.data_span.clone(), message, label)

@@ -1,22 +1,15 @@
 //! `[short]` held against the study that it cuts down.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use underlay_config::{Diagnostic, Diagnostics, Spanned};
 
 use crate::spec::model::StorageSource;
-use crate::spec::read::{SectionSites, ShortOverrides};
+use crate::spec::read::{DataAmount, SectionSites, ShortOverrides, StorageSite, WorkloadSite};
 
-/// Reports mixes that no workload of the study has: they could not be kept.
+/// Reports what [short] keeps or changes and the study does not have. What could not be read may have it.
 pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
-    let mixes = sites.workloads.iter().flat_map(|workload| &workload.mixes);
-    let names: Vec<&str> = mixes.map(|mix| mix.value.as_str()).collect();
-    // Without any mix there is nothing to expect.
-    for mix in short.mixes.iter().filter(|mix| !names.contains(&mix.value.as_str()) && !names.is_empty()) {
-        let message = format!("[short] keeps mix \"{}\", which no workload has", mix.value);
-        let label = format!("expected one of {}", names.join(", "));
-        findings.push(Diagnostic::error(mix.span.clone(), message, label));
-    }
     let names: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
     for name in &short.workloads {
         if !names.contains(&name.value.as_str()) && !names.is_empty() {
@@ -24,34 +17,157 @@ pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites,
         }
     }
     check_storages(short, sites, findings);
-    let jobs = sites.workloads.iter().flat_map(|workload| &workload.jobs);
-    let names: BTreeSet<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
-    for job in short.jobs.iter().filter(|job| !names.contains(job.value.as_str())) {
-        let message = format!("[short] keeps job \"{}\", which no workload has", job.value.escape_debug());
-        let label = if names.is_empty() {
-            "expected a workload of `kind = \"jobs\"`".to_owned()
-        } else {
-            format!("expected one of {}", names.iter().copied().collect::<Vec<_>>().join(", "))
-        };
-        findings.push(Diagnostic::error(job.span.clone(), message, label));
+    if sites.has_all_of_workloads && !sites.workloads.is_empty() {
+        let workloads = KeptWorkloads::new(short, sites);
+        workloads.check_mixes(short, findings);
+        workloads.check_jobs(short, findings);
+        workloads.check_changes(short, findings);
     }
     // It replaces a value that has to be there: one system with it is enough.
     if let Some(servers) = &short.servers
         && !sites.systems.is_empty()
+        && sites.has_all_systems()
         && sites.systems.iter().all(|system| system.servers_span.is_none())
     {
         let message = "[short] changes `servers`, which no system has";
         let label = "expected `servers` in a section [system.NAME] as well";
         findings.push(Diagnostic::error(servers.span.clone(), message, label));
     }
-    let is_volume = |source: &StorageSource| matches!(source, StorageSource::Volume(_));
+    check_devices(short, sites, findings);
+}
+
+/// The workloads of the short form, before it cuts down their lists.
+struct KeptWorkloads<'a> {
+    workloads: Vec<&'a WorkloadSite>,
+    /// How messages call them.
+    title: &'static str,
+}
+
+impl<'a> KeptWorkloads<'a> {
+    fn new(short: &ShortOverrides, sites: &'a SectionSites) -> KeptWorkloads<'a> {
+        let all: Vec<&WorkloadSite> = sites.workloads.iter().collect();
+        let is_known =
+            |name: &Spanned<String>| sites.workloads.iter().any(|workload| workload.name == name.value);
+        // A name that could not be read, or that no workload has, was meant to keep another one.
+        if short.workloads.is_empty() || !short.is_whole || !short.workloads.iter().all(is_known) {
+            return KeptWorkloads { workloads: all, title: "no workload" };
+        }
+        let is_kept =
+            |workload: &&WorkloadSite| short.workloads.iter().any(|name| name.value == workload.name);
+        KeptWorkloads {
+            workloads: all.into_iter().filter(is_kept).collect(),
+            title: "no workload that it keeps",
+        }
+    }
+
+    /// Mixes that could not be kept.
+    fn check_mixes(&self, short: &ShortOverrides, findings: &mut Diagnostics) {
+        let mixes = self.workloads.iter().flat_map(|workload| &workload.mixes);
+        let names: BTreeSet<&str> = mixes.map(|mix| mix.value.as_str()).collect();
+        for mix in short.mixes.iter().filter(|mix| !names.contains(mix.value.as_str())) {
+            let message = format!("[short] keeps mix \"{}\", which {} has", mix.value, self.title);
+            let label = one_of(&names, "expected a workload with `mixes`");
+            findings.push(Diagnostic::error(mix.span.clone(), message, label));
+        }
+    }
+
+    /// Jobs that could not be kept, and sizes of jobs that are not kept.
+    fn check_jobs(&self, short: &ShortOverrides, findings: &mut Diagnostics) {
+        let jobs = self.workloads.iter().flat_map(|workload| &workload.jobs);
+        let names: BTreeSet<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
+        let lacking = "expected a workload of `kind = \"jobs\"`";
+        for job in short.jobs.iter().filter(|job| !names.contains(job.value.as_str())) {
+            let message =
+                format!("[short] keeps job \"{}\", which {} has", job.value.escape_debug(), self.title);
+            findings.push(Diagnostic::error(job.span.clone(), message, one_of(&names, lacking)));
+        }
+        let Some(amounts) = &short.job_amounts else { return };
+        if names.is_empty() {
+            let message = format!("[short] changes `job_data`, but {} runs jobs", self.title);
+            findings.push(Diagnostic::error(amounts.span.clone(), message, lacking));
+            return;
+        }
+        let is_kept = |name: &str| {
+            let is_listed = short.jobs.is_empty() || short.jobs.iter().any(|job| job.value == name);
+            names.contains(name) && (is_listed || !short.is_whole)
+        };
+        for (name, span) in amounts.value.named().filter(|(name, _)| !is_kept(name)) {
+            let message = format!(
+                "[short] changes the data of job \"{}\", which it does not keep",
+                name.escape_debug()
+            );
+            let label = "expected the jobs that it keeps, or this one among them";
+            findings.push(Diagnostic::error(span.clone(), message, label));
+        }
+    }
+
+    /// Keys that change nothing, since no workload has what they replace.
+    fn check_changes(&self, short: &ShortOverrides, findings: &mut Diagnostics) {
+        let mut refuse = |key: &str, span: Option<&Range<usize>>, reason: &str, label: &str| {
+            if let Some(span) = span {
+                let message = format!("[short] changes `{key}`, but {reason}");
+                findings.push(Diagnostic::error(span.clone(), message, label));
+            }
+        };
+        if self.workloads.iter().all(|workload| workload.is_batch) {
+            let reason = format!("{} runs batch jobs", self.title.replacen("no", "every", 1));
+            let label = "expected none: jobs take as long as they take";
+            refuse("warmup", short.warmup.as_ref().map(|warmup| &warmup.span), &reason, label);
+            refuse("duration", short.duration.as_ref().map(|duration| &duration.span), &reason, label);
+        }
+        if !self.workloads.iter().any(|workload| workload.sends_requests()) {
+            let reason = format!("{} sends requests", self.title);
+            let label = "expected a workload with `mixes`";
+            refuse("distribution", first_span(&short.distributions), &reason, label);
+            refuse("threads", first_span(&short.threads), &reason, label);
+            refuse("rate", first_span(&short.rates), &reason, label);
+            let key = match short.amounts.first().map(|amount| &amount.value) {
+                Some(DataAmount::Records(_)) => "records",
+                _ => "data",
+            };
+            refuse(key, first_span(&short.amounts), &reason, label);
+        }
+    }
+}
+
+fn first_span<T>(list: &[Spanned<T>]) -> Option<&Range<usize>> {
+    list.first().map(|first| &first.span)
+}
+
+fn one_of(names: &BTreeSet<&str>, without_any: &str) -> String {
+    match names.is_empty() {
+        true => without_any.to_owned(),
+        false => format!("expected one of {}", names.iter().copied().collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Keys that change nothing, since no storage that is kept has such devices.
+fn check_devices(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
+    if !sites.has_all_storages() || sites.storages.is_empty() {
+        return;
+    }
+    // A name that could not be read was meant to keep one more.
+    let keeps_all = short.storages.is_empty() || !short.is_whole;
+    let is_kept = |storage: &&StorageSite| {
+        keeps_all
+            || sites.is_for_a_role(storage)
+            || short.storages.iter().any(|name| name.value == storage.spec.name)
+    };
+    let storages: Vec<&StorageSite> = sites.storages.iter().filter(is_kept).collect();
+    let title = if keeps_all { "no storage" } else { "no storage that it keeps" };
     if let Some(devices) = &short.pool_devices
-        && !sites.storages.is_empty()
-        && !sites.storages.iter().any(|storage| is_volume(&storage.spec.source))
+        && !storages.iter().any(|storage| matches!(storage.spec.source, StorageSource::Volume(_)))
     {
-        let message = "[short] changes `pool_devices`, but no storage uses a pool";
+        let message = format!("[short] changes `pool_devices`, but {title} uses a pool");
         let label = "expected a section [pool.NAME], and a storage of it";
         findings.push(Diagnostic::error(devices.span.clone(), message, label));
+    }
+    if let Some(limit) = &short.dirty_limit
+        && !storages.iter().any(|storage| storage.spec.is_modelled())
+    {
+        let message = format!("[short] changes `dirty_limit`, but {title} is modelled");
+        let label = "expected a storage with `devices` or `pool`";
+        findings.push(Diagnostic::error(limit.span.clone(), message, label));
     }
 }
 
@@ -61,13 +177,14 @@ fn does_not_exist(kind: &str, name: &Spanned<String>, names: &[&str]) -> Diagnos
 }
 
 fn check_storages(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
-    let compared = || sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
-    let names: Vec<&str> = compared().map(|storage| storage.spec.name.as_str()).collect();
+    let compared = sites.storage_names.iter().filter(|name| !sites.role_storages.contains(*name));
+    let names: Vec<&str> = compared.map(String::as_str).collect();
     for name in short.storages.iter().filter(|name| !sites.storage_names.contains(&name.value)) {
         findings.push(does_not_exist("storage", name, &names));
     }
     let (Some(first), Some(baseline)) = (short.storages.first(), sites.baseline_name()) else { return };
-    if !short.storages.iter().any(|name| name.value == baseline) {
+    // It may be the name that could not be read.
+    if short.is_whole && !short.storages.iter().any(|name| name.value == baseline) {
         let message =
             format!("[short] does not keep storage \"{baseline}\", to which the others are compared");
         let label = format!("expected \"{baseline}\" among them");
@@ -98,7 +215,7 @@ pub(in crate::spec) fn cut_down(short: ShortOverrides, mut sites: SectionSites) 
         sites.run.settings.warmup = warmup.value;
     }
     if let Some(duration) = short.duration {
-        sites.run.settings.duration = duration.value;
+        (sites.run.settings.duration, sites.run.has_duration) = (duration.value, true);
         // Findings about it then point into [short].
         sites.run.duration_span = Some(duration.span);
     }
@@ -107,7 +224,7 @@ pub(in crate::spec) fn cut_down(short: ShortOverrides, mut sites: SectionSites) 
     }
     if let Some(limit) = short.dirty_limit {
         sites.run.settings.dirty_limit_bytes = Some(limit.value);
-        sites.run.dirty_limit_span = limit.span;
+        sites.run.dirty_limit_span = Some(limit.span);
     }
     if let Some(servers) = &short.servers {
         for system in sites.systems.iter_mut().filter(|system| system.servers_span.is_some()) {
@@ -146,7 +263,7 @@ pub(in crate::spec) fn cut_down(short: ShortOverrides, mut sites: SectionSites) 
         }
         if workload.is_batch {
             if let Some(amounts) = &short.job_amounts {
-                workload.jobs.iter_mut().for_each(|job| amounts.apply(job));
+                workload.jobs.iter_mut().for_each(|job| amounts.value.apply(job));
             }
             continue;
         }

@@ -53,7 +53,8 @@ pub(in crate::spec) fn read_devices(
             devices.push(Spanned::new(device, element.span.clone()));
         }
     }
-    if let (Some(StorageLayout::Mirror), [only]) = (layout, devices.as_slice())
+    // Beside one that could not be read it may be a mirror of two.
+    if let (Some(StorageLayout::Mirror), [only], [_]) = (layout, devices.as_slice(), elements.as_slice())
         && only.value.count == 1
     {
         findings.push(Diagnostic::error(

@@ -33,9 +33,14 @@ pub(super) fn read_measured_time(field: &Field<'_>, findings: &mut Diagnostics) 
 #[derive(Clone)]
 pub(in crate::spec) struct RunSite {
     pub settings: RunSettings,
-    /// Absent when the default was taken.
+    /// Absent when the default was taken, as each of these.
+    pub warmup_span: Option<Range<usize>>,
     pub duration_span: Option<Range<usize>>,
-    pub dirty_limit_span: Range<usize>,
+    pub attachment_span: Option<Range<usize>>,
+    pub dirty_limit_span: Option<Range<usize>>,
+    pub raw_span: Option<Range<usize>>,
+    /// Whether the duration is what the study says, and not the default for one that could not be read.
+    pub has_duration: bool,
 }
 
 /// `[run]`; a key that is left out has the default below.
@@ -52,18 +57,30 @@ pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnosti
             dirty_limit_bytes: None,
             raw: false,
         },
+        warmup_span: None,
         duration_span: None,
-        dirty_limit_span: 0..0,
+        attachment_span: None,
+        dirty_limit_span: None,
+        raw_span: None,
+        has_duration: true,
     };
-    let Some(mut section) = root.take("run").and_then(|field| field.section("[run]", findings)) else {
+    let Some(field) = root.take("run") else { return site };
+    let Some(mut section) = field.section("[run]", findings) else {
+        site.has_duration = false;
         return site;
     };
     if let Some(warmup) = section.take("warmup").and_then(|field| field.duration(true, findings)) {
         site.settings.warmup = warmup.value;
+        site.warmup_span = Some(warmup.span);
     }
-    if let Some(duration) = section.take("duration").and_then(|field| read_measured_time(&field, findings)) {
-        site.settings.duration = duration.value;
-        site.duration_span = Some(duration.span);
+    if let Some(field) = section.take("duration") {
+        match read_measured_time(&field, findings) {
+            Some(duration) => {
+                site.settings.duration = duration.value;
+                site.duration_span = Some(duration.span);
+            }
+            None => site.has_duration = false,
+        }
     }
     if let Some(count) =
         section.take("repetitions").and_then(|field| field.count(1..=MAX_REPETITIONS, findings))
@@ -79,14 +96,20 @@ pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnosti
     }
     if let Some(field) = section.take("attachment") {
         let names: Vec<&'static str> = choice::ATTACHMENTS.iter().map(|way| way.name).collect();
-        site.settings.attachment = field.word(&names, findings).map(|word| word.value.to_owned());
+        if let Some(word) = field.word(&names, findings) {
+            site.settings.attachment = Some(word.value.to_owned());
+            site.attachment_span = Some(word.span);
+        }
     }
     if let Some(limit) = section.take("dirty_limit").and_then(|field| field.bytes(findings)) {
         site.settings.dirty_limit_bytes = Some(limit.value);
-        site.dirty_limit_span = limit.span;
+        site.dirty_limit_span = Some(limit.span);
     }
-    if let Some(raw) = section.take("raw").and_then(|field| field.boolean(findings)) {
+    if let Some(field) = section.take("raw")
+        && let Some(raw) = field.boolean(findings)
+    {
         site.settings.raw = raw;
+        site.raw_span = Some(field.span);
     }
     section.finish(findings);
     site

@@ -37,6 +37,11 @@ impl JobAmounts {
         own.or(self.others.as_ref())
     }
 
+    /// The jobs that have an amount of their own, with the place of it.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &Range<usize>)> {
+        self.of_jobs.iter().map(|(name, bytes)| (name.as_str(), &bytes.span))
+    }
+
     /// In place of the job's own, where it is named.
     pub(crate) fn apply(&self, job: &mut JobSite) {
         if let Some(bytes) = self.amount_for(&job.spec.name) {
@@ -56,9 +61,11 @@ pub(in crate::spec) fn read(section: &mut Section<'_>, findings: &mut Diagnostic
         None => Some(COMPRESSIBILITY),
     };
     let limit = section.take("limit").and_then(|field| field.duration(false, findings));
-    let names = jobs.map(|field| read_names(&field, findings)).unwrap_or_default();
+    let (names, has_all_names) =
+        findings.attempt(|findings| jobs.map(|field| read_names(&field, findings)).unwrap_or_default());
     let job_names: Vec<&str> = names.iter().map(|name| name.value.as_str()).collect();
-    let amounts = data.as_ref().and_then(|field| read_amounts(field, &job_names, findings));
+    let job_names = has_all_names.then_some(job_names.as_slice());
+    let amounts = data.as_ref().and_then(|field| read_amounts(field, job_names, findings));
     let (Some(amounts), Some(compressibility), Some(data)) = (amounts, compressibility, data) else {
         return Vec::new();
     };
@@ -89,10 +96,10 @@ pub(in crate::spec) fn read_names(field: &Field<'_>, findings: &mut Diagnostics)
     field.list(findings, |element, findings| element.text("the name of a job, as in \"terasort\"", findings))
 }
 
-/// A size, or one by job.
+/// A size, or one by job. `jobs` are all that there are, if they could be read.
 pub(in crate::spec) fn read_amounts(
     field: &Field<'_>,
-    jobs: &[&str],
+    jobs: Option<&[&str]>,
     findings: &mut Diagnostics,
 ) -> Option<JobAmounts> {
     if field.as_text().is_some() {
@@ -112,10 +119,10 @@ pub(in crate::spec) fn read_amounts(
         };
         if size.key == OTHERS {
             amounts.others = Some(bytes);
-        } else if jobs.contains(&size.key.as_str()) {
+        } else if jobs.is_none_or(|jobs| jobs.contains(&size.key.as_str())) {
             amounts.of_jobs.push((size.key.clone(), bytes));
-        } else if !jobs.is_empty() {
-            // Only beside jobs that are known: a list of them that could not be read has findings of its own.
+        } else if let Some(jobs) = jobs.filter(|jobs| !jobs.is_empty()) {
+            // Without any job, all of the table is out of place.
             let names: Vec<&str> = jobs.iter().copied().chain([OTHERS]).collect();
             let message = format!("`{}` in {} is not one of the jobs", size.key.escape_debug(), field.place);
             let expected = format!("expected one of {}", names.join(", "));

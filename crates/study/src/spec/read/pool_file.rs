@@ -43,12 +43,15 @@ pub fn read_pool_file(
     let name = name.and_then(|field| field.name(&mut findings));
     let listen = root.take("listen").and_then(|field| read_address(&field, &mut findings));
     let directory = root.take("directory").and_then(|field| read_path(&field, &mut findings));
-    let devices = read_devices(&mut root, &media, base_directory, &mut findings);
+    let (devices, has_all_devices) =
+        findings.attempt(|findings| read_devices(&mut root, &media, base_directory, findings));
     let power_cut = root.take("power_cut");
     let is_real = matches!(devices, Some(PoolDevices::Paths(_)));
     let power_cut = power_cut.is_some_and(|field| read_power_cut(&field, is_real, &mut findings));
     let volumes = root.take("volume");
-    let volumes = volumes.map(|field| read_volumes(&field, devices.as_ref(), base_directory, &mut findings));
+    // Of a list with a mistake, nobody knows how many there are.
+    let counted = devices.as_ref().filter(|_| has_all_devices);
+    let volumes = volumes.map(|field| read_volumes(&field, counted, base_directory, &mut findings));
     let scale = execution::read_scale(&mut root, &mut findings);
     root.finish(&mut findings);
     // A pool's data is not scaled: write a smaller pool as one.
@@ -226,8 +229,9 @@ fn read_volume(
     let bytes_per_second = bandwidth
         .and_then(|field| field.bandwidth_mb_s(findings))
         .map(|bandwidth| (bandwidth.value * 1e6).round() as u64);
-    let hosts = hosts.map(|field| field.list(findings, read_host)).unwrap_or_default();
-    let secrets = secrets.read(!hosts.is_empty(), base_directory, findings);
+    let (hosts, has_all_hosts) =
+        findings.attempt(|findings| hosts.map(|field| field.list(findings, read_host)).unwrap_or_default());
+    let secrets = secrets.read(!hosts.is_empty() || !has_all_hosts, base_directory, findings);
     let shared = shared.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
     let limits = RateLimits { iops, bytes_per_second };
     // Only here a missing capacity ends it: the other fields' mistakes are reported, too.

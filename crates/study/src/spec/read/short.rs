@@ -11,10 +11,12 @@ use super::workload::{DataAmount, WorkloadSite};
 use super::{execution, jobs, mixes, rate, workload};
 use crate::spec::model::StudyRate;
 
-/// Overrides. `mixes`, `jobs`, `workloads` and `storages` say which of the study's are kept; the other lists replace
-/// those of every workload. A list that is empty changes nothing.
+/// Overrides, with the places that later checks point at. `mixes`, `jobs`, `workloads` and `storages` say which of the
+/// study's are kept; the other lists replace those of every workload. A list that is empty changes nothing.
 #[derive(Default)]
 pub(in crate::spec) struct ShortOverrides {
+    /// Whether nothing is missing that could not be read.
+    pub is_whole: bool,
     pub warmup: Option<Spanned<Duration>>,
     pub duration: Option<Spanned<Duration>>,
     pub repetitions: Option<u32>,
@@ -26,7 +28,7 @@ pub(in crate::spec) struct ShortOverrides {
     pub threads: Vec<Spanned<u32>>,
     pub rates: Vec<Spanned<StudyRate>>,
     pub amounts: Vec<Spanned<DataAmount>>,
-    pub job_amounts: Option<jobs::JobAmounts>,
+    pub job_amounts: Option<Spanned<jobs::JobAmounts>>,
     pub servers: Option<Spanned<u32>>,
     pub pool_devices: Option<Spanned<u32>>,
     pub time: Option<Spanned<f64>>,
@@ -34,10 +36,10 @@ pub(in crate::spec) struct ShortOverrides {
     pub dirty_limit: Option<Spanned<u64>>,
 }
 
-/// `workloads` are those of the full study.
+/// `workloads` are those of the full study, if nothing is missing from them.
 pub(in crate::spec) fn read(
     root: &mut Section<'_>,
-    workloads: &[WorkloadSite],
+    workloads: Option<&[WorkloadSite]>,
     findings: &mut Diagnostics,
 ) -> ShortOverrides {
     let Some(mut section) = root.take("short").and_then(|field| field.section("[short]", findings)) else {
@@ -61,9 +63,12 @@ pub(in crate::spec) fn read(
     }
     if let Some(field) = section.take("job_data") {
         // `[short]` names no workload here, so a job of any will do.
-        let jobs = workloads.iter().flat_map(|workload| &workload.jobs);
-        let names: Vec<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
-        short.job_amounts = jobs::read_amounts(&field, &names, findings);
+        let names = workloads.map(|workloads| -> Vec<&str> {
+            let jobs = workloads.iter().flat_map(|workload| &workload.jobs);
+            jobs.map(|job| job.spec.name.as_str()).collect()
+        });
+        let amounts = jobs::read_amounts(&field, names.as_deref(), findings);
+        short.job_amounts = amounts.map(|amounts| Spanned::new(amounts, field.key_span));
     }
     if let Some(field) = section.take("workloads") {
         short.workloads =

@@ -1,5 +1,7 @@
 //! The sections of a study that could be read, each with the places that later checks point at.
 
+use std::collections::BTreeSet;
+
 use underlay_config::Spanned;
 use underlay_record::ReferenceTable;
 
@@ -19,11 +21,18 @@ pub(in crate::spec) struct SectionSites {
     pub scale: ScaleSite,
     pub run: RunSite,
     pub reference: Option<Spanned<ReferenceTable>>,
+    /// All of them, also those that could not be read.
+    pub system_names: Vec<String>,
     pub systems: Vec<SystemSite>,
+    /// Where systems keep a part of what they store.
+    pub role_storages: BTreeSet<String>,
     /// All of them, also those that could not be read.
     pub storage_names: Vec<String>,
     pub storages: Vec<StorageSite>,
+    /// One of each, which may lack what could not be read.
     pub workloads: Vec<WorkloadSite>,
+    /// Whether nothing is missing from them.
+    pub has_all_of_workloads: bool,
     pub faults: Vec<FaultSite>,
     pub events: Vec<EventSite>,
 }
@@ -48,7 +57,16 @@ impl SectionSites {
 
     /// Whether a system keeps a part of what it stores there, so that it is no storage to be compared.
     pub(crate) fn is_for_a_role(&self, storage: &StorageSite) -> bool {
-        let mut named = self.systems.iter().flat_map(|system| system.roles.values());
-        named.any(|name| name.value == storage.spec.name)
+        self.role_storages.contains(&storage.spec.name)
+    }
+
+    /// Whether each system could be read, so that what none of them has is not in the text either.
+    pub(crate) fn has_all_systems(&self) -> bool {
+        self.systems.len() == self.system_names.len()
+    }
+
+    /// The same of storages.
+    pub(crate) fn has_all_storages(&self) -> bool {
+        self.storages.len() == self.storage_names.len()
     }
 }

@@ -1,6 +1,6 @@
 //! `[system.NAME]`: a data system, its memory and its own settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned, UnknownName, closest, named_sections};
@@ -31,14 +31,32 @@ pub(in crate::spec) struct SystemSite {
     pub capabilities: Option<SystemCapabilities>,
 }
 
-pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> Vec<SystemSite> {
-    named_sections(root, "system", "rocksdb", findings)
-        .into_iter()
-        .filter_map(|(name, section)| read_system(name, section, findings))
-        .collect()
+/// What the sections of all systems say.
+#[derive(Default)]
+pub(in crate::spec) struct SystemSections {
+    /// All of them, also those that could not be read.
+    pub names: Vec<String>,
+    pub sites: Vec<SystemSite>,
+    /// The storages that they name for roles, also those that could not be read.
+    pub role_storages: BTreeSet<String>,
 }
 
-fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> Option<SystemSite> {
+pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) -> SystemSections {
+    let mut systems = SystemSections::default();
+    for (name, section) in named_sections(root, "system", "rocksdb", findings) {
+        systems.names.push(name.clone());
+        let site = read_system(name, section, &mut systems.role_storages, findings);
+        systems.sites.extend(site);
+    }
+    systems
+}
+
+fn read_system(
+    name: String,
+    mut section: Section<'_>,
+    role_storages: &mut BTreeSet<String>,
+    findings: &mut Diagnostics,
+) -> Option<SystemSite> {
     let key_span = section.span.clone();
     let kind = match section.take("kind") {
         Some(field) => field.text("the name of a system", findings),
@@ -69,6 +87,7 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
     let mut roles = BTreeMap::new();
     for &(role, _) in system.map_or(&[][..], |system| system.capabilities().roles) {
         let name = section.take(role).and_then(|field| field.text("the name of a storage", findings));
+        role_storages.extend(name.as_ref().map(|name| name.value.clone()));
         roles.extend(name.map(|name| (role, name)));
     }
     let node_count = nodes.as_ref().map_or(1, |nodes| nodes.value);

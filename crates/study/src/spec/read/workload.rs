@@ -123,6 +123,11 @@ impl WorkloadSite {
         WorkloadSite { is_batch: false, is_benchmark: true, benchmark, ..empty }
     }
 
+    /// Whether it is operations on records, and neither jobs nor a command.
+    pub(crate) fn sends_requests(&self) -> bool {
+        !self.is_batch && !self.is_benchmark
+    }
+
     /// Whether anything of it runs.
     pub(crate) fn is_empty(&self) -> bool {
         self.mixes.is_empty() && self.jobs.is_empty() && self.benchmark.is_none()
@@ -243,12 +248,14 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         .require("threads", "threads = 8", findings)
         .map(|field| read_threads(&field, findings))
         .unwrap_or_default();
-    let rates = match section.take("rate") {
+    let (rates, has_all_rates) = findings.attempt(|findings| match section.take("rate") {
         Some(field) => rate::read_rates(&field, findings),
         None => vec![Spanned::new(StudyRate::Max, key_span.clone())],
-    };
+    });
+    let is_searched = section.has("find_rate");
     let find_rate = read_find_rate(&mut section, &rates, &mixes, findings);
-    let arrivals = read_arrivals(&mut section, &rates, find_rate.is_some(), findings);
+    let may_have_rate = is_searched || !has_all_rates;
+    let arrivals = read_arrivals(&mut section, &rates, may_have_rate, findings);
     let background = beside::read(&mut section, &mixes, findings);
     let properties =
         section.take("properties").map(|field| read_properties(&field, findings)).unwrap_or_default();
@@ -335,14 +342,14 @@ fn read_find_rate(
 fn read_arrivals(
     section: &mut Section<'_>,
     rates: &[Spanned<StudyRate>],
-    is_found: bool,
+    may_have_rate: bool,
     findings: &mut Diagnostics,
 ) -> ArrivalProcess {
     let Some(field) = section.take("arrivals") else { return ArrivalProcess::default() };
     let Some(word) = field.word(&ArrivalProcess::ALL.map(ArrivalProcess::name), findings) else {
         return ArrivalProcess::default();
     };
-    if !is_found && !rates.is_empty() && rates.iter().all(|rate| rate.value == StudyRate::Max) {
+    if !may_have_rate && rates.iter().all(|rate| rate.value == StudyRate::Max) {
         let message = format!("{} says how operations arrive, but has no rate", section.title);
         findings.push(Diagnostic::error(
             field.key_span.clone(),
