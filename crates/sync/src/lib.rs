@@ -19,6 +19,7 @@ pub mod simulation;
 pub mod slices;
 pub mod thread;
 mod time;
+pub mod timer_slack;
 mod unsimulated;
 
 pub use channel::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, channel};
