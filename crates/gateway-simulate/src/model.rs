@@ -584,7 +584,7 @@ impl ObjectModel {
 
 /// The first bytes, for people.
 fn text_of(bytes: &Bytes) -> String {
-    let first: String = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let first = base16ct::lower::encode_string(&bytes[..bytes.len().min(16)]);
     format!("{} bytes from {first} on", bytes.len())
 }
 

@@ -1,5 +1,6 @@
 //! Checksums of what clients send: computed while it passes, compared before anything counts.
 
+use base16ct::lower::encode_string as hex;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crc_fast::{CrcAlgorithm, Digest as Crc, checksum_combine};
@@ -177,27 +178,17 @@ impl DigestSet {
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string can't fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// The ETag of an object of several parts: the MD5 of their MD5s, and how many they are.
 pub(crate) fn multipart_etag<'a>(parts: impl Iterator<Item = &'a str>) -> GatewayResult<String> {
     let mut md5 = Hasher::new(MessageDigest::md5()).map_err(hashing)?;
     let mut count = 0;
     for part in parts {
-        let bytes: Vec<u8> = (0..part.len() / 2)
-            .map(|index| {
-                part.get(index * 2..index * 2 + 2)
-                    .and_then(|pair| u8::from_str_radix(pair, 16).ok())
-                    .unwrap_or(0)
-            })
-            .collect();
+        // A client may list any text. What is no digit counts as 0, and the ETag is then another one.
+        let byte_of = |pair: &[u8]| {
+            let mut byte = [0];
+            base16ct::mixed::decode(pair, &mut byte).map_or(0, |_| byte[0])
+        };
+        let bytes: Vec<u8> = part.as_bytes().chunks_exact(2).map(byte_of).collect();
         md5.update(&bytes).map_err(hashing)?;
         count += 1;
     }

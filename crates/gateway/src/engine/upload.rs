@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use base16ct::lower::encode_string as hex;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
@@ -22,7 +23,7 @@ use super::shared::{check_headers, refuse_feature};
 use super::slots::CommitFence;
 use super::write::{VerifyBody, WriteReceipt, WriteTarget, check_target, whole};
 use super::{BucketState, GatewayEngine};
-use crate::digests::{ChecksumKind, DigestResults, check_coverage, hex, multipart_etag};
+use crate::digests::{ChecksumKind, DigestResults, check_coverage, multipart_etag};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::journal::WrittenContent;
 use crate::meta::{Holder, ObjectName};

@@ -16,6 +16,7 @@ use crate::engine::VerifyBody;
 use crate::errors::{GatewayError, GatewayResult};
 use crate::headers::written;
 use crate::model::ObjectChecksums;
+use crate::url_escapes;
 
 /// S3's limit of tags.
 const MAX_TAGS: usize = 10;
@@ -309,20 +310,10 @@ pub(super) fn check_tags(mut tags: Vec<(String, String)>) -> S3Result<Vec<(Strin
 /// Percent-encoded text, with `+` for a space.
 fn unescaped(text: &str) -> S3Result<String> {
     let wrong = || invalid(format!("{text:?} is not percent-encoded text"));
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digits = [rest.next().ok_or_else(wrong)?, rest.next().ok_or_else(wrong)?];
-                let digits = std::str::from_utf8(&digits).map_err(|_| wrong())?;
-                bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
-            }
-            other => bytes.push(other),
-        }
+    match url_escapes::has_whole_escapes(text.as_bytes()) {
+        true => url_escapes::decode_form(text).map_err(|_| wrong()),
+        false => Err(wrong()),
     }
-    String::from_utf8(bytes).map_err(|_| wrong())
 }
 
 #[cfg(test)]
@@ -339,7 +330,7 @@ mod tests {
         );
         assert!(tags(Some("ключ=значение&key@=a:b/c._-%3D")).is_ok());
         let code = |text: &str| tags(Some(text)).unwrap_err().code().as_str().to_owned();
-        for text in ["a=1&a=2", "=1", "a=%zz"] {
+        for text in ["a=1&a=2", "=1", "a=%zz", "a=%+f"] {
             assert_eq!(code(text), "InvalidArgument", "{text}");
         }
         for text in ["a%26=1", "a=1?", "a=1%2C2", "a*=1"] {

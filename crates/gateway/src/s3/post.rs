@@ -254,7 +254,7 @@ fn signer(permissions: &KeyPermissions, form: &UploadForm) -> S3Result<Credentia
             for scope in [date, region, service, "aws4_request", policy] {
                 signing = hmac(MessageDigest::sha256(), &signing, scope.as_bytes())?;
             }
-            (id, is_same(&crate::digests::hex(&signing), signature))
+            (id, is_same(&base16ct::lower::encode_string(&signing), signature))
         }
         None => {
             let (id, signature) = (field("awsaccesskeyid")?, field("signature")?);
