@@ -236,17 +236,38 @@ pub(crate) fn combined(
     }
 }
 
-/// Whether an upload may have a checksum of this kind.
-pub(crate) fn check_coverage(algorithm: ChecksumKind, coverage: ChecksumCoverage) -> GatewayResult<()> {
-    match coverage {
-        ChecksumCoverage::Full if !algorithm.can_be_full() => Err(GatewayError::InvalidArgument(format!(
-            "{} can't be FULL_OBJECT: choose COMPOSITE, or one of CRC32, CRC32C and CRC64NVME",
-            algorithm.name()
-        ))),
-        ChecksumCoverage::Composite if algorithm == ChecksumKind::Crc64Nvme => {
-            Err(GatewayError::InvalidArgument("CRC64NVME can't be COMPOSITE: choose FULL_OBJECT".to_owned()))
+/// A checksum that the whole of an upload may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UploadChecksum {
+    algorithm: ChecksumKind,
+    coverage: ChecksumCoverage,
+}
+
+impl UploadChecksum {
+    /// # Errors
+    /// When S3 has no such checksum of this coverage.
+    pub fn new(algorithm: ChecksumKind, coverage: ChecksumCoverage) -> GatewayResult<UploadChecksum> {
+        match coverage {
+            ChecksumCoverage::Full if !algorithm.can_be_full() => {
+                Err(GatewayError::InvalidArgument(format!(
+                    "{} can't be FULL_OBJECT: choose COMPOSITE, or one of CRC32, CRC32C and CRC64NVME",
+                    algorithm.name()
+                )))
+            }
+            ChecksumCoverage::Composite if algorithm == ChecksumKind::Crc64Nvme => {
+                let reason = "CRC64NVME can't be COMPOSITE: choose FULL_OBJECT";
+                Err(GatewayError::InvalidArgument(reason.to_owned()))
+            }
+            _ => Ok(UploadChecksum { algorithm, coverage }),
         }
-        _ => Ok(()),
+    }
+
+    pub(crate) fn algorithm(self) -> ChecksumKind {
+        self.algorithm
+    }
+
+    pub(crate) fn coverage(self) -> ChecksumCoverage {
+        self.coverage
     }
 }
 

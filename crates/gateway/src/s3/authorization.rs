@@ -79,14 +79,18 @@ fn check_header(text: &str, headers: &HeaderMap, addressing: &BucketAddressing) 
     if let Some((name, _)) = all.into_iter().find(|(_, value)| value.is_empty()) {
         return Some(header_malformed(&format!("it has no {name}")));
     }
-    if let Err(reason) = check_scope(credential, addressing) {
+    let scope = match CredentialScope::parse(credential) {
+        Ok(scope) => scope,
+        Err(reason) => return Some(header_malformed(&reason)),
+    };
+    if let Err(reason) = scope.check_region(addressing) {
         return Some(header_malformed(&reason));
     }
     let date = headers.get("x-amz-date").and_then(|date| date.to_str().ok());
     let Some(date) = date.filter(|date| is_date(date)) else {
         return Some(denied("a signed request needs x-amz-date, as in 20260131T235959Z"));
     };
-    if let Err(reason) = check_day(credential, date) {
+    if let Err(reason) = scope.check_day(date) {
         return Some(header_malformed(&reason));
     }
     let hash = headers.get("x-amz-content-sha256")?;
@@ -103,15 +107,6 @@ fn is_payload(text: &str) -> bool {
 
 fn is_hex(byte: u8) -> bool {
     byte.is_ascii_digit() || matches!(byte, b'a'..=b'f')
-}
-
-/// Whether the credential is of the day on which the request was signed.
-fn check_day(credential: &str, date: &str) -> Result<(), String> {
-    let day = credential.split('/').nth(1).unwrap_or_default();
-    match date.starts_with(day) {
-        true => Ok(()),
-        false => Err(format!("its credential is of the day {day:?}, and X-Amz-Date is {date:?}")),
-    }
 }
 
 fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
@@ -134,13 +129,17 @@ fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     if field("x-amz-algorithm") != ALGORITHM {
         return Some(url_malformed("its x-amz-algorithm is not AWS4-HMAC-SHA256"));
     }
-    if let Err(reason) = check_scope(field("x-amz-credential"), addressing) {
+    let scope = match CredentialScope::parse(field("x-amz-credential")) {
+        Ok(scope) => scope,
+        Err(reason) => return Some(url_malformed(&reason)),
+    };
+    if let Err(reason) = scope.check_region(addressing) {
         return Some(url_malformed(&reason));
     }
     if !is_date(field("x-amz-date")) {
         return Some(url_malformed("its x-amz-date is not written as 20260131T235959Z"));
     }
-    if let Err(reason) = check_day(field("x-amz-credential"), field("x-amz-date")) {
+    if let Err(reason) = scope.check_day(field("x-amz-date")) {
         return Some(url_malformed(&reason));
     }
     let signature = field("x-amz-signature");
@@ -150,21 +149,43 @@ fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
 }
 
 /// `KEY/20260131/us-east-1/s3/aws4_request`
-fn check_scope(credential: &str, addressing: &BucketAddressing) -> Result<(), String> {
-    let mut words = credential.split('/');
-    let [key, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
-    if key.is_empty() || end != "aws4_request" || words.next().is_some() {
-        return Err("its credential is not KEY/DATE/REGION/s3/aws4_request".to_owned());
+pub(super) struct CredentialScope<'a> {
+    pub(super) key: &'a str,
+    pub(super) day: &'a str,
+    pub(super) region: &'a str,
+}
+
+impl CredentialScope<'_> {
+    pub(super) fn parse(credential: &str) -> Result<CredentialScope<'_>, String> {
+        let mut words = credential.split('/');
+        let [key, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
+        if key.is_empty() || end != "aws4_request" || words.next().is_some() {
+            return Err("its credential is not KEY/DATE/REGION/s3/aws4_request".to_owned());
+        }
+        if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err("the date of its credential is not written as 20260131".to_owned());
+        }
+        if service != "s3" {
+            return Err(format!("its credential is for the service {service:?}, and this one is \"s3\""));
+        }
+        Ok(CredentialScope { key, day, region })
     }
-    if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("the date of its credential is not written as 20260131".to_owned());
+
+    fn check_region(&self, addressing: &BucketAddressing) -> Result<(), String> {
+        let region = self.region;
+        match addressing.is_region(region) {
+            true => Ok(()),
+            false => Err(format!("the region {region:?} is wrong; expecting '{}'", addressing.region())),
+        }
     }
-    if service != "s3" {
-        return Err(format!("its credential is for the service {service:?}, and this one is \"s3\""));
-    }
-    match addressing.is_region(region) {
-        true => Ok(()),
-        false => Err(format!("the region {region:?} is wrong; expecting '{}'", addressing.region())),
+
+    /// Whether it is of the day on which the request was signed.
+    pub(super) fn check_day(&self, date: &str) -> Result<(), String> {
+        let day = self.day;
+        match date.starts_with(day) {
+            true => Ok(()),
+            false => Err(format!("its credential is of the day {day:?}, and X-Amz-Date is {date:?}")),
+        }
     }
 }
 

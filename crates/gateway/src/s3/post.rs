@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use super::access::{KeyPermissions, NotedRequest, RequestNote, is_word_of_checksum};
 use super::addressing::{AddressingStyle, BucketAddressing};
 use super::answers::{denied, error, invalid, invalid_request, ms};
+use super::authorization::CredentialScope;
 use super::input::{PromisedBody, check_storage_class, check_tags, encode_ascii, metadata};
 use super::object::encoding_of;
 use super::{acl, documents};
@@ -240,21 +241,17 @@ fn signer(permissions: &KeyPermissions, form: &UploadForm) -> S3Result<Credentia
             if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
                 return Err(invalid("the form's x-amz-algorithm can only be AWS4-HMAC-SHA256"));
             }
-            let credential = field("x-amz-credential")?;
-            let [id, date, region, service @ "s3", "aws4_request"] =
-                credential.split('/').collect::<Vec<_>>()[..]
-            else {
-                return Err(invalid("the form's x-amz-credential is not KEY/DATE/REGION/s3/aws4_request"));
-            };
-            if !field("x-amz-date")?.starts_with(date) || date.len() != 8 {
-                return Err(invalid("the form's x-amz-date is another day's than its x-amz-credential"));
-            }
-            let secret = secret_of(permissions, id)?;
+            let wrong_scope =
+                |reason: String| invalid(format!("the form's signature is malformed; {reason}"));
+            let scope = CredentialScope::parse(field("x-amz-credential")?).map_err(wrong_scope)?;
+            scope.check_day(field("x-amz-date")?).map_err(wrong_scope)?;
+            let CredentialScope { key, day, region } = scope;
+            let secret = secret_of(permissions, key)?;
             let mut signing = format!("AWS4{secret}").into_bytes();
-            for scope in [date, region, service, "aws4_request", policy] {
-                signing = hmac(MessageDigest::sha256(), &signing, scope.as_bytes())?;
+            for word in [day, region, "s3", "aws4_request", policy] {
+                signing = hmac(MessageDigest::sha256(), &signing, word.as_bytes())?;
             }
-            (id, is_same(&base16ct::lower::encode_string(&signing), signature))
+            (key, is_same(&base16ct::lower::encode_string(&signing), signature))
         }
         None => {
             let (id, signature) = (field("awsaccesskeyid")?, field("signature")?);
