@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use crate::problem::ScriptProblem;
+use underlay_campaign::problem::CommandProblem;
+
 use crate::script::{FaultScript, ScriptSetup, ScriptStep};
 use crate::tree::DeviceTree;
 
@@ -35,10 +36,10 @@ const TREE_LAYERS: RangeInclusive<u64> = 0..=4;
 /// Reads a script and holds it to what can be played.
 ///
 /// # Errors
-/// [`ScriptProblem::Mistake`]: where it is wrong, and what may stand there.
-pub fn read(path: &Path) -> Result<FaultScript, ScriptProblem> {
+/// [`CommandProblem::Mistake`]: where it is wrong, and what may stand there.
+pub fn read(path: &Path) -> Result<FaultScript, CommandProblem> {
     let name = path.display();
-    let mistake = |words: String| ScriptProblem::Mistake(format!("{name}: {words}"));
+    let mistake = |words: String| CommandProblem::Mistake(format!("{name}: {words}"));
     let text = underlay_files::read(path, MAX_SCRIPT_BYTES)
         .map_err(|error| mistake(format!("cannot be read: {error}")))?;
     parse(&text).map_err(mistake)

@@ -6,12 +6,18 @@ use std::io::{self, ErrorKind};
 pub const FAILED_SEED: u8 = 1;
 /// What `--help` says of exit codes.
 pub const EXIT_CODES: &str = "\
-Exit codes: 0 done, and nothing failed; 1 a seed failed (prove: a bug was not found); 2 a mistake in an argument or a script; \
-3 this host lacks something; 4 the output can't be written; 70 a bug in the simulator; 130 stopped by Ctrl-C or SIGTERM.";
+Exit codes:
+    0  done, and nothing failed
+    1  a seed failed (prove: a bug was not found, or its seed fails without it)
+    2  a mistake in an argument or a script
+    3  this host lacks something
+    4  the output can't be written
+   70  a bug in the simulator
+  130  stopped by Ctrl-C or SIGTERM";
 
 /// Each kind has its own exit code: none of them may look like a seed that failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ScriptProblem {
+pub enum CommandProblem {
     /// What the user asked for can't be.
     #[error("{0}")]
     Mistake(String),
@@ -26,22 +32,22 @@ pub enum ScriptProblem {
     Bug(String),
 }
 
-impl ScriptProblem {
-    /// The code of [`ScriptProblem::Missing`].
+impl CommandProblem {
+    /// The code of [`CommandProblem::Missing`].
     pub const MISSING: u8 = 3;
 
     pub fn code(&self) -> u8 {
         match self {
-            ScriptProblem::Mistake(_) => 2,
-            ScriptProblem::Missing(_) => ScriptProblem::MISSING,
-            ScriptProblem::Output(_) => 4,
-            ScriptProblem::Bug(_) => 70,
-            ScriptProblem::Interrupted => 130,
+            CommandProblem::Mistake(_) => 2,
+            CommandProblem::Missing(_) => CommandProblem::MISSING,
+            CommandProblem::Output(_) => 4,
+            CommandProblem::Bug(_) => 70,
+            CommandProblem::Interrupted => 130,
         }
     }
 
     /// A reader that stops early knows it: `show 1 | head`.
     pub fn is_quiet(&self) -> bool {
-        matches!(self, ScriptProblem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
+        matches!(self, CommandProblem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
     }
 }
