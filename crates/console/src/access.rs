@@ -28,7 +28,7 @@ impl AccessSecret {
     pub fn generate() -> Result<AccessSecret, getrandom::Error> {
         let mut bytes = [0; 24];
         getrandom::fill(&mut bytes)?;
-        Ok(AccessSecret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(AccessSecret(base16ct::lower::encode_string(&bytes)))
     }
 
     /// A token that the user brings.

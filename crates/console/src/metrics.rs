@@ -1,86 +1,36 @@
-//! The same figures for Prometheus: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! The same figures for Prometheus.
 
-#[cfg(test)]
-pub(crate) mod rules;
-
-use std::fmt::Write as _;
+mod table;
 
 use underlay_record::LiveLoad;
+use underlay_record::exposition::{MetricFamily, MetricText};
 
 use crate::host::{LiveServiceInfo, ServedStorageInfo};
 use crate::hub::{ConsoleHub, FollowedRun};
 use crate::page::now_s;
 
-/// Families in the order in which they are first told.
-#[derive(Default)]
-struct MetricFamilies {
-    families: Vec<MetricFamily>,
-}
-
-struct MetricFamily {
-    name: &'static str,
-    help: &'static str,
-    kind: &'static str,
-    lines: String,
-}
-
-type MetricLabels<'a> = &'a [(&'a str, &'a str)];
-
-impl MetricFamilies {
-    fn add(
-        &mut self,
-        (name, help, kind): (&'static str, &'static str, &'static str),
-        labels: MetricLabels<'_>,
-        value: f64,
-    ) {
-        let place = match self.families.iter().position(|family| family.name == name) {
-            Some(place) => place,
-            None => {
-                self.families.push(MetricFamily { name, help, kind, lines: String::new() });
-                self.families.len() - 1
-            }
-        };
-        let labels: Vec<String> =
-            labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
-        let lines = &mut self.families[place].lines;
-        let _ = writeln!(lines, "{name}{{{}}} {value}", labels.join(","));
+/// A mean, and quantiles as a summary has them: a query that adds up one of them would get nonsense by the other's
+/// name. All in µs.
+fn add_latency(
+    metrics: &mut MetricText,
+    [mean, quantiles]: [&'static MetricFamily; 2],
+    labels: &[&str],
+    [mean_us, p50_us, p99_us]: [Option<f64>; 3],
+) {
+    if let Some(us) = mean_us {
+        metrics.add(mean, labels, us / 1e6);
     }
-
-    /// A mean, and quantiles as a summary has them: a query that adds up one of them would get nonsense by the other's
-    /// name. All in µs.
-    fn latency(
-        &mut self,
-        [mean, quantiles]: [(&'static str, &'static str); 2],
-        labels: MetricLabels<'_>,
-        [mean_us, p50_us, p99_us]: [Option<f64>; 3],
-    ) {
-        if let Some(us) = mean_us {
-            self.add((mean.0, mean.1, "gauge"), labels, us / 1e6);
-        }
-        for (quantile, us) in [("0.5", p50_us), ("0.99", p99_us)] {
-            let Some(us) = us else { continue };
-            let labels = [labels, &[("quantile", quantile)]].concat();
-            self.add((quantiles.0, quantiles.1, "summary"), &labels, us / 1e6);
+    for (quantile, us) in [("0.5", p50_us), ("0.99", p99_us)] {
+        if let Some(us) = us {
+            metrics.add_quantile(quantiles, labels, quantile, us / 1e6);
         }
     }
-
-    fn text(self) -> String {
-        let mut text = String::new();
-        for MetricFamily { name, help, kind, lines } in self.families {
-            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}");
-        }
-        text
-    }
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Everything that is up now: runs that go on, and storages that are served.
 pub(crate) fn text(hub: &ConsoleHub) -> String {
-    let mut metrics = MetricFamilies::default();
-    metrics.add(("underlay_console_up", "The console answers.", "gauge"), &[], 1.0);
+    let mut metrics = MetricText::default();
+    metrics.add(&table::CONSOLE_UP, &[], 1.0);
     for name in hub.running_below() {
         let _ = hub.with(&name, |run| add_run(&mut metrics, run));
     }
@@ -90,317 +40,150 @@ pub(crate) fn text(hub: &ConsoleHub) -> String {
     for service in hub.host.services() {
         add_service(&mut metrics, &service, now_s());
     }
-    metrics.text()
+    metrics.to_string()
 }
 
 /// The devices of a mount, of a cell's storage or of a pool.
-fn add_storage(metrics: &mut MetricFamilies, storage: &ServedStorageInfo) {
+fn add_storage(metrics: &mut MetricText, storage: &ServedStorageInfo) {
     let directory = storage.directories.first().map(|path| path.display().to_string());
     let directory =
         directory.or_else(|| Some(format!("pool {}", storage.pool.as_ref()?))).unwrap_or_default();
     // Two of one name, or that are not mounted, may have devices of one name.
     let id = storage.id.as_str();
     for device in &storage.devices {
-        let labels = [("storage", directory.as_str()), ("id", id), ("device", device.name.as_str())];
+        let labels = [directory.as_str(), id, device.name.as_str()];
         let faults = device.faults.len() as f64 + f64::from(u8::from(!device.powered));
-        metrics.add(
-            ("underlay_device_faults", "Faults that a device has on command.", "gauge"),
-            &labels,
-            faults,
-        );
-        metrics.add(
-            ("underlay_device_out_of_use", "Whether the pool is not using the device normally.", "gauge"),
-            &labels,
-            f64::from(u8::from(device.state.is_some())),
-        );
+        metrics.add(&table::DEVICE_FAULTS, &labels, faults);
+        metrics.add(&table::DEVICE_OUT_OF_USE, &labels, f64::from(u8::from(device.state.is_some())));
         let Some(glance) = &device.glance else { continue };
         let totals = &glance.totals;
         for (operation, requests, bytes) in
             [("read", totals.reads, totals.read_bytes), ("write", totals.writes, totals.write_bytes)]
         {
-            let labels = [&labels[..], &[("operation", operation)]].concat();
-            metrics.add(
-                (
-                    "underlay_device_requests_total",
-                    "Requests answered since counting began; a measurement begins anew.",
-                    "counter",
-                ),
-                &labels,
-                requests as f64,
-            );
-            metrics.add(
-                ("underlay_device_bytes_total", "Bytes moved since counting began.", "counter"),
-                &labels,
-                bytes as f64,
-            );
+            let labels = [labels[0], labels[1], labels[2], operation];
+            metrics.add(&table::DEVICE_REQUESTS, &labels, requests as f64);
+            metrics.add(&table::DEVICE_BYTES, &labels, bytes as f64);
         }
-        metrics.add(
-            ("underlay_device_requests_under_way", "Requests under way.", "gauge"),
-            &labels,
-            f64::from(glance.depth),
-        );
+        metrics.add(&table::DEVICE_REQUESTS_UNDER_WAY, &labels, f64::from(glance.depth));
     }
 }
 
 /// A load, a worker, a gateway, a volume server.
-fn add_service(metrics: &mut MetricFamilies, service: &LiveServiceInfo, now_s: f64) {
+fn add_service(metrics: &mut MetricText, service: &LiveServiceInfo, now_s: f64) {
     let process = service.process.to_string();
-    let labels = [("kind", service.kind.as_str()), ("process", process.as_str())];
-    metrics.add(("underlay_service_up", "Something of this user's serves.", "gauge"), &labels, 1.0);
+    let (kind, process) = (service.kind.as_str(), process.as_str());
+    metrics.add(&table::SERVICE_UP, &[kind, process], 1.0);
     let latest = service.live.as_ref().and_then(|live| live.moments.last());
     if let Some(latest) = latest {
-        metrics.add(
-            ("underlay_load_sample_timestamp_seconds", "When a load last reported its figures.", "gauge"),
-            &labels,
-            latest.at_ms as f64 / 1e3,
-        );
+        metrics.add(&table::LOAD_SAMPLE_TIMESTAMP, &[kind, process], latest.at_ms as f64 / 1e3);
     }
     // A load's figures from before it ended, or hung, are no present ones.
     if let Some(latest) = latest.filter(|_| service.is_current(now_s)) {
-        let load_labels = [labels[0], labels[1], ("host", "")];
-        add_load(metrics, &load_labels, latest.operations, &latest.load);
+        add_load(metrics, [kind, process, ""], latest.operations, &latest.load);
         for worker in &latest.workers {
-            let load_labels = [labels[0], labels[1], ("host", worker.name.as_str())];
-            add_load(metrics, &load_labels, worker.operations, &worker.load);
-            let is_lost = f64::from(u8::from(worker.state == "lost"));
-            metrics.add(
-                ("underlay_load_host_lost", "A host of a load stopped responding.", "gauge"),
-                &load_labels,
-                is_lost,
-            );
+            let labels = [kind, process, worker.name.as_str()];
+            add_load(metrics, labels, worker.operations, &worker.load);
+            metrics.add(&table::LOAD_HOST_LOST, &labels, f64::from(u8::from(worker.state == "lost")));
         }
     }
     for (figure, value) in &service.figures {
-        let labels = [labels[0], labels[1], ("figure", figure.as_str())];
-        metrics.add(("underlay_gateway_figure", "A figure of a gateway's status.", "gauge"), &labels, *value);
+        metrics.add(&table::GATEWAY_FIGURE, &[kind, process, figure], *value);
     }
     for part in &service.parts {
-        let labels = [labels[0], labels[1], ("part", part.kind.as_str()), ("name", part.name.as_str())];
-        let is_bad = f64::from(u8::from(part.is_bad));
-        metrics.add(
-            ("underlay_pool_part_bad", "A device or a volume of a pool is not as it should be.", "gauge"),
-            &labels,
-            is_bad,
-        );
-        metrics.add(
-            ("underlay_pool_part_used_bytes", "Bytes on a device or on a volume of a pool.", "gauge"),
-            &labels,
-            part.used_bytes as f64,
-        );
-        metrics.add(
-            ("underlay_pool_part_size_bytes", "Its capacity.", "gauge"),
-            &labels,
-            part.size_bytes as f64,
-        );
+        let labels = [kind, process, part.kind.as_str(), part.name.as_str()];
+        metrics.add(&table::POOL_PART_BAD, &labels, f64::from(u8::from(part.is_bad)));
+        metrics.add(&table::POOL_PART_USED, &labels, part.used_bytes as f64);
+        metrics.add(&table::POOL_PART_SIZE, &labels, part.size_bytes as f64);
     }
 }
 
-/// All hosts together where `host` is empty.
-fn add_load(metrics: &mut MetricFamilies, labels: MetricLabels<'_>, operations: u64, load: &LiveLoad) {
-    metrics.add(
-        (
-            "underlay_load_throughput_per_second",
-            "Operations per second of a load, over the last second.",
-            "gauge",
-        ),
-        labels,
-        load.throughput_per_s,
-    );
-    metrics.add(
-        ("underlay_load_operations_total", "Operations since the load began.", "counter"),
-        labels,
-        operations as f64,
-    );
-    metrics.add(
-        ("underlay_load_errors_total", "Operations that failed since the load began.", "counter"),
-        labels,
-        load.errors as f64,
-    );
-    metrics.latency(
-        [
-            ("underlay_load_latency_mean_seconds", "Mean latency of a load's operations over the last second."),
-            (
-                "underlay_load_latency_seconds",
-                "Latency of a load's operations over the last second; of several hosts, the highest quantile.",
-            ),
-        ],
-        labels,
+/// All hosts together where `host`, the last label, is empty.
+fn add_load(metrics: &mut MetricText, labels: [&str; 3], operations: u64, load: &LiveLoad) {
+    metrics.add(&table::LOAD_THROUGHPUT_PER_SECOND, &labels, load.throughput_per_s);
+    metrics.add(&table::LOAD_OPERATIONS, &labels, operations as f64);
+    metrics.add(&table::LOAD_ERRORS, &labels, load.errors as f64);
+    add_latency(
+        metrics,
+        [&table::LOAD_LATENCY_MEAN, &table::LOAD_LATENCY],
+        &labels,
         [Some(load.mean_us), Some(load.p50_us), Some(load.p99_us)],
     );
 }
 
-fn add_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
-    let name = [("run", run.name.as_str())];
+fn add_run(metrics: &mut MetricText, run: &FollowedRun) {
+    let name = run.name.as_str();
     for (state, count) in run.tally().all() {
-        let labels = [name[0], ("state", state.key())];
-        metrics.add(("underlay_run_cells", "Cells of a run by state.", "gauge"), &labels, count as f64);
+        metrics.add(&table::RUN_CELLS, &[name, state.key()], count as f64);
     }
     if let Some((_, remaining_s)) = run.watched.remaining {
-        metrics.add(
-            (
-                "underlay_run_remaining_seconds",
-                "Estimate of the wall time that is left, when last made.",
-                "gauge",
-            ),
-            &name,
-            remaining_s,
-        );
+        metrics.add(&table::RUN_REMAINING, &[name], remaining_s);
     }
     if let Some(latest) = run.watched.history.latest() {
-        metrics.add(
-            ("underlay_run_sample_timestamp_seconds", "When the figures were taken.", "gauge"),
-            &name,
-            latest.at_s,
-        );
+        metrics.add(&table::RUN_SAMPLE_TIMESTAMP, &[name], latest.at_s);
     }
     // The former cell's figures are no present ones.
     let Some(current) = run.current(now_s()) else { return };
     let sample = &current.sample;
     if let Some(share) = sample.cost_share {
-        metrics.add(
-            ("underlay_run_watching_cores", "The CPU cost of the feed to the run, in cores.", "gauge"),
-            &name,
-            share,
-        );
+        metrics.add(&table::RUN_WATCHING_CORES, &[name], share);
     }
     let planned = sample.position.and_then(|position| run.run.plan.get(position as usize));
     let cell = planned.map_or("", |planned| planned.cell.id.as_str());
-    let of_cell = [name[0], ("cell", cell)];
     if let Some(load) = sample.load {
-        metrics.add(
-            (
-                "underlay_cell_throughput_per_second",
-                "Operations per modelled second, over the last second.",
-                "gauge",
-            ),
-            &of_cell,
-            load.throughput_per_s,
-        );
-        metrics.latency(
-            [
-                (
-                    "underlay_cell_latency_mean_seconds",
-                    "Mean latency of operations in modelled time, over the last second.",
-                ),
-                (
-                    "underlay_cell_latency_seconds",
-                    "Latency of operations in modelled time, over the last second.",
-                ),
-            ],
-            &of_cell,
+        metrics.add(&table::CELL_THROUGHPUT_PER_SECOND, &[name, cell], load.throughput_per_s);
+        add_latency(
+            metrics,
+            [&table::CELL_LATENCY_MEAN, &table::CELL_LATENCY],
+            &[name, cell],
             [Some(load.mean_us), Some(load.p50_us), Some(load.p99_us)],
         );
-        metrics.add(
-            ("underlay_cell_errors_total", "Operations that failed since the phase began.", "counter"),
-            &of_cell,
-            load.errors as f64,
-        );
+        metrics.add(&table::CELL_ERRORS, &[name, cell], load.errors as f64);
     }
     if let Some(figure) = &sample.figure {
-        let labels =
-            [of_cell[0], of_cell[1], ("figure", figure.name.as_str()), ("unit", figure.unit.as_str())];
         metrics.add(
-            (
-                "underlay_cell_benchmark_figure",
-                "The progress that a benchmark command printed last.",
-                "gauge",
-            ),
-            &labels,
+            &table::CELL_BENCHMARK_FIGURE,
+            &[name, cell, figure.name.as_str(), figure.unit.as_str()],
             figure.value,
         );
     }
     for device in &sample.devices {
         let id = device.id.to_string();
-        let labels = [of_cell[0], of_cell[1], ("device", id.as_str())];
         for (operation, iops, bytes) in [
             ("read", device.read_iops, device.read_bytes_per_s),
             ("write", device.write_iops, device.write_bytes_per_s),
         ] {
-            let labels = [labels[0], labels[1], labels[2], ("operation", operation)];
-            metrics.add(
-                ("underlay_cell_device_iops", "Requests per modelled second.", "gauge"),
-                &labels,
-                iops,
-            );
-            metrics.add(
-                ("underlay_cell_device_bytes_per_second", "Bytes per modelled second.", "gauge"),
-                &labels,
-                bytes,
-            );
+            metrics.add(&table::CELL_DEVICE_IOPS, &[name, cell, &id, operation], iops);
+            metrics.add(&table::CELL_DEVICE_BYTES_PER_SECOND, &[name, cell, &id, operation], bytes);
         }
-        metrics.add(
-            ("underlay_cell_device_queue_depth", "Mean number of requests under way.", "gauge"),
-            &labels,
-            device.queue_depth,
-        );
+        metrics.add(&table::CELL_DEVICE_QUEUE_DEPTH, &[name, cell, &id], device.queue_depth);
         for (statistic, us) in [
             ("modelled", [device.modelled_us, device.modelled_p50_us, device.modelled_p99_us]),
             ("delivered", [device.delivered_us, device.delivered_p50_us, device.delivered_p99_us]),
         ] {
-            let labels = [labels[0], labels[1], labels[2], ("which", statistic)];
-            metrics.latency(
-                [
-                    (
-                        "underlay_cell_device_latency_mean_seconds",
-                        "Mean latency of requests in modelled time, over the last second.",
-                    ),
-                    (
-                        "underlay_cell_device_latency_seconds",
-                        "Latency of requests in modelled time, over the last second.",
-                    ),
-                ],
-                &labels,
-                us,
-            );
+            let families = [&table::CELL_DEVICE_LATENCY_MEAN, &table::CELL_DEVICE_LATENCY];
+            add_latency(metrics, families, &[name, cell, &id, statistic], us);
         }
     }
     for layer in &sample.layers {
         let title = layer.title();
         for (figure, value) in &layer.figures {
-            let labels = [of_cell[0], of_cell[1], ("layer", title.as_str()), ("figure", figure.as_str())];
-            metrics.add(
-                ("underlay_cell_layer", "A layer's own figures since the measurement began.", "gauge"),
-                &labels,
-                *value,
-            );
+            metrics.add(&table::CELL_LAYER, &[name, cell, &title, figure], *value);
         }
     }
     for (figure, value) in &sample.gauges {
-        let labels = [of_cell[0], of_cell[1], ("figure", figure.as_str())];
-        metrics.add(
-            ("underlay_cell_system_figure", "A figure that the system reports itself.", "gauge"),
-            &labels,
-            *value,
-        );
+        metrics.add(&table::CELL_SYSTEM_FIGURE, &[name, cell, figure], *value);
     }
     if let Some(budget) = sample.budget {
-        metrics.add(
-            (
-                "underlay_cell_memory_budget_bytes",
-                "Memory that the system may use, page cache included.",
-                "gauge",
-            ),
-            &of_cell,
-            budget.memory_budget_bytes as f64,
-        );
-        if let Some(bytes) = budget.memory_used_bytes {
-            metrics.add(
-                ("underlay_cell_memory_used_bytes", "Memory that it uses.", "gauge"),
-                &of_cell,
-                bytes as f64,
-            );
-        }
-        for (name, help, cpus) in [
-            ("underlay_cell_cpus_used", "CPUs' worth of time that the system uses.", budget.cpu_used),
-            ("underlay_cell_cpus_budget", "CPUs' worth of time that it may use.", budget.cpu_budget),
-            (
-                "underlay_cell_cpu_throttled_share",
-                "Share of its quota's periods in which it had to wait for the next one.",
-                budget.cpu_throttled_share,
-            ),
+        let memory_budget = Some(budget.memory_budget_bytes as f64);
+        for (family, value) in [
+            (&table::CELL_MEMORY_BUDGET, memory_budget),
+            (&table::CELL_MEMORY_USED, budget.memory_used_bytes.map(|bytes| bytes as f64)),
+            (&table::CELL_CPUS_USED, budget.cpu_used),
+            (&table::CELL_CPUS_BUDGET, budget.cpu_budget),
+            (&table::CELL_CPU_THROTTLED_SHARE, budget.cpu_throttled_share),
         ] {
-            if let Some(cpus) = cpus {
-                metrics.add((name, help, "gauge"), &of_cell, cpus);
+            if let Some(value) = value {
+                metrics.add(family, &[name, cell], value);
             }
         }
     }
@@ -408,6 +191,7 @@ fn add_run(metrics: &mut MetricFamilies, run: &FollowedRun) {
 
 #[cfg(test)]
 mod tests {
+    use underlay_record::exposition::rules;
     use underlay_record::{LiveService, ServiceMoment};
 
     use super::*;
@@ -424,9 +208,9 @@ mod tests {
         let service =
             LiveServiceInfo { kind: "worker".to_owned(), process: 7, live, ..LiveServiceInfo::default() };
         let text_at = |now_s| {
-            let mut metrics = MetricFamilies::default();
+            let mut metrics = MetricText::default();
             add_service(&mut metrics, &service, now_s);
-            metrics.text()
+            metrics.to_string()
         };
         let rate = "underlay_load_throughput_per_second{kind=\"worker\",process=\"7\",host=\"\"} 5\n";
         let time = "underlay_load_sample_timestamp_seconds{kind=\"worker\",process=\"7\"} 1000\n";
@@ -449,9 +233,9 @@ mod tests {
             devices: vec![device.clone()],
             ..ServedStorageInfo::default()
         };
-        let mut metrics = MetricFamilies::default();
+        let mut metrics = MetricText::default();
         ["a", "b"].iter().for_each(|id| add_storage(&mut metrics, &storage(id)));
-        let text = metrics.text();
+        let text = metrics.to_string();
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let mut series: Vec<&str> =
             lines.iter().filter_map(|line| line.rsplit_once(' ')).map(|(one, _)| one).collect();
@@ -469,55 +253,41 @@ mod tests {
         let live = Some(LiveService { moments: vec![moment], ..LiveService::default() });
         let service =
             LiveServiceInfo { kind: "load".to_owned(), process: 7, live, ..LiveServiceInfo::default() };
-        let mut metrics = MetricFamilies::default();
+        let mut metrics = MetricText::default();
         add_service(&mut metrics, &service, 1_001.0);
-        let text = metrics.text();
+        let text = metrics.to_string();
         assert_eq!(rules::broken(&text), Vec::<String>::new(), "{text}");
         assert!(text.contains("# TYPE underlay_load_latency_seconds summary"), "{text}");
     }
 
-    /// Also of metrics that no run of these tests has.
     #[test]
-    fn metric_names_pass_rules() {
-        let mut names: Vec<&str> =
-            include_str!("metrics.rs").split('"').filter(|text| text.starts_with("underlay_")).collect();
-        names.retain(|name| {
-            name.len() > "underlay_".len() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
-        });
-        assert!(names.len() > 30, "{names:?}");
-        let problems: Vec<String> = names.iter().flat_map(|name| rules::name_problems(name)).collect();
-        assert_eq!(problems, Vec::<String>::new());
+    fn table_passes_rules() {
+        assert_eq!(rules::table_problems(table::ALL), Vec::<String>::new());
+        let rows = include_str!("metrics/table.rs").matches(": MetricFamily =").count();
+        assert_eq!(table::ALL.len(), rows);
+    }
+
+    /// Dashboards and alerts have these names and types.
+    #[test]
+    fn names_and_types_stay() {
+        let found: Vec<String> =
+            table::ALL.iter().map(|family| format!("{} {}", family.name, family.kind)).collect();
+        let expected: Vec<&str> = include_str!("metrics/names.txt").lines().collect();
+        assert_eq!(found, expected);
     }
 
     #[test]
-    fn rules_match_promtool() {
-        // Split, so that the test above does not find them here.
-        assert_eq!(rules::name_problems(concat!("underlay", "_cell_gauge")).len(), 1);
-        assert_eq!(rules::name_problems(concat!("underlay", "_cell_latency_us")).len(), 1);
-        let broken_rules = |body: &str| rules::broken(body);
-        let quantile = "# HELP underlay_x_seconds H.\n# TYPE underlay_x_seconds gauge\nunderlay_x_seconds{quantile=\"0.5\"} 1\n";
-        assert_eq!(broken_rules(quantile).len(), 1, "{:?}", broken_rules(quantile));
-        let mean = "# HELP underlay_x_seconds H.\n# TYPE underlay_x_seconds summary\nunderlay_x_seconds{quantile=\"mean\"} 1\n";
-        assert_eq!(broken_rules(mean).len(), 1, "{:?}", broken_rules(mean));
-        let counter = "# HELP underlay_x H.\n# TYPE underlay_x counter\nunderlay_x{} 1\n";
-        assert_eq!(broken_rules(counter).len(), 1, "{:?}", broken_rules(counter));
-        assert_eq!(broken_rules("underlay_x{} 1\n").len(), 1);
-        let twice =
-            "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{a=\"b\"} 1\nunderlay_x{a=\"b\"} 2\n";
-        assert_eq!(broken_rules(twice).len(), 1, "{:?}", broken_rules(twice));
-    }
-
-    #[test]
-    fn family_is_declared_once_and_labels_escaped() {
-        let mut metrics = MetricFamilies::default();
-        let family = ("underlay_x", "Help.", "gauge");
-        metrics.add(family, &[("run", "a\"b\\c\nd")], 1.0);
-        metrics.add(("underlay_y", "Other.", "counter"), &[], 2.5);
-        metrics.add(family, &[("run", "e")], 3.0);
-        assert_eq!(
-            metrics.text(),
-            "# HELP underlay_x Help.\n# TYPE underlay_x gauge\nunderlay_x{run=\"a\\\"b\\\\c\\nd\"} 1\nunderlay_x{run=\"e\"} 3\n\
-             # HELP underlay_y Other.\n# TYPE underlay_y counter\nunderlay_y{} 2.5\n"
-        );
+    fn page_lists_each_metric_with_its_labels() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/console.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `underlay_")).collect();
+        let expected: Vec<String> = table::ALL
+            .iter()
+            .map(|MetricFamily { name, labels, help, .. }| {
+                let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+                format!("| `{name}` | {} | {help} |", labels.join(", "))
+            })
+            .collect();
+        assert_eq!(rows, expected, "expected in docs/console.md:\n{}", expected.join("\n"));
     }
 }

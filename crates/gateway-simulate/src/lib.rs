@@ -1,9 +1,5 @@
 //! The S3 gateway in virtual time, under faults in any combination, held against a model of S3.
 
-#![cfg_attr(not(test), warn(clippy::disallowed_types))]
-
-pub mod campaign;
-pub mod child;
 pub mod cli;
 mod client;
 mod clock;
@@ -14,9 +10,8 @@ mod log;
 mod machine;
 pub mod model;
 mod network;
-pub mod problem;
+mod played;
 pub mod run;
 pub mod script;
-pub mod shrink;
 mod store;
 pub mod world;

@@ -60,6 +60,15 @@ pub enum ListingEntry {
     Group(String),
 }
 
+impl ListingEntry {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            ListingEntry::Key { key, .. } => key,
+            ListingEntry::Group(group) => group,
+        }
+    }
+}
+
 /// A change that was begun.
 #[derive(Debug)]
 pub struct BegunChange {
@@ -583,7 +592,7 @@ impl ObjectModel {
 
 /// The first bytes, for people.
 fn text_of(bytes: &Bytes) -> String {
-    let first: String = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let first = base16ct::lower::encode_string(&bytes[..bytes.len().min(16)]);
     format!("{} bytes from {first} on", bytes.len())
 }
 
@@ -595,12 +604,8 @@ impl ModelState {
         (start, last): (EventNumber, EventNumber),
         entries: &[ListingEntry],
     ) -> Option<String> {
-        let name = |entry: &ListingEntry| match entry {
-            ListingEntry::Key { key, .. } => key.clone(),
-            ListingEntry::Group(group) => group.clone(),
-        };
-        if let Some(pair) = entries.windows(2).find(|pair| name(&pair[0]) >= name(&pair[1])) {
-            return Some(format!("{:?} stands before {:?}", name(&pair[0]), name(&pair[1])));
+        if let Some(pair) = entries.windows(2).find(|pair| pair[0].name() >= pair[1].name()) {
+            return Some(format!("{:?} stands before {:?}", pair[0].name(), pair[1].name()));
         }
         let group_of = |key: &str| {
             let end = key.get(prefix.len()..).filter(|_| has_delimiter)?.find('/')?;

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Once;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
+use underlay_campaign::ScriptReport;
 use underlay_gateway::in_process;
 
 use crate::client::{ClientSession, perform, prepare, verify};
@@ -58,26 +58,6 @@ const DRAINS: u32 = 10;
 const LOSES_SOMETHING: &str = "is no longer exclusive";
 /// The playing thread's stack.
 const STACK_BYTES: usize = 64 << 20;
-
-/// A script's outcome.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ScriptReport {
-    /// The failure.
-    pub failure: Option<String>,
-    /// Why the script can't be played: no failure of the gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unfit: Option<String>,
-    /// The same in each run of a script.
-    pub trace: u64,
-    pub virtual_s: f64,
-    pub acknowledged: u64,
-    pub refused: u64,
-    pub crashes: u64,
-    pub steps: u64,
-    /// Events, on request.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
-}
 
 thread_local! {
     /// The first panic on a playing thread.

@@ -39,13 +39,11 @@ impl AtRest {
                 .to_owned()
         };
         let text = text.trim();
-        if text.len() != 2 * KEY_BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        if text.len() != 2 * KEY_BYTES {
             return Err(wrong());
         }
         let mut key = [0; KEY_BYTES];
-        for (byte, offset) in key.iter_mut().zip((0..text.len()).step_by(2)) {
-            *byte = u8::from_str_radix(&text[offset..offset + 2], 16).map_err(|_| wrong())?;
-        }
+        base16ct::mixed::decode(text, &mut key).map_err(|_| wrong())?;
         Ok(AtRest { key })
     }
 

@@ -1,5 +1,6 @@
 //! Checksums of what clients send: computed while it passes, compared before anything counts.
 
+use base16ct::lower::encode_string as hex;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crc_fast::{CrcAlgorithm, Digest as Crc, checksum_combine};
@@ -177,27 +178,17 @@ impl DigestSet {
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string can't fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// The ETag of an object of several parts: the MD5 of their MD5s, and how many they are.
 pub(crate) fn multipart_etag<'a>(parts: impl Iterator<Item = &'a str>) -> GatewayResult<String> {
     let mut md5 = Hasher::new(MessageDigest::md5()).map_err(hashing)?;
     let mut count = 0;
     for part in parts {
-        let bytes: Vec<u8> = (0..part.len() / 2)
-            .map(|index| {
-                part.get(index * 2..index * 2 + 2)
-                    .and_then(|pair| u8::from_str_radix(pair, 16).ok())
-                    .unwrap_or(0)
-            })
-            .collect();
+        // A client may list any text. What is no digit counts as 0, and the ETag is then another one.
+        let byte_of = |pair: &[u8]| {
+            let mut byte = [0];
+            base16ct::mixed::decode(pair, &mut byte).map_or(0, |_| byte[0])
+        };
+        let bytes: Vec<u8> = part.as_bytes().chunks_exact(2).map(byte_of).collect();
         md5.update(&bytes).map_err(hashing)?;
         count += 1;
     }
@@ -245,17 +236,38 @@ pub(crate) fn combined(
     }
 }
 
-/// Whether an upload may have a checksum of this kind.
-pub(crate) fn check_coverage(algorithm: ChecksumKind, coverage: ChecksumCoverage) -> GatewayResult<()> {
-    match coverage {
-        ChecksumCoverage::Full if !algorithm.can_be_full() => Err(GatewayError::InvalidArgument(format!(
-            "{} can't be FULL_OBJECT: choose COMPOSITE, or one of CRC32, CRC32C and CRC64NVME",
-            algorithm.name()
-        ))),
-        ChecksumCoverage::Composite if algorithm == ChecksumKind::Crc64Nvme => {
-            Err(GatewayError::InvalidArgument("CRC64NVME can't be COMPOSITE: choose FULL_OBJECT".to_owned()))
+/// A checksum that the whole of an upload may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UploadChecksum {
+    algorithm: ChecksumKind,
+    coverage: ChecksumCoverage,
+}
+
+impl UploadChecksum {
+    /// # Errors
+    /// When S3 has no such checksum of this coverage.
+    pub fn new(algorithm: ChecksumKind, coverage: ChecksumCoverage) -> GatewayResult<UploadChecksum> {
+        match coverage {
+            ChecksumCoverage::Full if !algorithm.can_be_full() => {
+                Err(GatewayError::InvalidArgument(format!(
+                    "{} can't be FULL_OBJECT: choose COMPOSITE, or one of CRC32, CRC32C and CRC64NVME",
+                    algorithm.name()
+                )))
+            }
+            ChecksumCoverage::Composite if algorithm == ChecksumKind::Crc64Nvme => {
+                let reason = "CRC64NVME can't be COMPOSITE: choose FULL_OBJECT";
+                Err(GatewayError::InvalidArgument(reason.to_owned()))
+            }
+            _ => Ok(UploadChecksum { algorithm, coverage }),
         }
-        _ => Ok(()),
+    }
+
+    pub(crate) fn algorithm(self) -> ChecksumKind {
+        self.algorithm
+    }
+
+    pub(crate) fn coverage(self) -> ChecksumCoverage {
+        self.coverage
     }
 }
 

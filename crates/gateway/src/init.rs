@@ -90,7 +90,7 @@ pub(crate) fn init(wishes: &InitOptions) -> Result<String, CommandFailure> {
     let mut random = [0; SECRET_BYTES];
     getrandom::fill(&mut random)
         .map_err(|error| CommandFailure::Failed(format!("no random numbers: {error}")))?;
-    let secret = format!("{}\n", crate::digests::hex(&random));
+    let secret = format!("{}\n", base16ct::lower::encode_string(&random));
     // The configuration last: it names all the others.
     write_new(&folder, SECRET, secret.as_bytes()).map_err(|error| failed(&directory.join(SECRET), &error))?;
     if let Err(error) = write_new(&folder, CONFIG, text.as_bytes()) {

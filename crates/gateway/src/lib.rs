@@ -34,6 +34,7 @@ mod serving;
 mod staged;
 pub mod store;
 mod supervision;
+mod url_escapes;
 
 pub use serving::in_process;
 

@@ -83,6 +83,12 @@ fn is_label(label: &str) -> bool {
     is_plain && (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
 }
 
+/// A UUID as text: 8-4-4-4-12 hexadecimal digits.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let digits = base16ct::lower::encode_string(uuid);
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}
+
 /// 8-4-4-4-12 hexadecimal digits.
 fn is_uuid(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
@@ -95,6 +101,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn uuid_is_written_in_five_groups() {
+        let uuid: [u8; 16] = std::array::from_fn(|index| index as u8 * 0x11);
+        assert_eq!(uuid_text(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
+        assert!(is_uuid(&uuid_text(&uuid)));
+    }
 
     #[test]
     fn names_of_both_forms_are_valid() {

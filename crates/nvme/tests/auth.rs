@@ -142,7 +142,7 @@ fn messages_are_those_that_the_formulas_give() {
         assert_eq!(sides.controller.progress(), &AuthProgress::Authenticated);
         let found: Vec<String> = messages[1..4]
             .iter()
-            .map(|message| Sha256::digest(message).iter().map(|byte| format!("{byte:02x}")).collect())
+            .map(|message| base16ct::lower::encode_string(&Sha256::digest(message)))
             .collect();
         assert_eq!(found, digests, "{hash:?} {group:?}");
     }
@@ -153,7 +153,7 @@ fn reply_matches_reference_bytes() {
     let (_, messages) = run(&mut both_prove(AuthHash::Sha256, DhGroup::Null), untouched);
     let expected = "010200009fa6200001000000838a9198cc503ad78a68deebb57940006fe8b1c9585ac63f421a0374\
                     2537709de4e335f0030a11181f262d343b424950575e656c737a81888f969da4abb2b9c0c7ced5dc";
-    let found: String = messages[2].iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = base16ct::lower::encode_string(&messages[2]);
     assert_eq!(found, expected);
 }
 

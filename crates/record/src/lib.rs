@@ -15,6 +15,7 @@ pub mod disturbance;
 mod disturbed_by;
 pub mod duration;
 pub mod explained;
+pub mod exposition;
 pub mod frontier;
 pub mod histogram;
 pub mod inputs;

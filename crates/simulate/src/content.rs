@@ -1,4 +1,4 @@
-//! The blocks' contents: each write's is unlike any other's, and tells which write it was.
+//! What blocks are filled with: each write's is unlike any other's, and tells which write it was.
 
 pub const BLOCK_BYTES: usize = 4096;
 

@@ -71,7 +71,7 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// A name's file, from some moment on.
+/// What a name stood for, from some moment on.
 #[derive(Clone)]
 struct NameBinding {
     since: EventCount,
@@ -138,7 +138,7 @@ impl DirectoryRig {
         self.faults.prepare_opening();
         self.process = self.world.new_group();
         self.opened = SharedSlot::default();
-        // As every program does that writes through a page cache.
+        // As whatever writes through a page cache does.
         let as_device = |disk: &SimulatedDisk| -> Arc<dyn BlockDevice> { disk.device(self.process) };
         let handles: Vec<_> = self.disks.iter().map(as_device).collect();
         let (tree, slot) = (self.setup.tree.clone(), self.opened.clone());

@@ -1,4 +1,4 @@
-//! A disk of a simulated world: it has a volatile cache, and fails on command.
+//! A disk of a simulated world: it has a volatile cache, and fails as it is told.
 //!
 //! It outlives the processes that use it. Each of them has a [`DiskHandle`]: what a process that was killed had asked
 //! for still happens, in part or whole, before anybody else sees the disk; its answers reach nobody.
@@ -182,7 +182,7 @@ impl SimulatedDisk {
         self.lock().is_gone = false;
     }
 
-    /// Ends failures, slowness and lies.
+    /// What fails, is slow or lies does so no longer.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.is_gone = false;
@@ -204,7 +204,7 @@ impl SimulatedDisk {
             for number in numbers {
                 let Some(under_way) = state.requests.remove(&number) else { continue };
                 state.perform_partly(&under_way, random);
-                // The answer's contents belong to a dead process.
+                // What the answer holds belongs to the dead.
                 std::mem::forget(under_way.done);
             }
         });
@@ -404,7 +404,7 @@ impl SimulatedDiskState {
         }
     }
 
-    /// Dirty blocks are read as before, and never get durable by themselves.
+    /// What is dirty is read as before, and never gets durable by itself.
     fn forget_dirty(&mut self) {
         self.has_forgotten |= !self.cached.is_empty();
         for versions in self.cached.values_mut() {

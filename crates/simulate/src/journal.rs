@@ -21,7 +21,7 @@ const KIND: [u8; 8] = *b"simulate";
 const STACK_BYTES: usize = 64 << 10;
 const MIB: u64 = 1 << 20;
 
-/// The memory of the journal's owner, and the promises to it.
+/// What the journal's owner has in memory, and what was promised to it.
 #[derive(Default)]
 struct JournalOwner {
     /// Numbers of all records so far, beginning with 1.

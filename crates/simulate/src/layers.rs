@@ -90,7 +90,7 @@ impl LayersRig {
         }
     }
 
-    /// Ends the process, with the disks' power or without. Its unflushed writes may be lost either way.
+    /// Ends the process, with the disks' power or without. What it had not flushed may be lost either way.
     fn crash(&mut self, takes_power: bool) {
         self.world.kill(self.process);
         let now = self.user.events.next();

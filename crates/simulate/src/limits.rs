@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use crate::problem::ScriptProblem;
+use underlay_campaign::problem::CommandProblem;
+
 use crate::script::{FaultScript, ScriptSetup, ScriptStep};
 use crate::tree::DeviceTree;
 
@@ -17,7 +18,7 @@ const VOLUMES: RangeInclusive<u64> = 1..=8;
 /// 64 MiB.
 const BLOCKS: RangeInclusive<u64> = 1..=16_384;
 const DISK_KIB: RangeInclusive<u64> = 512..=65_536;
-/// The room for a layer's journals, with something to spare.
+/// What a layer takes for its journals, with something to spare.
 const LAYER_KIB: u64 = 320;
 const FILES: RangeInclusive<u64> = 1..=64;
 const SNAPSHOT_MIB: RangeInclusive<u64> = 0..=128;
@@ -25,7 +26,7 @@ const SNAPSHOT_MIB: RangeInclusive<u64> = 0..=128;
 const SNAPSHOTS_MIB: RangeInclusive<u64> = 0..=16_384;
 /// A request is a buffer, and dozens are under way at once.
 const REQUEST_BLOCKS: RangeInclusive<u64> = 0..=4096;
-/// Of all steps: a disk keeps all unflushed writes.
+/// Of all steps: a disk keeps whatever was not flushed.
 const CHANGED_BLOCKS: RangeInclusive<u64> = 0..=65_536;
 const PAUSE_US: RangeInclusive<u64> = 0..=3_600_000_000;
 const TREE_MEMBERS: RangeInclusive<u64> = 2..=8;
@@ -35,10 +36,10 @@ const TREE_LAYERS: RangeInclusive<u64> = 0..=4;
 /// Reads a script and holds it to what can be played.
 ///
 /// # Errors
-/// [`ScriptProblem::Mistake`]: where it is wrong, and what may stand there.
-pub fn read(path: &Path) -> Result<FaultScript, ScriptProblem> {
+/// [`CommandProblem::Mistake`]: where it is wrong, and what may stand there.
+pub fn read(path: &Path) -> Result<FaultScript, CommandProblem> {
     let name = path.display();
-    let mistake = |words: String| ScriptProblem::Mistake(format!("{name}: {words}"));
+    let mistake = |words: String| CommandProblem::Mistake(format!("{name}: {words}"));
     let text = underlay_files::read(path, MAX_SCRIPT_BYTES)
         .map_err(|error| mistake(format!("cannot be read: {error}")))?;
     parse(&text).map_err(mistake)

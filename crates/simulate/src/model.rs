@@ -1,4 +1,4 @@
-//! A volume's possible contents, by the contract of a block device alone.
+//! What a volume may hold, by the contract of a block device alone.
 //!
 //! For each block the model keeps the writes that a read may still find. It knows when each write was submitted and
 //! ended, and whether it was acknowledged, but nothing of how the stack works.
@@ -19,7 +19,7 @@ struct BlockVersion {
     durable_since: Option<EventCount>,
     /// Its acknowledgement promises nothing any more: the power was cut before a flush.
     may_be_lost: bool,
-    /// The host that got the acknowledgement, and would write it again, has ended.
+    /// The host that was told that it is written, and would write it again, has ended.
     is_orphaned: bool,
     /// It failed since the device was opened: until it is opened again, reads may find it or what was there before, in
     /// turn.
@@ -202,7 +202,7 @@ impl VolumeModel {
         self.lose_what_was_not_durable(now, now);
     }
 
-    /// Writes that no flush had covered at `moment` may be there or not.
+    /// What no flush had covered at `moment` may be there or not.
     ///
     /// This is what a server has that lost its power before `moment` and whose host is still writing again what it
     /// keeps: a flush acknowledged since promises what the server has now, and nothing about then.
@@ -214,18 +214,19 @@ impl VolumeModel {
         }
     }
 
-    /// The host that wrote has ended. Its acknowledged writes are there, but nobody would write them again.
+    /// The host that wrote has ended. What it was told is there, but nobody would write it again.
     pub fn orphan(&mut self) {
         for version in self.blocks.iter_mut().flatten() {
             version.is_orphaned |= !version.is_durable();
         }
     }
 
-    /// The server has lost all writes that no flush has covered, and the host writes its acknowledged ones again.
+    /// The server has lost what no flush has covered, and the host that uses it writes again what it was told is
+    /// written.
     pub fn lose_orphaned(&mut self) {
         for version in self.blocks.iter_mut().flatten().filter(|version| !version.is_durable()) {
             version.may_be_lost |= version.is_orphaned;
-            // Nobody rewrites a write that was seen but never acknowledged.
+            // What was seen and nobody was told of is not written again.
             if version.is_orphaned || !version.acknowledged {
                 version.observed = None;
             }
@@ -235,7 +236,7 @@ impl VolumeModel {
     /// Checks what a read found that began at `began`.
     ///
     /// # Errors
-    /// The forbidden result.
+    /// What it may not find.
     pub fn check_read(
         &mut self,
         first: u32,
@@ -314,12 +315,12 @@ impl VolumeModel {
     }
 }
 
-/// Drops versions that no read can ever find again.
+/// Drops what no read can find any more, whatever happens.
 fn forget(versions: &mut Vec<BlockVersion>, oldest_read: EventCount) {
     let sure: Vec<(EventCount, EventCount)> = versions
         .iter()
         .filter(|version| version.acknowledged && version.ended_before(oldest_read))
-        // Writes that became durable while a snapshot was taken say nothing about the snapshot's contents.
+        // What became durable while a snapshot was taken says nothing about what the snapshot holds.
         .filter(|version| version.durable_since.is_some_and(|durable_since| durable_since < oldest_read))
         .filter_map(|version| Some((version.submitted, version.ended?)))
         .collect();
@@ -381,7 +382,7 @@ mod tests {
         }
         assert!(model.clone().check_read(0, &[0], 7, 8).is_err());
         assert!(model.clone().check_read(1, &[0], 7, 8).is_err());
-        // A seen version stays.
+        // What was seen stays.
         model.check_read(0, &[5], 7, 8).unwrap();
         assert!(model.check_read(0, &[7], 9, 10).is_err());
     }

@@ -48,7 +48,7 @@ struct NetworkWire {
 
 #[derive(Default)]
 struct WireEnds {
-    /// The bytes that the host and the server have yet to receive.
+    /// What the host and the server have yet to receive.
     arrived: [VecDeque<u8>; 2],
     /// On its way while the network stalls.
     held: [Vec<ArrivingData>; 2],
@@ -57,7 +57,7 @@ struct WireEnds {
     has_ended: [bool; 2],
     is_woken: [bool; 2],
     is_broken: [bool; 2],
-    /// The host's bytes are held on their way, and so is the connection's end.
+    /// What the host has sent is held on its way, and so is its end.
     is_late: bool,
 }
 

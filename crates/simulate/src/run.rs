@@ -1,42 +1,72 @@
 //! Playing a script.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use underlay_campaign::{PlayedScript, ScriptReport};
 use underlay_sync::simulation::{SimulatedWorld, WorldFailure};
 
-use crate::script::{FaultScript, ScriptSetup, ScriptStep};
+use crate::script::{FaultScript, ScriptSetup, ScriptStep, VolumesSetup};
 use crate::user::UserEvents;
 use crate::{directory, journal, layers, volumes};
 
 /// Far more than a sound run takes.
 const MAX_TURNS: u64 = 20_000_000;
 
-/// A script's outcome.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ScriptReport {
-    /// The failure, in words.
-    pub failure: Option<String>,
-    /// Why it can't be played at all: that is no failure of the stack.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unfit: Option<String>,
-    pub steps: u64,
-    pub crashes: u64,
-    /// Requests that were answered with success, and with an error.
-    pub acknowledged: u64,
-    pub refused: u64,
-    pub turns: u64,
-    pub virtual_s: f64,
-    /// Two runs of one script have the same.
-    pub trace: u64,
+impl PlayedScript for FaultScript {
+    const PROGRAM: &'static str = "underlay-simulate";
+    const TIMEOUT: Duration = Duration::from_secs(240);
+    const ACKNOWLEDGED: &'static str = "request";
+    const SEEDS_A_LINE: u64 = 500;
+    const SHRINK_SEEDS: [u64; 2] = [6, 2];
+    const SIMPLER: &'static [fn(&mut FaultScript)] = &[
+        |script| change_volumes(script, |volumes| volumes.yield_every = 0),
+        |script| change_volumes(script, |volumes| volumes.volumes.truncate(1)),
+        |script| {
+            change_volumes(script, |volumes| {
+                volumes.volumes.iter_mut().for_each(|volume| volume.compress = false);
+            });
+        },
+        |script| change_volumes(script, |volumes| volumes.has_host_memory = false),
+    ];
+
+    fn play(&self, _: bool) -> ScriptReport {
+        run(self)
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
+    fn step_count(&self) -> usize {
+        self.steps.len()
+    }
+
+    fn remove_steps(&mut self, steps: Range<usize>) {
+        self.steps.drain(steps);
+    }
+
+    fn failure_kind(failure: &str) -> String {
+        failure.chars().filter(|letter| !letter.is_ascii_digit()).take(24).collect()
+    }
 }
 
-/// Plays a script. Its leftovers (threads that wait forever) end with the process.
+fn change_volumes(script: &mut FaultScript, change: impl FnOnce(&mut VolumesSetup)) {
+    if let ScriptSetup::Volumes(volumes) = &mut script.setup {
+        change(volumes);
+    }
+}
+
+/// Plays a script. What it leaves behind (threads that wait for ever) ends with the process.
 pub fn run(script: &FaultScript) -> ScriptReport {
     let (setup, steps) = (script.setup.clone(), script.steps.clone());
     let events = Arc::<UserEvents>::default();
-    // Shared: a run that fails returns nothing, and its counts are still reported.
     let of_run = Arc::clone(&events);
     let yield_every = match &setup {
         ScriptSetup::Volumes(volumes) => volumes.yield_every,
@@ -72,5 +102,6 @@ pub fn run(script: &FaultScript) -> ScriptReport {
         turns: statistics.turns,
         virtual_s: statistics.virtual_time.as_secs_f64(),
         trace: statistics.trace,
+        notes: Vec::new(),
     }
 }

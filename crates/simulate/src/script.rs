@@ -1,4 +1,4 @@
-//! A simulation's events, as a text that can be shortened and kept.
+//! What happens in a simulation, as a text that can be shortened and kept.
 
 mod scenes;
 
@@ -40,7 +40,7 @@ pub struct VolumesSetup {
     pub volumes: Vec<VolumeSetup>,
     /// Reached by initiator and target, not directly.
     pub is_remote: bool,
-    /// Answered writes outlive the server's process.
+    /// What was answered outlives the server's process.
     pub has_host_memory: bool,
     /// A failed flush has lost what it was to write, and the next one succeeds.
     pub forgets_failed_flush: bool,
@@ -174,7 +174,7 @@ pub enum ScriptStep {
     PullOut {
         member: u32,
     },
-    /// The cache of a disk that was pulled out is lost, or a part of it.
+    /// What was in the cache of a disk that was pulled out is lost, or a part of it.
     LosePower {
         member: u32,
     },

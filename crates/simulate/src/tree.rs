@@ -11,7 +11,7 @@ use underlay_storage::layers::workers::WorkerThreads;
 use underlay_storage::layers::{CacheLayer, CompressLayer, Mirror, Stripe};
 use underlay_sync::simulation::SimulationRng;
 
-/// A stack over disks.
+/// What is built over disks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceTree {
@@ -58,7 +58,7 @@ impl DeviceTree {
     /// Waits for the disks.
     ///
     /// # Errors
-    /// A layer's error.
+    /// What a layer says.
     pub fn open(
         &self,
         disks: &mut impl Iterator<Item = Arc<dyn BlockDevice>>,

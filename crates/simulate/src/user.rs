@@ -20,7 +20,7 @@ const MAX_UNDER_WAY: usize = 64;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 const MAX_STEP: Duration = Duration::from_millis(100);
 
-/// State that all users of a run share.
+/// What all users of a run share.
 #[derive(Default)]
 pub(crate) struct UserEvents {
     moment: AtomicU64,
@@ -62,7 +62,7 @@ pub(crate) struct DeviceUser {
 
 struct UserState {
     model: VolumeModel,
-    /// Unanswered requests, in words.
+    /// What was asked and is not answered, in words.
     under_way: BTreeMap<EventCount, String>,
 }
 
@@ -122,7 +122,7 @@ impl DeviceUser {
         self.write_with(device, first, count, fua, |_| {});
     }
 
-    /// As [`DeviceUser::write`], and returns the outcome.
+    /// As [`DeviceUser::write`], and says what came of it.
     pub(crate) fn write_and(
         self: &Arc<DeviceUser>,
         device: &dyn BlockDevice,
@@ -302,7 +302,7 @@ impl DeviceUser {
         self.lock().under_way.is_empty()
     }
 
-    /// The unanswered requests, in words.
+    /// What is not answered, in words.
     pub(crate) fn unanswered(&self) -> Vec<String> {
         self.lock().under_way.values().cloned().collect()
     }

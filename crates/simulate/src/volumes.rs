@@ -31,7 +31,7 @@ use server::{SimulatedServer, VolumeLeases};
 use unfinished::UnfinishedCommand;
 
 const EXTENT_BYTES: u64 = 256 << 10;
-/// The room for a small pool's label and journal, with something to spare.
+/// What the label and the journal of a small pool take, with something to spare.
 const RESERVED_EXTENTS: u64 = 5;
 const BLOCK: u64 = 4096;
 /// The host that uses the volumes.
@@ -60,7 +60,7 @@ struct VolumesRig {
     snapshots: u32,
     /// The last one that went when everything was there twice.
     pulled_out: Option<usize>,
-    /// Acknowledged writes may be in the host's memory alone.
+    /// What was acknowledged may be in the host's memory alone.
     is_at_risk: bool,
     /// A server of this run has lost what a host keeps: until that has written it again, a snapshot may lack it.
     has_lost: Arc<AtomicBool>,
@@ -346,7 +346,7 @@ impl VolumesRig {
         if !takes_power || self.world.with_random(|random| random.one_in(2)) {
             self.network.process_ended(self.server.process);
         }
-        // Open questions of an earlier server stay open.
+        // What an earlier server left to be found out stays to be found out.
         let missed = std::mem::take(&mut *self.server.missed.lock());
         self.unfinished().extend(missed);
         if self.setup.is_remote {

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use underlay_simulate::ScriptReport;
-use underlay_simulate::campaign::{CampaignPlan, CampaignSummary, prove, run};
-use underlay_simulate::child::PlayerProcess;
-use underlay_simulate::problem::ScriptProblem;
+use underlay_campaign::ScriptReport;
+use underlay_campaign::campaign::{CampaignPlan, CampaignSummary, run};
+use underlay_campaign::player::{PlayerOptions, ScriptPlayer};
+use underlay_campaign::problem::CommandProblem;
 use underlay_simulate::script::{FaultScript, SimulationSubject, generate};
 use underlay_sync::planted::PlantedBug;
 
@@ -22,38 +21,19 @@ const SEEDS: &[(SimulationSubject, u64)] = &[
     (SimulationSubject::Journal, 40),
 ];
 
-fn player(bug: Option<&str>) -> Result<PlayerProcess, ScriptProblem> {
+fn player(bug: Option<PlantedBug>) -> Result<ScriptPlayer<FaultScript>, CommandProblem> {
     let program = Path::new(env!("CARGO_BIN_EXE_underlay-simulate"));
-    PlayerProcess::start_program(program, bug, Stdio::null())
+    ScriptPlayer::start_program(
+        program,
+        &PlayerOptions { bug: bug.map(PlantedBug::name), ..PlayerOptions::default() },
+    )
 }
 
-fn plan(subject: SimulationSubject, seeds: u64, bug: Option<PlantedBug>) -> CampaignPlan {
-    CampaignPlan {
-        first_seed: 1,
-        seeds,
-        time: Duration::from_secs(600),
-        jobs: 2,
-        subject: Some(subject),
-        bug: bug.map(PlantedBug::name),
-        stop_at_failure: true,
-    }
-}
-
-fn campaign(subject: SimulationSubject, seeds: u64, bug: Option<PlantedBug>) -> CampaignSummary {
-    run(&plan(subject, seeds, bug), player, |_, _, _| Ok(())).expect("processes can be had")
-}
-
-/// A script that fails anyway says nothing of the bug that was planted.
-#[test]
-fn bug_whose_seed_fails_without_it_is_not_found() {
-    let plan = plan(SimulationSubject::Journal, 100, Some(PlantedBug::CommitNotForced));
-    let proof = prove(&plan, player).expect("processes can be had");
-    assert!(proof.is_found(), "{:?}", proof.sound);
-    // As if the stack had the bug itself.
-    let bug = plan.bug.clone();
-    let proof = prove(&plan, |_| player(bug.as_deref())).expect("processes can be had");
-    assert!(!proof.summary.failures.is_empty());
-    assert!(!proof.is_found(), "{:?}", proof.sound);
+fn campaign(subject: SimulationSubject, seeds: u64, bug: Option<PlantedBug>) -> CampaignSummary<FaultScript> {
+    let plan =
+        CampaignPlan { first_seed: 1, seeds, time: Duration::from_secs(600), jobs: 2, stop_at_failure: true };
+    let generate = |seed| generate(seed, Some(subject));
+    run(&plan, || player(bug), generate, |_, _, _| Ok(())).expect("processes can be had")
 }
 
 fn scripts() -> BTreeMap<PathBuf, FaultScript> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use underlay_sync::{Condvar, Mutex};
+use underlay_sync::{Condvar, Mutex, timer_slack};
 
 use crate::clock::ModelClock;
 use crate::device::DeviceError;
@@ -100,7 +100,8 @@ fn pace_or_close(cores: &[Arc<PacedCore>], clock: &dyn ModelClock, waker: &Waker
 }
 
 fn pace(cores: &[Arc<PacedCore>], clock: &dyn ModelClock, waker: &Waker) {
-    narrow_timer_slack();
+    // A refusal only makes the spin longer than it had to be.
+    let _ = timer_slack::narrow();
     let mut lead = Lead::default();
     while !waker.stop.load(Ordering::SeqCst) {
         let (next_ns, core) = earliest(cores);
@@ -139,13 +140,4 @@ fn sleep(cores: &[Arc<PacedCore>], waker: &Waker, until_ns: u64, wait: Option<Du
         }
     }
     waker.sleeping_until_ns.store(0, Ordering::SeqCst);
-}
-
-/// Linux adds up to 50 us to a thread's timers unless told not to.
-fn narrow_timer_slack() {
-    let nanosecond: libc::c_ulong = 1;
-    // SAFETY: this option takes one integer and touches no memory of ours.
-    let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanosecond, 0, 0, 0) };
-    // A refusal only makes the spin above longer than it had to be.
-    debug_assert!(result == 0 || result == -1);
 }

@@ -21,6 +21,7 @@ pub mod simulation;
 pub mod slices;
 pub mod thread;
 mod time;
+pub mod timer_slack;
 mod unsimulated;
 
 pub use channel::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, channel};

@@ -25,7 +25,7 @@ pub(crate) fn missing(system: &'static str, name: &str, remedy: String) -> Syste
 pub(crate) fn random_password() -> std::io::Result<String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random)?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(base16ct::lower::encode_string(&random))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::initiator::{self, ControllerOptions, InitiatorError};
+use underlay_nvme::nqn;
 use underlay_record::{DeviceActivity, DeviceGlance};
 use underlay_storage::contents::{self, DeviceContents};
 use underlay_storage::stack::{PacingMode, RemoteSpec, StackNode, StackSpec};
@@ -291,17 +292,13 @@ fn connect_options(options: &ControllerOptions) -> io::Result<String> {
         .rsplit_once(':')
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address has no port"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = options.host_id;
     let mut parts = vec![
         "transport=tcp".to_owned(),
         format!("traddr={host}"),
         format!("trsvcid={port}"),
         format!("nqn={}", options.subsystem_nqn),
         format!("hostnqn={}", options.host_nqn),
-        format!(
-            "hostid={a:02x}{b:02x}{c:02x}{d:02x}-{e:02x}{f:02x}-{g:02x}{h:02x}-{i:02x}{j:02x}-\
-             {k:02x}{l:02x}{m:02x}{n:02x}{o:02x}{p:02x}"
-        ),
+        format!("hostid={}", nqn::uuid_text(&options.host_id)),
         format!("nr_io_queues={}", options.queues),
         // The kernel refuses less (NVMF_MIN_QUEUE_SIZE).
         format!("queue_size={}", options.queue_depth.max(16)),

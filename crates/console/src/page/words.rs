@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
-use underlay_report::quantity;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Seconds since 1970.
 pub(crate) fn now_s() -> f64 {
@@ -77,12 +77,12 @@ pub(super) fn ticks(from_s: f64, to_s: f64) -> Vec<(f64, String)> {
     ticks
 }
 
-/// A part of an address: all but plain characters are escaped.
+/// All but letters, digits and these.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A part of an address: whatever is no plain character is escaped.
 pub(crate) fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { (byte as char).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+    utf8_percent_encode(text, &ESCAPED).to_string()
 }
 
 #[cfg(test)]

@@ -145,11 +145,7 @@ fn entries_of(text: &str) -> Vec<ListingEntry> {
             .flat_map(|group| tags(group, "Prefix"))
             .map(|group| ListingEntry::Group(unescaped(&group))),
     );
-    let name = |entry: &ListingEntry| match entry {
-        ListingEntry::Key { key, .. } => key.clone(),
-        ListingEntry::Group(group) => group.clone(),
-    };
-    entries.sort_by_key(name);
+    entries.sort_by(|one, other| one.name().cmp(other.name()));
     entries
 }
 

@@ -54,7 +54,7 @@ impl PutOperation {
 
 pub(super) fn md5_of(bytes: &[u8]) -> String {
     let sum = hash(MessageDigest::md5(), bytes).map(|sum| sum.to_vec()).unwrap_or_default();
-    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&sum)
 }
 
 impl ClientSession {

@@ -2,18 +2,17 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base16ct::lower::encode_string as hex;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use sha2::{Digest as _, Sha256};
 
 const REGION: &str = "us-east-1";
-/// Characters that S3 leaves as they are in names.
-const PLAIN: &[u8] = b"-._~";
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+/// What S3 has escaped in a query, and in a path.
+const QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const PATH: AsciiSet = QUERY.remove(b'/');
 
 pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
@@ -36,37 +35,11 @@ fn hmac(key: &[u8], text: &str) -> Vec<u8> {
 
 /// As S3 wants names in a target: everything but letters, digits and four signs by its bytes.
 pub(super) fn escaped(text: &str, keeps_slash: bool) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            byte if byte.is_ascii_alphanumeric() || PLAIN.contains(&byte) => escaped.push(char::from(byte)),
-            b'/' if keeps_slash => escaped.push('/'),
-            byte => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
+    utf8_percent_encode(text, if keeps_slash { &PATH } else { &QUERY }).to_string()
 }
 
 pub(super) fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let code = (*first == b'%')
-            .then(|| tail.get(..2))
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        match code {
-            Some(code) => {
-                bytes.push(code);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(if *first == b'+' { b' ' } else { *first });
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 /// Seconds of a day, and the day as the calendar has it (Howard Hinnant's `civil_from_days`).

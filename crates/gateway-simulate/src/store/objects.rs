@@ -58,7 +58,7 @@ pub(super) fn path_of(key: &str) -> Result<Path> {
 
 pub(super) fn md5(bytes: &[u8]) -> String {
     let sum = hash(MessageDigest::md5(), bytes).map(|sum| sum.to_vec()).unwrap_or_default();
-    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&sum)
 }
 
 pub(super) fn not_found(key: &str) -> Error {

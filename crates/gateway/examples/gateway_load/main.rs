@@ -35,7 +35,7 @@ impl Settings {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(bytes)
 }
 
 fn mac(key: &[u8], text: &str) -> Vec<u8> {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::answers::{Connection, between};
 use super::{Settings, Signed, pattern, report};
@@ -171,9 +172,8 @@ fn listed(settings: &Settings, prefix: &str) -> Vec<String> {
 }
 
 fn escape(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
-    let escaped = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(escaped).collect()
+    const QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(text, &QUERY).to_string()
 }
 
 /// Commits as S3A's magic committer does: the tasks have uploaded each file as an upload of one part, and the job

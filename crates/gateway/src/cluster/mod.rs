@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use base16ct::lower::encode_string as hex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use underlay_sync::Mutex;
 
 use crate::config::{self, ConfigSecrets, GatewayConfig};
-use crate::digests::hex;
 use crate::engine::{GatewayEngine, HeldSlot, KeySharing, PeerQueries};
 use crate::ownership::{SlotOwnership, boot_ms};
 use crate::placement::SLOTS;

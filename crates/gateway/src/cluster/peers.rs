@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use base16ct::lower::encode_string as hex;
 use bytes::{Bytes, BytesMut};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -26,12 +27,12 @@ use underlay_sync::Mutex;
 
 use super::standstill::StallDetector;
 use crate::config;
-use crate::digests::hex;
 use crate::engine::{GatewayEngine, PeerAnswer, PeerQueries, PeerQuestion};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::now_ms;
 use crate::ownership::{KeyRoute, SlotOwnership};
 use crate::s3::{AddressingStyle, BucketAddressing};
+use crate::url_escapes;
 
 /// The time of the proof, what it is of, and the proof.
 const PROOF: HeaderName = HeaderName::from_static("x-underlay-gateway");
@@ -530,26 +531,7 @@ fn name_in<B>(request: &Request<B>, addressing: &BucketAddressing) -> Option<(St
 /// Bucket and key of a path, as `s3s` reads it: percent-decoded as a whole, and then cut. Where the two should ever
 /// differ, the gateway that gets the request says that the key is not its own.
 pub(super) fn name_of(path: &str) -> Option<(String, String)> {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let escaped = (*first == b'%')
-            .then(|| tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()))
-            .flatten()
-            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match escaped {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    let path = String::from_utf8(bytes).ok()?;
+    let path = String::from_utf8(url_escapes::decode(path)).ok()?;
     let (bucket, key) = path.strip_prefix('/')?.split_once('/')?;
     (!bucket.is_empty() && !key.is_empty()).then(|| (bucket.to_owned(), key.to_owned()))
 }

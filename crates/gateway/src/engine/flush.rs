@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use underlay_sync::Mutex;
+use bytes::Bytes;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::failing::{FailedAttempt, FailureCause};
@@ -23,7 +22,7 @@ use crate::meta::ObjectName;
 use crate::model::{
     ContentExtent, ContentId, ContentPlace, ContentRecord, ObjectRecord, StoredRecord, now_ms,
 };
-use crate::store::{BackendKind, EtagFingerprint, RequestEffect, StoreCondition, StoredInfo};
+use crate::store::{BackendKind, RequestEffect, StoredInfo};
 
 /// A reader of what is about to be overwritten or deleted in the store holds up one flusher for so long, and a client
 /// that writes through.
@@ -352,30 +351,11 @@ impl GatewayEngine {
         fence: CommitFence,
     ) -> GatewayResult<()> {
         self.announce(name, fence.clone()).await?;
-        let (content, step, size) = (ContentId(self.number()), self.blocks.block_bytes(), record.size_bytes);
+        let (content, size) = (ContentId(self.number()), record.size_bytes);
         let owner = self.content_owner(content);
-        // A directory's ETags say nothing of bytes.
-        let sums = match state.backend.kind {
-            BackendKind::S3 => Some(Mutex::new(EtagFingerprint::new(size)?)),
-            BackendKind::Directory => None,
-        };
-        let passing = sums.as_ref();
-        let body = futures_util::stream::iter(0..size.div_ceil(step))
-            .then(move |number| async move {
-                self.check_flush(name)?;
-                let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
-                passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
-                // Recent writes are likely to be read: the cache has them before the journal lets them go.
-                self.blocks.insert(owner, number, block.clone());
-                Ok(block)
-            })
-            .boxed();
-        let may_go_on = || self.check_flush(name);
-        let put =
-            state.backend.put(&name.key, &record.headers, size, &StoreCondition::Always, body, &may_go_on);
-        let answered = put.await?;
-        let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
-        let found = state.backend.confirm(&name.key, size, answered, made.as_deref()).await?;
+        // What was written lately is likely to be read: the cache has it before the journal lets it go.
+        let keep = |number, block: &Bytes| self.blocks.insert(owner, number, block.clone());
+        let found = self.send_runs(state, (name, &record.headers, size), runs, None, keep).await?;
         self.counters.flushed_objects.fetch_add(1, Ordering::Relaxed);
         self.counters.flushed_bytes.fetch_add(size, Ordering::Relaxed);
         self.enter_stored(name, record, found, (content, content), (None, fence)).await

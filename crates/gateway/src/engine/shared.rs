@@ -95,8 +95,11 @@ impl GatewayEngine {
         }
         check_headers(&state.backend, &request.headers)?;
         let turn = state.backend.turn(&name.key).await;
-        let effect =
-            RequestEffect::put(&crate::digests::hex(&sums.md5), request.size_bytes, &request.headers);
+        let effect = RequestEffect::put(
+            &base16ct::lower::encode_string(&sums.md5),
+            request.size_bytes,
+            &request.headers,
+        );
         let following = state.backend.follow_within(&name.key, effect, self.setup.patience).await?;
         let only = only_of(&state, &name.key, &request.conditions).await?;
         let engine = Arc::clone(self);
@@ -114,7 +117,7 @@ impl GatewayEngine {
             let is_unclear = following.may_land();
             drop((following, turn));
             let etag = hide_unclear_verdict(etag, is_unclear)?
-                .map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
+                .map_or_else(|| base16ct::lower::encode_string(&sums.md5), |etag| bare(&etag).to_owned());
             pass.check()?;
             Ok(WriteReceipt { etag, checksums: sums.checksums, modified_ms: now_ms() })
         };

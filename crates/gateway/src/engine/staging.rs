@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use underlay_sync::Mutex;
 
@@ -17,7 +18,7 @@ use crate::errors::{GatewayError, GatewayResult};
 use crate::meta::{FORMAT_OF_PARTS, MetadataChange, ObjectName};
 use crate::model::{ContentId, ContentPlace, ContentRecord, ObjectHeaders, StoredRecord};
 use crate::staged::{name_of, placing_key};
-use crate::store::{BackendKind, EtagFingerprint, RequestEffect, StoreCondition, StoredInfo};
+use crate::store::{BackendKind, EtagFingerprint, RequestEffect, SendPermit, StoreCondition, StoredInfo};
 
 /// A name for what belongs to this one.
 pub(super) fn staged_name(name: &ObjectName) -> GatewayResult<ObjectName> {
@@ -62,31 +63,50 @@ impl GatewayEngine {
         size_bytes: u64,
         runs: &[ByteRun],
     ) -> GatewayResult<StoredInfo> {
-        let step = self.blocks.block_bytes();
-        let sums = match state.backend.kind {
-            BackendKind::S3 => Some(Mutex::new(EtagFingerprint::new(size_bytes)?)),
-            BackendKind::Directory => None,
-        };
-        let passing = sums.as_ref();
-        let body = futures_util::stream::iter(0..size_bytes.div_ceil(step))
-            .then(move |number| async move {
-                self.check_flush(staged)?;
-                let range = number * step..((number + 1) * step).min(size_bytes);
-                let block = self.read_runs(runs, range).await?;
-                passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
-                Ok(block)
-            })
-            .boxed();
         // Nobody else writes to this name, and a deletion has to wait until nothing can land there any more.
         let effect =
             RequestEffect::put(&format!("content {}", content.0), size_bytes, &ObjectHeaders::default());
         let following = state.backend.follow_within(&staged.key, effect, Duration::ZERO).await?;
-        let may_go_on = || self.check_flush(staged);
-        let (headers, only) = (ObjectHeaders::default(), StoreCondition::Always);
-        let put = state.backend.put(&staged.key, &headers, size_bytes, &only, body, &may_go_on);
-        let answered = following.watch(put).await?;
+        let (object, pass_on) = ((staged, &ObjectHeaders::default(), size_bytes), |_, _: &Bytes| {});
+        self.send_runs(state, object, runs, Some(following), pass_on).await
+    }
+
+    /// Writes what these runs make to the store, and looks whether it is there. `pass_on` gets each block and its
+    /// number.
+    pub(super) async fn send_runs(
+        &self,
+        state: &BucketState,
+        (name, headers, size_bytes): (&ObjectName, &ObjectHeaders, u64),
+        runs: &[ByteRun],
+        following: Option<SendPermit>,
+        pass_on: impl Fn(u64, &Bytes) + Send + Sync,
+    ) -> GatewayResult<StoredInfo> {
+        let step = self.blocks.block_bytes();
+        // A directory's ETags say nothing of bytes.
+        let sums = match state.backend.kind {
+            BackendKind::S3 => Some(Mutex::new(EtagFingerprint::new(size_bytes)?)),
+            BackendKind::Directory => None,
+        };
+        let (passing, pass_on) = (sums.as_ref(), &pass_on);
+        let body = futures_util::stream::iter(0..size_bytes.div_ceil(step))
+            .then(move |number| async move {
+                self.check_flush(name)?;
+                let range = number * step..((number + 1) * step).min(size_bytes);
+                let block = self.read_runs(runs, range).await?;
+                passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
+                pass_on(number, &block);
+                Ok(block)
+            })
+            .boxed();
+        let may_go_on = || self.check_flush(name);
+        let put =
+            state.backend.put(&name.key, headers, size_bytes, &StoreCondition::Always, body, &may_go_on);
+        let answered = match following {
+            Some(following) => following.watch(put).await?,
+            None => put.await?,
+        };
         let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
-        state.backend.confirm(&staged.key, size_bytes, answered, made.as_deref()).await
+        state.backend.confirm(&name.key, size_bytes, answered, made.as_deref()).await
     }
 
     /// The content is there from now on, unless it has been given up or moved from its former place meanwhile.

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use base16ct::lower::encode_string as hex;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
@@ -22,13 +23,11 @@ use super::shared::{check_headers, refuse_feature};
 use super::slots::CommitFence;
 use super::write::{VerifyBody, WriteReceipt, WriteTarget, check_target, whole};
 use super::{BucketState, GatewayEngine};
-use crate::digests::{ChecksumKind, DigestResults, check_coverage, hex, multipart_etag};
+use crate::digests::{ChecksumKind, DigestResults, UploadChecksum, multipart_etag};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::journal::WrittenContent;
 use crate::meta::{Holder, ObjectName};
-use crate::model::{
-    ChecksumCoverage, ObjectChecksums, ObjectHeaders, ObjectRecord, PartRecord, UploadRecord, now_ms,
-};
+use crate::model::{ObjectChecksums, ObjectHeaders, ObjectRecord, PartRecord, UploadRecord, now_ms};
 use crate::ownership::OwnerShare;
 use crate::store::{BackendKind, bare};
 
@@ -70,7 +69,7 @@ impl GatewayEngine {
         key: &str,
         headers: ObjectHeaders,
         tags: Vec<(String, String)>,
-        checksum: Option<(ChecksumKind, ChecksumCoverage)>,
+        checksum: Option<UploadChecksum>,
     ) -> GatewayResult<String> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
@@ -85,17 +84,14 @@ impl GatewayEngine {
             }
         }
         self.uploads.check_begin(bucket)?;
-        if let Some((algorithm, coverage)) = checksum {
-            check_coverage(algorithm, coverage)?;
-        }
         let begun_ms = now_ms();
         let (upload, name) = (upload_id(begun_ms)?, ObjectName::new(bucket, key));
         let record = UploadRecord {
             begun_ms,
             headers,
             tags,
-            checksum_algorithm: checksum.map(|(algorithm, _)| algorithm.name().to_owned()),
-            coverage: checksum.map(|(_, coverage)| coverage),
+            checksum_algorithm: checksum.map(|checksum| checksum.algorithm().name().to_owned()),
+            coverage: checksum.map(UploadChecksum::coverage),
         };
         let (upload_id, fence) = (upload.clone(), CommitFence::from_pass(&pass));
         self.committer

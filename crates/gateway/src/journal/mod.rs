@@ -265,15 +265,16 @@ impl Journal {
             return false;
         }
         let needed = self.framing.stored_bytes(size_bytes).saturating_add(state.unallocated_bytes);
-        self.disk.as_ref().is_none_or(|disk| {
-            let needed = needed.saturating_add(self.kept_for_writes(disk)).saturating_sub(state.beyond_bytes);
-            disk.has_room(DiskNeed::Body(needed)).unwrap_or(true)
-        })
+        self.disk
+            .as_ref()
+            .is_none_or(|disk| self.has_room_beyond(disk, needed, state.beyond_bytes).unwrap_or(true))
     }
 
-    /// Fetched bytes leave so much of the disk to clients.
-    fn kept_for_writes(&self, disk: &DiskRoom) -> u64 {
-        disk.size_bytes().unwrap_or(u64::MAX).min(self.capacity_bytes) / KEPT_FOR_WRITES
+    /// Whether the disk has this room once `freed_bytes` have gone. What is fetched leaves a part to clients' writes.
+    fn has_room_beyond(&self, disk: &DiskRoom, needed: u64, freed_bytes: u64) -> GatewayResult<bool> {
+        let kept_for_writes =
+            disk.size_bytes().unwrap_or(u64::MAX).min(self.capacity_bytes) / KEPT_FOR_WRITES;
+        disk.has_room(DiskNeed::Body(needed.saturating_add(kept_for_writes).saturating_sub(freed_bytes)))
     }
 
     /// Whether contents of these sizes can be there together beyond the limit.
@@ -305,9 +306,7 @@ impl Journal {
                 disk.has_room(DiskNeed::Body(needed))
             }
             JournalShare::First(_) => disk.check(DiskNeed::Body(needed)).map(|()| true),
-            JournalShare::Beyond => {
-                disk.has_room(DiskNeed::Body(needed.saturating_add(self.kept_for_writes(disk))))
-            }
+            JournalShare::Beyond => self.has_room_beyond(disk, needed, 0),
         }
     }
 

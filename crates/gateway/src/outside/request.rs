@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base16ct::lower::encode_string as hex;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use object_store::memory::InMemory;
 use reqwest::Url;
@@ -14,11 +15,11 @@ use crate::config::{
     AccessKey, BucketConfig, KeyGrant, LocalConfig, PrefixRule, SecretPlace, StoreConsistency, StorePlace,
     WriteMode,
 };
-use crate::digests::hex;
 use crate::engine::{EngineSetup, GatewayEngine};
 use crate::s3::KeyPermissions;
 use crate::serving::OverPipe;
 use crate::store::{BackendKind, StoreBackend};
+use crate::url_escapes;
 
 const ID: &str = "KEY";
 const SECRET: &str = "a secret of the fuzzer";
@@ -143,11 +144,13 @@ fn sign(method: &str, target: &str, headers: &mut BTreeMap<String, String>) -> O
             .ok()?;
     let mut pairs: Vec<(String, String)> = url
         .query_pairs()
-        .map(|(name, value)| (escaped(name.as_bytes(), false), escaped(value.as_bytes(), false)))
+        .map(|(name, value)| (url_escapes::escape_in_query(&name), url_escapes::escape_in_query(&value)))
         .collect();
     pairs.sort();
     let query: Vec<String> = pairs.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let path = escaped(&unescaped(target.split_once('?').map_or(target, |(path, _)| path)), true);
+    let path = url_escapes::escape_in_path(&url_escapes::decode(
+        target.split_once('?').map_or(target, |(path, _)| path),
+    ));
     let names: Vec<&str> = headers.keys().map(String::as_str).collect();
     let names = names.join(";");
     let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
@@ -162,38 +165,6 @@ fn sign(method: &str, target: &str, headers: &mut BTreeMap<String, String>) -> O
     }
     let signature = hex(&key);
     Some(format!("AWS4-HMAC-SHA256 Credential={ID}/{scope}, SignedHeaders={names}, Signature={signature}"))
-}
-
-fn unescaped(text: &str) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let [first, others @ ..] = rest {
-        let escape = others.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match escape.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *first == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &others[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = others;
-            }
-        }
-    }
-    bytes
-}
-
-fn escaped(bytes: &[u8], keeps_slashes: bool) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'~' | b'.' => {
-                text.push(char::from(*byte))
-            }
-            b'/' if keeps_slashes => text.push('/'),
-            other => text.push_str(&format!("%{other:02X}")),
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::answers::denied;
 use super::{MAX_DOCUMENT_BYTES, authorization, queries};
 use crate::config::{AccessKey, KeyGrant};
 use crate::digests::ChecksumKind;
+use crate::url_escapes;
 
 /// The keys with their secrets and grants.
 pub(crate) struct KeyPermissions {
@@ -243,11 +244,7 @@ fn refused_header(headers: &HeaderMap) -> Option<S3Error> {
         return Some(S3Error::with_message(S3ErrorCode::InvalidRequest, reason));
     }
     let source = headers.get("x-amz-copy-source")?.as_bytes();
-    let is_escape = |(place, byte): (usize, &u8)| {
-        let digits = source.get(place + 1..place + 3);
-        *byte != b'%' || digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    };
-    (!source.iter().enumerate().all(is_escape)).then(|| {
+    (!url_escapes::has_whole_escapes(source)).then(|| {
         let reason = "x-amz-copy-source is not percent-encoded text";
         S3Error::with_message(S3ErrorCode::InvalidArgument, reason)
     })

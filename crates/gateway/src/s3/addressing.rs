@@ -13,6 +13,7 @@ use s3s::host::{S3Host, VirtualHost};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use super::answers::invalid_request;
+use crate::url_escapes;
 
 /// Always this machine.
 const LOCALHOST: &str = "localhost";
@@ -134,11 +135,15 @@ impl BucketAddressing {
     /// The URL of an object for the client that asked, in the style in which it asked.
     pub(super) fn url_of(&self, headers: &HeaderMap, bucket: &str, key: &str) -> String {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty());
-        let Some(host) = host else { return format!("/{bucket}/{}", escaped(key)) };
+        let Some(host) = host else {
+            return format!("/{bucket}/{}", url_escapes::escape_in_path(key.as_bytes()));
+        };
         let scheme = if self.has_tls { "https" } else { "http" };
         match self.style_of(host) {
-            Ok(AddressingStyle::Virtual(_)) => format!("{scheme}://{host}/{}", escaped(key)),
-            _ => format!("{scheme}://{host}/{bucket}/{}", escaped(key)),
+            Ok(AddressingStyle::Virtual(_)) => {
+                format!("{scheme}://{host}/{}", url_escapes::escape_in_path(key.as_bytes()))
+            }
+            _ => format!("{scheme}://{host}/{bucket}/{}", url_escapes::escape_in_path(key.as_bytes())),
         }
     }
 }
@@ -169,20 +174,6 @@ fn before_address(name: &str) -> Option<&str> {
     let address: Vec<&str> = name.rsplitn(5, '.').collect();
     let [d, c, b, a, bucket] = address[..] else { return None };
     format!("{a}.{b}.{c}.{d}").parse::<Ipv4Addr>().is_ok().then_some(bucket)
-}
-
-/// A key as part of a URL.
-fn escaped(key: &str) -> String {
-    let mut text = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                text.push(char::from(byte))
-            }
-            other => text.push_str(&format!("%{other:02X}")),
-        }
-    }
-    text
 }
 
 /// A method that the place of a request does not have: RFC 9110, section 15.5.6.

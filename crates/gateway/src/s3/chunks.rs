@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use base16ct::lower::encode_string as hex;
 use bytes::{Bytes, BytesMut};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use hyper::HeaderMap;
@@ -13,7 +14,6 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::access::KeyPermissions;
 use super::spoiled::ChunkError;
-use crate::digests::hex;
 
 /// No piece is longer. Signed chunks up to this length pass as they are: those of most clients have 64 or 128 KiB.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;

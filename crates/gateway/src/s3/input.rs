@@ -16,6 +16,7 @@ use crate::engine::VerifyBody;
 use crate::errors::{GatewayError, GatewayResult};
 use crate::headers::written;
 use crate::model::ObjectChecksums;
+use crate::url_escapes;
 
 /// S3's limit of tags.
 const MAX_TAGS: usize = 10;
@@ -270,7 +271,7 @@ pub(super) fn tags(text: Option<&str>) -> S3Result<Vec<(String, String)>> {
     if tags.iter().any(|(name, _)| name.is_empty()) || has_twice(&tags) {
         return Err(invalid("x-amz-tagging has a tag without a key, or two with the same one"));
     }
-    check_tags(tags)
+    check_each(tags)
 }
 
 /// Whether two of them, in order, have one key.
@@ -286,43 +287,40 @@ fn is_of_tag(character: char) -> bool {
 /// # Errors
 /// When they are too many or too long, or one comes twice.
 pub(super) fn check_tags(mut tags: Vec<(String, String)>) -> S3Result<Vec<(String, String)>> {
-    let wrong = |reason: &'static str| Err(s3s::S3Error::with_message(s3s::S3ErrorCode::InvalidTag, reason));
     tags.sort();
-    if tags.len() > MAX_TAGS {
-        return wrong("an object has at most 10 tags");
+    match has_twice(&tags) && tags.len() <= MAX_TAGS {
+        true => Err(wrong_tag("a tag comes twice")),
+        false => check_each(tags),
     }
-    if has_twice(&tags) {
-        return wrong("a tag comes twice");
+}
+
+fn wrong_tag(reason: &'static str) -> s3s::S3Error {
+    s3s::S3Error::with_message(s3s::S3ErrorCode::InvalidTag, reason)
+}
+
+fn check_each(tags: Vec<(String, String)>) -> S3Result<Vec<(String, String)>> {
+    if tags.len() > MAX_TAGS {
+        return Err(wrong_tag("an object has at most 10 tags"));
     }
     let is_long = |(name, value): &(String, String)| {
         name.is_empty() || name.chars().count() > 128 || value.chars().count() > 256
     };
     if tags.iter().any(is_long) {
-        return wrong("a tag's key has 1 to 128 characters, and its value at most 256");
+        return Err(wrong_tag("a tag's key has 1 to 128 characters, and its value at most 256"));
     }
     match tags.iter().all(|(name, value)| name.chars().chain(value.chars()).all(is_of_tag)) {
         true => Ok(tags),
-        false => wrong("a tag has letters, numbers, spaces and + - = . _ : / @ alone"),
+        false => Err(wrong_tag("a tag has letters, numbers, spaces and + - = . _ : / @ alone")),
     }
 }
 
 /// Percent-encoded text, with `+` for a space.
 fn unescaped(text: &str) -> S3Result<String> {
     let wrong = || invalid(format!("{text:?} is not percent-encoded text"));
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digits = [rest.next().ok_or_else(wrong)?, rest.next().ok_or_else(wrong)?];
-                let digits = std::str::from_utf8(&digits).map_err(|_| wrong())?;
-                bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
-            }
-            other => bytes.push(other),
-        }
+    match url_escapes::has_whole_escapes(text.as_bytes()) {
+        true => url_escapes::decode_form(text).map_err(|_| wrong()),
+        false => Err(wrong()),
     }
-    String::from_utf8(bytes).map_err(|_| wrong())
 }
 
 #[cfg(test)]
@@ -339,7 +337,7 @@ mod tests {
         );
         assert!(tags(Some("ключ=значение&key@=a:b/c._-%3D")).is_ok());
         let code = |text: &str| tags(Some(text)).unwrap_err().code().as_str().to_owned();
-        for text in ["a=1&a=2", "=1", "a=%zz"] {
+        for text in ["a=1&a=2", "=1", "a=%zz", "a=%+f"] {
             assert_eq!(code(text), "InvalidArgument", "{text}");
         }
         for text in ["a%26=1", "a=1?", "a=1%2C2", "a*=1"] {

@@ -11,6 +11,7 @@ use super::answers::{coverage, error, etag, invalid, time};
 use crate::digests::ALGORITHMS;
 use crate::engine::{ListEntry, ListPage, ListRequest};
 use crate::model::ObjectRecord;
+use crate::url_escapes;
 
 type ListingAnswer<T> = S3Result<S3Response<T>>;
 
@@ -47,19 +48,7 @@ impl NameEncoding {
     }
 
     pub(super) fn name(&self, text: String) -> String {
-        if !self.0 {
-            return text;
-        }
-        let mut encoded = String::with_capacity(text.len());
-        for byte in text.bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' | b'*' => {
-                    encoded.push(char::from(byte));
-                }
-                other => encoded.push_str(&format!("%{other:02X}")),
-            }
-        }
-        encoded
+        if self.0 { url_escapes::escape_in_listing(&text) } else { text }
     }
 }
 

@@ -12,7 +12,7 @@ use super::input::{self, PromisedBody};
 use super::listing::NameEncoding;
 use super::object::{expires, headers_of};
 use super::preconditions::ObjectPreconditions;
-use crate::digests::{ALGORITHMS, ChecksumKind, check_coverage};
+use crate::digests::{ALGORITHMS, ChecksumKind, UploadChecksum};
 use crate::engine::{CompletedPart as Listed, MAX_PARTS, UploadEntry, UploadsRequest};
 use crate::errors::GatewayError;
 use crate::model::ChecksumCoverage;
@@ -64,10 +64,9 @@ pub(super) async fn create(
         Some(word) => Some(coverage_of(word)?),
         None => algorithm.map(ChecksumKind::usual_coverage),
     };
-    let checksum = algorithm.zip(coverage);
-    if let Some((algorithm, coverage)) = checksum {
-        check_coverage(algorithm, coverage).map_err(|reason| invalid_request(reason.to_string()))?;
-    }
+    let checksum =
+        algorithm.zip(coverage).map(|(algorithm, coverage)| UploadChecksum::new(algorithm, coverage));
+    let checksum = checksum.transpose().map_err(|reason| invalid_request(reason.to_string()))?;
     let (headers, tags) = (headers_of!(input, expires), input::tags(input.tagging.as_deref())?);
     let upload = front
         .engine
@@ -79,7 +78,7 @@ pub(super) async fn create(
         key: Some(input.key),
         upload_id: Some(upload),
         checksum_algorithm: input.checksum_algorithm,
-        checksum_type: checksum.map(|(_, coverage)| coverage_word(coverage)),
+        checksum_type: checksum.map(|checksum| coverage_word(checksum.coverage())),
         ..CreateMultipartUploadOutput::default()
     }))
 }

@@ -23,8 +23,8 @@ use tokio::sync::Semaphore;
 
 use super::access::{KeyPermissions, NotedRequest, RequestNote, is_word_of_checksum};
 use super::addressing::{AddressingStyle, BucketAddressing};
-use super::answers::{answer_of, denied, error, invalid, invalid_request, ms};
-use super::authorization::{check_day, check_scope};
+use super::answers::{denied, error, invalid, invalid_request, ms};
+use super::authorization::CredentialScope;
 use super::input::{PromisedBody, check_storage_class, check_tags, encode_ascii, metadata};
 use super::object::encoding_of;
 use super::{acl, documents};
@@ -245,17 +245,17 @@ fn signer(
             if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
                 return Err(invalid("the form's x-amz-algorithm can only be AWS4-HMAC-SHA256"));
             }
-            let malformed = |reason: &str| invalid(format!("the form is malformed; {reason}"));
-            let scope = check_scope(field("x-amz-credential")?, addressing)
-                .map_err(|problem| problem.into_error(malformed))?;
-            check_day(&scope, field("x-amz-date")?).map_err(|reason| malformed(&reason))?;
-            let secret = secret_of(permissions, scope.key_id)?;
+            let wrong_scope =
+                |reason: String| invalid(format!("the form's signature is malformed; {reason}"));
+            let scope = CredentialScope::parse(field("x-amz-credential")?).map_err(wrong_scope)?;
+            scope.check_day(field("x-amz-date")?).map_err(wrong_scope)?;
+            let CredentialScope { key, day, region } = scope;
+            let secret = secret_of(permissions, key)?;
             let mut signing = format!("AWS4{secret}").into_bytes();
-            // The last round signs: version 4 signs the policy as it was sent, in base64.
-            for part in [scope.day, scope.region, "s3", "aws4_request", policy] {
-                signing = hmac(MessageDigest::sha256(), &signing, part.as_bytes())?;
+            for word in [day, region, "s3", "aws4_request", policy] {
+                signing = hmac(MessageDigest::sha256(), &signing, word.as_bytes())?;
             }
-            (scope.key_id, is_same(&crate::digests::hex(&signing), signature))
+            (key, is_same(&base16ct::lower::encode_string(&signing), signature))
         }
         None => {
             let (id, signature) = (field("awsaccesskeyid")?, field("signature")?);

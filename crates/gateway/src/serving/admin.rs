@@ -56,7 +56,7 @@ pub(crate) fn token_of(config: &GatewayConfig, make: bool) -> Result<String, Str
     if config.admin.token.is_none() && make && !path.exists() {
         let mut random = [0; 24];
         getrandom::fill(&mut random).map_err(|error| format!("no random numbers: {error}"))?;
-        let text = format!("{}\n", crate::digests::hex(&random));
+        let text = format!("{}\n", base16ct::lower::encode_string(&random));
         underlay_files::replace(&path, Access::Private, text.as_bytes())
             .map_err(|error| said(&path, &error))?;
     }

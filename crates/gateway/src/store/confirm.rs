@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use base16ct::lower::encode_string as hex;
 use futures_util::StreamExt as _;
 use object_store::GetOptions;
 use object_store::path::Path;
@@ -12,7 +13,7 @@ use openssl::hash::{Hasher, MessageDigest};
 use super::late::may_land;
 use super::names::{EMPTY, NO_KEY, is_marker};
 use super::{BackendKind, MayGoOn, PART_BYTES, StoreBackend, StoredInfo, failed, found, part_bytes};
-use crate::digests::{hex, multipart_etag};
+use crate::digests::multipart_etag;
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::now_ms;
 

@@ -19,7 +19,7 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{EtagFingerprint, bare};
-pub(crate) use late::{LateRequests, RequestEffect, SentNotes};
+pub(crate) use late::{LateRequests, RequestEffect, SendPermit, SentNotes};
 pub(crate) use leftovers::{DirectoryWriters, look_through};
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};

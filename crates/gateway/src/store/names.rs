@@ -66,7 +66,7 @@ fn escaped(part: &str) -> String {
         match c {
             // All of them are ASCII.
             c if c.is_ascii_control() || matches!(c, '%' | '#') => {
-                name.push_str(&format!("%{:02X}", u32::from(c)))
+                name.push_str(percent_encoding::percent_encode_byte(c as u8));
             }
             c => name.push(c),
         }
@@ -80,8 +80,10 @@ fn unescaped(name: &str) -> String {
     let mut rest = name;
     while let Some((before, tail)) = rest.split_once('%') {
         part.push_str(before);
-        let digits = tail.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        let decoded = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
+        let mut byte = [0];
+        let digits = tail.as_bytes().get(..2);
+        let is_read = digits.is_some_and(|digits| base16ct::mixed::decode(digits, &mut byte).is_ok());
+        let decoded = is_read.then(|| char::from(byte[0]));
         match decoded.filter(|c| c.is_ascii_control() || matches!(c, '%' | '#')) {
             Some(c) => {
                 part.push(c);

@@ -156,8 +156,7 @@ async fn sign(request: &mut HttpRequest, signing: &RequestSigner) -> Result<(), 
 }
 
 fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    (hex.len() == 64).then(|| hex.as_bytes().chunks(2).map(byte).collect()).flatten()
+    (hex.len() == 64).then(|| base16ct::mixed::decode_vec(hex).ok()).flatten()
 }
 
 /// The request as the store is to have it; `None` if it is so already.

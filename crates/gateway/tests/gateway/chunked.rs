@@ -251,8 +251,8 @@ fn names_that_lead_elsewhere_lead_nowhere() {
     let (program, objects) = start(directory.path());
     let outside = directory.path().join("outside");
     std::fs::write(&outside, "not for you").unwrap();
-    let hash: String = Sha256::digest(b"mine").iter().map(|byte| format!("{byte:02x}")).collect();
-    let empty_hash: String = Sha256::digest(b"").iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = base16ct::lower::encode_string(&Sha256::digest(b"mine"));
+    let empty_hash = base16ct::lower::encode_string(&Sha256::digest(b""));
     let asks = |method: &str, target: &str, path: &str, body: &[u8]| {
         let hash = if body.is_empty() { &empty_hash } else { &hash };
         let signed = sign(program.address, (method, target, path), &[], hash, body.len() as u64);

@@ -208,7 +208,7 @@ fn not_found(location: &Path) -> object_store::Error {
 
 fn md5(bytes: &[u8]) -> String {
     let sum = hash(MessageDigest::md5(), bytes).unwrap();
-    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&sum)
 }
 
 fn joined(payload: &PutPayload) -> Bytes {

@@ -156,7 +156,7 @@ fn headers_of(seed: u64) -> ObjectHeaders {
 
 fn md5(bytes: &[u8]) -> String {
     let sum = openssl::hash::hash(openssl::hash::MessageDigest::md5(), bytes).unwrap();
-    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&sum)
 }
 
 /// Whether reads may fail, since the store does.

@@ -60,7 +60,7 @@ fn jars() -> &'static Path {
 
 fn digest(bytes: &[u8]) -> String {
     use sha2::Digest as _;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&sha2::Sha256::digest(bytes))
 }
 
 /// The Go that minio-go's modules ask for, at least: one that is installed, or the one of a Python package. Debian 12

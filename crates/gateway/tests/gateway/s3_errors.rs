@@ -8,7 +8,7 @@ use crate::program::{KEY, Program};
 use crate::signed::{REGION, Reply, ask, ask_with, exchange, sign_for};
 
 fn hash_of(body: &[u8]) -> String {
-    Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&Sha256::digest(body))
 }
 
 /// A GET that is signed for this region.

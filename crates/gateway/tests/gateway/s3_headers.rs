@@ -151,7 +151,7 @@ fn multi_delete_needs_checksum() {
     assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"").unwrap().status, 200);
     let document = b"<Delete><Object><Key>a</Key></Object></Delete>";
     let delete = |headers: &[(&str, &str)]| {
-        let hash: String = Sha256::digest(document).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = base16ct::lower::encode_string(&Sha256::digest(document));
         let place = program.address.to_string();
         let asked = ("POST", "/lake?delete=", "/lake");
         let signed = sign_for((&place, REGION), asked, headers, &hash, document.len() as u64);

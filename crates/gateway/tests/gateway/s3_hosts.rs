@@ -212,7 +212,7 @@ fn send_form(program: &Program, host: &str, target: &str) -> Reply {
     for text in [day.as_str(), "us-east-1", "s3", "aws4_request", &policy] {
         key = hmac(&key, text);
     }
-    let signature: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let signature = base16ct::lower::encode_string(&key);
     let mut body = String::new();
     for (name, value) in
         fields.into_iter().chain([("policy", policy.as_str()), ("x-amz-signature", signature.as_str())])

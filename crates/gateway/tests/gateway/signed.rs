@@ -52,7 +52,7 @@ pub(crate) fn tags(text: &str, name: &str) -> Vec<String> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(bytes)
 }
 
 fn hmac(key: &[u8], text: &str) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! How a namespace is recognised. Names and numbers are used again: another volume may have them tomorrow.
 
+use base16ct::lower::encode_string as hex;
+
 use crate::identify::{ControllerData, NamespaceData, NamespaceDescriptors};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,10 +55,6 @@ impl NamespaceIdentity {
         (before != found)
             .then(|| format!("the serial number is '{}', but was '{}'", found.trim(), before.trim()))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

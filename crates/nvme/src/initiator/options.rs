@@ -131,11 +131,7 @@ pub fn this_host_nqn() -> String {
         return nqn;
     }
     let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = uuid_of(machine.trim());
-    format!(
-        "nqn.2014-08.org.nvmexpress:uuid:{a:02x}{b:02x}{c:02x}{d:02x}-{e:02x}{f:02x}-{g:02x}{h:02x}-\
-         {i:02x}{j:02x}-{k:02x}{l:02x}{m:02x}{n:02x}{o:02x}{p:02x}"
-    )
+    format!("nqn.2014-08.org.nvmexpress:uuid:{}", nqn::uuid_text(&uuid_of(machine.trim())))
 }
 
 fn kernel_host_nqn() -> Option<String> {
@@ -150,11 +146,12 @@ fn kernel_host_id() -> Option<[u8; 16]> {
 
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    let pairs = digits
-        .chunks_exact(2)
-        .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    let bytes: Vec<u8> = pairs.collect();
-    if digits.len() == 32 { bytes.try_into().ok() } else { None }
+    if digits.len() != 32 {
+        return None;
+    }
+    let mut uuid = [0; 16];
+    base16ct::mixed::decode(&digits, &mut uuid).ok()?;
+    Some(uuid)
 }
 
 /// A UUID that a text stands for, of the version for such (RFC 9562, section 5.8).
@@ -185,9 +182,13 @@ mod tests {
     fn identifiers_are_read_as_they_are_written() {
         let id = parse_uuid("6f1c5c1e-0203-4000-8000-0123456789ab").unwrap();
         assert_eq!((id[0], id[4], id[5], id[15]), (0x6f, 2, 3, 0xab));
-        for wrong in
-            ["", "6f1c5c1e", "6f1c5c1e-0203-4000-8000-0123456789a", "xf1c5c1e-0203-4000-8000-0123456789ab"]
-        {
+        for wrong in [
+            "",
+            "6f1c5c1e",
+            "+f1c5c1e-0203-4000-8000-0123456789ab",
+            "6f1c5c1e-0203-4000-8000-0123456789a",
+            "xf1c5c1e-0203-4000-8000-0123456789ab",
+        ] {
             assert_eq!(parse_uuid(wrong), None, "{wrong}");
         }
     }

@@ -1,4 +1,4 @@
-//! Steps that are common by themselves, and seldom meet by chance.
+//! Steps of which each by itself is common, and which seldom meet by chance.
 
 use underlay_sync::simulation::SimulationRng;
 
@@ -220,7 +220,7 @@ fn doomed_deletion(setup: &VolumesSetup, random: &mut SimulationRng) -> Vec<Scri
     steps
 }
 
-/// Written data moves to a place without failures, while a flush that covers it fails.
+/// What was written moves to where no failure strikes, while a flush fails that is about it.
 fn moved_while_a_flush_fails(setup: &VolumesSetup, random: &mut SimulationRng) -> Vec<ScriptStep> {
     let (volume, block) = place(random);
     let write = ScriptStep::Write { volume, block, count: 1 + random.below(4) as u32, fua: false };

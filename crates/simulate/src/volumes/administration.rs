@@ -1,4 +1,4 @@
-//! An administrator's actions on a pool that is in use.
+//! What an administrator does to a pool that is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,8 +83,8 @@ impl VolumesRig {
         self.administer(move |pool, _| {
             let outcome = pool.snapshot(&source.name, &name, access);
             if outcome.is_err() && pool.volume(&name).is_ok() {
-                // It is there, and may be gone when the pool is opened again: nobody uses it until then. Its contents
-                // are those that its source may have had by now.
+                // It is there, and may be gone when the pool is opened again: nobody uses it until then. What it holds
+                // is what its source may have held by now.
                 let failed = events.next();
                 let mut all = unfinished.lock();
                 if let Some(one) = all.iter_mut().find(|one| one.name() == name) {

@@ -1,4 +1,4 @@
-//! The conditions at the end of a run.
+//! What must hold at the end of a run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ impl VolumesRig {
         self.network.set_stalled(false);
         if self.serves_other {
             self.restart_server(false);
-            // Its former target is not the present one.
+            // What it was connected to is not what is there now.
             self.kill_host();
         }
         self.settle();
@@ -121,7 +121,7 @@ impl VolumesRig {
         self.read_all(pool);
     }
 
-    /// The host knows that writes are lost: once they are written again, all is well.
+    /// The host was told that writes are lost: once they are written again, all is well.
     fn rewrite(
         &self,
         user: &Arc<DeviceUser>,

@@ -49,7 +49,7 @@ impl LeaseStore for StoredLease {
 pub(super) struct SimulatedServer {
     pub process: TaskGroup,
     pub opened: SharedSlot<Result<VolumePool, String>>,
-    /// Requests that the former server had not answered.
+    /// What the server before it had been asked for and had not answered.
     pub missed: Arc<UnsimulatedMutex<Vec<UnfinishedCommand>>>,
     pub has_taken_stock: bool,
 }

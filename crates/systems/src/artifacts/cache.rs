@@ -38,7 +38,7 @@ pub(super) struct ArtifactDirectory<'a> {
 impl<'a> ArtifactDirectory<'a> {
     pub(super) fn new(list: &'a ArtifactList, cache: &Path) -> Result<ArtifactDirectory<'a>, ArtifactError> {
         let digest = Sha256::digest(list.locked.as_bytes());
-        let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let short = base16ct::lower::encode_string(&digest[..6]);
         let (files, name) = (list.files()?, format!("{}-{short}", list.name));
         Ok(ArtifactDirectory { list, files, folder: cache.join("artifacts"), name })
     }
@@ -180,7 +180,7 @@ pub(crate) fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
-    digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&digest.finalize()[..6])
 }
 
 pub(crate) fn remove(directory: &Path) -> Result<(), ArtifactError> {

@@ -46,13 +46,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<LockedFile>, (usize, String)> {
 }
 
 fn hash_of(text: &str) -> Option<[u8; HASH_BYTES]> {
-    if text.len() != 2 * HASH_BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+    if text.len() != 2 * HASH_BYTES {
         return None;
     }
     let mut hash = [0; HASH_BYTES];
-    for (byte, index) in hash.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[index..index + 2], 16).ok()?;
-    }
+    base16ct::mixed::decode(text, &mut hash).ok()?;
     Some(hash)
 }
 

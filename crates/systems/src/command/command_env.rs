@@ -300,5 +300,5 @@ fn mark_of(mark: &str, number: u64) -> String {
 pub(super) fn new_mark() -> std::io::Result<String> {
     let mut random = [0; 12];
     getrandom::fill(&mut random)?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(base16ct::lower::encode_string(&random))
 }

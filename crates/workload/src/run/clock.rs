@@ -238,16 +238,6 @@ fn scale_of(readings: &[(u64, u64); 3]) -> Option<u64> {
     (4.2e8..4.3e11).contains(&scale).then_some(scale as u64)
 }
 
-/// Lets the calling thread's sleeps end on time: Linux may put them off by 50 us otherwise.
-pub(crate) fn make_sleeps_punctual() {
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and changes nothing but this thread's timers. It cannot fail
-    // with a slack of 1 ns on any kernel that has it; on one that has not, sleeps stay as they are.
-    #[cfg(target_os = "linux")]
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use underlay_record::Pauses;
 use underlay_record::pauses::{DELAY_WALL_S, PAUSE_WALL_S};
-use underlay_sync::{Mutex, ThreadFate, slices};
+use underlay_sync::{Mutex, ThreadFate, slices, timer_slack};
 
-use crate::run::clock::make_sleeps_punctual;
 use crate::run::control::RunWindow;
 
 const PERIOD: Duration = Duration::from_millis(10);
@@ -110,7 +109,8 @@ impl PauseWatch {
         let fate = ThreadFate::default();
         let of_thread = fate.clone();
         let work = move || {
-            make_sleeps_punctual();
+            // A refusal only makes sleeps as late as they were.
+            let _ = timer_slack::narrow();
             // What wakes up with a shorter slice runs at once, where the kernel knows that.
             let _ = slices::shorten();
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PERIOD) {

@@ -7,13 +7,13 @@ use std::thread::{self, ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use underlay_record::{GeneratorCost, IntegrityRecord, MeasuredWindow, Pauses, RecordedLatency};
-use underlay_sync::{Condvar, Mutex};
+use underlay_sync::{Condvar, Mutex, timer_slack};
 
 use crate::client::{Client, ClientError};
 use crate::draw::operations::{OperationSource, SharedOperations};
 use crate::draw::values;
 use crate::run::beside::BesideStage;
-use crate::run::clock::{MonotonicClock, RunClock, TOLERATED_DRIFT, make_sleeps_punctual};
+use crate::run::clock::{MonotonicClock, RunClock, TOLERATED_DRIFT};
 use crate::run::control::{RunAftermath, RunHandle, RunPhase, RunProgress, RunWindow};
 use crate::run::live::{LiveCounters, LiveMeter};
 use crate::run::machine_use::{MachineSnapshot, MachineUse};
@@ -272,7 +272,8 @@ impl ThreadShared<'_> {
     ) -> Option<WorkerReport> {
         // Dropped last, so the coordinator hears of every end, by return or by panic.
         let _end = EndSignal { active: &self.active, coordinator };
-        make_sleeps_punctual();
+        // A refusal only makes sleeps as late as they were.
+        let _ = timer_slack::narrow();
         let connection = (self.connect)(thread);
         let report = connection.as_ref().map(|_| ()).map_err(ClientError::clone);
         let sent = connected.send((thread, report));

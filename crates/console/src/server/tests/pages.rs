@@ -105,7 +105,7 @@ fn run_is_readable_by_people_scripts_and_monitors() {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
     let text = metrics.split_once("\r\n\r\n").unwrap().1;
-    assert_eq!(crate::metrics::rules::broken(text), Vec::<String>::new(), "{text}");
+    assert_eq!(underlay_record::exposition::rules::broken(text), Vec::<String>::new(), "{text}");
 }
 
 #[test]

@@ -1,101 +1,85 @@
-//! Scripts played in separate processes: a run may hang, take too much memory, or end its process.
+//! Scripts played in separate processes: a run may hang, leave threads behind, or end its process.
 
 use std::io::{BufRead, BufReader, Write};
+use std::marker::PhantomData;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 
 use crate::problem::CommandProblem;
-use crate::run::ScriptReport;
-use crate::script::SimulationScript;
+use crate::script::{PlayedScript, ScriptReport};
+use crate::signals;
 
-/// On this machine's clock: a run that takes longer never ends.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often it checks whether the user still wants an answer.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Signals are the process's, and so is this.
-static ASKED_TO_STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-
-/// From now on a signal ends a command in order, and nothing by itself.
-///
-/// # Errors
-/// When no handler can be had.
-pub(crate) fn listen_to_signals() -> Result<(), CommandProblem> {
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ASKED_TO_STOP))
-            .map_err(|error| CommandProblem::Missing(format!("signals can't be handled: {error}")))?;
-    }
-    Ok(())
-}
-
 /// A process that plays one script after the other.
-pub struct ScriptPlayer {
+pub struct ScriptPlayer<S> {
     child: Child,
     answers: mpsc::Receiver<String>,
-    /// The process's files are in here: killed, it removes nothing itself.
-    _folder: TempDir,
+    /// What the process makes is in here: killed, it removes nothing itself.
+    folder: TempDir,
+    script: PhantomData<fn(&S)>,
 }
 
 /// How a player is started.
 #[derive(Clone, Debug, Default)]
 pub struct PlayerOptions {
+    /// The name of a bug to plant.
     pub bug: Option<String>,
-    /// Its stderr is this one's, with what the code under test logs.
+    /// Its stderr is this one's, with what the code under test logs, and its reports have notes.
     pub is_loud: bool,
 }
 
-impl ScriptPlayer {
+fn new_folder(program: &str, parent: &Path) -> Result<TempDir, CommandProblem> {
+    tempfile::Builder::new().prefix(&format!("{program}-")).tempdir_in(parent).map_err(|error| {
+        CommandProblem::Missing(format!(
+            "a folder can't be created in {}: {error}; set TMPDIR to one that can be written to",
+            parent.display()
+        ))
+    })
+}
+
+impl<S: PlayedScript> ScriptPlayer<S> {
     /// # Errors
     /// When this program can't be started again.
-    pub fn start(start: &PlayerOptions) -> Result<ScriptPlayer, CommandProblem> {
+    pub fn start(options: &PlayerOptions) -> Result<ScriptPlayer<S>, CommandProblem> {
         let program = std::env::current_exe()
             .map_err(|error| CommandProblem::Missing(format!("this program can't be found: {error}")))?;
-        ScriptPlayer::start_program(&program, start)
+        ScriptPlayer::start_program(&program, options)
     }
 
     /// As [`ScriptPlayer::start`], where this program is another one: a test's.
     ///
     /// # Errors
     /// When it can't be started.
-    pub fn start_program(program: &Path, start: &PlayerOptions) -> Result<ScriptPlayer, CommandProblem> {
+    pub fn start_program(program: &Path, options: &PlayerOptions) -> Result<ScriptPlayer<S>, CommandProblem> {
         let unstarted = |error: std::io::Error| {
             CommandProblem::Missing(format!("{} can't be started again: {error}", program.display()))
         };
-        let parent = fast_directory();
-        let folder = tempfile::Builder::new()
-            .prefix("underlay-gateway-simulate-")
-            .tempdir_in(&parent)
-            .map_err(|error| {
-                let parent = parent.display();
-                CommandProblem::Missing(format!(
-                    "a folder can't be created in {parent}: {error}; set TMPDIR to one that can be written to"
-                ))
-            })?;
+        let folder = new_folder(S::PROGRAM, &S::folders_parent())?;
         let mut command = Command::new(program);
         command.arg("player").env("TMPDIR", folder.path());
-        if let Some(bug) = &start.bug {
+        if let Some(bug) = &options.bug {
             command.args(["--bug", bug]);
         }
-        if start.is_loud {
+        if options.is_loud {
             command.arg("--loud");
         }
         // A terminal's Ctrl-C is for the parent, which ends its players itself: else it would look like a failure.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(if start.is_loud { Stdio::inherit() } else { Stdio::null() });
-        without_random_addresses(&mut command);
+        // What a quiet one says of simulated faults is of no interest: a failure is in its answer.
+        command.stderr(if options.is_loud { Stdio::inherit() } else { Stdio::null() });
+        S::prepare(&mut command);
         let mut child = command.spawn().map_err(unstarted)?;
         let output = child.stdout.take();
         let (sender, answers) = mpsc::channel();
         // From here on its end is seen to.
-        let player = ScriptPlayer { child, answers, _folder: folder };
+        let player = ScriptPlayer { child, answers, folder, script: PhantomData };
         let listen = move || {
             for line in
                 output.into_iter().flat_map(|output| BufReader::new(output).lines()).map_while(Result::ok)
@@ -113,16 +97,16 @@ impl ScriptPlayer {
     ///
     /// # Errors
     /// When it can't be played, and when the user wants no answer any more.
-    pub fn play(&mut self, script: &SimulationScript) -> Result<ScriptReport, CommandProblem> {
+    pub fn play(&mut self, script: &S) -> Result<ScriptReport, CommandProblem> {
         let fail = |words: String| Ok(ScriptReport { failure: Some(words), ..ScriptReport::default() });
         let text = serde_json::to_string(script)
             .map_err(|error| CommandProblem::Bug(format!("a script can't be written as JSON: {error}")))?;
         if !self.child.stdin.as_mut().is_some_and(|input| writeln!(input, "{text}").is_ok()) {
             return self.ended();
         }
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let deadline = Instant::now() + S::TIMEOUT;
         loop {
-            if ASKED_TO_STOP.load(Ordering::Relaxed) {
+            if signals::is_asked() {
                 return Err(CommandProblem::Interrupted);
             }
             match self.answers.recv_timeout(LOOK) {
@@ -130,7 +114,7 @@ impl ScriptPlayer {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let _ = self.child.kill();
-                    return fail(format!("its process was not done after {} s", ANSWER_TIMEOUT.as_secs()));
+                    return fail(format!("its process was not done after {} s", S::TIMEOUT.as_secs()));
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.ended(),
             }
@@ -138,7 +122,13 @@ impl ScriptPlayer {
     }
 
     fn ended(&mut self) -> Result<ScriptReport, CommandProblem> {
-        let status = self.child.wait().map_or("nobody knows how".into(), |status| status.to_string());
+        let status = self.child.wait();
+        // By this code it says that no script is to blame.
+        if status.as_ref().is_ok_and(|status| status.code() == Some(i32::from(CommandProblem::MISSING))) {
+            let folder = self.folder.path().display();
+            return Err(CommandProblem::Missing(format!("a player can't write to its folder {folder}")));
+        }
+        let status = status.map_or("nobody knows how".into(), |status| status.to_string());
         Ok(ScriptReport {
             failure: Some(format!("its process has ended ({status})")),
             ..ScriptReport::default()
@@ -155,26 +145,7 @@ fn understand(answer: &str) -> Result<ScriptReport, CommandProblem> {
     }
 }
 
-/// In memory, where there is such a file system, unless another is asked for.
-fn fast_directory() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let is_asked_for = std::env::var_os("TMPDIR").is_some();
-    if memory.is_dir() && !is_asked_for { memory.to_owned() } else { std::env::temp_dir() }
-}
-
-/// Some maps take their order from where they lie in memory. A player whose parent was killed is of no use.
-fn without_random_addresses(command: &mut Command) {
-    // SAFETY: the calls change the child alone, between fork and exec, and need no memory.
-    unsafe {
-        command.pre_exec(|| {
-            libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        });
-    }
-}
-
-impl Drop for ScriptPlayer {
+impl<S> Drop for ScriptPlayer<S> {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -185,14 +156,16 @@ impl Drop for ScriptPlayer {
 ///
 /// # Errors
 /// When its input or output fails.
-pub fn serve(keeps_notes: bool) -> Result<(), CommandProblem> {
+pub fn serve<S: PlayedScript>(is_loud: bool) -> Result<(), CommandProblem> {
     let mut output = std::io::stdout();
     for line in std::io::stdin().lines() {
         let line =
             line.map_err(|error| CommandProblem::Missing(format!("the input can't be read: {error}")))?;
-        let script: SimulationScript = serde_json::from_str(&line)
+        let script: S = serde_json::from_str(&line)
             .map_err(|error| CommandProblem::Mistake(format!("a line is not a script: {error}")))?;
-        let report = serde_json::to_string(&crate::run::play(&script, keeps_notes))
+        // A run needs one, and without it would seem to have failed.
+        drop(new_folder(S::PROGRAM, &std::env::temp_dir())?);
+        let report = serde_json::to_string(&script.play(is_loud))
             .map_err(|error| CommandProblem::Bug(format!("a report can't be written as JSON: {error}")))?;
         writeln!(output, "{report}").and_then(|()| output.flush()).map_err(CommandProblem::Output)?;
     }

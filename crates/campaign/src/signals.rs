@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::problem::ScriptProblem;
+use crate::problem::CommandProblem;
 
 /// Signals are the process's, and so is this.
 static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -14,10 +14,10 @@ static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 ///
 /// # Errors
 /// When no handler can be had.
-pub(crate) fn listen() -> Result<(), ScriptProblem> {
+pub(crate) fn listen() -> Result<(), CommandProblem> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ASKED))
-            .map_err(|error| ScriptProblem::Missing(format!("signals can't be handled: {error}")))?;
+            .map_err(|error| CommandProblem::Missing(format!("signals can't be handled: {error}")))?;
     }
     Ok(())
 }

@@ -7,12 +7,12 @@ pub const FAILED_SEED: u8 = 1;
 /// The exit codes in `--help`.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0    done, and nothing failed
-  1    a seed failed; prove: a bug was not found, or its seed fails without it
-  2    a mistake in an argument or a script
-  3    this host lacks something
-  4    the output can't be written
-  70   a bug in the simulator
+    0  done, and nothing failed
+    1  a seed failed (prove: a bug was not found, or its seed fails without it)
+    2  a mistake in an argument or a script
+    3  this host lacks something
+    4  the output can't be written
+   70  a bug in the simulator
   130  stopped by Ctrl-C or SIGTERM";
 
 /// Each kind has its own exit code: none of them may look like a seed that failed.
@@ -33,17 +33,20 @@ pub enum CommandProblem {
 }
 
 impl CommandProblem {
+    /// The code of [`CommandProblem::Missing`].
+    pub const MISSING: u8 = 3;
+
     pub fn code(&self) -> u8 {
         match self {
             CommandProblem::Mistake(_) => 2,
-            CommandProblem::Missing(_) => 3,
+            CommandProblem::Missing(_) => CommandProblem::MISSING,
             CommandProblem::Output(_) => 4,
             CommandProblem::Bug(_) => 70,
             CommandProblem::Interrupted => 130,
         }
     }
 
-    /// One that stops reading knows it: `show 1 | head`.
+    /// A reader that stops early knows it: `show 1 | head`.
     pub fn is_quiet(&self) -> bool {
         matches!(self, CommandProblem::Output(error) if error.kind() == ErrorKind::BrokenPipe)
     }

@@ -1,6 +1,9 @@
-//! The rules of `promtool check metrics`, and those of our own names.
+//! What `promtool check metrics` holds metrics to, and what our own names are held to: for the tests of every program
+//! that has metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use super::{MetricFamily, MetricKind};
 
 /// Types and suffixes of the format: `promtool` refuses them within a name.
 const RESERVED_WORDS: [&str; 9] =
@@ -41,7 +44,7 @@ struct MetricSample {
 }
 
 /// Every rule that a name breaks.
-pub(crate) fn name_problems(name: &str) -> Vec<String> {
+pub fn name_problems(name: &str) -> Vec<String> {
     let mut found = Vec::new();
     for word in name.split('_') {
         if RESERVED_WORDS.contains(&word) {
@@ -54,8 +57,40 @@ pub(crate) fn name_problems(name: &str) -> Vec<String> {
     found
 }
 
+/// Every rule that a table of metrics breaks.
+pub fn table_problems<'a>(table: impl IntoIterator<Item = &'a MetricFamily>) -> Vec<String> {
+    let (mut found, mut names) = (Vec::new(), BTreeSet::new());
+    for MetricFamily { name, kind, labels, help } in table {
+        found.extend(name_problems(name));
+        if !is_our_name(name) {
+            found.push(format!("{name}: not a name of ours"));
+        }
+        if !names.insert(*name) {
+            found.push(format!("{name}: two rows"));
+        }
+        if (*kind == MetricKind::Counter) != name.ends_with("_total") {
+            found.push(format!("{name}: counters end with _total, and nothing else does"));
+        }
+        if !help.ends_with('.') {
+            found.push(format!("{name}: its help is no sentence"));
+        }
+        if labels.iter().any(|label| ["le", "quantile", ""].contains(label) || !is_word(label)) {
+            found.push(format!("{name}: its labels are not words of its own"));
+        }
+    }
+    found
+}
+
+fn is_word(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+}
+
+fn is_our_name(name: &str) -> bool {
+    name.starts_with("underlay_") && is_word(name)
+}
+
 /// Every rule that a text breaks.
-pub(crate) fn broken(text: &str) -> Vec<String> {
+pub fn broken(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let (mut kinds, mut helps) = (BTreeMap::new(), BTreeSet::new());
     let mut series = BTreeSet::new();
@@ -82,10 +117,18 @@ pub(crate) fn broken(text: &str) -> Vec<String> {
             found.push(format!("no sample: {line}"));
             continue;
         };
-        let name = &sample.name;
+        let of_histogram = ["_bucket", "_sum", "_count"]
+            .iter()
+            .filter_map(|suffix| sample.name.strip_suffix(suffix))
+            .find(|stem| kinds.get(*stem).is_some_and(|kind| kind == "histogram"));
+        let name = of_histogram.unwrap_or(&sample.name);
         found.extend(name_problems(name));
-        if !name.starts_with("underlay_") || name.contains(|c: char| !c.is_ascii_lowercase() && c != '_') {
+        if !is_our_name(name) {
             found.push(format!("{name}: not a name of ours"));
+        }
+        let has_bound = sample.labels.contains_key("le");
+        if has_bound != (of_histogram.is_some() && sample.name.ends_with("_bucket")) {
+            found.push(format!("{line}: bounds are of the buckets of histograms"));
         }
         match kinds.get(name).map(String::as_str) {
             // The type stands before its samples, so it would be known by now.
@@ -102,24 +145,24 @@ pub(crate) fn broken(text: &str) -> Vec<String> {
                 }
             }
         }
-        if sample
-            .labels
-            .get("state")
-            .is_some_and(|state| state.contains(|c: char| !c.is_ascii_lowercase() && c != '_'))
-        {
+        if sample.labels.get("state").is_some_and(|state| !is_word(state)) {
             found.push(format!("{line}: a state is one word"));
         }
-        if !series.insert((name.clone(), sample.labels)) {
+        if !series.insert((sample.name.clone(), sample.labels)) {
             found.push(format!("{line}: told twice"));
         }
     }
     found
 }
 
-/// `name{label="value",…} number`, with `\\`, `\"` and `\n` in values.
+/// `name number` or `name{label="value",…} number`, with `\\`, `\"` and `\n` in values.
 fn sample(line: &str) -> Option<MetricSample> {
-    let (name, rest) = line.split_once('{')?;
     let mut labels = BTreeMap::new();
+    let Some((name, rest)) = line.split_once('{') else {
+        let (name, number) = line.split_once(' ')?;
+        number.parse::<f64>().ok()?;
+        return Some(MetricSample { name: name.to_owned(), labels });
+    };
     let mut letters = rest.chars();
     loop {
         let key: String = letters.by_ref().take_while(|c| !"=}".contains(*c)).collect();
@@ -148,4 +191,46 @@ fn sample(line: &str) -> Option<MetricSample> {
     let number: String = letters.collect();
     number.strip_prefix(' ')?.parse::<f64>().ok()?;
     Some(MetricSample { name: name.to_owned(), labels })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_match_promtool() {
+        assert_eq!(name_problems("underlay_cell_gauge").len(), 1);
+        assert_eq!(name_problems("underlay_cell_latency_us").len(), 1);
+        let quantile = "# HELP underlay_x_seconds H.\n# TYPE underlay_x_seconds gauge\n\
+                        underlay_x_seconds{quantile=\"0.5\"} 1\n";
+        assert_eq!(broken(quantile).len(), 1, "{:?}", broken(quantile));
+        let mean = "# HELP underlay_x_seconds H.\n# TYPE underlay_x_seconds summary\n\
+                    underlay_x_seconds{quantile=\"mean\"} 1\n";
+        assert_eq!(broken(mean).len(), 1, "{:?}", broken(mean));
+        let counter = "# HELP underlay_x H.\n# TYPE underlay_x counter\nunderlay_x{} 1\n";
+        assert_eq!(broken(counter).len(), 1, "{:?}", broken(counter));
+        assert_eq!(broken("underlay_x{} 1\n").len(), 1);
+        let twice =
+            "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{a=\"b\"} 1\nunderlay_x{a=\"b\"} 2\n";
+        assert_eq!(broken(twice).len(), 1, "{:?}", broken(twice));
+        let bound = "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{le=\"1\"} 1\n";
+        assert_eq!(broken(bound).len(), 1, "{:?}", broken(bound));
+    }
+
+    #[test]
+    fn broken_row_is_named() {
+        let good = MetricFamily::gauge("underlay_x_seconds", &["run"], "Help.");
+        assert_eq!(table_problems([&good]), Vec::<String>::new());
+        assert_eq!(table_problems([&good, &good]).len(), 1);
+        for bad in [
+            MetricFamily::counter("underlay_x", &[], "Help."),
+            MetricFamily::gauge("underlay_x_total", &[], "Help."),
+            MetricFamily::gauge("x", &[], "Help."),
+            MetricFamily::gauge("underlay_x", &[], "Help"),
+            MetricFamily::gauge("underlay_x", &["le"], "Help."),
+            MetricFamily::summary("underlay_x_ms", &[], "Help."),
+        ] {
+            assert_eq!(table_problems([&bad]).len(), 1, "{bad:?}");
+        }
+    }
 }
