@@ -71,7 +71,7 @@ help:
 	@echo "make test         everything that must pass before a commit"
 	@echo "make quick        the fast loop: unit tests, models and schemas, without root or other systems; prints its times"
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
-	@echo "make lint         formatting, names and sentences, links, clippy, rings of modules, licences and versions of dependencies"
+	@echo "make lint         formatting, names and sentences, links, tables of docs/data, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines, and the gateway's unit with systemd"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
@@ -86,7 +86,7 @@ help:
 	@echo "make gateway-greedy  256 slow and greedy clients of each kind and 10,000 idle connections for ten minutes, the gateway in a control group of 256 MiB: others are served all the time"
 	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service, on a cluster that runs already, and behind Alluxio and each way of the gateway"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
-	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
+	@echo "make fidelity     measure modelled against delivered by fio, and write docs/data/fidelity.json and its summary in docs/fidelity.md"
 	@echo "make gateway-performance  measure the S3 gateway's hits, misses, writes, renames and metadata beside nginx's cache, the store itself and what PEERS names, and write docs/gateway-performance.md"
 	@echo "make gateway-s3-tests S3_TESTS=DIR  run Ceph's s3-tests, checked out there, against the S3 gateway, and write docs/gateway-s3-tests.md"
 	@echo "make gateway-suites MINIO_GO=DIR MINIO_JS=DIR VERSITYGW=DIR  run those suites, checked out there, against the S3 gateway, and write their parts of docs/gateway-suites.md (any of the three)"
@@ -96,8 +96,8 @@ help:
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, on fewer CPUs and beside a busy program, and see whether all agree (about 25 minutes)"
 	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program"
 	@echo "make console-cost measure what the console costs a run while a page is open for MINUTES (60)"
-	@echo "make prediction   predict each cell of measured runs (RUNS='runs/a runs/b') from the others, and write docs/prediction.md"
-	@echo "make book         the pages of docs/ as a book, target/book/index.html"
+	@echo "make prediction   predict each cell of measured runs (RUNS='runs/a runs/b') from the others, and write docs/data/prediction.json and its summary in docs/prediction.md"
+	@echo "make book         the pages of docs/ as a book with the tables of docs/data, target/book/index.html"
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
@@ -131,13 +131,14 @@ lint: target/tools/bin/cargo-deny
 	cargo fmt --all --check
 	scripts/tidy
 	scripts/check-pages
+	python3 -m unittest discover --quiet tests/book
 	scripts/module-rings
 	target/tools/bin/cargo-deny --locked check licenses bans sources
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	@# A workspace of its own, which nothing else compiles.
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 
-# The pages of docs/ as a book, target/book/index.html.
+# The pages of docs/ as a book, target/book/index.html. scripts/render-tables puts the tables of docs/data into it.
 book: target/tools/bin/mdbook
 	scripts/check-pages
 	target/tools/bin/mdbook build
