@@ -1,6 +1,6 @@
 """Tables of docs/data: reads, checks, renders and writes them.
 
-A file of docs/data is JSON, or TOML where people write the rows. It has
+A file of docs/data is JSON, with one row a line. It has
 
     head      what was measured and with which versions and settings: plain texts and numbers
     tables    by name; each has `columns` and `rows`
@@ -25,7 +25,6 @@ import json
 import math
 import pathlib
 import re
-import tomllib
 
 KINDS = ("text", "code", "codes", "integer", "number", "figure", "percent", "flag")
 NUMBERS = ("integer", "number", "figure", "percent")
@@ -58,10 +57,7 @@ def read_data(path, label):
     except (OSError, UnicodeDecodeError) as error:
         raise DataMistake(f"{label}: it can't be read: {error}") from None
     try:
-        if str(path).endswith(".toml"):
-            data = tomllib.loads(text)
-        else:
-            data = json.loads(text, object_pairs_hook=make_object, parse_constant=refuse_constant)
+        data = json.loads(text, object_pairs_hook=make_object, parse_constant=refuse_constant)
     except ValueError as error:
         raise DataMistake(f"{label}: {error}") from None
     check_data(data, label)
@@ -145,10 +141,6 @@ def check_row(row, columns, place):
     for column in columns:
         key, kind = column["key"], column["kind"]
         if key not in row:
-            # TOML has no null.
-            if column.get("optional"):
-                row[key] = None
-                continue
             raise DataMistake(f"{place}: lacks the key `{key}`")
         value = row[key]
         if value is None and column.get("optional"):
@@ -362,7 +354,7 @@ def check_pages(docs):
     for path in sorted((docs / "data").glob("*")):
         if path.name not in pages.files:
             mistakes.append(f"docs/data/{path.name}: no page shows it")
-        elif path.suffix == ".json" and path.read_text() != format_data(pages.files[path.name]):
+        elif path.read_text() != format_data(pages.files[path.name]):
             mistakes.append(f"docs/data/{path.name}: not one row a line: `scripts/render-tables --write` writes it so")
     # A page with a mistake shows nothing.
     return mistakes or list(pages.find_hidden())
@@ -384,7 +376,7 @@ def write_pages(docs):
     pages, changed = TablesOfPages(docs), []
     for path in sorted(docs.rglob("*.md")):
         changed += write_changed(path, pages.refresh(str(path.relative_to(docs)), path.read_text()))
-    for path in sorted((docs / "data").glob("*.json")):
+    for path in sorted((docs / "data").glob("*")):
         changed += write_changed(path, format_data(read_data(path, f"docs/data/{path.name}")))
     return changed
 

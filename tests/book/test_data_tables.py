@@ -133,14 +133,6 @@ class DataTest(unittest.TestCase):
                     data_tables.read_data(path, "docs/data/x.json")
                 self.assertIn(message, str(raised.exception))
 
-    def test_toml_row_may_leave_optional_key_out(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "rules.toml"
-            path.write_text('[head]\nsource = "us"\n[tables.rules]\ncolumns = [{ key = "rule", heading = "rule", kind = "text" },\n'
-                            '{ key = "test", heading = "test", kind = "code", optional = true }]\n[[tables.rules.rows]]\nrule = "one"\n')
-            data = data_tables.read_data(path, "docs/data/rules.toml")
-        self.assertEqual(data["tables"]["rules"]["rows"], [{"rule": "one", "test": None}])
-
     def test_written_data_read_back_the_same(self):
         self.assertEqual(json.loads(data_tables.format_data(self.data)), self.data)
         self.table["rows"] = []
