@@ -26,6 +26,7 @@ import math
 import pathlib
 import re
 
+DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 KINDS = ("text", "code", "codes", "integer", "number", "figure", "percent", "flag")
 NUMBERS = ("integer", "number", "figure", "percent")
 UNITS = (
@@ -403,8 +404,10 @@ def format_data(data):
 
 
 def write_data(path, data):
-    """Checks and writes a file of data, and then the tables that pages keep."""
-    path = pathlib.Path(path)
+    """Checks and writes a file of data. If it is one of docs/data, pages get the tables that they keep of it."""
+    path = pathlib.Path(path).resolve()
     check_data(data, path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(format_data(data))
+    if path.parent == DOCS / "data":
+        write_pages(DOCS)

@@ -1,11 +1,9 @@
-"""Tests of scripts/data_tables.py, scripts/render-tables, and of the generators that write docs/data.
+"""Tests of scripts/data_tables.py and scripts/render-tables, and of docs/data as it is.
 
     python3 -m unittest discover tests/book
 """
 
 import copy
-import importlib.machinery
-import importlib.util
 import json
 import pathlib
 import subprocess
@@ -26,12 +24,15 @@ DATA = {
                 {"key": "tests", "heading": "tests", "kind": "codes"},
                 {"key": "requests", "heading": "requests", "kind": "integer"},
                 {"key": "mean_us", "heading": "mean, µs", "kind": "figure"},
-                {"key": "error_percent", "heading": "error", "kind": "percent", "digits": 1, "signed": True, "optional": True},
+                {"key": "error_percent", "heading": "error", "kind": "percent", "digits": 1, "signed": True,
+                 "optional": True},
                 {"key": "is_late", "heading": "late", "kind": "flag"},
             ],
             "rows": [
-                {"medium": "hdd", "tests": ["a", "b"], "requests": 1200, "mean_us": 11858, "error_percent": 0.6, "is_late": True},
-                {"medium": "ssd | nvme", "tests": ["c"], "requests": 7, "mean_us": 5.456, "error_percent": None, "is_late": False},
+                {"medium": "hdd", "tests": ["a", "b"], "requests": 1200, "mean_us": 11858, "error_percent": 0.6,
+                 "is_late": True},
+                {"medium": "ssd | nvme", "tests": ["c"], "requests": 7, "mean_us": 5.456, "error_percent": None,
+                 "is_late": False},
             ],
         }
     },
@@ -42,14 +43,6 @@ RENDERED = """\
 | hdd | `a`, `b` | 1,200 | 11,858 | +0.6 % | yes |
 | ssd \\| nvme | `c` | 7 | 5.46 | – | no |
 """
-
-
-def load_script(path):
-    """A script without an ending, as a module."""
-    loader = importlib.machinery.SourceFileLoader(path.name.replace("-", "_"), str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
 
 
 def cells(markdown):
@@ -124,8 +117,9 @@ class DataTest(unittest.TestCase):
         self.assertIn("table loads, column 1: no kind `words`", self.refusal())
 
     def test_text_that_is_no_strict_json_is_refused(self):
-        for text, message in [('{"head": NaN}', "NaN is no number"), ('{"head": 1, "head": 2}', "has the key `head` twice"),
-                              ('{"head":', "docs/data/x.json: Expecting value"), ("[]", "expected an object with the keys")]:
+        cases = [('{"head": NaN}', "NaN is no number"), ('{"head": 1, "head": 2}', "has the key `head` twice"),
+                 ('{"head":', "docs/data/x.json: Expecting value"), ("[]", "expected an object with the keys")]
+        for text, message in cases:
             with self.subTest(text), tempfile.TemporaryDirectory() as folder:
                 path = pathlib.Path(folder) / "x.json"
                 path.write_text(text)
@@ -163,7 +157,8 @@ class PagesTest(unittest.TestCase):
     def test_row_that_no_page_shows_is_a_mistake(self):
         self.assertEqual(data_tables.check_pages(self.docs), [])
         self.page.write_text('<!-- book-table data/loads.json loads where medium="hdd" -->\n')
-        self.assertEqual(data_tables.check_pages(self.docs), ["docs/data/loads.json: table loads, row 2: no page shows it"])
+        hidden = ["docs/data/loads.json: table loads, row 2: no page shows it"]
+        self.assertEqual(data_tables.check_pages(self.docs), hidden)
         # A page that shows some columns shows no row whole.
         self.page.write_text("<!-- book-table data/loads.json loads show medium -->\n")
         self.assertEqual(len(data_tables.check_pages(self.docs)), 2)
@@ -191,7 +186,8 @@ class PagesTest(unittest.TestCase):
     def preprocess(self):
         chapter = {"name": "Loads", "content": self.page.read_text(), "path": "loads.md", "sub_items": []}
         above = {"name": "Above", "content": "# Above", "path": None, "sub_items": [{"Chapter": chapter}]}
-        book = [{"root": str(self.docs.parent), "config": {"book": {"src": "docs"}}}, {"items": ["Separator", {"Chapter": above}]}]
+        context = {"root": str(self.docs.parent), "config": {"book": {"src": "docs"}}}
+        book = [context, {"items": ["Separator", {"Chapter": above}]}]
         return subprocess.run([ROOT / "scripts/render-tables"], input=json.dumps(book), capture_output=True, text=True)
 
     def test_book_has_all_rows(self):
@@ -226,59 +222,6 @@ class OwnPagesTest(unittest.TestCase):
                 named = sum(len(pages.render(path.relative_to(ROOT / "docs"), words)[1].splitlines()) - 2
                             for words in data_tables.BOOK_TABLE.findall(text))
                 self.assertEqual(len(cells(expanded)), len(cells(text)) + named)
-
-    def test_fidelity_summary_covers_all_rows(self):
-        fidelity = load_script(ROOT / "benches/fidelity")
-        tables = data_tables.read_data(ROOT / "docs/data/fidelity.json", "fidelity.json")["tables"]
-        groups = {name: tables[name]["rows"] for name in fidelity.GROUPS}
-        self.assertEqual(fidelity.summarize(groups), tables["summary"]["rows"])
-        # The data of November 2026 are rounded to a tenth of a percent, and a row at the goal's edge may be on either side.
-        for counted, kept in zip(fidelity.reach_goals(groups), tables["goals"]["rows"], strict=True):
-            self.assertEqual([kept[key] for key in ("group", "goal", "compared_rows")],
-                             [counted[key] for key in ("group", "goal", "compared_rows")])
-            self.assertLessEqual(abs(counted["reached_rows"] - kept["reached_rows"]), 2)
-
-    def test_prediction_summary_covers_all_rows(self):
-        tables = data_tables.read_data(ROOT / "docs/data/prediction.json", "prediction.json")["tables"]
-        names = {row["run"] for row in tables["runs"]["rows"]}
-        for row in tables["summary"]["rows"]:
-            of_kind = [one for one in tables["predictions"]["rows"] if one["left_out"] == row["left_out"]]
-            role = {"all that judge": "judged only", "tuned on": "tuned on"}.get(row["runs"])
-            own = [one for one in of_kind if one["run"] == row["runs"] or one["role"] == role]
-            with self.subTest(row["left_out"] + row["runs"]):
-                self.assertEqual((len(own), sum(one["refused"] is not None for one in own)),
-                                 (row["left_out_cells"], row["refused_cells"]))
-                for figure in ("throughput", "mean", "p50", "p99"):
-                    errors = [abs(one[f"{figure}_percent"]) for one in own if one["refused"] is None]
-                    self.assertEqual(max(errors, default=None), row[f"{figure}_worst_percent"])
-        self.assertLessEqual({row["run"] for row in tables["predictions"]["rows"]}, names)
-
-
-class GeneratorsTest(unittest.TestCase):
-    def test_fidelity_writes_sound_data(self):
-        fidelity = load_script(ROOT / "benches/fidelity")
-        modelled = fidelity.Distribution([(float(us), 10) for us in range(100, 1100)])
-        delivered = fidelity.Distribution([(us * 1.02, 10) for us in range(100, 1100)])
-        cell = {"medium": "hdd-7200-sata", "factor": 2.0, "load": "random reads", "part": None, "block": 4, "depth": 1,
-                "requests": delivered.count, "modelled": modelled, "delivered": delivered,
-                "demerit": fidelity.demerit(modelled, delivered), "mean": delivered.mean / modelled.mean - 1, "verdict": "faithful"}
-        part = {**cell, **fidelity.kind_cell({"load": "70/30 mix", "part": "reads", "block": 4, "depth": 4}, 10.0, 20, 11.0)}
-        published = {"figure": "read-latency-us", "percentile": 0, "estimate": True, "queue_depth": 1, "block_bytes": 4096,
-                     "published": 100.0, "modelled": 99.0}
-        groups = {"delivered": [fidelity.delivered_row(cell)], "path_cost": [fidelity.delivered_row(cell)],
-                  "users": [fidelity.delivered_row(cell), fidelity.delivered_row(part)],
-                  "published": [fidelity.published_row("hdd-7200-sata", published),
-                                fidelity.published_row("hdd-7200-sata", {**published, "modelled": None})]}
-        data = fidelity.data_of({"written_on": "2026-11-30"}, groups)
-        data_tables.check_data(data, "fidelity.json")
-        self.assertEqual([row["mean_percent"] for row in data["tables"]["users"]["rows"]], [2.0, 10.0])
-        self.assertEqual([row["p50_percent"] for row in data["tables"]["users"]["rows"]], [2.0, None])
-        summary = {(row["group"], row["figure"]): row for row in data["tables"]["summary"]["rows"]}
-        users = fidelity.GROUPS["users"]
-        self.assertEqual((summary[users, "mean"]["worst_percent"], summary[users, "mean"]["worst_at"]),
-                         (10.0, "hdd-7200-sata, 70/30 mix 4 KiB QD4: reads"))
-        self.assertEqual((summary[users, "p50"]["compared_rows"], summary[users, "p50"]["all_rows"]), (1, 2))
-        self.assertEqual(summary[fidelity.GROUPS["published"], "difference"]["compared_rows"], 1)
 
 
 if __name__ == "__main__":

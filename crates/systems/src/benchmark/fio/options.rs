@@ -560,18 +560,20 @@ mod tests {
             r#"{"key": "rule", "heading": "what Underlay does", "kind": "text"}"#,
             r#"{"key": "reason", "heading": "reason", "kind": "text", "optional": true}"#,
         ];
-        format!(
-            "{{\n  \"head\": {{\n    \"fio\": \"fio-3.33\"\n  }},\n  \"tables\": {{\n{},\n{}\n  }}\n}}\n",
+        let tables = [
             table("rules", &rule_columns, &rules.collect::<Vec<_>>()),
             table("options", &option_columns, &options),
-        )
+        ];
+        let head = r#"  "head": {
+    "fio": "fio-3.33"
+  }"#;
+        format!("{{\n{head},\n  \"tables\": {{\n{}\n  }}\n}}\n", tables.join(",\n"))
     }
 
     fn table(name: &str, columns: &[&str], rows: &[String]) -> String {
         let (columns, rows) = (columns.join(",\n        "), rows.join(",\n        "));
-        format!(
-            "    \"{name}\": {{\n      \"columns\": [\n        {columns}\n      ],\n      \"rows\": [\n        {rows}\n      ]\n    }}"
-        )
+        let list = |key: &str, lines: &str| format!("      \"{key}\": [\n        {lines}\n      ]");
+        format!("    \"{name}\": {{\n{},\n{}\n    }}", list("columns", &columns), list("rows", &rows))
     }
 
     fn quote(text: &str) -> String {
