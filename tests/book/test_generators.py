@@ -149,6 +149,38 @@ class GatewaySuitesTest(unittest.TestCase):
                 self.assertEqual(counted, row["failed_tests"], row["suite"])
 
 
+class OutsideStudiesTest(unittest.TestCase):
+    def setUp(self):
+        self.outside = load_program("scripts/outside-table")
+        self.rows = read_tables("outside-studies.json")["ratios"]["rows"]
+
+    def test_summary_covers_all_ratios(self):
+        summary = read_tables("outside-studies.json")["summary"]["rows"]
+        self.assertEqual(list(self.outside.summarize(self.rows)), summary)
+        self.assertEqual(summary[0]["published_count"], len(self.rows))
+
+    def test_errors_are_ours_over_published(self):
+        for row in self.rows:
+            ours, published = row["ours_ratio"], row["published_ratio"]
+            self.assertAlmostEqual(row["error_percent"], (ours / published - 1) * 100, delta=0.1)
+
+    def test_reported_cells_become_sound_rows(self):
+        ratio = {"study": "fio", "workload": "reads", "figure": "read mean", "storage": "nvme", "against": "sata",
+                 "value": 0.5}
+        cells = [{"storage": storage, "workload": "reads", "state": "completed", "inputs": {"verdict": "known"},
+                  "certificate": {"verdict": verdict}, "benchmark": {"figures": [{"name": "read mean", "value": us}]}}
+                 for storage, us, verdict in (("nvme", 60.0, "faithful"), ("sata", 100.0, "doubtful"))]
+        measured = self.outside.measured_row(ratio, cells, "2026-11-30")
+        self.assertEqual([measured[key] for key in ("ours_ratio", "error_percent", "timing", "inputs")],
+                         [0.6, 20.0, "doubtful", "known"])
+        missing = self.outside.measured_row(ratio, cells[:1], "2026-11-30")
+        self.assertIsNone(missing["ours_ratio"])
+        data = self.outside.data_of([measured, missing], [])
+        data_tables.check_data(data, "outside-studies.json")
+        self.assertEqual([data["tables"]["summary"]["rows"][0][key] for key in ("published_count", "measured_count")],
+                         [2, 1])
+
+
 class CephTestsTest(unittest.TestCase):
     def test_own_data_come_from_the_same_results(self):
         """The tests by name, as the data have them, give the same data again."""
