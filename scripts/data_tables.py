@@ -404,10 +404,11 @@ def format_data(data):
 
 
 def write_data(path, data):
-    """Checks and writes a file of data. If it is one of docs/data, pages get the tables that they keep of it."""
+    """Writes and checks a file of data. If it is one of docs/data, pages get the tables that they keep of it."""
     path = pathlib.Path(path).resolve()
-    check_data(data, path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Before the check: a measurement of half an hour is not lost by a mistake in one row.
     path.write_text(format_data(data))
+    check_data(data, path.name)
     if path.parent == DOCS / "data":
         write_pages(DOCS)

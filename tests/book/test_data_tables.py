@@ -127,6 +127,14 @@ class DataTest(unittest.TestCase):
                     data_tables.read_data(path, "docs/data/x.json")
                 self.assertIn(message, str(raised.exception))
 
+    def test_malformed_measurement_is_refused_and_kept(self):
+        self.table["rows"][1]["mean_us"] = "fast"
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "loads.json"
+            with self.assertRaisesRegex(data_tables.DataMistake, "loads.json: table loads, row 2, key `mean_us`"):
+                data_tables.write_data(path, self.data)
+            self.assertEqual(json.loads(path.read_text()), self.data)
+
     def test_written_data_read_back_the_same(self):
         self.assertEqual(json.loads(data_tables.format_data(self.data)), self.data)
         self.table["rows"] = []
