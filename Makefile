@@ -67,45 +67,42 @@ MEMBER_KILLS = 20
     volume-performance
 
 help:
-	@echo "make quickstart              build, and compare three disks under RocksDB (10 minutes with the build)"
-	@echo "make quick                   the fast loop: tests that need neither root nor other systems, with their times"
-	@echo "make test                    every test; must pass before a commit"
-	@echo "make lint                    formatting, names, sentences, links, clippy, module rings, licences, dependencies"
-	@echo "make gateway                 build the S3 gateway, target/release/underlay-gateway"
-	@echo
-	@echo "make exercise                a million random operations on every attachment and stack, compared byte for byte"
-	@echo "make simulate                the volume stack in virtual time for an hour (MINUTES), under all kinds of faults"
-	@echo "make simulate-proof          plant known bugs, and count the seeds until the simulator finds each"
-	@echo "make gateway-simulate        the S3 gateway in virtual time for an hour (MINUTES), under all kinds of faults"
-	@echo "make gateway-simulate-proof  plant known faults in the gateway, and count the seeds until each is found"
-	@echo "make power-cuts              a thousand power cuts under XFS, ext4 and RocksDB, some with a second fault"
-	@echo "make volume-kills            500 kills of the volume server under load, more with bad members or full pools"
-	@echo "make gateway-kills           200 kills of the S3 gateway's engine under load, over a failing store"
-	@echo "make gateway-greedy          slow and greedy clients against the gateway in 256 MiB for ten minutes"
-	@echo "make je-ha-kills             20 kills of replicas and of masters of replicated Berkeley DB JE"
-	@echo "make oracle-nosql-kills      20 kills of storage nodes of Oracle NoSQL Database, installed at KVHOME"
-	@echo "make spark-variants          Spark 4.1, on YARN, on an external cluster, and behind each cache and gateway mode"
-	@echo "make vm                      ublk, volume server and the gateway's systemd unit in virtual machines"
-	@echo
-	@echo "make overhead                measure attachments beside a plain loop device; writes docs/overhead.md"
-	@echo "make fidelity                compare modelled and delivered times by fio; writes docs/fidelity.md"
-	@echo "make generator               measure the load generator beside YCSB and go-ycsb; writes docs/generator.md"
-	@echo "make jvm-hop                 measure the hop to the Java child process; writes docs/jvm-child.md"
-	@echo "make volume-performance      measure volumes over NVMe/TCP; writes docs/volume-performance.md"
-	@echo "make gateway-performance     measure the S3 gateway and PEERS; writes docs/gateway-performance.md"
-	@echo "make gateway-s3-tests        run Ceph's s3-tests in S3_TESTS=DIR; writes docs/gateway-s3-tests.md"
-	@echo "make gateway-suites          suites in MINIO_GO=, MINIO_JS=, VERSITYGW=DIR; writes docs/gateway-suites.md"
-	@echo "make prediction              predict each cell of RUNS='DIR ...' from the others; writes docs/prediction.md"
-	@echo "make slow-motion             RocksDB at two slow-motion factors, on fewer CPUs, beside other work (25 min)"
-	@echo "make certificate             compare the certificate with fio's log, on a quiet host and beside a busy program"
-	@echo "make console-cost            measure the cost of an open console page to a run, for MINUTES (60)"
-	@echo
-	@echo "make book                    the pages of docs/ as a book, target/book/index.html"
-	@echo "make schema                  write docs/schemas anew"
-	@echo "make install                 build and install programs, man pages, completions below PREFIX ($(PREFIX))"
-	@echo "make deb                     a Debian package below target/debian"
-	@echo "make dist                    a tarball for Debian 12, Ubuntu 22.04 and newer, if built on Debian 12"
-	@echo "make image                   a container image, underlay:$(VERSION), with the S3 gateway in it"
+	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
+	@echo "make test         everything that must pass before a commit"
+	@echo "make quick        the fast loop: unit tests, models and schemas, without root or other systems; prints its times"
+	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
+	@echo "make lint         formatting, names and sentences, links, tables of docs/data, clippy, rings of modules, licences and versions of dependencies"
+	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
+	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines, and the gateway's unit with systemd"
+	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
+	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
+	@echo "make gateway-simulate  the S3 gateway for an hour (MINUTES), in virtual time, under faults in any combination"
+	@echo "make gateway-simulate-proof  plant known faults in the gateway one at a time, and say after how many seeds each is found"
+	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
+	@echo "make volume-kills 500 kills of the volume server under load, more with a failing member or a full pool: whatever it had answered must be there"
+	@echo "make gateway-kills  200 kills of the S3 gateway's engine under load while the store behind fails: whatever was acknowledged must be there"
+	@echo "make je-ha-kills  20 kills of replicas and of masters of replicated Berkeley DB JE under load: whatever was acknowledged must be there"
+	@echo "make oracle-nosql-kills  the same of storage nodes of Oracle NoSQL Database, from the installation that KVHOME names"
+	@echo "make gateway-greedy  256 slow and greedy clients of each kind and 10,000 idle connections for ten minutes, the gateway in a control group of 256 MiB: others are served all the time"
+	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service, on a cluster that runs already, and behind Alluxio and each way of the gateway"
+	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
+	@echo "make fidelity     measure modelled against delivered by fio, and write docs/data/fidelity.json and its summary in docs/fidelity.md"
+	@echo "make gateway-performance  measure the S3 gateway's hits, misses, writes, renames and metadata beside nginx's cache, the store itself and what PEERS names, and write docs/gateway-performance.md"
+	@echo "make gateway-s3-tests S3_TESTS=DIR  run Ceph's s3-tests, checked out there, against the S3 gateway, and write docs/gateway-s3-tests.md"
+	@echo "make gateway-suites MINIO_GO=DIR MINIO_JS=DIR VERSITYGW=DIR  run those suites, checked out there, against the S3 gateway, and write their parts of docs/gateway-suites.md (any of the three)"
+	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
+	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
+	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
+	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, on fewer CPUs and beside a busy program, and see whether all agree (about 25 minutes)"
+	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program"
+	@echo "make console-cost measure what the console costs a run while a page is open for MINUTES (60)"
+	@echo "make prediction   predict each cell of measured runs (RUNS='runs/a runs/b') from the others, and write docs/data/prediction.json and its summary in docs/prediction.md"
+	@echo "make book         the pages of docs/ as a book with the tables of docs/data, target/book/index.html"
+	@echo "make schema       write docs/schemas anew"
+	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
+	@echo "make deb          a Debian package below target/debian"
+	@echo "make dist         a tarball below target/dist with both programs, for Debian 12, Ubuntu 22.04 and newer, if it is built on Debian 12"
+	@echo "make image        a container image, underlay:$(VERSION), with the S3 gateway in it"
 
 quickstart: build
 	$(AS_ROOT) $(UNDERLAY) run studies/quickstart.toml
@@ -134,6 +131,7 @@ lint: target/tools/bin/cargo-deny
 	cargo fmt --all --check
 	scripts/tidy
 	scripts/check-pages
+	python3 -m unittest discover --quiet tests/book
 	scripts/module-rings
 	scripts/check-fuse-uring
 	target/tools/bin/cargo-deny --locked check licenses bans sources
@@ -141,7 +139,7 @@ lint: target/tools/bin/cargo-deny
 	@# Nothing else compiles this workspace.
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 
-# The pages of docs/ as a book, target/book/index.html.
+# The pages of docs/ as a book, target/book/index.html. scripts/render-tables puts the tables of docs/data into it.
 book: target/tools/bin/mdbook
 	scripts/check-pages
 	target/tools/bin/mdbook build

@@ -1,5 +1,5 @@
 //! What the devices' models alone say of the public comparisons by fio: no program, no file system and no host between,
-//! in virtual time. `docs/outside-studies.md` has these figures, and this test holds it to them.
+//! in virtual time. `docs/data/outside-studies.json` has these figures, and this test holds it to them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -285,22 +285,58 @@ fn gp2_and_gp3_log_syncs_are_near_published_rates() {
     }
 }
 
-/// Figures of the page may differ by this much: by what another libm makes of them.
+/// A row of `docs/data/outside-studies.json`, table `models`.
+#[derive(Deserialize)]
+struct ModelRow {
+    study: String,
+    workload: String,
+    figure: String,
+    storage: String,
+    baseline: String,
+    published_ratio: f64,
+    ours_ratio: f64,
+    error_percent: f64,
+    inputs: String,
+}
+
+impl ModelRow {
+    fn is_for(&self, ratio: &Ratio) -> bool {
+        (&self.study, &self.workload, &self.figure) == (&ratio.study, &ratio.workload, &ratio.figure)
+            && (&self.storage, &self.baseline) == (&ratio.storage, &ratio.against)
+            && self.published_ratio == ratio.value
+    }
+
+    fn agrees_with(&self, ours: f64, inputs: &str) -> bool {
+        let error_percent = (self.ours_ratio / self.published_ratio - 1.0) * 100.0;
+        (self.ours_ratio / ours - 1.0).abs() < TOLERANCE
+            && (error_percent - self.error_percent).abs() < 0.1
+            && self.inputs == inputs
+    }
+}
+
+fn describe_row(ratio: &Ratio, ours: f64, inputs: &str) -> String {
+    let Ratio { study, workload, figure, storage, against, value } = ratio;
+    let error_percent = (ours / value - 1.0) * 100.0;
+    let cell = format!(r#""study": "{study}", "workload": "{workload}", "figure": "{figure}""#);
+    let ratios = format!(r#""storage": "{storage}", "baseline": "{against}", "published_ratio": {value}"#);
+    let ours = describe(ours);
+    format!(
+        r#"{{{cell}, {ratios}, "ours_ratio": {ours}, "error_percent": {error_percent:.1}, "inputs": "{inputs}"}}"#
+    )
+}
+
+/// Figures of the data may differ by this much: by what another libm makes of them.
 const TOLERANCE: f64 = 0.03;
 
 #[test]
-fn page_lists_results_of_models_alone() {
+fn data_list_results_of_models_alone() {
     let text = fs::read_to_string(root().join("studies/outside/published.toml")).unwrap();
     let published: Published = toml_edit::de::from_str(&text).unwrap();
-    let page = fs::read_to_string(root().join("docs/outside-studies.md")).unwrap();
-    let (_, section) = page.split_once("\n## The models alone\n").expect("a section on the models alone");
-    let section = section.split("\n## ").next().unwrap();
-    let has_rows = section.lines().any(|line| line.starts_with('|'));
-    assert!(
-        has_rows || section.contains("have not been made yet"),
-        "neither rows nor a word on why there are none"
-    );
-    let (mut asked, mut missing) = (HashMap::new(), Vec::new());
+    let text = fs::read_to_string(root().join("docs/data/outside-studies.json")).unwrap();
+    let mut data: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rows = data["tables"]["models"]["rows"].take();
+    let rows: Vec<ModelRow> = serde_json::from_value(rows).expect("rows of the models alone");
+    let (mut asked, mut missing, mut found_rows) = (HashMap::new(), Vec::new(), 0);
     for ratio in &published.ratio {
         if load(&ratio.study, &ratio.workload).is_none() {
             continue;
@@ -312,20 +348,20 @@ fn page_lists_results_of_models_alone() {
         let ours = own.figure(&ratio.figure) / other.figure(&ratio.figure);
         let is_known = [own, other].iter().all(|one| one.inputs.verdict == InputVerdict::Known);
         let inputs = if is_known { "known" } else { "uncertain" };
-        let head = format!(
-            "| {} | {} | {} : {} | {} |",
-            ratio.workload, ratio.figure, ratio.storage, ratio.against, ratio.value
-        );
-        println!("{head} {} | {:+.0} % | {inputs} |", describe(ours), (ours / ratio.value - 1.0) * 100.0);
-        // A page without any row says that they have not been made.
-        let row = section.lines().find(|line| line.starts_with(&head));
-        let printed = row.and_then(|row| row[head.len()..].split('|').next()?.trim().parse::<f64>().ok());
-        let is_told = printed.is_some_and(|printed| (printed / ours - 1.0).abs() < TOLERANCE);
-        let is_right = is_told && row.is_some_and(|row| row.contains(&format!("| {inputs} |")));
-        if has_rows && !is_right {
-            missing.push(head);
+        // As a row of the data, to be put there.
+        let expected = describe_row(ratio, ours, inputs);
+        println!("{expected}");
+        let row = rows.iter().find(|row| row.is_for(ratio));
+        found_rows += usize::from(row.is_some());
+        if !row.is_some_and(|row| row.agrees_with(ours, inputs)) {
+            missing.push(expected);
         }
     }
+    assert_eq!(
+        found_rows,
+        rows.len(),
+        "docs/data/outside-studies.json has rows of the models that nothing makes"
+    );
     for (study, found) in &asked {
         for ((storage, workload), one) in found {
             let absolute = |name: &str| one.figure(name);
@@ -341,5 +377,8 @@ fn page_lists_results_of_models_alone() {
             );
         }
     }
-    assert!(missing.is_empty(), "docs/outside-studies.md has other figures for, or lacks: {missing:#?}");
+    assert!(
+        missing.is_empty(),
+        "docs/data/outside-studies.json has other figures for, or lacks: {missing:#?}"
+    );
 }

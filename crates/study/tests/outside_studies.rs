@@ -1,5 +1,5 @@
-//! The public comparisons in `studies/outside` are sound studies, and `docs/outside-studies.md` has what their sources
-//! published.
+//! The public comparisons in `studies/outside` are sound studies. `docs/data/outside-studies.json` has what their
+//! sources published, and `docs/outside-studies.md` a section on each.
 
 use std::collections::HashMap;
 use std::fs;
@@ -86,17 +86,27 @@ fn published_ratios_are_of_running_cells() {
 }
 
 #[test]
-fn page_lists_every_published_ratio() {
+fn data_and_page_list_every_published_ratio() {
+    let text = fs::read_to_string(root().join("docs/data/outside-studies.json")).unwrap();
+    let data: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut rows = data["tables"]["ratios"]["rows"].as_array().unwrap().clone();
     let page = fs::read_to_string(root().join("docs/outside-studies.md")).unwrap();
     for ratio in published() {
         let (_, section) = page
             .split_once(&format!("`studies/outside/{}.toml`", ratio.study))
             .unwrap_or_else(|| panic!("the page does not name {}", ratio.study));
         let section = section.split("\n## ").next().unwrap();
-        let row = format!(
-            "| {} | {} | {} : {} | {} |",
-            ratio.workload, ratio.figure, ratio.storage, ratio.against, ratio.value
-        );
-        assert!(section.contains(&row), "{}: the page has no row that begins with {row}", ratio.study);
+        let table =
+            format!("<!-- table data/outside-studies.json ratios where study=\"{}\" -->", ratio.study);
+        assert!(section.contains(&table), "{}: its section of the page lacks {table}", ratio.study);
+        let names = [&ratio.study, &ratio.workload, &ratio.figure, &ratio.storage, &ratio.against];
+        let place = rows.iter().position(|row| {
+            let own = ["study", "workload", "figure", "storage", "baseline"].map(|key| row[key].as_str());
+            own == names.map(|name| Some(name.as_str()))
+                && row["published_ratio"].as_f64() == Some(ratio.value)
+        });
+        let label = format!("{}: {} {}, {}", ratio.study, ratio.workload, ratio.figure, ratio.value);
+        rows.remove(place.unwrap_or_else(|| panic!("docs/data/outside-studies.json has no row of {label}")));
     }
+    assert!(rows.is_empty(), "docs/data/outside-studies.json has rows of nothing published: {rows:#?}");
 }

@@ -1,13 +1,17 @@
-//! The page that says which rule each answer follows: its tests have to be there.
+//! The data that say which rule each answer follows: their tests have to be there.
 
 use std::collections::HashSet;
 use std::path::Path;
 
-/// Names in backquotes that end a row of a table, behind the word that they are tests.
-fn named(page: &str) -> Vec<String> {
-    let rows = page.lines().filter(|line| line.starts_with('|') && !line.starts_with("| -"));
-    let tests = rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next());
-    tests.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()).collect()
+use serde_json::Value;
+
+/// Every name in the lists `tests` of the rows of all tables.
+fn list_tests(data: &Value) -> Vec<String> {
+    let tables = data["tables"].as_object().expect("tables by name");
+    let rows = tables.values().flat_map(|table| table["rows"].as_array().expect("a list of rows"));
+    rows.flat_map(|row| row["tests"].as_array().unwrap_or_else(|| panic!("a row without tests: {row}")))
+        .map(|name| name.as_str().expect("the name of a test").to_owned())
+        .collect()
 }
 
 /// Names of functions in the files of this directory and below.
@@ -27,14 +31,18 @@ fn functions(directory: &Path) -> HashSet<String> {
 }
 
 #[test]
-fn tests_named_by_page_exist() {
+fn tests_named_by_rules_exist() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(here.join("../../docs/gateway-s3.md")).unwrap();
+    let text = std::fs::read_to_string(here.join("../../docs/data/gateway-s3.json")).unwrap();
+    let data = serde_json::from_str(&text).unwrap();
     let mut defined = functions(&here.join("tests/gateway"));
     defined.extend(functions(&here.join("src")));
-    let named = named(&page);
+    let named = list_tests(&data);
     assert!(named.len() > 60, "only {} tests are named", named.len());
     for name in named {
-        assert!(defined.contains(&name), "docs/gateway-s3.md names the test `{name}`, which is not there");
+        assert!(
+            defined.contains(&name),
+            "docs/data/gateway-s3.json names the test `{name}`, which is not there"
+        );
     }
 }

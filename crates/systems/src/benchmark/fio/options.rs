@@ -1,5 +1,5 @@
 //! Every option of fio's job files, with what Underlay does with it. The check of a job, its slow motion and
-//! docs/fio-options.md come from this table.
+//! docs/data/fio-options.json come from this table.
 
 /// An option of a job file.
 #[derive(Debug)]
@@ -516,36 +516,68 @@ mod tests {
         }
     }
 
-    /// Run with UPDATE_DOCS=1 to write it again.
+    /// Run with UPDATE_DOCS=1 to write it again, and then `scripts/render-tables --write` for the page.
     #[test]
-    fn options_page_matches_table() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fio-options.md");
-        let written = std::fs::read_to_string(page).unwrap();
-        let (head, _) = written.split_once("| option |").expect("the page has the table");
-        let expected = format!("{head}{}", table());
+    fn options_data_match_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/data/fio-options.json");
+        let expected = options_data();
         if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(page, &expected).unwrap();
+            std::fs::write(path, &expected).unwrap();
         }
+        let written = std::fs::read_to_string(path).unwrap();
         assert!(
             written == expected,
-            "docs/fio-options.md is out of date: UPDATE_DOCS=1 cargo test writes it"
+            "docs/data/fio-options.json is out of date: UPDATE_DOCS=1 cargo test writes it"
         );
     }
 
-    fn table() -> String {
-        let mut lines =
-            vec!["| option | what Underlay does | |".to_owned(), "| --- | --- | --- |".to_owned()];
+    /// As `scripts/data_tables.py` has it: one row a line.
+    fn options_data() -> String {
+        let mut counts: Vec<(String, usize)> = Vec::new();
+        let mut options = Vec::new();
         for option in OPTIONS {
+            let rule = describe_rule(option.rule);
+            match counts.iter_mut().find(|(counted, _)| *counted == rule) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((rule.clone(), 1)),
+            }
             let names: Vec<String> =
-                std::iter::once(&option.name).chain(option.aliases).map(|name| format!("`{name}`")).collect();
-            lines.push(format!(
-                "| {} | {} | {} |",
-                names.join(", "),
-                describe_rule(option.rule),
-                option.reason
-            ));
+                std::iter::once(&option.name).chain(option.aliases).map(|name| quote(name)).collect();
+            let reason = if option.reason.is_empty() { "null".to_owned() } else { quote(option.reason) };
+            let (names, rule) = (names.join(", "), quote(&rule));
+            options.push(format!(r#"{{"options": [{names}], "rule": {rule}, "reason": {reason}}}"#));
         }
-        lines.join("\n") + "\n"
+        let rules = counts.iter().map(|(rule, count)| {
+            let rule = quote(rule);
+            format!(r#"{{"rule": {rule}, "counted_options": {count}}}"#)
+        });
+        let rule_columns = [
+            r#"{"key": "rule", "heading": "what Underlay does", "kind": "text"}"#,
+            r#"{"key": "counted_options", "heading": "options", "kind": "integer"}"#,
+        ];
+        let option_columns = [
+            r#"{"key": "options", "heading": "option", "kind": "codes"}"#,
+            r#"{"key": "rule", "heading": "what Underlay does", "kind": "text"}"#,
+            r#"{"key": "reason", "heading": "reason", "kind": "text", "optional": true}"#,
+        ];
+        let tables = [
+            table("rules", &rule_columns, &rules.collect::<Vec<_>>()),
+            table("options", &option_columns, &options),
+        ];
+        let head = r#"  "head": {
+    "fio": "fio-3.33"
+  }"#;
+        format!("{{\n{head},\n  \"tables\": {{\n{}\n  }}\n}}\n", tables.join(",\n"))
+    }
+
+    fn table(name: &str, columns: &[&str], rows: &[String]) -> String {
+        let (columns, rows) = (columns.join(",\n        "), rows.join(",\n        "));
+        let list = |key: &str, lines: &str| format!("      \"{key}\": [\n        {lines}\n      ]");
+        format!("    \"{name}\": {{\n{},\n{}\n    }}", list("columns", &columns), list("rows", &rows))
+    }
+
+    fn quote(text: &str) -> String {
+        serde_json::to_string(text).unwrap()
     }
 
     fn describe_rule(rule: OptionRule) -> String {
