@@ -107,18 +107,15 @@ fn check_header(text: &str, headers: &HeaderMap, addressing: &BucketAddressing) 
     if let Some((name, _)) = all.into_iter().find(|(_, value)| value.is_empty()) {
         return Some(header_malformed(&format!("it has no {name}")));
     }
-    let scope = match CredentialScope::parse(credential) {
+    let scope = match check_scope(credential, addressing) {
         Ok(scope) => scope,
-        Err(reason) => return Some(header_malformed(&reason)),
+        Err(problem) => return Some(problem.into_error(header_malformed)),
     };
-    if let Err(reason) = scope.check_region(addressing) {
-        return Some(header_malformed(&reason));
-    }
     let date = headers.get("x-amz-date").and_then(|date| date.to_str().ok());
     let Some(date) = date.filter(|date| is_date(date)) else {
         return Some(denied("a signed request needs x-amz-date, as in 20260131T235959Z"));
     };
-    if let Err(reason) = scope.check_day(date) {
+    if let Err(reason) = check_day(&scope, date) {
         return Some(header_malformed(&reason));
     }
     let hash = headers.get("x-amz-content-sha256")?;
@@ -128,13 +125,21 @@ fn check_header(text: &str, headers: &HeaderMap, addressing: &BucketAddressing) 
     })
 }
 
-/// The values of `x-amz-content-sha256`.
+/// What `x-amz-content-sha256` may have.
 fn is_payload(text: &str) -> bool {
     (text.len() == 64 && text.bytes().all(is_hex)) || PAYLOADS.contains(&text)
 }
 
 fn is_hex(byte: u8) -> bool {
     byte.is_ascii_digit() || matches!(byte, b'a'..=b'f')
+}
+
+/// Whether the credential is of the day on which the request was signed.
+pub(super) fn check_day(scope: &CredentialScope<'_>, date: &str) -> Result<(), String> {
+    match date.starts_with(scope.day) {
+        true => Ok(()),
+        false => Err(format!("its credential is of the day {:?}, and X-Amz-Date is {date:?}", scope.day)),
+    }
 }
 
 fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
@@ -157,17 +162,14 @@ fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     if field("x-amz-algorithm") != ALGORITHM {
         return Some(url_malformed("its x-amz-algorithm is not AWS4-HMAC-SHA256"));
     }
-    let scope = match CredentialScope::parse(field("x-amz-credential")) {
+    let scope = match check_scope(field("x-amz-credential"), addressing) {
         Ok(scope) => scope,
-        Err(reason) => return Some(url_malformed(&reason)),
+        Err(problem) => return Some(problem.into_error(url_malformed)),
     };
-    if let Err(reason) = scope.check_region(addressing) {
-        return Some(url_malformed(&reason));
-    }
     if !is_date(field("x-amz-date")) {
         return Some(url_malformed("its x-amz-date is not written as 20260131T235959Z"));
     }
-    if let Err(reason) = scope.check_day(field("x-amz-date")) {
+    if let Err(reason) = check_day(&scope, field("x-amz-date")) {
         return Some(url_malformed(&reason));
     }
     let signature = field("x-amz-signature");
@@ -176,44 +178,26 @@ fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     })
 }
 
-/// `KEY/20260131/us-east-1/s3/aws4_request`
-pub(super) struct CredentialScope<'a> {
-    pub(super) key: &'a str,
-    pub(super) day: &'a str,
-    pub(super) region: &'a str,
-}
-
-impl CredentialScope<'_> {
-    pub(super) fn parse(credential: &str) -> Result<CredentialScope<'_>, String> {
-        let mut words = credential.split('/');
-        let [key, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
-        if key.is_empty() || end != "aws4_request" || words.next().is_some() {
-            return Err("its credential is not KEY/DATE/REGION/s3/aws4_request".to_owned());
-        }
-        if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err("the date of its credential is not written as 20260131".to_owned());
-        }
-        if service != "s3" {
-            return Err(format!("its credential is for the service {service:?}, and this one is \"s3\""));
-        }
-        Ok(CredentialScope { key, day, region })
+/// Whether a credential is for requests to this gateway: `KEY/20260131/us-east-1/s3/aws4_request`.
+pub(super) fn check_scope<'a>(
+    credential: &'a str,
+    addressing: &BucketAddressing,
+) -> Result<CredentialScope<'a>, ScopeProblem> {
+    let mut words = credential.split('/');
+    let [key_id, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
+    if key_id.is_empty() || end != "aws4_request" || words.next().is_some() {
+        return Err(ScopeProblem::malformed("its credential is not KEY/DATE/REGION/s3/aws4_request"));
     }
-
-    fn check_region(&self, addressing: &BucketAddressing) -> Result<(), String> {
-        let region = self.region;
-        match addressing.is_region(region) {
-            true => Ok(()),
-            false => Err(format!("the region {region:?} is wrong; expecting '{}'", addressing.region())),
-        }
+    if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(ScopeProblem::malformed("the date of its credential is not written as 20260131"));
     }
-
-    /// Whether it is of the day on which the request was signed.
-    pub(super) fn check_day(&self, date: &str) -> Result<(), String> {
-        let day = self.day;
-        match date.starts_with(day) {
-            true => Ok(()),
-            false => Err(format!("its credential is of the day {day:?}, and X-Amz-Date is {date:?}")),
-        }
+    if service != "s3" {
+        let reason = format!("its credential is for the service {service:?}, and this one is \"s3\"");
+        return Err(ScopeProblem::malformed(reason));
+    }
+    if !addressing.is_region(region) {
+        let reason = format!("the region {region:?} is wrong; expecting '{}'", addressing.region());
+        return Err(ScopeProblem { reason, is_region: true });
     }
     Ok(CredentialScope { key_id, day, region })
 }

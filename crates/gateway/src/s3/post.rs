@@ -23,8 +23,8 @@ use tokio::sync::Semaphore;
 
 use super::access::{KeyPermissions, NotedRequest, RequestNote, is_word_of_checksum};
 use super::addressing::{AddressingStyle, BucketAddressing};
-use super::answers::{denied, error, invalid, invalid_request, ms};
-use super::authorization::CredentialScope;
+use super::answers::{answer_of, denied, error, invalid, invalid_request, ms};
+use super::authorization::{check_day, check_scope};
 use super::input::{PromisedBody, check_storage_class, check_tags, encode_ascii, metadata};
 use super::object::encoding_of;
 use super::{acl, documents};
@@ -77,11 +77,11 @@ impl IncomingBody {
                 tracing::debug!("a form did not come whole: {reason}");
                 Err(broke_off("the form broke off before its end: send it again".to_owned()))
             }
-            Err(_) => Err(broke_off(format!("no byte of the form came for {} s", SILENCE.as_secs()))),
+            Err(_) => Err(broke_off(format!("nothing came of the form for {} s", SILENCE.as_secs()))),
         }
     }
 
-    /// Fields first. The rest of the buffer is the file's beginning.
+    /// Fields first. What is left in the buffer is the file's beginning.
     async fn form(&mut self, boundary: &str) -> S3Result<UploadForm> {
         let mut reader = FormReader::new(boundary);
         loop {
@@ -245,17 +245,17 @@ fn signer(
             if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
                 return Err(invalid("the form's x-amz-algorithm can only be AWS4-HMAC-SHA256"));
             }
-            let wrong_scope =
-                |reason: String| invalid(format!("the form's signature is malformed; {reason}"));
-            let scope = CredentialScope::parse(field("x-amz-credential")?).map_err(wrong_scope)?;
-            scope.check_day(field("x-amz-date")?).map_err(wrong_scope)?;
-            let CredentialScope { key, day, region } = scope;
-            let secret = secret_of(permissions, key)?;
+            let malformed = |reason: &str| invalid(format!("the form is malformed; {reason}"));
+            let scope = check_scope(field("x-amz-credential")?, addressing)
+                .map_err(|problem| problem.into_error(malformed))?;
+            check_day(&scope, field("x-amz-date")?).map_err(|reason| malformed(&reason))?;
+            let secret = secret_of(permissions, scope.key_id)?;
             let mut signing = format!("AWS4{secret}").into_bytes();
-            for word in [day, region, "s3", "aws4_request", policy] {
-                signing = hmac(MessageDigest::sha256(), &signing, word.as_bytes())?;
+            // The last round signs: version 4 signs the policy as it was sent, in base64.
+            for part in [scope.day, scope.region, "s3", "aws4_request", policy] {
+                signing = hmac(MessageDigest::sha256(), &signing, part.as_bytes())?;
             }
-            (key, is_same(&base16ct::lower::encode_string(&signing), signature))
+            (scope.key_id, is_same(&base16ct::lower::encode_string(&signing), signature))
         }
         None => {
             let (id, signature) = (field("awsaccesskeyid")?, field("signature")?);
@@ -365,7 +365,7 @@ fn check_policy(
     let refused = |problem: &str| {
         S3Error::with_message(
             S3ErrorCode::AccessDenied,
-            format!("the form's policy does not allow it: {}", problem.escape_debug()),
+            format!("the form is not what its policy allows: {}", problem.escape_debug()),
         )
     };
     let value_of = |field: &str| match field {
@@ -506,7 +506,7 @@ fn put_of(form: &UploadForm) -> S3Result<(PutRequest, PromisedBody)> {
     Ok((put, promised))
 }
 
-/// The browser's answer at the end.
+/// What the browser gets when it is done.
 enum PostSuccess {
     Redirect(Url),
     Status(StatusCode),
