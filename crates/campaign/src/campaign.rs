@@ -135,34 +135,3 @@ pub fn run<S: PlayedScript>(
     }
     Ok(summary)
 }
-
-/// What came of a campaign with a planted bug.
-#[derive(Debug)]
-pub struct BugProof {
-    pub summary: CampaignSummary,
-    /// Of the first script that failed, played without the bug.
-    pub sound: Option<ScriptReport>,
-}
-
-impl BugProof {
-    /// Whether the bug was found: a script that fails without it as well proves nothing.
-    pub fn is_found(&self) -> bool {
-        self.sound.as_ref().is_some_and(|report| report.failure.is_none())
-    }
-}
-
-/// Plays the plan's seeds with its bug, and the first script that fails once more without it.
-///
-/// # Errors
-/// As [`run`], and when the user wants no answer any more.
-pub fn prove(
-    plan: &CampaignPlan,
-    start: impl Fn(Option<&str>) -> Result<PlayerProcess, ScriptProblem> + Sync,
-) -> Result<BugProof, ScriptProblem> {
-    let summary = run(plan, &start, |_, _, _| Ok(()))?;
-    let sound = match summary.failures.first() {
-        Some((script, _)) => Some(start(None)?.play(script)?),
-        None => None,
-    };
-    Ok(BugProof { summary, sound })
-}

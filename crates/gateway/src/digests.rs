@@ -186,7 +186,8 @@ pub(crate) fn multipart_etag<'a>(parts: impl Iterator<Item = &'a str>) -> Gatewa
         // A client may list any text. What is no digit counts as 0, and the ETag is then another one.
         let byte_of = |pair: &[u8]| {
             let mut byte = [0];
-            base16ct::mixed::decode(pair, &mut byte).map_or(0, |_| byte[0])
+            base16ct::mixed::decode(pair, &mut byte)
+                .map_or(0, |decoded| decoded.first().copied().unwrap_or(0))
         };
         let bytes: Vec<u8> = part.as_bytes().chunks_exact(2).map(byte_of).collect();
         md5.update(&bytes).map_err(hashing)?;

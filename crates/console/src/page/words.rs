@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use underlay_report::quantity;
 
 /// Seconds since 1970.
 pub(crate) fn now_s() -> f64 {

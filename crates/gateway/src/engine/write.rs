@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use base16ct::lower::encode_string as hex;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -14,7 +15,7 @@ use super::elsewhere::{PeerAnswer, PeerQuestion, confused};
 use super::slots::CommitFence;
 use super::{BucketState, GatewayEngine};
 use crate::config::WriteMode;
-use crate::digests::{ChecksumKind, DigestResults, DigestSet, hex};
+use crate::digests::{ChecksumKind, DigestResults, DigestSet};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::journal::WrittenContent;
 use crate::meta::{MetadataChange, ObjectName};
