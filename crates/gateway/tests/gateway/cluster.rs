@@ -491,7 +491,7 @@ fn cluster_without_etcd_stops_answering_and_loses_nothing() {
         });
         // What it answers for a key of the other says nothing of its own lease.
         wait_until("it is not ready", || {
-            a.ask("/health/ready", "").is_ok_and(|reply| reply.starts_with("HTTP/1.1 503"))
+            a.ask("/health/ready", "").is_some_and(|reply| reply.starts_with("HTTP/1.1 503"))
         });
         site.etcd.go_on();
         wait_until("they are back", || {
