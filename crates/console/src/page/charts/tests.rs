@@ -129,7 +129,7 @@ fn chart_with_too_many_groups_counts_rest() {
     let chart = CHARTS.iter().find(|chart| chart.is_mixed).unwrap();
     let lines: ChartLines = (0..5).map(line).collect::<Vec<_>>().into();
     let drawn = draw(chart, lines, &[], &[], (1e9, 1e9 + 20.0)).into_string();
-    assert_eq!(drawn.matches("<svg").count(), MAX_GROUPS, "{drawn}");
+    assert_eq!(drawn.matches(r#"<svg class="chart" "#).count(), MAX_GROUPS, "{drawn}");
     assert!(drawn.contains("Not drawn: 2 further lines."), "{drawn}");
     let shown = table(
         quantity::rate,
