@@ -143,7 +143,7 @@ mod tests {
                 && shown[5].ends_with(&format!("{ABSENT} · {ABSENT}"))
         );
         event.served_s = None;
-        assert!(node_event_in_words(&event).ends_with("told to start at 8.00 s and not back"));
+        assert!(node_event_in_words(&event).ends_with("start command at 8.00 s and not back"));
         event.start_s = None;
         event.effect.as_mut().unwrap().failover_s = None;
         assert!(node_event_in_words(&event).ends_with("stayed away"));
