@@ -309,7 +309,7 @@ fn values_that_cannot_be_checked_are_refused() {
     assert!(parse(checked, "[system.rocksdb]").is_ok());
     let unchecked = mistakes(checked, "[system.null]");
     assert!(
-        unchecked.contains("`dataintegrity` checks values that are read, but null keeps nothing"),
+        unchecked.contains("`dataintegrity` checks what is read, but null keeps nothing"),
         "{unchecked}"
     );
     let output = mistakes("properties = { measurementtype = \"raw\" }", "[system.rocksdb]");
@@ -367,7 +367,7 @@ fn count_of(text: &str, message: &str) -> usize {
 fn mistake_among_pairs_is_reported_once() {
     assert_eq!(count_of(COMMANDS, "is run by commands, which know one server"), 1);
     let shared = JOBS.replace("[storage.hdd]", "servers = 2\n[storage.hdd]");
-    assert_eq!(count_of(&shared, "can't be shared by several servers"), 1);
+    assert_eq!(count_of(&shared, "is a cluster that spreads its data by itself"), 1);
     let little = JOBS.replacen("data = \"32 GB\"", "data = \"1 MB\"", 1);
     assert_eq!(count_of(&little, "jobs `teragen`, `terasort` have only 62.5 kB"), 1);
     // Of two systems of a kind, two storages and two workloads.

@@ -74,7 +74,9 @@ pub(super) fn check_servers(system: &SystemSite, sites: &SectionSites, findings:
     else {
         return;
     };
-    if system.spec.servers > 1 {
+    // Of a cluster, `servers` is refused for every workload: once is enough.
+    let is_cluster = system.capabilities.is_some_and(|capabilities| capabilities.spreads_data);
+    if system.spec.servers > 1 && !is_cluster {
         let message = format!("the jobs of [workload.{}] can't be shared by several servers", workload.name);
         findings.push(
             Diagnostic::error(span.clone(), message, "expected one server")
