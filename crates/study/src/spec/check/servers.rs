@@ -20,7 +20,8 @@ pub(super) fn most(sites: &SectionSites) -> u64 {
 
 pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let (servers, Some(span)) = (system.spec.servers, &system.servers_span) else { return };
-    if servers <= 1 {
+    // A system that commands start has a finding of its own.
+    if servers <= 1 || system.capabilities.is_some_and(|capabilities| capabilities.by_command) {
         return;
     }
     if system.capabilities.is_some_and(|capabilities| capabilities.spreads_data) {
