@@ -15,7 +15,7 @@ use crate::machine::processors::Processors;
 use crate::measurement::path_watch::{PathWatch, WatchedPath};
 use crate::serving::daemon::control::DaemonCommand;
 use crate::serving::daemon::{DaemonTransport, PROBE_FILE};
-use crate::serving::daemon_process::{DaemonProcess, DaemonProgram};
+use crate::serving::daemon_process::{DaemonProcess, DaemonProgram, HurryOutcome};
 use crate::serving::served::ServedStorage;
 use crate::serving::ublk::UblkDisk;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
@@ -60,6 +60,8 @@ pub struct BlockVolumes {
     pub(crate) hurry_limit: Duration,
     /// There once all devices are.
     watch: Option<PathWatch>,
+    /// What could not be written out, until it has been reported.
+    lost: Option<AttachError>,
 }
 
 impl BlockVolumes {
@@ -80,6 +82,7 @@ impl BlockVolumes {
             daemon: Some(DaemonProcess::start(program, stack, transport, path, registry)?),
             hurry_limit,
             watch: None,
+            lost: None,
         };
         volumes.attach_all(stack)?;
         volumes.start_watching(stack, path)?;
@@ -225,7 +228,7 @@ impl BlockVolumes {
     /// When a device could not take everything.
     pub(crate) fn write_out(&self) -> Result<(), AttachError> {
         for path in self.devices.iter().map(VolumeDevice::path) {
-            mounts::write_out_device(path).map_err(|error| {
+            self.run_with_watchdog(|| mounts::write_out_device(path)).map_err(|error| {
                 AttachError::failed(format!(
                     "{} could not write everything out ({error}): unflushed writes are lost",
                     path.display()
@@ -235,10 +238,17 @@ impl BlockVolumes {
         Ok(())
     }
 
-    /// Fast-forwards requests in flight that nobody needs any more. A daemon that takes longer than `limit` is killed;
-    /// then this returns false.
-    pub(crate) fn hurry_or_kill(&self, limit: Duration) -> bool {
-        self.daemon.as_ref().is_some_and(|daemon| daemon.hurry_or_kill(limit))
+    /// Fast-forwards requests in flight that nobody needs any more. A daemon that takes longer than `limit` is killed.
+    pub(crate) fn hurry_or_kill(&self, limit: Duration) -> HurryOutcome {
+        self.daemon.as_ref().map_or(HurryOutcome::Ended, |daemon| daemon.hurry_or_kill(limit))
+    }
+
+    /// Runs what waits for the devices in the kernel: a daemon that hangs meanwhile is killed.
+    pub(crate) fn run_with_watchdog<T>(&self, wait: impl FnOnce() -> T) -> T {
+        match &self.daemon {
+            Some(daemon) => daemon.run_with_watchdog(self.hurry_limit, wait),
+            None => wait(),
+        }
     }
 
     pub(crate) fn kill_daemon(&self) {
@@ -262,29 +272,30 @@ impl BlockVolumes {
                 mount.mount_point.display()
             )));
         }
-        if let Some(daemon) = self.daemon.as_ref().filter(|_| !self.devices.is_empty()) {
-            // Clearing a device writes out what the page cache holds for it, and waits for that.
-            daemon.hurry_or_kill(self.hurry_limit);
-        }
-        // For what is used without a file system. That a daemon is gone is known already, and its devices can't write.
-        let _ = self.write_out();
+        // Clearing a device writes out what the page cache holds for it, and waits for that.
+        let daemon = self.daemon.as_ref().filter(|_| !self.devices.is_empty());
+        let outcome = daemon.map_or(HurryOutcome::Ended, |daemon| daemon.hurry_or_kill(self.hurry_limit));
+        // For what is used without a file system. That a daemon had ended is known already, and its devices can't write.
+        let lost = self.write_out().err().filter(|_| outcome != HurryOutcome::Ended);
+        self.lost = self.lost.take().or(lost);
         // Only now, since a daemon that hangs would have kept it waiting.
         if let Some(mut watch) = self.watch.take() {
             watch.stop();
         }
-        while let Some(device) = self.devices.last_mut() {
-            if let VolumeDevice::Loop(device, _) = device {
-                device.detach()?;
+        while let Some(device) = self.devices.pop() {
+            let VolumeDevice::Loop(mut device, note) = device else { continue };
+            if let Err(error) = self.run_with_watchdog(|| device.detach()) {
+                self.devices.push(VolumeDevice::Loop(device, note));
+                return Err(error);
             }
-            if let Some(VolumeDevice::Loop(_, note)) = self.devices.pop() {
-                self.registry.forget(note);
-            }
+            self.registry.forget(note);
         }
         if let Some(daemon) = &mut self.daemon {
             daemon.stop()?;
             self.daemon = None;
         }
-        Ok(())
+        // Said once everything else is done: doing it again does nothing.
+        self.lost.take().map_or(Ok(()), Err)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::attachments::block_volumes::BlockVolumes;
 use crate::machine::error::AttachError;
 use crate::machine::processors::{CpuConfinement, Processors};
 use crate::measurement::aligned_buffer::AlignedBuffer;
+use crate::serving::daemon_process::HurryOutcome;
 use crate::undo::registry::ResourceRegistry;
 
 const BLOCK_BYTES: u64 = 4096;
@@ -124,10 +125,13 @@ fn run(
         let devices = volumes.end_measurement();
         over.store(true, Ordering::Relaxed);
         // Requests under way may take minutes in slow motion.
-        let is_whole = volumes.hurry_or_kill(DRAIN_LIMIT);
+        let is_whole = volumes.hurry_or_kill(DRAIN_LIMIT) == HurryOutcome::Hurried;
         let mut latencies = DirectLatencies::default();
-        for thread in threads {
-            latencies.waited.merge(&thread.join().expect("a thread of the trial panicked")?);
+        // Each of them still waits for a request.
+        let ended: Vec<_> =
+            volumes.run_with_watchdog(|| threads.into_iter().map(|thread| thread.join()).collect());
+        for outcome in ended {
+            latencies.waited.merge(&outcome.expect("a thread of the trial panicked")?);
         }
         begun?;
         devices?.iter().filter_map(|device| device.modelled.as_ref()).for_each(|modelled| {

@@ -22,6 +22,7 @@ use crate::machine::mounts;
 use crate::machine::processes::{self, ProcessId};
 use crate::serving::daemon::control::{DaemonCommand, DaemonReply, VolumeInfo};
 use crate::serving::daemon::{DaemonConfig, DaemonTransport, NO_FILESYSTEM};
+use crate::serving::daemon_watchdog::run_with_watchdog;
 use crate::serving::ublk;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
@@ -29,7 +30,7 @@ use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 pub(crate) const CONFIG_FILE: &str = "daemon.json";
 /// Where its export is mounted, in the same place.
 pub(crate) const EXPORT_DIRECTORY: &str = "export";
-const CONTROL_SOCKET: &str = "control";
+pub(crate) const CONTROL_SOCKET: &str = "control";
 const LOG_FILE: &str = "log";
 /// How long a daemon that has stopped answering is watched for its end, and how often.
 const LAST_BREATH_POLL: Duration = Duration::from_millis(10);
@@ -84,6 +85,16 @@ pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
         process.signal(Signal::KILL);
         process.wait_gone(Duration::from_secs(10))
     }
+}
+
+/// How a daemon took the request to hurry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HurryOutcome {
+    Hurried,
+    /// It had not answered in time.
+    Killed,
+    /// It had ended before.
+    Ended,
 }
 
 /// A running daemon with its session directory, export and notes in the registry.
@@ -319,24 +330,38 @@ impl DaemonProcess {
     }
 
     /// Fast-forward before everything is taken away. A daemon that does not manage that within `limit` is killed:
-    /// what waits for it then gets an error instead of hanging for good, and this says no.
-    pub(crate) fn hurry_or_kill(&self, limit: Duration) -> bool {
-        let hurried = self.connection.as_ref().is_some_and(|connection| {
-            let mut connection = connection.lock();
-            // A device that a fault makes slow would not be hurried before it is through with what it has.
-            let reply = connection
-                .set_limit(limit)
-                .and_then(|()| {
-                    connection.ask(&DaemonCommand::ClearFaults { device: None, by: DisturbedBy::default() })
-                })
-                .and_then(|_| connection.ask(&DaemonCommand::SetPace { pace: PacingMode::Immediate }));
-            let _ = connection.set_limit(REPLY_LIMIT);
-            matches!(reply, Ok(DaemonReply::Done))
-        });
-        if !hurried {
+    /// what waits for it then gets an error instead of hanging for good.
+    pub(crate) fn hurry_or_kill(&self, limit: Duration) -> HurryOutcome {
+        let Some(connection) = &self.connection else {
             self.kill();
+            return HurryOutcome::Ended;
+        };
+        let mut connection = connection.lock();
+        // A device that a fault makes slow would not be hurried before it is through with what it has.
+        let reply = connection
+            .set_limit(limit)
+            .and_then(|()| {
+                connection.ask(&DaemonCommand::ClearFaults { device: None, by: DisturbedBy::default() })
+            })
+            .and_then(|_| connection.ask(&DaemonCommand::SetPace { pace: PacingMode::Immediate }));
+        let _ = connection.set_limit(REPLY_LIMIT);
+        drop(connection);
+        if matches!(reply, Ok(DaemonReply::Done)) {
+            return HurryOutcome::Hurried;
         }
-        hurried
+        self.kill();
+        // The threads of a killed process go one by one, so it may not have ended for its parent yet.
+        let is_over = |kind| !matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        match reply {
+            Err(error) if is_over(error.kind()) => HurryOutcome::Ended,
+            _ => HurryOutcome::Killed,
+        }
+    }
+
+    /// Runs what waits for the daemon's devices in the kernel, and kills the daemon when it does not answer for `limit`
+    /// meanwhile: that it has hurried a moment ago does not mean that it still runs.
+    pub(crate) fn run_with_watchdog<T>(&self, limit: Duration, wait: impl FnOnce() -> T) -> T {
+        run_with_watchdog(&self.control(), limit, || self.kill(), wait)
     }
 
     /// Ends it at once; one that has ended already is left alone.

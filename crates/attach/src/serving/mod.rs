@@ -2,6 +2,7 @@
 
 pub mod daemon;
 pub(crate) mod daemon_process;
+pub(crate) mod daemon_watchdog;
 pub mod fuse_uring;
 pub mod remote;
 pub(crate) mod ring;

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
@@ -20,8 +21,9 @@ use crate::machine::{budget, mounts, processes};
 use crate::serving::daemon::DaemonConfig;
 use crate::serving::daemon::control::DaemonCommand;
 use crate::serving::daemon_process::{
-    CONFIG_FILE, DaemonConnection, EXPORT_DIRECTORY, daemons_with, end_daemon,
+    CONFIG_FILE, CONTROL_SOCKET, DaemonConnection, EXPORT_DIRECTORY, daemons_with, end_daemon,
 };
+use crate::serving::daemon_watchdog::run_with_watchdog;
 use crate::serving::ublk;
 use crate::undo::registry::{OwnedResource, RegistryJournal, ResourceRegistry, remove_journal};
 
@@ -291,7 +293,24 @@ impl RegistryCleaner<'_> {
         if devices.iter().any(|device| mounted.iter().any(|mount| mount.source == *device)) {
             return;
         }
-        match loop_device::clear_on_file(backing) {
+        // Clearing writes out what the page cache holds, and hangs if the daemon no longer answers.
+        let (is_killed, session) = (AtomicBool::new(false), backing.parent().and_then(Path::parent));
+        let kill = || {
+            for daemon in session.iter().flat_map(|session| daemons_with(&session.join(CONFIG_FILE))) {
+                daemon.signal(Signal::KILL);
+                is_killed.store(true, Ordering::Release);
+            }
+        };
+        let control = session.unwrap_or(backing).join(CONTROL_SOCKET);
+        let cleared =
+            run_with_watchdog(&control, CONTROL_LIMIT, kill, || loop_device::clear_on_file(backing));
+        if is_killed.load(Ordering::Acquire) {
+            self.done(format!(
+                "ended the device daemon under {}, which did not answer: unflushed writes are lost",
+                backing.display()
+            ));
+        }
+        match cleared {
             Ok(devices) => {
                 devices.iter().for_each(|device| self.done(format!("detached {}", device.display())))
             }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use underlay_attach::{
     AttachError, AttachSpec, Attachment, BlockAttachment, FilesystemKind, RealPaths, loop_device, mounts,
-    overhead,
+    overhead, processes,
 };
 use underlay_storage::stack::{BackingSpec, PacingMode};
 
@@ -215,12 +215,11 @@ fn hanging_daemon_is_killed_without_delay() {
     let Some(attachment) = fuse_loop() else { return };
     let attachment = attachment.with_hurry_limit(Duration::from_millis(300));
     let fixture = Fixture::new();
-    let stop = |pid: u32| kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP).unwrap();
     let wanted =
         spec(stack(&[("data", 16 * MIB, BackingSpec::Memory)]), FilesystemKind::Ext4, fixture.path("mnt"));
     let mut attached = attachment.attach(&wanted, &fixture.registry).unwrap();
     fs::write(attached.paths()[0].join("unflushed"), vec![1; 1 << 20]).unwrap();
-    stop(attached.daemon_pid().unwrap());
+    stop_process(attached.daemon_pid().unwrap());
     let started = Instant::now();
     let (message, mut attached) =
         without_hanging("detaching", move || (attached.detach().unwrap_err().to_string(), attached));
@@ -234,15 +233,63 @@ fn hanging_daemon_is_killed_without_delay() {
     let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
     let file = File::options().write(true).open(&devices.paths()[0]).unwrap();
     file.write_all_at(&[7; 4096], 0).unwrap();
-    stop(devices.daemon_pid().unwrap());
+    stop_process(devices.daemon_pid().unwrap());
     let started = Instant::now();
-    without_hanging("detaching", move || {
+    let message = without_hanging("detaching", move || {
         let closes = std::thread::spawn(move || drop(file));
-        devices.detach().unwrap();
+        let message = devices.detach().unwrap_err().to_string();
         closes.join().unwrap();
+        devices.detach().unwrap();
+        message
     });
+    assert!(message.contains("unflushed writes are lost"), "{message}");
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     fixture.assert_nothing_left();
+}
+
+/// It may have hurried, and hang afterwards: while the device is written out, cleared, or the daemon shut down.
+#[test]
+fn daemon_that_hangs_in_the_middle_of_detaching_is_killed() {
+    let Some(attachment) = fuse_loop() else { return };
+    let attachment = attachment.with_hurry_limit(Duration::from_millis(300));
+    let fixture = Fixture::new();
+    for delay_ms in [2, 10, 20] {
+        let volumes = stack(&[("data", 64 * MIB, BackingSpec::Memory)]);
+        let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
+        let file = File::options().write(true).open(&devices.paths()[0]).unwrap();
+        file.write_all_at(&vec![7; 64 << 20], 0).unwrap();
+        let daemon = processes::ProcessId::from_pid(devices.daemon_pid().unwrap()).unwrap();
+        let outcome = without_hanging("detaching", move || {
+            let stops = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(delay_ms));
+                daemon.signal(Signal::STOP);
+            });
+            drop(file);
+            let outcome = devices.detach().map_err(|error| error.to_string());
+            stops.join().unwrap();
+            devices.detach().unwrap();
+            outcome
+        });
+        // By chance, everything was written before.
+        assert!(
+            outcome.as_ref().err().is_none_or(|error| error.contains("lost")),
+            "{delay_ms} ms: {outcome:?}"
+        );
+        fixture.assert_nothing_left();
+    }
+}
+
+/// Returns once no thread of the process runs any more. The signal alone stops it when it is delivered, and on a busy
+/// host its other threads run on until then.
+fn stop_process(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP).unwrap();
+    let is_stopped = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, fields)| fields.trim_start().starts_with('T'))
+    };
+    while !fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().all(is_stopped) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
