@@ -1,6 +1,5 @@
 //! Mistakes in a text file, each shown at its line and column with what was expected.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -8,7 +7,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use crate::suggest::closest;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiagnosticSeverity {
     /// The file can't be used as it is.
     Error,
@@ -172,11 +171,15 @@ impl Diagnostics {
     /// in the company of something else, stands there once: mending it is one change.
     pub fn sort(&mut self) {
         self.findings.sort_by_key(|finding| finding.span.start);
-        let mut seen = HashSet::new();
-        let is_first: Vec<bool> =
-            self.findings.iter().map(|finding| seen.insert(finding.mistake())).collect();
-        let mut is_first = is_first.into_iter();
-        self.findings.retain(|_| is_first.next().unwrap_or(true));
+        let mut findings: Vec<Diagnostic> = Vec::new();
+        for finding in std::mem::take(&mut self.findings) {
+            let mut neighbours =
+                findings.iter().rev().take_while(|other| other.span.start == finding.span.start);
+            if !neighbours.any(|other| other.mistake() == finding.mistake()) {
+                findings.push(finding);
+            }
+        }
+        self.findings = findings;
     }
 
     /// What `read` gives, and whether it found no mistake. Of a part with one, something may be missing: what is not

@@ -138,7 +138,7 @@ fn data_that_fits_in_memory_is_noted() {
     7 | data = "1 GB"
       |        ^^^^^^ reads will come from memory, not from the storage
       |
-      = help: at least four times the memory shows the storage
+      = help: use at least four times as much data as memory to see the storage
 
     sound.toml: 1 note
     "#);
@@ -308,10 +308,7 @@ fn values_that_cannot_be_checked_are_refused() {
     let checked = "properties = { dataintegrity = true }";
     assert!(parse(checked, "[system.rocksdb]").is_ok());
     let unchecked = mistakes(checked, "[system.null]");
-    assert!(
-        unchecked.contains("`dataintegrity` checks what is read, but null keeps nothing"),
-        "{unchecked}"
-    );
+    assert!(unchecked.contains("`dataintegrity` checks what is read, but null keeps nothing"), "{unchecked}");
     let output = mistakes("properties = { measurementtype = \"raw\" }", "[system.rocksdb]");
     assert!(output.contains("property `measurementtype` has no place in a study"), "{output}");
     assert!(output.contains("it is about YCSB's output"), "{output}");
@@ -482,6 +479,16 @@ fn short_key_that_applies_to_nothing_is_refused() {
     let real = SOUND.replace("devices = [{ medium = \"hdd-7200-sata\" }]", "paths = [\"/\"]");
     let limit = format!("{real}[short]\ndirty_limit = \"1 GB\"\n");
     assert_eq!(count_of(&limit, "[short] changes `dirty_limit`, but no storage is modelled"), 1);
+}
+
+/// How long a batch job takes is not known before, and the study can't say it.
+#[test]
+fn fault_beside_batch_jobs_may_come_at_any_time() {
+    let fault = "[fault.slow]\nat = \"40 s\"\nslow = 2\n";
+    let parsed = Study::parse("batch.toml", &format!("{JOBS}{fault}"), false);
+    assert!(parsed.is_ok(), "{}", parsed.unwrap_err());
+    let requests = format!("{SOUND}[run]\nduration = \"10 s\"\n{fault}");
+    assert_eq!(count_of(&requests, "[fault.slow] comes after the measurement has ended"), 1);
 }
 
 #[test]

@@ -216,7 +216,7 @@ pub fn resume(
             if earlier_limits.is_empty() { "the whole study".to_owned() } else { earlier_limits };
         let current_limits = if asked.is_whole() { "the whole study".to_owned() } else { asked.describe() };
         observer.notice(&format!(
-            "this run was started with {earlier_limits}; now running the missing cells of {current_limits}"
+            "this run was started with {earlier_limits}; now running what {current_limits} still lacks"
         ));
     }
     run.limits = extended(&paced, &run.limits, asked);

@@ -62,9 +62,7 @@ pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
         memory::check(system, sites, findings);
         servers::check(system, sites, findings);
         servers::check_roles(system, sites, findings);
-        benchmark::check_servers(system, findings);
         benchmark::note_system_clocks(system, sites, findings);
-        jobs::check_servers(system, sites, findings);
         for workload in &sites.workloads {
             check_capabilities(system, workload, findings);
             jobs::check(system, workload, findings);
@@ -206,7 +204,10 @@ fn too_small_here(
 /// Whether each block device of each storage gets a part of the limit that it can work with. What is enough for the
 /// storage with the most devices is enough for all.
 fn check_dirty_limit(sites: &SectionSites, findings: &mut Diagnostics) {
-    let Some(limit_bytes) = sites.run.settings.dirty_limit_bytes else { return };
+    let (Some(limit_bytes), Some(span)) = (sites.run.settings.dirty_limit_bytes, &sites.run.dirty_limit_span)
+    else {
+        return;
+    };
     let limited_devices = |storage: &StorageSite| match &storage.spec.source {
         StorageSource::Modelled { devices, layout: StorageLayout::Jbod, .. } => {
             Some(devices.iter().map(|device| u64::from(device.count)).sum::<u64>())
@@ -231,9 +232,8 @@ fn check_dirty_limit(sites: &SectionSites, findings: &mut Diagnostics) {
         rounded_bytes(part),
         storage.spec.name
     );
-    let span = sites.run.dirty_limit_span.clone().unwrap_or(0..0);
     let least_bytes = DEVICE_MIN_BYTES * devices;
-    findings.push(too_small_here(span, message, least_bytes, "dirty_limit", sites));
+    findings.push(too_small_here(span.clone(), message, least_bytes, "dirty_limit", sites));
 }
 
 fn checks_integrity(workload: &WorkloadSite) -> bool {
@@ -541,7 +541,7 @@ fn note_data_in_memory(
                     "reads will come from memory, not from the storage",
                 )
                 .with_context(system.memory_span.clone(), "the memory")
-                .with_help("at least four times the memory shows the storage"),
+                .with_help("use at least four times as much data as memory to see the storage"),
             );
         }
     }

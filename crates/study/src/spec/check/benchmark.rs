@@ -14,25 +14,9 @@ const BLOCK_BYTES: u64 = underlay_storage::paced::BLOCK_BYTES as u64;
 /// Placeholders that need a file system.
 const IN_FILES: [&str; 3] = ["data", "wal", "temp"];
 
-/// Whether a system that commands start has one server.
-pub(super) fn check_servers(system: &SystemSite, findings: &mut Diagnostics) {
-    if has_too_many_servers(system) {
-        let message = format!("[system.{}] is run by commands, which know one server", system.spec.name);
-        findings.push(Diagnostic::error(system.key_span.clone(), message, "expected `servers = 1`"));
-    }
-}
-
-fn has_too_many_servers(system: &SystemSite) -> bool {
-    system.spec.servers > 1 && system.capabilities.is_some_and(|capabilities| capabilities.by_command)
-}
-
 /// Whether a system takes a workload of commands, and has one where it takes nothing else.
 pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
     let Some(capabilities) = system.capabilities else { return };
-    // A workload can't mend that.
-    if has_too_many_servers(system) {
-        return;
-    }
     if capabilities.by_command
         && let Some(benchmark) = &workload.benchmark
         && placeholders::has(&benchmark.spec.plan.run, "script")

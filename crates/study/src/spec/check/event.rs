@@ -23,10 +23,7 @@ fn title(spec: &EventSpec) -> String {
 
 fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let spec = &site.spec;
-    // How long a batch job takes is not known before.
-    if sites.workloads.iter().any(|workload| workload.jobs.is_empty()) {
-        check_time(&title(spec), spec.at, &site.at_span, sites, findings);
-    }
+    check_time(&title(spec), spec.at, &site.at_span, sites, findings);
     if let (Some(name), Some(span)) = (&spec.system, &site.system_span) {
         let names: Vec<&str> = sites.system_names.iter().map(String::as_str).collect();
         if !names.contains(&name.as_str()) {

@@ -18,7 +18,8 @@ pub(super) fn check_time(
     findings: &mut Diagnostics,
 ) {
     // A duration that could not be read has a finding of its own, and nobody knows whether this one would be right.
-    if !sites.run.has_duration {
+    // And how long a batch job takes is not known before.
+    if !sites.run.has_duration || sites.workloads.iter().all(|workload| workload.is_batch) {
         return;
     }
     let wall = sites.run.settings.duration;

@@ -66,26 +66,6 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
     }
 }
 
-/// Several servers have data of their own each, and a job reads the output of another one. One workload is enough to
-/// name: the servers are what stands in its way.
-pub(super) fn check_servers(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
-    let (Some(span), Some(workload)) =
-        (&system.servers_span, sites.workloads.iter().find(|workload| workload.is_batch))
-    else {
-        return;
-    };
-    // Of a cluster, `servers` is refused for every workload: once is enough.
-    let is_cluster = system.capabilities.is_some_and(|capabilities| capabilities.spreads_data);
-    if system.spec.servers > 1 && !is_cluster {
-        let message = format!("the jobs of [workload.{}] can't be shared by several servers", workload.name);
-        findings.push(
-            Diagnostic::error(span.clone(), message, "expected one server")
-                .with_context(workload.key_span.clone(), "the jobs")
-                .with_help("`nodes` makes a cluster of one system"),
-        );
-    }
-}
-
 /// Whether each job has work to do after the data scale.
 pub(super) fn check_amounts(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let mut reported: Vec<&Range<usize>> = Vec::new();

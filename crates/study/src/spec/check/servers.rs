@@ -20,8 +20,12 @@ pub(super) fn most(sites: &SectionSites) -> u64 {
 
 pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let (servers, Some(span)) = (system.spec.servers, &system.servers_span) else { return };
-    // A system that commands start has a finding of its own.
-    if servers <= 1 || system.capabilities.is_some_and(|capabilities| capabilities.by_command) {
+    if servers <= 1 {
+        return;
+    }
+    if system.capabilities.is_some_and(|capabilities| capabilities.by_command) {
+        let message = format!("[system.{}] is run by commands, which know one server", system.spec.name);
+        findings.push(Diagnostic::error(span.clone(), message, "expected `servers = 1`"));
         return;
     }
     if system.capabilities.is_some_and(|capabilities| capabilities.spreads_data) {
@@ -32,6 +36,15 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
         );
         // Everything below would speak of servers that it can't have.
         return;
+    }
+    // A job reads the output of another one, and each server has data of its own.
+    if let Some(workload) = sites.workloads.iter().find(|workload| workload.is_batch) {
+        let message = format!("the jobs of [workload.{}] can't be shared by several servers", workload.name);
+        findings.push(
+            Diagnostic::error(span.clone(), message, "expected one server")
+                .with_context(workload.key_span.clone(), "the jobs")
+                .with_help("`nodes` makes a cluster of one system"),
+        );
     }
     for storage in &sites.storages {
         if !storage.spec.is_modelled() {

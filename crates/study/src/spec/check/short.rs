@@ -146,11 +146,14 @@ fn check_devices(short: &ShortOverrides, sites: &SectionSites, findings: &mut Di
     if !sites.has_all_storages() || sites.storages.is_empty() {
         return;
     }
-    // A name that could not be read was meant to keep one more.
-    let keeps_all = short.storages.is_empty() || !short.is_whole;
+    let is_known = |name: &Spanned<String>| sites.storage_names.contains(&name.value);
+    // A name that could not be read, or that no storage has, was meant to keep another one.
+    let keeps_all = short.storages.is_empty() || !short.is_whole || !short.storages.iter().all(is_known);
+    let baseline = sites.baseline_name();
     let is_kept = |storage: &&StorageSite| {
         keeps_all
             || sites.is_for_a_role(storage)
+            || baseline.as_deref() == Some(storage.spec.name.as_str())
             || short.storages.iter().any(|name| name.value == storage.spec.name)
     };
     let storages: Vec<&StorageSite> = sites.storages.iter().filter(is_kept).collect();
@@ -198,12 +201,7 @@ fn keep_storages(names: &[Spanned<String>], sites: &mut SectionSites) {
     let baseline = sites.baseline_name();
     let is_kept =
         |name: &str| names.iter().any(|selected| selected.value == name) || baseline.as_deref() == Some(name);
-    let roles: BTreeSet<String> = sites
-        .storages
-        .iter()
-        .filter(|storage| sites.is_for_a_role(storage))
-        .map(|storage| storage.spec.name.clone())
-        .collect();
+    let roles = &sites.role_storages;
     sites.storages.retain(|storage| is_kept(&storage.spec.name) || roles.contains(&storage.spec.name));
     sites.storage_names.retain(|name| is_kept(name) || roles.contains(name));
     sites.faults.retain(|fault| fault.spec.storage.as_deref().is_none_or(is_kept));
