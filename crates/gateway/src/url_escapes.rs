@@ -1,5 +1,6 @@
 //! Percent-encoding as S3 wants it. Escapes are written with capitals and read with either case.
 
+use std::borrow::Cow;
 use std::string::FromUtf8Error;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
@@ -28,7 +29,7 @@ pub(crate) fn escape_in_listing(name: &str) -> String {
 
 /// The bytes that a text stands for. What only looks like an escape stays as it is.
 pub(crate) fn decode(text: &str) -> Vec<u8> {
-    percent_decode(text.as_bytes()).collect()
+    Cow::<[u8]>::from(percent_decode(text.as_bytes())).into_owned()
 }
 
 /// The text of a form: with `+` for a space.

@@ -564,7 +564,7 @@ impl GatewayEngine {
     /// [`is_clean`](Self::is_clean) has the last word on that.
     pub async fn close(&self) {
         self.close_metadata().await;
-        self.blocks.close().await;
+        self.close_cache().await;
     }
 
     /// The same without the cache, which may take seconds, and in which nothing is that the stores don't have.

@@ -73,13 +73,13 @@ impl GatewayEngine {
             false => None,
         };
         // Ranges that never find room together come as one content, which may be longer than all the room.
+        let lengths_of = |wanted: &WantedRanges| -> Vec<u64> {
+            wanted.ranges.iter().map(|range| range.end - range.start).collect()
+        };
         let wanted = wanted.filter(|wanted| {
-            let lengths = wanted.ranges.iter().map(|range| range.end - range.start);
-            wanted.ranges.len() == 1 || self.journal.fit_beyond(lengths)
+            wanted.ranges.len() == 1 || self.journal.fit_beyond(lengths_of(wanted).into_iter())
         });
-        let size_bytes = wanted.as_ref().map_or(record.size_bytes, |wanted| {
-            wanted.ranges.iter().map(|range| range.end - range.start).sum()
-        });
+        let sizes_bytes = wanted.as_ref().map_or_else(|| vec![record.size_bytes], lengths_of);
         let mut outcome = match wanted {
             Some(wanted) => self.rescue_ranges(content, record.clone(), &runs, wanted).await,
             None => self.rescue_whole(content, record.clone(), &runs).await,
@@ -87,7 +87,7 @@ impl GatewayEngine {
         if matches!(outcome, Err(GatewayError::Busy(_))) {
             self.spills.want_fetched();
             // Bytes fetched before give their room back. Where that is not enough, there may never be room.
-            if !self.journal.may_fit_beyond(size_bytes) {
+            if !self.journal.may_fit_beyond(sizes_bytes.into_iter()) {
                 outcome = self.rescue_in_store(content, record, &runs).await;
             }
         }

@@ -42,13 +42,11 @@ impl GatewayEngine {
         let kept: Vec<(String, UnansweredRequests)> = self.metadata.view()?.states_below(UNANSWERED)?;
         let mut of_buckets: BTreeMap<String, Vec<(String, RequestEffect, Duration)>> = BTreeMap::new();
         let now = now_ms();
-        let left = |until_ms: i64| {
-            let left = u64::try_from(until_ms.saturating_sub(now)).ok().filter(|left| *left > 0);
-            left.map(Duration::from_millis)
-        };
+        // What is over comes as well: forgetting it removes the row.
+        let left =
+            |until_ms: i64| Duration::from_millis(u64::try_from(until_ms.saturating_sub(now)).unwrap_or(0));
         for (bucket, kept) in kept {
-            let entries =
-                kept.into_iter().filter_map(|(key, effect, until_ms)| Some((key, effect, left(until_ms)?)));
+            let entries = kept.into_iter().map(|(key, effect, until_ms)| (key, effect, left(until_ms)));
             of_buckets.entry(bucket).or_default().extend(entries);
         }
         let news: BTreeSet<String> = sent.iter().map(|sent| sent.bucket.clone()).collect();

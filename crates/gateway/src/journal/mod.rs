@@ -258,13 +258,14 @@ impl Journal {
         })
     }
 
-    /// Whether a content that has found no room beyond the limit may find some once what is there now has gone.
-    pub(crate) fn may_fit_beyond(&self, size_bytes: u64) -> bool {
+    /// Whether contents of these sizes that have found no room beyond the limit may find some once what is there now has
+    /// gone.
+    pub(crate) fn may_fit_beyond(&self, sizes_bytes: impl Iterator<Item = u64>) -> bool {
         let state = self.state.lock();
         if state.beyond_bytes == 0 {
             return false;
         }
-        let needed = self.framing.stored_bytes(size_bytes).saturating_add(state.unallocated_bytes);
+        let needed = self.stored_together(sizes_bytes).saturating_add(state.unallocated_bytes);
         self.disk
             .as_ref()
             .is_none_or(|disk| self.has_room_beyond(disk, needed, state.beyond_bytes).unwrap_or(true))
@@ -279,8 +280,12 @@ impl Journal {
 
     /// Whether contents of these sizes can be there together beyond the limit.
     pub(crate) fn fit_beyond(&self, sizes_bytes: impl Iterator<Item = u64>) -> bool {
-        let stored = sizes_bytes.map(|size_bytes| self.framing.stored_bytes(size_bytes));
-        stored.fold(0, u64::saturating_add) <= self.capacity_bytes
+        self.stored_together(sizes_bytes) <= self.capacity_bytes
+    }
+
+    /// Each content is framed by itself.
+    fn stored_together(&self, sizes_bytes: impl Iterator<Item = u64>) -> u64 {
+        sizes_bytes.map(|size_bytes| self.framing.stored_bytes(size_bytes)).fold(0, u64::saturating_add)
     }
 
     /// Whether this share of the journal has room, and the disk as well. To be asked under the lock: what others have

@@ -135,15 +135,12 @@ impl BucketAddressing {
     /// The URL of an object for the client that asked, in the style in which it asked.
     pub(super) fn url_of(&self, headers: &HeaderMap, bucket: &str, key: &str) -> String {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty());
-        let Some(host) = host else {
-            return format!("/{bucket}/{}", url_escapes::escape_in_path(key.as_bytes()));
-        };
+        let key = url_escapes::escape_in_path(key.as_bytes());
+        let Some(host) = host else { return format!("/{bucket}/{key}") };
         let scheme = if self.has_tls { "https" } else { "http" };
         match self.style_of(host) {
-            Ok(AddressingStyle::Virtual(_)) => {
-                format!("{scheme}://{host}/{}", url_escapes::escape_in_path(key.as_bytes()))
-            }
-            _ => format!("{scheme}://{host}/{bucket}/{}", url_escapes::escape_in_path(key.as_bytes())),
+            Ok(AddressingStyle::Virtual(_)) => format!("{scheme}://{host}/{key}"),
+            _ => format!("{scheme}://{host}/{bucket}/{key}"),
         }
     }
 }

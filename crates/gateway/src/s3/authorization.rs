@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::{Method, Uri};
 use reqwest::Url;
-use s3s::{S3Error, S3ErrorCode};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use super::addressing::{AddressingStyle, BucketAddressing, PathLevel, not_allowed};
 use super::answers::{WrongRegion, denied};
@@ -36,27 +36,6 @@ pub(super) struct CredentialScope<'a> {
     pub key_id: &'a str,
     pub day: &'a str,
     pub region: &'a str,
-}
-
-/// A credential that is for something else than requests to this gateway.
-pub(super) struct ScopeProblem {
-    reason: String,
-    is_region: bool,
-}
-
-impl ScopeProblem {
-    fn malformed(reason: impl Into<String>) -> ScopeProblem {
-        ScopeProblem { reason: reason.into(), is_region: false }
-    }
-
-    /// The answer that `refuse` makes of the reason, which names the right region where that is the problem.
-    pub(super) fn into_error(self, refuse: impl FnOnce(&str) -> S3Error) -> S3Error {
-        let mut refusal = refuse(&self.reason);
-        if self.is_region {
-            refusal.set_source(Box::new(WrongRegion));
-        }
-        refusal
-    }
 }
 
 /// Why nobody can verify the signature of a request. One without a signature is refused elsewhere.
@@ -107,9 +86,9 @@ fn check_header(text: &str, headers: &HeaderMap, addressing: &BucketAddressing) 
     if let Some((name, _)) = all.into_iter().find(|(_, value)| value.is_empty()) {
         return Some(header_malformed(&format!("it has no {name}")));
     }
-    let scope = match check_scope(credential, addressing) {
+    let scope = match check_scope(credential, addressing, header_malformed) {
         Ok(scope) => scope,
-        Err(problem) => return Some(problem.into_error(header_malformed)),
+        Err(refusal) => return Some(refusal),
     };
     let date = headers.get("x-amz-date").and_then(|date| date.to_str().ok());
     let Some(date) = date.filter(|date| is_date(date)) else {
@@ -162,9 +141,9 @@ fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     if field("x-amz-algorithm") != ALGORITHM {
         return Some(url_malformed("its x-amz-algorithm is not AWS4-HMAC-SHA256"));
     }
-    let scope = match check_scope(field("x-amz-credential"), addressing) {
+    let scope = match check_scope(field("x-amz-credential"), addressing, url_malformed) {
         Ok(scope) => scope,
-        Err(problem) => return Some(problem.into_error(url_malformed)),
+        Err(refusal) => return Some(refusal),
     };
     if !is_date(field("x-amz-date")) {
         return Some(url_malformed("its x-amz-date is not written as 20260131T235959Z"));
@@ -178,26 +157,33 @@ fn check_url(uri: &Uri, addressing: &BucketAddressing) -> Option<S3Error> {
     })
 }
 
-/// Whether a credential is for requests to this gateway: `KEY/20260131/us-east-1/s3/aws4_request`.
+/// What a credential for requests to this gateway is for: `KEY/20260131/us-east-1/s3/aws4_request`.
+///
+/// # Errors
+/// As `refuse` makes one of the reason. It names the right region where that is the problem.
 pub(super) fn check_scope<'a>(
     credential: &'a str,
     addressing: &BucketAddressing,
-) -> Result<CredentialScope<'a>, ScopeProblem> {
+    refuse: impl Fn(&str) -> S3Error,
+) -> S3Result<CredentialScope<'a>> {
     let mut words = credential.split('/');
     let [key_id, day, region, service, end] = [(); 5].map(|()| words.next().unwrap_or_default());
     if key_id.is_empty() || end != "aws4_request" || words.next().is_some() {
-        return Err(ScopeProblem::malformed("its credential is not KEY/DATE/REGION/s3/aws4_request"));
+        return Err(refuse("its credential is not KEY/DATE/REGION/s3/aws4_request"));
     }
     if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(ScopeProblem::malformed("the date of its credential is not written as 20260131"));
+        return Err(refuse("the date of its credential is not written as 20260131"));
     }
     if service != "s3" {
-        let reason = format!("its credential is for the service {service:?}, and this one is \"s3\"");
-        return Err(ScopeProblem::malformed(reason));
+        return Err(refuse(&format!(
+            "its credential is for the service {service:?}, and this one is \"s3\""
+        )));
     }
     if !addressing.is_region(region) {
-        let reason = format!("the region {region:?} is wrong; expecting '{}'", addressing.region());
-        return Err(ScopeProblem { reason, is_region: true });
+        let mut refusal =
+            refuse(&format!("the region {region:?} is wrong; expecting '{}'", addressing.region()));
+        refusal.set_source(Box::new(WrongRegion));
+        return Err(refusal);
     }
     Ok(CredentialScope { key_id, day, region })
 }

@@ -246,8 +246,7 @@ fn signer(
                 return Err(invalid("the form's x-amz-algorithm can only be AWS4-HMAC-SHA256"));
             }
             let malformed = |reason: &str| invalid(format!("the form is malformed; {reason}"));
-            let scope = check_scope(field("x-amz-credential")?, addressing)
-                .map_err(|problem| problem.into_error(malformed))?;
+            let scope = check_scope(field("x-amz-credential")?, addressing, malformed)?;
             check_day(&scope, field("x-amz-date")?).map_err(|reason| malformed(&reason))?;
             let secret = secret_of(permissions, scope.key_id)?;
             let mut signing = format!("AWS4{secret}").into_bytes();

@@ -121,8 +121,8 @@ impl S3Route for HeaderRewriter {
                         "DeleteObjects needs the header Content-MD5 or x-amz-checksum-*",
                     ));
                 }
-                // CreateBucket, to which no part of the query belongs.
-                if method == Method::PUT && uri.query().is_none_or(str::is_empty) {
+                // CreateBucket. Its query may have anything that names no other operation, such as a presigned URL's.
+                if method == Method::PUT && !names(&uri, &["tagging", "acl"]) {
                     refuse_tags_of_bucket(&body)?;
                 }
                 body

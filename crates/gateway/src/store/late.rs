@@ -101,6 +101,8 @@ impl LateState {
         {
             if self.names.get(name).is_some_and(|(_, deadline)| *deadline <= now) {
                 self.names.remove(name);
+                // The row that the next start would read goes, too.
+                self.is_news = true;
             }
             self.ends.pop_front();
         }
@@ -552,6 +554,16 @@ mod tests {
         let mut request = Box::pin(following.watch(waiting));
         assert!(futures_util::poll!(&mut request).is_pending());
         assert_eq!(late.to_keep(true), Some(vec![("b".to_owned(), RequestEffect::Delete, LONG)]));
+    }
+
+    #[test]
+    fn record_of_expired_request_is_emptied() {
+        let late = LateRequests::new(LONG);
+        late.recall(vec![("a".to_owned(), put("1"), Duration::ZERO)]);
+        // The next start has to learn of it.
+        assert!(!late.is_over());
+        assert_eq!(late.to_keep(false), Some(Vec::new()));
+        assert!(late.is_over());
     }
 
     #[tokio::test]

@@ -330,7 +330,10 @@ fn metadata_without_the_last_commit_are_refused() {
         let (code, printed) = offline_code(directory.path(), &["check"]);
         assert!(code == Some(4) && printed.contains("lacks 1 acknowledged commits"), "{code:?} {printed}");
         let error = runtime().block_on(async { ground.try_open(&local).await.map(drop) }).unwrap_err();
-        assert!(error.contains("lacks 1 acknowledged commits") && error.contains("remove the file `commits`"), "{error}");
+        assert!(
+            error.contains("lacks 1 acknowledged commits") && error.contains("remove the file `commits`"),
+            "{error}"
+        );
     }
     std::fs::remove_file(local.join("journal/commits")).unwrap();
     runtime().block_on(async {
