@@ -23,6 +23,7 @@ column whose text has the unit.
 import collections
 import json
 import math
+import os
 import pathlib
 import re
 
@@ -385,8 +386,15 @@ def write_pages(docs):
 def write_changed(path, text):
     if path.read_text() == text:
         return []
-    path.write_text(text)
+    replace_text(path, text)
     return [path]
+
+
+def replace_text(path, text):
+    """A full disk or a signal in between leaves what was there."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    os.replace(new, path)
 
 
 def format_data(data):
@@ -408,7 +416,7 @@ def write_data(path, data):
     path = pathlib.Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     # Before the check: a measurement of half an hour is not lost by a mistake in one row.
-    path.write_text(format_data(data))
+    replace_text(path, format_data(data))
     check_data(data, path.name)
     if path.parent == DOCS / "data":
         write_pages(DOCS)
