@@ -354,7 +354,7 @@ fn page_has_all_job_sections() {
     let page = html::render(&mapreduce());
     for words in [
         "Performance against hdd-11",
-        "filled alike, on fast and slow devices",
+        "filled alike on every kind of device",
         "At the prices of 2015",
         "At the prices of the catalogue",
         "nvme-9550-max of the catalogue, 2024",

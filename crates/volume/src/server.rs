@@ -21,7 +21,6 @@ mod whole_file;
 mod writers;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use underlay_sync::Mutex;
@@ -76,7 +75,7 @@ impl PoolServer {
         open: impl FnOnce(&PoolFile) -> Result<OpenPool, ServerError>,
     ) -> Result<PoolServer, ServerError> {
         // Threads started later inherit it: the default of 50 µs would be added to every modelled latency.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let _ = underlay_sync::timer_slack::narrow();
         let pool = open(file)?;
         pool.apply(file)?;
         if let (PacingMode::Immediate, Some(stack)) = (pace, pool.stack()) {

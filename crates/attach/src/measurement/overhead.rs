@@ -1,6 +1,5 @@
 //! The attachment's own cost: no lower latency can be modelled on this machine.
 
-use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
@@ -67,7 +66,7 @@ pub fn measure_with(
 fn timer_lateness_us(duration: Duration) -> Result<Vec<f64>, AttachError> {
     let sample = move || {
         // The slack is a thread's own, so this needs no undoing.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let _ = underlay_sync::timer_slack::narrow();
         let deadline = Instant::now() + duration;
         let mut lateness_us = Vec::new();
         while lateness_us.is_empty() || Instant::now() < deadline {

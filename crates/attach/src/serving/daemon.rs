@@ -12,7 +12,6 @@ pub(crate) mod request_meter;
 
 use std::fs::File;
 use std::io::Read;
-use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -219,7 +218,7 @@ pub fn become_a_disk() {
     // A disk is not a candidate when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     // The default of 50 µs would be added to every modelled latency.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let _ = underlay_sync::timer_slack::narrow();
 }
 
 /// The session's weight against others, as a nice value: three times an ordinary one. More would be too much. The pacer

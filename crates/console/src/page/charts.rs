@@ -534,6 +534,8 @@ fn build_paired_device_lines(
 }
 
 fn busiest(mut lines: Vec<TimeLine>) -> ChartLines {
+    // A line without points is not drawn in any case.
+    lines.retain(|line| !line.is_empty());
     let sum = |line: &TimeLine| line.points().map(|point| point.1).sum::<f64>();
     let left_out = lines.len().saturating_sub(MAX_LINES);
     if left_out > 0 {

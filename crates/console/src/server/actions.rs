@@ -203,7 +203,7 @@ pub(super) async fn node(
     let back = format!("{}#topology", run_address(&name));
     let question = ActionConfirmation {
         question: &format!("{word} node {node}?"),
-        what: "The cell's record has its effect on clients.",
+        what: "The cell's record shows the effect on clients.",
         does: word,
         action: &format!("{}/nodes", run_address(&name)),
         back: &back,

@@ -207,7 +207,7 @@ pub fn describe(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     Some(if is_alike && factors.iter().any(|(_, chance)| *chance > TOO_FEW) {
         format!("too few files to tell how they are filled: {shares} of the files")
     } else if is_alike {
-        format!("filled alike, on fast and slow devices: {shares} of the files")
+        format!("filled alike on every kind of device: {shares} of the files")
     } else {
         format!("filled unevenly: {shares} of the files")
     })

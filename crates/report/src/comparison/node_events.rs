@@ -96,8 +96,9 @@ pub(crate) fn figures(event: &NodeEventRecord) -> Vec<String> {
 pub(crate) const COLUMNS: [&str; 6] = ["fail over", "recovery", "ops/s", "failed", "mean", "p99"];
 
 /// Explains the columns to the reader.
-pub(crate) const LEGEND: &str = "Three figures are before, while and after the node was down. Fail over: from its stop until throughput was \
-                          back at half its former value. Recovery: from the start command until the node served again.";
+pub(crate) const LEGEND: &str = "Three figures are before, while and after the node was down. Fail over: from the \
+                                 moment it went down until throughput was back at half its former value. Recovery: \
+                                 from the start command until the node served again.";
 
 #[cfg(test)]
 mod tests {

@@ -215,9 +215,9 @@ pub enum PoolError {
     #[error("member {0} could not be brought up to date and stays out: {1}")]
     NotResynced(usize, #[source] DeviceError),
     #[error(
-        "the two copies of a region of volume '{volume}' may differ, because the pool ended while it was overwritten, \
-             and can't be made equal ({error}). Make sure that members {} and {}, counted from 0, can be read and \
-             written, and open the pool again", members[0], members[1]
+        "the two copies of a region of volume '{volume}' may differ, because the pool ended in the middle of \
+             overwriting it, and can't be made equal ({error}). Make sure that members {} and {}, counted from 0, can \
+             be read and written, and open the pool again", members[0], members[1]
     )]
     NotAlike {
         volume: String,

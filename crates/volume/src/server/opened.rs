@@ -387,7 +387,8 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     if current != shall_be || found.mirror != wanted.spec.mirror {
         return Err(ServerError::Mistake(format!(
             "volume '{name}' has compress = \"{current}\", mirror = {}, but the pool's file says \"{shall_be}\", {}: \
-                 how a volume is stored never changes, so create another one and copy, or restore the file",
+                 how a volume is stored never changes, so create another one and copy, or undo this change in \
+                 the pool's file",
             found.mirror, wanted.spec.mirror
         )));
     }

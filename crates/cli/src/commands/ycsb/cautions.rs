@@ -99,7 +99,7 @@ impl UnfinishedRun {
             true => ("records were deleted", "the others are still there"),
             false => (
                 "operations were done",
-                "its figures cover only these. Allow more time, or lower operationcount",
+                "its figures cover only the measured ones. Allow more time, or lower operationcount",
             ),
         };
         format!("{done} of {asked} {subject}: {reason}, and {advice}")

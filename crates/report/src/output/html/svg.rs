@@ -73,7 +73,9 @@ impl SvgArea {
 
     pub(super) fn bar(&self, corners: [(i32, i32); 2], colour: ChartColour, opacity: f64) {
         let [(left, top), (right, bottom)] = corners;
-        let (width, height, opacity) = (right - left, bottom - top, ElementOpacity(opacity));
+        // A record may have an event that ends before it begins, and browsers draw no negative size.
+        let (width, height, opacity) = ((right - left).abs(), (bottom - top).abs(), ElementOpacity(opacity));
+        let (left, top) = (left.min(right), top.min(bottom));
         self.add(format_args!(
             "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"{opacity} fill=\"{colour}\"/>"
         ));
