@@ -275,7 +275,7 @@ impl BlockVolumes {
         // Clearing a device writes out what the page cache holds for it, and waits for that.
         let daemon = self.daemon.as_ref().filter(|_| !self.devices.is_empty());
         let outcome = daemon.map_or(HurryOutcome::Ended, |daemon| daemon.hurry_or_kill(self.hurry_limit));
-        // For what is used without a file system. That a daemon had ended is known already, and its devices can't write.
+        // For what is used without a file system. That a daemon had ended is known, and its devices can't write.
         let lost = self.write_out().err().filter(|_| outcome != HurryOutcome::Ended);
         self.lost = self.lost.take().or(lost);
         // Only now, since a daemon that hangs would have kept it waiting.

@@ -24,9 +24,8 @@ use crate::machine::processors::Processors;
 use crate::measurement::block_counters::{BlockCounters, statistics_of};
 use crate::measurement::path_probes::{PathProbes, ProbeTotals};
 use crate::measurement::path_waits::{PathWaitDelta, WayCosts};
-use crate::serving::daemon::control::{DaemonCommand, DaemonReply, MAX_PATH_US};
+use crate::serving::daemon::control::{DaemonCommand, DaemonConnection, DaemonReply, MAX_PATH_US};
 use crate::serving::daemon::request_meter::VolumeTimes;
-use crate::serving::daemon_process::DaemonConnection;
 
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// Backdating grows by at most so much in each.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use underlay_sync::Mutex;
 
 use rustix::process::Signal;
-use underlay_files::{Access, Folder, control_socket};
+use underlay_files::{Access, Folder};
 use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{PacingMode, StackSpec};
@@ -20,7 +20,7 @@ use crate::attachments::directory::DirectoryConfig;
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
 use crate::machine::processes::{self, ProcessId};
-use crate::serving::daemon::control::{DaemonCommand, DaemonReply, VolumeInfo};
+use crate::serving::daemon::control::{DaemonCommand, DaemonConnection, DaemonReply, VolumeInfo};
 use crate::serving::daemon::{DaemonConfig, DaemonTransport, NO_FILESYSTEM};
 use crate::serving::daemon_watchdog::run_with_watchdog;
 use crate::serving::ublk;
@@ -72,9 +72,6 @@ pub(crate) struct DaemonProgram {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
 }
-
-/// A connection to a daemon's control socket.
-pub(crate) type DaemonConnection = control_socket::Connection<DaemonCommand, DaemonReply>;
 
 /// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
 pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::serving::daemon::control::DaemonCommand;
-use crate::serving::daemon_process::DaemonConnection;
+use crate::serving::daemon::control::{DaemonCommand, DaemonConnection};
 
 /// How often the daemon is asked whether it still answers.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silent_daemon_is_killed_and_a_quick_wait_is_not_delayed() {
+    fn silent_daemon_is_killed_and_quick_wait_not_delayed() {
         let directory = tempfile::tempdir().unwrap();
         let control = directory.path().join("control");
         let _silent = UnixListener::bind(&control).unwrap();

@@ -14,8 +14,8 @@ use crate::attachments::{exported, nvme_kernel};
 use crate::machine::error::AttachError;
 use crate::machine::mounts::{self, Mount};
 use crate::serving::daemon::DaemonConfig;
-use crate::serving::daemon::control::{DaemonCommand, DaemonReply};
-use crate::serving::daemon_process::{CONFIG_FILE, DaemonConnection};
+use crate::serving::daemon::control::{DaemonCommand, DaemonConnection, DaemonReply};
+use crate::serving::daemon_process::CONFIG_FILE;
 use crate::undo::registry::{OwnedResource, RegistryOwner, ResourceRegistry};
 
 /// A device may be in the middle of a slow request.

@@ -19,9 +19,9 @@ use crate::attachments::{dirty_limit, loop_device, nvme_kernel, read_ahead};
 use crate::machine::error::AttachError;
 use crate::machine::{budget, mounts, processes};
 use crate::serving::daemon::DaemonConfig;
-use crate::serving::daemon::control::DaemonCommand;
+use crate::serving::daemon::control::{DaemonCommand, DaemonConnection};
 use crate::serving::daemon_process::{
-    CONFIG_FILE, CONTROL_SOCKET, DaemonConnection, EXPORT_DIRECTORY, daemons_with, end_daemon,
+    CONFIG_FILE, CONTROL_SOCKET, EXPORT_DIRECTORY, daemons_with, end_daemon,
 };
 use crate::serving::daemon_watchdog::run_with_watchdog;
 use crate::serving::ublk;

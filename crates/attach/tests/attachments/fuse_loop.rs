@@ -249,7 +249,7 @@ fn hanging_daemon_is_killed_without_delay() {
 
 /// It may have hurried, and hang afterwards: while the device is written out, cleared, or the daemon shut down.
 #[test]
-fn daemon_that_hangs_in_the_middle_of_detaching_is_killed() {
+fn daemon_that_hangs_while_detaching_is_killed() {
     let Some(attachment) = fuse_loop() else { return };
     let attachment = attachment.with_hurry_limit(Duration::from_millis(300));
     let fixture = Fixture::new();

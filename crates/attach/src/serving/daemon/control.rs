@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use underlay_files::control_socket::{Answer, ControlSocket};
+use underlay_files::control_socket::{Answer, Connection, ControlSocket};
 use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::faults::{DeviceFault, DeviceFaults, FaultError, FaultId, PowerCut, WriteSurvival};
 use underlay_storage::paced::PathCost;
@@ -40,6 +40,9 @@ use crate::machine::error::AttachError;
 
 /// The longest command, in bytes with its newline.
 pub const MAX_LINE_BYTES: u64 = 4096;
+
+/// A connection to a daemon's control socket.
+pub(crate) type DaemonConnection = Connection<DaemonCommand, DaemonReply>;
 
 /// Dating back by more would say that a busy moment was this machine's nature.
 pub(crate) const MAX_PATH_US: f64 = 250.0;
