@@ -1,11 +1,9 @@
 //! Two runs beside each other, as a page that needs nothing else.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plotters::element::Circle;
-use plotters::style::Color;
 
 use super::drawing::{
-    AltText, ChartAxis, ChartMargins, FINE, GRID, INK, MUTED, PlotFrame, TextAnchor, line, picture,
+    AltText, ChartAxis, ChartMargins, CircleStyle, FINE, GRID, INK, MUTED, PlotFrame, TextAnchor, picture,
     series_colour, text, x_axis,
 };
 use super::{OPEN_FOR_PRINT, figure, head, prose};
@@ -101,10 +99,10 @@ fn chart(ab: &AbComparison) -> String {
     picture(frame, &words, |area| {
         for (tick, _) in &ticks {
             let place = frame.x(x.place(*tick));
-            line(area, vec![(place, frame.y(0.0)), (place, frame.y(1.0))], GRID, 1.0, FINE as u32);
+            area.line(&[(place, frame.y(0.0)), (place, frame.y(1.0))], GRID, 1.0, FINE);
         }
         let one = frame.x(x.place(1.0));
-        line(area, vec![(one, frame.y(0.0)), (one, frame.y(1.0))], MUTED, 1.0, FINE as u32 + 1);
+        area.line(&[(one, frame.y(0.0)), (one, frame.y(1.0))], MUTED, 1.0, FINE + 1);
         x_axis(area, &frame, &x, &ticks);
         for (index, (name, figure)) in figures.iter().enumerate() {
             let y = (frame.margins.top + LINE * index as i32 + LINE / 2) * FINE;
@@ -116,16 +114,14 @@ fn chart(ab: &AbComparison) -> String {
             });
             if let Some(interval) = figure.ratio.interval {
                 let ends = [interval.low, interval.high].map(|end| (frame.x(x.place(end)), y));
-                line(area, ends.to_vec(), colour, 1.0, FINE as u32 + 1);
+                area.line(&ends, colour, 1.0, FINE + 1);
             }
-            let style = colour.mix(1.0);
-            let style = if figure.change().is_certain() {
-                style.filled()
-            } else {
-                style.stroke_width(2 * FINE as u32)
+            let style = match figure.change().is_certain() {
+                true => CircleStyle::Filled,
+                false => CircleStyle::Ring(2 * FINE),
             };
             let position = (frame.x(x.place(figure.ratio.value)), y);
-            area.draw(&Circle::new(position, 4 * FINE, style)).expect("drawing to memory can't fail");
+            area.circle(position, 4 * FINE, (colour, 1.0), style);
         }
     })
 }

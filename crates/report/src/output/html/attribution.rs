@@ -1,12 +1,11 @@
 //! Where the time of an operation goes, what holds each cell up, and what other machines would give.
 
 use maud::{Markup, html};
-use plotters::style::RGBColor;
 use underlay_record::{CellExplanation, EstimatedValue, TimeAccount, WhatIf};
 
 use super::drawing::{
-    AltText, ChartAxis, ChartMargins, FINE, GRID, GROUND, INK, PlotFrame, SERIES, SvgArea, TextAnchor, bar,
-    picture, text, x_axis,
+    AltText, ChartAxis, ChartColour, ChartMargins, FINE, GRID, GROUND, INK, PlotFrame, SERIES, SvgArea,
+    TextAnchor, picture, text, x_axis,
 };
 use super::{ReportPage, figure, swatch};
 use crate::comparison::ComparisonRow;
@@ -16,7 +15,7 @@ use crate::quantity::{self, ABSENT};
 struct TimePart {
     name: &'static str,
     class: &'static str,
-    colour: RGBColor,
+    colour: ChartColour,
     us: fn(&TimeAccount) -> f64,
 }
 
@@ -24,7 +23,7 @@ impl TimePart {
     const fn new(
         name: &'static str,
         class: &'static str,
-        colour: RGBColor,
+        colour: ChartColour,
         us: fn(&TimeAccount) -> f64,
     ) -> TimePart {
         TimePart { name, class, colour, us }
@@ -205,7 +204,7 @@ impl MixSection<'_> {
             if right <= left {
                 continue;
             }
-            bar(area, [(left, top), (right, top + BAR * FINE)], part.colour, 1.0);
+            area.bar([(left, top), (right, top + BAR * FINE)], part.colour, 1.0);
             if right - left >= WIDE_ENOUGH * FINE {
                 let colour = if part.class == UNEXPLAINED.class { INK } else { GROUND };
                 let middle = ((left + right) / 2, top + BAR * FINE / 2);

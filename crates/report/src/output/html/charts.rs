@@ -1,10 +1,7 @@
 //! The three kinds of chart: grouped bars, dots with intervals, and lines.
 
-use plotters::element::Circle;
-use plotters::style::Color;
-
 use super::drawing::{
-    AltText, ChartAxis, ChartMargins, FINE, GRID, INK, MUTED, PlotFrame, TextAnchor, bar, line, picture,
+    AltText, ChartAxis, ChartMargins, CircleStyle, FINE, GRID, INK, MUTED, PlotFrame, TextAnchor, picture,
     series_colour, text, x_axis, y_axis, y_title,
 };
 use crate::comparison::{CellResult, ComparisonRow};
@@ -99,7 +96,7 @@ impl GroupChart<'_> {
                     let right = frame.x(start + step * (position as f64 + 0.94));
                     let top = frame.y(axis.place(mark.value));
                     let opacity = if mark.is_doubtful { 0.4 } else { 1.0 };
-                    bar(area, [(left, top), (right, frame.y(0.0))], series_colour(mark.series), opacity);
+                    area.bar([(left, top), (right, frame.y(0.0))], series_colour(mark.series), opacity);
                     let middle = (left + right) / 2;
                     let mut highest = top;
                     if let Some(interval) = mark.interval {
@@ -125,8 +122,7 @@ impl GroupChart<'_> {
             let centre = frame.x((index as f64 + 0.5) * slot);
             text(area, &group.label, (centre, frame.y(0.0) + 7 * FINE), 12, INK, TextAnchor::Below);
         }
-        let ground = vec![(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))];
-        line(area, ground, MUTED, 1.0, FINE as u32);
+        area.line(&[(frame.x(0.0), frame.y(0.0)), (frame.x(1.0), frame.y(0.0))], MUTED, 1.0, FINE);
     }
 
     /// Dots with whiskers: for a logarithmic axis, on which a bar's length would mean nothing. A storage has the same
@@ -163,10 +159,11 @@ impl GroupChart<'_> {
                 if let Some(interval) = &mark.interval {
                     whisker(area, &frame, &axis, *x, *interval);
                 }
-                let colour = series_colour(mark.series).mix(1.0);
-                let style =
-                    if mark.is_doubtful { colour.stroke_width(2 * FINE as u32) } else { colour.filled() };
-                area.draw(&Circle::new((*x, *y), 5 * FINE, style)).expect("drawing to memory can't fail");
+                let style = match mark.is_doubtful {
+                    true => CircleStyle::Ring(2 * FINE),
+                    false => CircleStyle::Filled,
+                };
+                area.circle((*x, *y), 5 * FINE, (series_colour(mark.series), 1.0), style);
             }
             let mut occupied: Vec<PlotRectangle> = places
                 .iter()
@@ -239,14 +236,14 @@ fn whisker(
     interval: ConfidenceInterval,
 ) {
     let cap = 4 * FINE;
-    let width = FINE as u32 + 1;
+    let width = FINE + 1;
     let high = frame.y(axis.place(interval.high));
     let (low, is_open) = lower_end(frame, axis, interval);
-    line(area, vec![(x, low), (x, high)], INK, 1.0, width);
-    line(area, vec![(x - cap, high), (x + cap, high)], INK, 1.0, width);
+    area.line(&[(x, low), (x, high)], INK, 1.0, width);
+    area.line(&[(x - cap, high), (x + cap, high)], INK, 1.0, width);
     match is_open {
-        true => line(area, vec![(x - cap, low - cap), (x, low), (x + cap, low - cap)], INK, 1.0, width),
-        false => line(area, vec![(x - cap, low), (x + cap, low)], INK, 1.0, width),
+        true => area.line(&[(x - cap, low - cap), (x, low), (x + cap, low - cap)], INK, 1.0, width),
+        false => area.line(&[(x - cap, low), (x + cap, low)], INK, 1.0, width),
     }
 }
 
@@ -385,7 +382,7 @@ impl LineChart<'_> {
         picture(frame, &self.words, |area| {
             for shade in shades {
                 let (from, to) = (frame.x(self.x.place(shade.from)), frame.x(self.x.place(shade.to)));
-                bar(area, [(from, frame.y(1.0)), (to, frame.y(0.0))], GRID, 0.45);
+                area.bar([(from, frame.y(1.0)), (to, frame.y(0.0))], GRID, 0.45);
                 // Only where there is room.
                 if (to - from) / FINE > shade.label.chars().count() as i32 * 11 / 2 {
                     let position = ((from + to) / 2, frame.y(1.0) + 3 * FINE);
@@ -402,8 +399,8 @@ impl LineChart<'_> {
                     (frame.x(self.x.place(one.from)), frame.x(one.to.map_or(1.0, |to| self.x.place(to))));
                 let (top, bottom) = (frame.y(1.0), frame.y(0.0));
                 let colour = series_colour(one.series);
-                bar(area, [(from, top), (to, bottom)], colour, 0.12);
-                line(area, vec![(from, top), (from, bottom)], colour, 0.9, FINE as u32);
+                area.bar([(from, top), (to, bottom)], colour, 0.12);
+                area.line(&[(from, top), (from, bottom)], colour, 0.9, FINE);
                 text(area, &one.sign, (from, top), 10, INK, TextAnchor::Above);
             }
             if !lanes.is_empty() {
@@ -415,7 +412,7 @@ impl LineChart<'_> {
                 let top = (4 + LANE * lane) * FINE;
                 let (from, to) = (frame.x(self.x.place(strip.from)), frame.x(self.x.place(strip.to)));
                 let corners = [(from, top), (to.max(from + FINE), top + (LANE - 2) * FINE)];
-                bar(area, corners, series_colour(strip.series), 1.0);
+                area.bar(corners, series_colour(strip.series), 1.0);
             }
             for one in self.lines {
                 let points: Vec<(i32, i32)> = one
@@ -425,14 +422,13 @@ impl LineChart<'_> {
                     .map(|point| (frame.x(self.x.place(point.0)), frame.y(y.place(point.1))))
                     .collect();
                 if points.len() <= POINTS_WITH_DOTS {
-                    let style = series_colour(one.series).mix(1.0).filled();
-                    for point in &points {
-                        area.draw(&Circle::new(*point, 3 * FINE, style))
-                            .expect("drawing to memory can't fail");
-                    }
+                    let colour = (series_colour(one.series), 1.0);
+                    points
+                        .iter()
+                        .for_each(|point| area.circle(*point, 3 * FINE, colour, CircleStyle::Filled));
                 }
                 let (opacity, width) = if one.name.is_some() { (1.0, 2 * FINE) } else { (0.45, FINE + 1) };
-                line(area, points, series_colour(one.series), opacity, width as u32);
+                area.line(&points, series_colour(one.series), opacity, width);
             }
             for (name, series, place) in end_labels(self.lines, &frame, &y) {
                 let colour = series_colour(series);

@@ -3,40 +3,33 @@
 //! Charts are drawn once, in fixed sentinel colours; the page's style sheet maps each to a variable, so that one
 //! picture serves light, dark and print.
 
-use plotters::backend::SVGBackend;
-use plotters::coord::Shift;
-use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters::element::{PathElement, Rectangle, Text};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontTransform, IntoFont, RGBColor, TextStyle};
-
+use super::svg::escape;
+pub(super) use super::svg::{ChartColour, CircleStyle, SvgArea, TextAnchor};
 use crate::quantity;
 
-pub(super) type SvgArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
 /// Text and axis lines; `report.css` maps it, as it does the others, by its hexadecimal form.
-pub(super) const INK: RGBColor = RGBColor(0x11, 0x11, 0x11);
-pub(super) const MUTED: RGBColor = RGBColor(0x66, 0x66, 0x66);
+pub(super) const INK: ChartColour = ChartColour(0x11, 0x11, 0x11);
+pub(super) const MUTED: ChartColour = ChartColour(0x66, 0x66, 0x66);
 /// Writing on something coloured: the page's own ground shows through.
-pub(super) const GROUND: RGBColor = RGBColor(0xFF, 0xFF, 0xFF);
-pub(super) const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
+pub(super) const GROUND: ChartColour = ChartColour(0xFF, 0xFF, 0xFF);
+pub(super) const GRID: ChartColour = ChartColour(0xDD, 0xDD, 0xDD);
 /// One colour a storage, the baseline's first. After M. Okabe and K. Ito's palette for colour-blind readers, without
 /// its yellow, which vanishes on white, and with a grey for the baseline.
-pub(super) const SERIES: [RGBColor; 7] = [
-    RGBColor(0x6B, 0x72, 0x80),
-    RGBColor(0x00, 0x72, 0xB2),
-    RGBColor(0xD5, 0x5E, 0x00),
-    RGBColor(0x00, 0x9E, 0x73),
-    RGBColor(0xCC, 0x79, 0xA7),
-    RGBColor(0xE6, 0x9F, 0x00),
-    RGBColor(0x56, 0xB4, 0xE9),
+pub(super) const SERIES: [ChartColour; 7] = [
+    ChartColour(0x6B, 0x72, 0x80),
+    ChartColour(0x00, 0x72, 0xB2),
+    ChartColour(0xD5, 0x5E, 0x00),
+    ChartColour(0x00, 0x9E, 0x73),
+    ChartColour(0xCC, 0x79, 0xA7),
+    ChartColour(0xE6, 0x9F, 0x00),
+    ChartColour(0x56, 0xB4, 0xE9),
 ];
 
-pub(super) fn series_colour(index: usize) -> RGBColor {
+pub(super) fn series_colour(index: usize) -> ChartColour {
     SERIES[index % SERIES.len()]
 }
 
-/// Coordinates are whole numbers in plotters: drawing larger and showing smaller keeps lines smooth.
+/// Coordinates are whole numbers: drawing larger and showing smaller keeps lines smooth.
 pub(super) const FINE: i32 = 2;
 
 /// A value's way to a position on an axis.
@@ -169,44 +162,18 @@ pub(super) struct AltText<'a> {
 
 /// Draws a picture and returns it as an SVG element that scales with the page.
 pub(super) fn picture(frame: PlotFrame, words: &AltText, draw: impl FnOnce(&SvgArea)) -> String {
-    let mut svg = String::new();
-    {
-        let size = ((frame.width * FINE) as u32, (frame.height * FINE) as u32);
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        draw(&area);
-        area.present().expect("drawing to memory can't fail");
-    }
-    let body = svg.find('>').map_or("", |end| &svg[end + 1..]);
-    // What the style sheet says once need not be said by each element: half the bytes.
-    let body = body
-        .replace(" opacity=\"1\"", "")
-        .replace(" font-family=\"sans-serif\"", "")
-        .replace(">\n", ">")
-        .replace("\n</text>", "</text>");
+    let area = SvgArea::default();
+    draw(&area);
     format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" style=\"max-width:{}px;--drawn:{}px\"><title>{}</title><desc>{}</desc>{}",
+        "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" style=\"max-width:{}px;--drawn:{}px\"><title>{}</title><desc>{}</desc>{}</svg>",
         frame.width * FINE,
         frame.height * FINE,
         frame.width * 5 / 4,
         frame.width,
         escape(words.title),
         escape(words.description),
-        body.trim_end()
+        area.into_elements()
     )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// Where a text stands to its point.
-#[derive(Clone, Copy)]
-pub(super) enum TextAnchor {
-    Centre,
-    Above,
-    Below,
-    LeftOf,
-    RightOf,
 }
 
 /// Text of `size` pixels.
@@ -215,47 +182,22 @@ pub(super) fn text(
     words: &str,
     anchor_point: (i32, i32),
     size: i32,
-    colour: RGBColor,
+    colour: ChartColour,
     anchor: TextAnchor,
 ) {
-    let position = match anchor {
-        TextAnchor::Centre => Pos::new(HPos::Center, VPos::Center),
-        TextAnchor::Above => Pos::new(HPos::Center, VPos::Bottom),
-        TextAnchor::Below => Pos::new(HPos::Center, VPos::Top),
-        TextAnchor::LeftOf => Pos::new(HPos::Right, VPos::Center),
-        TextAnchor::RightOf => Pos::new(HPos::Left, VPos::Center),
-    };
-    let style = text_style(size, &colour).pos(position);
-    area.draw(&Text::new(words.to_owned(), anchor_point, style)).expect("drawing to memory can't fail");
-}
-
-fn text_style(size: i32, colour: &RGBColor) -> TextStyle<'_> {
-    // The backend divides by 1.24 to turn a font's height into its size.
-    let height = f64::from(size * FINE) * 1.24;
-    TextStyle::from(("sans-serif", height).into_font()).color(colour)
+    area.text(words, anchor_point, size * FINE, colour, anchor);
 }
 
 /// The y axis' name, upwards along the left edge.
 pub(super) fn y_title(area: &SvgArea, frame: &PlotFrame, words: &str) {
-    let style =
-        text_style(11, &MUTED).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Top));
-    area.draw(&Text::new(words.to_owned(), (0, frame.y(0.5)), style)).expect("drawing to memory can't fail");
-}
-
-pub(super) fn line(area: &SvgArea, points: Vec<(i32, i32)>, colour: RGBColor, opacity: f64, width: u32) {
-    let element = PathElement::new(points, colour.mix(opacity).stroke_width(width));
-    area.draw(&element).expect("drawing to memory can't fail");
-}
-
-pub(super) fn bar(area: &SvgArea, corners: [(i32, i32); 2], colour: RGBColor, opacity: f64) {
-    area.draw(&Rectangle::new(corners, colour.mix(opacity).filled())).expect("drawing to memory can't fail");
+    area.upward_text(words, (0, frame.y(0.5)), 11 * FINE, MUTED);
 }
 
 /// Horizontal grid lines with their values.
 pub(super) fn y_axis(area: &SvgArea, frame: &PlotFrame, axis: &ChartAxis, label: &dyn Fn(f64) -> String) {
     for tick in axis.ticks() {
         let y = frame.y(axis.place(tick));
-        line(area, vec![(frame.x(0.0), y), (frame.x(1.0), y)], GRID, 1.0, FINE as u32);
+        area.line(&[(frame.x(0.0), y), (frame.x(1.0), y)], GRID, 1.0, FINE);
         let words = quantity::without_last_zeros(&label(tick));
         text(area, &words, (frame.x(0.0) - 6 * FINE, y), 11, MUTED, TextAnchor::LeftOf);
     }
@@ -264,10 +206,10 @@ pub(super) fn y_axis(area: &SvgArea, frame: &PlotFrame, axis: &ChartAxis, label:
 /// Values below the plotted rectangle.
 pub(super) fn x_axis(area: &SvgArea, frame: &PlotFrame, axis: &ChartAxis, ticks: &[(f64, String)]) {
     let bottom = frame.y(0.0);
-    line(area, vec![(frame.x(0.0), bottom), (frame.x(1.0), bottom)], MUTED, 1.0, FINE as u32);
+    area.line(&[(frame.x(0.0), bottom), (frame.x(1.0), bottom)], MUTED, 1.0, FINE);
     for (value, label) in ticks {
         let x = frame.x(axis.place(*value));
-        line(area, vec![(x, bottom), (x, bottom + 4 * FINE)], MUTED, 1.0, FINE as u32);
+        area.line(&[(x, bottom), (x, bottom + 4 * FINE)], MUTED, 1.0, FINE);
         text(area, label, (x, bottom + 6 * FINE), 11, MUTED, TextAnchor::Below);
     }
 }

@@ -1,13 +1,11 @@
 //! Storages to buy, price against latency, as a page that needs nothing else.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plotters::element::Circle;
-use plotters::style::Color;
 use underlay_record::frontier::{Frontier, PricedStorage};
 
 use super::charts::{PlotRectangle, free_place};
 use super::drawing::{
-    AltText, ChartAxis, ChartMargins, FINE, INK, MUTED, PlotFrame, SERIES, SvgArea, TextAnchor, line,
+    AltText, ChartAxis, ChartMargins, CircleStyle, FINE, INK, MUTED, PlotFrame, SERIES, SvgArea, TextAnchor,
     picture, text, x_axis, y_axis, y_title,
 };
 use super::summary::priced;
@@ -116,18 +114,17 @@ fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
         let position_of =
             |one: &PricedStorage, us: f64| (frame.x(x.place(one.price.usd)), frame.y(y.place(us)));
         let bound = frame.y(y.place(frontier.p99_bound_us));
-        line(area, vec![(frame.x(0.0), bound), (frame.x(1.0), bound)], INK, 0.8, FINE as u32 + 1);
+        area.line(&[(frame.x(0.0), bound), (frame.x(1.0), bound)], INK, 0.8, FINE + 1);
         let bound_words = format!("bound: {}", quantity::latency(frontier.p99_bound_us));
         let label_position = (frame.x(1.0) - 46 * FINE, bound - FINE);
         text(area, &bound_words, label_position, 11, INK, TextAnchor::Above);
-        line(area, steps(&on_line, &position_of), SERIES[2], 1.0, 2 * FINE as u32);
+        area.line(&steps(&on_line, &position_of), SERIES[2], 1.0, 2 * FINE);
         for one in drawn {
             let colour = if one.meets { SERIES[1] } else { SERIES[0] };
             let [low, high] = [one.p99_us.low, one.p99_us.high].map(|us| position_of(one, us));
-            line(area, vec![low, high], colour, 0.35, FINE as u32 + 1);
-            let style = colour.filled();
-            area.draw(&Circle::new(position_of(one, one.p99_us.value), RADIUS, style))
-                .expect("drawing to memory can't fail");
+            area.line(&[low, high], colour, 0.35, FINE + 1);
+            let position = position_of(one, one.p99_us.value);
+            area.circle(position, RADIUS, (colour, 1.0), CircleStyle::Filled);
         }
         name(area, &frame, drawn, &on_line, &position_of, bound);
     })

@@ -27,6 +27,7 @@ mod rates;
 mod search;
 mod stages;
 mod summary;
+mod svg;
 mod throughput;
 pub mod time_chart;
 mod time_series;

@@ -1,13 +1,11 @@
 //! Rates that were looked for: every step of the way to them.
 
 use maud::{Markup, html};
-use plotters::element::Circle;
-use plotters::style::Color;
 use underlay_record::{SearchRecord, SearchStep};
 
 use super::drawing::{
-    AltText, ChartAxis, ChartMargins, FINE, INK, MUTED, PlotFrame, TextAnchor, line, picture, series_colour,
-    text, x_axis, y_axis, y_title,
+    AltText, ChartAxis, ChartMargins, CircleStyle, FINE, INK, MUTED, PlotFrame, TextAnchor, picture,
+    series_colour, text, x_axis, y_axis, y_title,
 };
 use super::throughput::rate_label;
 use super::{ReportPage, figure, swatch};
@@ -76,18 +74,15 @@ fn chart(page: &ReportPage, row: &ComparisonRow) -> Markup {
                 (frame.x(x.place(index as f64 + 1.0)), frame.y(y.place(step.rate_per_s)))
             };
             let points: Vec<(i32, i32)> = record.steps.iter().enumerate().map(place).collect();
-            line(area, points.clone(), series_colour(*series), 0.5, FINE as u32);
+            area.line(&points, series_colour(*series), 0.5, FINE);
             for (step, point) in record.steps.iter().zip(points) {
-                let colour = series_colour(*series).mix(1.0);
-                let style = if step.verdict == HOLDS {
-                    colour.filled()
-                } else {
-                    colour.stroke_width(2 * FINE as u32)
+                let style = match step.verdict == HOLDS {
+                    true => CircleStyle::Filled,
+                    false => CircleStyle::Ring(2 * FINE),
                 };
-                area.draw(&Circle::new(point, 4 * FINE, style)).expect("drawing to memory can't fail");
+                area.circle(point, 4 * FINE, (series_colour(*series), 1.0), style);
                 if step.confirms {
-                    let ring = INK.mix(0.6).stroke_width(FINE as u32);
-                    area.draw(&Circle::new(point, 6 * FINE, ring)).expect("drawing to memory can't fail");
+                    area.circle(point, 6 * FINE, (INK, 0.6), CircleStyle::Ring(FINE));
                 }
             }
         }
