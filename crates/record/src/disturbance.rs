@@ -176,7 +176,7 @@ impl RunHeader {
     }
 }
 
-/// The keys of `[fault]` that say what goes wrong, each with how schema 1 begins to record it.
+/// The keys of `[fault]` that say what goes wrong, each with how a record begins to tell of it.
 const RECORDED_AS: [(&str, &str); 8] = [
     ("slow", "slow:"),
     ("errors", "errors:"),
@@ -188,7 +188,7 @@ const RECORDED_AS: [(&str, &str); 8] = [
     ("power_cut", "power cut:"),
 ];
 
-/// A `[fault]` section, as far as records of schema 1 can be compared with it.
+/// A `[fault]` section, as far as a record that does not say whose a fault is can be compared with it.
 struct StudyFault {
     /// Its place in the storage; absent for all devices.
     device: Option<i64>,

@@ -47,10 +47,6 @@ pub enum WrongValueProblem {
         from_byte: u64,
         length: u64,
     },
-    /// As a record of schema 1 has it: in words alone.
-    InWords {
-        words: String,
-    },
 }
 
 /// `record user7 field 2 has 9 bytes, expected 10`
@@ -70,7 +66,6 @@ impl fmt::Display for WrongValue {
             WrongValueProblem::Content { field, from_byte, length } => {
                 write!(f, "field {field} differs from the written value, from byte {from_byte} of {length}")
             }
-            WrongValueProblem::InWords { words } => f.write_str(words),
         }
     }
 }

@@ -38,7 +38,6 @@ pub mod price;
 pub mod read;
 pub mod read_back;
 pub mod run;
-mod schema1;
 pub mod search;
 pub mod soundness;
 pub mod statistics;
@@ -102,6 +101,5 @@ pub use steadiness::{UnsteadyReason, WarmUp};
 pub use topology::{CopyRecord, ShardRecord, TopologyRecord};
 pub use wall::{WallParts, WallRecord};
 
-/// Raised by one whenever a reader of the previous version would misread a record. Records of former ones are
-/// [read](read) as well.
+/// Raised by one whenever a reader of the previous version would misread a record.
 pub const SCHEMA_VERSION: u32 = 2;

@@ -2,22 +2,30 @@
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
+use crate::SCHEMA_VERSION;
 use crate::cell::{CellStatus, RunRecord};
 use crate::run::RunHeader;
-use crate::{SCHEMA_VERSION, schema1};
 
 /// Why a text is no record that this version reads.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error(
-        "it has schema {found}, and this version of underlay reads schemas 1 to {SCHEMA_VERSION}: use the version that \
-         wrote it, or run the study again"
-    )]
+    #[error("{}", describe_schema(*found))]
     Schema { found: u64 },
     #[error("it is not a record: {0}")]
     Form(#[from] serde_json::Error),
+}
+
+fn describe_schema(found: u64) -> String {
+    match found {
+        1 => "it has schema 1, which underlay 0.1 wrote: release 0.2.0 of 2026-11-23 is the last that reads it; \
+              use that one, or run the study again"
+            .to_owned(),
+        _ => format!(
+            "it has schema {found}, and this version of underlay reads schema {SCHEMA_VERSION}: use the version that \
+             wrote it, or run the study again"
+        ),
+    }
 }
 
 /// The schema's number alone, so that what another version wrote is refused by its number and not by its first unknown
@@ -32,7 +40,7 @@ struct SchemaOnly {
 /// # Errors
 /// When the text is no run, or one of a schema that this version does not know.
 pub fn run(text: &str) -> Result<RunHeader, ReadError> {
-    read(text, schema1::lift_run)
+    read(text)
 }
 
 /// Reads the record of a cell.
@@ -40,7 +48,7 @@ pub fn run(text: &str) -> Result<RunHeader, ReadError> {
 /// # Errors
 /// When the text is no record, or one of a schema that this version does not know.
 pub fn cell(text: &str) -> Result<RunRecord, ReadError> {
-    let mut record: RunRecord = read(text, schema1::lift_record)?;
+    let mut record: RunRecord = read(text)?;
     if let CellStatus::Failed { reason } = &record.status
         && serde_json::from_str::<EarlierSkip>(text)?.skipped
     {
@@ -60,23 +68,12 @@ struct EarlierSkip {
 /// Stood in the reason of such a cell before the failure that it had had by itself.
 const EARLIER_FAILURE: &str = "it had ended by: ";
 
-fn read<T: DeserializeOwned>(
-    text: &str,
-    lift: fn(&mut Value) -> Result<(), serde_json::Error>,
-) -> Result<T, ReadError> {
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, ReadError> {
     let SchemaOnly { schema } = serde_json::from_str(text)?;
-    if schema == u64::from(SCHEMA_VERSION) {
-        return Ok(serde_json::from_str(text)?);
+    match schema == u64::from(SCHEMA_VERSION) {
+        true => Ok(serde_json::from_str(text)?),
+        false => Err(ReadError::Schema { found: schema }),
     }
-    if schema != schema1::VERSION {
-        return Err(ReadError::Schema { found: schema });
-    }
-    // An object, and not a list of its values, which would do for the number alone.
-    let mut fields: serde_json::Map<String, Value> = serde_json::from_str(text)?;
-    fields.insert("schema".to_owned(), SCHEMA_VERSION.into());
-    let mut value = Value::Object(fields);
-    lift(&mut value)?;
-    Ok(serde_json::from_value(value)?)
 }
 
 #[cfg(test)]
@@ -87,7 +84,7 @@ mod tests {
 
     #[test]
     fn cell_skipped_by_earlier_version_has_not_failed() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-1/cells");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-2/cells");
         let text =
             std::fs::read_to_string(format!("{folder}/rocksdb.local.ycsb-a-uniform-4t.r1.json")).unwrap();
         let record = cell(&text).unwrap();
@@ -108,5 +105,32 @@ mod tests {
         // As it is written now, it reads back.
         let skipped = RunRecord { status: CellStatus::Skipped { failure: None }, ..record };
         assert_eq!(cell(&serde_json::to_string(&skipped).unwrap()).unwrap(), skipped);
+    }
+
+    #[test]
+    fn other_schemas_are_refused_with_a_remedy() {
+        let message = |schema: u32| {
+            let text = format!("{{\"schema\":{schema},\"plan\":[]}}");
+            assert_eq!(cell(&text).unwrap_err().to_string(), run(&text).unwrap_err().to_string());
+            run(&text).unwrap_err().to_string()
+        };
+        assert!(
+            message(1).contains("underlay 0.1 wrote") && message(1).contains("release 0.2.0"),
+            "{}",
+            message(1)
+        );
+        assert!(message(3).contains("reads schema 2: use the version that wrote it"), "{}", message(3));
+    }
+
+    #[test]
+    fn invalid_record_is_an_error_without_panic() {
+        for text in [
+            "[1]",
+            "{\"schema\":2}",
+            "{\"schema\":2,\"cell\":\"x\"}",
+            "{\"schema\":2,\"plan\":[3,{\"cell\":4}],\"reference\":[],\"short\":true}",
+        ] {
+            assert!(cell(text).is_err() && run(text).is_err(), "{text}");
+        }
     }
 }

@@ -75,13 +75,13 @@ fn invalid_run_is_refused_with_reason() {
     assert!(error.to_string().ends_with(&expected), "{error}");
 }
 
-/// A run that version 0.1 wrote: two servers on devices of their own, and on a pool over a network; stopped after two
-/// cells.
-const OF_SCHEMA_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-1");
+/// A run as version 0.2.0 wrote it: two servers on devices of their own, and on a pool over a network; stopped after
+/// two cells.
+const EARLIER_RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-2");
 
 #[test]
-fn schema_1_run_is_converted() {
-    let read = RunDirectory::load(OF_SCHEMA_1).expect("a run");
+fn earlier_run_is_read() {
+    let read = RunDirectory::load(EARLIER_RUN).expect("a run");
     assert!(read.broken.is_empty(), "{:?}", read.broken);
     assert_eq!((read.run.schema, read.finished(), read.planned()), (SCHEMA_VERSION, 2, 4));
     assert_eq!(read.run.storages, ["local", "remote"]);
@@ -101,8 +101,8 @@ fn schema_1_run_is_converted() {
 }
 
 #[test]
-fn schema_1_run_is_compared_with_current_one() {
-    let old = RunDirectory::load(OF_SCHEMA_1).expect("a run");
+fn earlier_run_is_compared_with_current_one() {
+    let old = RunDirectory::load(EARLIER_RUN).expect("a run");
     let again = tempfile::tempdir().expect("a directory");
     fs::create_dir(again.path().join("cells")).expect("a new directory");
     fs::write(again.path().join("run.json"), serde_json::to_string(&old.run).expect("plain data")).unwrap();

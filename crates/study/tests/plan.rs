@@ -317,8 +317,8 @@ fn labels_say_what_varies_and_no_more() {
 }
 
 #[test]
-fn schema_1_run_resumes_with_planned_cells() {
-    let head = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-1/run.json");
+fn earlier_run_resumes_with_planned_cells() {
+    let head = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/schema-2/run.json");
     let run = underlay_record::read::run(&std::fs::read_to_string(head).unwrap()).unwrap();
     let study = Study::parse("the study in run.json", &run.study_toml, run.short).unwrap();
     let mut order = plan::order(&study);

@@ -187,7 +187,7 @@ impl HttpRequest {
                     body.extend_from_slice(chunk);
                     body.extend_from_slice(b"\r\n");
                 }
-                let sum = base64_of(&crc32c::crc32c(&self.body).to_be_bytes());
+                let sum = base64_of(&crc_fast::crc32_iscsi(&self.body).to_be_bytes());
                 body.extend_from_slice(format!("0\r\nx-amz-checksum-crc32c:{sum}\r\n\r\n").as_bytes());
                 Bytes::from(body)
             }

@@ -58,7 +58,7 @@ fn read_slot(slot: &[u8]) -> Option<SentRequest> {
     let (head, rest) = slot.split_at_checked(HEAD_BYTES)?;
     let length = u32::from_le_bytes(head[..4].try_into().ok()?) as usize;
     let note = rest.get(..length).filter(|note| !note.is_empty())?;
-    (crc32c::crc32c(note).to_le_bytes() == head[4..]).then(|| postcard::from_bytes(note).ok())?
+    (crc_fast::crc32_iscsi(note).to_le_bytes() == head[4..]).then(|| postcard::from_bytes(note).ok())?
 }
 
 impl SentLog {
@@ -118,7 +118,7 @@ impl SentNotes for OfBucket {
         };
         let mut bytes = Vec::with_capacity(HEAD_BYTES + note.len());
         bytes.extend_from_slice(&(note.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&crc32c::crc32c(&note).to_le_bytes());
+        bytes.extend_from_slice(&crc_fast::crc32_iscsi(&note).to_le_bytes());
         bytes.extend_from_slice(&note);
         self.log.write(slot, &bytes);
         Some(slot)

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use crc_fast::{CrcAlgorithm, Digest};
+
 use crate::at_rest::{AtRest, SEAL_BYTES, SealPurpose};
 use crate::errors::GatewayResult;
 use crate::model::ContentId;
@@ -24,7 +26,10 @@ fn checksum(content: ContentId, index: u64, chunk: &[u8]) -> [u8; 4] {
     let mut location = [0; 16];
     location[..8].copy_from_slice(&content.0.to_le_bytes());
     location[8..].copy_from_slice(&index.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&location), chunk).to_le_bytes()
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&location);
+    digest.update(chunk);
+    (digest.finalize() as u32).to_le_bytes()
 }
 
 /// Where a range of a content lies: whole chunks with their checksums, counted from the content's first byte in the
@@ -189,6 +194,12 @@ mod tests {
                 prop_assert!(framing.unframe(ContentId(1), &span, &stored).is_err());
             }
         }
+    }
+
+    /// Disks have such bytes.
+    #[test]
+    fn checksum_of_chunk_stays() {
+        assert_eq!(checksum(ContentId(7), 1, b"bytes"), 0x48a3_c3d0_u32.to_le_bytes());
     }
 
     #[test]

@@ -355,7 +355,7 @@ fn single_chunk_body_is_stored_in_little_memory() {
     let bytes = content(7, LENGTH);
     let crc = base64::Engine::encode(
         &base64::engine::general_purpose::STANDARD,
-        crc32c::crc32c(&bytes).to_be_bytes(),
+        crc_fast::crc32_iscsi(&bytes).to_be_bytes(),
     );
     let before = peak_bytes(program.id());
     let mut body = format!("{LENGTH:x}\r\n").into_bytes();

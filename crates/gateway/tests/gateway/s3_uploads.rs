@@ -36,7 +36,7 @@ fn complete(program: &Program, target: &str, upload: &str, headers: &[(&str, &st
 }
 
 fn crc32c(bytes: &[u8]) -> String {
-    STANDARD.encode(crc32c::crc32c(bytes).to_be_bytes())
+    STANDARD.encode(crc_fast::crc32_iscsi(bytes).to_be_bytes())
 }
 
 /// A page of a listing: keys of uploads, common prefixes, and the markers for the next one.

@@ -57,7 +57,7 @@ pub fn decode(bytes: &[u8], arriving: &PduDecoder) -> Result<Option<DecodedHeade
     let header = &bytes[..common.header_bytes];
     if common.flags & FLAG_HEADER_DIGEST != 0 {
         let found = u32_at(bytes, common.header_bytes);
-        if found != crc32c::crc32c(header) {
+        if found != crc_fast::crc32_iscsi(header) {
             let status = FatalStatus::HeaderDigestError;
             return Err(ProtocolError::new(status, found, header, "the header digest does not match"));
         }

@@ -62,7 +62,7 @@ impl PduFraming {
         bytes[3] = if pdu.has_digests() { data_at as u8 } else { 0 };
         put(bytes, 4, &(total as u32).to_le_bytes());
         if with_header_digest {
-            let digest = crc32c::crc32c(&bytes[..header]);
+            let digest = crc_fast::crc32_iscsi(&bytes[..header]);
             put(bytes, header, &digest.to_le_bytes());
         }
         head
@@ -74,7 +74,7 @@ impl PduFraming {
     }
 
     pub fn data_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
-        crc32c::crc32c(data).to_le_bytes()
+        crc_fast::crc32_iscsi(data).to_le_bytes()
     }
 
     /// A whole PDU, for those that are small or rare.

@@ -2,6 +2,8 @@
 
 use std::io::{self, IoSliceMut, Read};
 
+use crc_fast::{CrcAlgorithm, Digest};
+
 use super::decode::{DecodedHeader, PduDecoder, decode};
 use super::{DIGEST_BYTES, MAX_HEAD_BYTES, Pdu, ProtocolError};
 
@@ -40,7 +42,7 @@ pub struct PduReceiver<S> {
     /// Data of the last PDU that was not taken yet.
     data_left_bytes: usize,
     has_data_digest: bool,
-    digest: u32,
+    digest: Digest,
 }
 
 impl<S: Read> PduReceiver<S> {
@@ -57,7 +59,7 @@ impl<S: Read> PduReceiver<S> {
             ahead: None,
             data_left_bytes: 0,
             has_data_digest: false,
-            digest: 0,
+            digest: Digest::new(CrcAlgorithm::Crc32Iscsi),
         }
     }
 
@@ -133,7 +135,7 @@ impl<S: Read> PduReceiver<S> {
         self.start += decoded.head_bytes;
         self.data_left_bytes = decoded.data_bytes;
         self.has_data_digest = decoded.has_data_digest;
-        self.digest = 0;
+        self.digest.reset();
         (decoded.pdu, decoded.data_bytes)
     }
 
@@ -156,7 +158,7 @@ impl<S: Read> PduReceiver<S> {
 
     fn consumed(&mut self, data: &[u8]) -> Result<DataState, ReceiveError> {
         if self.has_data_digest {
-            self.digest = crc32c::crc32c_append(self.digest, data);
+            self.digest.update(data);
         }
         self.data_left_bytes -= data.len();
         if self.data_left_bytes == 0 { self.check_digest() } else { Ok(DataState::Intact) }
@@ -225,7 +227,7 @@ impl<S: Read> PduReceiver<S> {
         }
         let found = crate::wire::u32_at(&self.buffer, self.start);
         self.start += DIGEST_BYTES;
-        Ok(if found == self.digest { DataState::Intact } else { DataState::Damaged })
+        Ok(if u64::from(found) == self.digest.finalize() { DataState::Intact } else { DataState::Damaged })
     }
 
     /// Reads once, behind what is there. 0 is the end of the stream.

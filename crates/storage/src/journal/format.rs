@@ -329,3 +329,18 @@ pub fn read_area<E>(
     }
     Ok(Ok(content))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Devices have such bytes.
+    #[test]
+    fn checksums_of_header_and_batch_stay() {
+        let header =
+            AreaHeader { kind: *b"TESTKIND", identity: 1, generation: 2, snapshot_bytes: 3, snapshot_crc: 4 };
+        assert_eq!(u32_at(&header.encode(), 44), 0xda8c_c801);
+        let batch = encode_batch(&header, 5, [b"abc".as_slice()].into_iter(), record_bytes(3));
+        assert_eq!(u32_at(&batch, 36), 0x0ef4_435a);
+    }
+}

@@ -222,7 +222,7 @@ pub fn resume(
     run.limits = extended(&paced, &run.limits, asked);
     let planned = RunSelections::new(&paced, &run.limits).map_err(RunError::Mistake)?;
     run.repetitions = planned.repetitions(&paced);
-    // An earlier schema says less of a cell.
+    // An earlier version says less of a cell.
     run.plan = planned.plan(&paced);
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;

@@ -308,6 +308,12 @@ mod tests {
     const OWNER: NoteOwner = NoteOwner { identity: 7, session: 8 };
     const FORMER: NoteOwner = NoteOwner { identity: 7, session: 3 };
 
+    /// Hosts have such notes.
+    #[test]
+    fn checksum_of_note_stays() {
+        assert_eq!(checksum(7, b"record"), 0x9e80_ed35);
+    }
+
     fn memory(directory: &Path) -> HostMemory {
         HostMemory { directory: directory.to_owned(), boot: "first".into(), long_bytes: 1000 }
     }
