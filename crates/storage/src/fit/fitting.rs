@@ -264,6 +264,7 @@ fn medium(
         model,
         volume: None,
         tail: None,
+        measured: Vec::new(),
     };
     medium.sources = medium_file::sources(&medium, identity);
     medium
