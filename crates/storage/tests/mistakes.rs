@@ -115,7 +115,7 @@ fn flash_mistakes_are_found() {
         ),
         ("planes_per_die = { value = 4,", "planes_per_die = { value = 17,", "a number from 1 to 16"),
         (
-            "write_stall_us = { value = 78, source = \"fitted\", estimate = true }\n",
+            "write_stall_us = { value = 78, source = \"fitted\" }\n",
             "",
             "`write_stall_us` and `write_stall_bytes` go together",
         ),

@@ -253,11 +253,9 @@ impl FlashModel {
             turn_bytes: or_default(&p.copy_turn_bytes, (dies * page_bytes) as f64),
             copy_run: or_default(&p.copy_run_pages, 1.0) as u64,
             rated_write_bytes: (p.rated_write_tb.value * 1e12) as u64,
-            buffer_limit_bytes: match &p.copy_turn_bytes {
-                // How long a turn keeps writes waiting depends on the buffer before it: the two stay together.
-                Some(_) => p.write_buffer_bytes.value as u64,
-                None => scaled_buffer_bytes(p.write_buffer_bytes.value, scale),
-            },
+            // How long a turn keeps writes waiting depends on the buffer before it: a smaller device keeps both.
+            buffer_limit_bytes: scaled_buffer_bytes(p.write_buffer_bytes.value, scale)
+                .max(p.write_buffer_bytes.value.min(or_default(&p.copy_turn_bytes, 0.0)) as u64),
             flush_ns: us_to_ns(p.flush_us.value),
             power_loss_protection: p.power_loss_protection.value,
             events: BinaryHeap::new(),
