@@ -112,6 +112,8 @@ pub struct FlashModel {
 
     buffered_bytes: u64,
     backlog: VecDeque<BufferedFlashWrite>,
+    /// Of all of it, still to be programmed.
+    backlog_bytes: f64,
     /// The write that last filled each 4 KiB block which is in the buffer.
     buffered_blocks: HashMap<u64, u64>,
     waiting_writes: VecDeque<(ModelRequest, ProgramWork)>,
@@ -284,6 +286,7 @@ impl FlashModel {
             erased_blocks: 0,
             buffered_bytes: 0,
             backlog: VecDeque::new(),
+            backlog_bytes: 0.0,
             buffered_blocks: HashMap::new(),
             waiting_writes: VecDeque::new(),
             draining: false,

@@ -76,6 +76,7 @@ impl FlashModel {
         let (first_byte, length_bytes) = (request.offset_bytes, request.length_bytes);
         self.buffered_bytes += length_bytes;
         let work_bytes = work.bytes();
+        self.backlog_bytes += work_bytes;
         let copied_share = work.copied_bytes / work_bytes.max(1.0);
         self.backlog.push_back(BufferedFlashWrite {
             number,
@@ -94,9 +95,16 @@ impl FlashModel {
                 self.stall.as_mut().map_or(now_ns, |stall| stall.acknowledge(length_bytes, now_ns));
             self.push(answered_ns, FlashEvent::Finish(request.id));
         }
-        if !self.draining {
+        if !self.draining && self.has_gathered() {
             self.drain(now_ns);
         }
+    }
+
+    /// Whether a die may begin: enough has come together, or something waits for it.
+    fn has_gathered(&self) -> bool {
+        let is_awaited = !self.waiting_drains.is_empty() || !self.waiting_writes.is_empty();
+        // Work has fractions of bytes, which are rounded up.
+        is_awaited || self.backlog_bytes + 1.0 > self.gather_bytes as f64
     }
 
     /// Gives the backlog to a die, as much as that programs at once.
@@ -112,8 +120,7 @@ impl FlashModel {
             }
         }
         let mut bytes = (bytes.ceil() as u64).min(self.program_bytes);
-        let is_awaited = !self.waiting_drains.is_empty() || !self.waiting_writes.is_empty();
-        if bytes < self.gather_bytes && !is_awaited {
+        if !self.has_gathered() {
             bytes = 0;
         }
         let was_draining = std::mem::replace(&mut self.draining, bytes > 0);
@@ -198,6 +205,7 @@ impl FlashModel {
 
     pub(super) fn drained(&mut self, bytes: u64, now_ns: u64) {
         self.drained_ns = self.drained_ns.max(now_ns);
+        self.backlog_bytes = (self.backlog_bytes - bytes as f64).max(0.0);
         let mut left = bytes as f64;
         while let Some(write) = self.backlog.front_mut() {
             // Amplified work has a fraction; the page that was rounded up takes it along.
