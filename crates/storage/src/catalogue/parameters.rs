@@ -508,6 +508,12 @@ impl FlashParameters {
                 problems.push(format!("`{name}` needs `program_pages`"));
             }
         }
+        let pages = |counted: &Option<SourcedQuantity>| counted.as_ref().map(|counted| counted.value);
+        if let Some((gathered, programmed)) = pages(&self.gather_pages).zip(pages(&self.program_pages))
+            && gathered > programmed
+        {
+            problems.push("`gather_pages` is more than `program_pages`".into());
+        }
         let program_bytes = self.page_bytes.value * pages(&self.program_pages).unwrap_or(1.0);
         if self.program_pages.is_some() && self.write_buffer_bytes.value < program_bytes {
             problems.push(format!(
