@@ -6,6 +6,7 @@ mod curves;
 mod factory;
 mod files;
 mod layouts;
+mod measurements;
 mod memory;
 pub mod parameters;
 mod quantity;
@@ -23,6 +24,7 @@ pub use changed::{ChangedMedium, MediumRefusal, ParameterChange, RefusalCause, c
 pub use contradictions::{ContradictionSubject, KnownContradiction};
 pub use curves::{SourcedCurve, SourcedDistribution};
 pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
+pub use measurements::LoadMeasurement;
 pub use memory::{MemoryModule, memory};
 pub use parameters::{
     CloudParameters, FlashParameters, HddParameters, LinkParameters, MeasuredDevice, MeasuredLoad,
@@ -220,6 +222,9 @@ pub struct CatalogueMedium {
     #[serde(default)]
     pub tail: Option<TailParameters>,
     pub published: Vec<PublishedPerformance>,
+    /// What its requests were measured to take under mixed loads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measured: Vec<LoadMeasurement>,
 }
 
 /// A name that the catalogue doesn't have.
@@ -387,6 +392,10 @@ impl CatalogueMedium {
                 published.source,
                 mark(published.estimate)
             ));
+        }
+        if !self.measured.is_empty() {
+            lines.push("measured under mixed loads:".into());
+            lines.extend(self.measured.iter().map(LoadMeasurement::describe));
         }
         lines.push("model:".into());
         if let ModelParameters::Network(parameters) = &self.model

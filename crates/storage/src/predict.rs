@@ -1,5 +1,7 @@
 //! Answers in virtual time: what a model does under a simple load, in microseconds of ours.
 
+pub mod paced;
+
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};

@@ -6,6 +6,7 @@ use underlay_storage::medium::{ModelOperation, ModelRequest, RequestId};
 use underlay_storage::stack::InitialState;
 use underlay_storage::time::ModelTime;
 
+const FLASH: &str = include_str!("../../../media/solidigm-p5520-1920.toml");
 const CLOUD: &str = include_str!("kinds/cloud.toml");
 const PMEM: &str = include_str!("kinds/pmem.toml");
 const NETWORK: &str = include_str!("kinds/network.toml");
@@ -96,6 +97,48 @@ fn volume_mistakes_are_found() {
     ] {
         found(CLOUD, from, to, expected);
     }
+}
+
+#[test]
+fn flash_mistakes_are_found() {
+    for (from, to, expected) in [
+        ("program_pages = ", "program_page = ", "did you mean `program_pages`?"),
+        (
+            "program_pages = { value = 12,",
+            "program_pages = { value = 1.5,",
+            "`program_pages` is 1.5, not a whole",
+        ),
+        (
+            "gather_pages = { value = 4,",
+            "gather_pages = { value = 13,",
+            "`gather_pages` is more than `program_pages`",
+        ),
+        ("planes_per_die = { value = 4,", "planes_per_die = { value = 17,", "a number from 1 to 16"),
+        (
+            "write_stall_us = { value = 78, source = \"fitted\" }\n",
+            "",
+            "`write_stall_us` and `write_stall_bytes` go together",
+        ),
+        (
+            "write_buffer_bytes = { value = 16_777_216",
+            "write_buffer_bytes = { value = 65_536",
+            "but a die programs 196608 bytes at once",
+        ),
+        ("dies_per_channel = { value = 2", "dies_per_channel = { value = 1", "reach only 1284 MB/s"),
+        ("writes_per_s = 9953", "writes_per_second = 9953", "did you mean `writes_per_s`?"),
+        ("background_streams = 7", "background_streams = 100_000", "a whole number from 1 to 1024"),
+        ("read_us = [[0.1, 46], [0.25, 47]", "read_us = [[0.1, 46], [0.25, 45]", "`read_us`: must grow"),
+        ("read_us = [[0.1, 46]", "read_us = [[10, 46]", "`read_us`: 10 is not a share"),
+    ] {
+        found(FLASH, from, to, expected);
+    }
+    let dies = FLASH.replace("channels = { value = 16", "channels = { value = 1024");
+    found(
+        &dies,
+        "dies_per_channel = { value = 2",
+        "dies_per_channel = { value = 1024",
+        "planes in all are more than",
+    );
 }
 
 #[test]

@@ -211,6 +211,14 @@ fn media() -> Vec<CatalogueMedium> {
         }
         media.push(medium);
     }
+    // What only the measured drives have, with a buffer that loses what it gathers.
+    let mut gathering = catalogue::find("solidigm-p5520-1920").unwrap();
+    if let ModelParameters::Flash(parameters) = &mut gathering.model {
+        parameters.power_loss_protection.value = false;
+        parameters.suspensions = parameters.program_pages.clone();
+        parameters.command_slots = parameters.gather_pages.clone();
+    }
+    media.push(gathering);
     media.extend(kinds());
     let mut fifo = kinds().remove(3);
     if let ModelParameters::Measured(parameters) = &mut fifo.model {

@@ -267,6 +267,26 @@ parameters! {
         /// Of consumer SSDs: what is written with one bit a cell first, and moved on when idle.
         slc_cache_bytes: {Option<SourcedQuantity>} in 0.0 to 1e13,
         slc_program_mb_s: {Option<SourcedQuantity>} in 0.1 to 1000000.0,
+        /// Pages that a die programs at once: planes times bits a cell. `page_program_us` is the time of all of them.
+        program_pages: {Option<SourcedQuantity>} in 1.0 to 1024.0,
+        /// So many gather in the write buffer before a die begins; `program_pages` when not stated.
+        gather_pages: {Option<SourcedQuantity>} in 1.0 to 1024.0,
+        /// Planes of a die that read side by side; 1 when not stated.
+        planes_per_die: {Option<SourcedQuantity>} in 1.0 to 16.0,
+        /// How often a program or an erase may be suspended; without a bound when not stated.
+        suspensions: {Option<SourcedQuantity>} in 0.0 to 1000000.0,
+        /// Pages that garbage collection reads from a die in one go, which no read interrupts.
+        copy_run_pages: {Option<SourcedQuantity>} in 1.0 to 1024.0,
+        /// What garbage collection copies in one turn, while the host's writes wait in the buffer or before it.
+        copy_turn_bytes: {Option<SourcedQuantity>} in 4096.0 to 1e11,
+        /// Where the middle one of three pages lies: 1 with the slow one, -1 with the fast one.
+        page_read_skew: {Option<SourcedQuantity>} in -1.0 to 1.0,
+        /// For so long the controller acknowledges no write ..
+        write_stall_us: {Option<SourcedQuantity>} in 0.0 to 1e7,
+        /// .. after so many bytes.
+        write_stall_bytes: {Option<SourcedQuantity>} in 4096.0 to 1e12,
+        /// Commands that the controller holds at once; others wait in the host's queues.
+        command_slots: {Option<SourcedQuantity>} in 1.0 to 65536.0,
     }
 }
 
@@ -450,6 +470,9 @@ impl HddParameters {
     }
 }
 
+/// Each takes memory; no device has a hundredth.
+const MAX_PLANES: f64 = 1_048_576.0;
+
 impl FlashParameters {
     /// Everything that would make a model of these parameters meaningless; empty when all is well.
     pub fn problems(&self) -> Vec<String> {
@@ -466,13 +489,50 @@ impl FlashParameters {
         if self.slc_cache_bytes.is_some() != self.slc_program_mb_s.is_some() {
             problems.push("`slc_cache_bytes` and `slc_program_mb_s` go together".into());
         }
+        if self.write_stall_us.is_some() != self.write_stall_bytes.is_some() {
+            problems.push("`write_stall_us` and `write_stall_bytes` go together".into());
+        }
+        for (name, counted, needs_pages) in [
+            ("program_pages", &self.program_pages, false),
+            ("gather_pages", &self.gather_pages, true),
+            ("planes_per_die", &self.planes_per_die, true),
+            ("suspensions", &self.suspensions, true),
+            ("copy_run_pages", &self.copy_run_pages, true),
+            ("command_slots", &self.command_slots, false),
+        ] {
+            let Some(counted) = counted else { continue };
+            if counted.value.fract() != 0.0 {
+                problems.push(format!("`{name}` is {}, not a whole number", counted.value));
+            }
+            if needs_pages && self.program_pages.is_none() {
+                problems.push(format!("`{name}` needs `program_pages`"));
+            }
+        }
+        let pages = |counted: &Option<SourcedQuantity>| counted.as_ref().map(|counted| counted.value);
+        if let Some((gathered, programmed)) = pages(&self.gather_pages).zip(pages(&self.program_pages))
+            && gathered > programmed
+        {
+            problems.push("`gather_pages` is more than `program_pages`".into());
+        }
+        let program_bytes = self.page_bytes.value * pages(&self.program_pages).unwrap_or(1.0);
+        if self.program_pages.is_some() && self.write_buffer_bytes.value < program_bytes {
+            problems.push(format!(
+                "`write_buffer_bytes` is {}, but a die programs {program_bytes} bytes at once",
+                self.write_buffer_bytes.value
+            ));
+        }
         let dies = self.channels.value.floor() * self.dies_per_channel.value.floor();
+        let planes = dies * pages(&self.planes_per_die).unwrap_or(1.0);
+        if planes > MAX_PLANES {
+            problems.push(format!("{planes} planes in all are more than {MAX_PLANES}"));
+        }
         // bytes a microsecond are MB/s
-        let ceiling = dies * self.page_bytes.value / self.page_program_us.value.max(1e-9);
+        let ceiling = dies * program_bytes / self.page_program_us.value.max(1e-9);
         if self.program_mb_s.value > ceiling {
             problems.push(format!(
-                "`program_mb_s` is {}, but {dies} dies that program {} bytes in {} us reach only {ceiling:.0} MB/s",
-                self.program_mb_s.value, self.page_bytes.value, self.page_program_us.value
+                "`program_mb_s` is {}, but {dies} dies that program {program_bytes} bytes in {} us reach only \
+                 {ceiling:.0} MB/s",
+                self.program_mb_s.value, self.page_program_us.value
             ));
         }
         problems

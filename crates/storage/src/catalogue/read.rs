@@ -8,6 +8,7 @@ use underlay_config::{Diagnostics, Spanned, nearest};
 use super::contradictions::{
     self, ContradictionSubject, FigureContradiction, FileStatement, KnownContradiction,
 };
+use super::measurements;
 use super::parameters::{
     CloudParameters, FlashParameters, HddParameters, LinkParameters, MeasuredParameters, MediumKind,
     ModelParameters, NetworkParameters, PmemParameters, RemoteMedium, ServicePlaces, TailParameters,
@@ -78,6 +79,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
     }
     let tail = read_tail(&mut root);
     let published = published(&mut root, model.as_ref(), &services);
+    let measured = measurements::read(&mut root);
     let sources = root.finish_file();
     // Only here what is missing ends it, so one reading lists all mistakes of the file.
     Some(CatalogueMedium {
@@ -95,6 +97,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
         volume: volume?,
         tail: tail?,
         published: published?,
+        measured: measured?,
     })
 }
 

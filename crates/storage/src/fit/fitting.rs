@@ -265,6 +265,7 @@ fn medium(
         model,
         volume: None,
         tail: None,
+        measured: Vec::new(),
     };
     // Last: it lists the sources that the rest of the medium names.
     medium.sources = medium_file::sources(&medium, identity);

@@ -49,8 +49,8 @@ impl KnownRequests {
     }
 }
 
-/// The figures that a source gives: published ones, and of measured media the loads that were measured. Estimates are
-/// none.
+/// The figures that a source gives: published ones, the loads of `[[measured]]`, and of measured media the loads that
+/// were measured. Estimates are none.
 fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
     let mut all = Vec::new();
     for published in medium.published.iter().filter(|published| !published.estimate) {
@@ -102,6 +102,17 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
         if !parameters.device.flush_us.estimate {
             all.push(KnownRequests::with_block_size(ModelOperation::Flush, true, 0.0, (1.0, f64::INFINITY)));
         }
+    }
+    for row in &medium.measured {
+        // A drive that keeps up has little under way; one that does not has all that the streams allow.
+        let most_depth = match row.is_saturated() {
+            true => f64::from(row.background_streams) * f64::from(row.most_under_way),
+            false => 1.0,
+        };
+        let block_bytes = f64::from(row.block_bytes);
+        all.extend([ModelOperation::Read, ModelOperation::Write].map(|operation| {
+            KnownRequests::with_block_size(operation, true, block_bytes, (1.0, most_depth))
+        }));
     }
     all
 }
@@ -251,6 +262,23 @@ mod tests {
         mixed[0].iter_mut().step_by(2).for_each(|one| one.operation = ModelOperation::Write);
         let mixed = all(&mixed);
         assert_eq!((mixed.all, mixed.mix), (1.0, 0.0));
+    }
+
+    #[test]
+    fn measured_mixed_loads_cover_requests_like_theirs() {
+        let medium = catalogue::find("samsung-pm9a3-960").unwrap();
+        for (operation, depth) in
+            [(ModelOperation::Read, 0), (ModelOperation::Write, 0), (ModelOperation::Read, 63)]
+        {
+            let found = covered(&medium, &requests(operation, 4096, depth));
+            assert_eq!(
+                (found.kind, found.size, found.depth),
+                (1.0, 1.0, 1.0),
+                "{operation:?} {depth}: {found:?}"
+            );
+        }
+        let large = covered(&medium, &requests(ModelOperation::Write, 65_536, 0));
+        assert_eq!(large.size, 0.0, "all rows are of 4 KiB");
     }
 
     #[test]

@@ -12,10 +12,13 @@
 //!
 //! `docs/models/flash.md` has the sources, and what is left out.
 
+mod admission;
 mod bus;
 mod die;
+mod dies;
 mod drain;
 pub mod ftl;
+mod ordered_die;
 mod slc;
 mod translation;
 
@@ -24,15 +27,18 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use underlay_record::FlashWear;
 
-use crate::catalogue::FlashParameters;
+use crate::catalogue::{FlashParameters, SourcedQuantity};
 use crate::media::{scaled_buffer_bytes, transfer_ns, us_to_ns};
 use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
 use crate::stack::InitialState;
 use crate::time::ModelTime;
 
+use admission::{CommandSlots, WriteStall};
 use bus::FlashBus;
-use die::{FlashDie, SuspendLimit};
+use die::SuspendLimit;
+use dies::DieArray;
 use drain::BufferedFlashWrite;
+use ordered_die::SuspendRules;
 use slc::SlcCache;
 use translation::{FlashTranslation, ProgramWork, TranslationShape};
 
@@ -49,7 +55,6 @@ pub struct FlashModel {
     /// By the kind of page: fast, mean, slow.
     page_read_ns: [u64; 3],
     page_program_ns: u64,
-    suspend: SuspendLimit,
     block_erase_ns: u64,
     pages_per_block: f64,
     channel_mb_s: f64,
@@ -61,6 +66,17 @@ pub struct FlashModel {
     read_gap_ns: u64,
     write_gap_ns: u64,
     program_mb_s: f64,
+    /// What a die programs at once.
+    program_bytes: u64,
+    /// The buffer gathers for programs of several pages: nothing is programmed before there is so much, unless
+    /// something waits for it.
+    gathers: bool,
+    gather_bytes: u64,
+    /// Copies are made in turns of so much; while writes wait, piecemeal if garbage collection yields.
+    turn_bytes: f64,
+    yields: bool,
+    /// Pages that garbage collection reads from a die in one go.
+    copy_run: u64,
     rated_write_bytes: u64,
     buffer_limit_bytes: u64,
     flush_ns: u64,
@@ -69,8 +85,11 @@ pub struct FlashModel {
     events: BinaryHeap<Reverse<(u64, u64, FlashEvent)>>,
     /// Orders events of the same instant as they were made.
     next_event: u64,
+    /// `None` when the controller holds any number of commands.
+    slots: Option<CommandSlots>,
+    stall: Option<WriteStall>,
     controller: FlashBus,
-    dies: Vec<FlashDie>,
+    dies: DieArray,
     channel_free_ns: Vec<u64>,
     interface_read: FlashBus,
     interface_write: FlashBus,
@@ -93,6 +112,8 @@ pub struct FlashModel {
 
     buffered_bytes: u64,
     backlog: VecDeque<BufferedFlashWrite>,
+    /// Of all of it, still to be programmed.
+    backlog_bytes: f64,
     /// The write that last filled each 4 KiB block which is in the buffer.
     buffered_blocks: HashMap<u64, u64>,
     waiting_writes: VecDeque<(ModelRequest, ProgramWork)>,
@@ -176,6 +197,9 @@ impl FlashModel {
         let (channels, dies_per_channel) = (p.channels.value as u64, p.dies_per_channel.value as u64);
         let read_ns = |share: f64| us_to_ns(p.page_read_us.value * share);
         let spread = p.page_read_spread.value;
+        let skew = or_default(&p.page_read_skew, 0.0);
+        let page_bytes = p.page_bytes.value as u64;
+        let dies = channels * dies_per_channel;
         let over_provisioning = p.over_provisioning_percent.value / 100.0;
         let superblock_bytes =
             channels as f64 * dies_per_channel as f64 * p.page_bytes.value * p.pages_per_block.value;
@@ -207,13 +231,9 @@ impl FlashModel {
             seed,
             channels,
             dies_per_channel,
-            page_bytes: p.page_bytes.value as u64,
-            page_read_ns: [read_ns(1.0 - spread), read_ns(1.0), read_ns(1.0 + spread)],
+            page_bytes,
+            page_read_ns: [read_ns(1.0 - spread), read_ns(1.0 + skew * spread), read_ns(1.0 + spread)],
             page_program_ns: us_to_ns(p.page_program_us.value),
-            suspend: SuspendLimit {
-                program_ns: us_to_ns(p.program_suspend_us.value),
-                erase_ns: us_to_ns(p.erase_suspend_us.value),
-            },
             block_erase_ns: us_to_ns(p.block_erase_us.value),
             pages_per_block: p.pages_per_block.value,
             channel_mb_s: p.channel_mb_s.value,
@@ -225,14 +245,33 @@ impl FlashModel {
             read_gap_ns: (1e9 / p.read_iops.value).round() as u64,
             write_gap_ns: (1e9 / p.write_iops.value).round() as u64,
             program_mb_s: p.program_mb_s.value,
+            program_bytes: page_bytes * or_default(&p.program_pages, 1.0) as u64,
+            gathers: p.program_pages.is_some(),
+            gather_bytes: p
+                .gather_pages
+                .as_ref()
+                .or(p.program_pages.as_ref())
+                .map_or(0, |pages| page_bytes * pages.value as u64),
+            yields: p.copy_turn_bytes.is_some(),
+            // A page on every die, as firmware fills its stripes.
+            turn_bytes: or_default(&p.copy_turn_bytes, (dies * page_bytes) as f64),
+            copy_run: or_default(&p.copy_run_pages, 1.0) as u64,
             rated_write_bytes: (p.rated_write_tb.value * 1e12) as u64,
-            buffer_limit_bytes: scaled_buffer_bytes(p.write_buffer_bytes.value, scale),
+            // How long a turn keeps writes waiting depends on the buffer before it: a smaller device keeps both.
+            buffer_limit_bytes: scaled_buffer_bytes(p.write_buffer_bytes.value, scale)
+                .max(p.write_buffer_bytes.value.min(or_default(&p.copy_turn_bytes, 0.0)) as u64),
             flush_ns: us_to_ns(p.flush_us.value),
             power_loss_protection: p.power_loss_protection.value,
             events: BinaryHeap::new(),
             next_event: 0,
+            slots: p.command_slots.as_ref().map(|slots| CommandSlots::new(slots.value as u64)),
+            stall: p
+                .write_stall_us
+                .as_ref()
+                .zip(p.write_stall_bytes.as_ref())
+                .map(|(span_us, every)| WriteStall::new(us_to_ns(span_us.value), every.value as u64)),
             controller: FlashBus::default(),
-            dies: vec![FlashDie::default(); (channels * dies_per_channel) as usize],
+            dies: Self::dies(p),
             channel_free_ns: vec![0; channels as usize],
             interface_read: FlashBus::default(),
             interface_write: FlashBus::default(),
@@ -249,6 +288,7 @@ impl FlashModel {
             erased_blocks: 0,
             buffered_bytes: 0,
             backlog: VecDeque::new(),
+            backlog_bytes: 0.0,
             buffered_blocks: HashMap::new(),
             waiting_writes: VecDeque::new(),
             draining: false,
@@ -257,6 +297,37 @@ impl FlashModel {
             drained: 0,
             drained_ns: 0,
             waiting_drains: Vec::new(),
+        }
+    }
+
+    fn dies(p: &FlashParameters) -> DieArray {
+        let dies = p.channels.value as u64 * p.dies_per_channel.value as u64;
+        let (program_ns, erase_ns) =
+            (us_to_ns(p.program_suspend_us.value), us_to_ns(p.erase_suspend_us.value));
+        if p.program_pages.is_none() {
+            return DieArray::plain(dies, SuspendLimit { program_ns, erase_ns });
+        }
+        let suspensions = p.suspensions.as_ref().map_or(u32::MAX, |limit| limit.value as u32);
+        let planes = or_default(&p.planes_per_die, 1.0) as u64;
+        DieArray::ordered(dies, planes, SuspendRules { program_ns, erase_ns, suspensions })
+    }
+
+    /// The controller takes a command.
+    fn start(&mut self, request: ModelRequest, now_ns: u64) {
+        let (gap_ns, command_ns) = match request.operation {
+            ModelOperation::Read => (self.read_gap_ns, self.command_read_ns),
+            ModelOperation::Write => (self.write_gap_ns, self.command_write_ns),
+            ModelOperation::Flush | ModelOperation::Discard => (self.write_gap_ns, self.command_write_ns),
+        };
+        let (start_ns, _) = self.controller.take(now_ns, gap_ns);
+        self.push(start_ns + command_ns, FlashEvent::Arrive(FlashCommand::from_request(request)));
+    }
+
+    /// Answers a request, and lets the next one into its place.
+    fn finish(&mut self, id: RequestId, at_ns: u64, finished: &mut Vec<FinishedRequest>) {
+        finished.push(FinishedRequest { id, at: ModelTime::from_ns(at_ns) });
+        if let Some((next, start_ns)) = self.slots.as_mut().and_then(|slots| slots.release(at_ns)) {
+            self.start(next, start_ns);
         }
     }
 
@@ -287,7 +358,7 @@ impl FlashModel {
                     *pages -= 1;
                     if *pages == 0 {
                         self.reading.remove(&id);
-                        finished.push(FinishedRequest { id, at: ModelTime::from_ns(at_ns) });
+                        self.finish(id, at_ns, finished);
                     }
                 }
             }
@@ -298,10 +369,13 @@ impl FlashModel {
                     self.accept(request, work, at_ns);
                 } else {
                     self.waiting_writes.push_back((request, work));
+                    if !self.draining {
+                        self.drain(at_ns);
+                    }
                 }
             }
             FlashEvent::Drained(bytes) => self.drained(bytes, at_ns),
-            FlashEvent::Finish(id) => finished.push(FinishedRequest { id, at: ModelTime::from_ns(at_ns) }),
+            FlashEvent::Finish(id) => self.finish(id, at_ns, finished),
         }
     }
 
@@ -325,6 +399,9 @@ impl FlashModel {
                     self.push(over_ns, FlashEvent::Finish(request.id));
                 } else {
                     self.waiting_drains.push((request.id, self.accepted));
+                    if !self.draining {
+                        self.drain(now_ns);
+                    }
                 }
             }
             ModelOperation::Discard => {
@@ -353,15 +430,21 @@ impl FlashModel {
             if self.is_buffered(position, page_end) {
                 self.push(now_ns, FlashEvent::PageMoved(page));
             } else {
-                let die_index = index / self.channels % self.dies_per_channel * self.channels + channel;
+                let die = index / self.channels % self.dies_per_channel * self.channels + channel;
+                let row = index / self.dies.count();
                 let read_ns = self.page_read_ns[page_kind(index, self.seed)];
-                let register_ns = self.dies[die_index as usize].read(now_ns, read_ns, self.suspend);
+                let register_ns = self.dies.read(die, row, now_ns, read_ns);
                 self.push(register_ns, FlashEvent::PageRead(page));
             }
             position = page_end;
         }
         self.reading.insert(request.id, pages);
     }
+}
+
+/// An optional parameter's value.
+fn or_default(quantity: &Option<SourcedQuantity>, default: f64) -> f64 {
+    quantity.as_ref().map_or(default, |quantity| quantity.value)
 }
 
 /// Fast, mean or slow: cells hold several bits, and their pages take differently long to tell apart.
@@ -385,13 +468,9 @@ impl MediumModel for FlashModel {
     }
 
     fn submit(&mut self, request: ModelRequest, now: ModelTime) {
-        let (gap_ns, command_ns) = match request.operation {
-            ModelOperation::Read => (self.read_gap_ns, self.command_read_ns),
-            ModelOperation::Write => (self.write_gap_ns, self.command_write_ns),
-            ModelOperation::Flush | ModelOperation::Discard => (self.write_gap_ns, self.command_write_ns),
-        };
-        let (start_ns, _) = self.controller.take(now.as_ns(), gap_ns);
-        self.push(start_ns + command_ns, FlashEvent::Arrive(FlashCommand::from_request(request)));
+        if self.slots.as_mut().is_none_or(|slots| slots.take(request, now.as_ns())) {
+            self.start(request, now.as_ns());
+        }
     }
 
     /// Dies, channels, controller and interface each know until when they are busy.

@@ -52,6 +52,9 @@ pub(crate) fn check(file: &Path) -> Result<ExitCode, ExitFailure> {
         return Ok(ExitCode::SUCCESS);
     }
     output::print(&format!("\n{}", figures::table(&comparisons)));
+    if !medium.measured.is_empty() {
+        output::print(&figures::measured_table(&medium));
+    }
     if off > 0 {
         // As `verify` has it: the file can be used, but its model is not what it claims to be.
         output::say(format_args!(

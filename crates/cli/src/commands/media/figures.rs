@@ -4,6 +4,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use underlay_report::quantity;
 use underlay_storage::catalogue::{CatalogueMedium, PublishedPerformance};
 use underlay_storage::predict;
+use underlay_storage::predict::paced::{LoadFigure, compare_measured};
 
 use crate::output;
 
@@ -69,6 +70,40 @@ pub(super) fn table(comparisons: &[FigureCheck<'_>]) -> String {
         ]);
     }
     output::table(&table) + "\n"
+}
+
+/// Of modelled time, for each row of `[[measured]]`: enough for a p99.9 of 5,000 requests a second.
+const MEASURED_SECONDS: f64 = 5.0;
+
+/// What `[[measured]]` says beside what the model does under the same loads, and how much of it is within tolerance.
+pub(super) fn measured_table(medium: &CatalogueMedium) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let header = ["offered/s", "measured", "modelled", "ratio"].map(|name| right(name.to_owned()));
+    table.set_header(std::iter::once(Cell::new("measured figure")).chain(header).chain([Cell::new("row")]));
+    let (mut near, mut judged) = (0, 0);
+    for row in &medium.measured {
+        let is_judged = |figure: &LoadFigure| figure.tolerance.is_some();
+        for figure in compare_measured(medium, row, MEASURED_SECONDS, SEED).into_iter().filter(is_judged) {
+            let is_near = figure.is_within() == Some(true);
+            judged += 1;
+            near += usize::from(is_near);
+            table.add_row(vec![
+                Cell::new(&figure.name),
+                right(quantity::number(row.offered_per_s(), 3)),
+                right(quantity::number(figure.measured, 3)),
+                right(quantity::number(figure.modelled, 3)),
+                right(format!("{:.2}{}", figure.ratio(), if is_near { "" } else { " !" })),
+                Cell::new(if row.held_out { "held out" } else { "" }),
+            ]);
+        }
+    }
+    format!(
+        "{}\n{near} of {judged} within tolerance: medians and rates 10 %, reads 25 % at p99 and 50 % at p99.9, writes \
+         a factor of 2 at both\n",
+        output::table(&table)
+    )
 }
 
 /// `read-latency-us p99`

@@ -28,11 +28,15 @@ impl FlashModel {
             None => ProgramWork { host_bytes: length_bytes as f64, copied_bytes: 0.0 },
         };
         self.host_write_bytes += work.host_bytes;
-        // Copies are made in turns of a page on every die, as firmware fills its stripes.
-        let turn_bytes = self.dies.len() as f64 * self.page_bytes as f64;
-        self.copies_due_bytes += work.copied_bytes;
-        let copied_bytes = (self.copies_due_bytes / turn_bytes).floor() * turn_bytes;
-        self.copies_due_bytes -= copied_bytes;
+        // While writes wait, firmware makes room for each of them alone: a turn would only keep them waiting.
+        let copied_bytes = if self.yields && !self.waiting_writes.is_empty() {
+            work.copied_bytes
+        } else {
+            self.copies_due_bytes += work.copied_bytes;
+            let turns = (self.copies_due_bytes / self.turn_bytes).floor();
+            self.copies_due_bytes -= turns * self.turn_bytes;
+            turns * self.turn_bytes
+        };
         let work = ProgramWork { copied_bytes, ..work };
         self.programmed_bytes += work.bytes();
         work
@@ -72,6 +76,7 @@ impl FlashModel {
         let (first_byte, length_bytes) = (request.offset_bytes, request.length_bytes);
         self.buffered_bytes += length_bytes;
         let work_bytes = work.bytes();
+        self.backlog_bytes += work_bytes;
         let copied_share = work.copied_bytes / work_bytes.max(1.0);
         self.backlog.push_back(BufferedFlashWrite {
             number,
@@ -86,26 +91,38 @@ impl FlashModel {
         if request.fua && !self.power_loss_protection {
             self.waiting_drains.push((request.id, number));
         } else {
-            self.push(now_ns, FlashEvent::Finish(request.id));
+            let answered_ns =
+                self.stall.as_mut().map_or(now_ns, |stall| stall.acknowledge(length_bytes, now_ns));
+            self.push(answered_ns, FlashEvent::Finish(request.id));
         }
-        if !self.draining {
+        if !self.draining && self.has_gathered() {
             self.drain(now_ns);
         }
     }
 
-    /// Gives the next page's worth of the backlog to a die.
+    /// Whether a die may begin: enough has come together, or something waits for it.
+    fn has_gathered(&self) -> bool {
+        let is_awaited = !self.waiting_drains.is_empty() || !self.waiting_writes.is_empty();
+        // Work has fractions of bytes, which are rounded up.
+        is_awaited || self.backlog_bytes + 1.0 > self.gather_bytes as f64
+    }
+
+    /// Gives the backlog to a die, as much as that programs at once.
     pub(super) fn drain(&mut self, now_ns: u64) {
-        let page_bytes = self.page_bytes as f64;
+        let program_bytes = self.program_bytes as f64;
         let (mut bytes, mut copied_bytes) = (0.0, 0.0);
         for write in &self.backlog {
-            let drained_bytes = write.work_bytes.min(page_bytes - bytes);
+            let drained_bytes = write.work_bytes.min(program_bytes - bytes);
             bytes += drained_bytes;
             copied_bytes += drained_bytes * write.copied_share;
-            if bytes >= page_bytes {
+            if bytes >= program_bytes {
                 break;
             }
         }
-        let bytes = (bytes.ceil() as u64).min(self.page_bytes);
+        let mut bytes = (bytes.ceil() as u64).min(self.program_bytes);
+        if !self.has_gathered() {
+            bytes = 0;
+        }
         let was_draining = std::mem::replace(&mut self.draining, bytes > 0);
         if let Some(slc) = &mut self.slc {
             match (was_draining, bytes > 0) {
@@ -117,38 +134,45 @@ impl FlashModel {
         if bytes == 0 {
             return;
         }
-        let (span_ns, in_slc) = match &mut self.slc {
-            Some(slc) => slc.program_ns(bytes, self.program_mb_s),
-            None => (transfer_ns(bytes, self.program_mb_s), false),
-        };
         let program_ns = match &self.slc {
-            Some(slc) if in_slc => {
+            Some(slc) if slc.takes(bytes) => {
                 (self.page_program_ns as f64 * self.program_mb_s / slc.program_mb_s).round() as u64
             }
             _ => self.page_program_ns,
         };
-        let (die_index, begins_ns) = self.next_die(now_ns, program_ns);
-        let channel = die_index % self.channels as usize;
-        // The data is in the register before the die begins; reads share the channel with it.
-        let moved_ns = begins_ns.max(self.channel_free_ns[channel]) + transfer_ns(bytes, self.channel_mb_s);
-        self.channel_free_ns[channel] = moved_ns;
-        self.dies[die_index].program(moved_ns, program_ns);
+        let (die, begins_ns) = self.next_die(now_ns, program_ns);
+        if self.gathers && begins_ns > now_ns {
+            // More has gathered by then, and reads have the channel until then.
+            self.next_die = die;
+            self.push(begins_ns, FlashEvent::Drained(0));
+            return;
+        }
+        let span_ns = match &mut self.slc {
+            Some(slc) => slc.program_ns(bytes, self.program_mb_s),
+            None => transfer_ns(bytes, self.program_mb_s),
+        };
+        let channel_free_ns = &mut self.channel_free_ns[(die % self.channels) as usize];
+        // The data is in the register before the die begins. Reads share the channel with it, and go between its pages.
+        let free_ns = begins_ns.max(*channel_free_ns);
+        let moved_ns = free_ns + transfer_ns(bytes, self.channel_mb_s);
+        *channel_free_ns = free_ns + transfer_ns(bytes.min(self.page_bytes), self.channel_mb_s);
+        self.dies.program(die, moved_ns, program_ns);
         self.copy(copied_bytes, begins_ns);
         for _ in 0..self.erases_for(bytes as f64) {
-            let die_index = (self.next_erased % self.dies.len() as u64) as usize;
+            let die = self.next_erased % self.dies.count();
             self.next_erased += 1;
-            self.dies[die_index].erase(begins_ns, self.block_erase_ns);
+            self.dies.erase(die, begins_ns, self.block_erase_ns);
         }
         self.push(begins_ns + span_ns.max(1), FlashEvent::Drained(bytes));
     }
 
     /// The next die in turn that takes a page, and when. Of several that are busy, the one that is first free.
-    pub(super) fn next_die(&mut self, now_ns: u64, program_ns: u64) -> (usize, u64) {
-        let dies = self.dies.len() as u64;
+    pub(super) fn next_die(&mut self, now_ns: u64, program_ns: u64) -> (u64, u64) {
+        let dies = self.dies.count();
         let mut best = (0, u64::MAX);
         for ahead in 0..DIES_TRIED.min(dies) {
-            let index = ((self.next_die + ahead) % dies) as usize;
-            let takes_ns = self.dies[index].takes_program_ns(program_ns);
+            let index = (self.next_die + ahead) % dies;
+            let takes_ns = self.dies.takes_program_ns(index, program_ns);
             if takes_ns <= now_ns {
                 best = (index, now_ns);
                 break;
@@ -157,23 +181,23 @@ impl FlashModel {
                 best = (index, takes_ns);
             }
         }
-        self.next_die = (best.0 as u64 + 1) % dies;
+        self.next_die = (best.0 + 1) % dies;
         best
     }
 
-    /// Garbage collection reads what it copies, page by page from wherever it is.
+    /// Garbage collection reads what it copies from wherever it is, some pages of a die in one go.
     pub(super) fn copy(&mut self, copied_bytes: f64, now_ns: u64) {
         let Some(translation) = self.translation.as_ref().filter(|_| copied_bytes > 0.0) else { return };
         let units = (self.page_bytes / MAPPING_BYTES).max(1) as f64;
         let reads_per_page = translation.reads_per_copied_page(units);
         self.copy_reads_due += copied_bytes / self.page_bytes as f64 * reads_per_page;
-        while self.copy_reads_due >= 1.0 {
-            self.copy_reads_due -= 1.0;
+        while self.copy_reads_due >= self.copy_run as f64 {
+            self.copy_reads_due -= self.copy_run as f64;
             self.copy_reads += 1;
             let mixed = (self.copy_reads ^ self.seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let die_index = ((mixed >> 32) % self.dies.len() as u64) as usize;
-            self.dies[die_index].program(now_ns, self.page_read_ns[1]);
-            let channel_free_ns = &mut self.channel_free_ns[die_index % self.channels as usize];
+            let die = (mixed >> 32) % self.dies.count();
+            self.dies.copy(die, now_ns, self.page_read_ns[1] * self.copy_run);
+            let channel_free_ns = &mut self.channel_free_ns[(die % self.channels) as usize];
             let bytes = (self.page_bytes as f64 / reads_per_page) as u64;
             *channel_free_ns = now_ns.max(*channel_free_ns) + transfer_ns(bytes, self.channel_mb_s);
         }
@@ -181,6 +205,7 @@ impl FlashModel {
 
     pub(super) fn drained(&mut self, bytes: u64, now_ns: u64) {
         self.drained_ns = self.drained_ns.max(now_ns);
+        self.backlog_bytes = (self.backlog_bytes - bytes as f64).max(0.0);
         let mut left = bytes as f64;
         while let Some(write) = self.backlog.front_mut() {
             // Amplified work has a fraction; the page that was rounded up takes it along.

@@ -17,14 +17,18 @@ pub(super) struct SlcCache {
 }
 
 impl SlcCache {
-    /// How long programming this many bytes takes at the rate that the cache allows, and whether they went
-    /// there.
-    pub(super) fn program_ns(&mut self, bytes: u64, direct_mb_s: f64) -> (u64, bool) {
-        if self.used_bytes + bytes as f64 <= self.capacity_bytes {
+    /// Whether so many bytes go into the cache.
+    pub(super) fn takes(&self, bytes: u64) -> bool {
+        self.used_bytes + bytes as f64 <= self.capacity_bytes
+    }
+
+    /// How long programming this many bytes takes at the rate that the cache allows.
+    pub(super) fn program_ns(&mut self, bytes: u64, direct_mb_s: f64) -> u64 {
+        if self.takes(bytes) {
             self.used_bytes += bytes as f64;
-            (transfer_ns(bytes, self.program_mb_s), true)
+            transfer_ns(bytes, self.program_mb_s)
         } else {
-            (transfer_ns(bytes, direct_mb_s), false)
+            transfer_ns(bytes, direct_mb_s)
         }
     }
 
