@@ -329,3 +329,51 @@ fn fast_forward_wears_as_time_does() {
     });
     assert_eq!(wear[0], wear[1]);
 }
+
+/// A hash (FNV-1a) of all answers to a mixture of requests.
+fn fingerprint(name: &str, initial: InitialState) -> u64 {
+    let medium = catalogue::find(name).unwrap();
+    let mut model = medium.model(1024 * MIB, 5, initial);
+    let mut random = Pcg64Mcg::seed_from_u64(11);
+    let (mut now, mut finished) = (ModelTime::ZERO, Vec::new());
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for id in 0..20_000 {
+        now = ModelTime::from_ns(now.as_ns() + random.random_range(0..30_000));
+        while let Some(next) = model.next_completion().filter(|next| *next <= now) {
+            model.complete(next, &mut finished);
+        }
+        let operation = match random.random_range(0..20) {
+            0..8 => ModelOperation::Read,
+            8..18 => ModelOperation::Write,
+            18 => ModelOperation::Flush,
+            _ => ModelOperation::Discard,
+        };
+        let length_bytes =
+            if operation == ModelOperation::Flush { 0 } else { 4096 << random.random_range(0..5) };
+        let offset_bytes = random.random_range(0..1024 * MIB / 65_536) * 65_536;
+        let fua = operation == ModelOperation::Write && random.random_range(0..10) == 0;
+        model.submit(ModelRequest { id: RequestId(id), operation, offset_bytes, length_bytes, fua }, now);
+    }
+    while let Some(next) = model.next_completion() {
+        model.complete(next, &mut finished);
+    }
+    assert_eq!(finished.len(), 20_000);
+    for FinishedRequest { id, at: finished_at } in finished {
+        hash = (hash ^ id.0 ^ finished_at.as_ns()).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash
+}
+
+/// The hashes are those of the model before it had dies, buffers and firmware: media without them have not changed.
+#[test]
+fn media_without_firmware_answer_as_before() {
+    for (name, initial, expected) in [
+        ("nvme-p4500", InitialState::Steady, 0xa0f2_e751_00e1_fa86),
+        ("nvme-7450-pro", InitialState::Steady, 0x397a_e908_747d_a7a1),
+        ("ssd-sata", InitialState::Steady, 0xf0bd_dad0_6d87_d080),
+        ("nvme-990-pro", InitialState::Fresh, 0x707b_d3da_d095_0e83),
+        ("optane-p4800x", InitialState::Fresh, 0x6c1f_4f44_53e4_98ab),
+    ] {
+        assert_eq!(fingerprint(name, initial), expected, "{name}");
+    }
+}

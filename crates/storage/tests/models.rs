@@ -15,6 +15,7 @@ const CAPACITY: u64 = 256 << 20;
 /// Few blocks, so that requests overlap often.
 const BLOCKS: u64 = 48;
 const BLOCK: u64 = 4096;
+const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// One submission: how long after the one before, and what.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +146,11 @@ impl Watch {
     }
 }
 
-fn check(model: &mut dyn MediumModel, calls: &[Call]) -> Result<Vec<(RequestId, ModelTime)>, TestCaseError> {
+fn check(
+    model: &mut dyn MediumModel,
+    calls: &[Call],
+    gathers: bool,
+) -> Result<Vec<(RequestId, ModelTime)>, TestCaseError> {
     let mut watch = Watch::default();
     let mut now = ModelTime::ZERO;
     for (index, call) in calls.iter().enumerate() {
@@ -169,8 +174,18 @@ fn check(model: &mut dyn MediumModel, calls: &[Call]) -> Result<Vec<(RequestId, 
             watch.submit(model, request, now);
         }
     }
-    watch.carry_on(model, ModelTime::from_ns(now.as_ns() + 3_600_000_000_000))?;
+    watch.carry_on(model, ModelTime::from_ns(now.as_ns() + HOUR_NS))?;
     prop_assert_eq!(watch.finished.len(), calls.len(), "not every request finished within an hour");
+    if gathers {
+        // Less than a program stays in the buffer until a flush.
+        now = ModelTime::from_ns(now.as_ns() + 2 * HOUR_NS);
+        let flush = ModelOperation::Flush;
+        let id = RequestId(calls.len() as u64);
+        let request = ModelRequest { id, operation: flush, offset_bytes: 0, length_bytes: 0, fua: false };
+        watch.submit(model, request, now);
+        watch.carry_on(model, ModelTime::from_ns(now.as_ns() + HOUR_NS))?;
+        prop_assert!(watch.finished.contains(&id), "a flush did not finish within an hour");
+    }
     prop_assert!(model.unflushed().is_empty(), "an idle device keeps data volatile");
     Ok(watch.times)
 }
@@ -181,7 +196,8 @@ fn run(
     seed: u64,
 ) -> Result<Vec<(RequestId, ModelTime)>, TestCaseError> {
     let initial = if seed.is_multiple_of(2) { InitialState::Fresh } else { InitialState::Steady };
-    check(&mut *medium.model(CAPACITY, seed, initial), calls)
+    let gathers = matches!(&medium.model, ModelParameters::Flash(flash) if flash.program_pages.is_some());
+    check(&mut *medium.model(CAPACITY, seed, initial), calls, gathers)
 }
 
 /// One medium of each kind that the catalogue may have few of, with all that the kind can have.
