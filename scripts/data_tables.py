@@ -52,6 +52,20 @@ class DataMistake(Exception):
     """What is wrong in a file of data or in a page, and where."""
 
 
+def column(key, heading, kind="text", **more):
+    """A column of a table; `more` has `optional`, `digits`, `signed` or `unit_from`."""
+    return {"key": key, "heading": heading, "kind": kind, **more}
+
+
+def round_figure(value):
+    """Six significant digits: no clock here has more."""
+    return None if value is None else float(f"{value:.6g}")
+
+
+def to_percent(share):
+    return None if share is None else round(share * 100, 2)
+
+
 def read_data(path, label):
     """The checked contents of a file; `label` names it in messages."""
     try:
