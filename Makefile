@@ -50,6 +50,7 @@ MEMBER_KILLS = 20
     je-ha-kills \
     jvm-hop \
     lint \
+    lint-workflows \
     oracle-nosql-kills \
     overhead \
     power-cuts \
@@ -72,6 +73,7 @@ help:
 	@echo "make quick        the fast loop: unit tests, models and schemas, without root or other systems; prints its times"
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
 	@echo "make lint         formatting, names and sentences, links, tables of docs/data, clippy, rings of modules, licences and versions of dependencies"
+	@echo "make lint-workflows  check .github/workflows with actionlint (needs Go)"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines, and the gateway's unit with systemd"
 	@echo "make simulate     the volume stack for an hour, many hours of virtual time, under faults in any combination"
@@ -126,6 +128,9 @@ test:
 quick:
 	@scripts/install-packages run
 	@scripts/test pure
+
+lint-workflows:
+	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 lint: target/tools/bin/cargo-deny
 	cargo fmt --all --check
