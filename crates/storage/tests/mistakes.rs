@@ -129,9 +129,30 @@ fn flash_mistakes_are_found() {
         ("background_streams = 7", "background_streams = 100_000", "a whole number from 1 to 1024"),
         ("read_us = [[0.1, 46], [0.25, 47]", "read_us = [[0.1, 46], [0.25, 45]", "`read_us`: must grow"),
         ("read_us = [[0.1, 46]", "read_us = [[10, 46]", "`read_us`: 10 is not a share"),
+        ("read_us = [[0.1, 46]", "read_us = [[0.1, 0]", "`read_us`: "),
+        (
+            "probe_read_percent = 50",
+            "probe_read_percent = 100",
+            "`write_us` has latencies, but the probe has no",
+        ),
+        (
+            "probe_per_s = 10_000",
+            "probe_per_s = 20_000_000",
+            "`probe_per_s` and `background_per_s` together are",
+        ),
+        ("channel_mb_s = { value = 1200", "channel_mb_s = { value = 10", "channels with 10 MB/s each move"),
     ] {
         found(FLASH, from, to, expected);
     }
+    // Playing such rows would need more memory than a host has, or a larger device.
+    let deep = FLASH.replace("most_under_way = 64", "most_under_way = 65_536");
+    found(&deep, "background_streams = 7", "background_streams = 100", "`background_streams` is 6619136");
+    let small =
+        FLASH.replace("capacity_bytes = { value = 1_920_000_000_000", "capacity_bytes = { value = 1_048_576");
+    let row = "block_bytes = 4096\nprobe_per_s";
+    found(&small, row, "block_bytes = 2_097_152\nprobe_per_s", "2097152, more than the medium holds");
+    let figure = "block_bytes = 131_072";
+    found(&small, figure, "block_bytes = 2_097_152", "2097152, more than the medium holds");
     let dies = FLASH.replace("channels = { value = 16", "channels = { value = 1024");
     found(
         &dies,

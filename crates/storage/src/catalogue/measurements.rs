@@ -9,6 +9,12 @@ use super::table::TableReader;
 const MAX_STREAMS: f64 = 1024.0;
 /// Rows that a file may have: playing them all takes minutes.
 const MAX_ROWS: usize = 200;
+/// Requests that the streams of a row may have under way together: the model keeps each of them.
+const MAX_UNDER_WAY: u64 = 1 << 20;
+/// Requests that a row may offer in a second: some seconds of it are played, request by request.
+const MAX_OFFERED_PER_S: f64 = 1e7;
+/// No device answers sooner.
+const MIN_LATENCY_US: f64 = 0.001;
 
 /// Latencies of a probe beside a load in the background. Requests of both arrive at random (with exponential gaps),
 /// uniformly over the device, whether or not earlier ones are answered.
@@ -26,7 +32,7 @@ pub struct LoadMeasurement {
     pub most_under_way: u32,
     /// Writes answered in a second, those of the probe and of the background.
     pub writes_per_s: f64,
-    /// Shares and microseconds.
+    /// Shares and microseconds. Empty where the probe has no such requests.
     pub read_us: Vec<(f64, f64)>,
     pub write_us: Vec<(f64, f64)>,
     /// No parameter was fitted to this row: it judges the model.
@@ -53,18 +59,23 @@ impl LoadMeasurement {
 
     /// In one line, with its source.
     pub(super) fn describe(&self) -> String {
-        let times = |quantiles: &[(f64, f64)]| {
-            let quantiles = quantiles.to_vec();
-            SourcedDistribution { quantiles, source: String::new(), estimate: false }.text()
+        let point = |&(share, latency_us): &(f64, f64)| {
+            format!("p{} {}", super::plain_number(share * 100.0), super::plain_number(latency_us))
         };
+        let latencies: Vec<String> = [("reads", &self.read_us), ("writes", &self.write_us)]
+            .into_iter()
+            .filter(|(_, quantiles)| !quantiles.is_empty())
+            .map(|(name, quantiles)| {
+                format!("{name} {} us", quantiles.iter().map(point).collect::<Vec<_>>().join(", "))
+            })
+            .collect();
         let role = if self.held_out { ", held out of the fit" } else { "" };
         format!(
-            "  {} requests/s of {} bytes offered, {} writes/s answered: reads {} us, writes {} us [{}{role}]",
+            "  {} requests/s of {} bytes offered, {} writes/s answered: {} [{}{role}]",
             super::plain_number(self.offered_per_s()),
             self.block_bytes,
             super::plain_number(self.writes_per_s),
-            times(&self.read_us),
-            times(&self.write_us),
+            latencies.join(", "),
             self.source
         )
     }
@@ -75,8 +86,8 @@ impl LoadMeasurement {
     }
 }
 
-/// All rows; `None` for a mistake.
-pub(super) fn read(root: &mut TableReader<'_>) -> Option<Vec<LoadMeasurement>> {
+/// All rows; `None` for a mistake. `capacity_bytes` is the medium's, if it could be read.
+pub(super) fn read(root: &mut TableReader<'_>, capacity_bytes: Option<f64>) -> Option<Vec<LoadMeasurement>> {
     const EXPECTED: &str = "one [[measured]] for each measured load";
     if !root.has("measured") {
         return Some(Vec::new());
@@ -86,14 +97,20 @@ pub(super) fn read(root: &mut TableReader<'_>) -> Option<Vec<LoadMeasurement>> {
         root.mistake(format!("{} rows of [[measured]]: {MAX_ROWS} at most", tables.len()));
         return None;
     }
-    let rows: Vec<Option<LoadMeasurement>> = tables.into_iter().map(read_row).collect();
+    let rows: Vec<Option<LoadMeasurement>> =
+        tables.into_iter().map(|table| read_row(table, capacity_bytes)).collect();
     rows.into_iter().collect()
 }
 
-fn read_row(mut table: TableReader<'_>) -> Option<LoadMeasurement> {
+fn read_row(mut table: TableReader<'_>, capacity_bytes: Option<f64>) -> Option<LoadMeasurement> {
     let block_bytes = table.whole("block_bytes", 512.0, 16_777_216.0);
     if block_bytes.is_some_and(|bytes| bytes % 512 != 0) {
         table.mistake("`block_bytes` must be a multiple of 512");
+    }
+    if let Some((bytes, capacity_bytes)) = block_bytes.zip(capacity_bytes)
+        && f64::from(bytes) > capacity_bytes
+    {
+        table.mistake(format!("`block_bytes` is {bytes}, more than the medium holds"));
     }
     let probe_per_s = table.number("probe_per_s", 1.0, 1e8);
     let probe_read_percent = table.number("probe_read_percent", 0.0, 100.0);
@@ -102,8 +119,25 @@ fn read_row(mut table: TableReader<'_>) -> Option<LoadMeasurement> {
     let background_streams = table.whole("background_streams", 1.0, MAX_STREAMS);
     let most_under_way = table.whole("most_under_way", 1.0, 65536.0);
     let writes_per_s = table.number("writes_per_s", 0.0, 1e8);
-    let read_us = read_quantiles(&mut table, "read_us");
-    let write_us = read_quantiles(&mut table, "write_us");
+    if let Some((streams, each)) = background_streams.zip(most_under_way) {
+        // The probe is one more.
+        let under_way = (u64::from(streams) + 1) * u64::from(each);
+        if under_way > MAX_UNDER_WAY {
+            table.mistake(format!(
+                "`most_under_way` of the probe and all `background_streams` is {under_way}: {MAX_UNDER_WAY} at most"
+            ));
+        }
+    }
+    if let Some((probe, background)) = probe_per_s.zip(background_per_s)
+        && probe + background > MAX_OFFERED_PER_S
+    {
+        table.mistake(format!(
+            "`probe_per_s` and `background_per_s` together are {}: {MAX_OFFERED_PER_S} at most",
+            super::plain_number(probe + background)
+        ));
+    }
+    let read_us = read_quantiles(&mut table, "read_us", probe_read_percent != Some(0.0));
+    let write_us = read_quantiles(&mut table, "write_us", probe_read_percent != Some(100.0));
     let held_out = table.flag("held_out");
     let source = table.source();
     let note = table.optional_text("note", "the conditions, as a string");
@@ -125,11 +159,23 @@ fn read_row(mut table: TableReader<'_>) -> Option<LoadMeasurement> {
     })
 }
 
-fn read_quantiles(table: &mut TableReader<'_>, key: &'static str) -> Option<Vec<(f64, f64)>> {
+/// `is_offered`: the probe has such requests.
+fn read_quantiles(
+    table: &mut TableReader<'_>,
+    key: &'static str,
+    is_offered: bool,
+) -> Option<Vec<(f64, f64)>> {
+    if !is_offered {
+        if table.has(key) {
+            let place = table.place_of(key);
+            table.mistake_at(place, format!("`{key}` has latencies, but the probe has no such requests"));
+        }
+        return Some(Vec::new());
+    }
     let quantiles =
         table.pairs(key, "pairs of a share and a latency in microseconds, [[0.5, 73], [0.99, 318]]")?;
     let distribution = SourcedDistribution { quantiles, source: String::new(), estimate: false };
-    if let Some(problem) = distribution.problem(0.0, 1e9) {
+    if let Some(problem) = distribution.problem(MIN_LATENCY_US, 1e9) {
         let place = table.place_of(key);
         table.mistake_at(place, format!("`{key}`: {problem}"));
         return None;

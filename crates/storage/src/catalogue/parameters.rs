@@ -226,9 +226,9 @@ parameters! {
         page_bytes: Whole in 512.0 to 1048576.0,
         /// Pages of a die that are erased together.
         pages_per_block: Whole in 1.0 to 100000.0,
-        /// From the array to the die's register, mean over the kinds of page.
+        /// From the array to the die's register, in the middle of the spread over the kinds of page.
         page_read_us: All in 0.0 to 100000.0,
-        /// Of three pages one takes this share less and one this share more than the mean.
+        /// Of three pages one takes this share less and one this share more than the middle.
         page_read_spread: All in 0.0 to 0.9,
         page_program_us: All in 0.0 to 1e6,
         /// The longest that a read waits for a page being programmed: the time to suspend it.
@@ -513,6 +513,14 @@ impl FlashParameters {
             && gathered > programmed
         {
             problems.push("`gather_pages` is more than `program_pages`".into());
+        }
+        // Programs of several pages do not wait for the channel behind one another, so it must not be what limits them.
+        let channels_mb_s = self.channels.value.floor() * self.channel_mb_s.value;
+        if self.program_pages.is_some() && self.program_mb_s.value > channels_mb_s {
+            problems.push(format!(
+                "`program_mb_s` is {}, but {} channels with {} MB/s each move {channels_mb_s}",
+                self.program_mb_s.value, self.channels.value, self.channel_mb_s.value
+            ));
         }
         let program_bytes = self.page_bytes.value * pages(&self.program_pages).unwrap_or(1.0);
         if self.program_pages.is_some() && self.write_buffer_bytes.value < program_bytes {

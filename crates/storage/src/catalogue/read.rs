@@ -78,8 +78,9 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
         rules.stated = stated;
     }
     let tail = read_tail(&mut root);
-    let published = published(&mut root, model.as_ref(), &services);
-    let measured = measurements::read(&mut root);
+    let capacity_bytes = capacity.as_ref().map(|capacity| capacity.value);
+    let published = published(&mut root, model.as_ref(), &services, capacity_bytes);
+    let measured = measurements::read(&mut root, capacity_bytes);
     let sources = root.finish_file();
     // Only here what is missing ends it, so one reading lists all mistakes of the file.
     Some(CatalogueMedium {
@@ -161,6 +162,7 @@ fn published(
     root: &mut TableReader<'_>,
     model: Option<&ModelParameters>,
     services: &[ServicePlaces],
+    capacity_bytes: Option<f64>,
 ) -> Option<Vec<PublishedPerformance>> {
     const EXPECTED: &str = "one [[published]] for each published figure that the model is checked against";
     let choices: Vec<(&str, FigureKind)> =
@@ -179,6 +181,11 @@ fn published(
             && bytes % 512.0 != 0.0
         {
             table.mistake("`block_bytes` must be a multiple of 512");
+        }
+        if let Some((bytes, capacity_bytes)) = block_bytes.zip(capacity_bytes)
+            && bytes > capacity_bytes
+        {
+            table.mistake(format!("`block_bytes` is {bytes}, more than the medium holds"));
         }
         let percentile = table.has("percentile").then(|| table.number("percentile", 1.0, 99.9999)).flatten();
         if table.has("percentile") && figure.is_some_and(|figure| !figure.has_percentiles()) {

@@ -110,7 +110,9 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
             false => 1.0,
         };
         let block_bytes = f64::from(row.block_bytes);
-        all.extend([ModelOperation::Read, ModelOperation::Write].map(|operation| {
+        // Only what the probe asked for has latencies.
+        let kinds = [(ModelOperation::Read, &row.read_us), (ModelOperation::Write, &row.write_us)];
+        all.extend(kinds.into_iter().filter(|(_, latencies)| !latencies.is_empty()).map(|(operation, _)| {
             KnownRequests::with_block_size(operation, true, block_bytes, (1.0, most_depth))
         }));
     }

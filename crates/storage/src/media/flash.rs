@@ -52,7 +52,7 @@ pub struct FlashModel {
     channels: u64,
     dies_per_channel: u64,
     page_bytes: u64,
-    /// By the kind of page: fast, mean, slow.
+    /// By the kind of page: fast, middle, slow.
     page_read_ns: [u64; 3],
     page_program_ns: u64,
     block_erase_ns: u64,
@@ -257,9 +257,7 @@ impl FlashModel {
             turn_bytes: or_default(&p.copy_turn_bytes, (dies * page_bytes) as f64),
             copy_run: or_default(&p.copy_run_pages, 1.0) as u64,
             rated_write_bytes: (p.rated_write_tb.value * 1e12) as u64,
-            // How long a turn keeps writes waiting depends on the buffer before it: a smaller device keeps both.
-            buffer_limit_bytes: scaled_buffer_bytes(p.write_buffer_bytes.value, scale)
-                .max(p.write_buffer_bytes.value.min(or_default(&p.copy_turn_bytes, 0.0)) as u64),
+            buffer_limit_bytes: buffer_limit_bytes(p, scale),
             flush_ns: us_to_ns(p.flush_us.value),
             power_loss_protection: p.power_loss_protection.value,
             events: BinaryHeap::new(),
@@ -442,12 +440,20 @@ impl FlashModel {
     }
 }
 
+/// What the buffer of a device holds whose capacity is this share of the medium's. How long a turn of copies keeps
+/// writes waiting depends on the buffer before it: a smaller device keeps both.
+pub(crate) fn buffer_limit_bytes(parameters: &FlashParameters, share: f64) -> u64 {
+    let full_bytes = parameters.write_buffer_bytes.value;
+    let turn_bytes = or_default(&parameters.copy_turn_bytes, 0.0);
+    scaled_buffer_bytes(full_bytes, share).max(full_bytes.min(turn_bytes) as u64)
+}
+
 /// An optional parameter's value.
 fn or_default(quantity: &Option<SourcedQuantity>, default: f64) -> f64 {
     quantity.as_ref().map_or(default, |quantity| quantity.value)
 }
 
-/// Fast, mean or slow: cells hold several bits, and their pages take differently long to tell apart.
+/// Fast, middle or slow: cells hold several bits, and their pages take differently long to tell apart.
 fn page_kind(index: u64, seed: u64) -> usize {
     let mixed = (index ^ seed.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     // The high bits of a product are the well-mixed ones.

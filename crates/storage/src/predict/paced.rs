@@ -231,12 +231,15 @@ pub fn compare_measured(
 ) -> Vec<LoadFigure> {
     let mut model = medium.model(medium.capacity_bytes(), seed, InitialState::Steady);
     let prediction = paced_load(&mut *model, &measured_load(row, duration_s, seed));
-    let mut figures = vec![LoadFigure {
-        name: "writes/s".into(),
-        measured: row.writes_per_s,
-        modelled: prediction.writes_per_s,
-        tolerance: Some(RATE_TOLERANCE),
-    }];
+    let mut figures = Vec::new();
+    if row.offered_writes_per_s() > 0.0 {
+        figures.push(LoadFigure {
+            name: "writes/s".into(),
+            measured: row.writes_per_s,
+            modelled: prediction.writes_per_s,
+            tolerance: Some(RATE_TOLERANCE),
+        });
+    }
     for (name, is_read, quantiles, latency) in
         [("read", true, &row.read_us, &prediction.reads), ("write", false, &row.write_us, &prediction.writes)]
     {

@@ -43,27 +43,28 @@ impl DieArray {
         }
     }
 
-    pub(super) fn program(&mut self, die: u64, now_ns: u64, program_ns: u64) {
-        self.append(DieWork::Program, die, now_ns, program_ns);
+    /// At `from_ns` the data has reached the die.
+    pub(super) fn program(&mut self, die: u64, now_ns: u64, from_ns: u64, program_ns: u64) {
+        self.append(DieWork::Program, die, now_ns, from_ns, program_ns);
     }
 
     pub(super) fn erase(&mut self, die: u64, now_ns: u64, erase_ns: u64) {
-        self.append(DieWork::Erase, die, now_ns, erase_ns);
+        self.append(DieWork::Erase, die, now_ns, now_ns, erase_ns);
     }
 
     /// Garbage collection reads what it copies.
     pub(super) fn copy(&mut self, die: u64, now_ns: u64, read_ns: u64) {
-        self.append(DieWork::Copy, die, now_ns, read_ns);
+        self.append(DieWork::Copy, die, now_ns, now_ns, read_ns);
     }
 
-    fn append(&mut self, work: DieWork, die: u64, now_ns: u64, span_ns: u64) {
+    fn append(&mut self, work: DieWork, die: u64, now_ns: u64, from_ns: u64, span_ns: u64) {
         match self {
             DieArray::Plain { dies, .. } => match work {
-                DieWork::Program | DieWork::Copy => dies[die as usize].program(now_ns, span_ns),
+                DieWork::Program | DieWork::Copy => dies[die as usize].program(from_ns, span_ns),
                 DieWork::Erase => dies[die as usize].erase(now_ns, span_ns),
             },
             DieArray::Ordered { dies, rules, .. } => {
-                dies[die as usize].append(work, now_ns, span_ns, *rules);
+                dies[die as usize].append(work, now_ns, from_ns, span_ns, *rules);
             }
         }
     }

@@ -156,7 +156,7 @@ impl FlashModel {
         let free_ns = begins_ns.max(*channel_free_ns);
         let moved_ns = free_ns + transfer_ns(bytes, self.channel_mb_s);
         *channel_free_ns = free_ns + transfer_ns(bytes.min(self.page_bytes), self.channel_mb_s);
-        self.dies.program(die, moved_ns, program_ns);
+        self.dies.program(die, begins_ns, moved_ns, program_ns);
         self.copy(copied_bytes, begins_ns);
         for _ in 0..self.erases_for(bytes as f64) {
             let die = self.next_erased % self.dies.count();

@@ -108,12 +108,19 @@ impl OrderedDie {
         }
     }
 
-    /// Gives it work behind all that it has.
-    pub(super) fn append(&mut self, work: DieWork, now_ns: u64, span_ns: u64, rules: SuspendRules) {
+    /// Gives it work behind all that it has, to begin at `from_ns` or later.
+    pub(super) fn append(
+        &mut self,
+        work: DieWork,
+        now_ns: u64,
+        from_ns: u64,
+        span_ns: u64,
+        rules: SuspendRules,
+    ) {
         while self.tasks.front().is_some_and(|task| task.ends_ns + KEPT_NS < now_ns) {
             self.tasks.pop_front();
         }
-        let from_ns = now_ns.max(self.ends_ns()).max(self.read_free_ns);
+        let from_ns = from_ns.max(self.ends_ns()).max(self.read_free_ns);
         let suspensions = if work == DieWork::Copy { 0 } else { rules.suspensions };
         self.tasks.push_back(DieTask { work, from_ns, ends_ns: from_ns + span_ns, suspensions });
     }

@@ -14,7 +14,7 @@ fn read(die: &mut OrderedDie, now_ns: u64) -> u64 {
 #[test]
 fn read_of_programming_die_waits_until_it_is_suspended() {
     let mut die = OrderedDie::default();
-    die.append(DieWork::Program, 0, 700, RULES);
+    die.append(DieWork::Program, 0, 0, 700, RULES);
     assert_eq!(read(&mut die, 100), 230);
     assert_eq!(die.takes_program_ns(700), 70, "the program ends later by the read");
     assert_eq!(read(&mut die, 200), 300, "the next one finds it suspended");
@@ -24,8 +24,8 @@ fn read_of_programming_die_waits_until_it_is_suspended() {
 #[test]
 fn read_after_last_suspension_waits_for_the_end() {
     let mut die = OrderedDie::default();
-    die.append(DieWork::Program, 0, 700, RULES);
-    die.append(DieWork::Erase, 0, 5000, RULES);
+    die.append(DieWork::Program, 0, 0, 700, RULES);
+    die.append(DieWork::Erase, 0, 0, 5000, RULES);
     assert_eq!((read(&mut die, 100), read(&mut die, 300)), (230, 430));
     // Twice 70 later than without reads, and not suspended a third time; then the read goes before the erase.
     assert_eq!(read(&mut die, 500), 910);
@@ -35,8 +35,8 @@ fn read_after_last_suspension_waits_for_the_end() {
 #[test]
 fn read_of_copying_die_waits_for_the_whole_run() {
     let mut die = OrderedDie::default();
-    die.append(DieWork::Copy, 0, 400, RULES);
-    die.append(DieWork::Program, 0, 700, RULES);
+    die.append(DieWork::Copy, 0, 0, 400, RULES);
+    die.append(DieWork::Program, 0, 0, 700, RULES);
     assert_eq!(read(&mut die, 10), 470);
     assert_eq!(die.takes_program_ns(0), 1170);
 }
@@ -44,7 +44,7 @@ fn read_of_copying_die_waits_for_the_whole_run() {
 #[test]
 fn planes_of_a_suspended_die_read_side_by_side() {
     let mut die = OrderedDie::default();
-    die.append(DieWork::Program, 0, 700, RULES);
+    die.append(DieWork::Program, 0, 0, 700, RULES);
     let (mut first, mut second) = (0, 0);
     assert_eq!(die.read(100, 70, RULES, &mut first), 230);
     assert_eq!(die.read(110, 70, RULES, &mut second), 230, "it waits for the same suspension");
@@ -165,7 +165,7 @@ proptest! {
                     busy_ns += span_ns;
                 }
                 DieCall::Give(work, span_ns) => {
-                    die.append(work, now_ns, span_ns, rules);
+                    die.append(work, now_ns, now_ns, span_ns, rules);
                     busy_ns += span_ns;
                 }
             }
