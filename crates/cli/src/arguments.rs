@@ -439,6 +439,8 @@ pub(crate) enum MediaCommand {
         /// A medium of your own, in TOML
         file: PathBuf,
     },
+    /// Media side by side under the same loads: throughput and latency at rising queue depths, in virtual time
+    Compare(CompareMediaArguments),
     /// Profile a real disk, and fit a medium to it
     Measure(MeasureArguments),
     /// Probe a modelled device on this machine, and show how far it is from its model and its published figures
@@ -446,6 +448,20 @@ pub(crate) enum MediaCommand {
     /// A bare modelled device for scripts: prints its path; `begin` and `end` on its input frame a measurement
     #[command(hide = true)]
     Serve(ServeArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  underlay media compare hdd-7200-sata ssd-sata nvme-p4500
+  underlay media compare samsung-pm9a3-960 my-disk.toml --html curves.html")]
+pub(crate) struct CompareMediaArguments {
+    /// Two to six media: names of the catalogue, or files that end in .toml. The first is the baseline
+    #[arg(required = true, num_args = 2..=6, value_name = "MEDIUM")]
+    pub media: Vec<String>,
+    /// Also write curves of latency over throughput to this file, as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// A number of the command line in a message: hundreds of digits are written as they were typed.

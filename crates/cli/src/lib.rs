@@ -112,6 +112,7 @@ fn dispatch(command: CliCommand) -> Result<ExitCode, exit_codes::ExitFailure> {
             MediaCommand::List { json } => commands::media::list(json),
             MediaCommand::Show { name } => commands::media::show(&name),
             MediaCommand::Check { file } => commands::media::check(&file),
+            MediaCommand::Compare(arguments) => commands::media::compare(&arguments),
             MediaCommand::Measure(arguments) => commands::media::measure(&arguments),
             MediaCommand::Verify(arguments) => commands::media::verify(&arguments),
             MediaCommand::Serve(arguments) => commands::media::serve(&arguments),

@@ -87,3 +87,30 @@ fn checked_file_reports_mistakes_and_model_results() {
         assert_eq!(output.status.code(), Some(2), "{absent}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn compared_media_stand_beside_what_was_measured() {
+    let playground = Playground::new();
+    let page = playground.path("curves.html");
+    let names = ["samsung-pm9a3-960", "nvme-p4500"];
+    let compared =
+        playground.output(&["media", "compare", names[0], names[1], "--html", page.to_str().unwrap()]);
+    assert!(compared.status.success(), "{}", stderr(&compared));
+    let text = stdout(&compared);
+    for expected in ["random reads of 4 KiB", "sequential writes of 128 KiB", "105,000 requests/s offered"] {
+        assert!(text.contains(expected), "{expected}:\n{text}");
+    }
+    // One medium was measured under mixed loads, and both are modelled under them.
+    assert_eq!(text.matches("  measured").count(), 5, "{text}");
+    assert_eq!(text.matches("  modelled").count(), 10, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(names.iter().all(|name| page.contains(name)) && page.contains("<polyline"));
+
+    let twice = playground.output(&["media", "compare", names[0], names[0]]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(stderr(&twice).contains("is there twice"), "{}", stderr(&twice));
+    let unknown = playground.output(&["media", "compare", names[0], "nvme-p450"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("did you mean"), "{}", stderr(&unknown));
+}

@@ -1,5 +1,6 @@
 //! Answers in virtual time: what a model does under a simple load, in microseconds of ours.
 
+pub mod curves;
 pub mod paced;
 
 use rand::{RngExt, SeedableRng};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use underlay_record::Histogram;
 
 use crate::catalogue::{CatalogueMedium, FigureKind, MediumKind, ModelParameters, PublishedPerformance};
+use crate::media::flash;
 use crate::media::hdd::HddModel;
 use crate::media::scaled_buffer_bytes;
 use crate::medium::{FinishedRequest, MediumModel, ModelOperation, ModelRequest, RequestId};
@@ -184,14 +186,7 @@ fn answer(
         seed,
     };
     let fresh = || medium.model(capacity_bytes, seed, InitialState::Fresh);
-    // A volume's rate without credits and its burst rate are separate figures. Flash is filled at random before its
-    // random writes are measured, and not before sequential ones.
-    let initial = match (medium.kind, published.figure) {
-        (MediumKind::Cloud, _) | (MediumKind::Flash | MediumKind::Network, FigureKind::RandomWriteIops) => {
-            InitialState::Steady
-        }
-        _ => InitialState::Fresh,
-    };
+    let initial = initial_state(medium.kind, published.figure == FigureKind::RandomWriteIops);
     let run = |load: ClosedLoop| closed_loop(&mut *medium.model(capacity_bytes, seed, initial), &load);
     // A request's time without any rate limit: without credits, one after the other may be too fast for a small volume.
     let unhindered = match &medium.model {
@@ -202,15 +197,11 @@ fn answer(
     };
     let time =
         |load: ClosedLoop| closed_loop(&mut *medium.model(capacity_bytes, seed, unhindered), &load).latency;
-    let share = (capacity_bytes as f64 / medium.capacity_bytes() as f64).min(1.0);
-    let buffer_bytes = scaled_buffer_bytes(medium.model.write_buffer_bytes(), share) as f64;
     let latency_us = |latency: &Histogram| match published.percentile {
         Some(percentile) => latency.quantile_us(percentile / 100.0),
         None => latency.mean_us(),
     };
-    // So much that the buffer is full when the measurement begins, although it drains meanwhile: where it
-    // takes in but an eighth more than it drains, it is full after eight times its size.
-    let fill = |block_bytes: u32| (10.0 * buffer_bytes / f64::from(block_bytes)) as u64 + 100;
+    let fill = |block_bytes: u32| requests_that_fill(medium, capacity_bytes, u64::from(block_bytes));
     Some(match published.figure {
         FigureKind::RandomReadIops => run(load(AccessPattern::RandomRead, random, 200)).iops,
         FigureKind::RandomWriteIops => {
@@ -249,6 +240,27 @@ fn answer(
         FigureKind::SeekAverageWriteMs => mean_seek_ms(medium, ModelOperation::Write, seed)?,
         FigureKind::PositioningReadMs => mean_positioning_ms(medium, seed)?,
     })
+}
+
+/// The state in which a medium's figures are stated. A volume's rate without credits and its burst rate are separate
+/// figures. Flash is filled at random before its random writes are measured, and not before sequential ones.
+fn initial_state(kind: MediumKind, is_random_write: bool) -> InitialState {
+    match kind {
+        MediumKind::Cloud => InitialState::Steady,
+        MediumKind::Flash | MediumKind::Network if is_random_write => InitialState::Steady,
+        _ => InitialState::Fresh,
+    }
+}
+
+/// So many that the buffer is full when the measurement begins, although it drains meanwhile: where it takes in but an
+/// eighth more than it drains, it is full after eight times its size.
+fn requests_that_fill(medium: &CatalogueMedium, capacity_bytes: u64, block_bytes: u64) -> u64 {
+    let share = (capacity_bytes as f64 / medium.capacity_bytes() as f64).min(1.0);
+    let buffer_bytes = match &medium.model {
+        ModelParameters::Flash(parameters) => flash::buffer_limit_bytes(parameters, share),
+        model => scaled_buffer_bytes(model.write_buffer_bytes(), share),
+    } as f64;
+    (10.0 * buffer_bytes / block_bytes as f64) as u64 + 100
 }
 
 fn disk(medium: &CatalogueMedium, seed: u64) -> Option<HddModel> {

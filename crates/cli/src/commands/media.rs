@@ -1,6 +1,7 @@
 //! `underlay media`
 
 mod check;
+mod compare;
 mod figures;
 mod list;
 mod measure;
@@ -9,6 +10,7 @@ mod show;
 mod verify;
 
 pub(crate) use check::{check, read};
+pub(crate) use compare::compare;
 pub(crate) use list::list;
 pub(crate) use measure::measure;
 pub(crate) use serve::serve;

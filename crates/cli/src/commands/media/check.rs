@@ -47,11 +47,15 @@ pub(crate) fn check(file: &Path) -> Result<ExitCode, ExitFailure> {
     let off = comparisons.iter().filter(|comparison| comparison.is_off()).count();
     let verdict = if off > 0 { "" } else { "no mistakes " };
     output::print(&format!("{}: {verdict}({})", file.display(), medium.summary()));
-    if comparisons.is_empty() {
-        output::print("No [[published]] figures: nothing shows whether the model behaves like the product.");
+    if comparisons.is_empty() && medium.measured.is_empty() {
+        output::print(
+            "No [[published]] or [[measured]] figures: nothing shows whether the model behaves like the product.",
+        );
         return Ok(ExitCode::SUCCESS);
     }
-    output::print(&format!("\n{}", figures::table(&comparisons)));
+    if !comparisons.is_empty() {
+        output::print(&format!("\n{}", figures::table(&comparisons)));
+    }
     if !medium.measured.is_empty() {
         output::print(&figures::measured_table(&medium));
     }

@@ -10,6 +10,7 @@ mod changing;
 mod charts;
 mod copies;
 mod cost;
+pub mod curves;
 mod devices;
 mod directories;
 mod drawing;
