@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::net::SendFlags;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use underlay_sync::UnsimulatedMutex as Mutex;
@@ -108,12 +109,32 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.has_ended.store(true, Ordering::SeqCst);
         // Wakes the thread that accepts. Where that fails it is left to the end of the process.
-        if UnixStream::connect(&self.path).is_ok()
+        if connect_within(&self.path, LINE_LIMIT).is_ok()
             && let Some(accept) = self.accept.take()
         {
             let _ = accept.join();
         }
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Connects within a limit. A peer that was stopped accepts nobody, and once its queue is full, a plain `connect` waits
+/// without end.
+fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // On Unix sockets, this limit holds for `connect` as well.
+    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+/// Whether a process listens there, even if it accepts nobody.
+pub fn is_listening(path: &Path) -> bool {
+    const LIMIT: Duration = Duration::from_secs(1);
+    match connect_within(path, LIMIT) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }
 
@@ -259,12 +280,13 @@ pub struct Connection<C, R> {
 }
 
 impl<C: Serialize, R: DeserializeOwned> Connection<C, R> {
-    /// Connects to a control socket. A command may take `limit` to be sent, and its reply as long to come.
+    /// Connects to a control socket. That may take `limit`, as may a command to be sent, and its reply to come.
     ///
     /// # Errors
-    /// As connecting to a Unix socket fails: `NotFound` or `ConnectionRefused` where nobody listens.
+    /// As connecting to a Unix socket fails: `NotFound` or `ConnectionRefused` where nobody listens, `WouldBlock` where
+    /// nobody accepts within the limit.
     pub fn open(path: &Path, limit: Duration) -> io::Result<Connection<C, R>> {
-        let writer = UnixStream::connect(path)?;
+        let writer = connect_within(path, limit)?;
         writer.set_read_timeout(Some(limit))?;
         writer.set_write_timeout(Some(limit))?;
         let reader = BufReader::new(writer.try_clone()?);
@@ -341,6 +363,20 @@ mod tests {
             Answer { reply: line.len() - 1, afterwards: Some(Box::new(move || sender.send(()).unwrap())) }
         };
         (ControlSocket::listen(path, 16, answer).unwrap(), receiver)
+    }
+
+    #[test]
+    fn connecting_ends_where_nobody_accepts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("full");
+        assert!(!is_listening(&path));
+        let listener = listen(&path).unwrap();
+        // One waits, and the queue is full.
+        rustix::net::listen(&listener, 0).unwrap();
+        let _waiting = UnixStream::connect(&path).unwrap();
+        let refused = Asking::open(&path, Duration::from_millis(50)).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        assert!(is_listening(&path));
     }
 
     #[test]

@@ -30,6 +30,8 @@ const LOG_TAIL_LINES: usize = 15;
 /// How long an error about a broken socket waits for the process to be reaped, so that it can say how the process died.
 /// The kernel closes the sockets of a killed process first.
 pub(crate) const OBITUARY_WAIT: Duration = Duration::from_millis(500);
+/// A killed process of many threads and much memory takes seconds to go.
+const KILL_LIMIT: Duration = Duration::from_secs(60);
 /// The exit status of a Java program that ended because of SIGTERM: 128 plus the signal's number.
 const JAVA_ENDED_AS_ASKED: i32 = 128 + 15;
 
@@ -282,8 +284,9 @@ impl ChildProcess {
         &self.state
     }
 
-    /// Kills the process group and waits until it is gone.
-    pub fn kill(&self) {
+    /// Kills the process group and waits until it is gone; false if it is not within a minute. A process that waits in
+    /// the kernel for a device that hangs ends only with the device.
+    pub fn kill(&self) -> bool {
         let mut end = self.state.end.lock();
         if !end.over {
             end.killed_by_us = true;
@@ -291,7 +294,7 @@ impl ChildProcess {
             let _ = kill_process_group(self.state.pid, Signal::KILL);
         }
         drop(end);
-        self.state.wait(Duration::MAX);
+        self.state.wait(KILL_LIMIT)
     }
 
     /// Waits for a process that has been asked to end, and kills it after `limit`.
@@ -302,9 +305,12 @@ impl ChildProcess {
         const DURING: &str = "stopping";
         let state = self.state();
         if !state.wait(limit) {
-            self.kill();
+            let ending = match self.kill() {
+                true => "was killed",
+                false => "does not end when killed: it waits in the kernel, most likely for its storage",
+            };
             let problem =
-                format!("{} did not end within {:.0} s and was killed", state.name(), limit.as_secs_f64());
+                format!("{} did not end within {:.0} s and {ending}", state.name(), limit.as_secs_f64());
             return Err(state.failed(DURING, problem));
         }
         match state.exit_code() {
@@ -316,8 +322,10 @@ impl ChildProcess {
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        self.kill();
-        if let Some(keeper) = self.keeper.take() {
+        // Otherwise its thread goes on, and reaps it once its storage is detached.
+        if self.kill()
+            && let Some(keeper) = self.keeper.take()
+        {
             // A panic of that thread has been printed already, and a drop can't return it.
             let _ = keeper.join();
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity, PathRecord};
 use underlay_storage::stack::{PacingMode, StackSpec};
@@ -11,8 +12,10 @@ use crate::attachments::filesystem::FilesystemKind;
 use crate::attachments::read_ahead::ReadAhead;
 use crate::machine::error::AttachError;
 use crate::machine::missing::MissingCapability;
+use crate::machine::processes::ProcessId;
 use crate::machine::processors::Processors;
 use crate::serving::daemon::PROBE_FILE;
+use crate::serving::daemon_watchdog::DaemonWatchdog;
 use crate::undo::registry::ResourceRegistry;
 
 /// A storage to attach, and its place.
@@ -114,6 +117,9 @@ pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
 }
 
 /// The resources that an implementation keeps alive behind an [`AttachedStorage`].
+/// How long a device daemon may be silent while something waits for it.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+
 pub(crate) trait HeldResource: Send + Sync {
     fn set_pace(&self, pace: PacingMode) -> Result<(), AttachError>;
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
@@ -184,6 +190,16 @@ impl AttachedStorage {
     /// each path.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
+    }
+
+    /// Runs what waits in the kernel for this storage's devices. A daemon that does not answer for a minute meanwhile
+    /// is killed, so that the wait ends with an error; real storage has no daemon, and no limit.
+    pub fn run_with_watchdog<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let daemon = self.held.daemon_pid().and_then(ProcessId::from_pid);
+        match self.held.control().zip(daemon) {
+            Some((control, daemon)) => DaemonWatchdog { control, daemon, limit: SILENCE_LIMIT }.run(wait),
+            None => wait(),
+        }
     }
 
     /// Switches fast-forward on or off, and returns when it is in force. Real storage has no pace: nothing happens.

@@ -141,7 +141,11 @@ impl Attachment for BlockAttachment {
             is_bare: spec.filesystem.is_none(),
             volumes: self.attach_devices(&spec.stack, registry)?,
         };
-        match mounted.mount_all(spec) {
+        let outcome = match mounted.volumes.watchdog() {
+            Some(watchdog) => watchdog.run(|| mounted.mount_all(spec)),
+            None => mounted.mount_all(spec),
+        };
+        match outcome {
             Ok(paths) => Ok(AttachedStorage::new(self.name(), paths, Box::new(mounted))),
             Err(error) => {
                 // Steps that can't be undone stay in the registry; the first error counts.

@@ -16,6 +16,7 @@ use crate::measurement::path_watch::{PathWatch, WatchedPath};
 use crate::serving::daemon::control::DaemonCommand;
 use crate::serving::daemon::{DaemonTransport, PROBE_FILE};
 use crate::serving::daemon_process::{DaemonProcess, DaemonProgram, HurryOutcome};
+use crate::serving::daemon_watchdog::DaemonWatchdog;
 use crate::serving::served::ServedStorage;
 use crate::serving::ublk::UblkDisk;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
@@ -84,9 +85,21 @@ impl BlockVolumes {
             watch: None,
             lost: None,
         };
-        volumes.attach_all(stack)?;
+        volumes.watched(|volumes| volumes.attach_all(stack))?;
         volumes.start_watching(stack, path)?;
         Ok(volumes)
+    }
+
+    /// Changes something that waits for the devices in the kernel: a daemon that hangs meanwhile is killed.
+    fn watched<T>(&mut self, change: impl FnOnce(&mut BlockVolumes) -> T) -> T {
+        match self.watchdog() {
+            Some(watchdog) => watchdog.run(|| change(self)),
+            None => change(self),
+        }
+    }
+
+    pub(crate) fn watchdog(&self) -> Option<DaemonWatchdog> {
+        self.daemon.as_ref()?.watchdog(self.hurry_limit)
     }
 
     fn attach_all(&mut self, stack: &StackSpec) -> Result<(), AttachError> {
@@ -240,6 +253,10 @@ impl BlockVolumes {
 
     /// Fast-forwards requests in flight that nobody needs any more. A daemon that takes longer than `limit` is killed.
     pub(crate) fn hurry_or_kill(&self, limit: Duration) -> HurryOutcome {
+        if let Some(watch) = &self.watch {
+            // Its probes no longer wait for what a modelled device takes.
+            watch.set_modelled(false);
+        }
         self.daemon.as_ref().map_or(HurryOutcome::Ended, |daemon| daemon.hurry_or_kill(limit))
     }
 
@@ -273,14 +290,16 @@ impl BlockVolumes {
             )));
         }
         // Clearing a device writes out what the page cache holds for it, and waits for that.
-        let daemon = self.daemon.as_ref().filter(|_| !self.devices.is_empty());
-        let outcome = daemon.map_or(HurryOutcome::Ended, |daemon| daemon.hurry_or_kill(self.hurry_limit));
+        let outcome = match self.devices.is_empty() {
+            true => HurryOutcome::Ended,
+            false => self.hurry_or_kill(self.hurry_limit),
+        };
         // For what is used without a file system. That a daemon had ended is known, and its devices can't write.
         let lost = self.write_out().err().filter(|_| outcome != HurryOutcome::Ended);
         self.lost = self.lost.take().or(lost);
-        // Only now, since a daemon that hangs would have kept it waiting.
+        // Its thread may be in the middle of a request.
         if let Some(mut watch) = self.watch.take() {
-            watch.stop();
+            self.run_with_watchdog(|| watch.stop());
         }
         while let Some(device) = self.devices.pop() {
             let VolumeDevice::Loop(mut device, note) = device else { continue };

@@ -51,7 +51,8 @@ pub fn measure_with(
     let stack = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
     let mut volumes = attachment.attach_devices(&stack, registry)?;
     let path = volumes.paths()[0].clone();
-    let mut reads_us = read_latencies_us(&path, READ_BYTES, WARM_UP_READS, duration / 2)?;
+    let read = || read_latencies_us(&path, READ_BYTES, WARM_UP_READS, duration / 2);
+    let mut reads_us = volumes.run_with_watchdog(read)?;
     volumes.detach()?;
     let dated_back_us = attachment.path_cost(registry)?.fixed_us;
     let mut lateness_us = timer_lateness_us(duration / 2)?;

@@ -53,8 +53,10 @@ pub(crate) fn path_cost(
     let mut volumes =
         BlockVolumes::attach(program, transport, PathCost::default(), hurry_limit, &stack, registry)?;
     let device = volumes.paths()[0].clone();
-    let found = read_latencies_us(&device, READ_BYTES, PATH_WARM_UP_READS, PATH_PROBE)
-        .and_then(|small| Ok((small, read_latencies_us(&device, LONG_READ_BYTES, 0, PATH_PROBE)?)));
+    let found = volumes.run_with_watchdog(|| -> Result<_, AttachError> {
+        let small = read_latencies_us(&device, READ_BYTES, PATH_WARM_UP_READS, PATH_PROBE)?;
+        Ok((small, read_latencies_us(&device, LONG_READ_BYTES, 0, PATH_PROBE)?))
+    });
     volumes.detach()?;
     let (mut small, mut long) = found?;
     // Rather the undisturbed reads: to answer too early would be worse than too late.

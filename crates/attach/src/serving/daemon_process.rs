@@ -22,7 +22,7 @@ use crate::machine::mounts;
 use crate::machine::processes::{self, ProcessId};
 use crate::serving::daemon::control::{DaemonCommand, DaemonConnection, DaemonReply, VolumeInfo};
 use crate::serving::daemon::{DaemonConfig, DaemonTransport, NO_FILESYSTEM};
-use crate::serving::daemon_watchdog::run_with_watchdog;
+use crate::serving::daemon_watchdog::{DaemonWatchdog, is_timeout, run_with_watchdog};
 use crate::serving::ublk;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
@@ -348,9 +348,8 @@ impl DaemonProcess {
         }
         self.kill();
         // The threads of a killed process go one by one, so it may not have ended for its parent yet.
-        let is_over = |kind| !matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         match reply {
-            Err(error) if is_over(error.kind()) => HurryOutcome::Ended,
+            Err(error) if !is_timeout(error.kind()) => HurryOutcome::Ended,
             _ => HurryOutcome::Killed,
         }
     }
@@ -359,6 +358,12 @@ impl DaemonProcess {
     /// meanwhile: that it has hurried a moment ago does not mean that it still runs.
     pub(crate) fn run_with_watchdog<T>(&self, limit: Duration, wait: impl FnOnce() -> T) -> T {
         run_with_watchdog(&self.control(), limit, || self.kill(), wait)
+    }
+
+    /// For what can't hold on to this meanwhile; none once the daemon has ended.
+    pub(crate) fn watchdog(&self, limit: Duration) -> Option<DaemonWatchdog> {
+        let daemon = ProcessId::from_pid(self.pid)?;
+        Some(DaemonWatchdog { control: self.control(), daemon, limit })
     }
 
     /// Ends it at once; one that has ended already is left alone.
@@ -429,11 +434,17 @@ impl DaemonProcess {
     pub(crate) fn stop(&mut self) -> Result<(), AttachError> {
         self.connection = None;
         if let Some(child) = self.child.take() {
-            let mut child = child.into_inner();
             // Not collected yet, so the number still means our child.
-            if let Some(process) = ProcessId::from_pid(self.pid) {
-                end_daemon(process, &self.session.join(CONTROL_SOCKET));
+            let process = ProcessId::from_pid(self.pid);
+            if !process.is_none_or(|process| end_daemon(process, &self.session.join(CONTROL_SOCKET))) {
+                self.child = Some(child);
+                let pid = self.pid;
+                return Err(self.with_log(format!(
+                    "the device daemon (process {pid}) does not end when killed: it waits in the kernel, most likely \
+                     for the disk that holds its data. `underlay clean` removes its devices once it has ended"
+                )));
             }
+            let mut child = child.into_inner();
             // It is gone or has been killed: this collects it. One that gives up by itself says why in its log, which
             // goes with the session.
             if let Ok(status) = child.wait()

@@ -4,14 +4,21 @@
 //! a read by another thread. A daemon that is stopped or stuck keeps such a call in the kernel, where no signal reaches
 //! it. Once the daemon is dead, the kernel answers with errors.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
+use crate::machine::processes::ProcessId;
 use crate::serving::daemon::control::{DaemonCommand, DaemonConnection};
 
 /// How often the daemon is asked whether it still answers.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A daemon that answers nobody is not waited for. Another error may be ours, of a moment: too many open files.
+const MAX_ERRORS: u32 = 2;
 
 /// Runs `wait`, and meanwhile asks the daemon for a sign of life every second. One that gives none within `limit` is
 /// given to `kill`, once. The time that `wait` takes has no limit of its own: a daemon that answers may have much to
@@ -26,19 +33,44 @@ pub(crate) fn run_with_watchdog<T>(
     std::thread::scope(|scope| {
         // Dropped also when `wait` panics, so that the thread below ends.
         let running = running;
-        scope.spawn(move || {
+        let watch = move || {
+            let mut errors = 0;
             while ended.recv_timeout(PING_INTERVAL.min(limit)) == Err(RecvTimeoutError::Timeout) {
                 let answer = DaemonConnection::open(control, limit)
                     .and_then(|mut connection| connection.ask(&DaemonCommand::Ping));
-                if answer.is_err() {
+                errors = if answer.is_ok() { 0 } else { errors + 1 };
+                let is_silent = answer.is_err_and(|error| is_timeout(error.kind()));
+                if is_silent || errors >= MAX_ERRORS {
                     return kill();
                 }
             }
-        });
+        };
+        // Where no thread can be had, waiting without a watchdog is what is left.
+        let _ = std::thread::Builder::new().name("daemon-watchdog".into()).spawn_scoped(scope, watch);
         let result = wait();
         drop(running);
         result
     })
+}
+
+/// The same for those who can't hold on to the daemon meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct DaemonWatchdog {
+    pub control: PathBuf,
+    pub daemon: ProcessId,
+    /// How long it may be silent.
+    pub limit: Duration,
+}
+
+impl DaemonWatchdog {
+    pub(crate) fn run<T>(&self, wait: impl FnOnce() -> T) -> T {
+        run_with_watchdog(&self.control, self.limit, || self.daemon.signal(Signal::KILL), wait)
+    }
+}
+
+/// As a socket's limit shows, depending on the system call.
+pub(crate) fn is_timeout(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ impl ServedStorage {
 
     /// Whether somebody listens there, even where no answer comes.
     pub fn is_listening(&self) -> bool {
-        std::os::unix::net::UnixStream::connect(&self.control).is_ok()
+        underlay_files::control_socket::is_listening(&self.control)
     }
 
     /// The process that made it, where it was found by the registry.

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
-use underlay_files::scratch_dir;
+use underlay_files::{control_socket, scratch_dir};
 use underlay_record::DisturbedBy;
 use underlay_storage::stack::PacingMode;
 
@@ -431,7 +430,7 @@ impl RegistryCleaner<'_> {
             | OwnedResource::Nodes { control: path }
             | OwnedResource::Run { control: path, .. }
             | OwnedResource::Service { control: path }
-                if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) =>
+                if is_kind(path, FileTypeExt::is_socket) && !control_socket::is_listening(path) =>
             {
                 (path, underlay_files::remove_file(path))
             }
@@ -497,10 +496,6 @@ fn fast_forward(resource: &OwnedResource) {
 fn serves(config: &Path, source: &str) -> bool {
     DaemonConfig::read(config)
         .is_ok_and(|config| config.directories.iter().any(|directory| directory.source == source))
-}
-
-fn is_listened_on(socket: &Path) -> bool {
-    UnixStream::connect(socket).is_ok()
 }
 
 fn is_kind(path: &Path, kind: fn(&fs::FileType) -> bool) -> bool {

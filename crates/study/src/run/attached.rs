@@ -227,12 +227,15 @@ impl CellStorages {
 
     /// Brings what is dirty in the page cache onto the file systems and the bare devices.
     pub(super) fn write_out(&self) -> Result<(), CellError> {
-        for path in self.paths() {
-            let opened = File::open(&path)?;
+        let write_out = |path: &PathBuf| -> std::io::Result<()> {
+            let opened = File::open(path)?;
             match opened.metadata()?.file_type().is_block_device() {
-                true => opened.sync_all()?,
-                false => rustix::fs::syncfs(&opened).map_err(std::io::Error::from)?,
+                true => opened.sync_all(),
+                false => Ok(rustix::fs::syncfs(&opened)?),
             }
+        };
+        for attached in self.all() {
+            attached.run_with_watchdog(|| attached.paths().iter().try_for_each(write_out))?;
         }
         Ok(())
     }

@@ -392,8 +392,10 @@ impl PreparedDatasets {
         attached.set_pace(PacingMode::Immediate)?;
         // A system that uses one directory has all its files in the first one.
         let directory = &attached.paths()[0];
-        let copied = copy_tree(&files, directory)
-            .and_then(|()| rustix::fs::syncfs(fs::File::open(directory)?).map_err(std::io::Error::from));
+        let copied = attached.run_with_watchdog(|| -> std::io::Result<()> {
+            copy_tree(&files, directory)?;
+            Ok(rustix::fs::syncfs(fs::File::open(directory)?)?)
+        });
         faults::end_all(&attached)?;
         attached.begin_measurement(faults::UNSAMPLED_S)?;
         let faults = faults::faults_in_data(&attached.end_measurement()?);

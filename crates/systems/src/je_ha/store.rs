@@ -243,7 +243,9 @@ impl RunningSystem for JeHaStore {
     fn abort(&self) {
         self.client.kill();
         // A thread in `settle` asks the members themselves.
-        self.present().iter().for_each(|member| member.child.kill());
+        for member in self.present() {
+            member.child.kill();
+        }
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
