@@ -38,7 +38,7 @@ impl LoadedRun {
 fn remedy(error: &LoadError) -> &'static str {
     match error {
         LoadError::Record { source: ReadError::Schema { .. }, .. } => {
-            "use the version of underlay that wrote it"
+            "use the version that it names, or move the file away and run `underlay run --resume`"
         }
         LoadError::Misplaced { .. } => {
             "give it back the name that the plan in run.json has for it, or continue the run with `underlay run --resume`"

@@ -215,9 +215,10 @@ impl RunDirectory {
                 Ok(is_completed && !is_disturbed)
             }
             // A later version may have measured it well: to run it again would overwrite that.
-            Err(error @ ReadError::Schema { .. }) => {
-                Err(RunError::Mistake(format!("{} is refused: {error}", path.display())))
-            }
+            Err(error @ ReadError::Schema { .. }) => Err(RunError::Mistake(format!(
+                "{} is refused: {error}. To measure only its cell again, move this file away",
+                path.display()
+            ))),
             Err(error) => {
                 tell(&again(error.to_string()));
                 Ok(false)

@@ -67,6 +67,8 @@ pub(super) fn faults_in_data(devices: &[DeviceActivity]) -> Vec<String> {
 /// Something to do at an instant after measuring began.
 struct ScheduledFault {
     at_wall: Duration,
+    /// `slow-disk from 40 s`; absent where it only ends an earlier one.
+    name: Option<String>,
     act: FaultStep,
 }
 
@@ -82,11 +84,14 @@ pub(super) struct FaultSchedule {
     events: Vec<ScheduledFault>,
 }
 
+/// Faults that did not come, because measuring had ended before.
+type MissedFaults = Vec<String>;
+
 /// A schedule under way. Dropped, it stops.
 pub(super) struct RunningFaults {
     served: Option<ServedStorage>,
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<Result<(), AttachError>>>,
+    thread: Option<JoinHandle<Result<MissedFaults, AttachError>>>,
 }
 
 impl FaultSchedule {
@@ -113,18 +118,24 @@ impl FaultSchedule {
             };
             let seed = plan.seed.wrapping_add(index as u64);
             let at_wall = spec.at.mul_f64(plan.scale.time);
+            let name = Some(format!("{} from {}", spec.name, format_duration(spec.at)));
             match &spec.act {
                 FaultAct::Device(fault) => {
                     let fault = here(fault.clone(), seed, plan.scale.data);
                     let for_s = spec.duration.map(|length| length.as_secs_f64());
-                    events.push(ScheduledFault { at_wall, act: FaultStep::Inject { devices, fault, for_s } });
+                    events.push(ScheduledFault {
+                        at_wall,
+                        name,
+                        act: FaultStep::Inject { devices, fault, for_s },
+                    });
                 }
                 FaultAct::PowerCut { torn, reordered } => {
                     let cut = PowerCut { seed, torn: *torn, reordered: *reordered };
-                    events.push(ScheduledFault { at_wall, act: FaultStep::Cut { devices, cut } });
+                    events.push(ScheduledFault { at_wall, name, act: FaultStep::Cut { devices, cut } });
                     if let Some(end) = spec.ends() {
                         events.push(ScheduledFault {
                             at_wall: end.mul_f64(plan.scale.time),
+                            name: None,
                             act: FaultStep::PowerOn,
                         });
                     }
@@ -143,7 +154,7 @@ impl FaultSchedule {
         let thread = match (&served, events.is_empty()) {
             (Some(served), false) => {
                 let (served, stop) = (served.clone(), Arc::clone(&stop));
-                let run = move || carry_out(&served, events, began, &stop);
+                let run = move || carry_out(events, began, &stop, |step| take_step(&served, step));
                 Some(thread::Builder::new().name("faults".into()).spawn(run)?)
             }
             _ => None,
@@ -153,24 +164,26 @@ impl FaultSchedule {
 }
 
 impl RunningFaults {
-    /// Measuring has ended: no fault any more, so that what follows is only clearing away.
-    pub(super) fn end(mut self) -> Result<(), CellError> {
+    /// Measuring has ended: no fault any more, so that what follows is only clearing away. The result has a warning for
+    /// each fault that did not come.
+    pub(super) fn end(mut self) -> Result<Vec<String>, CellError> {
         let outcome = self.halt();
         if let Some(served) = &self.served {
             served.clear(None)?;
         }
-        Ok(outcome?)
+        let warn = |name| format!("{name} did not come: measuring had ended before");
+        Ok(outcome?.into_iter().map(warn).collect())
     }
 
-    fn halt(&mut self) -> Result<(), AttachError> {
+    fn halt(&mut self) -> Result<MissedFaults, AttachError> {
         // A panic of that thread is a bug of ours: it goes on here.
         self.ended_thread().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    fn ended_thread(&mut self) -> std::thread::Result<Result<(), AttachError>> {
+    fn ended_thread(&mut self) -> std::thread::Result<Result<MissedFaults, AttachError>> {
         *self.stop.0.lock() = true;
         self.stop.1.notify_all();
-        self.thread.take().map_or(Ok(Ok(())), std::thread::JoinHandle::join)
+        self.thread.take().map_or(Ok(Ok(Vec::new())), std::thread::JoinHandle::join)
     }
 }
 
@@ -180,14 +193,16 @@ impl Drop for RunningFaults {
     }
 }
 
+/// Carries the steps out by `act`, each at its time.
 fn carry_out(
-    served: &ServedStorage,
     events: Vec<ScheduledFault>,
     began: Instant,
     stop: &(Mutex<bool>, Condvar),
-) -> Result<(), AttachError> {
+    mut act: impl FnMut(FaultStep) -> Result<(), AttachError>,
+) -> Result<MissedFaults, AttachError> {
     let (stopped, changed) = stop;
-    for ScheduledFault { at_wall, act } in events {
+    let mut missed = Vec::new();
+    for ScheduledFault { at_wall, name, act: step } in events {
         let mut is_over = stopped.lock();
         while !*is_over {
             let left = (began + at_wall).saturating_duration_since(Instant::now());
@@ -197,20 +212,26 @@ fn carry_out(
             is_over = changed.wait_timeout(is_over, left);
         }
         if *is_over {
-            break;
+            missed.extend(name);
+            continue;
         }
         drop(is_over);
-        match act {
-            FaultStep::Inject { devices, fault, for_s } => {
-                for device in devices {
-                    served.inject(&device, fault.clone(), for_s)?;
-                }
-            }
-            FaultStep::Cut { devices, cut } => drop(served.cut_power(&devices, cut)?),
-            FaultStep::PowerOn => served.switch_on()?,
-        }
+        act(step)?;
     }
-    Ok(())
+    Ok(missed)
+}
+
+fn take_step(served: &ServedStorage, step: FaultStep) -> Result<(), AttachError> {
+    match step {
+        FaultStep::Inject { devices, fault, for_s } => {
+            for device in devices {
+                served.inject(&device, fault.clone(), for_s)?;
+            }
+            Ok(())
+        }
+        FaultStep::Cut { devices, cut } => served.cut_power(&devices, cut).map(drop),
+        FaultStep::PowerOn => served.switch_on(),
+    }
 }
 
 /// Those of a storage's devices that have some of the bytes that a fault is confined to.
@@ -247,6 +268,27 @@ mod tests {
     use underlay_record::{DeviceDescription, DeviceId, DisturbedBy, EarlierFault, FaultRecord};
 
     use super::*;
+
+    #[test]
+    fn fault_after_the_end_is_missed() {
+        let step = |at_wall, name: Option<&str>| ScheduledFault {
+            at_wall,
+            name: name.map(str::to_owned),
+            act: FaultStep::PowerOn,
+        };
+        let hour = Duration::from_secs(3600);
+        let stop = (Mutex::new(false), Condvar::new());
+        let events =
+            vec![step(Duration::ZERO, Some("early")), step(hour, Some("late")), step(2 * hour, None)];
+        let mut step_count = 0;
+        // Measuring ends with the first step.
+        let missed = carry_out(events, Instant::now(), &stop, |_| {
+            step_count += 1;
+            *stop.0.lock() = true;
+            Ok(())
+        });
+        assert_eq!((missed.unwrap(), step_count), (vec!["late".to_owned()], 1));
+    }
 
     /// A cache's device is smaller than what it caches, and a fault at the end of that one is none of its own.
     #[test]

@@ -263,7 +263,9 @@ impl WindowHooks for WindowHandle<'_> {
             }
             found.paths = self.storages.path_records();
             found.layers = self.storages.layers()?;
-            found.faults.take().map_or(Ok(()), faults::RunningFaults::end)?;
+            if let Some(faults) = found.faults.take() {
+                found.warnings.extend(faults.end()?);
+            }
             found.after = self.servers.figures()?;
             // The inputs of predictions are extra: the measurement stands without them.
             if let Err(CellError::Failed(problem)) = self.storages.add_inputs(&mut found.devices, self.stop) {
