@@ -27,6 +27,7 @@ use crate::digests::{ALGORITHMS, ChecksumKind, DigestSet};
 use crate::errors::GatewayError;
 use crate::form::find;
 use crate::model::ObjectChecksums;
+use crate::url_escapes;
 
 /// In the query of a presigned URL.
 const OF_SIGNATURE: [&str; 7] = [
@@ -242,9 +243,10 @@ fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &Buc
         Method::PUT => match addressing.style_in(headers) {
             Ok(AddressingStyle::Virtual(_)) => matches!(uri.path(), "" | "/"),
             _ => {
-                let path = uri.path().strip_prefix('/').unwrap_or_default();
-                let bucket = path.strip_suffix('/').unwrap_or(path);
-                !bucket.is_empty() && !bucket.contains(['/', '%'])
+                // An escaped slash separates bucket and key, as the others do.
+                let path = url_escapes::decode(uri.path().strip_prefix('/').unwrap_or_default());
+                let bucket = path.strip_suffix(b"/").unwrap_or(&path);
+                !bucket.is_empty() && !bucket.contains(&b'/')
             }
         },
         _ => false,
@@ -373,6 +375,7 @@ mod tests {
             ("PUT", "/lake?acl=", own),
             ("PUT", "/lake", own),
             ("PUT", "/lake/", own),
+            ("PUT", "/l%61ke", own),
             ("PUT", "/", "lake.gateway.example"),
         ] {
             assert!(is_document(method, target, host), "{method} {target} {host}");

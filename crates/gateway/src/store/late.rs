@@ -168,10 +168,11 @@ impl LateRequests {
             let is_kept = is_sent && (at_end || on_way.looks >= LOOKS);
             state.is_news |= is_kept != std::mem::replace(&mut on_way.is_kept, is_kept);
         }
+        // What has expired is news.
+        state.forget_over(now);
         if !std::mem::take(&mut state.is_news) {
             return None;
         }
-        state.forget_over(now);
         state.being_kept.append(&mut state.noted);
         let left = |(name, (effect, deadline)): (&String, &(RequestEffect, Instant))| {
             (name.clone(), effect.clone(), deadline.saturating_duration_since(now))
