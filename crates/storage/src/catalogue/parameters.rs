@@ -341,6 +341,7 @@ impl MediumKind {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "a medium has one, and there are tens of media")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModelParameters {
