@@ -5,13 +5,15 @@ use underlay_record::exposition::MetricFamily;
 
 use FigureSamples::{Known, Labelled, One};
 
+/// Takes the values of a sample's labels, in their order, and the sample's.
+type SampleSink<'a> = dyn FnMut(&[&str], f64) + 'a;
+
 /// Where a metric's samples come from.
 pub(super) enum FigureSamples {
     One(fn(&GatewayStatus) -> f64),
     /// Without the metric where there is none.
     Known(fn(&GatewayStatus) -> Option<f64>),
-    /// Gives the labels' values, in their order, and the sample's.
-    Labelled(fn(&GatewayStatus, &mut dyn FnMut(&[&str], f64))),
+    Labelled(fn(&GatewayStatus, &mut SampleSink<'_>)),
 }
 
 pub(super) static OPENING: MetricFamily = MetricFamily::gauge(
