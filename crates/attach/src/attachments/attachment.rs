@@ -15,7 +15,7 @@ use crate::machine::missing::MissingCapability;
 use crate::machine::processes::ProcessId;
 use crate::machine::processors::Processors;
 use crate::serving::daemon::PROBE_FILE;
-use crate::serving::daemon_watchdog::DaemonWatchdog;
+use crate::serving::daemon_watchdog::{DaemonWatchdog, run_watched};
 use crate::undo::registry::ResourceRegistry;
 
 /// A storage to attach, and its place.
@@ -196,10 +196,10 @@ impl AttachedStorage {
     /// is killed, so that the wait ends with an error; real storage has no daemon, and no limit.
     pub fn run_with_watchdog<T>(&self, wait: impl FnOnce() -> T) -> T {
         let daemon = self.held.daemon_pid().and_then(ProcessId::from_pid);
-        match self.held.control().zip(daemon) {
-            Some((control, daemon)) => DaemonWatchdog { control, daemon, limit: SILENCE_LIMIT }.run(wait),
-            None => wait(),
-        }
+        let watched = self.held.control().zip(daemon);
+        let watchdog =
+            watched.map(|(control, daemon)| DaemonWatchdog { control, daemon, limit: SILENCE_LIMIT });
+        run_watched(watchdog, wait)
     }
 
     /// Switches fast-forward on or off, and returns when it is in force. Real storage has no pace: nothing happens.

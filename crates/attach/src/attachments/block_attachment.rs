@@ -23,6 +23,7 @@ use crate::machine::processors::Processors;
 use crate::measurement::path_cost::path_cost;
 use crate::serving::daemon::DaemonTransport;
 use crate::serving::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
+use crate::serving::daemon_watchdog::run_watched;
 use crate::serving::fuse_uring;
 use crate::serving::ublk;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
@@ -141,11 +142,7 @@ impl Attachment for BlockAttachment {
             is_bare: spec.filesystem.is_none(),
             volumes: self.attach_devices(&spec.stack, registry)?,
         };
-        let outcome = match mounted.volumes.watchdog() {
-            Some(watchdog) => watchdog.run(|| mounted.mount_all(spec)),
-            None => mounted.mount_all(spec),
-        };
-        match outcome {
+        match run_watched(mounted.volumes.watchdog(), || mounted.mount_all(spec)) {
             Ok(paths) => Ok(AttachedStorage::new(self.name(), paths, Box::new(mounted))),
             Err(error) => {
                 // Steps that can't be undone stay in the registry; the first error counts.

@@ -16,7 +16,7 @@ use crate::measurement::path_watch::{PathWatch, WatchedPath};
 use crate::serving::daemon::control::DaemonCommand;
 use crate::serving::daemon::{DaemonTransport, PROBE_FILE};
 use crate::serving::daemon_process::{DaemonProcess, DaemonProgram, HurryOutcome};
-use crate::serving::daemon_watchdog::DaemonWatchdog;
+use crate::serving::daemon_watchdog::{DaemonWatchdog, run_watched};
 use crate::serving::served::ServedStorage;
 use crate::serving::ublk::UblkDisk;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
@@ -85,17 +85,9 @@ impl BlockVolumes {
             watch: None,
             lost: None,
         };
-        volumes.watched(|volumes| volumes.attach_all(stack))?;
+        run_watched(volumes.watchdog(), || volumes.attach_all(stack))?;
         volumes.start_watching(stack, path)?;
         Ok(volumes)
-    }
-
-    /// Changes something that waits for the devices in the kernel: a daemon that hangs meanwhile is killed.
-    fn watched<T>(&mut self, change: impl FnOnce(&mut BlockVolumes) -> T) -> T {
-        match self.watchdog() {
-            Some(watchdog) => watchdog.run(|| change(self)),
-            None => change(self),
-        }
     }
 
     pub(crate) fn watchdog(&self) -> Option<DaemonWatchdog> {
@@ -262,10 +254,7 @@ impl BlockVolumes {
 
     /// Runs what waits for the devices in the kernel: a daemon that hangs meanwhile is killed.
     pub(crate) fn run_with_watchdog<T>(&self, wait: impl FnOnce() -> T) -> T {
-        match &self.daemon {
-            Some(daemon) => daemon.run_with_watchdog(self.hurry_limit, wait),
-            None => wait(),
-        }
+        run_watched(self.watchdog(), wait)
     }
 
     pub(crate) fn kill_daemon(&self) {

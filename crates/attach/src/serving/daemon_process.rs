@@ -22,7 +22,7 @@ use crate::machine::mounts;
 use crate::machine::processes::{self, ProcessId};
 use crate::serving::daemon::control::{DaemonCommand, DaemonConnection, DaemonReply, VolumeInfo};
 use crate::serving::daemon::{DaemonConfig, DaemonTransport, NO_FILESYSTEM};
-use crate::serving::daemon_watchdog::{DaemonWatchdog, is_timeout, run_with_watchdog};
+use crate::serving::daemon_watchdog::{DaemonWatchdog, is_timeout};
 use crate::serving::ublk;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
@@ -354,13 +354,8 @@ impl DaemonProcess {
         }
     }
 
-    /// Runs what waits for the daemon's devices in the kernel, and kills the daemon when it does not answer for `limit`
-    /// meanwhile: that it has hurried a moment ago does not mean that it still runs.
-    pub(crate) fn run_with_watchdog<T>(&self, limit: Duration, wait: impl FnOnce() -> T) -> T {
-        run_with_watchdog(&self.control(), limit, || self.kill(), wait)
-    }
-
-    /// For what can't hold on to this meanwhile; none once the daemon has ended.
+    /// For what waits for its devices in the kernel: that it has hurried a moment ago does not mean that it still runs.
+    /// None once it has ended.
     pub(crate) fn watchdog(&self, limit: Duration) -> Option<DaemonWatchdog> {
         let daemon = ProcessId::from_pid(self.pid)?;
         Some(DaemonWatchdog { control: self.control(), daemon, limit })

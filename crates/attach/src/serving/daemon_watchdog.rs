@@ -53,7 +53,7 @@ pub(crate) fn run_with_watchdog<T>(
     })
 }
 
-/// The same for those who can't hold on to the daemon meanwhile.
+/// A daemon to watch, apart from what owns it: that may change meanwhile.
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonWatchdog {
     pub control: PathBuf,
@@ -62,9 +62,13 @@ pub(crate) struct DaemonWatchdog {
     pub limit: Duration,
 }
 
-impl DaemonWatchdog {
-    pub(crate) fn run<T>(&self, wait: impl FnOnce() -> T) -> T {
-        run_with_watchdog(&self.control, self.limit, || self.daemon.signal(Signal::KILL), wait)
+/// As [`run_with_watchdog`]; where no daemon runs, nothing waits for one.
+pub(crate) fn run_watched<T>(watchdog: Option<DaemonWatchdog>, wait: impl FnOnce() -> T) -> T {
+    match watchdog {
+        Some(DaemonWatchdog { control, daemon, limit }) => {
+            run_with_watchdog(&control, limit, || daemon.signal(Signal::KILL), wait)
+        }
+        None => wait(),
     }
 }
 
