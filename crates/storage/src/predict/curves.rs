@@ -1,10 +1,7 @@
 //! Latency over load in virtual time, under loads that are the same for every medium.
 
-use serde::Serialize;
-
-use super::paced::{PacedPrediction, measured_load, paced_load};
 use super::{AccessPattern, ClosedLoop, closed_loop, initial_state, requests_that_fill};
-use crate::catalogue::{CatalogueMedium, LoadMeasurement, MediumKind};
+use crate::catalogue::{CatalogueMedium, MediumKind};
 
 /// Requests of one kind, at rising queue depths.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +36,7 @@ pub const STANDARD_LOADS: [StandardLoad; 4] = [
 ];
 
 /// A medium's answer at one queue depth.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
     pub queue_depth: usize,
     pub iops: f64,
@@ -75,18 +72,6 @@ pub fn load_curve(medium: &CatalogueMedium, load: &StandardLoad, seed: u64) -> V
         }
     };
     load.queue_depths.iter().map(answer_at).collect()
-}
-
-/// A medium's answer to the load of a `[[measured]]` row, its own or another medium's, in the steady state.
-pub fn answer_to_measured_load(
-    medium: &CatalogueMedium,
-    row: &LoadMeasurement,
-    duration_s: f64,
-    seed: u64,
-) -> PacedPrediction {
-    let initial = crate::stack::InitialState::Steady;
-    let mut model = medium.model(medium.capacity_bytes(), seed, initial);
-    paced_load(&mut *model, &measured_load(row, duration_s, seed))
 }
 
 #[cfg(test)]

@@ -222,6 +222,17 @@ pub fn measured_load(row: &LoadMeasurement, duration_s: f64, seed: u64) -> Paced
     PacedLoad { streams, block_bytes: u64::from(row.block_bytes), warmup_s: 0.5, duration_s, seed }
 }
 
+/// Plays the load of a row, its own or another medium's, against a medium in its steady state.
+pub fn play_measured(
+    medium: &CatalogueMedium,
+    row: &LoadMeasurement,
+    duration_s: f64,
+    seed: u64,
+) -> PacedPrediction {
+    let mut model = medium.model(medium.capacity_bytes(), seed, InitialState::Steady);
+    paced_load(&mut *model, &measured_load(row, duration_s, seed))
+}
+
 /// Plays a measured load against a medium: each figure of the row beside the model's.
 pub fn compare_measured(
     medium: &CatalogueMedium,
@@ -229,8 +240,7 @@ pub fn compare_measured(
     duration_s: f64,
     seed: u64,
 ) -> Vec<LoadFigure> {
-    let mut model = medium.model(medium.capacity_bytes(), seed, InitialState::Steady);
-    let prediction = paced_load(&mut *model, &measured_load(row, duration_s, seed));
+    let prediction = play_measured(medium, row, duration_s, seed);
     let mut figures = Vec::new();
     if row.offered_writes_per_s() > 0.0 {
         figures.push(LoadFigure {

@@ -6,10 +6,8 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use underlay_report::html::curves::{CurveLine, CurvePage, CurveSection};
 use underlay_report::quantity;
 use underlay_storage::catalogue::{CatalogueMedium, LoadMeasurement};
-use underlay_storage::predict::curves::{
-    CurvePoint, STANDARD_LOADS, StandardLoad, answer_to_measured_load, load_curve,
-};
-use underlay_storage::predict::paced::PacedPrediction;
+use underlay_storage::predict::curves::{CurvePoint, STANDARD_LOADS, StandardLoad, load_curve};
+use underlay_storage::predict::paced::{PacedPrediction, play_measured};
 
 use super::serve;
 use crate::arguments::CompareMediaArguments;
@@ -101,9 +99,8 @@ fn run_measured_loads(media: &[CatalogueMedium]) -> Vec<MeasuredComparison<'_>> 
     }
     rows.sort_by(|row, other| row.offered_per_s().total_cmp(&other.offered_per_s()));
     let run = |row| {
-        let answers = for_each_medium(media, |medium| {
-            answer_to_measured_load(medium, row, MEASURED_LOAD_SECONDS, SEED)
-        });
+        let answers =
+            for_each_medium(media, |medium| play_measured(medium, row, MEASURED_LOAD_SECONDS, SEED));
         let own_row =
             |medium: &'_ CatalogueMedium| medium.measured.iter().position(|own| is_same_load(own, row));
         let own_rows = media.iter().map(|medium| own_row(medium).map(|place| &medium.measured[place]));
@@ -152,20 +149,18 @@ const MEASURED_COLUMNS: [&str; 9] =
 
 /// A row of the model's, and one of what was measured where the medium has it.
 fn measured_rows(media: &[CatalogueMedium], compared: &MeasuredComparison<'_>) -> Vec<[String; 9]> {
+    let show = |us: Option<f64>| us.map_or_else(|| quantity::ABSENT.to_owned(), quantity::latency);
     let mut rows = Vec::new();
     for (medium, (answer, own_row)) in media.iter().zip(&compared.answers) {
         let modelled = [&answer.reads, &answer.writes].map(|latency| {
-            SHOWN_QUANTILES.map(|(share, _)| match latency.count() {
-                0 => quantity::ABSENT.to_owned(),
-                _ => quantity::latency(latency.quantile_us(share)),
-            })
+            SHOWN_QUANTILES.map(|(share, _)| show((latency.count() > 0).then(|| latency.quantile_us(share))))
         });
         let [[a, b, c], [d, e, f]] = modelled;
         let writes = quantity::rate(answer.writes_per_s);
         rows.push([medium.name.clone(), "modelled".into(), writes, a, b, c, d, e, f]);
         if let Some(row) = own_row {
             let [[a, b, c], [d, e, f]] = [&row.read_us, &row.write_us]
-                .map(|quantiles| SHOWN_QUANTILES.map(|shown| measured(quantiles, shown)));
+                .map(|quantiles| SHOWN_QUANTILES.map(|(share, _)| show(latency_us_at(quantiles, share))));
             let writes = quantity::rate(row.writes_per_s);
             rows.push([String::new(), "measured".into(), writes, a, b, c, d, e, f]);
         }
@@ -173,9 +168,9 @@ fn measured_rows(media: &[CatalogueMedium], compared: &MeasuredComparison<'_>) -
     rows
 }
 
-fn measured(quantiles: &[(f64, f64)], (share, _): (f64, &str)) -> String {
-    let found = quantiles.iter().find(|(other, _)| (other - share).abs() < 1e-9);
-    found.map_or_else(|| quantity::ABSENT.to_owned(), |(_, us)| quantity::latency(*us))
+/// What was measured of a share; rows have some shares only.
+fn latency_us_at(quantiles: &[(f64, f64)], share: f64) -> Option<f64> {
+    quantiles.iter().find(|(other, _)| (other - share).abs() < 1e-9).map(|(_, latency_us)| *latency_us)
 }
 
 fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, words: usize) -> String {
@@ -268,8 +263,8 @@ fn page(
                     modelled_points.push((offered_per_s, latency.quantile_us(share)));
                 }
                 let own = own_row.map(|row| if is_read { &row.read_us } else { &row.write_us });
-                let own = own.and_then(|own| own.iter().find(|(other, _)| (other - share).abs() < 1e-9));
-                measured_points.extend(own.map(|(_, us)| (offered_per_s, *us)));
+                let own_us = own.and_then(|quantiles| latency_us_at(quantiles, share));
+                measured_points.extend(own_us.map(|us| (offered_per_s, us)));
             }
             lines.push(CurveLine { series, name: name.clone(), points: modelled_points });
             if !measured_points.is_empty() {
