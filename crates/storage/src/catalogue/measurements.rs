@@ -104,14 +104,7 @@ pub(super) fn read(root: &mut TableReader<'_>, capacity_bytes: Option<f64>) -> O
 
 fn read_row(mut table: TableReader<'_>, capacity_bytes: Option<f64>) -> Option<LoadMeasurement> {
     let block_bytes = table.whole("block_bytes", 512.0, 16_777_216.0);
-    if block_bytes.is_some_and(|bytes| bytes % 512 != 0) {
-        table.mistake("`block_bytes` must be a multiple of 512");
-    }
-    if let Some((bytes, capacity_bytes)) = block_bytes.zip(capacity_bytes)
-        && f64::from(bytes) > capacity_bytes
-    {
-        table.mistake(format!("`block_bytes` is {bytes}, more than the medium holds"));
-    }
+    table.check_block(block_bytes.map(f64::from), capacity_bytes);
     let probe_per_s = table.number("probe_per_s", 1.0, 1e8);
     let probe_read_percent = table.number("probe_read_percent", 0.0, 100.0);
     let background_per_s = table.number("background_per_s", 0.0, 1e8);

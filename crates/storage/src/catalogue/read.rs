@@ -177,16 +177,7 @@ fn published(
         let value = table.number("value", 0.001, 1e9);
         let queue_depth = counts(&mut table, "queue_depth", 1.0, 4096.0, 1.0);
         let block_bytes = counts(&mut table, "block_bytes", 512.0, 16e6, 4096.0);
-        if let Some(bytes) = block_bytes
-            && bytes % 512.0 != 0.0
-        {
-            table.mistake("`block_bytes` must be a multiple of 512");
-        }
-        if let Some((bytes, capacity_bytes)) = block_bytes.zip(capacity_bytes)
-            && bytes > capacity_bytes
-        {
-            table.mistake(format!("`block_bytes` is {bytes}, more than the medium holds"));
-        }
+        table.check_block(block_bytes, capacity_bytes);
         let percentile = table.has("percentile").then(|| table.number("percentile", 1.0, 99.9999)).flatten();
         if table.has("percentile") && figure.is_some_and(|figure| !figure.has_percentiles()) {
             table.mistake("only latencies have a `percentile`");

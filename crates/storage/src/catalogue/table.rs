@@ -153,6 +153,18 @@ impl<'a> TableReader<'a> {
         field
     }
 
+    /// Finds what is wrong with a load's `block_bytes`. Both values are absent where they could not be read.
+    pub(super) fn check_block(&self, block_bytes: Option<f64>, capacity_bytes: Option<f64>) {
+        if block_bytes.is_some_and(|bytes| bytes % 512.0 != 0.0) {
+            self.mistake("`block_bytes` must be a multiple of 512");
+        }
+        if let Some((bytes, capacity_bytes)) = block_bytes.zip(capacity_bytes)
+            && bytes > capacity_bytes
+        {
+            self.mistake(format!("`block_bytes` is {bytes}, more than the medium holds"));
+        }
+    }
+
     /// Whether the table has what it need not have.
     pub(super) fn has(&mut self, key: &'static str) -> bool {
         self.section.take(key).is_some()
