@@ -269,16 +269,12 @@ impl HeldResource for MountedVolumes {
 
     fn detach(&mut self) -> Result<(), AttachError> {
         let limit = self.volumes.hurry_limit;
-        if let Some(daemon) = self.volumes.daemon.as_ref().filter(|_| !self.mounts.is_empty()) {
+        if self.is_bare || !self.mounts.is_empty() {
             // Without a daemon there is nothing to hurry, and the write-out below tells what that means.
-            daemon.hurry_or_kill(limit);
+            self.volumes.hurry_or_kill(limit);
         }
         let mut lost = None;
-        if self.is_bare {
-            self.is_bare = false;
-            if let Some(daemon) = &self.volumes.daemon {
-                daemon.hurry_or_kill(limit);
-            }
+        if std::mem::take(&mut self.is_bare) {
             lost = self.volumes.write_out().err();
         }
         while let Some((path, _)) = self.mounts.last() {
