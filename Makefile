@@ -58,6 +58,7 @@ MEMBER_KILLS = 20
     quick \
     quickstart \
     schema \
+    silicon \
     simulate \
     simulate-proof \
     slow-motion \
@@ -88,6 +89,7 @@ help:
 	@echo "make gateway-greedy  256 slow and greedy clients of each kind and 10,000 idle connections for ten minutes, the gateway in a control group of 256 MiB: others are served all the time"
 	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service, on a cluster that runs already, and behind Alluxio and each way of the gateway"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
+	@echo "make silicon      play the loads under which drives were measured against their models, and write docs/silicon.md's tables"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/data/fidelity.json and its summary in docs/fidelity.md"
 	@echo "make gateway-performance  measure the S3 gateway's hits, misses, writes, renames and metadata beside nginx's cache, the store itself and what PEERS names, and write docs/gateway-performance.md"
 	@echo "make gateway-s3-tests S3_TESTS=DIR  run Ceph's s3-tests, checked out there, against the S3 gateway, and write docs/data/gateway-s3-tests.json"
@@ -218,6 +220,11 @@ overhead:
 fidelity: build
 	@scripts/install-packages test
 	$(AS_ROOT) benches/fidelity
+
+silicon:
+	cargo build --release --locked -p underlay-storage --example measured_drives
+	benches/silicon
+	scripts/render-tables --write
 
 gateway-performance: gateway
 	cargo build --release --locked -p underlay-gateway --examples

@@ -70,6 +70,33 @@ class FidelityTest(unittest.TestCase):
         self.assertEqual(summary[fidelity.GROUPS["published"], "difference"]["compared_rows"], 1)
 
 
+class SiliconTest(unittest.TestCase):
+    def setUp(self):
+        self.silicon = load_program("benches/silicon")
+
+    def test_summary_covers_all_rows(self):
+        tables = read_tables("silicon.json")
+        rows = tables["figures"]["rows"]
+        self.assertEqual(list(self.silicon.summary_rows(rows)), tables["summary"]["rows"])
+        judged = sum(row["judged_rows"] for row in tables["summary"]["rows"] if row["medium"] == self.silicon.ALL)
+        self.assertEqual(judged, len(rows))
+        off = [row for row in rows if not row["is_within"]]
+        self.assertEqual(len(tables["off"]["rows"]), len(off))
+
+    def test_lines_of_model_become_sound_data(self):
+        line = ('{"medium": "a", "model": "a", "offered_per_s": 30000.0, "held_out": %s, "saturated": false, '
+                '"figure": "%s", "measured": 100.0, "modelled": %s, "ratio": %s, "within": %s}')
+        lines = [line % ("true", "read p99", 50.0, 0.5, "false"), line % ("false", "read p99", 180.0, 1.8, "false"),
+                 line % ("false", "write p50", 101.0, 1.01, "true"), line % ("true", "writes/s", 99.0, 0.99, "true")]
+        data = self.silicon.make_data([self.silicon.figure_row(each) for each in lines], 20)
+        data_tables.check_data(data, "silicon.json")
+        summary = {(row["medium"], row["group"]): row for row in data["tables"]["summary"]["rows"]}
+        # A figure of half the measured one is further off than one of 1.8 times.
+        self.assertEqual([row["difference_percent"] for row in data["tables"]["off"]["rows"]], [-50.0, 80.0])
+        self.assertEqual((summary["all", "fitted"]["within_rows"], summary["all", "fitted"]["judged_rows"]), (1, 2))
+        self.assertEqual(summary["a", self.silicon.RATES]["worst_at"], "30,000 offered, writes/s")
+
+
 class PredictionTest(unittest.TestCase):
     def setUp(self):
         self.prediction = load_program("benches/prediction")

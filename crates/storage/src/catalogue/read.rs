@@ -45,6 +45,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
     if label == Some(CalibrationLabel::Proxy) && note.is_none() && !root.has("note") {
         root.mistake("a proxy needs a `note` that says what stands for what");
     }
+    let measurements = root.source_keys("measurements");
     let capacity = root.quantity(NumberRange::Whole, "capacity_bytes", 1e6, 1e18);
     let mut volume = VolumeRules::read(&mut root);
     // The outer option is empty if the rules can't be read, the inner one if there are none.
@@ -94,6 +95,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<CatalogueMe
         logical_sector,
         price: price?,
         sources,
+        measurements: measurements?,
         model: model?,
         volume: volume?,
         tail: tail?,

@@ -257,6 +257,31 @@ impl<'a> TableReader<'a> {
         }
     }
 
+    /// An optional list of keys of `[sources]`.
+    pub(super) fn source_keys(&mut self, key: &'static str) -> Option<BTreeSet<String>> {
+        const EXPECTED: &str = "a list of keys of entries in [sources]";
+        if !self.has(key) {
+            return Some(BTreeSet::new());
+        }
+        let field = self.required(key, EXPECTED)?;
+        if !field.is_array() {
+            self.mismatch(&field, EXPECTED);
+            return None;
+        }
+        let key_of = |element: Field<'_>| {
+            let Some(key) = element.as_text() else {
+                self.mismatch(&element, EXPECTED);
+                return None;
+            };
+            if !self.ledger.sources.contains_key(key) {
+                let message = format!("there is no source \"{}\" in [sources]", key.escape_debug());
+                self.mistake_at(element.span.clone(), message);
+            }
+            Some(key.to_owned())
+        };
+        field.elements().into_iter().map(key_of).collect()
+    }
+
     /// The reader of a table inside this one.
     pub(super) fn inside(
         &mut self,

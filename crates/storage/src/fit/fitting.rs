@@ -4,7 +4,7 @@
 //! In which order a queue is served can't be read off: each order is asked for the fitted points in virtual time, and
 //! the nearer one wins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use underlay_record::Histogram;
 
@@ -261,6 +261,7 @@ fn medium(
             rent: None,
         },
         sources: BTreeMap::new(),
+        measurements: BTreeSet::from([SOURCE.to_owned()]),
         published: medium_file::published(profile, &model),
         model,
         volume: None,

@@ -192,6 +192,8 @@ pub fn medium_text(medium: &CatalogueMedium) -> String {
     if let Some(note) = &medium.note {
         line(format!("note = {}", quoted(note)));
     }
+    let measurements: Vec<String> = medium.measurements.iter().map(|key| quoted(key)).collect();
+    line(format!("measurements = [{}]", measurements.join(", ")));
     let capacity = &medium.capacity;
     line(format!(
         "capacity_bytes = {{ value = {}, source = {} }}",

@@ -70,7 +70,7 @@ pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Exit
         price_source,
         medium: &medium,
     };
-    let advice = memory::advise(&about.calibration, &wanted, catalogue::builtin())
+    let advice = memory::advise(&about.calibration, &wanted, catalogue::judgeable())
         .map_err(|refusal| ExitFailure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
     match arguments.about.json {
         true => {

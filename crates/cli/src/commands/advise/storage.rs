@@ -93,7 +93,7 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Exi
         initial: InitialState::Steady,
         most_devices: arguments.most_devices,
     };
-    let advice = storage::search(&about.calibration, &wanted, catalogue::builtin(), catalogue::layouts())
+    let advice = storage::search(&about.calibration, &wanted, catalogue::judgeable(), catalogue::layouts())
         .map_err(|refusal| ExitFailure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
     match arguments.about.json {
         true => {

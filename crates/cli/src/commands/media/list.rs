@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use underlay_record::PriceSum;
 use underlay_report::quantity;
 use underlay_report::terminal::wrap;
-use underlay_storage::catalogue::{self, CatalogueMedium, LayoutPreset, MediumKind};
+use underlay_storage::catalogue::{self, CatalogueMedium, LayoutPreset, MediumBasis, MediumKind};
 
 use crate::exit_codes::ExitFailure;
 use crate::output;
@@ -18,13 +18,27 @@ struct MediaListing<'a> {
 pub(crate) fn list(json: bool) -> Result<ExitCode, ExitFailure> {
     let listing = MediaListing { media: catalogue::builtin(), layouts: catalogue::layouts() };
     if json {
-        let value = serde_json::json!({ "media": listing.media, "layouts": listing.layouts });
+        let media: Vec<_> = listing.media.iter().map(with_basis).collect();
+        let value = serde_json::json!({ "media": media, "layouts": listing.layouts });
         let text = serde_json::to_string_pretty(&value).expect("the catalogue is plain data");
         output::print(&text);
     } else {
         output::print(&render(&listing, output::width()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A medium as data, with what it rests on.
+fn with_basis(medium: &CatalogueMedium) -> serde_json::Value {
+    let mut value = serde_json::to_value(medium).expect("the catalogue is plain data");
+    value["basis"] = serde_json::to_value(medium.basis()).expect("counts are plain data");
+    value
+}
+
+/// `42/6/52`, and a mark where no figure can tell how wrong that is.
+fn basis_mark(basis: MediumBasis) -> String {
+    let [measured, published, estimated] = basis.shares_percent();
+    format!("{measured}/{published}/{estimated}{}", if basis.is_guess() { " !" } else { "" })
 }
 
 fn heading(kind: MediumKind) -> &'static str {
@@ -55,13 +69,13 @@ fn render(listing: &MediaListing<'_>, width: usize) -> String {
             continue;
         }
         media.sort_by(|a, b| (a.year, &a.name).cmp(&(b.year, &b.name)));
-        lines.heading(&mut text, heading(kind), ["year", "capacity", "price", "$/TB", "figures"]);
+        lines.heading(&mut text, heading(kind), ["year", "capacity", "price", "$/TB", "m/p/e %"]);
         for medium in media {
             let numbers = TitleNumbers {
                 first: medium.year.to_string(),
                 bytes: medium.capacity_bytes() as f64,
                 price: medium.price(),
-                label: medium.label.name(),
+                basis: basis_mark(medium.basis()),
             };
             lines.line(&mut text, &medium.name, &medium.title, numbers);
         }
@@ -75,18 +89,19 @@ fn render(listing: &MediaListing<'_>, width: usize) -> String {
             first: devices.to_string(),
             bytes: layout.capacity_bytes() as f64,
             price: layout.price(),
-            label: "",
+            basis: String::new(),
         };
         lines.line(&mut text, &layout.name, &layout.summary(), numbers);
     }
-    let note = "Rent is for three years. Rates and prices of cloud volumes follow their size; those above are for the \
+    let note = "m/p/e: shares of the model's values that were measured, published and estimated. `!` marks a medium that \
+         no measured or published figure of the device itself can judge: prefer another. Rent is for three years. Rates and prices of cloud volumes follow their size; those above are for the \
          capacity shown. `underlay media show NAME` prints every number with its \
          source, and what the model makes of the published figures.";
     text + "\n" + &wrap(note, width.min(100), "").join("\n") + "\n"
 }
 
-/// Year or number of disks, capacity, price, dollars a TB and label; two blanks before each.
-const COLUMNS: [usize; 5] = [5, 8, 12, 12, 9];
+/// Year or number of disks, capacity, price, dollars a TB and basis; two blanks before each.
+const COLUMNS: [usize; 5] = [5, 8, 12, 12, 10];
 
 /// The numbers behind a title.
 struct TitleNumbers {
@@ -94,7 +109,8 @@ struct TitleNumbers {
     first: String,
     bytes: f64,
     price: PriceSum,
-    label: &'static str,
+    /// What it rests on; empty for a layout.
+    basis: String,
 }
 
 impl TitleNumbers {
@@ -106,7 +122,7 @@ impl TitleNumbers {
         let rent = if self.price.rent_usd > 0.0 { " rent" } else { "" };
         let [price, per_tb] =
             [self.price.usd, self.usd_per_tb()].map(|usd| format!("{}{rent}", dollars(usd)));
-        [self.first.clone(), quantity::bytes(self.bytes), price, per_tb, self.label.to_owned()]
+        [self.first.clone(), quantity::bytes(self.bytes), price, per_tb, self.basis.clone()]
     }
 
     /// Without a heading above them, so each says what it is.
@@ -117,7 +133,7 @@ impl TitleNumbers {
             quantity::bytes(self.bytes),
             format!("price {}{price}", dollars(self.price.usd)),
             format!("{} a TB", dollars(self.usd_per_tb())),
-            self.label.to_owned(),
+            self.basis.clone(),
         ];
         words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
     }
