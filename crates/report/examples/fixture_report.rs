@@ -2,7 +2,7 @@
 //! `cargo run -p underlay-report --example fixture_report -- OUT.html
 //! [large|interrupted|stepped|mapreduce|accumulo|benchmarks|DIRECTORY]`.
 
-#[path = "../tests/fixture/mod.rs"]
+#[path = "../tests/pure/fixture/mod.rs"]
 mod fixture;
 
 use std::process::ExitCode;

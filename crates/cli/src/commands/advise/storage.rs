@@ -94,7 +94,9 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Exi
         most_devices: arguments.most_devices,
     };
     let advice = storage::search(&about.calibration, &wanted, catalogue::judgeable(), catalogue::layouts())
-        .map_err(|refusal| ExitFailure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
+        .map_err(|refusal| {
+        ExitFailure::Mistake(format!("there is no answer from these runs: {refusal}"))
+    })?;
     match arguments.about.json {
         true => {
             let answer = StorageAnswer {
