@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.error
 import urllib.parse
@@ -207,7 +208,7 @@ def commit(bench, subject, name, objects):
         before, begun = bench.cpu_s(subject.servers), time.monotonic()
         out, err = process.communicate("\n")
     if process.returncode != 0 or ready != "ready\n":
-        raise RuntimeError(f"commit: {' '.join(err.split())[:400]}")
+        raise RuntimeError(bench.describe_failure("commit", err))
     expect(subject, objects)
     return followed(bench, subject, json.loads(out), before, begun)
 
@@ -266,23 +267,21 @@ def cell(bench, rounds, name, scale=1.0, digits=0):
     return bench.spread(rounds, name, scale, digits) if all(name in figures for figures in rounds) else ""
 
 
-def headlines(bench, measured):
+def glance(bench, measured):
     """Every row below, with all subjects side by side: none has a goal."""
-    lines = []
+    names = list(dict.fromkeys(name for those in measured["found"].values() for name in those))
+    lines = ["", "Writes at a glance: PUTs a second and their p50; seconds for a rename or a commit.", "",
+             f"| | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
     for place, those in measured["found"].items():
-        is_put = place.startswith("PUT")
-        values = []
-        for name, rounds in those.items():
+        cells = []
+        for rounds in map(those.get, names):
             if not rounds:
-                values.append(f"{name}: not measured")
-            elif is_put:
-                each = f"{bench.middle(rounds, 'per_core'):,.0f} a core, " if "per_core" in rounds[0] else ""
-                p50_us, p99_us = bench.middle(rounds, "p50_us"), bench.middle(rounds, "p99_us")
-                values.append(f"{name}: {bench.middle(rounds, 'per_s'):,.0f}/s, {each}"
-                              f"p50 {p50_us:,.0f} µs, p99 {p99_us:,.0f} µs")
+                cells.append("")
+            elif place.startswith("PUT"):
+                cells.append(f"{bench.middle(rounds, 'per_s'):,.0f}/s, {bench.middle(rounds, 'p50_us') / 1000:,.1f} ms")
             else:
-                values.append(f"{name}: {bench.middle(rounds, 'seconds'):,.2f} s for {rounds[0]['objects']:,} files")
-        lines.append(f"| {place} | | {'; '.join(values)} | |")
+                cells.append(f"{bench.middle(rounds, 'seconds'):,.2f} s for {rounds[0]['objects']:,}")
+        lines.append(f"| {place} | {' | '.join(cells)} |")
     return lines
 
 
@@ -338,10 +337,11 @@ def page(bench, measured):
     puts = {place: those for place, those in found.items() if place.startswith("PUT")}
     lines = [
         "", "## Writes", "",
-        f"{options.write_rounds} rounds, of which Alluxio has the first. Everything is on one disk: "
-        f"{measured['disk']}. Its own `fdatasync` "
-        f"after 4 KiB at the end of a file takes {bench.spread(syncs, 'p50_us')} µs (p50) and "
-        f"{bench.spread(syncs, 'p99_us')} µs (p99).",
+        *textwrap.wrap(
+            f"{options.write_rounds} rounds, of which Alluxio has the first. Everything is on one disk: "
+            f"{measured['disk']}. Its own `fdatasync` after 4 KiB at the end of a file takes "
+            f"{bench.spread(syncs, 'p50_us')} µs (p50) and {bench.spread(syncs, 'p99_us')} µs (p99).",
+            118, break_long_words=False, break_on_hyphens=False),
         *SUBJECTS.rstrip().split("\n"),
     ]
     for place, those in puts.items():
