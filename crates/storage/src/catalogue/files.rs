@@ -55,7 +55,11 @@ pub(super) const MEDIA: &[(&str, &str)] = files![
     "media/gcp-pd-ssd.toml",
     "media/nvme-tcp-9300.toml",
     "media/i3-2xlarge.toml",
+    "media/i3en-3xlarge.toml",
+    "media/m5d-2xlarge.toml",
     "media/i4i-xlarge.toml",
+    "media/i7i-2xlarge.toml",
+    "media/m8id-4xlarge.toml",
 ];
 
 /// Path and text.
