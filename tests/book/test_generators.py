@@ -189,6 +189,9 @@ class OutsideStudiesTest(unittest.TestCase):
     def test_errors_are_ours_over_published(self):
         for row in self.rows:
             ours, published = row["ours_ratio"], row["published_ratio"]
+            if ours is None:
+                self.assertIsNone(row["error_percent"])
+                continue
             self.assertAlmostEqual(row["error_percent"], (ours / published - 1) * 100, delta=0.1)
 
     def test_reported_cells_become_sound_rows(self):
@@ -206,6 +209,21 @@ class OutsideStudiesTest(unittest.TestCase):
         data_tables.check_data(data, "outside-studies.json")
         self.assertEqual([data["tables"]["summary"]["rows"][0][key] for key in ("published_count", "measured_count")],
                          [2, 1])
+
+    def test_job_is_compared_by_its_duration(self):
+        ratio = {"study": "sort", "workload": "terasort", "figure": "duration", "storage": "ssd", "against": "disk",
+                 "value": 0.5}
+        cells = [{"storage": storage, "workload": "terasort", "state": "completed", "job": {"duration_s": duration_s}}
+                 for storage, duration_s in (("ssd", 30.0), ("disk", 50.0))]
+        self.assertEqual(self.outside.measured_row(ratio, cells, "2026-11-30")["ours_ratio"], 0.6)
+
+    def test_ratio_without_a_run_keeps_its_row(self):
+        ratio = {"study": "fio", "workload": "reads", "figure": "read mean", "storage": "nvme", "against": "sata",
+                 "value": 0.5}
+        earlier = self.outside.measured_row(ratio, [], "2026-11-30") | {"ours_ratio": 0.6}
+        self.assertEqual(self.outside.kept_row(ratio, [earlier]), earlier)
+        other = self.outside.kept_row(ratio | {"value": 0.7}, [earlier])
+        self.assertEqual([other[key] for key in ("published_ratio", "ours_ratio", "run_on")], [0.7, None, None])
 
 
 class CephTestsTest(unittest.TestCase):

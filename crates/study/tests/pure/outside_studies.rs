@@ -62,7 +62,7 @@ fn published() -> Vec<Ratio> {
 #[test]
 fn outside_studies_are_sound_with_published_ratio() {
     let (studies, published) = (studies(), published());
-    assert!(studies.len() >= 6);
+    assert!(studies.len() >= 12);
     for (name, study) in &studies {
         assert!(study.title.is_some(), "{name} has no title");
         assert!(published.iter().any(|ratio| ratio.study == *name), "{name} is compared with nothing");
