@@ -425,7 +425,7 @@ impl ScriptRun {
 
     fn wait_for_clients(&mut self) -> Result<(), String> {
         // Nothing else starts a gateway while clients wait for it.
-        self.start_what_is_down()?;
+        self.restart_stopped()?;
         let are_done = |run: &ScriptRun| run.clients.iter().all(|client| client.left.get() == 0);
         self.wait_until(CLIENTS_WITHIN, "clients have been waiting for an answer", are_done)
     }
@@ -441,12 +441,16 @@ impl ScriptRun {
         Ok(())
     }
 
-    /// Waits until all gateways serve.
-    fn come_up(&mut self) -> Result<(), String> {
-        // A stopping gateway is restarted afterwards.
+    /// Starts what is down, and what is stopping as soon as it has stopped.
+    fn restart_stopped(&mut self) -> Result<(), String> {
         let is_over = |run: &ScriptRun| !run.gateways.iter().any(SimulatedGateway::is_terminating);
         self.wait_until(READY_WITHIN, "a gateway has been stopping", is_over)?;
-        self.start_what_is_down()?;
+        self.start_what_is_down()
+    }
+
+    /// Waits until all gateways serve.
+    fn come_up(&mut self) -> Result<(), String> {
+        self.restart_stopped()?;
         let are_ready = |run: &ScriptRun| run.gateways.iter().all(SimulatedGateway::is_ready);
         self.wait_until(
             READY_WITHIN,
