@@ -187,7 +187,7 @@ impl MeasuredCell {
         };
         let raws: Vec<RawRepetition> = sound(records)?
             .into_iter()
-            .map(|record| RawRepetition::from_record(record, &fronts).map(|raw| raw.to_volumes(fan)))
+            .map(|record| RawRepetition::from_record(record, &fronts).map(|raw| raw.seen_by_devices(fan)))
             .collect::<Result<_, _>>()?;
         if raws.is_empty() {
             return Err(PredictionRefusal::Record {
@@ -268,7 +268,7 @@ fn reads(operation: &str) -> bool {
 
 impl RawRepetition {
     /// The requests to the volumes, where the figures are those of devices.
-    fn to_volumes(self, fan: FanOut) -> RawRepetition {
+    fn seen_by_devices(self, fan: FanOut) -> RawRepetition {
         RawRepetition {
             writes: self.writes / fan.copies,
             write_bytes: self.write_bytes / fan.copies,

@@ -1,8 +1,8 @@
 //! Plays the loads under which drives were measured against their models, in virtual time, and prints each figure.
 //!
-//! `measured_drives [--seconds S] [--brief | --json] [MEDIUM[=MODEL]]..`: a medium is a name of the catalogue or a file;
-//! `MODEL` is another medium that is to answer in its place. Without one, all measured media of the catalogue are played.
-//! `--json` prints an object for each figure that is judged, one a line.
+//! `measured_drives [--seconds S] [--brief | --json] [MEDIUM[=MODEL]]..`: a medium is a name of the catalogue or a
+//! file; `MODEL` is another medium that is to answer in its place. Without one, all measured media of the catalogue are
+//! played. `--json` prints an object for each figure that is judged, one a line.
 
 use std::error::Error;
 

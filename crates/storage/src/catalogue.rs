@@ -457,8 +457,8 @@ pub(crate) fn plain_number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Those of the media that come with Underlay whose models some measured or published figure can judge: what a search may
-/// propose without having been asked for it.
+/// Those of the media that come with Underlay whose models some measured or published figure can judge: what a search
+/// may propose without having been asked for it.
 pub fn judgeable() -> &'static [CatalogueMedium] {
     static MEDIA: OnceLock<Vec<CatalogueMedium>> = OnceLock::new();
     MEDIA.get_or_init(|| builtin().iter().filter(|medium| !medium.basis().is_guess()).cloned().collect())

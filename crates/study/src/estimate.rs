@@ -1,6 +1,6 @@
 //! How long a study takes on this machine's clock, before it runs.
 //!
-//! The times are from runs on two CPUs whose parts are on record (`tests/pure/estimates.rs`); a run records its estimate and
+//! The times are from runs on two CPUs whose parts are on record (`pure/estimates.rs`); a run records its estimate and
 //! its real times.
 
 use std::collections::BTreeSet;

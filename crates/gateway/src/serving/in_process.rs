@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 use super::accepting::ConnectionSource;
 use super::access_log::AccessLog;
 use super::metrics::RequestMetrics;
-use super::{GatewayFault, OpenEngine, ServingContext, setup_of};
+use super::{GatewayFault, OpenEngine, ServingContext, ends_unopened, require_metadata, setup_of};
 use crate::blocking;
 use crate::cluster;
 use crate::config::{ConfigSecrets, GatewayConfig};
@@ -73,6 +74,8 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     terminate: impl Future<Output = ()>,
 ) -> Result<bool, GatewayFailure> {
     let secrets = ConfigSecrets::read(&config)?;
+    // One that is new has acknowledged nothing.
+    let is_new = require_metadata(&config.local.directory).is_err();
     let locked = lock_directory(&config.local.directory)?;
     let (arrivals, etcd, connect) = match others {
         Some((arrivals, SimulatedCluster { etcd, connect })) => (Some(arrivals), Some(etcd), Some(connect)),
@@ -81,8 +84,15 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let (sharing, peers) = cluster::sharing_of(&config, &secrets, connect)?.unzip();
     let setup = EngineSetup { open_store, ..setup_of(&config, &secrets, sharing) };
     let progress = ImportProgress::default();
-    let opened =
-        OpenEngine::open_locked((&config, &secrets), (setup, peers, etcd), locked, &progress, false).await?;
+    let opening =
+        OpenEngine::open_locked((&config, &secrets), (setup, peers, etcd), locked, &progress, false);
+    let mut terminate = pin!(terminate);
+    let opened = tokio::select! {
+        // In one order, so that a run can be repeated.
+        biased;
+        opened = opening => opened?,
+        () = &mut terminate => return Ok(ends_unopened(is_new)),
+    };
     let front = ServingContext {
         requests: Arc::new(RequestMetrics::default()),
         permissions: Arc::new(KeyPermissions::new(&config.keys, &secrets.of_clients)),

@@ -1,5 +1,5 @@
-//! What a medium rests on: how much of its model was measured, published or estimated, and by how many figures it can be
-//! judged.
+//! What a medium rests on: how much of its model was measured, published or estimated, and by how many figures it can
+//! be judged.
 
 use serde::Serialize;
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_of_catalogue_is_counted_once() {
+    fn values_of_catalogue_are_counted_once() {
         for medium in catalogue::builtin() {
             let basis = medium.basis();
             let entries = medium.model.entries().len();
@@ -107,7 +107,7 @@ mod tests {
         let [measured, _, estimated] = basis.shares_percent();
         assert!(measured > 30 && estimated < 60, "{basis:?}");
         assert!(!basis.is_guess());
-        let without = catalogue::find("nvme-tcp-9300").unwrap().basis();
-        assert!(without.is_guess(), "{without:?}");
+        let link = catalogue::find("nvme-tcp-9300").unwrap().basis();
+        assert!(link.is_guess(), "{link:?}");
     }
 }

@@ -93,10 +93,10 @@ fn render(listing: &MediaListing<'_>, width: usize) -> String {
         };
         lines.line(&mut text, &layout.name, &layout.summary(), numbers);
     }
-    let note = "m/p/e: shares of the model's values that were measured, published and estimated. `!` marks a medium that \
-         no measured or published figure of the device itself can judge: prefer another. Rent is for three years. Rates and prices of cloud volumes follow their size; those above are for the \
-         capacity shown. `underlay media show NAME` prints every number with its \
-         source, and what the model makes of the published figures.";
+    let note = "m/p/e: shares of the model's values that were measured, published and estimated. `!` marks a medium \
+         that no measured or published figure of the device itself can judge: prefer another. Rent is for three years. \
+         Rates and prices of cloud volumes follow their size; those above are for the capacity shown. `underlay media \
+         show NAME` prints every number with its source, and what the model makes of the published figures.";
     text + "\n" + &wrap(note, width.min(100), "").join("\n") + "\n"
 }
 
