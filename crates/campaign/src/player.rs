@@ -101,7 +101,11 @@ impl<S: PlayedScript> ScriptPlayer<S> {
         let fail = |words: String| Ok(ScriptReport { failure: Some(words), ..ScriptReport::default() });
         let text = serde_json::to_string(script)
             .map_err(|error| CommandProblem::Bug(format!("a script can't be written as JSON: {error}")))?;
-        if !self.child.stdin.as_mut().is_some_and(|input| writeln!(input, "{text}").is_ok()) {
+        let has_taken_it = match self.child.stdin.as_mut() {
+            Some(input) => writeln!(input, "{text}").is_ok(),
+            None => false,
+        };
+        if !has_taken_it {
             return self.ended();
         }
         let deadline = Instant::now() + S::TIMEOUT;

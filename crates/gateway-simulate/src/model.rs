@@ -189,7 +189,7 @@ impl ModelState {
         let is_etag = match (&version.etag, &seen.etag) {
             (Some(expected), Some(found)) if !self.has_etags_of_its_own => {
                 let is_whole = !expected.contains('-') && !bare(found).contains('-');
-                !(is_whole || !self.has_listed_anew) || bare(expected) == bare(found)
+                (!is_whole && self.has_listed_anew) || bare(expected) == bare(found)
             }
             _ => true,
         };

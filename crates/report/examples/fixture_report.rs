@@ -2,6 +2,7 @@
 //! `cargo run -p underlay-report --example fixture_report -- OUT.html
 //! [large|interrupted|stepped|mapreduce|accumulo|benchmarks|DIRECTORY]`.
 
+#[allow(dead_code, reason = "the tests use the rest")]
 #[path = "../tests/pure/fixture/mod.rs"]
 mod fixture;
 

@@ -109,7 +109,7 @@ impl StepMixture {
             clocks: weight(2),
             waits: weight(12),
             keys: *random.pick(&[2, 5, 20]),
-            sizes: *random.pick::<&'static [u32]>(&[SMALL, SMALL, MIDDLE, LARGE]),
+            sizes: random.pick::<&'static [u32]>(&[SMALL, SMALL, MIDDLE, LARGE]),
         }
     }
 

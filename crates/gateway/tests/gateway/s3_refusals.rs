@@ -318,10 +318,10 @@ fn signed_form_without_a_policy_is_refused() {
     let program = Program::start_over_directory(directory.path(), "");
     let key = ("key".to_owned(), "a".to_owned());
     let whole = signed_form("lake", &[serde_json::json!(["starts-with", "$key", ""])]);
-    let with_key = |fields: &[(String, String)]| [fields, &[key.clone()]].concat();
+    let with_key = |fields: &[(String, String)]| [fields, std::slice::from_ref(&key)].concat();
     expect(&post(&program, &with_key(&whole)), 204, "", "whole");
     expect(&post(&program, &with_key(&whole[1..])), 400, "InvalidArgument", "without its policy");
-    expect(&post(&program, &[key.clone()]), 403, "AccessDenied", "without a signature too");
+    expect(&post(&program, std::slice::from_ref(&key)), 403, "AccessDenied", "without a signature too");
 }
 
 #[test]
