@@ -17,6 +17,8 @@ const PROBE_BYTES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Small objects that are on their way at the same time.
 const MANY_AT_ONCE: u32 = 8;
+/// Where a gateway can't start for want of its store, each of them takes seconds to break off.
+const MANY_WITHIN: Duration = Duration::from_secs(1800);
 
 /// Puts a small object and gets it, as often as it takes. It fails if that takes too long.
 pub(super) async fn probe(session: &ClientSession, key: &str, limit: Duration) {
@@ -114,6 +116,9 @@ pub(super) async fn many(session: &ClientSession, count: u32) {
     let lanes = (0..MANY_AT_ONCE).map(|lane| async move {
         let mut stored = 0_u64;
         for number in (lane..count.min(200_000)).step_by(MANY_AT_ONCE as usize) {
+            if session.world.now() - begun > MANY_WITHIN {
+                break;
+            }
             stored += u64::from(objects::put(session, PutOperation::plain(&name(number), 16)).await);
         }
         stored
