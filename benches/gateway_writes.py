@@ -267,9 +267,13 @@ def cell(bench, rounds, name, scale=1.0, digits=0):
     return bench.spread(rounds, name, scale, digits) if all(name in figures for figures in rounds) else ""
 
 
+def show_rate(per_s):
+    return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"
+
+
 def glance(bench, measured):
     """Every row below, with all subjects side by side: none has a goal."""
-    names = list(dict.fromkeys(name for those in measured["found"].values() for name in those))
+    names = list(dict.fromkeys(name for those in measured["found"].values() for name, rounds in those.items() if rounds))
     lines = ["", "Writes at a glance: PUTs a second and their p50; seconds for a rename or a commit.", "",
              f"| | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
     for place, those in measured["found"].items():
@@ -278,7 +282,7 @@ def glance(bench, measured):
             if not rounds:
                 cells.append("")
             elif place.startswith("PUT"):
-                cells.append(f"{bench.middle(rounds, 'per_s'):,.0f}/s, {bench.middle(rounds, 'p50_us') / 1000:,.1f} ms")
+                cells.append(f"{show_rate(bench.middle(rounds, 'per_s'))}/s, {bench.middle(rounds, 'p50_us') / 1000:,.1f} ms")
             else:
                 cells.append(f"{bench.middle(rounds, 'seconds'):,.2f} s for {rounds[0]['objects']:,}")
         lines.append(f"| {place} | {' | '.join(cells)} |")

@@ -443,6 +443,7 @@ impl ScriptRun {
 
     /// Starts what is down, and what is stopping as soon as it has stopped.
     fn restart_stopped(&mut self) -> Result<(), String> {
+        self.start_what_is_down()?;
         let is_over = |run: &ScriptRun| !run.gateways.iter().any(SimulatedGateway::is_terminating);
         self.wait_until(READY_WITHIN, "a gateway has been stopping", is_over)?;
         self.start_what_is_down()

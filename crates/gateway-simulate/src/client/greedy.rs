@@ -129,9 +129,11 @@ pub(super) async fn many(session: &ClientSession, count: u32) {
         accepted.saturating_sub(contents.keys().filter(|key| key.starts_with("many/")).count() as u64);
     let limit = session.model.settings().memory_bytes.div_ceil(1024).max(16 << 10) * session.gateways as u64;
     let duration = session.world.now() - begun;
-    session
-        .world
-        .note(format_args!("client {}: {accepted} of {count} small objects in {duration:?}", session.client));
+    let ending = if duration > MANY_WITHIN { ", broken off" } else { "" };
+    session.world.note(format_args!(
+        "client {}: {accepted} of {count} small objects in {duration:?}{ending}",
+        session.client
+    ));
     if pending > limit + u64::from(MANY_AT_ONCE) {
         session.model.fail(format!("{pending} names are pending, of {limit} that may be"));
     }

@@ -253,7 +253,8 @@ impl GatewayEngine {
             after.push(LAST);
         }
         // Keys that have other names there come in another order than all others, which would be passed over if a page
-        // ended with such a key. So these are only told of where the page has room for all.
+        // ended with such a key. So these are only told of where the page has room for all. A group that has its own
+        // name comes in order, whatever its keys are called.
         let mut out_of_order = Vec::new();
         loop {
             let mut listed = state.backend.list(&request.prefix, after.as_deref())?;
@@ -264,7 +265,9 @@ impl GatewayEngine {
                 {
                     continue;
                 }
-                if !has_own_name(&key) {
+                let is_group_in_order =
+                    grouping.group_of(&key).is_some_and(|group| group.ends_with('/') && has_own_name(group));
+                if !is_group_in_order && !has_own_name(&key) {
                     if out_of_order.len() <= request.most {
                         out_of_order.push((key, object));
                     }

@@ -175,7 +175,7 @@ pub(super) fn check_signed(
 }
 
 /// A week, as of S3.
-const MAX_LIFETIME_S: u32 = 604_800;
+const MAX_LIFETIME_S: i64 = 604_800;
 
 /// Why a request is refused before anything else is checked. Its host may be somebody's bucket, S3 does not have its
 /// method, or nobody can verify its signature. Its body may have no known length, which S3 refuses too, its document
@@ -290,12 +290,12 @@ fn is_long_document(method: &Method, headers: &HeaderMap, uri: &Uri) -> bool {
     is_document && (is_long("content-length") || is_long("x-amz-decoded-content-length"))
 }
 
-/// A lifetime that a presigned URL can't have. One of no seconds is over when it begins.
+/// A lifetime that a presigned URL can't have. One of no seconds, or less, is over when it begins.
 fn refused_lifetime(uri: &Uri) -> Option<S3Error> {
     let query = Url::parse(&format!("http://gateway/?{}", uri.query()?)).ok()?;
     let lifetimes = query.query_pairs().filter(|(name, _)| name.eq_ignore_ascii_case("X-Amz-Expires"));
-    lifetimes.map(|(_, value)| value).find_map(|value| match value.parse::<u32>() {
-        Ok(0) => Some(denied("the presigned URL is good for no time at all: X-Amz-Expires")),
+    lifetimes.map(|(_, value)| value).find_map(|value| match value.parse::<i64>() {
+        Ok(..=0) => Some(denied("the presigned URL is good for no time at all: X-Amz-Expires")),
         Ok(1..=MAX_LIFETIME_S) => None,
         _ => {
             let reason = "X-Amz-Expires is a number of seconds, and at most a week (604800)";

@@ -14,8 +14,8 @@ pub struct MediumBasis {
     pub published_values: usize,
     /// Values that no source states.
     pub estimated_values: usize,
-    /// Figures of the device that the model is held to: rows of `[[published]]` that are no estimates, and of
-    /// `[[measured]]`.
+    /// Figures of the device, or of its generation, that the model is held to: rows of `[[published]]` that are no
+    /// estimates, and of `[[measured]]`.
     pub figures: usize,
 }
 

@@ -80,13 +80,10 @@ fn load(study: &str, workload: &str) -> Option<Load> {
         ("fio-ebs-gp3-io2", "random-write-4k") => volume(4),
         ("fio-ebs-gp3-io2", "random-write-64k") => volume(64),
         ("fio-ebs-gp3-io2", "random-write-256k") => volume(256),
-        ("fio-nitro-stripe", "random-read" | "random-write") => Load {
-            reads: if workload == "random-read" { 1.0 } else { 0.0 },
-            at_once: 64,
-            span_bytes: 2_147_483_648,
-            window_s: 0.5,
-            ..random
-        },
+        // Not its writes, each of which is followed by a sync.
+        ("fio-nitro-stripe", "random-read") => {
+            Load { reads: 1.0, at_once: 64, span_bytes: 2_147_483_648, window_s: 0.5, ..random }
+        }
         // The writes of a log, each of which waits for the one before. A sync is one to three of them.
         ("fio-etcd-gp2-gp3", "wal") => {
             Load { is_random: false, at_once: 1, span_bytes: 22 * KIB * KIB, window_s: 60.0, ..random }

@@ -8,7 +8,7 @@ use underlay_storage::catalogue::{self, CatalogueMedium, LayoutPreset, PresetLay
 use crate::commands::media;
 use crate::exit_codes::ExitFailure;
 
-/// The usual device of each kind, for users who know the kind and not the product. Measured, where one is.
+/// The usual device of each kind, for users who know the kind and not the product.
 const ALIASES: [(&str, &str); 8] = [
     ("hdd", "hdd-7200-sata"),
     ("ssd", "ssd-sata"),
