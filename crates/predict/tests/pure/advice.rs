@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::support::{measured, point, record, storage};
+use crate::support::{measured, point, read_demand, record, storage};
 use underlay_predict::advice::storage::{StorageAdvice, StorageGoal, search};
-use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
 use underlay_predict::simulation::OperationArrivals;
 use underlay_predict::{Calibration, CellPoint, MeasuredCell};
 use underlay_storage::catalogue::{self, CatalogueMedium};
@@ -13,19 +12,7 @@ use underlay_storage::stack::InitialState;
 
 fn cell(point: CellPoint) -> Arc<MeasuredCell> {
     let miss = 1.0 - 0.6 * point.memory_bytes / point.data_bytes();
-    let class = OperationClass {
-        name: "read".to_owned(),
-        share: 1.0,
-        cpu_us: 40.0,
-        reads: 1.2 * miss,
-        read_bytes: 4096.0,
-        is_sequential: false,
-        writes: false,
-        commits: false,
-    };
-    let demand =
-        MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None };
-    let record = record(&point, &demand, 1.05);
+    let record = record(&point, &read_demand(40.0, 1.2 * miss), 1.05);
     Arc::new(measured(point, &[record]))
 }
 

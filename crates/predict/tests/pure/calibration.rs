@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::support::{measured, point, record, storage};
+use crate::support::{measured, point, read_demand, record, storage};
 use proptest::prelude::*;
 use underlay_predict::cache::{AccessDistribution, CachedBlocks};
-use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
+use underlay_predict::demand::{MixDemand, OperationClass};
 use underlay_predict::simulation::OperationArrivals;
 use underlay_predict::validation::held_out;
 use underlay_predict::{Calibration, CellPoint, LeftOut, MeasuredCell, PredictionRefusal, QuestionChange};
@@ -14,17 +14,7 @@ use underlay_predict::{Calibration, CellPoint, LeftOut, MeasuredCell, Prediction
 fn demand(point: &CellPoint) -> MixDemand {
     let blocks = CachedBlocks::new(AccessDistribution::Uniform, point.records, point.record_bytes, 4096.0);
     let reads = 1.2 * blocks.miss_ratio(0.6 * point.memory_bytes / point.data_bytes());
-    let class = OperationClass {
-        name: "read".to_owned(),
-        share: 1.0,
-        cpu_us: 40.0,
-        reads,
-        read_bytes: 4096.0,
-        is_sequential: false,
-        writes: false,
-        commits: false,
-    };
-    MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None }
+    read_demand(40.0, reads)
 }
 
 fn cell(point: CellPoint) -> Arc<MeasuredCell> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{measured, point, record, storage};
+use crate::support::{measured, point, read_demand, record, storage};
 use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
 use underlay_predict::outcome::SimulationOutcome;
 use underlay_predict::simulation::{self, OperationArrivals, SimulationScenario};
@@ -13,17 +13,7 @@ use underlay_storage::layers::compress::CompressionCodec;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, VolumeSpec};
 
 fn reading(reads: f64) -> MixDemand {
-    let class = OperationClass {
-        name: "read".to_owned(),
-        share: 1.0,
-        cpu_us: 20.0,
-        reads,
-        read_bytes: 4096.0,
-        is_sequential: false,
-        writes: false,
-        commits: false,
-    };
-    MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None }
+    read_demand(20.0, reads)
 }
 
 /// Every operation writes, and leaves a request of the background of this length.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::support::read_demand;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -60,20 +61,6 @@ impl MediumModel for Exponential {
     fn absorb(&mut self, _: ModelRequest) {}
 }
 
-fn demand(cpu_us: f64, reads: f64) -> MixDemand {
-    let class = OperationClass {
-        name: "read".to_owned(),
-        share: 1.0,
-        cpu_us,
-        reads,
-        read_bytes: 4096.0,
-        is_sequential: false,
-        writes: false,
-        commits: false,
-    };
-    MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None }
-}
-
 fn scenario<'a>(
     demand: &'a MixDemand,
     volumes: &'a [VolumeSpec],
@@ -116,7 +103,7 @@ fn closed_network_matches_mean_value_analysis() {
         [(100.0, 100.0, 1), (100.0, 100.0, 8), (300.0, 100.0, 4), (50.0, 400.0, 20), (200.0, 180.0, 40)]
     {
         // Half of the CPU time comes before the read and half after it, both exponential.
-        let demand = demand(cpu_us, 1.0);
+        let demand = read_demand(cpu_us, 1.0);
         let bank = DeviceNetwork::from_models(vec![Exponential::boxed(read_us)]);
         let found = simulation::simulate_on(bank, scenario(&demand, &[], threads, 1)).unwrap();
         let expected = mva(&[cpu_us, read_us], threads);
@@ -135,7 +122,7 @@ fn closed_network_matches_mean_value_analysis() {
 fn directories_on_own_devices_share_reads() {
     // A record is in any of them alike: each station has its share of the visits.
     let reads_us = [100.0, 101.0, 102.0, 103.0];
-    let demand = demand(20.0, 1.0);
+    let demand = read_demand(20.0, 1.0);
     for threads in [1, 4, 16, 60] {
         let bank = DeviceNetwork::from_models(reads_us.map(Exponential::boxed).into());
         let found = simulation::simulate_on(bank, scenario(&demand, &[], threads, 1)).unwrap();
@@ -149,7 +136,7 @@ fn directories_on_own_devices_share_reads() {
 #[test]
 fn open_queue_wait_matches_theory() {
     // M/M/1 at 70 %: the time in the system is the service over 1 - utilisation, the p99 is ln(100) times that.
-    let demand = demand(0.0, 1.0);
+    let demand = read_demand(0.0, 1.0);
     let bank = DeviceNetwork::from_models(vec![Exponential::boxed(100.0)]);
     let open = SimulationScenario {
         arrivals: OperationArrivals::Poisson { per_s: 7_000.0 },
@@ -165,7 +152,7 @@ fn open_queue_wait_matches_theory() {
 
 #[test]
 fn rate_above_device_limit_is_reported() {
-    let demand = demand(0.0, 1.0);
+    let demand = read_demand(0.0, 1.0);
     let bank = DeviceNetwork::from_models(vec![Exponential::boxed(100.0)]);
     let open = SimulationScenario {
         arrivals: OperationArrivals::Even { per_s: 12_000.0 },
@@ -182,7 +169,7 @@ fn volumes(medium: &str, capacity_bytes: u64) -> Vec<VolumeSpec> {
 }
 
 fn writing(reads: f64, write_bytes: f64) -> MixDemand {
-    let mut demand = demand(20.0, reads);
+    let mut demand = read_demand(20.0, reads);
     let half = OperationClass { share: 0.5, ..demand.classes[0].clone() };
     let update = OperationClass { name: "update".to_owned(), reads: 0.0, writes: true, ..half.clone() };
     demand.classes = vec![half, update];
@@ -198,7 +185,7 @@ fn writing(reads: f64, write_bytes: f64) -> MixDemand {
 
 #[test]
 fn commits_are_shared_by_those_who_wait() {
-    let mut demand = demand(5.0, 0.0);
+    let mut demand = read_demand(5.0, 0.0);
     demand.classes[0].writes = true;
     demand.classes[0].commits = true;
     demand.commit_bytes = Some(4096.0);
@@ -275,7 +262,7 @@ proptest! {
         medium in prop::sample::select(vec!["hdd-7200-sata", "ssd-sata", "nvme-9300-max", "ebs-gp3"]),
         reads in 0.2f64..3.0, threads in 1u32..64, speed in 1.5f64..4.0, writes in prop::bool::ANY,
     ) {
-        let demand = if writes { writing(reads, 6_000.0) } else { demand(30.0, reads) };
+        let demand = if writes { writing(reads, 6_000.0) } else { read_demand(30.0, reads) };
         let volumes = volumes(medium, 6_000_000_000);
         let simulate_at = |device_speed| {
             let one = SimulationScenario {
@@ -292,7 +279,7 @@ proptest! {
         medium in prop::sample::select(vec!["hdd-7200-sata", "ssd-sata", "nvme-9300-max"]),
         reads in 0.0f64..3.0, threads in 1u32..64, writes in prop::bool::ANY, per_s in 10.0f64..50_000.0, open in prop::bool::ANY,
     ) {
-        let demand = if writes { writing(reads, 3_000.0) } else { demand(30.0, reads) };
+        let demand = if writes { writing(reads, 3_000.0) } else { read_demand(30.0, reads) };
         let volumes = volumes(medium, 6_000_000_000);
         let arrivals = if open { OperationArrivals::Poisson { per_s } } else { OperationArrivals::Closed };
         let found =

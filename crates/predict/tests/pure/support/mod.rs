@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use underlay_predict::demand::MixDemand;
+use underlay_predict::demand::{BackgroundDemand, MixDemand, OperationClass};
 use underlay_predict::outcome::SimulationOutcome;
 use underlay_predict::simulation::{self, OperationArrivals, SimulationScenario};
 use underlay_predict::{CellPoint, MeasuredCell};
@@ -14,6 +14,21 @@ use underlay_record::{
 };
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
+
+/// A mix of reads alone: CPU time and requests of each, at random and of 4 KiB.
+pub(crate) fn read_demand(cpu_us: f64, reads: f64) -> MixDemand {
+    let class = OperationClass {
+        name: "read".to_owned(),
+        share: 1.0,
+        cpu_us,
+        reads,
+        read_bytes: 4096.0,
+        is_sequential: false,
+        writes: false,
+        commits: false,
+    };
+    MixDemand { classes: vec![class], background: BackgroundDemand::default(), commit_bytes: None }
+}
 
 /// So many devices of a medium, a thousandth of their capacity each, as `scale.data = 1000` makes them.
 pub(crate) fn storage(medium: &str, count: u32) -> Vec<VolumeSpec> {
