@@ -376,6 +376,11 @@ impl CatalogueMedium {
         )
     }
 
+    /// Every value of its model and its tail.
+    fn entries(&self) -> impl Iterator<Item = ParameterEntry<'_>> {
+        self.model.entries().into_iter().chain(self.tail.iter().flat_map(TailParameters::entries))
+    }
+
     /// Everything that is known of it, line by line, each number with its source.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = vec![
@@ -425,9 +430,7 @@ impl CatalogueMedium {
         {
             lines.push(format!("  a link, with {inner} behind it (`underlay media show {inner}`)"));
         }
-        for entry in
-            self.model.entries().into_iter().chain(self.tail.iter().flat_map(TailParameters::entries))
-        {
+        for entry in self.entries() {
             lines.push(format!(
                 "  {} {} [{}{}]",
                 entry.name,

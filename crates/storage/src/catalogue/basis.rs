@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{CatalogueMedium, TailParameters};
+use super::CatalogueMedium;
 
 /// Counts of a medium's statements by where they come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,8 +43,7 @@ impl CatalogueMedium {
         let is_measured = |source: &str| {
             self.measurements.contains(source) || self.measured.iter().any(|row| row.source == source)
         };
-        let tail = self.tail.iter().flat_map(TailParameters::entries);
-        for entry in self.model.entries().into_iter().chain(tail) {
+        for entry in self.entries() {
             let count = match (entry.estimate, is_measured(entry.source)) {
                 (true, _) => &mut basis.estimated_values,
                 (false, true) => &mut basis.measured_values,

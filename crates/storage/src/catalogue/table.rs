@@ -248,16 +248,23 @@ impl<'a> TableReader<'a> {
     /// `source`, which must be a key of `[sources]`.
     pub(super) fn source(&mut self) -> Option<String> {
         let Spanned { value: key, span } = self.text("source", "the key of an entry in [sources]")?;
-        if self.ledger.sources.contains_key(&key) {
-            self.ledger.used_sources.borrow_mut().insert(key.clone());
-            Some(key)
-        } else {
-            self.mistake_at(span, format!("there is no source \"{}\" in [sources]", key.escape_debug()));
-            None
+        if !self.check_source(&key, span) {
+            return None;
         }
+        self.ledger.used_sources.borrow_mut().insert(key.clone());
+        Some(key)
     }
 
-    /// An optional list of keys of `[sources]`.
+    /// Whether `[sources]` has this key.
+    fn check_source(&self, key: &str, span: Range<usize>) -> bool {
+        let is_there = self.ledger.sources.contains_key(key);
+        if !is_there {
+            self.mistake_at(span, format!("there is no source \"{}\" in [sources]", key.escape_debug()));
+        }
+        is_there
+    }
+
+    /// An optional list of keys of `[sources]`. Naming a source here does not use it: an entry has to.
     pub(super) fn source_keys(&mut self, key: &'static str) -> Option<BTreeSet<String>> {
         const EXPECTED: &str = "a list of keys of entries in [sources]";
         if !self.has(key) {
@@ -273,10 +280,7 @@ impl<'a> TableReader<'a> {
                 self.mismatch(&element, EXPECTED);
                 return None;
             };
-            if !self.ledger.sources.contains_key(key) {
-                let message = format!("there is no source \"{}\" in [sources]", key.escape_debug());
-                self.mistake_at(element.span.clone(), message);
-            }
+            self.check_source(key, element.span.clone());
             Some(key.to_owned())
         };
         field.elements().into_iter().map(key_of).collect()
