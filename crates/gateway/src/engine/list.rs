@@ -265,9 +265,8 @@ impl GatewayEngine {
                 {
                     continue;
                 }
-                let is_group_in_order =
-                    grouping.group_of(&key).is_some_and(|group| group.ends_with('/') && has_own_name(group));
-                if !is_group_in_order && !has_own_name(&key) {
+                let is_in_order = |name: &str| name.ends_with('/') && has_own_name(name);
+                if !has_own_name(&key) && !grouping.group_of(&key).is_some_and(is_in_order) {
                     if out_of_order.len() <= request.most {
                         out_of_order.push((key, object));
                     }
