@@ -224,7 +224,6 @@ fidelity: build
 silicon:
 	cargo build --release --locked -p underlay-storage --example measured_drives
 	benches/silicon
-	scripts/render-tables --write
 
 gateway-performance: gateway
 	cargo build --release --locked -p underlay-gateway --examples

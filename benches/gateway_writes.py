@@ -7,7 +7,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import textwrap
 import time
 import urllib.error
 import urllib.parse
@@ -341,11 +340,10 @@ def page(bench, measured):
     puts = {place: those for place, those in found.items() if place.startswith("PUT")}
     lines = [
         "", "## Writes", "",
-        *textwrap.wrap(
+        *bench.wrap(
             f"{options.write_rounds} rounds, of which Alluxio has the first. Everything is on one disk: "
             f"{measured['disk']}. Its own `fdatasync` after 4 KiB at the end of a file takes "
-            f"{bench.spread(syncs, 'p50_us')} µs (p50) and {bench.spread(syncs, 'p99_us')} µs (p99).",
-            118, break_long_words=False, break_on_hyphens=False),
+            f"{bench.spread(syncs, 'p50_us')} µs (p50) and {bench.spread(syncs, 'p99_us')} µs (p99)."),
         *SUBJECTS.rstrip().split("\n"),
     ]
     for place, those in puts.items():
