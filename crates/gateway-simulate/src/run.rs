@@ -173,6 +173,8 @@ struct ScriptRun {
     /// Each gateway's next start.
     restarts: Vec<Option<Duration>>,
     clients: Vec<Client>,
+    /// A client that has to be served is waiting.
+    has_probe: bool,
     session: ClientSession,
     /// On a page of the store's listings.
     names_per_page: usize,
@@ -223,6 +225,7 @@ impl ScriptRun {
             ends: vec![None; setup.gateways],
             restarts: vec![None; setup.gateways],
             clients: Vec::new(),
+            has_probe: false,
             session,
             names_per_page: setup.store.page,
             moved: 0,
@@ -360,10 +363,14 @@ impl ScriptRun {
     fn take(&mut self, step: &ScriptStep) -> Result<(), String> {
         let count = self.gateways.len();
         let wrapped = |gateway: &usize| gateway % count;
+        if step.is_fault() {
+            self.world.note_fault();
+        }
         match step {
             ScriptStep::Do { client, operation } => {
                 let client = &self.clients[client % self.clients.len()];
                 client.left.set(client.left.get() + 1);
+                self.has_probe |= matches!(operation, ClientOperation::Probe { .. });
                 let _ = client.operations.send(operation.clone());
             }
             ScriptStep::Wait { ms } => self.wait(Duration::from_millis(*ms))?,
@@ -421,13 +428,22 @@ impl ScriptRun {
             gateway.set_clock_right();
             gateway.go_on();
         }
+        self.world.note_sound();
     }
 
     fn wait_for_clients(&mut self) -> Result<(), String> {
-        // Nothing else starts a gateway while clients wait for it.
+        // Nothing else mends a fault or starts a gateway while clients wait for it.
+        if self.has_probe && self.world.sound_since().is_none() {
+            self.heal();
+        }
+        for gateway in self.gateways.iter_mut().filter(|gateway| gateway.is_terminating()) {
+            gateway.go_on();
+        }
         self.restart_stopped()?;
         let are_done = |run: &ScriptRun| run.clients.iter().all(|client| client.left.get() == 0);
-        self.wait_until(CLIENTS_WITHIN, "clients have been waiting for an answer", are_done)
+        self.wait_until(CLIENTS_WITHIN, "clients have been waiting for an answer", are_done)?;
+        self.has_probe = false;
+        Ok(())
     }
 
     fn start_what_is_down(&mut self) -> Result<(), String> {

@@ -230,7 +230,8 @@ pub enum ClientOperation {
         has_delimiter: bool,
         page: u32,
     },
-    /// A client that has to be served within this time, in spite of all others.
+    /// A client that has to be served within this time, in spite of all others. The time begins anew when a fault
+    /// has ended.
     Probe {
         key: u32,
         within_ms: u64,
@@ -335,5 +336,32 @@ impl SimulationScript {
         let is_crash =
             |step: &&ScriptStep| matches!(step, ScriptStep::Kill { .. } | ScriptStep::CutPower { .. });
         self.steps.iter().filter(is_crash).count() as u64
+    }
+}
+
+impl ScriptStep {
+    /// Whether a client may wait for as long as this lasts. Only `Heal` ends all of it.
+    pub(crate) fn is_fault(&self) -> bool {
+        match self {
+            ScriptStep::Kill { .. }
+            | ScriptStep::CutPower { .. }
+            | ScriptStep::Stop { .. }
+            | ScriptStep::Terminate { .. }
+            | ScriptStep::FailSyncs { .. }
+            | ScriptStep::FillDisk { .. }
+            | ScriptStep::JumpClock { .. }
+            | ScriptStep::StopEtcd => true,
+            ScriptStep::Store(faults) => *faults != StoreFaults::default(),
+            ScriptStep::Do { .. }
+            | ScriptStep::Wait { .. }
+            | ScriptStep::Barrier
+            | ScriptStep::Start { .. }
+            | ScriptStep::Continue { .. }
+            | ScriptStep::FreeDisk { .. }
+            | ScriptStep::DropPages { .. }
+            | ScriptStep::Heal
+            | ScriptStep::Configure(_)
+            | ScriptStep::StartEtcd => false,
+        }
     }
 }

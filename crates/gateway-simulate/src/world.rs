@@ -63,6 +63,8 @@ struct WorldState {
     trace: DefaultHasher,
     notes: Vec<(Duration, String)>,
     keeps_notes: bool,
+    /// When the last fault ended; none while one lasts.
+    sound_since: Option<Duration>,
 }
 
 /// See the module.
@@ -86,6 +88,7 @@ impl SimulatedWorld {
                 trace: DefaultHasher::new(),
                 notes: Vec::new(),
                 keeps_notes,
+                sound_since: Some(Duration::ZERO),
             })),
             Arc::default(),
         )
@@ -113,6 +116,22 @@ impl SimulatedWorld {
     /// Virtual time since the beginning. It goes in ticks.
     pub fn now(&self) -> Duration {
         self.0.lock().now
+    }
+
+    /// Something is wrong from now on: clients may wait.
+    pub(crate) fn note_fault(&self) {
+        self.0.lock().sound_since = None;
+    }
+
+    /// Nothing is wrong any more.
+    pub(crate) fn note_sound(&self) {
+        let mut state = self.0.lock();
+        state.sound_since = Some(state.now);
+    }
+
+    /// When the last fault ended; none while one lasts.
+    pub(crate) fn sound_since(&self) -> Option<Duration> {
+        self.0.lock().sound_since
     }
 
     pub fn with_random<T>(&self, choose: impl FnOnce(&mut SplitMix64) -> T) -> T {
