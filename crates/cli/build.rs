@@ -12,6 +12,8 @@ fn main() {
     println!("cargo::rustc-env=UNDERLAY_VERSION={version} (commit {commit}, {profile} build for {target})");
     println!("cargo::rerun-if-env-changed=UNDERLAY_COMMIT");
     println!("cargo::rerun-if-changed=build.rs");
+    // A study that comes there is bundled.
+    println!("cargo::rerun-if-changed=../../studies");
     // Written whenever HEAD moves.
     if let Some(log) =
         git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| std::path::Path::new(log).exists())

@@ -474,7 +474,9 @@ pub fn builtin() -> &'static [CatalogueMedium] {
         // A test reads every file, so that none that ships can fail here.
         files::MEDIA
             .iter()
-            .map(|(name, text)| CatalogueMedium::parse(name, text).unwrap_or_else(|error| panic!("{error}")))
+            .map(|file| {
+                CatalogueMedium::parse(&file.path, file.text).unwrap_or_else(|error| panic!("{error}"))
+            })
             .collect()
     })
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 use underlay_record::{
     ClaimCheck, ClaimExpectation, DevicePrice, PublishedClaim, PublishedFigure, PublishedMetric,
@@ -16,14 +17,7 @@ use underlay_storage::catalogue;
 
 use underlay_config::units::parse_bytes;
 
-const FILES: [(&str, &str); 6] = [
-    ("accumulo-flash", include_str!("../../../studies/references/accumulo-flash.toml")),
-    ("cassandra-nvme-tcp", include_str!("../../../studies/references/cassandra-nvme-tcp.toml")),
-    ("mapreduce-ssd", include_str!("../../../studies/references/mapreduce-ssd.toml")),
-    ("oracle-nosql-flash", include_str!("../../../studies/references/oracle-nosql-flash.toml")),
-    ("oracle-nosql-flash-shards", include_str!("../../../studies/references/oracle-nosql-flash-shards.toml")),
-    ("spark-object-store", include_str!("../../../studies/references/spark-object-store.toml")),
-];
+static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../studies/references");
 
 /// One published study.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,10 +57,21 @@ pub fn names() -> Vec<&'static str> {
 
 fn bundled() -> &'static [PublishedStudy] {
     static BUNDLED: LazyLock<Vec<PublishedStudy>> = LazyLock::new(|| {
-        let read = FILES.iter().map(|(paper, text)| PublishedStudy::parse(paper, text));
-        read.collect::<Result<_, _>>().expect("the files are part of the program, and a test reads them")
+        let read = files().map(|(paper, text)| PublishedStudy::parse(paper, text));
+        let mut papers: Vec<PublishedStudy> =
+            read.collect::<Result<_, _>>().expect("the files are part of the program, and a test reads them");
+        papers.sort_by(|a, b| a.paper.cmp(&b.paper));
+        papers
     });
     &BUNDLED
+}
+
+/// Each paper's name and the text of its file.
+fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FILES.files().filter_map(|file| {
+        let name = file.path().file_name()?.to_str()?.strip_suffix(".toml")?;
+        Some((name, file.contents_utf8()?))
+    })
 }
 
 impl PublishedStudy {
@@ -413,7 +418,7 @@ mod tests {
 
     #[test]
     fn bundled_papers_can_be_read() {
-        for (paper, text) in FILES {
+        for (paper, text) in files() {
             let reference = PublishedStudy::parse(paper, text).unwrap_or_else(|error| panic!("{error}"));
             assert!(!reference.figures.is_empty() || !reference.claims.is_empty(), "{paper} says nothing");
             for figure in &reference.figures {

@@ -4,13 +4,25 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::bundled_studies;
+
 const NEW_HELP: &str = "\
 Examples:
-    underlay new disks                                        RocksDB on a hard disk and an NVMe drive
+    underlay new disks                                        RocksDB on a disk and an NVMe drive
     underlay new disks --system cassandra --storage hdd,nvme
-    underlay new disks --storage hddx6,optane-p4800x,ebs      six striped disks, a product, a cloud volume
-    underlay new disks --storage nvme,/mnt/disk               a model beside a disk that you have
-    underlay new mine --like quickstart                       a copy of a study that comes with Underlay";
+    underlay new disks --storage hddx6,optane-p4800x,ebs      a stripe, a product, a cloud volume
+    underlay new disks --storage nvme,/mnt/disk               a model beside a disk of yours
+    underlay new mine --like quickstart                       a copy of a bundled study";
+
+fn system_help() -> String {
+    let systems = underlay_systems::names().into_iter().filter(|name| *name != "null");
+    format!("{}, or null, which stores nothing", systems.collect::<Vec<_>>().join(", "))
+}
+
+fn like_help() -> String {
+    let studies: Vec<&str> = bundled_studies::names().collect();
+    format!("Copy a study that comes with Underlay: {}", studies.join(", "))
+}
 
 #[derive(Debug, Args)]
 #[command(after_help = NEW_HELP)]
@@ -21,16 +33,12 @@ pub(crate) struct NewArguments {
     /// The file to write, which must not exist yet; - prints it [default: NAME.toml]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// rocksdb, je, je-ha, oracle-nosql, cassandra, accumulo, hadoop, spark, or null, which stores nothing
-    #[arg(long, value_name = "SYSTEM", default_value = "rocksdb")]
+    #[arg(long, value_name = "SYSTEM", default_value = "rocksdb", help = system_help())]
     pub system: String,
     /// Storages to compare, the baseline first: hdd, ssd, nvme, optane, pmem, ebs, nvme-tcp; media and layouts from
     /// `underlay media list`; several devices as in hddx6; a medium's file; a directory of a disk that you have
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "hdd,nvme")]
     pub storage: Vec<String>,
-    /// Copy a study that comes with Underlay: quickstart, accumulo-flash, cassandra-nvme-tcp, fio, mapreduce-ssd,
-    /// oracle-nosql-flash, oracle-nosql-flash-je-ha, oracle-nosql-flash-rocksdb, oracle-nosql-flash-shards,
-    /// oracle-nosql-flash-shards-je-ha, postgresql, spark-object-store, sqlite
-    #[arg(long, value_name = "STUDY", conflicts_with_all = ["system", "storage"])]
+    #[arg(long, value_name = "STUDY", conflicts_with_all = ["system", "storage"], help = like_help())]
     pub like: Option<String>,
 }

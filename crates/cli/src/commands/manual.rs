@@ -13,8 +13,9 @@ use underlay_files::{Access, Folder};
 use underlay_storage::catalogue;
 use underlay_workload::OperationMix;
 
-use super::new::{bundled, storage};
+use super::new::storage;
 use crate::arguments::CliArguments;
+use crate::bundled_studies;
 use crate::exit_codes::ExitFailure;
 use crate::output;
 
@@ -65,7 +66,7 @@ fn with_known_values(command: clap::Command) -> clap::Command {
         .mut_subcommand("new", |new| {
             let new = taking_one_of(systems(), "system", new);
             let new = taking_one_of(storages, "storage", new);
-            taking_one_of(bundled::names().collect(), "like", new)
+            taking_one_of(bundled_studies::names().collect(), "like", new)
         })
         .mut_subcommand("ycsb", |ycsb| {
             taking_one_of(OperationMix::NAMES.to_vec(), "mix", taking_one_of(systems(), "system", ycsb))

@@ -1,6 +1,5 @@
 //! `underlay new`: a study to start from, which `underlay check` accepts.
 
-pub(super) mod bundled;
 pub(super) mod storage;
 mod system;
 mod text;
@@ -17,6 +16,7 @@ use underlay_study::spec::{Study, SystemSpec};
 
 use super::read_study::study_of_text;
 use crate::arguments::NewArguments;
+use crate::bundled_studies;
 use crate::exit_codes::ExitFailure;
 use crate::output;
 
@@ -26,7 +26,7 @@ pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, ExitFailure> {
     let out = arguments.out.clone().filter(|_| !is_printed);
     let file = out.unwrap_or_else(|| PathBuf::from(format!("{name}.toml")));
     let text = match &arguments.like {
-        Some(like) => bundled::copy(like, name)?,
+        Some(like) => bundled_studies::copy(like, name)?,
         None => {
             let system = system::find(&arguments.system)?;
             let folder = file.parent().unwrap_or(Path::new(""));

@@ -26,8 +26,7 @@ pub struct ChangedMedium {
 
 /// The text of a medium of the catalogue.
 pub fn text_of(name: &str) -> Option<&'static str> {
-    let path = format!("media/{name}.toml");
-    files::MEDIA.iter().find(|(file, _)| *file == path).map(|(_, text)| *text)
+    files::find_medium(name).map(|file| file.text)
 }
 
 /// The part of a user's change that is to blame.
@@ -307,9 +306,9 @@ mod tests {
 
     #[test]
     fn wrong_changes_of_catalogue_media_are_named() {
-        for (path, text) in files::MEDIA.iter().filter(|(path, _)| !path.contains("layouts")) {
-            let error = changed(text, &[("no_such_key", ParameterChange::Number(1.0))]).unwrap_err();
-            assert!(error.contains("no_such_key"), "{path}: {error}");
+        for file in files::MEDIA.iter() {
+            let error = changed(file.text, &[("no_such_key", ParameterChange::Number(1.0))]).unwrap_err();
+            assert!(error.contains("no_such_key"), "{}: {error}", file.path);
         }
         let error = changed(text_of("ebs-io2").unwrap(), &[("instance_iops", ParameterChange::Number(-1.0))])
             .unwrap_err();

@@ -136,7 +136,7 @@ pub fn layouts() -> &'static [LayoutPreset] {
         // A test reads every file, so that none that ships can fail here.
         files::LAYOUTS
             .iter()
-            .map(|(name, text)| LayoutPreset::parse(name, text).unwrap_or_else(|error| panic!("{error}")))
+            .map(|file| LayoutPreset::parse(&file.path, file.text).unwrap_or_else(|error| panic!("{error}")))
             .collect()
     })
 }

@@ -355,10 +355,9 @@ fn inner_by_name(table: &mut TableReader<'_>) -> Option<RemoteMedium> {
     let expected = "the name of the medium behind the link, or describe it in [model.inner]";
     let Spanned { value: name, span } = table.text("medium", expected)?;
     // From the file itself: the list of all media may be what is being made right now.
-    let path = format!("media/{name}.toml");
-    let Some((path, text)) = files::MEDIA.iter().find(|(file, _)| *file == path) else {
+    let Some(file) = files::find_medium(&name) else {
         let names =
-            files::MEDIA.iter().filter_map(|(file, _)| file.strip_prefix("media/")?.strip_suffix(".toml"));
+            files::MEDIA.iter().filter_map(|file| file.path.strip_prefix("media/")?.strip_suffix(".toml"));
         let hint = match nearest(&name, names).first() {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => "`underlay media list` names all".to_owned(),
@@ -366,7 +365,7 @@ fn inner_by_name(table: &mut TableReader<'_>) -> Option<RemoteMedium> {
         table.mistake_at(span, format!("there is no medium \"{name}\" in the catalogue: {hint}"));
         return None;
     };
-    match parse_inner(path, text) {
+    match parse_inner(&file.path, file.text) {
         Ok(medium) => Some(RemoteMedium {
             capacity_bytes: medium.capacity.value,
             name: Some(name),

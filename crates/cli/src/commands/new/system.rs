@@ -4,6 +4,7 @@ use underlay_config::closest;
 use underlay_report::comparison::system_title;
 use underlay_systems::system::{System, SystemCapabilities};
 
+use crate::bundled_studies;
 use crate::exit_codes::ExitFailure;
 
 const MB: u64 = 1_000_000;
@@ -64,7 +65,7 @@ const JAVA_TIMES: RunTimes = RunTimes {
 pub(super) fn find(name: &str) -> Result<NewSystem, ExitFailure> {
     let Some(system) = underlay_systems::find(name) else {
         // A program that a bundled study describes by commands is no system of its own.
-        if let Some(study) = super::bundled::list_command_studies().find(|study| is_called(study, name)) {
+        if let Some(study) = bundled_studies::list_command_studies().find(|study| is_called(study, name)) {
             return Err(ExitFailure::Mistake(format!(
                 "'{name}' is not a built-in system, but a bundled study describes it by commands: begin with \
                  `underlay new NAME --like {study}`"
