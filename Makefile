@@ -57,7 +57,6 @@ MEMBER_KILLS = 20
     prediction \
     quick \
     quickstart \
-    schema \
     silicon \
     simulate \
     simulate-proof \
@@ -102,7 +101,6 @@ help:
 	@echo "make console-cost measure what the console costs a run while a page is open for MINUTES (60)"
 	@echo "make prediction   predict each cell of measured runs (RUNS='runs/a runs/b') from the others, and write docs/data/prediction.json and its summary in docs/prediction.md"
 	@echo "make book         the pages of docs/ as a book with the tables of docs/data, target/book/index.html"
-	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
 	@echo "make dist         a tarball below target/dist with both programs, for Debian 12, Ubuntu 22.04 and newer, if it is built on Debian 12"
@@ -264,9 +262,6 @@ RUNS = $(lastword $(sort $(wildcard runs/*)))
 
 prediction: build
 	benches/prediction $(RUNS)
-
-schema: build
-	for output in study record report comparison check doctor predict held-out explain advise-storage advise-memory; do $(UNDERLAY) schema $$output > docs/schemas/$$output.json; done
 
 install: build gateway
 	@scripts/package-files $(UNDERLAY) target/package

@@ -119,7 +119,10 @@ pub(crate) enum CliCommand {
     Schema {
         /// What the schema describes
         #[arg(value_enum, default_value = "record")]
-        of: SchemaOf,
+        subject: SchemaSubject,
+        /// Write all schemas to this directory, each to a file of its own
+        #[arg(long, value_name = "DIR", conflicts_with = "subject")]
+        dir: Option<PathBuf>,
     },
     /// Print a completion script for a shell
     #[command(
@@ -148,7 +151,7 @@ pub(crate) enum CliCommand {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SchemaOf {
+pub(crate) enum SchemaSubject {
     /// A study's file, for editors that complete and check it
     Study,
     /// A cell's record, as `underlay run` writes it

@@ -5,6 +5,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
+mod bundled_studies;
 mod commands;
 #[cfg(test)]
 mod documented_secrets;
@@ -120,7 +121,8 @@ fn dispatch(command: CliCommand) -> Result<ExitCode, exit_codes::ExitFailure> {
         CliCommand::Advise(arguments) => commands::advise::advise(&arguments),
         CliCommand::Doctor { json } => commands::doctor::doctor(json),
         CliCommand::Clean => commands::clean::clean(),
-        CliCommand::Schema { of: kind } => commands::schema::schema(kind),
+        CliCommand::Schema { dir: Some(dir), .. } => commands::schema::write_schemas(&dir),
+        CliCommand::Schema { subject, dir: None } => commands::schema::print_schema(subject),
         CliCommand::Completions { shell } => commands::manual::completions(shell),
         CliCommand::Man { dir } => commands::manual::man(&dir),
         CliCommand::DeviceDaemon { config } => {

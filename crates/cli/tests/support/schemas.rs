@@ -1,10 +1,13 @@
-//! Whether JSON keeps to a published schema.
+//! Whether JSON keeps to a schema that `underlay schema` prints.
+
+use std::process::Command;
 
 use serde_json::Value;
 
 pub(crate) fn published(name: &str) -> Value {
-    let path = format!("{}/../../docs/schemas/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let printed = Command::new(env!("CARGO_BIN_EXE_underlay")).args(["schema", name]).output().unwrap();
+    assert!(printed.status.success(), "{name}: {}", String::from_utf8_lossy(&printed.stderr));
+    serde_json::from_slice(&printed.stdout).unwrap()
 }
 
 /// What of `value` is not as `schema`, a part of `whole`, has it: as much of JSON Schema as ours use.
