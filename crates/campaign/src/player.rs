@@ -17,6 +17,9 @@ use crate::signals;
 /// How often it checks whether the user still wants an answer.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// In which `/proc` gives times: the same on x86-64 and ARM, whatever the kernel's own clock.
+const TICKS_PER_S: u64 = 100;
+
 /// A process that plays one script after the other.
 pub struct ScriptPlayer<S> {
     child: Child,
@@ -108,17 +111,18 @@ impl<S: PlayedScript> ScriptPlayer<S> {
         if !has_taken_it {
             return self.ended();
         }
-        let deadline = Instant::now() + S::TIMEOUT;
+        let mut limit = ProgressLimit::new(S::TIMEOUT, cpu_time(self.child.id()), Instant::now());
         loop {
             if signals::is_asked() {
                 return Err(CommandProblem::Interrupted);
             }
             match self.answers.recv_timeout(LOOK) {
                 Ok(answer) => return understand(&answer),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    let _ = self.child.kill();
-                    return fail(format!("its process was not done after {} s", S::TIMEOUT.as_secs()));
+                    if let Some(words) = limit.check(cpu_time(self.child.id()), Instant::now()) {
+                        let _ = self.child.kill();
+                        return fail(words);
+                    }
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.ended(),
             }
@@ -138,6 +142,44 @@ impl<S: PlayedScript> ScriptPlayer<S> {
             ..ScriptReport::default()
         })
     }
+}
+
+/// How long a player may compute for one script, and how long it may stand still. The host's other work counts for
+/// neither.
+struct ProgressLimit {
+    limit: Duration,
+    begun: Duration,
+    last: Duration,
+    moved_at: Instant,
+}
+
+impl ProgressLimit {
+    /// With the CPU time of the process at the beginning.
+    fn new(limit: Duration, cpu: Duration, now: Instant) -> ProgressLimit {
+        ProgressLimit { limit, begun: cpu, last: cpu, moved_at: now }
+    }
+
+    /// Why the process will never be done, if that is so.
+    fn check(&mut self, cpu: Duration, now: Instant) -> Option<String> {
+        if cpu > self.last {
+            (self.last, self.moved_at) = (cpu, now);
+        }
+        let limit_s = self.limit.as_secs();
+        if cpu.saturating_sub(self.begun) >= self.limit {
+            return Some(format!("its process was not done after {limit_s} s of CPU time"));
+        }
+        (now.saturating_duration_since(self.moved_at) >= self.limit)
+            .then(|| format!("its process was not done, and had done nothing for {limit_s} s"))
+    }
+}
+
+/// All of a process's CPU time; none where it has ended.
+fn cpu_time(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name before the last parenthesis may have anything in it. Fields 14 and 15 of proc(5) are ticks.
+    let fields = stat.rsplit_once(')').map_or("", |(_, tail)| tail).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_S)
 }
 
 fn understand(answer: &str) -> Result<ScriptReport, CommandProblem> {
@@ -174,4 +216,40 @@ pub fn serve<S: PlayedScript>(is_loud: bool) -> Result<(), CommandProblem> {
         writeln!(output, "{report}").and_then(|()| output.flush()).map_err(CommandProblem::Output)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_host_takes_no_time_of_a_script() {
+        let (begin, second) = (Instant::now(), Duration::from_secs(1));
+        let mut limit = ProgressLimit::new(second * 10, second * 3, begin);
+        // A second of CPU time in nine of the clock.
+        for step in 1..10 {
+            assert_eq!(limit.check(second * (3 + step), begin + second * 9 * step), None);
+        }
+        let words = limit.check(second * 13, begin + second * 90).unwrap();
+        assert!(words.contains("10 s of CPU time"), "{words}");
+    }
+
+    #[test]
+    fn process_that_stands_still_is_given_up() {
+        let (begin, second) = (Instant::now(), Duration::from_secs(1));
+        let mut limit = ProgressLimit::new(second * 10, second, begin);
+        assert_eq!(limit.check(second * 2, begin + second * 9), None);
+        assert_eq!(limit.check(second * 2, begin + second * 18), None);
+        assert!(limit.check(second * 2, begin + second * 19).unwrap().contains("had done nothing for 10 s"));
+    }
+
+    #[test]
+    fn cpu_time_of_own_process_grows() {
+        let before = cpu_time(std::process::id());
+        let begun = Instant::now();
+        while cpu_time(std::process::id()) == before {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no CPU time is counted");
+        }
+        assert_eq!(cpu_time(u32::MAX), Duration::ZERO);
+    }
 }

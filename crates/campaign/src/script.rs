@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub trait PlayedScript: Clone + PartialEq + Serialize + DeserializeOwned + Send + 'static {
     /// The simulator's program.
     const PROGRAM: &'static str;
-    /// On this machine's clock: a run that takes longer never ends.
+    /// Of CPU time, and of standing still: a run that takes longer never ends. A busy host may need more time for it.
     const TIMEOUT: Duration;
     /// What [`ScriptReport::acknowledged`] counts, in one word.
     const ACKNOWLEDGED: &'static str;
