@@ -214,7 +214,21 @@ impl Drop for ConnectionGuard<'_> {
 pub struct NvmeTarget {
     shared: Arc<TargetShared>,
     threads: Vec<JoinHandle<()>>,
+    has_panicked: Arc<AtomicBool>,
     stop_listening: Vec<Arc<OwnedFd>>,
+}
+
+/// Tells the target's owner when the thread that has this panics. The panic itself goes on.
+struct PanicNote {
+    has_panicked: Arc<AtomicBool>,
+}
+
+impl Drop for PanicNote {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.has_panicked.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 impl NvmeTarget {
@@ -259,7 +273,12 @@ impl NvmeTarget {
             ended: Condvar::new(),
             log: TargetLog::default(),
         });
-        let mut target = NvmeTarget { shared, threads: Vec::new(), stop_listening: Vec::new() };
+        let mut target = NvmeTarget {
+            shared,
+            threads: Vec::new(),
+            has_panicked: Arc::default(),
+            stop_listening: Vec::new(),
+        };
         let shared = Arc::clone(&target.shared);
         target.spawn("nvme-keeper", move || shared.housekeeper.run(&shared))?;
         for listener in listeners {
@@ -274,12 +293,23 @@ impl NvmeTarget {
     }
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), TargetError> {
+        let fate = PanicNote { has_panicked: Arc::clone(&self.has_panicked) };
+        let body = move || {
+            let _fate = fate;
+            body();
+        };
         let thread = underlay_sync::thread::ThreadBuilder::new()
             .name(name.to_owned())
             .stack_size(STACK_BYTES)
             .spawn(body);
         self.threads.push(thread.map_err(TargetError::Thread)?);
         Ok(())
+    }
+
+    /// Whether a thread of its own has ended with a panic, so that it takes no more hosts, or gives up none that are
+    /// silent. What it serves goes on, but nobody should rely on it.
+    pub fn has_panicked(&self) -> bool {
+        self.has_panicked.load(Ordering::SeqCst)
     }
 
     /// Where it listens, with the ports that were taken.
@@ -391,5 +421,24 @@ fn serve(shared: &Arc<TargetShared>, stream: Arc<dyn ByteStream>) {
     });
     if spawned.is_err() {
         drop(ConnectionGuard { shared, queue: &queue });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_whose_thread_panics_says_so() {
+        let config =
+            TargetConfig { listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))], ..TargetConfig::default() };
+        let mut target = NvmeTarget::start_with(config, Arc::default()).unwrap();
+        target.spawn("nvme-listen", || {}).unwrap();
+        target.threads.pop().unwrap().join().unwrap();
+        assert!(!target.has_panicked());
+        target.spawn("nvme-listen", || panic!("a bug")).unwrap();
+        target.threads.pop().unwrap().join().unwrap_err();
+        assert!(target.has_panicked());
+        target.stop();
     }
 }

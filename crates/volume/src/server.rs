@@ -121,6 +121,11 @@ impl PoolServer {
         self.service.shutdown.load(Ordering::Relaxed)
     }
 
+    /// Whether a bug has ended a thread that it needs, so that it serves no new hosts.
+    pub fn has_panicked(&self) -> bool {
+        self.service.exports.has_panicked()
+    }
+
     /// Hosts are cut off, everything acknowledged is made durable, the pool is free for others.
     ///
     /// # Errors

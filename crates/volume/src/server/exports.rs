@@ -150,6 +150,11 @@ impl VolumeExports {
         }
     }
 
+    /// Whether a thread that takes hosts has ended with a panic.
+    pub(super) fn has_panicked(&self) -> bool {
+        self.target.lock().as_ref().is_some_and(NvmeTarget::has_panicked)
+    }
+
     /// Ends all connections.
     pub(super) fn stop(&self) {
         let target = self.target.lock().take();

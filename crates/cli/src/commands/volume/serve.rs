@@ -13,7 +13,7 @@ use underlay_volume::server::PoolServer;
 use underlay_volume::server::protocol::PoolState;
 
 use crate::arguments::ServeVolumesArguments;
-use crate::exit_codes::{ExitFailure, INTERRUPTED};
+use crate::exit_codes::{BUG, ExitFailure, INTERRUPTED};
 use crate::{output, service, signals};
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
@@ -48,14 +48,22 @@ pub(super) fn serve(arguments: &ServeVolumesArguments) -> Result<ExitCode, ExitF
     warn_of_strangers(&state);
     output::print(&if arguments.json { to_json(&state) } else { describe(&state) });
     service::is_ready();
-    while !stop.load(Ordering::Relaxed) && !server.is_over() {
+    while !stop.load(Ordering::Relaxed) && !server.is_over() && !server.has_panicked() {
         std::thread::sleep(WATCH_INTERVAL);
     }
     service::is_stopping();
-    let is_over = server.is_over();
+    // Read before the end, which takes the threads.
+    let (is_over, has_panicked) = (server.is_over(), server.has_panicked());
     let stopped = server.stop();
     registry.forget(note);
     stopped?;
+    if has_panicked {
+        output::say(format_args!(
+            "underlay: a bug has ended a thread that takes hosts, and so the server ends\n  \
+             what to do: start it again, and report the panic above; what was acknowledged is durable"
+        ));
+        return Ok(ExitCode::from(BUG));
+    }
     Ok(if is_over { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
 }
 
