@@ -29,13 +29,20 @@ pub use secret::{read_given_secret, read_secret};
 pub use trusted_path::{check_trusted_file, check_trusted_path, check_trusted_path_to, open_mount_point};
 pub use write::{append, check_replaceable, check_writable, replace, replace_with, write};
 
-/// Whether the storage is full or fails, which is no mistake of who named the place.
+/// Whether the storage is full or fails, or no more files may be open, which is no mistake of who named the place.
 pub fn is_storage_failure(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
 
-    let by_number = || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    let is_device = || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let kinds = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::StaleNetworkFileHandle];
-    kinds.contains(&error.kind()) || by_number()
+    kinds.contains(&error.kind()) || is_device() || lacks_descriptors(error)
+}
+
+/// Whether the process, or the whole machine, has as many files open as it may have.
+pub fn lacks_descriptors(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Who else may look.
@@ -60,5 +67,23 @@ impl Access {
             Access::Private => 0o600,
             Access::Readable => 0o644,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn lack_of_descriptors_is_storage_failure() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::IO] {
+            assert!(is_storage_failure(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::ISDIR] {
+            assert!(!is_storage_failure(&errno.into()) && !lacks_descriptors(&errno.into()), "{errno}");
+        }
+        assert!(!lacks_descriptors(&Errno::NOSPC.into()));
     }
 }

@@ -73,6 +73,8 @@ pub enum GatewayError {
     /// It contradicts itself, or what it is about.
     #[error("{0}")]
     InvalidRequest(String),
+    #[error("{0}")]
+    TooManyBuckets(String),
 }
 
 /// Why a store refuses a request that it would refuse again, by its answer's type.

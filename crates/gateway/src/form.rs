@@ -1,7 +1,12 @@
 //! A browser's form (`multipart/form-data`) up to its file: fields first, then the file, as S3 asks.
 
+use hyper::header::CONTENT_TYPE;
+use hyper::{HeaderMap, Method};
+
 use crate::errors::{GatewayError, GatewayResult};
 
+/// The type of a form.
+const FORM: &[u8] = b"multipart/form-data";
 /// The bytes that may come before the file. S3 takes 20 KB of fields.
 pub const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_FIELDS: usize = 100;
@@ -34,6 +39,15 @@ struct FormPart {
 
 fn malformed(reason: &str) -> GatewayError {
     GatewayError::InvalidArgument(format!("the form can't be read: {reason}"))
+}
+
+/// Whether a request is an upload by a form, and no document of another type that begins with `multipart/`.
+pub(crate) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
+    *method == Method::POST
+        && headers.get_all(CONTENT_TYPE).iter().any(|value| {
+            let text = value.as_bytes().trim_ascii_start();
+            text.get(..FORM.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(FORM))
+        })
 }
 
 /// The delimiter between two parts of the form, without the end of its line.
@@ -243,6 +257,18 @@ mod tests {
     const FORM: &str = "--xyz\r\nContent-Disposition: form-data; name=\"Key\"\r\n\r\na/${filename}\r\n\
         --xyz\r\ncontent-disposition: form-data; name=policy; filename=\"policy\"\r\n\r\nMTIz\r\n--not the end\r\n\
         --xyz\r\nContent-Type: text/plain\r\nContent-Disposition: form-data; filename=\"C:\\dir\\a \\\"b\\\".txt\"; name=\"file\"\r\n\r\nthe bytes\r\n--xyz--\r\n";
+
+    #[test]
+    fn forms_are_known_by_their_type_alone() {
+        let is_form = |method: Method, kind: &'static str| {
+            is_form(&method, &HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]))
+        };
+        assert!(is_form(Method::POST, "multipart/form-data; boundary=x"));
+        assert!(is_form(Method::POST, " Multipart/Form-DATA;boundary=x"));
+        assert!(!is_form(Method::POST, "application/xml"));
+        assert!(!is_form(Method::POST, "multipart/related; boundary=x"));
+        assert!(!is_form(Method::PUT, "multipart/form-data"));
+    }
 
     #[test]
     fn fields_come_before_the_file() {

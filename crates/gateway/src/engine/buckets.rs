@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
+use underlay_sync::rate_limited_log::RateLimitedLog;
 
 use super::regions::PrefixRegions;
 use super::sent::OfBucket;
+use super::suitable::StoreAge;
 use super::to_its_end::to_its_end;
 use super::{BucketState, GatewayEngine, RuleState};
 use crate::config::{PrefixRule, StorePlace};
@@ -17,7 +19,50 @@ use crate::errors::{GatewayError, GatewayResult};
 use crate::model::{BucketRecord, now_ms};
 use crate::store::BackendKind;
 
+/// Of one gateway, as S3 gives an account by default.
+pub(crate) const MAX_BUCKETS: usize = 10_000;
+
+/// How many buckets there may be.
+pub(super) struct BucketLimits {
+    /// The directory of each stays open, and connections need descriptors as well.
+    most_directories: AtomicUsize,
+    refusals: RateLimitedLog,
+}
+
+impl Default for BucketLimits {
+    fn default() -> BucketLimits {
+        BucketLimits { most_directories: AtomicUsize::new(usize::MAX), refusals: RateLimitedLog::default() }
+    }
+}
+
 impl GatewayEngine {
+    /// Has clients make no bucket in a directory once so many directories are stores.
+    pub fn limit_directories(&self, most: usize) {
+        self.bucket_limits.most_directories.store(most, Ordering::Relaxed);
+    }
+
+    /// # Errors
+    /// `TooManyBuckets` where there may be no more of those that clients make.
+    fn check_count(&self, under: &StorePlace) -> GatewayResult<()> {
+        let (buckets, directories) = (self.served.buckets.read().len(), self.count_directories());
+        let most_directories = self.bucket_limits.most_directories.load(Ordering::Relaxed);
+        let what_to_do = match under {
+            _ if buckets >= MAX_BUCKETS => "remove buckets that nobody needs",
+            StorePlace::Directory(_) if directories >= most_directories => {
+                "raise the limit of open files (`ulimit -n`, or LimitNOFILE= of the service): each bucket takes one"
+            }
+            _ => return Ok(()),
+        };
+        if let Some(count) = self.bucket_limits.refusals.count() {
+            tracing::warn!(
+                "{count} buckets were not made: there are {buckets} and may be no more\n  what to do: {what_to_do}"
+            );
+        }
+        Err(GatewayError::TooManyBuckets(format!(
+            "the gateway has {buckets} buckets, and may have no more: remove some, or ask its administrator"
+        )))
+    }
+
     fn state_of(
         &self,
         name: &str,
@@ -28,6 +73,7 @@ impl GatewayEngine {
         let backend = (self.setup.open_store)(place)
             .map_err(|problem| format!("the store of bucket {name}: {problem}"))?
             .with_memory(self.storing.clone());
+        backend.late().limit_by(Arc::clone(&self.late_places));
         // Requests to a directory end with the gateway.
         if backend.kind == BackendKind::S3 {
             let (log, bucket) = (Arc::clone(&self.sent), name.to_owned());
@@ -38,7 +84,7 @@ impl GatewayEngine {
             .map(|rule| RuleState {
                 rule: rule.clone(),
                 counts: Arc::default(),
-                fresh: Mutex::default(),
+                fresh: self.fresh.prefix(),
                 completed: Mutex::default(),
             })
             .collect();
@@ -240,6 +286,7 @@ impl GatewayEngine {
                 "this gateway has no place for new buckets: its configuration needs [new_buckets]".to_owned(),
             ));
         };
+        self.check_count(&new.under)?;
         self.check_under(&new.under).await?;
         let place =
             (self.setup.create_place)(&new.under, name).map_err(|reason| refuse_bucket(name, &reason))?;
@@ -247,13 +294,15 @@ impl GatewayEngine {
         let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
         let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), &record);
         let state = state.map_err(|reason| refuse_bucket(name, &reason))?;
-        self.check_suitable(name, &state.backend).await.map_err(|reason| refuse_bucket(name, &reason))?;
+        let looked = self.check_suitable(name, &state.backend, StoreAge::New).await;
+        looked.map_err(|reason| refuse_bucket(name, &reason))?;
         // A store that takes its time keeps no other bucket from being made or removed.
         let removed_before = turn.count;
         drop(turn);
         let is_empty = state.backend.is_empty().await;
         let removals = Arc::clone(&self.making).lock_owned().await;
         check_free()?;
+        self.check_count(&new.under)?;
         if removals.have_had(name, removed_before) {
             // With its directory, and what the store said is of another time.
             return Err(GatewayError::Busy(

@@ -14,6 +14,9 @@ use crate::meta::{MetadataView, UploadCounts};
 const NAME_BYTES: u64 = 1024;
 /// However little memory there is.
 const MIN_NAMES: u64 = 16 << 10;
+/// The same of a name that a client's own write has gone to without an answer. It takes a row of the metadata as well.
+const LATE_NAME_BYTES: u64 = 4096;
+const MIN_LATE_NAMES: u64 = 4 << 10;
 /// Unfinished uploads of a bucket.
 pub(super) const MAX_UPLOADS: i64 = 100_000;
 /// A part's weight against the journal, also without bytes of its own.
@@ -23,6 +26,11 @@ const MIN_PARTS: u64 = 100_000;
 /// Names that may be pending.
 pub(super) fn most_names(memory_bytes: u64) -> usize {
     usize::try_from((memory_bytes / NAME_BYTES).max(MIN_NAMES)).unwrap_or(usize::MAX)
+}
+
+/// Names to which clients' own writes may be on their way, or without an answer: those where others write as well.
+pub(super) fn most_late_names(memory_bytes: u64) -> usize {
+    usize::try_from((memory_bytes / LATE_NAME_BYTES).max(MIN_LATE_NAMES)).unwrap_or(usize::MAX)
 }
 
 /// Unfinished uploads, and their parts.
@@ -100,5 +108,6 @@ mod tests {
     fn names_are_limited_by_memory() {
         assert_eq!(most_names(1 << 30), 1 << 20);
         assert_eq!(most_names(0), 16 << 10);
+        assert_eq!((most_late_names(1 << 30), most_late_names(0)), (256 << 10, 4 << 10));
     }
 }

@@ -126,15 +126,23 @@ fn seconds_since(ms: i64) -> i64 {
 }
 
 impl GatewayEngine {
-    /// Names that have failed for long, the first ones that did, no more than `most`.
+    /// Names that have failed for long, the first ones that did, no more than `most`; those of unfinished uploads come
+    /// last.
     pub(crate) fn failing(&self, most: usize) -> Vec<UnstoredName> {
         let long_ms = i64::try_from(LONG.as_millis()).unwrap_or(i64::MAX);
-        self.queue.failing(now_ms().saturating_sub(long_ms), most)
+        let before_ms = now_ms().saturating_sub(long_ms);
+        let mut failing = self.queue.failing(before_ms, most);
+        failing.extend(self.spills.failing(before_ms, most - failing.len()));
+        failing
     }
 
-    /// How many names have failed at their last attempt, by cause.
+    /// How many names, and parts of unfinished uploads, have failed at their last attempt, by cause.
     pub(crate) fn failing_counts(&self) -> Vec<(FailureCause, usize)> {
-        self.queue.failing_counts()
+        let mut counts = self.spills.failing_counts();
+        for (cause, count) in self.queue.failing_counts() {
+            *counts.entry(cause).or_default() += count;
+        }
+        counts.into_iter().collect()
     }
 
     /// Names that are not stored, those that failed first, no more than `most`.

@@ -192,6 +192,9 @@ impl GatewayEngine {
                     if grouping.is_full() {
                         return Ok(false);
                     }
+                } else if group != request.after {
+                    // The listing begins behind this key, and the rest of its group belongs to it.
+                    return Ok(true);
                 }
                 match group {
                     Some(group) => {

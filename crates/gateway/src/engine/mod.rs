@@ -13,6 +13,7 @@ mod entries;
 mod expiry;
 mod failing;
 mod flush;
+mod fresh;
 mod import;
 mod list;
 mod listed;
@@ -42,6 +43,7 @@ mod write;
 
 pub use alone::OfflineDrain;
 pub(crate) use alone::RecordedCluster;
+pub(crate) use buckets::MAX_BUCKETS;
 pub use coming::ShortRange;
 pub use conditions::WriteConditions;
 pub use copy::{CopyRequest, SourceConditions};
@@ -79,7 +81,7 @@ use crate::memory::MemoryBudget;
 use crate::meta::{MetadataCommitter, MetadataStore, ObjectName};
 use crate::model::ContentId;
 use crate::staged::is_staged;
-use crate::store::{LateRequests, MayGoOn, StoreBackend, StoredInfo};
+use crate::store::{LatePlaces, LateRequests, MayGoOn, StoreBackend};
 use crate::supervision::LoopSupervisor;
 use entries::UploadEntries;
 use queue::FlushQueue;
@@ -127,6 +129,8 @@ pub struct GatewayEngine {
     reading: MemoryBudget,
     /// For objects on their way to stores.
     storing: MemoryBudget,
+    /// Stores' recent answers.
+    fresh: Arc<fresh::FreshAnswers>,
     spills: Arc<spill::SpillQueue>,
     sent: Arc<sent::SentLog>,
     served: Arc<ServedBuckets>,
@@ -146,9 +150,14 @@ pub struct GatewayEngine {
     under: OnceLock<StoreBackend>,
     /// Buckets are made and removed one at a time.
     making: Arc<tokio::sync::Mutex<RecentRemovals>>,
+    bucket_limits: buckets::BucketLimits,
     /// Of buckets that were removed, requests that their stores have not answered: a bucket of the same name has the
     /// same place there.
     late_of_removed: Mutex<HashMap<String, Arc<LateRequests>>>,
+    /// For names to which stores may still do what clients asked for.
+    late_places: Arc<LatePlaces>,
+    /// What stores have not answered is made durable by one at a time, so that nothing overtakes what is newer.
+    keeping: tokio::sync::Mutex<()>,
     /// Requests that wait for room.
     waiting: room::RoomQueue,
     /// Contents that the log has already named as withheld by the store.
@@ -226,7 +235,8 @@ pub(crate) struct BucketState {
 pub(crate) struct RuleState {
     pub(crate) rule: PrefixRule,
     pub(crate) counts: Arc<BlockCounts>,
-    pub(crate) fresh: Mutex<FreshEntry>,
+    /// The store's recent answers about keys that others may write.
+    pub(crate) fresh: fresh::PrefixAnswers,
     /// Uploads that became objects lately below a prefix that others write to, whose objects no record of ours speaks
     /// of.
     pub(crate) completed: Mutex<VecDeque<CompletedUpload>>,
@@ -239,14 +249,6 @@ pub(crate) struct CompletedUpload {
     /// The ETag that its parts make.
     pub(crate) made_of: String,
     pub(crate) stored: WriteReceipt,
-}
-
-/// The store's recent answers about keys that others may write, with their times.
-#[derive(Default)]
-pub(crate) struct FreshEntry {
-    pub(crate) found: HashMap<String, (std::time::Instant, StoredInfo)>,
-    /// Another one with each of our own writes: an answer that was asked for before one is not kept.
-    pub(crate) generation: u64,
 }
 
 impl BucketState {
@@ -448,6 +450,7 @@ impl GatewayEngine {
             uploads,
             reading: MemoryBudget::new((memory_bytes / 2).max(MIN_READ_BYTES)),
             storing: MemoryBudget::new((memory_bytes / 4).max(MIN_STORE_BYTES)),
+            fresh: fresh::FreshAnswers::new(fresh::most_bytes(memory_bytes)),
             spills,
             sent: Arc::new(sent),
             served,
@@ -461,7 +464,10 @@ impl GatewayEngine {
             next_number,
             under: OnceLock::new(),
             making: Arc::default(),
+            bucket_limits: buckets::BucketLimits::default(),
             late_of_removed: Mutex::default(),
+            late_places: LatePlaces::new(entries::most_late_names(memory_bytes)),
+            keeping: tokio::sync::Mutex::default(),
             waiting: room::RoomQueue::default(),
             told: Mutex::default(),
             _lock: lock,

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::regions::PrefixRegions;
+use super::suitable::StoreAge;
 use super::withheld::is_same_file;
 use super::{BucketState, GatewayEngine, slots};
 use crate::config::StoreConsistency;
@@ -267,7 +268,7 @@ impl GatewayEngine {
         if verdict == MountVerdict::Away {
             return Ok(false);
         }
-        self.check_suitable(&state.name, &backend).await?;
+        self.check_suitable(&state.name, &backend, StoreAge::Former).await?;
         // It is listed before anything of the bucket goes there or comes from there: what is deleted meanwhile would
         // come back.
         if verdict == MountVerdict::Another

@@ -1,7 +1,6 @@
 //! Prefixes that others write to as well: the store has the truth, and every write goes through.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::StreamExt as _;
 
@@ -19,43 +18,23 @@ use crate::model::{ContentPlace, ObjectChecksums, ObjectHeaders, ObjectRecord, n
 use crate::ownership::WritePass;
 use crate::store::{BackendKind, RequestEffect, StoreBackend, StoreCondition, StoredInfo, bare};
 
-/// Answers that are kept at most for one prefix.
-const MAX_CACHED_ANSWERS: usize = 100_000;
-
 impl GatewayEngine {
     /// The store's answer about an object, or a recent one where the rule has a TTL.
     pub(super) async fn head_shared(&self, state: &BucketState, key: &str) -> GatewayResult<StoredInfo> {
         let rule = state.rule(key);
         let StoreConsistency::Ttl(ttl) = rule.rule.consistency else { return state.backend.head(key).await };
-        let asked_at = {
-            let fresh = rule.fresh.lock();
-            if let Some((fetched_at, found)) = fresh.found.get(key)
-                && fetched_at.elapsed() < ttl
-            {
-                return Ok(found.clone());
-            }
-            fresh.generation
+        let asked_in = match rule.fresh.find(key) {
+            Ok(found) => return Ok(StoredInfo::clone(&found)),
+            Err(generation) => generation,
         };
         let found = state.backend.head(key).await?;
-        let mut fresh = rule.fresh.lock();
-        if fresh.generation != asked_at {
-            // Something was written meanwhile: the answer may be older than that.
-            return Ok(found);
-        }
-        if fresh.found.len() >= MAX_CACHED_ANSWERS {
-            fresh.found.retain(|_, (fetched_at, _)| fetched_at.elapsed() < ttl);
-        }
-        if fresh.found.len() < MAX_CACHED_ANSWERS {
-            fresh.found.insert(key.to_owned(), (Instant::now(), found.clone()));
-        }
+        rule.fresh.keep(key, asked_in, ttl, &found);
         Ok(found)
     }
 
     /// Forgets what the store said of a key, since it was written to.
     pub(super) fn forget_found(&self, state: &BucketState, key: &str) {
-        let mut fresh = state.rule(key).fresh.lock();
-        fresh.generation += 1;
-        fresh.found.remove(key);
+        state.rule(key).fresh.forget(key);
     }
 
     /// Where blocks of such an object come from. Its ETag is a part of what they are known by.

@@ -340,9 +340,7 @@ impl GatewayEngine {
         // The store's answers about them may be older than the next owner's writes, and they may come back.
         for state in self.bucket_states() {
             for rule in &state.rules {
-                let mut fresh = rule.fresh.lock();
-                fresh.generation += 1;
-                fresh.found.retain(|key, _| !slots.contains(&self.slot_of_key(&state.name, key)));
+                rule.fresh.forget_those(|key| slots.contains(&self.slot_of_key(&state.name, key)));
             }
         }
         let mut names = HashSet::new();

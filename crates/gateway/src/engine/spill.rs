@@ -6,7 +6,7 @@
 //! The name is pending from before the first byte is sent until the part counts there. So the next start deletes all
 //! leftovers of a crash.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -16,14 +16,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use underlay_sync::Mutex;
 
+use super::failing::{FailedAttempt, FailingName, FailureCause, UnstoredName};
 use super::room::RoomKind;
 use super::staging::staged_name;
 use super::write::WriteTarget;
 use super::{BucketState, GatewayEngine};
-use crate::errors::{GatewayError, GatewayResult};
+use crate::errors::{GatewayError, GatewayResult, StoreRefusal};
 use crate::journal::{ContentWriter, ReleasedRange};
 use crate::meta::{Holder, MetadataChange, MetadataView, ObjectName, PartContent};
-use crate::model::{ContentExtent, ContentId, ContentPlace};
+use crate::model::{ContentExtent, ContentId, ContentPlace, now_ms};
 use crate::store::StoredInfo;
 
 /// Parts that take more than one in so many of the journal go to the store, though nobody waits for room yet. Those of
@@ -37,10 +38,8 @@ const MAX_CONCURRENT: usize = 2;
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// The same where somebody waits for room that flushes are making.
 const LOOK_WHILE_WAITED: Duration = Duration::from_millis(200);
-/// Before a part is tried again.
+/// Before a part is tried again, at least: each attempt sends all of it.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
-/// The same of one that has run into a bug: others are to have their turns.
-const AGAIN_AFTER_PANIC: Duration = Duration::from_secs(600);
 /// How often the log says that parts were refused.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 const SPILLER: &str = "spiller of parts";
@@ -52,6 +51,20 @@ struct ParkedContent {
     holders: HashSet<Holder>,
     size_bytes: u64,
     since: Instant,
+    not_before: Instant,
+    failed: Option<FailedPart>,
+}
+
+/// A part whose attempts have failed so often in a row.
+#[derive(Clone, Debug)]
+struct FailedPart {
+    attempts: u32,
+    last: FailingName,
+}
+
+/// The store refuses all parts of a bucket, as far as is known: one attempt at a time, and none before this time.
+struct RefusedBucket {
+    attempts: u32,
     not_before: Instant,
 }
 
@@ -79,9 +92,48 @@ struct SpillState {
     /// Whether a flush needs such room, and when its users were last looked for.
     wants_fetched: bool,
     looked: Option<Instant>,
+    refused_buckets: HashMap<String, RefusedBucket>,
+}
+
+impl ParkedContent {
+    /// Whose part it is: that of the first one where there are several.
+    fn name(&self) -> Option<&ObjectName> {
+        self.holders.iter().next().map(|holder| &holder.name)
+    }
 }
 
 impl SpillState {
+    /// When a part may be tried, as far as its bucket is concerned.
+    fn not_before(&self, parked: &ParkedContent) -> Instant {
+        let refused = parked.name().and_then(|name| self.refused_buckets.get(&name.bucket));
+        refused.map_or(parked.not_before, |refused| refused.not_before.max(parked.not_before))
+    }
+
+    /// Records a part's failure, and puts it back. Returns whether it is the first one for this cause.
+    fn fail(&mut self, content: ContentId, mut parked: ParkedContent, failure: &FailedAttempt) -> bool {
+        let now = Instant::now();
+        let former = parked.failed.take();
+        let is_new = former.as_ref().is_none_or(|former| former.last.cause != failure.cause);
+        let attempts = former.as_ref().map_or(0, |former| former.attempts) + 1;
+        let since_ms = former.map_or_else(now_ms, |former| former.last.since_ms);
+        let last = FailingName { since_ms, cause: failure.cause, why: failure.reason() };
+        parked.failed = Some(FailedPart { attempts, last });
+        parked.not_before = now + failure.cause.pause(attempts, false).max(AGAIN_AFTER);
+        if let Some(name) = parked.name().filter(|_| is_of_bucket(failure.cause)) {
+            let refused = self
+                .refused_buckets
+                .entry(name.bucket.clone())
+                .or_insert(RefusedBucket { attempts: 0, not_before: now });
+            refused.attempts += 1;
+            refused.not_before = now + failure.cause.pause(refused.attempts, false).max(AGAIN_AFTER);
+        }
+        self.insert(content, parked);
+        is_new
+    }
+
+    fn failing(&self) -> impl Iterator<Item = (&ObjectName, &FailingName)> {
+        self.parked.values().filter_map(|parked| Some((parked.name()?, &parked.failed.as_ref()?.last)))
+    }
     fn remove(&mut self, content: ContentId) -> Option<ParkedContent> {
         let parked = self.parked.remove(&content)?;
         self.bytes -= parked.size_bytes;
@@ -115,8 +167,9 @@ impl SpillState {
 
     /// One that was fetched and whose room a flush needs.
     fn next_in_the_way(&mut self, now: Instant) -> Option<(ContentId, ParkedContent)> {
-        let is_ready =
-            |content: &&ContentId| self.parked.get(content).is_some_and(|parked| parked.not_before <= now);
+        let is_ready = |content: &&ContentId| {
+            self.parked.get(content).is_some_and(|parked| self.not_before(parked) <= now)
+        };
         let content = self.in_the_way.iter().find(is_ready).copied()?;
         Some((content, self.remove(content)?))
     }
@@ -140,11 +193,12 @@ impl SpillState {
                 // Those behind it are younger.
                 break;
             }
-            if parked.not_before <= now {
+            let not_before = self.not_before(parked);
+            if not_before <= now {
                 found = Some(*content);
                 break;
             }
-            deadline = deadline.min(parked.not_before);
+            deadline = deadline.min(not_before);
         }
         let found = found.and_then(|content| Some((content, self.remove(content)?)));
         found.ok_or(deadline)
@@ -181,6 +235,7 @@ impl SpillQueue {
                     size_bytes,
                     since: now,
                     not_before: now,
+                    failed: None,
                 };
                 state.insert(content, parked);
             }
@@ -253,6 +308,46 @@ impl SpillQueue {
         self.state.lock().bytes
     }
 
+    /// Some part of the bucket was taken, so the others are tried again.
+    fn note_stored(&self, bucket: &str) {
+        self.state.lock().refused_buckets.remove(bucket);
+    }
+
+    /// Uploads whose parts have failed to go to the store since before this time, those that failed first, no more than
+    /// `most`. Each object's name comes once.
+    pub(super) fn failing(&self, before_ms: i64, most: usize) -> Vec<UnstoredName> {
+        let state = self.state.lock();
+        let mut first: BTreeMap<&ObjectName, &FailingName> = BTreeMap::new();
+        for (name, failed) in state.failing().filter(|(_, failed)| failed.since_ms <= before_ms) {
+            let earliest = first.entry(name).or_insert(failed);
+            if failed.since_ms < earliest.since_ms {
+                *earliest = failed;
+            }
+        }
+        let mut failing: Vec<UnstoredName> = first
+            .into_iter()
+            .map(|(name, failed)| {
+                let reason = format!("a part of an unfinished upload: {}", failed.why);
+                UnstoredName {
+                    name: name.clone(),
+                    failed: Some(FailingName { why: reason, ..failed.clone() }),
+                }
+            })
+            .collect();
+        failing.sort_by_key(|unstored| unstored.failed.as_ref().map(|failed| failed.since_ms));
+        failing.truncate(most);
+        failing
+    }
+
+    /// How many parts have failed at their last attempt, by cause.
+    pub(super) fn failing_counts(&self) -> BTreeMap<FailureCause, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, failed) in self.state.lock().failing() {
+            *counts.entry(failed.cause).or_default() += 1;
+        }
+        counts
+    }
+
     /// Whether the log has not said for a while that parts are refused. It has, from now on.
     fn is_time_to_say(&self) -> bool {
         let now = Instant::now();
@@ -262,6 +357,21 @@ impl SpillQueue {
             state.said = Some(now);
         }
         is_time
+    }
+}
+
+/// Whether the store would refuse other parts as well.
+fn is_of_bucket(cause: FailureCause) -> bool {
+    match cause {
+        FailureCause::Passing | FailureCause::Panicked => false,
+        FailureCause::Refused(refusal) => match refusal {
+            StoreRefusal::Request
+            | StoreRefusal::Denied
+            | StoreRefusal::NoBucket
+            | StoreRefusal::NotSupported
+            | StoreRefusal::ReadOnly => true,
+            StoreRefusal::TooLarge | StoreRefusal::Name | StoreRefusal::Links => false,
+        },
     }
 }
 
@@ -373,18 +483,29 @@ impl GatewayEngine {
         let name = parked.holders.iter().next().map(|holder| holder.name.to_string()).unwrap_or_default();
         let item = format!("a part of an upload to {name}");
         let spilling = self.spill(content, &parked.holders);
-        let pause = match self.supervisor.attempt(SPILLER, &item, spilling).await {
-            Ok(Ok(SpillOutcome::Stored | SpillOutcome::NotNeeded)) => return,
-            Ok(Ok(SpillOutcome::Later)) => AGAIN_AFTER,
-            Ok(Err(error)) => {
-                self.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!("{item} is not in the store yet: {error}");
-                AGAIN_AFTER
+        let failure: FailedAttempt = match self.supervisor.attempt(SPILLER, &item, spilling).await {
+            Ok(Ok(SpillOutcome::Stored)) => {
+                if let Some(name) = parked.name() {
+                    self.spills.note_stored(&name.bucket);
+                }
+                return;
             }
-            Err(_) => AGAIN_AFTER_PANIC,
+            Ok(Ok(SpillOutcome::NotNeeded)) => return,
+            Ok(Ok(SpillOutcome::Later)) => {
+                parked.not_before = Instant::now() + AGAIN_AFTER;
+                return self.spills.state.lock().insert(content, parked);
+            }
+            Ok(Err(error)) => error.into(),
+            Err(panicked) => FailedAttempt {
+                cause: FailureCause::Panicked,
+                error: GatewayError::Store(panicked.to_string()),
+            },
         };
-        parked.not_before = Instant::now() + pause;
-        self.spills.state.lock().insert(content, parked);
+        self.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
+        // What fails for longer is listed by the reporter of failures.
+        if self.spills.state.lock().fail(content, parked, &failure) {
+            tracing::warn!("{item} is not in the store yet: {}", failure.error);
+        }
     }
 
     /// Stores a content of the journal as an object of its own.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{CACHE, GatewayEngine, JOURNAL};
+use crate::disk_room::is_out_of_room;
 use crate::store::{DirectoryIdentity, StoreBackend};
 
 /// One that hangs is not waited for: it counts as not mounted soon.
@@ -33,8 +34,25 @@ fn are_nested(own: &Path, store: &Path) -> io::Result<bool> {
     Ok(is_in_own || identities_from(own)?.contains(&identity_of(store)?))
 }
 
+/// Whether a directory is to become a store, or is one already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreAge {
+    New,
+    Former,
+}
+
+impl StoreAge {
+    /// Whether names need not be told apart where they can't be tried. One that can't be written to has no two objects
+    /// for one. A store that is full is one all the same: its objects have to be read.
+    fn may_skip_trial(self, error: &io::Error) -> bool {
+        let is_for_good =
+            matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied);
+        is_for_good || (self == StoreAge::Former && is_out_of_room(error))
+    }
+}
+
 /// Blocks.
-fn look(own: &Path, store: &Path, backend: &StoreBackend) -> Result<(), String> {
+fn look(own: &Path, store: &Path, backend: &StoreBackend, age: StoreAge) -> Result<(), String> {
     let unsuitable = |reason: &str, what_to_do: &str| {
         Err(format!("{} can't be a store: {reason}\n  what to do: {what_to_do}", store.display()))
     };
@@ -54,28 +72,40 @@ fn look(own: &Path, store: &Path, backend: &StoreBackend) -> Result<(), String> 
             &format!("its file system {reason}, so two keys would be one object"),
             "move the objects to a directory that tells all names apart (ext4 without casefold, XFS, or a share that is mounted so), and name that one. An earlier version of the gateway can still store what it has not stored yet",
         ),
-        // One that can't be written to has no two objects for one.
-        Err(error) => {
+        Err(error) if age.may_skip_trial(&error) => {
             tracing::warn!("{}: cannot try whether it tells all names apart: {error}", store.display());
             Ok(())
         }
+        Err(error) => unsuitable(
+            &format!("nobody can try whether it tells all names apart: {error}"),
+            "see to it that files can be made there, and try again",
+        ),
     }
 }
 
 impl GatewayEngine {
     /// # Errors
     /// When the store of a bucket is a directory that can't be one, with what to do.
-    pub(super) async fn check_suitable(&self, bucket: &str, backend: &StoreBackend) -> Result<(), String> {
+    pub(super) async fn check_suitable(
+        &self,
+        bucket: &str,
+        backend: &StoreBackend,
+        age: StoreAge,
+    ) -> Result<(), String> {
         let Some((root, _)) = backend.root() else { return Ok(()) };
         let (own, store, backend) = (self.setup.local.directory.clone(), root.to_owned(), backend.clone());
         let looked = crate::blocking::spawn_blocking({
             let store: PathBuf = store.clone();
-            move || look(&own, &store, &backend)
+            move || look(&own, &store, &backend, age)
         });
         match tokio::time::timeout(CHECK_TIMEOUT, looked).await {
             Ok(outcome) => outcome
                 .unwrap_or_else(|error| Err(error.to_string()))
                 .map_err(|reason| format!("the store of bucket {bucket}: {reason}")),
+            Err(_) if age == StoreAge::New => Err(format!(
+                "{} does not say whether it tells all names apart\n  what to do: see whether it answers, and try again",
+                store.display()
+            )),
             Err(_) => {
                 tracing::warn!("{} does not say whether it tells all names apart", store.display());
                 Ok(())
@@ -89,7 +119,7 @@ impl GatewayEngine {
     /// As there.
     pub(super) async fn check_all_suitable(&self) -> Result<(), String> {
         for state in self.bucket_states().iter().filter(|state| !state.backend.is_away()) {
-            self.check_suitable(&state.name, &state.backend).await?;
+            self.check_suitable(&state.name, &state.backend, StoreAge::Former).await?;
         }
         Ok(())
     }
@@ -97,7 +127,42 @@ impl GatewayEngine {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use rustix::io::Errno;
+
     use super::*;
+    use crate::store::{BackendKind, NameDirectory};
+
+    /// A directory in which no file can be made.
+    struct Failing(Errno);
+
+    impl NameDirectory for Failing {
+        fn make(&mut self, _name: &str) -> io::Result<()> {
+            Err(self.0.into())
+        }
+
+        fn names(&mut self) -> io::Result<Vec<std::ffi::OsString>> {
+            Err(self.0.into())
+        }
+    }
+
+    #[test]
+    fn directory_whose_names_cannot_be_tried_is_refused() {
+        let (own, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let is_taken = |errno, age| {
+            let store = Arc::new(object_store::memory::InMemory::new());
+            let backend = StoreBackend::new(store, BackendKind::Directory).with_root(root.path()).unwrap();
+            let backend = backend.trying_names_in(Arc::new(move || Box::new(Failing(errno))));
+            look(own.path(), root.path(), &backend, age).is_ok()
+        };
+        use StoreAge::{Former, New};
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::IO, Errno::STALE, Errno::NOMEM] {
+            assert!(!is_taken(errno, New) && !is_taken(errno, Former), "{errno}");
+        }
+        assert!(!is_taken(Errno::NOSPC, New) && is_taken(Errno::NOSPC, Former));
+        assert!(is_taken(Errno::ROFS, New) && is_taken(Errno::ROFS, Former));
+    }
 
     #[test]
     fn directories_within_each_other_are_known_by_whatever_name() {

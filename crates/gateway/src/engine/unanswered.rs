@@ -1,67 +1,95 @@
 //! Requests that a store has not answered and may still carry out, kept for the next start, which must not send
 //! anything newer either.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::GatewayEngine;
 use super::sent::{OfBucket, SentRequest};
 use crate::errors::{GatewayError, GatewayResult};
+use crate::meta::ObjectName;
 use crate::model::now_ms;
-use crate::store::{LateRequests, RequestEffect, STORE_TIMEOUT};
+use crate::store::{LateRequests, RecalledRequest, RequestEffect, STORE_TIMEOUT};
 
 /// How often what is new is made durable, and what is on its way looked at. After a power cut, the next start may not
 /// know requests sent for less than twice this. After a kill it knows, by the [notes](super::sent) of what was sent.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
+/// Rows that one commit writes: others' commits wait for it.
+const ROWS_PER_COMMIT: usize = 1000;
 
-/// A request by its key and effect, and until when it may be carried out (since 1970).
-type UnansweredRequests = Vec<(String, RequestEffect, i64)>;
+/// Under which the metadata have, by the name that follows, what was sent there last, and until when it may be carried
+/// out (since 1970).
+const UNANSWERED_NAME: &[u8] = b"unanswered-name ";
+type UnansweredRow = (RequestEffect, i64);
 
-/// Under which the metadata have those of a bucket, whose name follows.
-const UNANSWERED: &[u8] = b"unanswered ";
+/// Under which earlier versions had all of a bucket, whose name follows, as one row.
+const UNANSWERED_LIST: &[u8] = b"unanswered ";
+type UnansweredList = Vec<(String, RequestEffect, i64)>;
 
-fn key_of(bucket: &str) -> Vec<u8> {
-    [UNANSWERED, bucket.as_bytes()].concat()
+fn row_of(name: &ObjectName) -> Vec<u8> {
+    [UNANSWERED_NAME, &name.to_bytes()].concat()
+}
+
+fn list_of(bucket: &str) -> Vec<u8> {
+    [UNANSWERED_LIST, bucket.as_bytes()].concat()
 }
 
 impl GatewayEngine {
     /// Learns what an earlier start has kept, and what it had sent when it was killed.
     pub(super) async fn recall_unanswered(&self, sent: Vec<SentRequest>) -> GatewayResult<()> {
-        let has_news = !sent.is_empty();
-        self.recall(sent)?;
+        let lists: Vec<(String, UnansweredList)> = self.metadata.view()?.states_below(UNANSWERED_LIST)?;
+        let of_lists: Vec<Vec<u8>> = lists.iter().map(|(bucket, _)| list_of(bucket)).collect();
+        let has_news = !sent.is_empty() || !lists.is_empty();
+        self.recall(lists, sent)?;
         if has_news {
             self.keep_unanswered(false).await?;
+        }
+        if !of_lists.is_empty() {
+            // The names have rows of their own by now.
+            self.committer
+                .commit(Vec::new(), move |change| {
+                    of_lists.iter().try_for_each(|key| change.remove_state(key))
+                })
+                .await?;
         }
         self.sent
             .clear()
             .map_err(|error| GatewayError::local("cannot empty the notes of sent requests", error))
     }
 
-    fn recall(&self, sent: Vec<SentRequest>) -> GatewayResult<()> {
-        let kept: Vec<(String, UnansweredRequests)> = self.metadata.view()?.states_below(UNANSWERED)?;
-        let mut of_buckets: BTreeMap<String, Vec<(String, RequestEffect, Duration)>> = BTreeMap::new();
+    fn recall(&self, lists: Vec<(String, UnansweredList)>, sent: Vec<SentRequest>) -> GatewayResult<()> {
         let now = now_ms();
         // What is over comes as well: forgetting it removes the row.
         let left =
             |until_ms: i64| Duration::from_millis(u64::try_from(until_ms.saturating_sub(now)).unwrap_or(0));
-        for (bucket, kept) in kept {
-            let entries = kept.into_iter().map(|(key, effect, until_ms)| (key, effect, left(until_ms)));
-            of_buckets.entry(bucket).or_default().extend(entries);
+        let mut of_buckets: BTreeMap<String, Vec<RecalledRequest>> = BTreeMap::new();
+        for (bucket, list) in lists {
+            let requests = list.into_iter().map(|(name, effect, until_ms)| RecalledRequest {
+                name,
+                effect,
+                left: left(until_ms),
+                is_kept: false,
+            });
+            of_buckets.entry(bucket).or_default().extend(requests);
         }
-        let news: BTreeSet<String> = sent.iter().map(|sent| sent.bucket.clone()).collect();
+        // Behind the list: where a start was killed between the two, rows are as new or newer.
+        let rows: Vec<(String, UnansweredRow)> = self.metadata.view()?.states_below(UNANSWERED_NAME)?;
+        for (name, (effect, until_ms)) in rows {
+            let ObjectName { bucket, key: name } = ObjectName::from_bytes(name.as_bytes())
+                .ok_or_else(|| GatewayError::local("cannot read the metadata", "a key is damaged"))?;
+            let request = RecalledRequest { name, effect, left: left(until_ms), is_kept: true };
+            of_buckets.entry(bucket).or_default().push(request);
+        }
         // Behind the others: of two for one name, the later one counts. How long ago it was sent, nobody knows.
-        for SentRequest { bucket, key, effect } in sent {
-            of_buckets.entry(bucket).or_default().push((key, effect, Duration::MAX));
+        for SentRequest { bucket, key: name, effect } in sent {
+            let request = RecalledRequest { name, effect, left: Duration::MAX, is_kept: false };
+            of_buckets.entry(bucket).or_default().push(request);
         }
-        for (bucket, unanswered) in of_buckets.into_iter().filter(|(_, unanswered)| !unanswered.is_empty()) {
+        for (bucket, requests) in of_buckets.into_iter().filter(|(_, requests)| !requests.is_empty()) {
             let served =
                 self.served.buckets.read().get(&bucket).map(|state| Arc::clone(state.backend.late()));
-            let late = served.unwrap_or_else(|| self.late_of_removed(&bucket));
-            late.recall(unanswered);
-            if news.contains(&bucket) {
-                late.not_kept();
-            }
+            served.unwrap_or_else(|| self.late_of_removed(&bucket)).recall(requests);
         }
         Ok(())
     }
@@ -71,6 +99,7 @@ impl GatewayEngine {
         let late = Arc::new(LateRequests::new(STORE_TIMEOUT));
         let (log, name) = (Arc::clone(&self.sent), bucket.to_owned());
         late.note_sent_in(Arc::new(OfBucket { log, bucket: name }));
+        late.limit_by(Arc::clone(&self.late_places));
         self.late_of_removed.lock().insert(bucket.to_owned(), Arc::clone(&late));
         late
     }
@@ -88,22 +117,35 @@ impl GatewayEngine {
     /// # Errors
     /// When the metadata can't be written.
     pub(super) async fn keep_unanswered(&self, at_end: bool) -> GatewayResult<()> {
+        let _turn = self.keeping.lock().await;
         for (bucket, late) in self.late_of_all() {
-            let Some(unanswered) = late.to_keep(at_end) else { continue };
+            // Of an attempt that was given up, nobody knows what is kept.
+            late.not_kept();
+            let Some(changes) = late.to_keep(at_end) else { continue };
             let until_ms =
                 |left: Duration| now_ms().saturating_add(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
-            let entries: UnansweredRequests =
-                unanswered.into_iter().map(|(key, effect, left)| (key, effect, until_ms(left))).collect();
-            let key = key_of(&bucket);
-            let outcome = self
-                .committer
-                .commit(Vec::new(), move |change| match entries.is_empty() {
-                    // Also buckets that have gone had one.
-                    true => change.remove_state(&key),
-                    false => change.set_state(&key, &entries),
-                })
-                .await;
-            outcome.inspect_err(|_| late.not_kept())?;
+            let rows = changes.into_iter().map(|(name, kept)| {
+                let row = kept.map(|(effect, left)| -> UnansweredRow { (effect, until_ms(left)) });
+                (row_of(&ObjectName::new(bucket.as_str(), &*name)), row)
+            });
+            let mut rows = rows.collect::<Vec<_>>().into_iter();
+            loop {
+                let some: Vec<_> = rows.by_ref().take(ROWS_PER_COMMIT).collect();
+                if some.is_empty() {
+                    break;
+                }
+                let outcome = self
+                    .committer
+                    .commit(Vec::new(), move |change| {
+                        some.iter().try_for_each(|(key, row)| match row {
+                            Some(row) => change.set_state(key, row),
+                            // Also buckets that have gone had some.
+                            None => change.remove_state(key),
+                        })
+                    })
+                    .await;
+                outcome.inspect_err(|_| late.not_kept())?;
+            }
             late.kept();
         }
         self.late_of_removed.lock().retain(|_, late| !late.is_over());
@@ -128,5 +170,96 @@ impl GatewayEngine {
                 }
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigSecrets, GatewayConfig};
+    use crate::serving::setup_of;
+
+    /// Longer than any test.
+    const LONG_MS: i64 = 3_600_000;
+
+    async fn open(directory: &std::path::Path) -> Arc<GatewayEngine> {
+        let (local, objects) = (directory.join("local"), directory.join("objects"));
+        std::fs::create_dir_all(&objects).unwrap();
+        let text = format!(
+            "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"{}\"\n[bucket.lake]\nstore = \"{}\"\n\
+             [key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n",
+            local.display(),
+            objects.display()
+        );
+        let config = GatewayConfig::parse("gateway.toml", &text).unwrap();
+        // The one before may still be letting go of the directory.
+        let opened = async {
+            loop {
+                match GatewayEngine::open(setup_of(&config, &ConfigSecrets::default(), None)).await {
+                    Ok(engine) => return engine,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        tokio::time::timeout(STORE_TIMEOUT, opened).await.unwrap()
+    }
+
+    fn rows(engine: &GatewayEngine) -> Vec<(String, UnansweredRow)> {
+        engine.metadata.view().unwrap().states_below(UNANSWERED_NAME).unwrap()
+    }
+
+    #[tokio::test]
+    async fn unanswered_list_of_earlier_version_becomes_rows() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(directory.path()).await;
+        let (until_ms, over_ms) = (now_ms() + LONG_MS, now_ms() - 1);
+        let list = |key: &str, until_ms| (key.to_owned(), RequestEffect::Delete, until_ms);
+        let of_lake: UnansweredList = vec![list("a", until_ms), list("over", over_ms)];
+        let of_removed: UnansweredList = vec![list("b", until_ms)];
+        let written = engine.committer.commit(Vec::new(), move |change| {
+            change.set_state(&list_of("lake"), &of_lake)?;
+            change.set_state(&list_of("removed"), &of_removed)
+        });
+        written.await.unwrap();
+        engine.close().await;
+        drop(engine);
+        // The second start has rows alone.
+        for _ in 0..2 {
+            let engine = open(directory.path()).await;
+            let names: Vec<String> = rows(&engine).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, ["lake\0a", "removed\0b"]);
+            let lists: Vec<(String, UnansweredList)> =
+                engine.metadata.view().unwrap().states_below(UNANSWERED_LIST).unwrap();
+            assert!(lists.is_empty());
+            let lake = engine.bucket("lake").unwrap();
+            assert!(lake.backend.follow("a", RequestEffect::Copy).is_err());
+            assert!(lake.backend.follow("over", RequestEffect::Copy).is_ok());
+            assert_eq!(engine.late_of_removed.lock()["removed"].names(), ["b"]);
+            engine.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_of_unanswered_requests_go_when_those_are_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(directory.path()).await;
+        let request = |name: &str, left| RecalledRequest {
+            name: name.to_owned(),
+            effect: RequestEffect::Delete,
+            left,
+            is_kept: false,
+        };
+        let late = Arc::clone(engine.bucket("lake").unwrap().backend.late());
+        // More than one commit writes.
+        let many = (0..2 * ROWS_PER_COMMIT + 1).map(|number| request(&number.to_string(), STORE_TIMEOUT));
+        late.recall(many.collect());
+        engine.keep_unanswered(false).await.unwrap();
+        assert_eq!(rows(&engine).len(), 2 * ROWS_PER_COMMIT + 1);
+        late.recall(
+            (1..2 * ROWS_PER_COMMIT + 1).map(|number| request(&number.to_string(), Duration::ZERO)).collect(),
+        );
+        engine.keep_unanswered(false).await.unwrap();
+        let left: Vec<String> = rows(&engine).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(left, ["lake\00"]);
     }
 }

@@ -213,9 +213,9 @@ impl GatewayEngine {
                 let answer = self.queue.hasten(name);
                 match tokio::time::timeout(self.setup.patience.max(Duration::from_secs(1)), answer).await {
                     Ok(Ok(outcome)) => outcome.map_err(|error| match error {
-                        GatewayError::Store(_)
-                        | GatewayError::StoreAway(_)
-                        | GatewayError::Refused { .. } => error,
+                        GatewayError::Store(_) | GatewayError::StoreAway(_) => error,
+                        // A client takes a refusal of its own for one after which nothing is there. This object is.
+                        GatewayError::Refused { text, .. } => GatewayError::Store(text),
                         other => GatewayError::Store(other.to_string()),
                     }),
                     _ => Err(GatewayError::Busy(

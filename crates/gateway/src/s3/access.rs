@@ -196,9 +196,6 @@ pub(crate) fn refused_at_once(
     if let Some(refused) = queries::refused_query(method, uri, &style) {
         return Some(refused);
     }
-    if let Some(refused) = refused_condition(method, headers) {
-        return Some(refused);
-    }
     if let Some(refused) = refused_header(headers) {
         return Some(refused);
     }
@@ -217,18 +214,6 @@ pub(crate) fn refused_at_once(
         return Some(S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, reason));
     }
     refused_lifetime(uri)
-}
-
-/// A condition of a write that the gateway does not check: carrying the write out all the same would be wrong.
-fn refused_condition(method: &Method, headers: &HeaderMap) -> Option<S3Error> {
-    let names: &[&str] = match *method {
-        Method::PUT | Method::POST => &["if-modified-since", "if-unmodified-since"],
-        Method::DELETE => &["if-none-match", "if-modified-since", "if-unmodified-since"],
-        _ => &[],
-    };
-    let name = names.iter().find(|name| headers.contains_key(**name))?;
-    let reason = format!("this gateway does not implement {name} of a {method}");
-    Some(S3Error::with_message(S3ErrorCode::NotImplemented, reason))
 }
 
 /// Words that may come behind `x-amz-checksum-`.
@@ -276,11 +261,10 @@ const DOCUMENTS: [&str; 20] = [
 
 /// `s3s` stops reading such a one, and calls it an error of its own.
 fn is_long_document(method: &Method, headers: &HeaderMap, uri: &Uri) -> bool {
-    let is_about = |pair: &str| pair.split('=').next().is_some_and(|name| DOCUMENTS.contains(&name));
     let is_document = match *method {
         // Forms have gone another way.
         Method::POST => true,
-        Method::PUT => uri.query().is_some_and(|query| query.split('&').any(is_about)),
+        Method::PUT => queries::has_name(uri, &DOCUMENTS),
         _ => false,
     };
     let is_long = |name: &str| {
@@ -382,21 +366,6 @@ fn signed_headers_of(authorization: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::config::SecretPlace;
-
-    #[test]
-    fn conditions_of_writes_that_nobody_looks_at_are_refused() {
-        let refused = |method: Method, name: &'static str| {
-            let headers = HeaderMap::from_iter([(HeaderName::from_static(name), "*".parse().unwrap())]);
-            refused_condition(&method, &headers).is_some()
-        };
-        for name in ["if-unmodified-since", "if-modified-since"] {
-            assert!(
-                refused(Method::PUT, name) && refused(Method::DELETE, name) && !refused(Method::GET, name)
-            );
-        }
-        assert!(refused(Method::DELETE, "if-none-match") && !refused(Method::PUT, "if-none-match"));
-        assert!(!refused(Method::DELETE, "if-match"));
-    }
 
     #[test]
     fn grant_covers_only_its_bucket_and_prefix() {

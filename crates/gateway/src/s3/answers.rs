@@ -5,24 +5,98 @@ use std::fmt;
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue};
 use s3s::dto::{ChecksumType, ETag, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode};
+use underlay_sync::Mutex;
 
 use super::documents;
-use crate::errors::GatewayError;
+use crate::errors::{GatewayError, StoreRefusal};
 use crate::model::{ChecksumCoverage, ObjectChecksums};
 
 tokio::task_local! {
-    /// The number of the request that this task answers.
-    static REQUEST_ID: String;
+    /// What went wrong with the request that this task answers.
+    static FAILURES: RequestFailures;
+}
+
+/// What goes wrong with one request. The log has one line of it for the store and one for the gateway's own disk: a
+/// deletion of 1,000 keys may fail 1,000 times.
+#[derive(Debug)]
+struct RequestFailures {
+    id: String,
+    of_store: Mutex<FailureTally>,
+    local: Mutex<FailureTally>,
+}
+
+#[derive(Debug, Default)]
+struct FailureTally {
+    first: String,
+    count: u64,
+}
+
+impl FailureTally {
+    fn add(&mut self, text: &str) {
+        if self.count == 0 {
+            text.clone_into(&mut self.first);
+        }
+        self.count += 1;
+    }
+
+    /// For the log, if there is anything to say.
+    fn line(&self, id: &str) -> Option<String> {
+        match self.count {
+            0 => None,
+            1 => Some(format!("request {id}: {}", self.first)),
+            count => Some(format!("request {id}: {}; this is the first of {count} failures", self.first)),
+        }
+    }
+}
+
+impl RequestFailures {
+    fn new(id: String) -> RequestFailures {
+        RequestFailures { id, of_store: Mutex::default(), local: Mutex::default() }
+    }
+}
+
+/// When the request has been answered, or given up.
+impl Drop for RequestFailures {
+    fn drop(&mut self) {
+        if let Some(line) = self.of_store.lock().line(&self.id) {
+            tracing::warn!("{line}");
+        }
+        if let Some(line) = self.local.lock().line(&self.id) {
+            tracing::error!("{line}");
+        }
+    }
 }
 
 /// Has the log name a request by this number where something goes wrong with it.
 pub(crate) async fn numbered<T>(id: String, work: impl Future<Output = T>) -> T {
-    REQUEST_ID.scope(id, work).await
+    FAILURES.scope(RequestFailures::new(id), work).await
 }
 
-/// Of the request that this task answers, for the log.
-fn request_id() -> String {
-    REQUEST_ID.try_with(String::clone).unwrap_or_default()
+/// What has gone wrong in the store is for the log alone: it may have paths, addresses and keys.
+fn note_failure_of_store(text: &str) {
+    if FAILURES.try_with(|failures| failures.of_store.lock().add(text)).is_err() {
+        tracing::warn!("{text}");
+    }
+}
+
+/// The same of the gateway's own disk.
+fn note_local_failure(text: &str) {
+    if FAILURES.try_with(|failures| failures.local.lock().add(text)).is_err() {
+        tracing::error!("{text}");
+    }
+}
+
+/// The code for a refusal by the store. SDKs try again where it is `ServiceUnavailable`, which is right only where
+/// somebody can help: with other permissions or another bucket the same request succeeds.
+fn code_of_refusal(refusal: StoreRefusal) -> S3ErrorCode {
+    match refusal {
+        StoreRefusal::TooLarge => S3ErrorCode::EntityTooLarge,
+        StoreRefusal::NotSupported => S3ErrorCode::NotImplemented,
+        StoreRefusal::Request | StoreRefusal::Name => S3ErrorCode::InvalidRequest,
+        StoreRefusal::Denied | StoreRefusal::NoBucket | StoreRefusal::Links | StoreRefusal::ReadOnly => {
+            S3ErrorCode::ServiceUnavailable
+        }
+    }
 }
 
 /// The code that clients know for an error. Errors of the store or of the gateway's own disk stay in its log.
@@ -38,6 +112,7 @@ pub(super) fn error(error: GatewayError) -> S3Error {
         GatewayError::NoSuchUpload => S3ErrorCode::NoSuchUpload,
         GatewayError::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
         GatewayError::BucketNotEmpty => S3ErrorCode::BucketNotEmpty,
+        GatewayError::TooManyBuckets(_) => S3ErrorCode::TooManyBuckets,
         GatewayError::InvalidPart(_) => S3ErrorCode::InvalidPart,
         GatewayError::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
         GatewayError::PartTooSmall(_) => S3ErrorCode::EntityTooSmall,
@@ -57,22 +132,20 @@ pub(super) fn error(error: GatewayError) -> S3Error {
         GatewayError::Busy(_) => S3ErrorCode::SlowDown,
         GatewayError::StoreAway(_) => S3ErrorCode::ServiceUnavailable,
         GatewayError::Store(_) => {
-            // It may have paths, addresses and keys of the store.
-            tracing::warn!("request {}: {text}", request_id());
+            note_failure_of_store(&text);
             let text = "the store behind the gateway failed: try again later; the gateway's log says why, under the id of this request";
             return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
         }
         GatewayError::Refused { refusal, .. } => {
-            // Where the store is, and what it says, is not for clients.
-            tracing::warn!("request {}: {text}", request_id());
+            note_failure_of_store(&text);
             let text = format!("the store behind the gateway refuses it: {}", refusal.word());
-            return S3Error::with_message(S3ErrorCode::ServiceUnavailable, text);
+            return S3Error::with_message(code_of_refusal(refusal), text);
         }
         GatewayError::MetadataTooLarge => S3ErrorCode::MetadataTooLarge,
         // S3's list of error codes has it, and `s3s` has not.
         GatewayError::HeadersTooLarge => S3ErrorCode::Custom("RequestHeaderSectionTooLarge".into()),
         GatewayError::Local(_) => {
-            tracing::error!("request {}: {text}", request_id());
+            note_local_failure(&text);
             let text = "the gateway's own storage failed; its log says how, under the id of this request";
             return S3Error::with_message(S3ErrorCode::InternalError, text);
         }
@@ -219,7 +292,7 @@ macro_rules! checksums_of {
     };
 }
 
-/// Nobody here encrypts, locks or grants by request headers: a client that asks for it must not think that it was done.
+/// Of headers that no [family](super::asking_headers) has: a client that asks for it must not think that it was done.
 macro_rules! refuse_unknown {
     ($input:expr, $($field:ident),*) => {
         $(if $input.$field.is_some() {
@@ -235,6 +308,37 @@ pub(super) use {checksums_of, refuse_unknown, with_checksums};
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lasting_refusals_of_store_are_not_tried_again() {
+        for (refusal, code) in [
+            (StoreRefusal::TooLarge, "EntityTooLarge"),
+            (StoreRefusal::NotSupported, "NotImplemented"),
+            (StoreRefusal::Request, "InvalidRequest"),
+            (StoreRefusal::Name, "InvalidRequest"),
+            (StoreRefusal::Denied, "ServiceUnavailable"),
+            (StoreRefusal::NoBucket, "ServiceUnavailable"),
+            (StoreRefusal::Links, "ServiceUnavailable"),
+            (StoreRefusal::ReadOnly, "ServiceUnavailable"),
+        ] {
+            let answer = error(GatewayError::Refused { refusal, text: "PUT http://10.1.2.3".to_owned() });
+            assert_eq!(answer.code().as_str(), code, "{refusal:?}");
+            assert!(!answer.message().unwrap_or_default().contains("10.1.2.3"), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn failures_of_one_request_are_one_line() {
+        let mut tally = FailureTally::default();
+        assert_eq!(tally.line("7"), None);
+        tally.add("the first");
+        assert_eq!(tally.line("7").as_deref(), Some("request 7: the first"));
+        for _ in 0..999 {
+            tally.add("another");
+        }
+        let line = tally.line("7").unwrap();
+        assert_eq!(line, "request 7: the first; this is the first of 1000 failures");
+    }
 
     #[test]
     fn internal_errors_are_not_sent_to_clients() {

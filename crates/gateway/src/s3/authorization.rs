@@ -10,6 +10,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use super::addressing::{AddressingStyle, BucketAddressing, PathLevel, not_allowed};
 use super::answers::{WrongRegion, denied};
+use super::queries;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// S3's words for bodies whose hash is not in the head. `s3s` refuses those with ECDSA.
@@ -55,9 +56,7 @@ pub(super) fn malformed(headers: &HeaderMap, uri: &Uri, addressing: &BucketAddre
 /// `s3s` verifies signatures of version 2 as well, which sign neither the body nor most headers.
 pub(super) fn old_signature(headers: &HeaderMap, uri: &Uri) -> Option<S3Error> {
     let is_old = headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS "))
-        || uri.query().is_some_and(|query| {
-            query.split('&').any(|pair| pair.split('=').next() == Some("AWSAccessKeyId"))
-        });
+        || queries::has_name(uri, &["AWSAccessKeyId"]);
     is_old.then(|| {
         let reason = "this gateway takes signatures of version 4 only: use AWS4-HMAC-SHA256";
         S3Error::with_message(S3ErrorCode::InvalidRequest, reason)

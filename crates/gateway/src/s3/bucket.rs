@@ -75,7 +75,7 @@ pub(super) async fn create(
 ) -> BucketAnswer<CreateBucketOutput> {
     let input = request.input;
     let bucket = input.bucket;
-    check_labels(&bucket)?;
+    check_name(&bucket)?;
     acl::check_canned(input.acl.as_ref().map(BucketCannedACL::as_str))?;
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(error(GatewayError::NotImplemented("this gateway locks no objects".to_owned())));
@@ -113,15 +113,24 @@ fn check_place(front: &S3Frontend, constraint: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// Names that `s3s` accepts and S3 does not: dots beside hyphens, which no host name has.
-fn check_labels(bucket: &str) -> S3Result<()> {
-    match bucket.split('.').any(|label| label.starts_with('-') || label.ends_with('-')) {
-        true => Err(S3Error::with_message(
-            S3ErrorCode::InvalidBucketName,
-            "a label between the dots of a bucket's name can't begin or end with a hyphen",
-        )),
-        false => Ok(()),
+/// User Guide, Bucket naming rules: what S3 keeps for itself. `s3s` refuses `xn--` alone.
+const RESERVED_BEGINNINGS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
+const RESERVED_ENDINGS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
+
+/// Names that `s3s` accepts and S3 does not: dots beside hyphens, which no host name has, and reserved ones.
+fn check_name(bucket: &str) -> S3Result<()> {
+    let refused = |reason: String| Err(S3Error::with_message(S3ErrorCode::InvalidBucketName, reason));
+    if bucket.split('.').any(|label| label.starts_with('-') || label.ends_with('-')) {
+        let reason = "a label between the dots of a bucket's name can't begin or end with a hyphen";
+        return refused(reason.to_owned());
     }
+    if let Some(begin) = RESERVED_BEGINNINGS.iter().find(|begin| bucket.starts_with(**begin)) {
+        return refused(format!("S3 reserves names of buckets that begin with {begin}"));
+    }
+    if let Some(end) = RESERVED_ENDINGS.iter().find(|end| bucket.ends_with(**end)) {
+        return refused(format!("S3 reserves names of buckets that end in {end}"));
+    }
+    Ok(())
 }
 
 pub(super) async fn delete(
@@ -150,4 +159,31 @@ pub(super) async fn versioning(
 ) -> BucketAnswer<GetBucketVersioningOutput> {
     front.engine.check_bucket(&request.input.bucket).map_err(error)?;
     Ok(S3Response::new(GetBucketVersioningOutput::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_names_of_buckets_are_refused() {
+        for name in [
+            "xn--lake",
+            "sthree-lake",
+            "sthree-configurator",
+            "amzn-s3-demo-lake",
+            "lake-s3alias",
+            "lake--ol-s3",
+            "lake.mrap",
+            "lake--x-s3",
+            "lake--table-s3",
+            "a.-b",
+        ] {
+            let refusal = check_name(name).unwrap_err();
+            assert_eq!(refusal.code().as_str(), "InvalidBucketName", "{name}");
+        }
+        for name in ["lake", "a.b", "sthree", "my-sthree-lake", "lake-s3", "lake-mrap", "s3alias"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod access;
 mod acl;
 mod addressing;
 mod answers;
+mod asking_headers;
 mod authorization;
 mod bucket;
 mod chunks;
@@ -32,7 +33,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hyper::{HeaderMap, Uri};
+use hyper::{HeaderMap, Method, Uri};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::dto::*;
 use s3s::service::{S3Service, S3ServiceBuilder};
@@ -43,13 +44,19 @@ use crate::digests::ALGORITHMS;
 use crate::engine::GatewayEngine;
 use crate::form::UploadForm;
 use crate::model::ObjectChecksums;
+use asking_headers::CONDITIONS;
+use asking_headers::HeaderFamily::{
+    Acl, CopyRange, CopySource, IfInitiated, IfMatch, IfNoneMatch, IfSizeOrTime, StorageClass as Class,
+};
 use input::PromisedBody;
 
 /// For the fuzzer: any text as what requests bring, as far as `s3s` leaves it to us.
 pub(crate) fn read_any(text: &str) {
     let _ = (input::tags(Some(text)), input::copied_range(text, 1 << 20), listing::position(text));
     let _ = (ranges::parse(text), http_dates::parse(text, 0), BucketAddressing::default().style_of(text));
-    let _ = (documents::plain(text.as_bytes()), documents::well_formed(text.as_bytes()));
+    let plain = documents::plain(text.as_bytes());
+    let _ = (documents::collapse(&plain), documents::names(&plain).count());
+    let _ = documents::well_formed(text.as_bytes());
 }
 
 /// For the fuzzer: any bytes as a body in chunks.
@@ -61,6 +68,7 @@ pub(crate) fn read_any_chunks(data: &[u8], step: usize) {
 pub(crate) fn read_any_head(headers: &HeaderMap, uri: &Uri) {
     access::read_any(headers, uri);
     let (rewritten, extensions) = rewriting::rewrite_any(headers.clone(), uri);
+    let _ = asking_headers::check(&Method::PUT, uri, &rewritten, &extensions, &[]);
     let _ = preconditions::ObjectPreconditions::from_request(&rewritten, &extensions);
     let _ = preconditions::ObjectPreconditions::read_source(&rewritten, &extensions);
     let mut checksums = ObjectChecksums::default();
@@ -159,12 +167,14 @@ macro_rules! require {
     };
 }
 
-/// One row an operation: what it takes and gives, who may do it, and which headers or parameters it refuses since they
-/// ask for what is not done here. Both come before anything else of it.
+/// One row an operation: what it takes and gives, who may do it, which [asking headers](asking_headers) it reads, and
+/// which other headers it refuses since they ask for what is not done here. All of this comes before anything else of
+/// it.
 macro_rules! operations {
     ($(
         $name:ident($input:ident) -> $output:ident = $module:ident::$function:ident,
         needs $right:ident,
+        reads $reads:expr,
         refuses [$($header:ident),* $(,)?];
     )*) => {
         #[async_trait]
@@ -174,6 +184,8 @@ macro_rules! operations {
                     // Who asks comes first: the right depends on it.
                     rewriting::restore(&mut request);
                     require!(self, request.credentials.as_ref(), request.input, $right);
+                    let (headers, extensions) = (&request.headers, &request.extensions);
+                    asking_headers::check(&request.method, &request.uri, headers, extensions, $reads)?;
                     answers::refuse_unknown!(request.input, $($header),*);
                     $module::$function(self, request).await
                 }
@@ -189,105 +201,123 @@ macro_rules! operations {
 operations! {
     list_buckets(ListBucketsInput) -> ListBucketsOutput = bucket::list,
         needs each,
+        reads CONDITIONS,
         refuses [];
     head_bucket(HeadBucketInput) -> HeadBucketOutput = bucket::head,
         needs see,
+        reads CONDITIONS,
         refuses [];
     create_bucket(CreateBucketInput) -> CreateBucketOutput = bucket::create,
         needs own,
-        refuses [grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp];
+        reads &[Acl],
+        refuses [];
     delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = bucket::delete,
         needs own,
+        reads &[],
         refuses [];
     get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = bucket::location,
         needs see,
+        reads CONDITIONS,
         refuses [];
     get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = acl::get_bucket_acl,
         needs see,
+        reads &[],
         refuses [];
     put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput = acl::set_of_bucket,
         needs own,
-        refuses [grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp];
+        reads &[Acl],
+        refuses [];
     get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = acl::get_object_acl,
         needs read,
+        reads &[],
         refuses [];
     put_object_acl(PutObjectAclInput) -> PutObjectAclOutput = acl::set_of_object,
         needs write,
-        refuses [grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp];
+        reads &[Acl],
+        refuses [];
     get_bucket_versioning(GetBucketVersioningInput) -> GetBucketVersioningOutput = bucket::versioning,
         needs see,
+        reads CONDITIONS,
         refuses [];
     list_objects(ListObjectsInput) -> ListObjectsOutput = listing::objects,
         needs list,
+        reads CONDITIONS,
         refuses [];
     list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output = listing::objects_v2,
         needs list,
+        reads CONDITIONS,
         refuses [];
     list_object_versions(ListObjectVersionsInput) -> ListObjectVersionsOutput = listing::versions,
         needs list,
+        reads CONDITIONS,
         refuses [];
     get_object(GetObjectInput) -> GetObjectOutput = object::get,
         needs read,
-        refuses [sse_customer_algorithm, sse_customer_key];
+        reads CONDITIONS,
+        refuses [];
     head_object(HeadObjectInput) -> HeadObjectOutput = object::head,
         needs read,
-        refuses [sse_customer_algorithm, sse_customer_key];
+        reads CONDITIONS,
+        refuses [];
     put_object(PutObjectInput) -> PutObjectOutput = object::put,
         needs write,
-        refuses [
-            server_side_encryption, sse_customer_algorithm, ssekms_key_id, object_lock_mode,
-            object_lock_legal_hold_status, website_redirect_location, write_offset_bytes,
-            grant_full_control, grant_read, grant_read_acp, grant_write_acp,
-        ];
+        reads &[IfMatch, IfNoneMatch, Acl, Class],
+        refuses [website_redirect_location, write_offset_bytes];
     copy_object(CopyObjectInput) -> CopyObjectOutput = object::copy,
         needs read_source_and_write,
-        refuses [
-            server_side_encryption, sse_customer_algorithm, copy_source_sse_customer_algorithm,
-            ssekms_key_id, object_lock_mode, object_lock_legal_hold_status, website_redirect_location,
-            grant_full_control, grant_read, grant_read_acp, grant_write_acp,
-        ];
+        reads &[IfMatch, IfNoneMatch, Acl, Class, CopySource],
+        refuses [website_redirect_location];
     delete_object(DeleteObjectInput) -> DeleteObjectOutput = object::delete,
         needs write,
+        reads &[IfMatch, IfSizeOrTime],
         refuses [];
     delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput = object::delete_many,
         needs each,
+        reads &[],
         refuses [];
     get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = object::attributes,
         needs read,
-        refuses [sse_customer_algorithm, sse_customer_key];
+        reads &[],
+        refuses [];
     get_object_tagging(GetObjectTaggingInput) -> GetObjectTaggingOutput = tagging::get,
         needs read,
+        reads &[],
         refuses [];
     put_object_tagging(PutObjectTaggingInput) -> PutObjectTaggingOutput = tagging::put,
         needs write,
+        reads &[],
         refuses [];
     delete_object_tagging(DeleteObjectTaggingInput) -> DeleteObjectTaggingOutput = tagging::delete,
         needs write,
+        reads &[],
         refuses [];
     create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput = multipart::create,
         needs write,
-        refuses [
-            server_side_encryption, sse_customer_algorithm, ssekms_key_id, object_lock_mode,
-            object_lock_legal_hold_status, website_redirect_location,
-            grant_full_control, grant_read, grant_read_acp, grant_write_acp,
-        ];
+        reads &[IfMatch, IfNoneMatch, Acl, Class],
+        refuses [website_redirect_location];
     upload_part(UploadPartInput) -> UploadPartOutput = multipart::part,
         needs write,
-        refuses [sse_customer_algorithm];
+        reads &[IfMatch, IfNoneMatch],
+        refuses [];
     upload_part_copy(UploadPartCopyInput) -> UploadPartCopyOutput = multipart::part_copy,
         needs read_source_and_write,
-        refuses [sse_customer_algorithm, copy_source_sse_customer_algorithm];
+        reads &[IfMatch, IfNoneMatch, CopySource, CopyRange],
+        refuses [];
     complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput = multipart::complete,
         needs write,
+        reads &[IfMatch, IfNoneMatch],
         refuses [];
     abort_multipart_upload(AbortMultipartUploadInput) -> AbortMultipartUploadOutput = multipart::abort,
         needs write,
+        reads &[IfInitiated],
         refuses [];
     list_parts(ListPartsInput) -> ListPartsOutput = multipart::list_parts,
         needs write,
+        reads &[],
         refuses [];
     list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput = multipart::list_uploads,
         needs list,
+        reads CONDITIONS,
         refuses [];
 }
 

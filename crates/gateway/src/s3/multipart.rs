@@ -47,11 +47,28 @@ fn coverage_of(word: &ChecksumType) -> S3Result<ChecksumCoverage> {
     }
 }
 
+/// Checks conditions that some SDKs send with every request of an upload, and others with its first alone.
+async fn check_target(
+    front: &S3Frontend,
+    (bucket, key): (&str, &str),
+    asked: &ObjectPreconditions,
+) -> S3Result<()> {
+    if !asked.may_spare_the_body() {
+        return Ok(());
+    }
+    match front.engine.resolve(bucket, key).await {
+        Ok(resolved) => asked.check_target(Some(&resolved.record)),
+        Err(GatewayError::NoSuchKey) => asked.check_target(None),
+        Err(cause) => Err(error(cause)),
+    }
+}
+
 pub(super) async fn create(
     front: &S3Frontend,
     request: S3Request<CreateMultipartUploadInput>,
 ) -> MultipartAnswer<CreateMultipartUploadOutput> {
     let expires = expires(&request.headers, &request.extensions)?;
+    let asked = ObjectPreconditions::from_request(&request.headers, &request.extensions)?;
     let input = request.input;
     acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     input::check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
@@ -68,6 +85,7 @@ pub(super) async fn create(
         algorithm.zip(coverage).map(|(algorithm, coverage)| UploadChecksum::new(algorithm, coverage));
     let checksum = checksum.transpose().map_err(|reason| invalid_request(reason.to_string()))?;
     let (headers, tags) = (headers_of!(input, expires), input::tags(input.tagging.as_deref())?);
+    check_target(front, (&input.bucket, &input.key), &asked).await?;
     let upload = front
         .engine
         .create_upload(&input.bucket, &input.key, headers, tags, checksum)
@@ -87,6 +105,7 @@ pub(super) async fn part(
     front: &S3Frontend,
     request: S3Request<UploadPartInput>,
 ) -> MultipartAnswer<UploadPartOutput> {
+    let asked = ObjectPreconditions::from_request(&request.headers, &request.extensions)?;
     let mut input = request.input;
     let number = part_number(input.part_number)?;
     let promised = PromisedBody::new(
@@ -113,6 +132,7 @@ pub(super) async fn part(
     if size > 5 << 30 {
         return Err(error(GatewayError::TooLarge("a part has at most 5 GiB".to_owned())));
     }
+    check_target(front, (&input.bucket, &input.key), &asked).await?;
     let body = input::body(input.body.take());
     let stored = front
         .engine
@@ -138,9 +158,11 @@ pub(super) async fn part_copy(
     request: S3Request<UploadPartCopyInput>,
 ) -> MultipartAnswer<UploadPartCopyOutput> {
     let conditions = ObjectPreconditions::read_source(&request.headers, &request.extensions)?;
+    let asked = ObjectPreconditions::from_request(&request.headers, &request.extensions)?;
     let input = request.input;
     let from = input::source(&input.copy_source)?;
     let number = part_number(input.part_number)?;
+    check_target(front, (&input.bucket, &input.key), &asked).await?;
     let range = match &input.copy_source_range {
         None => None,
         Some(text) => {
@@ -196,9 +218,10 @@ pub(super) async fn complete(
     }
     let coverage_asked = input.checksum_type.as_ref().map(coverage_of).transpose()?;
     // One that was completed before has no upload any more, and the same answer.
+    let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).ok();
+    let is_again = begun.is_none();
     if let Some(asked) = coverage_asked
-        && let Ok(begun) = front.engine.upload(&input.bucket, &input.key, &input.upload_id)
-        && begun.coverage.is_some_and(|begun| begun != asked)
+        && begun.and_then(|begun| begun.coverage).is_some_and(|begun| begun != asked)
     {
         return Err(invalid_request(
             "the upload was begun with another type of checksum than it is completed with",
@@ -211,6 +234,10 @@ pub(super) async fn complete(
         .complete_upload(&input.bucket, &input.key, &input.upload_id, parts, asked, expected, size)
         .await
         .map_err(error)?;
+    // The engine compares the size with that of the parts, which are gone then.
+    if let Some(size) = size.filter(|_| is_again) {
+        check_size(front, (&input.bucket, &input.key), &stored.etag, size).await?;
+    }
     let mut output = CompleteMultipartUploadOutput {
         location: Some(front.addressing.url_of(&request.headers, &input.bucket, &input.key)),
         bucket: Some(input.bucket),
@@ -221,6 +248,23 @@ pub(super) async fn complete(
     };
     with_checksums!(output, stored.checksums);
     Ok(S3Response::new(output))
+}
+
+/// Whether the object that an upload has made is as long as the client says. Another one with the key says nothing.
+async fn check_size(
+    front: &S3Frontend,
+    (bucket, key): (&str, &str),
+    etag: &str,
+    size_bytes: u64,
+) -> S3Result<()> {
+    let record = front.engine.resolve(bucket, key).await.map_err(error)?.record;
+    match record.etag == etag && record.size_bytes != size_bytes {
+        true => {
+            let found = record.size_bytes;
+            Err(invalid_request(format!("the object has {found} bytes, and the request says otherwise")))
+        }
+        false => Ok(()),
+    }
 }
 
 pub(super) async fn abort(

@@ -27,7 +27,7 @@ use super::answers::{answer_of, denied, error, invalid, invalid_request, ms};
 use super::authorization::{check_day, check_scope};
 use super::input::{PromisedBody, check_storage_class, check_tags, encode_ascii, metadata};
 use super::object::encoding_of;
-use super::{acl, documents};
+use super::{acl, asking_headers, documents};
 use crate::digests::{ALGORITHMS, ChecksumKind};
 use crate::engine::{GatewayEngine, PutRequest, WriteConditions, WriteReceipt};
 use crate::errors::GatewayError;
@@ -190,6 +190,7 @@ impl PostForms {
                 "a form is sent to a bucket: POST /bucket",
             ));
         }
+        asking_headers::check(&parts.method, &parts.uri, &parts.headers, &parts.extensions, &[])?;
         let length =
             parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if length.is_some_and(|length| length > (MAX_HEAD_BYTES + MAX_FILE_BYTES) as u64) {

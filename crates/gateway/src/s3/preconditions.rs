@@ -164,6 +164,23 @@ impl ObjectPreconditions {
         WriteConditions { if_match, if_none_match, unless_etag, ..WriteConditions::default() }
     }
 
+    /// Those that the object of an upload has to meet before a part of it comes, which is checked again when the upload
+    /// is completed if the client asks again.
+    ///
+    /// # Errors
+    /// As a write's: `PreconditionFailed`, or `NoSuchKey`.
+    pub(super) fn check_target(&self, former: Option<&ObjectRecord>) -> S3Result<()> {
+        let is_met = match former {
+            None if self.if_match.is_some() => return Err(error(GatewayError::NoSuchKey)),
+            None => true,
+            Some(record) => {
+                self.if_match.as_ref().is_none_or(|tags| tags.has_strong(&record.etag))
+                    && !self.if_none_match.as_ref().is_some_and(|tags| tags.has(&record.etag))
+            }
+        };
+        if is_met { Ok(()) } else { Err(error(GatewayError::PreconditionFailed)) }
+    }
+
     /// Whether an answer may have no bytes at all.
     pub(super) fn may_spare_the_body(&self) -> bool {
         self.if_match.is_some()

@@ -6,6 +6,7 @@ use reqwest::Url;
 use s3s::{S3Error, S3ErrorCode};
 
 use super::addressing::{AddressingStyle, PathLevel};
+use crate::url_escapes;
 
 /// Names that a write may have, those of operations that the gateway does not have included: `s3s` knows these, and
 /// they answer `NotImplemented`.
@@ -134,13 +135,32 @@ fn is_of_request(name: &str) -> bool {
     is_signature || matches!(name, "x-id" | "AWSAccessKeyId" | "Signature" | "Expires")
 }
 
+/// Names and values of a query, without their escapes.
+pub(super) fn pairs(uri: &Uri) -> impl Iterator<Item = (String, String)> {
+    let query = uri.query().filter(|query| !query.is_empty());
+    let url = query.and_then(|query| Url::parse(&format!("http://gateway/?{query}")).ok());
+    let owned = |url: Url| -> Vec<(String, String)> {
+        url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
+    };
+    url.map(owned).unwrap_or_default().into_iter()
+}
+
+/// Whether a query has one of these names, however it is written.
+pub(super) fn has_name(uri: &Uri, wanted: &[&str]) -> bool {
+    let mut pairs = uri.query().unwrap_or_default().split('&');
+    pairs.any(|pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        match name.contains(['%', '+']) {
+            false => wanted.contains(&name),
+            true => url_escapes::decode_form(name).is_ok_and(|name| wanted.contains(&name.as_str())),
+        }
+    })
+}
+
 /// A request that asks for something that nobody here would see.
 pub(super) fn refused_query(method: &Method, uri: &Uri, style: &AddressingStyle) -> Option<S3Error> {
     let level = style.level(uri.path())?;
-    let query = uri.query().filter(|query| !query.is_empty())?;
-    let url = Url::parse(&format!("http://gateway/?{query}")).ok()?;
-    let pairs: Vec<(String, String)> =
-        url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+    let pairs: Vec<(String, String)> = pairs(uri).collect();
     let mut asked = pairs.iter().filter(|(name, _)| !is_of_request(name));
     let unknown = match WRITES.iter().find(|row| row.method == *method && row.level == level) {
         Some(row) => asked.find(|(name, _)| !row.names.contains(&name.as_str())),
@@ -199,6 +219,17 @@ mod tests {
         let half = Some("InvalidRequest".to_owned());
         for target in ["/b/k?partNumber=1", "/b/k?uploadId=x"] {
             assert_eq!(code(&Method::PUT, target), half, "{target}");
+        }
+    }
+
+    #[test]
+    fn names_of_query_are_found_with_escapes() {
+        let is_found = |target: &str| has_name(&target.parse().unwrap(), &["delete", "uploadId"]);
+        for target in ["/b?delete", "/b?x-id=a&delete=", "/b?%64elete", "/b?x&upload%49d=1"] {
+            assert!(is_found(target), "{target}");
+        }
+        for target in ["/b", "/b?", "/b?prefix=delete", "/b?%2564elete", "/b?delet%", "/b?Delete"] {
+            assert!(!is_found(target), "{target}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::http::Extensions;
 use hyper::{Method, Request, Uri};
 use reqwest::Url;
@@ -22,10 +22,11 @@ use super::access::{VerifiedSignature, check_signed};
 use super::addressing::{AddressingStyle, BucketAddressing};
 use super::answers::{error, invalid_request};
 use super::input::{self, PromisedBody};
+use super::queries::has_name;
 use super::{MAX_DOCUMENT_BYTES, documents, ranges};
 use crate::digests::{ALGORITHMS, ChecksumKind, DigestSet};
 use crate::errors::GatewayError;
-use crate::form::find;
+use crate::form::is_form;
 use crate::model::ObjectChecksums;
 use crate::url_escapes;
 
@@ -114,17 +115,16 @@ impl S3Route for HeaderRewriter {
         let is_document = is_document(&method, &uri, &headers, &self.addressing);
         let body = match is_document {
             true => {
-                let is_of_upload = names(&uri, &["uploadId", "uploads"]);
                 let trailing = trailing_headers.clone();
-                let body = rewrite_document(input, &mut headers, is_of_upload, trailing).await?;
-                if method == Method::POST && names(&uri, &["delete"]) && !has_checksum(&headers) {
+                let body = rewrite_document(input, &mut headers, &uri, trailing).await?;
+                if method == Method::POST && has_name(&uri, &["delete"]) && !has_checksum(&headers) {
                     return Err(invalid_request(
                         "DeleteObjects needs the header Content-MD5 or x-amz-checksum-*",
                     ));
                 }
                 // CreateBucket. Its query may have anything that names no other operation, such as a presigned URL's.
-                if method == Method::PUT && !names(&uri, &["tagging", "acl"]) {
-                    refuse_tags_of_bucket(&body)?;
+                if method == Method::PUT && !has_name(&uri, &["tagging", "acl"]) {
+                    check_parts_of_bucket(&body)?;
                 }
                 body
             }
@@ -168,6 +168,11 @@ pub(super) fn headers_with<'a>(
         Some(moved) if moved.0.contains_key(name) => &moved.0,
         _ => headers,
     }
+}
+
+/// Headers that were taken from those of the request.
+pub(super) fn moved_headers(extensions: &Extensions) -> Option<&HeaderMap> {
+    extensions.get::<MovedConditions>().map(|moved| &moved.0)
 }
 
 fn has_odd_header(headers: &HeaderMap) -> bool {
@@ -231,13 +236,8 @@ fn rewrite_headers(headers: &mut HeaderMap) -> MovedConditions {
 /// Whether the body is an XML document that an operation here reads.
 fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &BucketAddressing) -> bool {
     match *method {
-        Method::POST => {
-            // A browser's form is no document.
-            let is_form =
-                |value: &HeaderValue| value.as_bytes().to_ascii_lowercase().starts_with(b"multipart/");
-            !headers.get(CONTENT_TYPE).is_some_and(is_form)
-        }
-        Method::PUT if names(uri, &["tagging", "acl"]) => true,
+        Method::POST => !is_form(method, headers),
+        Method::PUT if has_name(uri, &["tagging", "acl"]) => true,
         // CreateBucket. An object's bytes must never be taken for a document, so a path counts only if it can't have a
         // key.
         Method::PUT => match addressing.style_in(headers) {
@@ -253,16 +253,10 @@ fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &Buc
     }
 }
 
-/// Whether the query of a request has one of these.
-fn names(uri: &Uri, wanted: &[&str]) -> bool {
-    let mut pairs = uri.query().unwrap_or_default().split('&');
-    pairs.any(|pair| wanted.contains(&pair.split('=').next().unwrap_or_default()))
-}
-
 async fn rewrite_document(
     body: Body,
     headers: &mut HeaderMap,
-    is_of_upload: bool,
+    uri: &Uri,
     trailing: Option<TrailingHeaders>,
 ) -> S3Result<Body> {
     let bytes = http_body_util::Limited::new(body, MAX_DOCUMENT_BYTES).collect().await.map_err(|reason| {
@@ -273,23 +267,44 @@ async fn rewrite_document(
         error(input::broken_off(&reason.to_string()))
     })?;
     let bytes = bytes.to_bytes();
-    check_document(&bytes, headers, is_of_upload, trailing)?;
-    let plain = match documents::plain(&bytes) {
-        Cow::Owned(plain) => Bytes::from(plain),
-        // As a rule: then it is kept once.
-        Cow::Borrowed(plain) => bytes.slice_ref(plain),
+    check_document(&bytes, headers, has_name(uri, &["uploadId", "uploads"]), trailing)?;
+    // As a rule nothing changes: then it is kept once.
+    let keep = |bytes: &Bytes, text: Cow<'_, [u8]>| match text {
+        Cow::Owned(text) => Bytes::from(text),
+        Cow::Borrowed(text) => bytes.slice_ref(text),
     };
+    let mut plain = keep(&bytes, documents::plain(&bytes));
+    // These bodies are JSON, or nobody reads them.
+    if !has_name(uri, &["policy", "uploads"]) {
+        let collapsed =
+            documents::collapse(&plain).ok_or_else(|| malformed("it is no document that S3 takes"))?;
+        plain = keep(&plain, collapsed);
+    }
     headers.insert(CONTENT_LENGTH, plain.len().into());
     Ok(Body::from(plain))
 }
 
-/// Buckets have no tags here. `s3s` would pass over those that CreateBucket brings.
-fn refuse_tags_of_bucket(document: &Body) -> S3Result<()> {
-    let contains = |name: &[u8]| document.bytes().is_some_and(|bytes| find(&bytes, name).is_some());
-    // Names may have a prefix.
-    match contains(b"CreateBucketConfiguration") && (contains(b"<Tags") || contains(b":Tags")) {
-        true => Err(error(GatewayError::NotImplemented("this gateway keeps no tags of buckets".to_owned()))),
-        false => Ok(()),
+fn malformed(text: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::MalformedXML, text)
+}
+
+/// Parts of a CreateBucket that the gateway does not have: tags, and buckets for directories.
+const PARTS_OF_OTHERS: [&[u8]; 3] = [b"Tags", b"Location", b"Bucket"];
+
+/// `s3s` would pass over those.
+fn check_parts_of_bucket(document: &Body) -> S3Result<()> {
+    let bytes = document.bytes().unwrap_or_default();
+    let mut names = documents::names(&bytes);
+    if names.next().is_none_or(|name| name != b"CreateBucketConfiguration") {
+        return Ok(());
+    }
+    match names.find(|name| *name != b"LocationConstraint") {
+        None => Ok(()),
+        Some(name) if PARTS_OF_OTHERS.contains(&name) => Err(error(GatewayError::NotImplemented(format!(
+            "this gateway creates no bucket with {}",
+            String::from_utf8_lossy(name)
+        )))),
+        Some(_) => Err(malformed("CreateBucketConfiguration has a part that S3 does not have")),
     }
 }
 
@@ -370,6 +385,8 @@ mod tests {
         let own = "gateway.example";
         for (method, target, host) in [
             ("POST", "/lake?delete", own),
+            ("POST", "/lake?%64elete", own),
+            ("PUT", "/lake/a?t%61gging", own),
             ("POST", "/lake/a?uploadId=1", own),
             ("PUT", "/lake/a?tagging", own),
             ("PUT", "/lake?acl=", own),
@@ -385,6 +402,7 @@ mod tests {
             ("PUT", "/lake//", own),
             ("PUT", "/lake%2Fa", own),
             ("PUT", "/lake/tagging", own),
+            ("PUT", "/lake/a?%2574agging", own),
             ("PUT", "/lake/a?partNumber=1&uploadId=tagging", own),
             ("PUT", "/a", "lake.gateway.example"),
             ("PUT", "//", "lake.gateway.example"),

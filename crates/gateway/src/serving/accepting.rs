@@ -9,6 +9,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use underlay_sync::rate_limited_log::RateLimitedLog;
 
 use super::connection::ConnectionSet;
 use super::seats::{ConnectionSeats, ScarceResource};
@@ -70,7 +71,7 @@ pub(super) async fn accept(
     graceful: &GracefulShutdown,
 ) {
     let places = Arc::new(Semaphore::new(most));
-    let mut looks = tokio::time::interval(LOOK_EVERY);
+    let (mut looks, failures) = (tokio::time::interval(LOOK_EVERY), RateLimitedLog::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.next() => accepted,
@@ -86,11 +87,28 @@ pub(super) async fn accept(
                 connections.start(stream, peer, acceptor.map(tls::TlsFrontend::acceptor), place, graceful);
             }
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                make_do(&error, &connections.seats, &failures);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+}
+
+/// A connection can't be accepted. If no more files may be open, the connection that has been idle longest gives its
+/// own to the one that waits. This may go on for long, so the log has one line for many.
+fn make_do(error: &io::Error, seats: &ConnectionSeats, failures: &RateLimitedLog) {
+    let lacks_descriptors = underlay_files::lacks_descriptors(error);
+    let is_one_closed = lacks_descriptors && seats.close_idlest();
+    let Some(count) = failures.count() else { return };
+    let outcome = match is_one_closed {
+        true => "idle ones are closed for others",
+        false => "clients wait",
+    };
+    let what_to_do = match lacks_descriptors {
+        true => "\n  what to do: raise the limit of open files (`ulimit -n`, or LimitNOFILE= of the service)",
+        false => "",
+    };
+    tracing::warn!("cannot accept a connection, {count} times by now: {error}; {outcome}{what_to_do}");
 }
 
 fn prepare_with<A: ConnectionSource>(_arrivals: &A, stream: &A::Stream) {
@@ -127,5 +145,31 @@ fn limit_unsent(stream: &TcpStream) {
     };
     if set != 0 {
         tracing::debug!("cannot limit a socket's buffer: {}", std::io::Error::last_os_error());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_without_descriptor_takes_that_of_idlest() {
+        let (seats, failures) = (ConnectionSeats::new(false), RateLimitedLog::default());
+        let (first, second) = (seats.take(), seats.take());
+        first.seat().request_begins();
+        let is_over = |seat: &super::super::seats::SeatGuard| {
+            let seat = seat.seat();
+            async move { futures_util::poll!(Box::pin(seat.is_over())).is_ready() }
+        };
+        make_do(&Errno::CONNABORTED.into(), &seats, &failures);
+        assert!(!is_over(&first).await && !is_over(&second).await);
+        make_do(&Errno::MFILE.into(), &seats, &failures);
+        assert!(!is_over(&first).await && is_over(&second).await);
+        // Nobody loses a request that is under way.
+        make_do(&Errno::NFILE.into(), &seats, &failures);
+        assert!(!is_over(&first).await);
+        assert_eq!(failures.count(), None, "the log has one line for all of them");
     }
 }

@@ -1,15 +1,17 @@
 //! The access log: one line of JSON for each request, without queries and so without signatures.
 
-use std::fs::File;
-use std::io::Write as _;
+use std::fs::{File, Metadata};
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use underlay_files::append;
 use underlay_sync::Mutex;
+use underlay_sync::rate_limited_log::RateLimitedLog;
 
 use super::request_ids::RequestId;
 use crate::failure::CommandFailure;
@@ -22,7 +24,40 @@ pub(super) struct AccessLog {
     lines: Option<SyncSender<String>>,
     /// Where lines go from the next one on, if it is another file.
     next: Arc<Mutex<Option<File>>>,
-    left_out: std::sync::atomic::AtomicU64,
+    /// Lines that nobody will find in the log.
+    left_out: Arc<AtomicU64>,
+}
+
+/// Where lines go.
+struct LogFile {
+    file: File,
+    /// Whether the end of a line that failed is still to come.
+    has_open_line: bool,
+}
+
+impl LogFile {
+    /// Writes a whole line, or none: who reads the log takes each for one of JSON.
+    ///
+    /// # Errors
+    /// When it can't be written. Where a part of it can't be taken back either, the next one begins on a line of its
+    /// own.
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        if self.has_open_line {
+            self.file.write_all(b"\n")?;
+            self.has_open_line = false;
+        }
+        let before = self.file.metadata().ok().filter(Metadata::is_file).map(|found| found.len());
+        self.file.write_all(line.as_bytes()).inspect_err(|_| {
+            let taken_back = before.ok_or(io::ErrorKind::Unsupported.into()).and_then(|length| {
+                // Somebody may have emptied it meanwhile.
+                match self.file.metadata()?.len() > length {
+                    true => self.file.set_len(length),
+                    false => Ok(()),
+                }
+            });
+            self.has_open_line = taken_back.is_err();
+        })
+    }
 }
 
 /// Opens the file at its end, and makes it where it is not there.
@@ -59,26 +94,30 @@ pub(super) struct AccessLine<'a> {
 impl AccessLog {
     /// One that nothing is written to.
     pub(super) fn disabled() -> AccessLog {
-        AccessLog { lines: None, next: Arc::default(), left_out: std::sync::atomic::AtomicU64::new(0) }
+        AccessLog { lines: None, next: Arc::default(), left_out: Arc::default() }
     }
 
     /// # Errors
     /// When the file can't be opened.
     pub(super) fn open(path: Option<&Path>) -> Result<AccessLog, CommandFailure> {
         let Some(path) = path else { return Ok(AccessLog::disabled()) };
-        let (left_out, next) = (std::sync::atomic::AtomicU64::new(0), Arc::<Mutex<Option<File>>>::default());
-        let mut file = open_file(path)?;
+        let (left_out, next) = (Arc::<AtomicU64>::default(), Arc::<Mutex<Option<File>>>::default());
+        let mut file = LogFile { file: open_file(path)?, has_open_line: false };
         let (lines, waiting) = sync_channel::<String>(MAX_WAITING);
-        let coming = Arc::clone(&next);
+        let (coming, lost) = (Arc::clone(&next), Arc::clone(&left_out));
+        let failures = RateLimitedLog::default();
         underlay_sync::thread::ThreadBuilder::new()
             .name("access-log".to_owned())
             .spawn(move || {
                 while let Ok(line) = waiting.recv() {
                     if let Some(other) = coming.lock().take() {
-                        file = other;
+                        file = LogFile { file: other, has_open_line: false };
                     }
-                    if let Err(error) = file.write_all(line.as_bytes()) {
-                        tracing::warn!("cannot write the access log: {error}");
+                    if let Err(error) = file.write(&line) {
+                        lost.fetch_add(1, Ordering::Relaxed);
+                        if let Some(count) = failures.count() {
+                            tracing::warn!("cannot write {count} lines of the access log: {error}");
+                        }
                     }
                 }
             })
@@ -97,7 +136,6 @@ impl AccessLog {
     }
 
     pub(super) fn write(&self, line: &AccessLine<'_>) {
-        use std::sync::atomic::Ordering;
         let Some(lines) = &self.lines else { return };
         let text = serde_json::json!({
             "time": jiff::Timestamp::now().to_string(),
@@ -117,5 +155,27 @@ impl AccessLog {
         if lines.try_send(format!("{text}\n")).is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_line_that_fails_leaves_no_half() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("access.log");
+        let mut log = LogFile { file: open_file(&path).unwrap(), has_open_line: false };
+        log.write("{\"first\":1}\n").unwrap();
+        // Nothing can be written by a descriptor that only reads.
+        log.file = File::open(&path).unwrap();
+        log.write("{\"second\":2}\n").unwrap_err();
+        assert!(!log.has_open_line, "nothing of it was written");
+        // Half a line that could not be taken back ends before the next one.
+        std::fs::write(&path, "{\"first\":1}\n{\"sec").unwrap();
+        log = LogFile { file: open_file(&path).unwrap(), has_open_line: true };
+        log.write("{\"third\":3}\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"first\":1}\n{\"sec\n{\"third\":3}\n");
     }
 }

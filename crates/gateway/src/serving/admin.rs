@@ -1,17 +1,11 @@
 //! The port for those who run the gateway: health for anybody, figures for holders of the token.
 
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use underlay_files::{Access, read_given_secret};
 use underlay_record::{GatewayClusterStatus, GatewayStatus};
 
@@ -25,7 +19,6 @@ use crate::supervision::LoopSupervisor;
 
 /// In the local directory, if the configuration names no other.
 const TOKEN_FILE: &str = "admin-token";
-const MAX_CONNECTIONS: usize = 32;
 
 pub(super) struct AdminService {
     pub(super) progress: ImportProgress,
@@ -71,32 +64,6 @@ fn said(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("the token for the admin port, {}: {error}", path.display())
 }
 
-pub(super) async fn serve(listener: Arc<TcpListener>, admin: Arc<AdminService>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let admin = Arc::clone(&admin);
-        tokio::spawn(async move {
-            let _place = place;
-            let service = service_fn(move |request: Request<Incoming>| {
-                let admin = Arc::clone(&admin);
-                async move { Ok::<_, Infallible>(admin.answer(&request)) }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(Duration::from_secs(10))
-                .keep_alive(false)
-                .serve_connection(TokioIo::new(stream), service);
-            // A client that goes away is no news.
-            drop(connection.await);
-        });
-    }
-}
-
 impl AdminService {
     /// From now on there is a gateway to tell of.
     pub(super) fn opens(
@@ -108,7 +75,7 @@ impl AdminService {
         let _ = self.opened.set(OpenGateway { engine, cluster });
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
         }

@@ -20,15 +20,38 @@ pub(super) struct DescriptorUse {
     pub(super) cache_files: u64,
 }
 
+impl DescriptorUse {
+    /// What is needed beside directories that are stores.
+    fn beside_directories(self) -> u64 {
+        (self.connections + self.of_gateways) as u64 + self.cache_files + BESIDE_DIRECTORIES
+    }
+}
+
+/// How many directories may be stores, of `wanted` ones: each that clients make for a bucket stays open. Takes as many
+/// descriptors as the process may have, if those are needed.
+pub(super) fn room_for_directories(needed: DescriptorUse, wanted: usize) -> usize {
+    let other_files = needed.beside_directories();
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < other_files + wanted as u64) {
+        // If more are not allowed, the present limit stays, and so many are left.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+    match getrlimit(Resource::Nofile).current {
+        Some(current) => {
+            usize::try_from(current.saturating_sub(other_files)).unwrap_or(usize::MAX).min(wanted)
+        }
+        None => wanted,
+    }
+}
+
 /// Takes as many as the process may have.
 ///
 /// # Errors
 /// When that is less than the connections that are configured: a client would be refused without a word.
 pub(super) fn make_room_for(needed: DescriptorUse) -> Result<(), String> {
-    let DescriptorUse { connections, of_gateways, directories, cache_files } = needed;
+    let DescriptorUse { connections, directories, cache_files, .. } = needed;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = (connections + of_gateways) as u64
-        + cache_files
+    let wanted = needed.beside_directories() - BESIDE_DIRECTORIES
         + OTHERS.max(directories as u64 + BESIDE_DIRECTORIES);
     if current.is_some_and(|current| current < wanted) {
         // If more are not allowed, the present limit stays; the error below says so.

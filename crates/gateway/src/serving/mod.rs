@@ -5,7 +5,6 @@ mod access_log;
 mod admin;
 mod connection;
 mod descriptors;
-mod health;
 pub mod in_process;
 mod metrics;
 mod over_pipe;
@@ -15,6 +14,7 @@ mod reload;
 mod request_ids;
 mod running;
 mod seats;
+mod short_connections;
 mod tls;
 mod top;
 
@@ -37,7 +37,8 @@ use crate::check::require_metadata;
 use crate::cluster::{self, ClusterMember, EtcdKv, PeerClients};
 use crate::config::{ConfigSecrets, GatewayConfig, MachineSizes, StorePlace, check_sizes};
 use crate::engine::{
-    EngineSetup, GatewayEngine, ImportProgress, KeySharing, OfflineDrain, RoomKind, lock_directory,
+    EngineSetup, GatewayEngine, ImportProgress, KeySharing, MAX_BUCKETS, OfflineDrain, RoomKind,
+    lock_directory,
 };
 use crate::failure::CommandFailure;
 use crate::memory::MemoryBudget;
@@ -439,14 +440,16 @@ pub(crate) async fn serve(config: GatewayConfig, path: &Path) -> Result<bool, Co
     });
     // A large bucket may take hours to list, and a supervisor must not take the gateway for dead meanwhile.
     let (admin_listener, of_admin) = (Arc::new(admin_listener), Arc::clone(&admin));
-    admin
-        .supervisor
-        .run("admin port", move || admin::serve(Arc::clone(&admin_listener), Arc::clone(&of_admin)));
+    admin.supervisor.run("admin port", move || {
+        let admin = Arc::clone(&of_admin);
+        short_connections::serve(Arc::clone(&admin_listener), move |request| admin.answer(request))
+    });
     if let Some(listener) = health_listener {
         let (listener, of_health) = (Arc::new(listener), Arc::clone(&admin));
-        admin
-            .supervisor
-            .run("health port", move || health::serve(Arc::clone(&listener), Arc::clone(&of_health)));
+        admin.supervisor.run("health port", move || {
+            let admin = Arc::clone(&of_health);
+            short_connections::serve(Arc::clone(&listener), move |request| admin.answer_probe(request))
+        });
     }
 
     let (sharing, peers) = cluster::sharing_of(&config, &secrets, None)?.unzip();
@@ -464,6 +467,9 @@ pub(crate) async fn serve(config: GatewayConfig, path: &Path) -> Result<bool, Co
     let directories = engine.count_directories();
     if let Err(reason) = descriptors::make_room_for(descriptors::DescriptorUse { directories, ..needed }) {
         tracing::warn!("{reason}");
+    }
+    if config.new_buckets.as_ref().is_some_and(|new| is_directory(&new.under)) {
+        engine.limit_directories(descriptors::room_for_directories(needed, MAX_BUCKETS));
     }
     admin.opens(Arc::clone(&engine), opened.ownership.clone().zip(opened.peers.clone()));
     let permissions = Arc::new(KeyPermissions::new(&config.keys, &secrets.of_clients));

@@ -1,7 +1,11 @@
 //! Requests that got no answer. The store may still carry one out, minutes later, so nothing that it would undo may
 //! follow until it can no longer land. The same request may follow: it makes no difference which of the two lands last.
 
-use std::collections::{HashMap, VecDeque};
+mod places;
+
+pub(crate) use places::LatePlaces;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -16,6 +20,8 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 use super::{BackendKind, StoreBackend};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::ObjectHeaders;
+use crate::staged::is_staged;
+use places::LatePlace;
 
 /// A request's effect on a name. It is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +55,14 @@ pub(crate) struct LateWait {
     pub(crate) until: Instant,
 }
 
+/// Why a client's request can't be sent yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientWait {
+    Late(LateWait),
+    /// There is no place for one more name.
+    NoPlace,
+}
+
 /// Names to which a request may still land.
 #[derive(Debug)]
 pub(crate) struct LateRequests {
@@ -56,6 +70,8 @@ pub(crate) struct LateRequests {
     within: Duration,
     state: Mutex<LateState>,
     notes: Mutex<Option<Arc<dyn SentNotes>>>,
+    /// Shared with other buckets, where there is a limit.
+    places: Mutex<Option<Arc<LatePlaces>>>,
 }
 
 /// Where requests are noted before they are sent, for a start after a kill.
@@ -67,13 +83,27 @@ pub(crate) trait SentNotes: std::fmt::Debug + Send + Sync {
     fn end(&self, note: u64);
 }
 
+/// What the next start has to know of a name: the effect, and the remaining time. `None` if nothing can land there.
+pub(crate) type KeptRequest = (Arc<str>, Option<(RequestEffect, Duration)>);
+
+/// A request that an earlier start has left.
+#[derive(Clone, Debug)]
+pub(crate) struct RecalledRequest {
+    pub(crate) name: String,
+    pub(crate) effect: RequestEffect,
+    pub(crate) left: Duration,
+    /// Whether it is kept as [`LateRequests::to_keep`] would have it.
+    pub(crate) is_kept: bool,
+}
+
 #[derive(Debug, Default)]
 struct LateState {
-    names: HashMap<String, (RequestEffect, Instant)>,
-    /// When to look at a name again, in order.
-    ends: VecDeque<(Instant, String)>,
-    /// Whether something has come that [`LateRequests::to_keep`] has not returned yet.
-    is_news: bool,
+    names: HashMap<Arc<str>, LateName>,
+    /// When each name is to be forgotten.
+    ends: BTreeSet<(Instant, Arc<str>)>,
+    /// Names of which [`LateRequests::to_keep`] has not returned the last yet. The second ones are about to be kept.
+    changed: BTreeSet<Arc<str>>,
+    changes_being_kept: BTreeSet<Arc<str>>,
     /// Notes of requests that may land, until the metadata have those. The second ones are about to be there.
     noted: Vec<u64>,
     being_kept: Vec<u64>,
@@ -82,36 +112,53 @@ struct LateState {
     next_number: u64,
 }
 
+#[derive(Debug)]
+struct LateName {
+    effect: RequestEffect,
+    deadline: Instant,
+    place: Option<LatePlace>,
+}
+
 /// A request that a [`SendPermit`] may have sent.
 #[derive(Debug)]
 struct OnWay {
-    name: String,
+    name: Arc<str>,
     effect: RequestEffect,
     seen: Arc<AtomicU8>,
     /// How often in a row a request was found on its way.
     looks: u8,
-    /// Whether the next start would know of it.
-    is_kept: bool,
+    /// Since when the next start would know of it.
+    kept_since: Option<Instant>,
 }
 
 impl LateState {
     fn forget_over(&mut self, now: Instant) {
-        while let Some((end, name)) = self.ends.front()
+        while let Some((end, _)) = self.ends.first()
             && *end <= now
+            && let Some((_, name)) = self.ends.pop_first()
         {
-            if self.names.get(name).is_some_and(|(_, deadline)| *deadline <= now) {
-                self.names.remove(name);
-                // The row that the next start would read goes, too.
-                self.is_news = true;
-            }
-            self.ends.pop_front();
+            self.names.remove(&name);
+            // The row that the next start would read goes, too.
+            self.changed.insert(name);
         }
+    }
+
+    /// The latest request for a name counts. It has the place of an earlier one.
+    fn enter(&mut self, name: Arc<str>, late: LateName) -> &mut LateName {
+        let (deadline, former) = (late.deadline, self.names.remove(&name));
+        let place = former.and_then(|former| {
+            self.ends.remove(&(former.deadline, Arc::clone(&name)));
+            former.place
+        });
+        self.ends.insert((deadline, Arc::clone(&name)));
+        self.names.entry(name).or_insert(LateName { place: place.or(late.place), ..late })
     }
 }
 
 impl LateRequests {
     pub(crate) fn new(within: Duration) -> LateRequests {
-        LateRequests { within, state: Mutex::default(), notes: Mutex::default() }
+        let (state, notes, places) = (Mutex::default(), Mutex::default(), Mutex::default());
+        LateRequests { within, state, notes, places }
     }
 
     /// Lets a request be sent to `name`.
@@ -123,42 +170,72 @@ impl LateRequests {
         name: &str,
         effect: RequestEffect,
     ) -> std::result::Result<SendPermit, LateWait> {
+        self.follow_in(None, name, effect).map_err(|wait| match wait {
+            ClientWait::Late(wait) => wait,
+            // Without a limit there is a place.
+            ClientWait::NoPlace => LateWait { until: Instant::now() },
+        })
+    }
+
+    /// The same for a client, whose request needs a place.
+    ///
+    /// # Errors
+    /// As there, and when there is no place.
+    fn follow_for_client(
+        self: &Arc<Self>,
+        name: &str,
+        effect: RequestEffect,
+    ) -> std::result::Result<SendPermit, ClientWait> {
+        let places = self.places.lock().clone();
+        self.follow_in(places, name, effect)
+    }
+
+    fn follow_in(
+        self: &Arc<Self>,
+        places: Option<Arc<LatePlaces>>,
+        name: &str,
+        effect: RequestEffect,
+    ) -> std::result::Result<SendPermit, ClientWait> {
         let mut state = self.state.lock();
         state.forget_over(Instant::now());
-        match state.names.get(name) {
-            Some((earlier, deadline)) if !effect.may_follow(earlier) => Err(LateWait { until: *deadline }),
-            _ => {
-                let (late, seen) = (Arc::clone(self), Arc::new(AtomicU8::new(0)));
-                let number = state.next_number;
-                state.next_number += 1;
-                let on_way = OnWay {
-                    name: name.to_owned(),
-                    effect: effect.clone(),
-                    seen: Arc::clone(&seen),
-                    looks: 0,
-                    is_kept: false,
-                };
-                state.followings.insert(number, on_way);
-                drop(state);
-                let note = self.notes.lock().clone().and_then(|notes| notes.begin(name, &effect));
-                Ok(SendPermit { late, number, name: name.to_owned(), effect, seen, note })
-            }
+        let (name, earlier) = match state.names.get_key_value(name) {
+            Some((name, earlier)) => (Arc::clone(name), Some(earlier)),
+            None => (Arc::from(name), None),
+        };
+        if let Some(LateName { deadline, .. }) = earlier.filter(|earlier| !effect.may_follow(&earlier.effect))
+        {
+            return Err(ClientWait::Late(LateWait { until: *deadline }));
         }
+        // The same request again needs no second place.
+        let place = match places.as_ref().filter(|_| earlier.is_none()) {
+            Some(places) => Some(places.try_take().ok_or(ClientWait::NoPlace)?),
+            None => None,
+        };
+        let (late, seen) = (Arc::clone(self), Arc::new(AtomicU8::new(0)));
+        let number = state.next_number;
+        state.next_number += 1;
+        let on_way = OnWay {
+            name: Arc::clone(&name),
+            effect: effect.clone(),
+            seen: Arc::clone(&seen),
+            looks: 0,
+            kept_since: None,
+        };
+        state.followings.insert(number, on_way);
+        drop(state);
+        let note = self.notes.lock().clone().and_then(|notes| notes.begin(&name, &effect));
+        Ok(SendPermit { late, number, name, effect, seen, note, places, place })
     }
 
-    fn note(&self, name: &str, effect: &RequestEffect) {
-        let deadline = Instant::now() + self.within;
-        let mut state = self.state.lock();
-        state.forget_over(Instant::now());
-        state.names.insert(name.to_owned(), (effect.clone(), deadline));
-        state.ends.push_back((deadline, name.to_owned()));
-        state.is_news = true;
+    /// To keep what clients' requests leave here within a limit.
+    pub(crate) fn limit_by(&self, places: Arc<LatePlaces>) {
+        *self.places.lock() = Some(places);
     }
 
-    /// Requests that the next start has to know, each with its remaining time; `None` if there is nothing new since the
-    /// last time. A request that is on its way counts from the second look on, or at once `at_end`: a start after a
-    /// crash can't know whether it was answered.
-    pub(crate) fn to_keep(&self, at_end: bool) -> Option<Vec<(String, RequestEffect, Duration)>> {
+    /// Changes, by name, of what the next start has to know; `None` if there is nothing new since the last time. A
+    /// request that is on its way counts from the second look on, or at once `at_end`: a start after a crash can't know
+    /// whether it was answered.
+    pub(crate) fn to_keep(&self, at_end: bool) -> Option<Vec<KeptRequest>> {
         let now = Instant::now();
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -166,36 +243,56 @@ impl LateRequests {
             let is_sent = on_way.seen.load(Ordering::Relaxed) & ON_ITS_WAY != 0;
             on_way.looks = if is_sent { on_way.looks.saturating_add(1) } else { 0 };
             let is_kept = is_sent && (at_end || on_way.looks >= LOOKS);
-            state.is_news |= is_kept != std::mem::replace(&mut on_way.is_kept, is_kept);
+            // One that takes long may land later than was written down when it was found on its way.
+            let is_old = on_way.kept_since.is_some_and(|noted| now - noted >= self.within / 2);
+            if is_kept != on_way.kept_since.is_some() || (is_kept && is_old) {
+                on_way.kept_since = is_kept.then_some(now);
+                state.changed.insert(Arc::clone(&on_way.name));
+            }
         }
         // What has expired is news.
         state.forget_over(now);
-        if !std::mem::take(&mut state.is_news) {
+        if state.changed.is_empty() {
             return None;
         }
         state.being_kept.append(&mut state.noted);
-        let left = |(name, (effect, deadline)): (&String, &(RequestEffect, Instant))| {
-            (name.clone(), effect.clone(), deadline.saturating_duration_since(now))
+        let changed = std::mem::take(&mut state.changed);
+        // The next start goes by the request of the longer time, which is the one that is on its way still.
+        let mut on_way: BTreeMap<&str, (u64, &RequestEffect)> = BTreeMap::new();
+        let noted = state.followings.iter().filter(|(_, following)| following.kept_since.is_some());
+        for (number, following) in noted {
+            let latest = on_way.entry(&following.name).or_insert((*number, &following.effect));
+            if *number > latest.0 {
+                *latest = (*number, &following.effect);
+            }
+        }
+        let request_for = |name: &Arc<str>| {
+            let left = |late: &LateName| (late.effect.clone(), late.deadline.saturating_duration_since(now));
+            match on_way.get(&**name) {
+                Some((_, effect)) => Some(((*effect).clone(), self.within)),
+                None => state.names.get(name).map(left),
+            }
         };
-        let mut unanswered: Vec<_> = state.names.iter().map(left).collect();
-        let on_way = state.followings.values().filter(|on_way| on_way.is_kept);
-        // Behind the others: of two for one name, the next start goes by the later one, which is that of the longer
-        // time as well.
-        unanswered.extend(on_way.map(|on_way| (on_way.name.clone(), on_way.effect.clone(), self.within)));
-        Some(unanswered)
+        let changes = changed.iter().map(|name| (Arc::clone(name), request_for(name))).collect();
+        state.changes_being_kept.extend(changed);
+        Some(changes)
     }
 
     /// The result of [`to_keep`](Self::to_keep) was not kept: it has to return it again.
     pub(crate) fn not_kept(&self) {
         let mut state = self.state.lock();
-        state.is_news = true;
-        let LateState { noted, being_kept, .. } = &mut *state;
+        let LateState { noted, being_kept, changed, changes_being_kept, .. } = &mut *state;
+        changed.append(changes_being_kept);
         noted.append(being_kept);
     }
 
     /// The result of [`to_keep`](Self::to_keep) was kept.
     pub(crate) fn kept(&self) {
-        let notes = std::mem::take(&mut self.state.lock().being_kept);
+        let notes = {
+            let mut state = self.state.lock();
+            state.changes_being_kept.clear();
+            std::mem::take(&mut state.being_kept)
+        };
         notes.into_iter().for_each(|note| self.end(note));
     }
 
@@ -210,25 +307,27 @@ impl LateRequests {
         *self.notes.lock() = Some(notes);
     }
 
-    /// Takes the requests that an earlier start kept. To be called before anything is sent.
-    pub(crate) fn recall(&self, kept: Vec<(String, RequestEffect, Duration)>) {
+    /// Takes the requests that an earlier start has left; of two for one name, the later one counts. To be called
+    /// before anything is sent.
+    pub(crate) fn recall(&self, requests: Vec<RecalledRequest>) {
         let now = Instant::now();
-        let mut ends: Vec<(Instant, String)> = Vec::new();
+        let places = self.places.lock().clone();
         let mut state = self.state.lock();
-        for (name, effect, left) in kept {
-            let deadline = now + left.min(self.within);
-            ends.push((deadline, name.clone()));
-            state.names.insert(name, (effect, deadline));
+        for RecalledRequest { name, effect, left, is_kept } in requests {
+            let (name, deadline): (Arc<str>, _) = (name.into(), now + left.min(self.within));
+            let late = state.enter(Arc::clone(&name), LateName { effect, deadline, place: None });
+            late.place = late.place.take().or_else(|| places.as_ref().map(LatePlaces::take));
+            if !is_kept {
+                state.changed.insert(name);
+            }
         }
-        ends.sort();
-        state.ends.extend(ends);
     }
 
     /// Names to which something may still land.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut state = self.state.lock();
         state.forget_over(Instant::now());
-        state.names.keys().cloned().collect()
+        state.names.keys().map(|name| name.to_string()).collect()
     }
 
     /// Whether nothing can land any more, and the next start has nothing to learn of it.
@@ -236,7 +335,8 @@ impl LateRequests {
         let mut state = self.state.lock();
         state.forget_over(Instant::now());
         let has_notes = !state.noted.is_empty() || !state.being_kept.is_empty();
-        state.names.is_empty() && state.followings.is_empty() && !state.is_news && !has_notes
+        let has_changes = !state.changed.is_empty() || !state.changes_being_kept.is_empty();
+        state.names.is_empty() && state.followings.is_empty() && !has_changes && !has_notes
     }
 }
 
@@ -284,10 +384,11 @@ impl StoreBackend {
         self.late.follow(key, effect)
     }
 
-    /// The same for a client that waits for it, but not beyond `patience`.
+    /// The same for a client that waits for it, but not beyond `patience`. Parts that the gateway moves to the store
+    /// have a limit of their own.
     ///
     /// # Errors
-    /// `Busy` when it would have to wait for longer.
+    /// `Busy` when it would have to wait for longer, or as many requests have got no answer as there may be.
     pub(crate) async fn follow_within(
         &self,
         key: &str,
@@ -296,16 +397,24 @@ impl StoreBackend {
     ) -> GatewayResult<SendPermit> {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
-            match self.follow(key, effect.clone()) {
+            let followed = match is_staged(key) {
+                true => self.late.follow(key, effect.clone()).map_err(ClientWait::Late),
+                false => self.late.follow_for_client(key, effect.clone()),
+            };
+            let reason = match followed {
                 Ok(following) => return Ok(following),
-                Err(waits) if waits.until <= deadline => tokio::time::sleep_until(waits.until).await,
-                Err(_) => {
-                    return Err(GatewayError::Busy(
-                        "the store has not answered an earlier write to this key and may still carry it out: try again later"
-                            .to_owned(),
-                    ));
+                Err(ClientWait::Late(waits)) if waits.until <= deadline => {
+                    tokio::time::sleep_until(waits.until).await;
+                    continue;
                 }
-            }
+                Err(ClientWait::Late(_)) => {
+                    "the store has not answered an earlier write to this key and may still carry it out: try again later"
+                }
+                Err(ClientWait::NoPlace) => {
+                    "stores have not answered as many writes as the gateway has memory for: try again later"
+                }
+            };
+            return Err(GatewayError::Busy(reason.to_owned()));
         }
     }
 
@@ -332,10 +441,13 @@ pub(super) fn may_land() -> bool {
 pub(crate) struct SendPermit {
     late: Arc<LateRequests>,
     number: u64,
-    name: String,
+    name: Arc<str>,
     effect: RequestEffect,
     seen: Arc<AtomicU8>,
     note: Option<u64>,
+    /// Of a client's request: where its place is from, and that unless the name had one.
+    places: Option<Arc<LatePlaces>>,
+    place: Option<LatePlace>,
 }
 
 impl SendPermit {
@@ -353,17 +465,26 @@ impl SendPermit {
 impl Drop for SendPermit {
     fn drop(&mut self) {
         let may_land = self.may_land();
-        if may_land {
-            self.late.note(&self.name, &self.effect);
-        } else if let Some(note) = self.note {
+        if let Some(note) = self.note.filter(|_| !may_land) {
             self.late.end(note);
         }
+        let now = Instant::now();
         let mut state = self.late.state.lock();
-        state.noted.extend(self.note.filter(|_| may_land));
-        state.is_news |= may_land;
+        state.forget_over(now);
+        if may_land {
+            let (effect, place) = (self.effect.clone(), self.place.take());
+            let late = LateName { effect, deadline: now + self.late.within, place };
+            let late = state.enter(Arc::clone(&self.name), late);
+            // The name that had a place may have been forgotten meanwhile.
+            late.place = late.place.take().or_else(|| self.places.as_ref().map(LatePlaces::take));
+            state.changed.insert(Arc::clone(&self.name));
+            state.noted.extend(self.note);
+        }
         let on_way = state.followings.remove(&self.number);
         // The next start need not wait for it any more.
-        state.is_news |= on_way.is_some_and(|on_way| on_way.is_kept);
+        if on_way.is_some_and(|on_way| on_way.kept_since.is_some()) {
+            state.changed.insert(Arc::clone(&self.name));
+        }
     }
 }
 
@@ -443,205 +564,4 @@ fn is_unclear(status: u16) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use object_store::client::HttpRequestBody;
-
-    use super::*;
-
-    /// Longer than any test.
-    const LONG: Duration = Duration::from_secs(3600);
-
-    fn put(etag: &str) -> RequestEffect {
-        RequestEffect::put(etag, 1, &ObjectHeaders::default())
-    }
-
-    fn generic() -> object_store::Error {
-        object_store::Error::Generic { store: "stub", source: "no answer".into() }
-    }
-
-    async fn lose_answer(late: &Arc<LateRequests>, effect: RequestEffect) {
-        let following = late.follow("a", effect).unwrap();
-        following.watch(sent(BackendKind::S3, async { Err::<(), _>(generic()) })).await.unwrap_err();
-        assert!(following.may_land());
-    }
-
-    #[tokio::test]
-    async fn only_the_same_request_follows_one_without_an_answer() {
-        let late = Arc::new(LateRequests::new(LONG));
-        lose_answer(&late, put("1")).await;
-        assert!(late.follow("b", put("2")).is_ok());
-        for other in [put("2"), RequestEffect::Delete, RequestEffect::Copy] {
-            assert!(late.follow("a", other).is_err());
-        }
-        // The same one that succeeds does not make the first one harmless.
-        let again = late.follow("a", put("1")).unwrap();
-        again.watch(sent(BackendKind::S3, async { Ok(()) })).await.unwrap();
-        drop(again);
-        assert!(late.follow("a", put("2")).is_err());
-        assert_eq!(late.names(), ["a"]);
-    }
-
-    #[tokio::test]
-    async fn request_follows_after_late_window() {
-        let late = Arc::new(LateRequests::new(Duration::ZERO));
-        for effect in [put("1"), RequestEffect::Delete, RequestEffect::Copy, put("2")] {
-            lose_answer(&late, effect).await;
-        }
-        assert!(late.names().is_empty());
-        let state = late.state.lock();
-        assert!(state.names.is_empty() && state.ends.is_empty());
-    }
-
-    #[tokio::test]
-    async fn unanswered_copy_is_not_repeated() {
-        let late = Arc::new(LateRequests::new(LONG));
-        lose_answer(&late, RequestEffect::Copy).await;
-        assert!(late.follow("a", RequestEffect::Copy).is_err());
-    }
-
-    #[tokio::test]
-    async fn recorded_unanswered_requests_are_recalled() {
-        let late = Arc::new(LateRequests::new(LONG));
-        lose_answer(&late, put("1")).await;
-        let unanswered = late.to_keep(false).unwrap();
-        assert!(late.to_keep(false).is_none());
-        // If it could not be written down, it is returned again.
-        late.not_kept();
-        // Some time has passed meanwhile.
-        let names_and_effects =
-            |unanswered: &[(String, RequestEffect, Duration)]| -> Vec<(String, RequestEffect)> {
-                unanswered.iter().map(|(name, effect, _)| (name.clone(), effect.clone())).collect()
-            };
-        assert_eq!(names_and_effects(&late.to_keep(false).unwrap()), names_and_effects(&unanswered));
-        let next = Arc::new(LateRequests::new(LONG));
-        next.recall(unanswered);
-        assert!(next.follow("a", put("1")).is_ok() && next.follow("a", RequestEffect::Delete).is_err());
-        // A clock that was set back makes nothing wait for longer than a request can take.
-        let next = Arc::new(LateRequests::new(Duration::ZERO));
-        next.recall(vec![("a".to_owned(), RequestEffect::Delete, LONG)]);
-        assert!(next.follow("a", put("1")).is_ok());
-    }
-
-    #[tokio::test]
-    async fn requests_in_flight_at_shutdown_are_recorded() {
-        let late = Arc::new(LateRequests::new(LONG));
-        let expected = vec![("a".to_owned(), put("1"), LONG)];
-        let following = late.follow("a", put("1")).unwrap();
-        // Nothing has been sent yet.
-        assert!(late.to_keep(true).is_none());
-        let (answer, answered) = tokio::sync::oneshot::channel::<()>();
-        let request = async {
-            answered.await.unwrap();
-            Ok(())
-        };
-        let mut request = Box::pin(following.watch(sent(BackendKind::S3, request)));
-        assert!(futures_util::poll!(&mut request).is_pending());
-        // It may be answered soon; a crash in between is not known of.
-        assert!(late.to_keep(false).is_none());
-        assert_eq!(late.to_keep(false), Some(expected.clone()));
-        assert!(late.to_keep(false).is_none() && late.to_keep(true).is_none());
-        let next = Arc::new(LateRequests::new(LONG));
-        next.recall(expected);
-        assert!(next.follow("a", put("1")).is_ok() && next.follow("a", put("2")).is_err());
-        // Once it is answered, nobody has to wait for it.
-        answer.send(()).unwrap();
-        request.await.unwrap();
-        assert_eq!(late.to_keep(false), Some(Vec::new()));
-        drop(following);
-        assert!(late.to_keep(true).is_none() && late.state.lock().followings.is_empty());
-        // At the end there is no second look.
-        let following = late.follow("b", RequestEffect::Delete).unwrap();
-        let waiting = sent(BackendKind::S3, std::future::pending::<object_store::Result<()>>());
-        let mut request = Box::pin(following.watch(waiting));
-        assert!(futures_util::poll!(&mut request).is_pending());
-        assert_eq!(late.to_keep(true), Some(vec![("b".to_owned(), RequestEffect::Delete, LONG)]));
-    }
-
-    #[test]
-    fn record_of_expired_request_is_emptied() {
-        let late = LateRequests::new(LONG);
-        late.recall(vec![("a".to_owned(), put("1"), Duration::ZERO)]);
-        // The next start has to learn of it.
-        assert!(!late.is_over());
-        assert_eq!(late.to_keep(false), Some(Vec::new()));
-        assert!(late.is_over());
-    }
-
-    #[tokio::test]
-    async fn abandoned_request_may_land() {
-        for kind in [BackendKind::S3, BackendKind::Directory] {
-            let late = Arc::new(LateRequests::new(LONG));
-            let following = late.follow("a", put("1")).unwrap();
-            let mut request =
-                Box::pin(following.watch(sent(kind, std::future::pending::<object_store::Result<()>>())));
-            assert!(futures_util::poll!(&mut request).is_pending());
-            drop(request);
-            drop(following);
-            assert!(late.follow("a", RequestEffect::Delete).is_err());
-        }
-    }
-
-    #[tokio::test]
-    async fn refusal_counts_as_answer() {
-        let late = Arc::new(LateRequests::new(LONG));
-        let refusals = [
-            object_store::Error::PermissionDenied { path: String::new(), source: "no".into() },
-            object_store::Error::Precondition { path: String::new(), source: "no".into() },
-        ];
-        for refusal in refusals {
-            let following = late.follow("a", put("1")).unwrap();
-            following.watch(sent(BackendKind::S3, async { Err::<(), _>(refusal) })).await.unwrap_err();
-        }
-        // So is an error of a directory.
-        let following = late.follow("a", put("1")).unwrap();
-        following.watch(sent(BackendKind::Directory, async { Err::<(), _>(generic()) })).await.unwrap_err();
-        drop(following);
-        assert!(late.follow("a", RequestEffect::Delete).is_ok());
-    }
-
-    /// Whether nothing may land behind these answers. The store's client goes by the last one.
-    async fn is_over(method: Method, target: &str, statuses: &[u16]) -> bool {
-        let late = Arc::new(LateRequests::new(LONG));
-        let following = late.follow("a", put("1")).unwrap();
-        let work = async {
-            for status in statuses {
-                let request =
-                    hyper::Request::builder().method(&method).uri(format!("http://store:9{target}"));
-                let changes = changes_object(&request.body(HttpRequestBody::empty()).unwrap());
-                let answer = hyper::Response::builder().status(*status).body(bytes::Bytes::new().into());
-                let answering = std::future::ready(Ok(answer.unwrap()));
-                let answer = if changes { seen_on_wire(answering).await } else { answering.await };
-                answer.unwrap();
-            }
-            match statuses.last() {
-                Some(200..=299) => Ok(()),
-                _ => Err(generic()),
-            }
-        };
-        let _ = following.watch(sent(BackendKind::S3, work)).await;
-        drop(following);
-        late.follow("a", RequestEffect::Delete).is_ok()
-    }
-
-    #[tokio::test]
-    async fn transport_detects_unreported_repetitions() {
-        for (method, target, statuses, expected) in [
-            (Method::PUT, "/lake/a", &[200][..], true),
-            (Method::PUT, "/lake/a", &[400], true),
-            (Method::PUT, "/lake/a", &[502, 200], false),
-            (Method::PUT, "/lake/a", &[503, 400], false),
-            (Method::DELETE, "/lake/a", &[504, 204], false),
-            (Method::POST, "/lake/a?uploadId=u", &[500, 200], false),
-            // A part's fate is not the object's.
-            (Method::PUT, "/lake/a?partNumber=1&uploadId=u", &[500, 200], true),
-            (Method::POST, "/lake/a?uploads", &[500, 200], true),
-            (Method::DELETE, "/lake/a?uploadId=u", &[500, 200], true),
-        ] {
-            assert_eq!(
-                is_over(method.clone(), target, statuses).await,
-                expected,
-                "{method} {target} {statuses:?}"
-            );
-        }
-    }
-}
+mod tests;

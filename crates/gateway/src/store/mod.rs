@@ -19,7 +19,7 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{EtagFingerprint, bare};
-pub(crate) use late::{LateRequests, RequestEffect, SendPermit, SentNotes};
+pub(crate) use late::{LatePlaces, LateRequests, RecalledRequest, RequestEffect, SendPermit, SentNotes};
 pub(crate) use leftovers::{DirectoryWriters, look_through};
 pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
@@ -453,7 +453,7 @@ impl StoreBackend {
         self.patiently("GET", read).await
     }
 
-    /// Writes down which gateways the store belongs to, unless that stands there already.
+    /// Writes down which gateways the store belongs to, unless something stands there already.
     pub(crate) async fn mark(&self, text: &str) -> GatewayResult<()> {
         let path = marker_path()?;
         self.check_there().await?;
@@ -461,7 +461,12 @@ impl StoreBackend {
         let put = self.store.put_opts(&path, PutPayload::from(text.to_owned()), options);
         match self.patiently("PUT", async { put.await.map(drop) }).await {
             Err(GatewayError::PreconditionFailed) => Ok(()),
-            outcome => outcome,
+            // Another gateway may be doing the same just now.
+            Err(error) => match self.marker().await {
+                Ok(Some(there)) if there == text => Ok(()),
+                _ => Err(error),
+            },
+            Ok(()) => Ok(()),
         }
     }
 
@@ -469,13 +474,26 @@ impl StoreBackend {
     pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         let path = self.reach(key).await?;
         may_go_on()?;
-        match self.patiently("DELETE", late::sent(self.kind, self.store.delete(&path))).await {
+        let deleted = self.patiently("DELETE", late::sent(self.kind, self.store.delete(&path))).await;
+        match deleted.map_err(without_condition) {
+            Err(GatewayError::NoSuchKey) if self.kind == BackendKind::S3 => self.check_absent(&path).await,
             Err(GatewayError::NoSuchKey) => Ok(()),
-            // No condition was set: the store is busy with something else there.
-            Err(GatewayError::PreconditionFailed) => {
-                Err(GatewayError::Store("DELETE: the store says 409 or 412".to_owned()))
-            }
             outcome => outcome,
+        }
+    }
+
+    /// S3 says 204 of a deleted object that was not there. One that says 404 may mean the bucket, or something in front
+    /// of the store says it. A listing tells, where the store lets us list.
+    async fn check_absent(&self, path: &Path) -> GatewayResult<()> {
+        let listed = async {
+            match self.is_listed(path).await {
+                Err(object_store::Error::PermissionDenied { .. }) => Ok(false),
+                outcome => outcome,
+            }
+        };
+        match self.patiently("LIST", listed).await? {
+            false => Ok(()),
+            true => Err(GatewayError::Store("DELETE: the store says 404, and lists the object".to_owned())),
         }
     }
 
@@ -550,6 +568,16 @@ fn is_own(path: &str) -> bool {
 
 fn marker_path() -> GatewayResult<Path> {
     Path::parse(names::OWNERS).map_err(|error| GatewayError::InvalidArgument(error.to_string()))
+}
+
+/// The error of a request that had no condition: none can have failed.
+fn without_condition(error: GatewayError) -> GatewayError {
+    match error {
+        GatewayError::PreconditionFailed => GatewayError::Store(
+            "the store says that a condition does not hold, and the request had none".to_owned(),
+        ),
+        other => other,
+    }
 }
 
 /// The store's error, in our terms.

@@ -7,7 +7,7 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::attributes::{self, is_header_value};
 use super::unfinished::UnfinishedUpload;
-use super::{MayGoOn, PART_BYTES, STORE_TIMEOUT, StoreBackend, StoreCondition, late};
+use super::{MayGoOn, PART_BYTES, STORE_TIMEOUT, StoreBackend, StoreCondition, late, without_condition};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::memory::MemoryHold;
 use crate::model::ObjectHeaders;
@@ -54,7 +54,11 @@ impl StoreBackend {
             let payload: PutPayload = payload.into_iter().collect();
             let put = self
                 .patiently("PUT", late::sent(self.kind, self.store.put_opts(&path, payload, options)))
-                .await?;
+                .await;
+            let put = match only {
+                StoreCondition::Always => put.map_err(without_condition)?,
+                StoreCondition::IfAbsent | StoreCondition::IfMatch(_) => put?,
+            };
             return Ok(put.e_tag);
         }
         if *only != StoreCondition::Always {
@@ -128,8 +132,9 @@ impl StoreBackend {
         }
         // The last parts may have taken minutes.
         may_go_on()?;
-        let put = self.patiently("CompleteMultipartUpload", late::sent(self.kind, upload.complete())).await?;
-        Ok(put.e_tag)
+        let completed =
+            self.patiently("CompleteMultipartUpload", late::sent(self.kind, upload.complete())).await;
+        Ok(completed.map_err(without_condition)?.e_tag)
     }
 
     /// Memory for the next part. This object's own share comes back as its parts get through, which have to be waited

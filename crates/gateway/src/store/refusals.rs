@@ -12,12 +12,13 @@ use crate::errors::StoreRefusal;
 /// Of what a store says of an error.
 const MAX_MESSAGE_CHARS: usize = 600;
 
-/// An answer of an S3 store that refuses a request. It stands for the answer, since `object_store` shows no status to
-/// its callers.
+/// An answer of an S3 store that `object_store` would misread, or whose status it would not show to its callers. This
+/// error stands for it.
 #[derive(Debug)]
 pub(super) struct RefusedAnswer {
     status: StatusCode,
-    refusal: StoreRefusal,
+    /// None if the same request may succeed next time.
+    refusal: Option<StoreRefusal>,
     said: String,
 }
 
@@ -61,12 +62,28 @@ const TELLING: [(&str, StoreRefusal); 9] = [
     ("NotImplemented", StoreRefusal::NotSupported),
 ];
 
-/// Whether an answer with this status may be a refusal. Those that `object_store` has its own errors for are not among
-/// them.
+/// Whether an answer with this status may be one for [`refused`]. Most of those that `object_store` has its own errors
+/// for are not among them.
 pub(super) fn may_refuse(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
-        400 | 402 | 405 | 406 | 410 | 411 | 413 | 414 | 415 | 417 | 421 | 422 | 431 | 451 | 501 | 505
+        400 | 402
+            | 404
+            | 405
+            | 406
+            | 409
+            | 410
+            | 411
+            | 413
+            | 414
+            | 415
+            | 417
+            | 421
+            | 422
+            | 431
+            | 451
+            | 501
+            | 505
     )
 }
 
@@ -80,12 +97,18 @@ pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
         return None;
     }
     let listed = TELLING.iter().find(|(name, _)| *name == code).map(|(_, refusal)| *refusal);
-    let refusal = listed.unwrap_or(match status.as_u16() {
-        413 | 431 => StoreRefusal::TooLarge,
-        414 => StoreRefusal::Name,
-        405 | 501 | 505 => StoreRefusal::NotSupported,
-        _ => StoreRefusal::Request,
-    });
+    let refusal = match status.as_u16() {
+        // Taken for a missing object, this would make a deletion done that is not.
+        404 if code == "NoSuchBucket" => Some(StoreRefusal::NoBucket),
+        404 => return None,
+        // Something else is under way there. `object_store` takes it for a condition that does not hold, also where a
+        // request has none.
+        409 => None,
+        413 | 431 => Some(listed.unwrap_or(StoreRefusal::TooLarge)),
+        414 => Some(listed.unwrap_or(StoreRefusal::Name)),
+        405 | 501 | 505 => Some(listed.unwrap_or(StoreRefusal::NotSupported)),
+        _ => Some(listed.unwrap_or(StoreRefusal::Request)),
+    };
     let excerpt: String = body.chars().take(MAX_MESSAGE_CHARS).collect();
     Some(RefusedAnswer { status, refusal, said: excerpt.escape_debug().to_string() })
 }
@@ -112,7 +135,7 @@ pub(super) fn refusal_of(kind: BackendKind, error: &object_store::Error) -> Opti
         match kind {
             BackendKind::S3 => {
                 if let Some(answer) = error.downcast_ref::<RefusedAnswer>() {
-                    return Some(answer.refusal);
+                    return answer.refusal;
                 }
             }
             BackendKind::Directory => {
@@ -159,7 +182,7 @@ mod tests {
     fn refusals_are_told_from_what_passes() {
         let status = |code| StatusCode::from_u16(code).unwrap();
         let refusal_of = |code: u16, body: &str| {
-            refused(status(code), body).filter(|_| may_refuse(status(code))).map(|answer| answer.refusal)
+            refused(status(code), body).filter(|_| may_refuse(status(code))).and_then(|answer| answer.refusal)
         };
         for (code, body, refusal) in [
             (400, "<Error><Code>InvalidRequest</Code></Error>", Some(StoreRefusal::Request)),
@@ -174,11 +197,24 @@ mod tests {
             (500, "", None),
             (503, "<Error><Code>SlowDown</Code></Error>", None),
             (404, "", None),
+            (404, "<Error><Code>NoSuchKey</Code></Error>", None),
+            (404, "<Error><Code>NoSuchBucket</Code></Error>", Some(StoreRefusal::NoBucket)),
+            (409, "<Error><Code>OperationAborted</Code></Error>", None),
             (408, "", None),
             (429, "", None),
         ] {
             assert_eq!(refusal_of(code, body), refusal, "{code} {body}");
         }
+    }
+
+    /// `object_store` would say that the object exists, or that a condition does not hold.
+    #[test]
+    fn conflicting_request_is_no_failed_condition() {
+        let conflict = StatusCode::CONFLICT;
+        assert!(may_refuse(conflict));
+        let answer = refused(conflict, "<Error><Code>ConditionalRequestConflict</Code></Error>").unwrap();
+        let error = object_store::Error::Generic { store: "test", source: Box::new(answer) };
+        assert_eq!(refusal_of(BackendKind::S3, &error), None);
     }
 
     #[test]

@@ -141,6 +141,21 @@ fn probes_from_elsewhere_are_answered_and_told_nothing_else() {
     assert!(status.success(), "{log}");
 }
 
+/// Local users without the token can connect as well.
+#[test]
+fn admin_port_with_idle_connections_still_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    std::fs::create_dir(&objects).unwrap();
+    let sections = format!("[bucket.lake]\nstore = \"{}\"\n", objects.display());
+    let program = Program::start(directory.path(), &sections);
+    let idle: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(program.admin).unwrap()).collect();
+    assert!(probe(program.admin, "GET /health/live").starts_with("HTTP/1.1 200"));
+    let header = format!("Authorization: Bearer {}\r\n", program.token());
+    assert!(program.ask("/metrics", &header).unwrap().contains("underlay_gateway_"));
+    drop(idle);
+}
+
 /// The first line of `sections` belongs to `[admin]`.
 fn start_with_admin(directory: &Path, sections: &str) -> Program {
     let (of_admin, rest) = sections.split_once('\n').unwrap();

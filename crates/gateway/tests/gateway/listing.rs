@@ -55,15 +55,41 @@ async fn listed(engine: &GatewayEngine, prefix: &str, delimiter: Option<&str>, p
     }
 }
 
+/// What a listing has behind a key.
+async fn listed_behind(
+    engine: &GatewayEngine,
+    prefix: &str,
+    delimiter: Option<&str>,
+    after: &str,
+) -> Vec<String> {
+    let request = ListRequest {
+        prefix: prefix.to_owned(),
+        delimiter: delimiter.map(str::to_owned),
+        after: Some(after.to_owned()),
+        most: 1000,
+    };
+    let page = engine.list(BUCKET, &request).await.unwrap();
+    page.entries.iter().map(|entry| entry.name().to_owned()).collect()
+}
+
 /// The same, worked out from all keys.
 fn expected(keys: &BTreeSet<String>, prefix: &str, delimiter: Option<&str>) -> Vec<String> {
+    expected_behind(keys, prefix, delimiter, "")
+}
+
+fn expected_behind(
+    keys: &BTreeSet<String>,
+    prefix: &str,
+    delimiter: Option<&str>,
+    after: &str,
+) -> Vec<String> {
     let mut names = Vec::new();
-    for key in keys.iter().filter(|key| key.starts_with(prefix)) {
+    for key in keys.iter().filter(|key| key.starts_with(prefix) && key.as_str() > after) {
         let name = match delimiter.and_then(|text| Some(key[prefix.len()..].find(text)? + text.len())) {
             Some(length) => &key[..prefix.len() + length],
             None => key,
         };
-        if names.last().is_none_or(|last| last != name) {
+        if name != after && names.last().is_none_or(|last| last != name) {
             names.push(name.to_owned());
         }
     }
@@ -91,6 +117,30 @@ fn key_with_largest_character_hides_no_later_key() {
     });
 }
 
+/// A listing that begins within a group has the group if some key of it comes behind, whether there is an object at the
+/// place where it begins or not (`StartAfter` of ListObjectsV2, `Marker` of ListObjects).
+#[test]
+fn listing_begun_inside_group_has_rest_of_group() {
+    let keys: BTreeSet<String> = ["p/a", "p/b/1", "p/b/2", "p/c"].map(str::to_owned).into();
+    runtime().block_on(async {
+        for consistency in MODES {
+            let directory = tempfile::tempdir().unwrap();
+            let engine = with_keys(consistency, &directory.path().join("local"), &keys).await;
+            for (after, names) in [
+                ("p/b/0", vec!["p/b/", "p/c"]),
+                ("p/b/1", vec!["p/b/", "p/c"]),
+                ("p/b/10", vec!["p/b/", "p/c"]),
+                ("p/b/2", vec!["p/c"]),
+                ("p/b/", vec!["p/c"]),
+            ] {
+                let listed = listed_behind(&engine, "p/", Some("/"), after).await;
+                assert_eq!(listed, names, "{consistency:?} {after}");
+            }
+            engine.close().await;
+        }
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
@@ -111,6 +161,11 @@ proptest! {
                         let names = listed(&engine, &prefix, delimiter, page).await;
                         let wanted = expected(&keys, &prefix, delimiter);
                         assert_eq!(names, wanted, "{consistency:?} {prefix:?} {delimiter:?} {page}");
+                    }
+                    for after in keys.iter().take(6) {
+                        let names = listed_behind(&engine, &prefix, delimiter, after).await;
+                        let wanted = expected_behind(&keys, &prefix, delimiter, after);
+                        assert_eq!(names, wanted, "{consistency:?} {prefix:?} {delimiter:?} {after:?}");
                     }
                 }
                 engine.close().await;

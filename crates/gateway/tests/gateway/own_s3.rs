@@ -27,7 +27,13 @@ struct State {
     copies: usize,
     /// Pages that may be answered still.
     pages: usize,
-    refuses_puts: bool,
+    /// The status and the code that PUTs are refused with, and those of deletions.
+    refuses_puts: Option<(&'static str, &'static str)>,
+    refuses_deletions: Option<(&'static str, &'static str)>,
+    /// Its bucket is not there, as far as it says.
+    lacks_bucket: bool,
+    /// It is busy with another request for each object.
+    is_busy: bool,
 }
 
 /// See the module.
@@ -76,7 +82,20 @@ impl OwnS3 {
     }
 
     pub(crate) fn refuse_puts(&self, refuses: bool) {
-        self.state.0.lock().unwrap().refuses_puts = refuses;
+        self.state.0.lock().unwrap().refuses_puts = refuses.then_some(("403 Forbidden", "AccessDenied"));
+    }
+
+    pub(crate) fn refuse_writes_with(&self, status: &'static str, code: &'static str) {
+        let mut state = self.state.0.lock().unwrap();
+        (state.refuses_puts, state.refuses_deletions) = (Some((status, code)), Some((status, code)));
+    }
+
+    pub(crate) fn lack_bucket(&self, lacks: bool) {
+        self.state.0.lock().unwrap().lacks_bucket = lacks;
+    }
+
+    pub(crate) fn be_busy(&self, is_busy: bool) {
+        self.state.0.lock().unwrap().is_busy = is_busy;
     }
 
     /// As others would store it, with lines of headers as they are.
@@ -129,7 +148,30 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let key = path.strip_prefix(&format!("/{BUCKET}/")).unwrap_or_default();
+    let (lacks_bucket, is_busy) = {
+        let state = shared.0.lock().unwrap();
+        (state.lacks_bucket, state.is_busy)
+    };
     let (status, headers, body) = match method {
+        _ if lacks_bucket => {
+            ("404 Not Found", Vec::new(), b"<Error><Code>NoSuchBucket</Code></Error>".to_vec())
+        }
+        "PUT" | "DELETE" if is_busy => {
+            ("409 Conflict", Vec::new(), b"<Error><Code>OperationAborted</Code></Error>".to_vec())
+        }
+        "DELETE" => {
+            let mut state = shared.0.lock().unwrap();
+            match state.refuses_deletions {
+                Some((status, code)) => {
+                    (status, Vec::new(), format!("<Error><Code>{code}</Code></Error>").into_bytes())
+                }
+                None => {
+                    state.objects.remove(key);
+                    state.headers.remove(key);
+                    ("204 No Content", Vec::new(), Vec::new())
+                }
+            }
+        }
         "GET" if query.contains("list-type=2") => {
             ("200 OK", Vec::new(), list(&wait_for_turn(shared), query).into_bytes())
         }
@@ -139,8 +181,9 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
                 state.copies += 1;
                 let error = b"<Error><Code>InvalidRequest</Code></Error>".to_vec();
                 ("400 Bad Request", Vec::new(), error)
-            } else if state.refuses_puts {
-                ("403 Forbidden", Vec::new(), b"<Error><Code>AccessDenied</Code></Error>".to_vec())
+            } else if let Some((status, code)) = state.refuses_puts {
+                let error = format!("<Error><Code>{code}</Code></Error>").into_bytes();
+                (status, Vec::new(), error)
             } else {
                 let etag = etag_of(&body);
                 state.objects.insert(key.to_owned(), body);

@@ -16,6 +16,8 @@ pub(crate) struct Program {
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
     config: PathBuf,
+    /// Its limit of open files, if that is another one than that of the test.
+    most_files: Option<u64>,
 }
 
 /// A port that nobody has at the moment.
@@ -51,6 +53,13 @@ impl Program {
         Program::start_with(directory, (lines, local), sections)
     }
 
+    /// Starts one with these lines about its local directory, and waits until it is ready.
+    pub(crate) fn start_with_local(directory: &Path, of_local: &str, sections: &str) -> Program {
+        let mut program = Program::start_with(directory, ("", of_local), sections);
+        program.wait_ready();
+        program
+    }
+
     /// Starts one that is to make do with little memory, and waits until it is ready.
     pub(crate) fn start_small(directory: &Path, sections: &str) -> Program {
         let local = "journal = \"1 GiB\"\nmemory = \"16 MiB\"\nmetadata_memory = \"16 MiB\"\n";
@@ -59,19 +68,9 @@ impl Program {
         program
     }
 
-    fn start_with(directory: &Path, (lines, of_local): (&str, &str), sections: &str) -> Program {
-        let (address, admin) = (free(), free());
-        let local = directory.join("local");
-        let text = format!(
-            "listen = \"{address}\"\n{lines}[local]\ndirectory = \"{}\"\n{of_local}\
-             [admin]\nlisten = \"{admin}\"\n\
-             [key.test]\nid = \"{KEY}\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"*\", may = [\"read\", \"write\"] }}]\n\
-             [key.reader]\nid = \"READER\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"lake\", prefix = \"open/\", may = [\"read\"] }}]\n{sections}",
-            local.display()
-        );
-        let config = directory.join("gateway.toml");
-        std::fs::write(&config, text).unwrap();
-        Program { child: spawn(&config), directory: directory.to_owned(), address, admin, config }
+    fn start_with(directory: &Path, of_config: (&str, &str), sections: &str) -> Program {
+        let (config, addresses) = write_config(directory, of_config, sections);
+        Program::spawned(directory, config, addresses, None)
     }
 
     /// Starts one by a configuration that something else has written.
@@ -82,7 +81,26 @@ impl Program {
         admin: SocketAddr,
     ) -> Program {
         let config = config.to_owned();
-        Program { child: spawn(&config), directory: directory.to_owned(), address, admin, config }
+        Program::spawned(directory, config, (address, admin), None)
+    }
+
+    fn spawned(
+        directory: &Path,
+        config: PathBuf,
+        (address, admin): (SocketAddr, SocketAddr),
+        most_files: Option<u64>,
+    ) -> Program {
+        let child = spawn(&config, most_files);
+        Program { child, directory: directory.to_owned(), address, admin, config, most_files }
+    }
+
+    /// Starts one that may have so many files open, and waits until it is ready.
+    pub(crate) fn start_with_files(directory: &Path, most: u64, sections: &str) -> Program {
+        let local = "journal = \"1 GiB\"\nmemory = \"64 MiB\"\n";
+        let (config, addresses) = write_config(directory, ("", local), sections);
+        let mut program = Program::spawned(directory, config, addresses, Some(most));
+        program.wait_ready();
+        program
     }
 
     pub(crate) fn wait_ready(&mut self) {
@@ -129,12 +147,12 @@ impl Program {
     }
 
     pub(crate) fn start_again_without_waiting(&mut self) {
-        self.child = spawn(&self.config);
+        self.child = spawn(&self.config, self.most_files);
     }
 
     /// Starts it again, which has to fail, and returns what it had to say.
     pub(crate) fn start_in_vain(&mut self) -> String {
-        self.child = spawn(&self.config);
+        self.child = spawn(&self.config, self.most_files);
         let status = self.child.wait().unwrap();
         let log = std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap();
         assert_eq!(status.code(), Some(4), "{log}");
@@ -178,6 +196,19 @@ impl Program {
         rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, limit).unwrap();
     }
 
+    pub(crate) fn count_open_files(&self) -> u64 {
+        std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count() as u64
+    }
+
+    /// From now on it may have so many files open. More can be allowed later.
+    pub(crate) fn limit_open_files(&self, most: u64) {
+        use rustix::process::{Resource, Rlimit, prlimit};
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: Some(most), maximum };
+        prlimit(Some(pid), Resource::Nofile, limit).unwrap();
+    }
+
     /// Waits for it to end by itself. Returns how it did, with what it had to say.
     pub(crate) fn wait_end(&mut self) -> (std::process::ExitStatus, String) {
         let begun = Instant::now();
@@ -205,7 +236,27 @@ impl Program {
     }
 }
 
-fn spawn(config: &Path) -> Child {
+/// With these lines before the first section, and about the local directory.
+fn write_config(
+    directory: &Path,
+    (lines, of_local): (&str, &str),
+    sections: &str,
+) -> (PathBuf, (SocketAddr, SocketAddr)) {
+    let (address, admin) = (free(), free());
+    let local = directory.join("local");
+    let text = format!(
+        "listen = \"{address}\"\n{lines}[local]\ndirectory = \"{}\"\n{of_local}\
+         [admin]\nlisten = \"{admin}\"\n\
+         [key.test]\nid = \"{KEY}\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"*\", may = [\"read\", \"write\"] }}]\n\
+         [key.reader]\nid = \"READER\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"lake\", prefix = \"open/\", may = [\"read\"] }}]\n{sections}",
+        local.display()
+    );
+    let config = directory.join("gateway.toml");
+    std::fs::write(&config, text).unwrap();
+    (config, (address, admin))
+}
+
+fn spawn(config: &Path, most_files: Option<u64>) -> Child {
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -213,11 +264,12 @@ fn spawn(config: &Path) -> Child {
         .unwrap();
     // What goes beyond a limit of files is an error then, and not the end. A control group counts what is taken from
     // the first byte on.
-    let script = "trap '' XFSZ; [ -z \"$UNDERLAY_GATEWAY_CGROUP\" ] || echo $$ > \"$UNDERLAY_GATEWAY_CGROUP/cgroup.procs\"; exec \"$0\" \"$@\"";
+    let script = "trap '' XFSZ; [ -z \"$MOST_FILES\" ] || ulimit -n \"$MOST_FILES\"; [ -z \"$UNDERLAY_GATEWAY_CGROUP\" ] || echo $$ > \"$UNDERLAY_GATEWAY_CGROUP/cgroup.procs\"; exec \"$0\" \"$@\"";
     Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_underlay-gateway"), "serve"])
         .arg(config)
         .env("GATEWAY_SECRET", SECRET)
+        .env("MOST_FILES", most_files.map(|most| most.to_string()).unwrap_or_default())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()

@@ -332,6 +332,76 @@ fn refused_objects_are_shown_and_drain_exits_1() {
     assert!(store.object("a").is_some() && store.object("b").is_some());
 }
 
+/// A deletion that the store has not carried out must not be settled: the object would come back.
+#[test]
+fn deletion_in_a_missing_bucket_is_not_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    let rules =
+        "write = \"back\"\n[[bucket.lake.prefix]]\nprefix = \"shared/\"\nconsistency = \"revalidate\"";
+    let mut program = Program::start(directory.path(), &store.sections(directory.path(), rules));
+    for key in ["own", "shared/theirs"] {
+        assert_eq!(ask(program.address, "PUT", &format!("/lake/{key}"), &[], b"bytes").unwrap().status, 200);
+        wait_for("it is not stored", || store.object(key).is_some());
+    }
+    store.lack_bucket(true);
+    assert_eq!(ask(program.address, "DELETE", "/lake/own", &[], b"").unwrap().status, 204);
+    assert_eq!(ask(program.address, "DELETE", "/lake/shared/theirs", &[], b"").unwrap().status, 503);
+    let token = format!("Authorization: Bearer {}\r\n", program.token());
+    wait_for("/metrics does not say what fails", || {
+        let metrics = program.ask("/metrics", &token).unwrap();
+        metrics.contains("underlay_gateway_failing_objects{cause=\"no_bucket\"} 1\n")
+    });
+    store.lack_bucket(false);
+    program.kill_and_start();
+    wait_for("it is not deleted", || store.object("own").is_none());
+    assert!(store.object("shared/theirs").is_some());
+    assert_eq!(ask(program.address, "GET", "/lake/own", &[], b"").unwrap().status, 404);
+}
+
+/// 412 would tell a client that somebody else has committed; 409 is to be tried again.
+#[test]
+fn conflict_in_store_is_no_failed_condition() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    let program =
+        Program::start(directory.path(), &store.sections(directory.path(), "consistency = \"revalidate\""));
+    store.be_busy(true);
+    let if_absent = [("if-none-match", "*")];
+    for headers in [&[][..], &if_absent[..]] {
+        let reply = ask(program.address, "PUT", "/lake/a", headers, b"bytes").unwrap();
+        assert_eq!(reply.status, 503, "{headers:?}: {}", reply.text());
+    }
+    assert_eq!(ask(program.address, "DELETE", "/lake/a", &[], b"").unwrap().status, 503);
+    store.be_busy(false);
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &if_absent, b"bytes").unwrap().status, 200);
+}
+
+/// A part is sent whole at each attempt, so a store that refuses it is asked ever more seldom, and the figures say why.
+#[test]
+fn refused_parts_of_uploads_are_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    store.refuse_puts(true);
+    let sections = store.sections(directory.path(), "write = \"back\"");
+    let program = Program::start_with_local(directory.path(), "journal = \"32 MiB\"\n", &sections);
+    let begun = ask(program.address, "POST", "/lake/a?uploads=", &[], b"").unwrap();
+    let upload = begun.tag("UploadId").unwrap();
+    let part = vec![7; 5 << 20];
+    for number in 1..=4 {
+        let target = format!("/lake/a?partNumber={number}&uploadId={upload}");
+        assert_eq!(ask(program.address, "PUT", &target, &[], &part).unwrap().status, 200);
+    }
+    let token = format!("Authorization: Bearer {}\r\n", program.token());
+    wait_for("/metrics does not say what fails", || {
+        let metrics = program.ask("/metrics", &token).unwrap();
+        metrics.contains("underlay_gateway_failing_objects{cause=\"denied\"} ")
+    });
+}
+
 /// It is what one runs before a machine is taken away: a typing error must not say that all is well.
 #[test]
 fn drain_of_foreign_directory_is_refused() {

@@ -1,5 +1,7 @@
 //! Headers of objects and requests, as S3 takes and returns them.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
 use crate::own_s3::OwnS3;
@@ -164,4 +166,33 @@ fn multi_delete_needs_checksum() {
     assert_eq!(ask(program.address, "HEAD", "/lake/a", &[], b"").unwrap().status, 200);
     assert_eq!(ask(program.address, "POST", "/lake?delete=", &[], document).unwrap().status, 200);
     assert_eq!(ask(program.address, "HEAD", "/lake/a", &[], b"").unwrap().status, 404);
+}
+
+/// However the query's name is written, and whatever the type says.
+#[test]
+fn multi_delete_in_other_words_needs_checksum_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"").unwrap().status, 200);
+    let document = b"<Delete><Object><Key>a</Key></Object></Delete>";
+    let hash = base16ct::lower::encode_string(&Sha256::digest(document));
+    let place = program.address.to_string();
+    let sum = STANDARD.encode(Sha256::digest(document));
+    let (related, sum) =
+        (("content-type", "multipart/related; boundary=x"), ("x-amz-checksum-sha256", sum.as_str()));
+    for (name, headers, status, code) in [
+        ("%64elete", &[][..], 400, "InvalidRequest"),
+        ("delete", &[related][..], 400, "InvalidRequest"),
+        ("%64elet%65", &[related][..], 400, "InvalidRequest"),
+        ("%64elete", &[related, sum][..], 200, ""),
+    ] {
+        let asked = ("POST", "/lake?delete=", "/lake");
+        let signed = sign_for((&place, REGION), asked, headers, &hash, document.len() as u64);
+        // Signatures are of names without escapes.
+        let head = signed.head.replacen("/lake?delete=", &format!("/lake?{name}="), 1);
+        let reply = exchange(program.address, &head, document).unwrap();
+        assert_eq!((reply.status, reply.code().as_str()), (status, code), "{name}: {reply:?}");
+        let found = ask(program.address, "HEAD", "/lake/a", &[], b"").unwrap();
+        assert_eq!(found.status == 404, status == 200, "{name}");
+    }
 }

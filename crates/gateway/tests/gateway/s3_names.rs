@@ -195,3 +195,45 @@ fn cdata_and_prefixes_of_names_are_read_in_documents() {
     assert_eq!((reply.status, reply.code().as_str()), (400, "XAmzContentSHA256Mismatch"), "{reply:?}");
     assert_eq!(get(&program, "/lake/a").status, 200);
 }
+
+/// XML Schema, part 2, section 4.3.6: numbers and truths keep no white space, and keys do.
+#[test]
+fn values_of_documents_may_stand_in_white_space() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    put(&program, "/lake/a", b"x");
+    let delete =
+        |document: &str| ask(program.address, "POST", "/lake?delete=", &[], document.as_bytes()).unwrap();
+    let reply =
+        delete("<Delete><Quiet> true\n</Quiet><Object><Key> a </Key><Size>\n1 </Size></Object></Delete>\n");
+    assert!(reply.status == 200 && !reply.text().contains("<Deleted>"), "{reply:?}");
+    assert_eq!(get(&program, "/lake/a").status, 200);
+    let begun = ask(program.address, "POST", "/lake/parts?uploads=", &[], b"").unwrap();
+    let upload = begun.tag("UploadId").unwrap();
+    let target = format!("/lake/parts?partNumber=1&uploadId={upload}");
+    let part = ask(program.address, "PUT", &target, &[], b"part").unwrap();
+    let etag = part.header("etag").unwrap();
+    for (number, status) in [("1x", 400), (" ", 400), ("\n 1 ", 200)] {
+        let part = format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
+        let document = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+        let target = format!("/lake/parts?uploadId={upload}");
+        let reply = ask(program.address, "POST", &target, &[], document.as_bytes()).unwrap();
+        let code = if status == 200 { "" } else { "MalformedXML" };
+        assert_eq!((reply.status, reply.code().as_str()), (status, code), "{number:?}: {reply:?}");
+    }
+    let fine = "<Delete><Object><Key>a</Key></Object></Delete>";
+    for document in [
+        format!("{fine} and more"),
+        format!("{fine}{fine}"),
+        format!("more {fine}"),
+        format!("<!DOCTYPE Delete>{fine}"),
+        "<Delete><Object><Key>a</Key><Size>1x</Size></Object></Delete>".to_owned(),
+        "<Delete><Quiet>yes</Quiet><Object><Key>a</Key></Object></Delete>".to_owned(),
+    ] {
+        let reply = delete(&document);
+        assert_eq!((reply.status, reply.code().as_str()), (400, "MalformedXML"), "{document}: {reply:?}");
+        assert_eq!(get(&program, "/lake/a").status, 200, "{document}");
+    }
+    assert_eq!(delete(&format!("<?xml version=\"1.0\"?>\n{fine}\n<!-- the end -->\n")).status, 200);
+    assert_eq!(get(&program, "/lake/a").status, 404);
+}

@@ -215,7 +215,26 @@ fn bucket_with_tags_or_elsewhere_is_not_created() {
     expect(&create("five", &[], &place("us-west-2")), 400, "InvalidLocationConstraint", "elsewhere");
     expect(&create("six", &[], tags), 501, "NotImplemented", "with tags");
     expect(&create("seven?x-id=CreateBucket", &[], tags), 501, "NotImplemented", "with tags and a query");
-    for (bucket, status) in [("one", 200), ("four", 404), ("five", 404), ("six", 404), ("seven", 404)] {
+    for part in [
+        "<Bucket><Type>Directory</Type></Bucket>",
+        "<Location><Name>usw2-az1</Name><Type>AvailabilityZone</Type></Location>",
+        "<LocationConstraint>eu-west-1</LocationConstraint><Bucket><Type>Directory</Type></Bucket>",
+    ] {
+        expect(&create("eight", &[], part), 501, "NotImplemented", part);
+    }
+    expect(&create("eight", &[], "<Type>Directory</Type>"), 400, "MalformedXML", "a part that is none");
+    for name in ["sthree-lake", "amzn-s3-demo-lake", "xn--lake", "lake-s3alias", "lake--x-s3", "lake.mrap"] {
+        expect(&create(name, &[], ""), 400, "InvalidBucketName", name);
+    }
+    for (bucket, status) in [
+        ("one", 200),
+        ("four", 404),
+        ("five", 404),
+        ("six", 404),
+        ("seven", 404),
+        ("eight", 404),
+        ("lake--x-s3", 404),
+    ] {
         let target = format!("/{bucket}");
         let asked = ("HEAD", target.as_str(), target.as_str());
         let signed = sign_for((&host, "eu-west-1"), asked, &[], "UNSIGNED-PAYLOAD", 0);

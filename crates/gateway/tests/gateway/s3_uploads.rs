@@ -240,8 +240,14 @@ fn completion_with_another_size_is_refused() {
     let program = Program::start_over_directory(directory.path(), "");
     let upload = begin(&program, "/lake/a", &[]);
     let first = listed(1, &part(&program, "/lake/a", &upload, 1, &[], b"bytes"));
-    for (size, status, code) in [("-1", 400, "InvalidRequest"), ("6", 400, "InvalidRequest"), ("5", 200, "")]
-    {
+    for (size, status, code) in [
+        ("-1", 400, "InvalidRequest"),
+        ("6", 400, "InvalidRequest"),
+        ("5", 200, ""),
+        // Once it has been completed.
+        ("6", 400, "InvalidRequest"),
+        ("5", 200, ""),
+    ] {
         let headers = [("x-amz-mp-object-size", size)];
         let reply = complete(&program, "/lake/a", &upload, &headers, &first);
         assert_eq!((reply.status, reply.code().as_str()), (status, code), "{size}: {reply:?}");

@@ -275,3 +275,50 @@ fn store_errors_are_not_sent_to_clients() {
     let line = log.lines().find(|line| line.contains(&id)).unwrap_or_else(|| panic!("{log}"));
     assert!(line.contains("the store answered AccessDenied"), "{line}");
 }
+
+/// SDKs try again where the answer is 503.
+#[test]
+fn lasting_refusal_of_store_has_its_own_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    let of_bucket = "consistency = \"revalidate\"";
+    let program = Program::start(directory.path(), &store.sections(directory.path(), of_bucket));
+    for (status, code, expected) in [
+        ("413 Content Too Large", "EntityTooLarge", (400, "EntityTooLarge")),
+        ("501 Not Implemented", "NotImplemented", (501, "NotImplemented")),
+        ("405 Method Not Allowed", "MethodNotAllowed", (501, "NotImplemented")),
+        ("400 Bad Request", "InvalidArgument", (400, "InvalidRequest")),
+        ("400 Bad Request", "KeyTooLongError", (400, "InvalidRequest")),
+        // Somebody can give the gateway its permission.
+        ("403 Forbidden", "AccessDenied", (503, "ServiceUnavailable")),
+    ] {
+        store.refuse_writes_with(status, code);
+        let refused = ask(program.address, "PUT", "/lake/a", &[], b"bytes").unwrap();
+        assert_eq!((refused.status, refused.code().as_str()), expected, "{status} {code}: {refused:?}");
+        assert!(!refused.text().contains("company"), "{refused:?}");
+    }
+    assert_eq!(store.object("a"), None);
+}
+
+#[test]
+fn failed_deletions_of_request_are_one_log_line() {
+    const KEYS: usize = 30;
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(KEYS);
+    store.may_list(usize::MAX);
+    store.refuse_writes_with("501 Not Implemented", "NotImplemented");
+    let of_bucket = "consistency = \"revalidate\"";
+    let program = Program::start(directory.path(), &store.sections(directory.path(), of_bucket));
+    let keys: String =
+        (0..KEYS).map(|index| format!("<Object><Key>there/{index:03}</Key></Object>")).collect();
+    let document = format!("<Delete>{keys}</Delete>");
+    let reply = ask(program.address, "POST", "/lake?delete=", &[], document.as_bytes()).unwrap();
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(crate::signed::tags(&reply.text(), "Code"), vec!["NotImplemented"; KEYS], "{reply:?}");
+    let id = reply.header("x-amz-request-id").unwrap().to_owned();
+    let (_, log) = program.stop();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(&id) && line.contains("WARN")).collect();
+    let [line] = lines.as_slice() else { panic!("{log}") };
+    assert!(line.contains(&format!("the first of {KEYS} failures")), "{line}");
+}

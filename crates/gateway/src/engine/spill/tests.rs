@@ -56,6 +56,58 @@ async fn failed_spill_lets_others_go_first() {
     assert_eq!((deadline, next(&spills, 0, deadline)), (now + AGAIN_AFTER, Some(1)));
 }
 
+fn refused(refusal: StoreRefusal) -> FailedAttempt {
+    GatewayError::Refused { refusal, text: "no".to_owned() }.into()
+}
+
+/// Each attempt sends a part whole, so a bucket that takes none is not asked with one part after the other.
+#[tokio::test]
+async fn refusing_bucket_is_asked_ever_more_seldom() {
+    let spills = SpillQueue::default();
+    for number in [1, 2] {
+        spills.park(ContentId(u64::from(number)), 10, holder("u", number));
+    }
+    let mut now = Instant::now();
+    let (mut attempts, mut pauses) = (0, Vec::new());
+    while attempts < 12 {
+        let next_part = spills.state.lock().next((0, 30), now);
+        match next_part {
+            Ok((content, parked)) => {
+                spills.state.lock().fail(content, parked, &refused(StoreRefusal::Denied));
+                attempts += 1;
+            }
+            Err(deadline) => {
+                pauses.push(deadline.saturating_duration_since(now));
+                now = deadline;
+                tokio::time::pause();
+                tokio::time::advance(deadline.saturating_duration_since(Instant::now())).await;
+            }
+        }
+    }
+    // Never two parts in a row without a pause, though each had failed less often than both together.
+    assert!(pauses.len() >= attempts - 1, "{pauses:?}");
+    assert!(pauses.iter().sum::<Duration>() > Duration::from_secs(60), "{pauses:?}");
+    assert_eq!(spills.failing_counts(), BTreeMap::from([(FailureCause::Refused(StoreRefusal::Denied), 2)]));
+    assert_eq!(spills.failing(i64::MAX, 9).len(), 1);
+    // A part that comes later waits, too.
+    spills.park(ContentId(3), 10, holder("u", 3));
+    assert_eq!(next(&spills, 0, now), None);
+    spills.note_stored("lake");
+    assert_eq!(next(&spills, 0, now), Some(3));
+}
+
+#[tokio::test]
+async fn part_refused_for_its_size_keeps_no_other_waiting() {
+    let spills = SpillQueue::default();
+    for number in [1, 2] {
+        spills.park(ContentId(u64::from(number)), 10, holder("u", number));
+    }
+    let now = Instant::now();
+    let (content, parked) = spills.state.lock().next((0, 30), now).unwrap();
+    assert!(spills.state.lock().fail(content, parked, &refused(StoreRefusal::TooLarge)));
+    assert_eq!(next(&spills, 0, now), Some(2));
+}
+
 #[tokio::test]
 async fn repeated_parts_take_no_more_memory() {
     let spills = SpillQueue::default();

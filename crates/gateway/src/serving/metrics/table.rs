@@ -301,7 +301,7 @@ pub(super) static FIGURES: [(MetricFamily, FigureSamples); 43] = [
         MetricFamily::gauge(
             "underlay_gateway_failing_objects",
             &["cause"],
-            "Names whose last attempt to be stored failed, by cause.",
+            "Names, and parts of unfinished uploads, whose last attempt to be stored failed, by cause.",
         ),
         Labelled(|status, add| {
             status.failing_objects.iter().for_each(|(cause, count)| add(&[cause], *count as f64))

@@ -1,22 +1,20 @@
-//! The port for probes that come from other hosts (`health_listen`): load balancers, and the kubelet. Anybody may reach
-//! it, so it says whether the gateway is well and nothing else, and clients that hold connections open keep nobody else
-//! from asking.
+//! Ports whose requests are answered at once: for probes that come from other hosts (`health_listen`: load balancers, and
+//! the kubelet), and for those who run the gateway. Clients that hold connections open keep nobody else from asking.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Request;
-use hyper::body::Incoming;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use super::admin::AdminService;
-
-/// Beyond these the oldest connection goes. A probe asks at once and is answered at once; one that is still there says
+/// Beyond these the oldest connection goes. A client asks at once and is answered at once; one that is still there says
 /// nothing.
 const MAX_CONNECTIONS: usize = 64;
 /// All of a connection. Probes give up sooner.
@@ -26,7 +24,10 @@ const MAX_HEAD_BYTES: usize = 8 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers for as long as it is waited for.
-pub(super) async fn serve(listener: Arc<TcpListener>, admin: Arc<AdminService>) {
+pub(super) async fn serve<Answer>(listener: Arc<TcpListener>, answer: Answer)
+where
+    Answer: Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + 'static,
+{
     let mut under_way: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -39,14 +40,17 @@ pub(super) async fn serve(listener: Arc<TcpListener>, admin: Arc<AdminService>) 
                 oldest.abort();
             }
         }
-        let connection = tokio::spawn(tokio::time::timeout(WHOLE_IN, answer(stream, Arc::clone(&admin))));
+        let connection = tokio::spawn(tokio::time::timeout(WHOLE_IN, serve_one(stream, answer.clone())));
         under_way.push_back(connection.abort_handle());
     }
 }
 
-async fn answer(stream: TcpStream, admin: Arc<AdminService>) {
+async fn serve_one<Answer>(stream: TcpStream, answer: Answer)
+where
+    Answer: Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + 'static,
+{
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = admin.answer_probe(&request);
+        let answer = answer(&request);
         async move { Ok::<_, Infallible>(answer) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
