@@ -24,7 +24,7 @@ const MANY_WITHIN: Duration = Duration::from_secs(1800);
 pub(super) async fn probe(session: &ClientSession, key: &str, limit: Duration) {
     let began = session.world.now();
     let is_late = || match session.world.sound_since() {
-        Some(since) => session.world.now() > since.max(began) + limit,
+        Some(fault_end) => session.world.now() > fault_end.max(began) + limit,
         // A full disk, or a gateway that is down, may serve nobody.
         None => false,
     };
